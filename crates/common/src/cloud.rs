@@ -1,0 +1,6 @@
+//! Clouds: the HTTP client under every cloud client, and the clients themselves.
+
+pub mod http;
+
+#[cfg(feature = "hcloud")]
+pub mod hcloud;

@@ -1,0 +1,13 @@
+//! The world that Perimeter is tested and shown in.
+//!
+//! ```text
+//!   natgw ── fault_proxy ── control_plane   (real etcd, kube-apiserver, kube-controller-manager; hollow nodes)
+//!     └───── fault_proxy ── hetzner         (a stand-in, as strict as the API is)
+//! ```
+
+pub mod control_plane;
+pub mod fault_proxy;
+pub mod hetzner;
+pub mod hollow_node;
+pub mod netns;
+pub mod program;
