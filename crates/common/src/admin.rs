@@ -1,1 +1,137 @@
-//! Begun.
+//! The admin server: plain HTTP for kubelets, Prometheus and people.
+//!
+//! | path | |
+//! |---|---|
+//! | `/livez` | 200 while this process makes progress: it answers, and if it leads, its last pass began at most ten minutes ago |
+//! | `/readyz`, `/healthz` | 200 once all checks of [`Readiness`] are green, else 503; `?verbose` names each |
+//! | `/metrics` | Prometheus text |
+//! | `/statusz`, `/flagz` | for people; JSON for `Accept: application/json` (KEP-4827, KEP-4828) |
+//! | `/loglevel` | GET, PUT of a log filter; from this host only |
+//!
+//! It is open to the Pod's network, so it is thrifty: 64 connections, 2 s for 8 KiB of request head, small bodies.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hyper::{server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
+use tokio::{net::TcpListener, sync::Semaphore};
+
+use crate::{args::Program, leader::Leadership, metrics::Metrics, readiness::Readiness, telemetry::LogLevel};
+
+mod pages;
+mod status;
+
+pub use status::Status;
+
+/// Probes, a scraper or two and a person come to less than ten.
+const CONNECTIONS: usize = 64;
+
+/// A request head takes one packet; port scanners keep connections open and say nothing.
+const HEAD_TIME: Duration = Duration::from_secs(2);
+
+/// The smallest that hyper takes; our heads are below 1 KiB.
+const HEAD_BYTES: usize = 8 * 1024;
+
+/// Twice the slowest resync of any controller: a leader that began no pass for so long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(600);
+
+/// What the server tells of.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Who this is.
+    pub program: Program,
+    /// For `/flagz`, secrets already redacted.
+    pub flags: BTreeMap<String, String>,
+    /// For `/readyz`.
+    pub readiness: Readiness,
+    /// For `/metrics`.
+    pub metrics: Metrics,
+    /// For `/statusz` and `/livez`.
+    pub status: Status,
+    /// For `/statusz` and `/livez`.
+    pub leadership: Leadership,
+    /// For `/loglevel`.
+    pub log_level: LogLevel,
+}
+
+/// A bound server. Nothing is served until [`Server::serve`] is polled.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    site: Arc<pages::Site>,
+}
+
+impl Admin {
+    /// Takes the address, and logs which one it got.
+    ///
+    /// # Errors
+    /// When the address is taken or not ours.
+    pub async fn bind(self, address: SocketAddr) -> io::Result<Server> {
+        let listener = match TcpListener::bind(address).await {
+            // A host without IPv6 cannot listen on [::]; there "any address" means the other family.
+            Err(error) if address.ip().is_unspecified() && address.is_ipv6() && !in_use(&error) => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await?
+            }
+            other => other?,
+        };
+        tracing::info!(address = %listener.local_addr()?, "admin server listens");
+        let site = pages::Site { admin: self, started: Timestamp::now(), start: Instant::now() };
+        Ok(Server { listener, site: Arc::new(site) })
+    }
+}
+
+fn in_use(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
+}
+
+impl Server {
+    /// The address that was taken.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until it is dropped.
+    pub async fn serve(self) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            // Beyond the limit connections wait in the kernel's queue.
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let (stream, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, or a peer that was gone already: neither is helped by trying at once.
+                    tracing::debug!(%error, "admin server: accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let site = Arc::clone(&self.site);
+            tokio::spawn(async move {
+                let answer = service_fn(move |request| {
+                    let site = Arc::clone(&site);
+                    async move { Ok::<_, std::convert::Infallible>(site.answer(peer, request).await) }
+                });
+                let served = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HEAD_TIME)
+                    .max_buf_size(HEAD_BYTES)
+                    .serve_connection(TokioIo::new(stream), answer)
+                    .await;
+                if let Err(error) = served {
+                    tracing::debug!(%peer, %error, "admin server: connection");
+                }
+                drop(place);
+            });
+        }
+    }
+}

@@ -1,1 +1,254 @@
-//! Begun.
+//! The flags that every controller has, in groups with headings.
+//!
+//! Each flag has an environment twin: `PERIMETER_` and the flag in upper case (`--drain-timeout`, `PERIMETER_DRAIN_TIMEOUT`),
+//! but where a standard variable means the same thing it is that one: `KUBECONFIG`, `RUST_LOG`, `POD_NAMESPACE`.
+//! A flag wins over its variable.
+
+use std::{ffi::OsString, net::SocketAddr, sync::OnceLock, time::Duration};
+
+use clap::{ArgAction, Args, ValueEnum};
+
+pub mod duration;
+
+/// The commit that this was built from; `unknown` outside a checkout.
+pub const REVISION: &str = env!("PERIMETER_REVISION");
+/// The compiler that built this.
+pub const RUSTC: &str = env!("PERIMETER_RUSTC");
+
+/// Who this process is. Made by [`crate::program!`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// `natgw`
+    pub name: &'static str,
+    /// `0.1.0`
+    pub version: &'static str,
+    /// The commit.
+    pub revision: &'static str,
+    /// `1.95.0`
+    pub rustc: &'static str,
+}
+
+/// The [`Program`](crate::args::Program) of the crate that calls this.
+#[macro_export]
+macro_rules! program {
+    () => {
+        $crate::args::Program {
+            name: env!("CARGO_PKG_NAME"),
+            version: env!("CARGO_PKG_VERSION"),
+            revision: $crate::args::REVISION,
+            rustc: $crate::args::RUSTC,
+        }
+    };
+}
+
+impl Program {
+    /// What stands after the name in `--version`: `0.1.0 (commit abc123, rustc 1.95.0)`. One program a process.
+    #[must_use]
+    pub fn version_text(&self) -> &'static str {
+        static TEXT: OnceLock<String> = OnceLock::new();
+        TEXT.get_or_init(|| format!("{} (commit {}, rustc {})", self.version, self.revision, self.rustc))
+    }
+
+    /// `natgw/0.1.0 (linux/amd64) abc123`, as client-go writes its own.
+    #[must_use]
+    pub fn user_agent(&self) -> String {
+        // Go's names, because access logs of a cluster are searched by them.
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        format!("{}/{} ({}/{architecture}) {}", self.name, self.version, std::env::consts::OS, self.revision)
+    }
+}
+
+/// All of them. `#[command(flatten)]` it into the program's own arguments.
+#[derive(Args, Clone, Debug)]
+pub struct RuntimeArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub client: ClientArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub log: LogArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub admin: AdminArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub leader: LeaderArgs,
+    /// How long the pass that runs may take to finish after SIGTERM, before it is cut off
+    // 5 s less than the kubelet's default grace period of 30 s: the lease is released and traces are flushed in them.
+    #[arg(long, env = "PERIMETER_DRAIN_TIMEOUT", default_value = "25s", value_name = "DURATION",
+        value_parser = duration::parse, help_heading = "Process")]
+    pub drain_timeout: Duration,
+}
+
+/// Which cluster, as whom.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Kubernetes")]
+pub struct ClientArgs {
+    /// Kubeconfig file, or several joined with ':' as kubectl takes them. Without it: the Pod's service account, and outside
+    /// of a Pod ~/.kube/config
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE", global = true)]
+    pub kubeconfig: Option<OsString>,
+    /// Context of the kubeconfig; its current one where this is not given
+    #[arg(long, env = "PERIMETER_CONTEXT", value_name = "NAME", global = true)]
+    pub context: Option<String>,
+    /// Namespace of what this program makes; its own where this is not given: the Pod's, else the context's, else "default"
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", global = true)]
+    pub namespace: Option<String>,
+    /// User to impersonate
+    #[arg(long = "as", env = "PERIMETER_AS", value_name = "USER", global = true)]
+    pub impersonate: Option<String>,
+    /// Group to impersonate; may be repeated, or joined with ','
+    #[arg(
+        long = "as-group",
+        env = "PERIMETER_AS_GROUP",
+        value_name = "GROUP",
+        value_delimiter = ',',
+        requires = "impersonate",
+        global = true
+    )]
+    pub impersonate_groups: Vec<String>,
+}
+
+/// What is logged and how.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Logs")]
+pub struct LogArgs {
+    /// How log lines look; plain on a terminal and JSON elsewhere where this is not given
+    #[arg(long, env = "PERIMETER_LOG_FORMAT", value_enum, value_name = "FORMAT", global = true)]
+    pub log_format: Option<LogFormat>,
+    /// Which log lines are written: a level, or levels by module ("info,natgw=debug"); "info" where this is not given
+    #[arg(long, env = "RUST_LOG", value_name = "FILTER", global = true)]
+    pub log_filter: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object a line
+    Json,
+    /// For a person
+    Plain,
+}
+
+/// The admin server.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Admin server")]
+pub struct AdminArgs {
+    /// Where /livez, /readyz, /metrics, /statusz and /flagz are served; port 0 takes any free one, which is logged
+    // Both families: a Pod of a single-family cluster has an address of only one. 8080 is what probes commonly expect.
+    #[arg(long, env = "PERIMETER_ADMIN_ADDRESS", default_value = "[::]:8080", value_name = "IP:PORT")]
+    pub admin_address: SocketAddr,
+}
+
+/// Leader election, with the names and defaults of client-go.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Leader election")]
+pub struct LeaderArgs {
+    /// Whether to take a Lease before acting; needed wherever more than one replica can run
+    #[arg(long, env = "PERIMETER_LEADER_ELECT", default_value_t = true, default_missing_value = "true",
+        num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_name = "BOOL")]
+    pub leader_elect: bool,
+    /// How long others wait after the last renewal that they saw before they take the Lease
+    #[arg(long, env = "PERIMETER_LEADER_ELECT_LEASE_DURATION", default_value = "15s", value_name = "DURATION",
+        value_parser = duration::parse)]
+    pub leader_elect_lease_duration: Duration,
+    /// How long the leader tries to renew before it gives up and exits; less than the lease duration
+    #[arg(long, env = "PERIMETER_LEADER_ELECT_RENEW_DEADLINE", default_value = "10s", value_name = "DURATION",
+        value_parser = duration::parse)]
+    pub leader_elect_renew_deadline: Duration,
+    /// How long between two tries
+    #[arg(long, env = "PERIMETER_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_name = "DURATION",
+        value_parser = duration::parse)]
+    pub leader_elect_retry_period: Duration,
+    /// Name of the Lease; the program's name where this is not given
+    #[arg(long, env = "PERIMETER_LEADER_ELECT_RESOURCE_NAME", value_name = "NAME")]
+    pub leader_elect_resource_name: Option<String>,
+    /// Namespace of the Lease; --namespace where this is not given
+    #[arg(long, env = "PERIMETER_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAME")]
+    pub leader_elect_resource_namespace: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        runtime: RuntimeArgs,
+        #[command(subcommand)]
+        command: Option<Command>,
+    }
+
+    #[derive(clap::Subcommand)]
+    enum Command {
+        Status,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once(&"natgw").chain(arguments))
+    }
+
+    #[test]
+    fn defaults_are_client_go_s() {
+        let args = parse(&[]).unwrap().runtime;
+        assert!(args.leader.leader_elect);
+        assert_eq!(args.leader.leader_elect_lease_duration, Duration::from_secs(15));
+        assert_eq!(args.leader.leader_elect_renew_deadline, Duration::from_secs(10));
+        assert_eq!(args.leader.leader_elect_retry_period, Duration::from_secs(2));
+        assert_eq!(args.drain_timeout, Duration::from_secs(25));
+    }
+
+    #[test]
+    fn the_election_is_switched_as_go_programs_switch_it() {
+        assert!(!parse(&["--leader-elect=false"]).unwrap().runtime.leader.leader_elect);
+        assert!(parse(&["--leader-elect"]).unwrap().runtime.leader.leader_elect);
+        assert!(parse(&["--leader-elect=maybe"]).is_err());
+    }
+
+    #[test]
+    fn client_flags_stand_before_or_after_a_sub_command() {
+        for arguments in [["--context", "a", "status"], ["status", "--context", "a"]] {
+            let cli = parse(&arguments).unwrap();
+            assert!(matches!(cli.command, Some(Command::Status)));
+            assert_eq!(cli.runtime.client.context.as_deref(), Some("a"));
+        }
+    }
+
+    #[test]
+    fn a_group_without_a_user_is_refused_because_it_would_be_ignored() {
+        assert!(parse(&["--as-group", "g"]).is_err());
+        let args = parse(&["--as", "u", "--as-group", "g,h"]).unwrap().runtime.client;
+        assert_eq!(args.impersonate_groups, ["g", "h"]);
+    }
+
+    #[test]
+    fn every_flag_has_its_heading_its_help_and_its_environment_twin() {
+        let standard = ["KUBECONFIG", "RUST_LOG", "POD_NAMESPACE"];
+        let command = Cli::command();
+        let flags: Vec<_> = command.get_arguments().filter(|flag| flag.get_id() != "help").collect();
+        assert!(flags.len() >= 15, "flattened groups are missing");
+        for flag in flags {
+            let long = flag.get_long().unwrap();
+            let variable =
+                flag.get_env().unwrap_or_else(|| panic!("--{long} has no variable")).to_str().unwrap();
+            let ours = format!("PERIMETER_{}", long.to_uppercase().replace('-', "_"));
+            assert!(variable == ours || standard.contains(&variable), "--{long}: {variable}");
+            assert!(flag.get_help().is_some() && flag.get_help_heading().is_some(), "--{long}");
+        }
+    }
+
+    #[test]
+    fn the_version_names_commit_and_compiler() {
+        let program = crate::program!();
+        assert_eq!(program.version_text(), format!("{} (commit {REVISION}, rustc {RUSTC})", program.version));
+        assert!(RUSTC.starts_with("1."), "{RUSTC}");
+        assert!(program.user_agent().starts_with("common/0.1.0 (linux/"), "{}", program.user_agent());
+    }
+}

@@ -1,1 +1,153 @@
-//! Begun.
+//! The Kubernetes client: kube's parts in our own order, from the call of a controller (top) to the wire (bottom).
+//!
+//! ```text
+//!   whole call    at most 60 s, retries and all
+//!   retry         429, 503, 504: three more tries, as Retry-After says (not on the lease client)
+//!   headers, auth of the kubeconfig or the service account
+//!   one request   a span, metrics, user agent, headers of the answer within 9 s, each piece of a body too
+//!   wire          rustls, HTTP/1.1
+//! ```
+//!
+//! kube's own default waits for an answer for ever and retries up to fifteen times in silence.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::Context;
+use hyper_util::{
+    client::legacy::{Client as Wire, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt, retry::RetryPolicy},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
+
+use crate::{
+    args::{ClientArgs, Program},
+    metrics::Metrics,
+    runtime::ConfigError,
+};
+
+mod call;
+
+use call::CallLayer;
+
+/// How long an API server may take to answer with headers, and then between two pieces of a body. Odd on purpose, as linkerd
+/// has it: "9 s" in a log is recognised as ours. Less than the lease's renew deadline of 10 s.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(9);
+
+/// How long a TCP connection may take; a server that is there accepts in milliseconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// A call with all its retries: four requests that each time out, and the waits between them.
+const WHOLE_CALL: Duration = Duration::from_secs(60);
+
+/// The API server's priority and fairness asks for 1 s; three tries ride out a rolling restart, more only hide an outage
+/// from the pass that could tell of it.
+const RETRIES: u32 = 3;
+
+/// Two clients of one cluster.
+#[derive(Clone)]
+pub struct Clients {
+    /// For everything but the lease.
+    pub client: Client,
+    /// Never retries: a renewal that is late is worthless.
+    pub lease: Client,
+    /// Of the Pod's service account, else of the kubeconfig's context, else `default`.
+    pub default_namespace: String,
+}
+
+/// Makes the clients. Reads files, calls nobody: an API server that is away shows in the caches.
+///
+/// # Errors
+/// [`ConfigError`] where the kubeconfig or the service account cannot be read or used.
+pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) -> anyhow::Result<Clients> {
+    // kube asks the process-wide provider; another crate of the binary may bring a second one, and then none is the default.
+    let _already_set = rustls::crypto::ring::default_provider().install_default();
+    let config = configuration(args).await.map_err(|error| ConfigError(format!("{error:#}")))?;
+    tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API");
+    Ok(Clients {
+        client: build(&config, program, metrics, Some(RETRIES))?,
+        lease: build(&config, program, metrics, None)?,
+        default_namespace: config.default_namespace,
+    })
+}
+
+async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
+    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+    let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let mut config = match &args.kubeconfig {
+        // An empty KUBECONFIG is the same as none, for kubectl too.
+        Some(files) if !files.is_empty() => {
+            let kubeconfig = merge(std::env::split_paths(files))?;
+            Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .with_context(|| format!("kubeconfig {}", Path::new(files).display()))?
+        }
+        _ if in_pod && args.context.is_none() => {
+            Config::incluster().context("service account of this Pod")?
+        }
+        _ => Config::from_kubeconfig(&options)
+            .await
+            .context("no --kubeconfig, no KUBECONFIG, not in a Pod, and ~/.kube/config cannot be used")?,
+    };
+    if let Some(user) = &args.impersonate {
+        config.auth_info.impersonate = Some(user.clone());
+        config.auth_info.impersonate_groups = Some(args.impersonate_groups.clone());
+    }
+    if let Some(proxy) = &config.proxy_url {
+        anyhow::bail!("proxy-url {proxy} is not supported; remove it, or set NO_PROXY for the API server");
+    }
+    Ok(config)
+}
+
+/// Several kubeconfig files are one, the first to say a thing wins, as for kubectl.
+fn merge(files: impl Iterator<Item = std::path::PathBuf>) -> anyhow::Result<Kubeconfig> {
+    files.filter(|file| !file.as_os_str().is_empty()).try_fold(Kubeconfig::default(), |all, file| {
+        let one = Kubeconfig::read_from(&file).map_err(readable)?;
+        all.merge(one).with_context(|| format!("kubeconfig {}", file.display()))
+    })
+}
+
+/// kube's parse error has several lines with an excerpt, which may hold a secret.
+fn readable(error: KubeconfigError) -> anyhow::Error {
+    let text = error.to_string();
+    anyhow::anyhow!("{}", text.lines().next().unwrap_or("kubeconfig cannot be read"))
+}
+
+fn build(
+    config: &Config,
+    program: &Program,
+    metrics: &Metrics,
+    retries: Option<u32>,
+) -> anyhow::Result<Client> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    // A write is small and somebody waits for it.
+    connector.set_nodelay(true);
+    let connector = config
+        .rustls_https_connector_with_connector(connector)
+        .map_err(|error| ConfigError(error.to_string()))?;
+    let wire: Wire<_, Body> = Wire::builder(TokioExecutor::new()).build(connector);
+
+    let retry = retries
+        .map(|most| RetryPolicy::new(Duration::from_millis(500), Duration::from_secs(5), most, true))
+        .transpose()
+        .context("retry policy")?
+        .map(RetryLayer::new);
+    let auth = config.auth_layer().map_err(|error| ConfigError(error.to_string()))?;
+    let headers = config.extra_headers_layer().map_err(|error| ConfigError(error.to_string()))?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .timeout(WHOLE_CALL)
+        .option_layer(retry)
+        .option_layer(auth)
+        .layer(headers)
+        .layer(CallLayer::new(program, metrics, ANSWER_TIMEOUT)?)
+        .map_err(BoxError::from)
+        .service(wire);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}

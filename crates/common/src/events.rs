@@ -1,1 +1,161 @@
-//! Begun.
+//! What a person sees of a controller's acts: for each one, one log line and one Event, out of the same value.
+//!
+//! An Event is a courtesy: one that cannot be published is logged and never fails, nor holds up, the act it tells of. Equal
+//! ones within six minutes become a series of one Event. Needed rights: `create` and `patch` on `events.k8s.io/events`.
+
+use std::{
+    collections::HashSet,
+    error::Error,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{
+    Client,
+    runtime::events::{Event, EventType, Recorder, Reporter},
+};
+
+use crate::{
+    names,
+    plan::{Action, Finding, Reason, Regarding, Step},
+};
+
+/// A pass must not wait long for a courtesy; the API server answers such a write in milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The API's limit of a note, in bytes.
+const NOTE_BYTES: usize = 1024;
+
+/// Writes the log lines and Events of one controller. Clones share what was already told.
+#[derive(Clone)]
+pub struct Events {
+    recorder: Recorder,
+    told: Arc<Mutex<HashSet<Told>>>,
+}
+
+/// A finding as a person sees it: where, which, and in what words.
+type Told = (Regarding, &'static str, String);
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("told", &self.told).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    /// `instance` is who of several replicas: the Pod's name.
+    #[must_use]
+    pub fn new(client: Client, controller: &'static str, instance: String) -> Self {
+        let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
+        Events { recorder: Recorder::new(client, reporter), told: Arc::default() }
+    }
+
+    /// A step was done: logged at info, a Normal Event.
+    pub async fn done<A: Action>(&self, step: &Step<A>) {
+        let (action, reason) = (step.action.name(), step.because.code());
+        tracing::info!(action, reason, because = %step.because, regarding = %step.action.regarding(), "{}", step.action);
+        let note = format!("{}: {}", step.action, step.because);
+        self.publish(EventType::Normal, action, reason, note, &step.action.regarding()).await;
+    }
+
+    /// A step failed: logged at error, a Warning Event.
+    pub async fn failed<A: Action>(&self, step: &Step<A>, error: &(dyn Error + Sync)) {
+        let (action, reason) = (step.action.name(), step.because.code());
+        let error = with_causes(error);
+        tracing::error!(action, reason, because = %step.because, regarding = %step.action.regarding(), error,
+            "failed: {}", step.action);
+        let note = format!("failed: {}: {error} ({})", step.action, step.because);
+        self.publish(EventType::Warning, action, reason, note, &step.action.regarding()).await;
+    }
+
+    /// The findings of one pass: each that the pass before did not have is logged at warn, and becomes a Warning Event.
+    /// One that went away and came back is told again; so is one whose Event could not be published.
+    pub async fn found<R: Reason>(&self, findings: &[Finding<R>]) {
+        let mut now = HashSet::new();
+        for finding in findings {
+            let text = finding.because.to_string();
+            let told = (finding.regarding.clone(), finding.because.code(), text.clone());
+            if now.contains(&told) {
+                continue;
+            }
+            let known = self.told.lock().unwrap_or_else(PoisonError::into_inner).contains(&told);
+            if !known {
+                let reason = finding.because.code();
+                tracing::warn!(reason, regarding = %finding.regarding, "{text}");
+                if !self.publish(EventType::Warning, "Find", reason, text, &finding.regarding).await {
+                    continue;
+                }
+            }
+            now.insert(told);
+        }
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// Whether it was published.
+    async fn publish(
+        &self,
+        type_: EventType,
+        action: &str,
+        reason: &str,
+        note: String,
+        regarding: &Regarding,
+    ) -> bool {
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(cut(note)),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        let reference = ObjectReference {
+            api_version: Some(regarding.api_version.to_owned()),
+            kind: Some(regarding.kind.to_owned()),
+            namespace: regarding.namespace.clone(),
+            name: Some(regarding.name.clone()),
+            uid: regarding.uid.clone(),
+            ..ObjectReference::default()
+        };
+        match tokio::time::timeout(PATIENCE, self.recorder.publish(&event, &reference)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::warn!(reason, %regarding, %error, "an Event could not be published");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(reason, %regarding, "an Event could not be published in {} s", PATIENCE.as_secs());
+                false
+            }
+        }
+    }
+}
+
+/// An error and what caused it, in one line.
+fn with_causes(error: &(dyn Error + Sync)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Many errors already say what their cause says.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// At most what the API takes, cut between characters.
+fn cut(mut note: String) -> String {
+    if note.len() > NOTE_BYTES {
+        const MARK: &str = "...";
+        let mut end = NOTE_BYTES - MARK.len();
+        while !note.is_char_boundary(end) {
+            end -= 1;
+        }
+        note.truncate(end);
+        note.push_str(MARK);
+    }
+    note
+}

@@ -1,1 +1,332 @@
-//! Begun.
+//! The one place where start-up and shut-down order is written.
+//!
+//! ```text
+//!   start   args -> telemetry -> client -> admin -> leader -> controller
+//!   end     controller finishes its pass -> lease is released -> last traces are sent -> exit
+//! ```
+//!
+//! | exit code | |
+//! |---|---|
+//! | 0 | the controller returned `Ok`: by itself, or because it was asked to end |
+//! | 1 | it failed, its lease was lost, or it did not end within the drain timeout |
+//! | 2 | bad flags or configuration; nothing was touched |
+//!
+//! One thread: a controller waits, it does not compute. It must not block that thread.
+
+use std::{
+    collections::BTreeMap, fmt, future::Future, pin::Pin, process::ExitCode, sync::Arc, time::Duration,
+};
+
+use anyhow::Context;
+use kube::{Api, Client, runtime::reflector::Store, runtime::watcher};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+pub use crate::admin::Status;
+use crate::{
+    admin::Admin,
+    args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
+    client::{self, Clients},
+    config,
+    events::Events,
+    leader::{self, Ended, Leadership},
+    metrics::{Metrics, Pass},
+    readiness::Readiness,
+    shutdown::Shutdown,
+    telemetry::Telemetry,
+    watch,
+};
+
+/// How long a command beside the controller may take to end after the first signal: a person waits.
+const COMMAND_DRAIN: Duration = Duration::from_secs(5);
+
+/// How long the release of the lease may take. It is one write; without it a successor waits 15 s, no harm is done.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Bad flags or configuration, in one line that says what is allowed. Ends the process with exit code 2.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
+/// What a controller gets.
+#[derive(Clone)]
+pub struct Runtime {
+    /// Who this is.
+    pub program: Program,
+    /// The cluster.
+    pub client: Client,
+    /// `--namespace`, else our own.
+    pub namespace: String,
+    /// Where a controller registers its own metrics.
+    pub metrics: Metrics,
+    /// Where a controller adds its checks. It must add at least one: without any, `/readyz` stays red.
+    pub readiness: Readiness,
+    /// Log lines and Events of acts.
+    pub events: Events,
+    /// Asked before each write.
+    pub leadership: Leadership,
+    /// Cancelled when the controller shall finish its pass and return.
+    pub shutdown: CancellationToken,
+    /// For `/statusz`, and the heartbeat for `/livez`.
+    pub status: Status,
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("program", &self.program)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// Waits until this process leads. False: the end was asked for first.
+    ///
+    /// Caches are started before, so that a standby is ready and takes over at once.
+    pub async fn leading(&self) -> bool {
+        let led = tokio::select! {
+            biased;
+            () = self.shutdown.cancelled() => false,
+            led = self.leadership.acquired() => led,
+        };
+        // The time as a standby does not count as being stuck.
+        self.status.beat();
+        led
+    }
+
+    /// Begins a pass: the heartbeat for `/livez`, and the clock for the metrics. A leader begins one every five minutes at
+    /// the latest, if only to find nothing to do.
+    pub fn pass(&self) -> Pass {
+        self.status.beat();
+        self.metrics.pass()
+    }
+
+    /// [`watch::cache`] with the readiness and the metrics of this process.
+    pub fn cache<K: watch::Cached>(
+        &self,
+        api: Api<K>,
+        config: watcher::Config,
+        name: &'static str,
+        changed: &Arc<Notify>,
+    ) -> (Store<K>, impl Future<Output = ()> + Send + 'static + use<K>) {
+        watch::cache(api, config, name, &self.readiness, &self.metrics, Arc::clone(changed))
+    }
+}
+
+/// Runs a controller until it returns, is asked to end, or loses its lease; `flags` are shown on `/flagz`.
+///
+/// The controller is started at once and awaits [`Runtime::leading`] before it acts. When the lease is lost its future is
+/// dropped where it stands: what it was doing may already be done by its successor.
+pub fn run<F, Fut>(
+    program: Program,
+    args: RuntimeArgs,
+    flags: BTreeMap<String, String>,
+    controller: F,
+) -> ExitCode
+where
+    F: FnOnce(Runtime) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    process(program, &args.log.clone(), async |telemetry| {
+        let shutdown = Shutdown::on_signals().context("signal handlers")?;
+        let metrics = Metrics::new(program.name).context("metrics")?;
+        let Clients { client, lease, default_namespace } =
+            client::connect(&args.client, &program, &metrics).await?;
+        let namespace = args.client.namespace.clone().unwrap_or(default_namespace);
+
+        let release = CancellationToken::new();
+        let (leadership, election) = elect(&args.leader, &program, &namespace, lease, &metrics, &release)?;
+        let (readiness, status) = (Readiness::default(), Status::default());
+        let admin = Admin {
+            program,
+            flags,
+            readiness: readiness.clone(),
+            metrics: metrics.clone(),
+            status: status.clone(),
+            leadership: leadership.clone(),
+            log_level: telemetry.level(),
+        };
+        let address = args.admin.admin_address;
+        let server = admin.bind(address).await.with_context(|| format!("admin server on {address}"))?;
+        tokio::spawn(server.serve());
+
+        let events = Events::new(client.clone(), program.name, instance(&program));
+        let shutdown_token = shutdown.token();
+        let runtime = Runtime {
+            program,
+            client,
+            namespace,
+            metrics,
+            readiness,
+            events,
+            leadership,
+            shutdown: shutdown_token,
+            status,
+        };
+        tracing::info!(version = program.version, revision = program.revision, "started");
+        supervise(controller(runtime), election, &release, &shutdown, args.drain_timeout).await
+    })
+}
+
+/// Runs a command that stands beside the controller (`status`, `--dry-run`): client, logs, traces and Events, but no admin
+/// server and no lease. It acts without leading, so what it writes must be right whoever leads.
+pub fn command<F, Fut>(program: Program, args: RuntimeArgs, work: F) -> ExitCode
+where
+    F: FnOnce(Runtime) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    process(program, &args.log, async |_| {
+        let shutdown = Shutdown::on_signals().context("signal handlers")?;
+        let metrics = Metrics::new(program.name).context("metrics")?;
+        let Clients { client, default_namespace, .. } =
+            client::connect(&args.client, &program, &metrics).await?;
+        let runtime = Runtime {
+            program,
+            namespace: args.client.namespace.clone().unwrap_or(default_namespace),
+            metrics,
+            readiness: Readiness::default(),
+            events: Events::new(client.clone(), program.name, instance(&program)),
+            leadership: Leadership::always(),
+            shutdown: shutdown.token(),
+            status: Status::default(),
+            client,
+        };
+        let release = CancellationToken::new();
+        supervise(work(runtime), nobody(&release), &release, &shutdown, COMMAND_DRAIN).await
+    })
+}
+
+/// Says why nothing was begun, in one line on stderr, and gives exit code 2. For what a `main` finds out before [`run`].
+pub fn refuse(program: &Program, why: &dyn fmt::Display) -> ExitCode {
+    eprintln!("{}: {}", program.name, format!("{why:#}").replace('\n', " "));
+    ExitCode::from(2)
+}
+
+/// Telemetry around `work`, and its result as an exit code.
+fn process(
+    program: Program,
+    log: &LogArgs,
+    work: impl AsyncFnOnce(&Telemetry) -> anyhow::Result<()>,
+) -> ExitCode {
+    let tokio = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(tokio) => tokio,
+        Err(error) => {
+            eprintln!("{}: cannot start: {error}", program.name);
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = tokio.block_on(async {
+        let telemetry = match Telemetry::start(&program, log) {
+            Ok(telemetry) => telemetry,
+            Err(error) => return verdict(&program, Err(error)),
+        };
+        let code = verdict(&program, work(&telemetry).await);
+        telemetry.end().await;
+        code
+    });
+    // A name lookup that hangs must not hold up the exit.
+    tokio.shutdown_background();
+    code
+}
+
+fn verdict(program: &Program, result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => {
+            tracing::debug!("ended");
+            ExitCode::SUCCESS
+        }
+        Err(error) if error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<config::Error>()) => {
+            refuse(program, &error)
+        }
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "ended by a failure");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Election = Pin<Box<dyn Future<Output = Ended>>>;
+
+/// Leads from the start; ends when it is released.
+fn nobody(release: &CancellationToken) -> Election {
+    let release = release.clone();
+    Box::pin(async move {
+        release.cancelled().await;
+        Ended::Stopped
+    })
+}
+
+fn elect(
+    args: &LeaderArgs,
+    program: &Program,
+    namespace: &str,
+    client: Client,
+    metrics: &Metrics,
+    release: &CancellationToken,
+) -> anyhow::Result<(Leadership, Election)> {
+    if !args.leader_elect {
+        return Ok((Leadership::always(), nobody(release)));
+    }
+    let settings = leader::Settings {
+        lease_duration: args.leader_elect_lease_duration,
+        renew_deadline: args.leader_elect_renew_deadline,
+        retry_period: args.leader_elect_retry_period,
+        namespace: args.leader_elect_resource_namespace.clone().unwrap_or_else(|| namespace.to_owned()),
+        name: args.leader_elect_resource_name.clone().unwrap_or_else(|| program.name.to_owned()),
+        identity: leader::identity(&instance(program)),
+    };
+    let gauge = metrics.leading(&settings.name);
+    let (leadership, election) =
+        leader::run(client, settings, release.clone(), move |leads| gauge.set(i64::from(leads)))
+            .map_err(ConfigError)?;
+    Ok((leadership, Box::pin(election)))
+}
+
+/// The end of the table above, in one place.
+async fn supervise(
+    controller: impl Future<Output = anyhow::Result<()>>,
+    mut election: Election,
+    release: &CancellationToken,
+    shutdown: &Shutdown,
+    drain: Duration,
+) -> anyhow::Result<()> {
+    let mut controller = Box::pin(controller);
+    let overdue = async {
+        shutdown.asked().await;
+        tokio::time::sleep(drain).await;
+    };
+    let result = tokio::select! {
+        biased;
+        ended = &mut election => {
+            drop(controller);
+            return match ended {
+                Ended::Lost => Err(anyhow::anyhow!("the lease was lost; ending so that two never act")),
+                Ended::Stopped => Err(anyhow::anyhow!("the election ended by itself")),
+            };
+        }
+        result = &mut controller => result,
+        () = overdue => {
+            // Not released: a write may still be on its way, and a successor that waits out the lease comes after it.
+            drop(controller);
+            anyhow::bail!("did not end within the drain timeout of {drain:?}");
+        }
+    };
+    shutdown.ask();
+    release.cancel();
+    if tokio::time::timeout(RELEASE_TIMEOUT, election).await.is_err() {
+        tracing::warn!("the lease could not be released; it runs out by itself");
+    }
+    result
+}
+
+/// Who of several replicas: the Pod's name, which is its host name unless `POD_NAME` says better.
+fn instance(program: &Program) -> String {
+    let host = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    std::env::var("POD_NAME")
+        .ok()
+        .or_else(host)
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| program.name.to_owned())
+}

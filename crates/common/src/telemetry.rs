@@ -1,1 +1,170 @@
-//! Begun.
+//! Logs on stderr, and traces to wherever the standard `OTEL_*` variables say.
+//!
+//! A log line is one flat JSON object (`ts`, `level`, `target`, `msg`, then fields; those of the spans around it too), or a
+//! line for a person on a terminal. Its filter can be changed while the program runs.
+//!
+//! Traces go out over OTLP/gRPC where `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set, else
+//! nowhere. `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`,
+//! `OTEL_BSP_*` and `OTEL_SDK_DISABLED=true` mean what the OpenTelemetry specification says.
+
+use std::{io::IsTerminal, time::Duration};
+
+use anyhow::Context;
+use opentelemetry::{KeyValue, trace::TracerProvider};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
+use tracing::{Subscriber, level_filters::LevelFilter};
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry, filter::filter_fn, fmt::MakeWriter, layer::SubscriberExt,
+    registry::LookupSpan, reload,
+};
+
+use crate::{
+    args::{LogArgs, LogFormat, Program},
+    runtime::ConfigError,
+};
+
+mod json;
+
+/// What is logged where nobody says otherwise.
+const DEFAULT_FILTER: &str = "info";
+
+/// How long the last spans may take to leave; the rest of the grace period after the drain is 5 s.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The telemetry of this process, from [`Telemetry::start`] to [`Telemetry::end`].
+#[derive(Debug)]
+pub struct Telemetry {
+    level: LogLevel,
+    traces: Option<SdkTracerProvider>,
+}
+
+/// The log filter, changeable while the program runs. Clones share it.
+#[derive(Clone, Debug)]
+pub struct LogLevel {
+    handle: reload::Handle<EnvFilter, Registry>,
+}
+
+impl LogLevel {
+    /// The filter in force.
+    #[must_use]
+    pub fn get(&self) -> String {
+        self.handle.with_current(ToString::to_string).unwrap_or_default()
+    }
+
+    /// Replaces the filter: a level, or levels by module.
+    ///
+    /// # Errors
+    /// One line that says what is wrong with it; the old one stays.
+    pub fn set(&self, filter: &str) -> Result<(), String> {
+        let filter = parse(filter)?;
+        self.handle.reload(filter).map_err(|error| error.to_string())
+    }
+}
+
+fn parse(filter: &str) -> Result<EnvFilter, String> {
+    if filter.trim().is_empty() {
+        return Err(
+            "an empty log filter; write a level (info) or levels by module (info,natgw=debug)".to_owned()
+        );
+    }
+    EnvFilter::builder().parse(filter).map_err(|error| {
+        format!(
+            "log filter \"{filter}\": {error}; write a level (info) or levels by module (info,natgw=debug)"
+        )
+    })
+}
+
+impl Telemetry {
+    /// Takes over logs and traces of the whole process. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a filter or an `OTEL_*` variable that cannot be used; any other error when it was called before.
+    pub fn start(program: &Program, args: &LogArgs) -> anyhow::Result<Telemetry> {
+        let traces = traces(program)?;
+        let (subscriber, level) = subscriber(args, traces.as_ref(), std::io::stderr)?;
+        tracing::subscriber::set_global_default(subscriber).context("telemetry was started twice")?;
+        Ok(Telemetry { level, traces })
+    }
+
+    /// The log filter.
+    #[must_use]
+    pub fn level(&self) -> LogLevel {
+        self.level.clone()
+    }
+
+    /// Sends what is left of the traces; gives up after 3 s.
+    pub async fn end(self) {
+        let Some(traces) = self.traces else { return };
+        // It blocks its thread until the exporter is done, and the exporter needs this one.
+        let flush = tokio::task::spawn_blocking(move || traces.shutdown_with_timeout(FLUSH_TIMEOUT));
+        match flush.await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the last traces were not sent"),
+            Err(error) => tracing::warn!(%error, "the last traces were not sent"),
+        }
+    }
+}
+
+/// The layers; where they write to is the test's choice.
+fn subscriber<W>(
+    args: &LogArgs,
+    traces: Option<&SdkTracerProvider>,
+    writer: W,
+) -> anyhow::Result<(impl Subscriber + Send + Sync, LogLevel)>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let filter = parse(args.log_filter.as_deref().unwrap_or(DEFAULT_FILTER)).map_err(ConfigError)?;
+    let (filter, handle) = reload::Layer::new(filter);
+    let terminal = std::io::stderr().is_terminal();
+    let format = args.log_format.unwrap_or(if terminal { LogFormat::Plain } else { LogFormat::Json });
+    let logs = match format {
+        LogFormat::Json => json::layer(writer).boxed(),
+        LogFormat::Plain => tracing_subscriber::fmt::layer()
+            .with_writer(writer)
+            .with_ansi(terminal)
+            .with_target(false)
+            .boxed(),
+    };
+    let subscriber = Registry::default().with(logs.with_filter(filter)).with(traces.map(spans));
+    Ok((subscriber, LogLevel { handle }))
+}
+
+/// Spans at info and above, of our own code: the exporter's own calls would make spans that make calls.
+fn spans<S>(traces: &SdkTracerProvider) -> impl Layer<S> + use<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    const FOREIGN: [&str; 5] = ["opentelemetry", "tonic", "h2", "hyper", "tower"];
+    tracing_opentelemetry::layer()
+        .with_tracer(traces.tracer("perimeter"))
+        .with_filter(filter_fn(|metadata| !FOREIGN.iter().any(|name| metadata.target().starts_with(name))))
+        .with_filter(LevelFilter::INFO)
+}
+
+fn traces(program: &Program) -> anyhow::Result<Option<SdkTracerProvider>> {
+    let set = |name: &str| std::env::var(name).is_ok_and(|value| !value.is_empty());
+    let disabled = std::env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"));
+    if disabled || !(set("OTEL_EXPORTER_OTLP_ENDPOINT") || set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")) {
+        return Ok(None);
+    }
+    let exporter = SpanExporter::builder()
+        .with_tonic()
+        .with_protocol(opentelemetry_otlp::Protocol::Grpc)
+        .build()
+        .map_err(|error| ConfigError(format!("OTEL_EXPORTER_OTLP_ENDPOINT: {error}")))?;
+    let mut resource = Resource::builder()
+        .with_attribute(KeyValue::new("service.version", program.version))
+        .with_attribute(KeyValue::new("vcs.ref.head.revision", program.revision));
+    if !set("OTEL_SERVICE_NAME") && !std::env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(names_the_service) {
+        resource = resource.with_service_name(program.name);
+    }
+    Ok(Some(
+        SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build()).build(),
+    ))
+}
+
+fn names_the_service(attributes: String) -> bool {
+    attributes.split(',').any(|pair| pair.trim().starts_with("service.name="))
+}

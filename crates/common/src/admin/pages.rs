@@ -1,0 +1,233 @@
+//! What each path answers.
+
+use std::{fmt::Write, net::SocketAddr, time::Duration, time::Instant};
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Method, Request, Response, StatusCode,
+    header::{ACCEPT, ALLOW, CONTENT_TYPE},
+};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{Admin, STUCK_AFTER};
+
+/// The longest log filter that makes sense.
+const FILTER_BYTES: usize = 1024;
+
+/// How long a body of that size may take.
+const BODY_TIME: Duration = Duration::from_secs(2);
+
+/// For `/statusz`, as in Kubernetes' own pages.
+const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
+                       guarantees and is for debugging purposes only.";
+
+const PATHS: [&str; 7] = ["/flagz", "/healthz", "/livez", "/loglevel", "/metrics", "/readyz", "/statusz"];
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+type Answer = Response<Full<Bytes>>;
+
+/// The server's knowledge, and since when it runs.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) admin: Admin,
+    pub(super) started: Timestamp,
+    pub(super) start: Instant,
+}
+
+impl Site {
+    pub(super) async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path();
+        if !PATHS.contains(&path) {
+            return answer(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                format!("no such page; there are {}\n", PATHS.join(" ")),
+            );
+        }
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let loopback = peer.ip().to_canonical().is_loopback();
+        match path {
+            "/loglevel" if !loopback => {
+                answer(StatusCode::FORBIDDEN, TEXT, "only from this host; use kubectl exec or port-forward\n")
+            }
+            "/loglevel" if request.method() == Method::PUT => self.set_log_level(request).await,
+            "/loglevel" if reads => answer(StatusCode::OK, TEXT, format!("{}\n", self.admin.log_level.get())),
+            "/loglevel" => not_allowed("GET, HEAD, PUT"),
+            _ if !reads => not_allowed("GET, HEAD"),
+            "/livez" => self.live(verbose(&request)),
+            "/metrics" => self.metrics(),
+            "/statusz" => self.status(wants_json(&request)),
+            "/flagz" => self.flags(wants_json(&request)),
+            _ => self.ready(verbose(&request)),
+        }
+    }
+
+    fn live(&self, verbose: bool) -> Answer {
+        let since = self.admin.status.since_beat();
+        let stuck = self.admin.leadership.is_leading() && since > STUCK_AFTER;
+        let passes = if stuck {
+            Err(format!("leading, but the last pass began {} s ago", since.as_secs()))
+        } else {
+            Ok(())
+        };
+        checks("livez", &[("passes".to_owned(), passes)], !stuck, StatusCode::INTERNAL_SERVER_ERROR, verbose)
+    }
+
+    fn ready(&self, verbose: bool) -> Answer {
+        let readiness = &self.admin.readiness;
+        let report = readiness.report();
+        // One look: a check that turns between two must not make a green page with a red line.
+        let ready = !report.is_empty() && report.iter().all(|(_, state)| state.is_ok());
+        checks("readyz", &report, ready, StatusCode::SERVICE_UNAVAILABLE, verbose)
+    }
+
+    fn metrics(&self) -> Answer {
+        match self.admin.metrics.text() {
+            Ok(text) => answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+
+    fn status(&self, as_json: bool) -> Answer {
+        let Admin { program, status, leadership, .. } = &self.admin;
+        let up = self.start.elapsed().as_secs();
+        let (leading, holder) = (leadership.is_leading(), leadership.holder());
+        let facts = status.facts();
+        if as_json {
+            let page = json!({
+                "kind": "Statusz",
+                "apiVersion": "config.k8s.io/v1alpha1",
+                "metadata": { "name": program.name },
+                "startTime": format!("{:.0}", self.started),
+                "uptimeSeconds": up,
+                "binaryVersion": program.version,
+                "revision": program.revision,
+                "rustcVersion": program.rustc,
+                "paths": PATHS,
+                "leading": leading,
+                "leaseHolder": holder,
+                "status": facts,
+            });
+            return answer(StatusCode::OK, JSON, format!("{page}\n"));
+        }
+        let mut text = format!(
+            "{} statusz\n{WARNING}\n\nStarted: {:.0}\nUp: {} hr {:02} min {:02} sec\nBinary version: {}\nRevision: {}\n\
+             Compiler: rustc {}\nLeading: {leading}\nLease holder: {holder}\nPaths: {}\n",
+            program.name,
+            self.started,
+            up / 3600,
+            up / 60 % 60,
+            up % 60,
+            program.version,
+            program.revision,
+            program.rustc,
+            PATHS.join(" "),
+        );
+        if !facts.is_empty() {
+            text.push('\n');
+        }
+        for (key, fact) in facts {
+            // Writing to a String cannot fail.
+            let _infallible = writeln!(text, "{key}: {fact}");
+        }
+        answer(StatusCode::OK, TEXT, text)
+    }
+
+    fn flags(&self, as_json: bool) -> Answer {
+        let Admin { program, flags, .. } = &self.admin;
+        if as_json {
+            let page = json!({
+                "kind": "Flagz",
+                "apiVersion": "config.k8s.io/v1alpha1",
+                "metadata": { "name": program.name },
+                "flags": flags,
+            });
+            return answer(StatusCode::OK, JSON, format!("{page}\n"));
+        }
+        let mut text = format!("{} flagz\n{WARNING}\n\n", program.name);
+        for (flag, value) in flags {
+            let _infallible = writeln!(text, "{flag}={value}");
+        }
+        answer(StatusCode::OK, TEXT, text)
+    }
+
+    async fn set_log_level(&self, request: Request<Incoming>) -> Answer {
+        let body = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), FILTER_BYTES).collect());
+        let body = match body.await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) => {
+                return answer(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    TEXT,
+                    format!("a log filter of at most {FILTER_BYTES} bytes\n"),
+                );
+            }
+            Err(_) => return answer(StatusCode::REQUEST_TIMEOUT, TEXT, "the body did not come\n"),
+        };
+        let wanted = String::from_utf8_lossy(&body);
+        match self.admin.log_level.set(wanted.trim()) {
+            Ok(()) => {
+                let now = self.admin.log_level.get();
+                tracing::warn!(filter = now, "log filter was changed");
+                answer(StatusCode::OK, TEXT, format!("{now}\n"))
+            }
+            Err(why) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{why}\n")),
+        }
+    }
+}
+
+/// As the API server writes it: `ok`, or a line for each check where somebody asked or something is red.
+fn checks(
+    page: &str,
+    report: &[(String, Result<(), String>)],
+    good: bool,
+    bad: StatusCode,
+    verbose: bool,
+) -> Answer {
+    if good && !verbose {
+        return answer(StatusCode::OK, TEXT, "ok");
+    }
+    let mut text = String::new();
+    for (name, state) in report {
+        let _infallible = match state {
+            Ok(()) => writeln!(text, "[+]{name} ok"),
+            Err(why) => writeln!(text, "[-]{name} failed: {why}"),
+        };
+    }
+    if report.is_empty() {
+        text.push_str("[-]no checks yet\n");
+    }
+    let _infallible = writeln!(text, "{page} check {}", if good { "passed" } else { "failed" });
+    answer(if good { StatusCode::OK } else { bad }, TEXT, text)
+}
+
+fn verbose(request: &Request<Incoming>) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="))
+}
+
+fn wants_json(request: &Request<Incoming>) -> bool {
+    let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepts.into_iter().any(|accept| accept.contains(JSON))
+}
+
+fn not_allowed(allowed: &'static str) -> Answer {
+    let mut refusal = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("allowed: {allowed}\n"));
+    refusal.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    refusal
+}
+
+fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(text.into()));
+    *answer.status_mut() = code;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    headers.insert("cache-control", HeaderValue::from_static("no-store"));
+    answer
+}

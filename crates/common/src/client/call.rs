@@ -1,0 +1,181 @@
+//! One request on the wire: its span, its metrics, its user agent and its deadlines.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use http::{HeaderValue, Request, Response, header::USER_AGENT};
+use http_body::{Frame, SizeHint};
+use kube::client::Body;
+use tokio::time::Sleep;
+use tower::{BoxError, Layer, Service};
+use tracing::{Instrument, Span, field::Empty};
+
+use crate::{args::Program, metrics::Metrics};
+
+/// Puts [`Call`] around the wire.
+#[derive(Clone, Debug)]
+pub(super) struct CallLayer {
+    user_agent: HeaderValue,
+    metrics: Metrics,
+    patience: Duration,
+}
+
+impl CallLayer {
+    /// `patience`: until the headers of an answer, and between two pieces of its body.
+    pub(super) fn new(program: &Program, metrics: &Metrics, patience: Duration) -> anyhow::Result<Self> {
+        let user_agent = HeaderValue::try_from(program.user_agent())?;
+        Ok(CallLayer { user_agent, metrics: metrics.clone(), patience })
+    }
+}
+
+impl<S> Layer<S> for CallLayer {
+    type Service = Call<S>;
+    fn layer(&self, wire: S) -> Call<S> {
+        Call { wire, layer: self.clone() }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Call<S> {
+    wire: S,
+    layer: CallLayer,
+}
+
+/// The server did not answer, or stopped in the middle of one.
+#[derive(Debug)]
+pub(super) struct Silent {
+    what: &'static str,
+    patience: Duration,
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no {} from the API server within {} s", self.what, self.patience.as_secs_f32())
+    }
+}
+
+impl Error for Silent {}
+
+impl<S, B> Service<Request<Body>> for Call<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = Response<Guarded<B>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.wire.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let CallLayer { user_agent, metrics, patience } = self.layer.clone();
+        request.headers_mut().insert(USER_AGENT, user_agent);
+        let (method, span, streams) = (request.method().clone(), span(&request), streams(&request));
+        let answer = self.wire.call(request);
+        let start = Instant::now();
+        let seen = span.clone();
+        Box::pin(
+            async move {
+                let answer = match tokio::time::timeout(patience, answer).await {
+                    Ok(answer) => answer.map_err(Into::into),
+                    Err(_) => Err(Silent { what: "answer", patience }.into()),
+                };
+                let code = answer.as_ref().ok().map(Response::status);
+                metrics.request(&method, code, start.elapsed());
+                match code {
+                    Some(code) => {
+                        seen.record("http.response.status_code", code.as_u16());
+                        if code.is_client_error() || code.is_server_error() {
+                            seen.record("otel.status_code", "ERROR");
+                        }
+                    }
+                    None => {
+                        seen.record("otel.status_code", "ERROR");
+                    }
+                }
+                answer.map(|answer| answer.map(|body| Guarded::new(body, (!streams).then_some(patience))))
+            }
+            .instrument(span),
+        )
+    }
+}
+
+/// Named by kube's word for the call (`list`, `patch`, ...), with the attributes of OpenTelemetry's conventions for HTTP.
+fn span(request: &Request<Body>) -> Span {
+    let name = request.extensions().get::<&'static str>().copied().unwrap_or("request");
+    tracing::info_span!(
+        "kubernetes",
+        otel.name = format!("kubernetes {name}"),
+        otel.kind = "client",
+        http.request.method = %request.method(),
+        url.path = request.uri().path(),
+        http.response.status_code = Empty,
+        otel.status_code = Empty,
+    )
+}
+
+/// Whether the answer is meant to go on for long with nothing to say: kube's watcher has its own limit for those.
+fn streams(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| {
+        query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true" | "follow=1"))
+    })
+}
+
+/// The body of an answer; one that is no stream fails when the next piece takes longer than `patience`.
+pub(super) struct Guarded<B> {
+    body: B,
+    limit: Option<(Duration, Pin<Box<Sleep>>)>,
+}
+
+impl<B> Guarded<B> {
+    fn new(body: B, patience: Option<Duration>) -> Self {
+        Guarded { body, limit: patience.map(|patience| (patience, Box::pin(tokio::time::sleep(patience)))) }
+    }
+}
+
+impl<B> http_body::Body for Guarded<B>
+where
+    B: http_body::Body + Unpin,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let this = &mut *self;
+        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
+            if let Some((patience, sleep)) = &mut this.limit {
+                sleep.as_mut().reset(tokio::time::Instant::now() + *patience);
+            }
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        match &mut this.limit {
+            None => Poll::Pending,
+            Some((patience, sleep)) => {
+                ready!(sleep.as_mut().poll(context));
+                Poll::Ready(Some(Err(Silent { what: "more of an answer", patience: *patience }.into())))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
