@@ -166,7 +166,7 @@ pub enum Mode {
 pub struct Config {
     /// Keep a gateway, or clean up.
     pub mode: Mode,
-    /// Namespace of Jobs and of Events about no single Node.
+    /// Namespace of Jobs and of Events about no single Node; no setting, but where the process runs.
     pub namespace: String,
     /// See [`Settings::network`].
     pub network: NetworkName,
@@ -217,7 +217,7 @@ impl Config {
     ///
     /// # Errors
     /// The first field that cannot be meant.
-    pub fn new(settings: Settings, namespace: String) -> Result<Config, Invalid> {
+    pub fn new(settings: Settings) -> Result<Config, Invalid> {
         label_key("floatingIPLabel", &settings.floating_ip_label)?;
         label_key("setupAnnotation", &settings.setup_annotation)?;
         label_key("roleLabel", &settings.role_label)?;
@@ -256,7 +256,7 @@ impl Config {
         }
         Ok(Config {
             mode: Mode::Run,
-            namespace,
+            namespace: String::new(),
             network,
             node_selector,
             floating_ip_label: settings.floating_ip_label,
@@ -276,9 +276,9 @@ impl Config {
     ///
     /// # Errors
     /// One line: the file, the line or the field, and what is allowed.
-    pub fn load(path: &Path, namespace: String) -> anyhow::Result<Config> {
+    pub fn load(path: &Path) -> Result<Config, common::config::Error> {
         let settings = common::config::load::<Settings>(path)?;
-        Config::new(settings, namespace).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+        Config::new(settings).map_err(|error| common::config::Error::invalid(path, error.to_string()))
     }
 }
 

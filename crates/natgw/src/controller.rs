@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use common::cloud::hcloud::Hcloud;
 use common::plan::{Finding, Plan};
 use common::runtime::Runtime;
-use common::watch;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::runtime::watcher;
 use tokio::sync::Notify;
@@ -57,8 +55,8 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
     let nodes = Api::<common::k8s::Node>::all(runtime.client.clone());
     let jobs = Api::<common::k8s::Job>::namespaced(runtime.client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().labels(&crate::apply::job::managed_by());
-    let (nodes, keep_nodes) = watch::cache(nodes, watcher::Config::default(), "nodes", &runtime, changed.clone());
-    let (jobs, keep_jobs) = watch::cache(jobs, only_ours, "jobs", &runtime, changed.clone());
+    let (nodes, keep_nodes) = runtime.cache(nodes, watcher::Config::default(), "nodes", &changed);
+    let (jobs, keep_jobs) = runtime.cache(jobs, only_ours, "jobs", &changed);
 
     let work = async {
         nodes.wait_until_ready().await?;
@@ -151,8 +149,7 @@ impl Walker<'_> {
         nodes: &[Arc<common::k8s::Node>],
         jobs: &[Arc<common::k8s::Job>],
     ) -> Result<Walk, Error> {
-        let pass = self.runtime.metrics.pass();
-        self.runtime.status.beat();
+        let pass = self.runtime.pass();
         let result = self.pass(nodes, jobs).await;
         match &result {
             Ok(_) => pass.succeeded(),

@@ -99,6 +99,8 @@ fn is_dns_label(label: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::SelectorExt as _;
+
     use super::*;
 
     fn matches(yaml: &str, labels: &[(&str, &str)]) -> bool {

@@ -5,10 +5,8 @@
 use std::net::Ipv4Addr;
 
 use common::cloud::hcloud::{Code, Error as CloudError, Hcloud, Network, Route};
-use ipnet::Ipv4Net;
 
 use crate::error::Error;
-use crate::observe::network::default_route;
 
 /// Hetzner's own router address in every network; no route may point there (API reference, network routes).
 const RESERVED_GATEWAY: Ipv4Addr = Ipv4Addr::new(172, 31, 1, 1);
@@ -27,7 +25,7 @@ pub async fn move_to(
 ) -> Result<(), Error> {
     let failed = |source| Error::ChangeRoute { network, source };
     let seen = hcloud.network(network).await.map_err(failed)?;
-    let current = default_route(&seen);
+    let current = gateway_of(&seen);
     if current == Some(to) {
         return Ok(());
     }
@@ -52,7 +50,7 @@ pub async fn move_to(
 /// [`Error::Outdated`] if it points elsewhere now, else [`Error::ChangeRoute`].
 pub async fn remove(hcloud: &Hcloud, network: u64, gateway: Ipv4Addr) -> Result<(), Error> {
     let seen = hcloud.network(network).await.map_err(|source| Error::ChangeRoute { network, source })?;
-    match default_route(&seen) {
+    match gateway_of(&seen) {
         None => Ok(()),
         Some(current) if current == gateway => delete(hcloud, network, gateway).await,
         Some(_) => Err(Error::Outdated(format!("the default route of network {network} has changed"))),
@@ -79,15 +77,19 @@ fn via(gateway: Ipv4Addr) -> Route {
 /// The cloud's rules for a next hop (API reference, `add_route`), checked before the old route is given up.
 fn check(network: &Network, gateway: Ipv4Addr) -> Result<(), Error> {
     let unusable = |why| Err(Error::UnusableGateway { network: network.id, gateway, why });
-    let behind_vswitch = |range: &Ipv4Net| range.contains(&gateway);
     if !network.ip_range.contains(&gateway) {
         return unusable("it lies outside the network's range");
     }
     if gateway == network.gateway() || gateway == RESERVED_GATEWAY {
         return unusable("this address is Hetzner's own router");
     }
-    if network.subnets.iter().filter(|subnet| subnet.kind == "vswitch").any(|subnet| behind_vswitch(&subnet.ip_range)) {
+    let of_vswitch = network.subnets.iter().filter(|subnet| subnet.kind == "vswitch");
+    if of_vswitch.filter_map(|subnet| subnet.ip_range).any(|range| range.contains(&gateway)) {
         return unusable("it lies behind a vSwitch");
     }
     Ok(())
+}
+
+fn gateway_of(network: &Network) -> Option<Ipv4Addr> {
+    network.default_route().map(|route| route.gateway)
 }

@@ -17,12 +17,6 @@ use crate::error::Error;
 /// left the network and come back with another address between two looks.
 const SERVERS_BELIEVED: Duration = Duration::from_secs(15 * 60);
 
-/// Next hop of `0.0.0.0/0`, if the network has such a route.
-#[must_use]
-pub fn default_route(network: &hcloud::Network) -> Option<Ipv4Addr> {
-    network.routes.iter().find(|route| route.destination.prefix_len() == 0).map(|route| route.gateway)
-}
-
 /// The cloud with what it last said.
 pub struct Cloud {
     hcloud: Arc<Hcloud>,
@@ -101,26 +95,29 @@ impl Cloud {
     pub(super) async fn floating_ips(&mut self) -> Result<BTreeMap<Ipv4Addr, Option<u64>>, Error> {
         let listed = self.hcloud.floating_ips(self.floating_ip_selector.as_deref()).await;
         let listed = listed.map_err(Error::ListFloatingIPs)?;
-        Ok(listed.into_iter().filter_map(|ip| Some((ip.ip.parse().ok()?, ip.server))).collect())
+        Ok(listed.into_iter().filter_map(|ip| Some((ip.ipv4()?, ip.server))).collect())
     }
 }
 
 fn server_id(node: &Node) -> Option<u64> {
-    match node.spec.provider_id.as_deref().map(ProviderId::parse) {
-        Some(ProviderId::Cloud(id)) => Some(id),
-        Some(ProviderId::Robot(_) | ProviderId::Foreign) | None => None,
+    match ProviderId::parse(&node.spec.provider_id) {
+        ProviderId::Cloud(id) => Some(id),
+        ProviderId::Robot(_) | ProviderId::Foreign => None,
     }
 }
 
 impl View {
     /// What a Node is in the cloud: by its provider ID, or by its name while it has none.
     #[must_use]
-    pub fn server_of(&self, name: &str, provider_id: Option<&str>) -> Server {
-        let server = match provider_id.filter(|id| !id.is_empty()).map(ProviderId::parse) {
-            Some(ProviderId::Cloud(id)) => self.servers.get(&id),
-            Some(ProviderId::Robot(_)) => return Server::Robot,
-            Some(ProviderId::Foreign) => None,
-            None => self.servers.values().find(|server| server.name == name),
+    pub fn server_of(&self, name: &str, provider_id: &str) -> Server {
+        let server = if provider_id.is_empty() {
+            self.servers.values().find(|server| server.name == name)
+        } else {
+            match ProviderId::parse(provider_id) {
+                ProviderId::Cloud(id) => self.servers.get(&id),
+                ProviderId::Robot(_) => return Server::Robot,
+                ProviderId::Foreign => None,
+            }
         };
         server.map_or(Server::Unknown, |server| Server::Cloud {
             id: server.id,
@@ -134,7 +131,7 @@ impl View {
             id: self.network.id,
             name: self.network.name.clone(),
             ip_range: self.network.ip_range,
-            default_route: default_route(&self.network),
+            default_route: self.network.default_route().map(|route| route.gateway),
             servers: self.servers.values().filter_map(at).collect(),
         }
     }

@@ -2,6 +2,7 @@
 
 use common::conditions::Status;
 use common::k8s;
+use kube::core::SelectorExt as _;
 
 use super::network::View;
 use super::snapshot::{Node, Ready};
@@ -38,7 +39,7 @@ pub fn read(config: &Config, node: &k8s::Node, cloud: &View) -> Option<Node> {
         retry_after: annotation(names::RETRY_AFTER_ANNOTATION).and_then(|text| text.parse().ok()),
         forget: node.annotation(names::FORGET_ANNOTATION) == Some("true"),
         role: node.label(&config.role_label).is_some(),
-        server: cloud.server_of(&name, Some(&node.spec.provider_id)),
+        server: cloud.server_of(&name, &node.spec.provider_id),
         name,
     })
 }

@@ -225,10 +225,18 @@ impl Run<'_> {
     fn plan(self, jobs: &[Job], out: &mut Output) {
         let generation = generation(self.node);
         let is_wanted = |job: &&Job| job.task == self.task && job.generation == generation;
-        for job in jobs.iter().filter(|job| !job.terminating && !is_wanted(job)) {
-            out.step(delete(self.node, job), Reason::OtherJobWanted(Some(self.task)));
+        let others: Vec<&Job> = jobs.iter().filter(|job| !is_wanted(job)).collect();
+        if !others.is_empty() {
+            // A Job that goes may be all that tells what the kernel holds: the marker takes over before it does.
+            if self.node.pending.as_deref() != Some(&self.task.to_string()) {
+                out.step(self.mark(), self.because.clone());
+            }
+            for job in others.into_iter().filter(|job| !job.terminating) {
+                out.step(delete(self.node, job), Reason::OtherJobWanted(Some(self.task)));
+            }
+            return;
         }
-        if jobs.iter().any(|job| job.terminating || !is_wanted(&job)) {
+        if jobs.iter().any(|job| job.terminating) {
             return;
         }
         // Of several attempts the latest counts; earlier ones are deleted before a new one is made.
@@ -251,6 +259,10 @@ impl Run<'_> {
         if self.node.pending.as_deref() == Some(&self.task.to_string()) { self.node.failures } else { 0 }
     }
 
+    fn mark(&self) -> Action {
+        Action::MarkPending { node: self.node_ref(), task: self.task, failures: self.failures() }
+    }
+
     fn create(self, generation: String, out: &mut Output) {
         let failures = self.failures();
         if failures > 0 && self.node.retry_after.is_some_and(|time| self.now < time) {
@@ -266,7 +278,7 @@ impl Run<'_> {
             return;
         }
         let attempt = failures.saturating_add(1);
-        out.step(Action::MarkPending { node: self.node_ref(), task: self.task, failures }, self.because.clone());
+        out.step(self.mark(), self.because.clone());
         let job = JobSpec {
             name: job_name(self.node, self.task, attempt),
             task: self.task,

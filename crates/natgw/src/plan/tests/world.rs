@@ -27,7 +27,7 @@ pub fn config() -> Config {
 /// Settings with more lines of YAML.
 pub fn config_with(more: &str) -> Config {
     let settings = serde_yaml::from_str(&format!("network: lan\n{more}")).unwrap();
-    Config::new(settings, "natgw".into()).unwrap()
+    Config { namespace: "natgw".into(), ..Config::new(settings).unwrap() }
 }
 
 #[derive(Clone, Debug)]
@@ -105,6 +105,8 @@ impl World {
         let mut world = World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2)));
         world.settle();
         world.log.clear();
+        // An hour later: the Jobs' TTL is over.
+        world.snapshot.jobs.clear();
         assert_eq!(world.primary(), ["node-1"]);
         world
     }
