@@ -10,6 +10,7 @@ use std::{
 use super::{
     ActionFailure, Answer, Code, FloatingIp, Hetzner, Injection, Network, NewFloatingIp, NewNetwork,
     NewServer, Request, Route, RouteChange, Seed, Server, Settings, World, bucket::Bucket, model::PrivateNet,
+    state::Forbidden,
 };
 
 /// The project, filled and changed directly: no action, no rule of the API, seen at once.
@@ -169,10 +170,11 @@ impl Hetzner {
 
     /// From now on the project must never be so, not for an instant: it is looked at after each change.
     pub fn forbid(&self, name: &str, forbidden: impl Fn(&World) -> bool + Send + 'static) {
-        self.shared.write(|state| state.forbidden.push((name.to_owned(), Box::new(forbidden))));
+        let forbidden = Forbidden { name: name.to_owned(), is_so: Box::new(forbidden), was_so: false };
+        self.shared.write(|state| state.forbidden.push(forbidden));
     }
 
-    /// When which forbidden state was seen.
+    /// When which forbidden state began.
     pub fn violations(&self) -> Vec<(Instant, String)> {
         self.shared.read(|state| state.violations.clone())
     }

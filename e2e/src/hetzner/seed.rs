@@ -13,7 +13,13 @@ use super::{
     world::World,
 };
 
-/// A whole project, as in the file of the `hetzner` program.
+/// A whole project, as in the file of the `hetzner` program:
+///
+/// ```yaml
+/// networks: [{name: cluster, ip_range: 10.0.0.0/16, subnets: [10.0.0.0/24], routes: {0.0.0.0/0: 10.0.0.2}}]
+/// servers: [{id: 42, name: node-1, public_ipv4: 203.0.113.9, private_net: {cluster: 10.0.0.2}}]
+/// floating_ips: [{name: egress, ip: 198.51.100.7, server: node-1, labels: {pool: egress}}]
+/// ```
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Seed {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::Ipv4Addr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{runtime::Handle, sync::watch};
@@ -15,6 +15,7 @@ use super::{
     bucket::Bucket,
     change::Change,
     fault::Injections,
+    model::Network,
     world::World,
 };
 
@@ -49,7 +50,12 @@ pub struct RouteChange {
     pub gateway: Option<Ipv4Addr>,
 }
 
-type Forbidden = Box<dyn Fn(&World) -> bool + Send>;
+/// A state that must not be, and whether it was so when last looked at.
+pub(super) struct Forbidden {
+    pub name: String,
+    pub is_so: Box<dyn Fn(&World) -> bool + Send>,
+    pub was_so: bool,
+}
 
 pub(super) struct State {
     pub world: World,
@@ -60,7 +66,7 @@ pub(super) struct State {
     pub requests: Vec<Request>,
     pub next_request: u64,
     pub routes: BTreeMap<u64, Vec<RouteChange>>,
-    pub forbidden: Vec<(String, Forbidden)>,
+    pub forbidden: Vec<Forbidden>,
     pub violations: Vec<(Instant, String)>,
     /// Accepted since the lock was taken: their ends are still to be timed.
     accepted: Vec<(u64, Duration)>,
@@ -94,17 +100,21 @@ impl State {
     }
 
     fn observe(&mut self, now: Instant) {
-        for network in self.world.networks.values() {
-            let gateway = network.default_gateway();
-            let history = self.routes.entry(network.id).or_default();
+        let networks = &self.world.networks;
+        let known: BTreeSet<u64> = self.routes.keys().chain(networks.keys()).copied().collect();
+        for id in known {
+            let gateway = networks.get(&id).and_then(Network::default_gateway);
+            let history = self.routes.entry(id).or_default();
             if history.last().is_none_or(|last| last.gateway != gateway) {
                 history.push(RouteChange { at: now, gateway });
             }
         }
-        for (name, forbidden) in &self.forbidden {
-            if forbidden(&self.world) {
-                self.violations.push((now, name.clone()));
+        for forbidden in &mut self.forbidden {
+            let is_so = (forbidden.is_so)(&self.world);
+            if is_so && !forbidden.was_so {
+                self.violations.push((now, forbidden.name.clone()));
             }
+            forbidden.was_so = is_so;
         }
     }
 }
@@ -134,21 +144,27 @@ impl Shared {
         self.changed.subscribe()
     }
 
-    pub fn write<R>(self: &std::sync::Arc<Self>, act: impl FnOnce(&mut State) -> R) -> R {
-        let (result, accepted) = {
+    pub fn write<R>(self: &Arc<Self>, act: impl FnOnce(&mut State) -> R) -> R {
+        let (result, accepted) = self.commit(act);
+        for (id, duration) in accepted {
+            let shared = self.clone();
+            self.runtime.spawn(async move {
+                tokio::time::sleep(duration).await;
+                // Nothing is accepted by ending an action.
+                shared.commit(|state| state.world.finish(id));
+            });
+        }
+        result
+    }
+
+    fn commit<R>(&self, act: impl FnOnce(&mut State) -> R) -> (R, Vec<(u64, Duration)>) {
+        let done = {
             let mut state = self.lock();
             let result = act(&mut state);
             state.observe(Instant::now());
             (result, std::mem::take(&mut state.accepted))
         };
         self.changed.send_modify(|version| *version += 1);
-        for (id, duration) in accepted {
-            let shared = self.clone();
-            self.runtime.spawn(async move {
-                tokio::time::sleep(duration).await;
-                shared.write(|state| state.world.finish(id));
-            });
-        }
-        result
+        done
     }
 }
