@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -172,11 +173,12 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, severed: CancellationToke
         let (line, severed) = (line.clone(), severed.clone());
         service_fn(move |request| exchange::answer(shared.clone(), line.clone(), severed.clone(), request))
     };
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(wire), service);
+    // Outlives the select, which drops what it owns before the branch runs: the order would be close, then reset.
+    let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(wire), service));
     select! {
         biased;
         () = severed.cancelled() => line.reset_on_close(),
         // How a connection ended is told by what was recorded of its requests.
-        _ = connection => {}
+        _ = connection.as_mut() => {}
     }
 }
