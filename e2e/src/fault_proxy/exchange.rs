@@ -144,7 +144,8 @@ impl Exchange {
         if !self.proxy.counts(&self.call) {
             return Ok(Admitted::Forward(None));
         }
-        Ok(Admitted::Forward(Some(self.proxy.counter.enter(&self.call).await)))
+        let turn = self.proxy.counter.enter(&self.call, &self.severed).await;
+        turn.map(|turn| Admitted::Forward(Some(turn))).ok_or(Cut)
     }
 
     async fn forward(&self) -> Result<Response<AnswerBody>, Cut> {

@@ -13,6 +13,7 @@ use anyhow::{Context as _, ensure};
 use futures::future::BoxFuture;
 use http::Method;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::call::Call;
 use super::held;
@@ -134,8 +135,9 @@ impl WriteCounter {
         state.proxies.push(Arc::downgrade(proxy));
     }
 
-    /// Counts the write and lets it pass when it is its turn. Dropped while it waits, it was not counted.
-    pub(super) async fn enter(&self, call: &Call) -> Turn {
+    /// Counts the write and lets it pass when it is its turn. Dropped while it waits, it was not counted; nor was it
+    /// when this returns None, because its connection was severed.
+    pub(super) async fn enter(&self, call: &Call, severed: &CancellationToken) -> Option<Turn> {
         let _entry = self.entry.lock().await;
         loop {
             let exclusive = {
@@ -147,6 +149,11 @@ impl WriteCounter {
             } else {
                 Pass::Beside { _guard: self.passes.clone().read_owned().await }
             };
+            // Whoever waits beside this for the connection's end may have looked just before it; the pass was given
+            // after it.
+            if severed.is_cancelled() {
+                return None;
+            }
             let mut state = held(&self.state);
             let number = state.count + 1;
             if !exclusive && state.triggers.contains_key(&number) {
@@ -156,7 +163,7 @@ impl WriteCounter {
             state.count = number;
             let triggers = state.triggers.remove(&number).unwrap_or_default();
             let write = Write { number, method: call.method.clone(), target: call.target() };
-            return Turn { write, triggers, counter: self.clone(), _pass: pass };
+            return Some(Turn { write, triggers, counter: self.clone(), _pass: pass });
         }
     }
 
