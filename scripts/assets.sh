@@ -30,7 +30,8 @@ clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
 build() { # PINS PACKAGE OUTPUT [LDFLAGS]
   local name=${3##*/} log=$3.log begun=$SECONDS next=$HEARTBEAT elapsed
-  say "$name $1: building"
+  name="$name $(version "$1" "${2%%/cmd/*}")"
+  say "$name: building"
   go build -C "$PINS/$1" -v -o "$3" -ldflags "-s -w ${4-}" "$2" >"$log" 2>&1 &
   child=$!
   while kill -0 "$child" 2>/dev/null; do
@@ -38,12 +39,12 @@ build() { # PINS PACKAGE OUTPUT [LDFLAGS]
     elapsed=$((SECONDS - begun))
     ((elapsed >= next)) || continue
     next=$((elapsed + HEARTBEAT))
-    say "$name $1: $(wc -l <"$log") packages after $(clock "$elapsed")"
+    say "$name: $(wc -l <"$log") packages after $(clock "$elapsed")"
   done
   wait "$child" || { tail -n 20 "$log" >&2; die "$name was not built"; }
   child=
   rm "$log"
-  say "$name $1: built in $(clock $((SECONDS - begun)))"
+  say "$name: built in $(clock $((SECONDS - begun)))"
 }
 
 build_all() { # KUBERNETES FOLDER
@@ -53,6 +54,7 @@ build_all() { # KUBERNETES FOLDER
   IFS=. read -r major minor _ <<<"${v#v}"
   stamp="-X $stamp.gitVersion=$v -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor -X $stamp.gitTreeState=clean"
 
+  rm -rf "$ASSETS"/*.new.* # Of builds that were killed: the lock is ours.
   new=$(mktemp -d "$2.new.XXXXXX")
   chmod 755 "$new"
   build etcd go.etcd.io/etcd/server/v3 "$new/etcd"

@@ -14,35 +14,29 @@ mod builder;
 mod daemons;
 mod kubeconfig;
 mod pki;
+mod ready;
 mod state_dir;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, sleep};
 
 pub use builder::Builder;
 
 use crate::program::{Launch, Program};
 use assets::Assets;
 use pki::Authority;
+use ready::Readiness;
 use state_dir::StateDir;
-
-/// Cold page caches and two busy cores included; a ready server takes three seconds.
-const READY_WITHIN: Duration = Duration::from_secs(90);
-
-/// How often readiness is looked at.
-const POLL: Duration = Duration::from_millis(50);
 
 static SHARED: OnceCell<Arc<Cluster>> = OnceCell::const_new();
 
@@ -111,7 +105,8 @@ impl ControlPlane {
     /// # Errors
     /// As [`ControlPlane::start`].
     pub async fn shared() -> Result<Self> {
-        let cluster = SHARED.get_or_try_init(async || anyhow::Ok(Self::start().await?.cluster)).await?.clone();
+        let cluster =
+            SHARED.get_or_try_init(async || anyhow::Ok(Self::start().await?.cluster)).await?.clone();
         // A client's connections belong to the runtime of the test that made it.
         Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
     }
@@ -162,7 +157,10 @@ impl ControlPlane {
     /// The file cannot be written.
     pub fn token_kubeconfig(&self, url: &str, token: &str) -> Result<PathBuf> {
         let path = self.new_file("token");
-        let ca = url.starts_with("https:").then(|| self.own().map(|own| own.authority.certificate())).transpose()?;
+        let ca = url
+            .starts_with("https:")
+            .then(|| self.own().map(|own| own.authority.certificate()))
+            .transpose()?;
         kubeconfig::write(&path, url, ca.as_deref(), &json!({ "token": token }))?;
         Ok(path)
     }
@@ -175,7 +173,8 @@ impl ControlPlane {
     pub fn user_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
         let path = self.new_file("user");
         let authority = &self.own()?.authority;
-        let identity = authority.client(&path.file_stem().unwrap_or_default().to_string_lossy(), user, group)?;
+        let identity =
+            authority.client(&path.file_stem().unwrap_or_default().to_string_lossy(), user, group)?;
         let user = kubeconfig::certificate_user(&identity);
         kubeconfig::write(&path, &self.cluster.url, Some(&authority.certificate()), &user)?;
         Ok(path)
@@ -197,14 +196,18 @@ impl ControlPlane {
     pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<String> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        match accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..Default::default() }).await {
+        match accounts
+            .create(&PostParams::default(), &ServiceAccount { metadata, ..Default::default() })
+            .await
+        {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             other => drop(other?),
         }
         // A day: longer than any test, and allowed everywhere.
         let spec = TokenRequestSpec { expiration_seconds: Some(24 * 60 * 60), ..TokenRequestSpec::default() };
-        let request = http::Request::post(format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"))
-            .body(serde_json::to_vec(&TokenRequest { spec, ..TokenRequest::default() })?)?;
+        let request =
+            http::Request::post(format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"))
+                .body(serde_json::to_vec(&TokenRequest { spec, ..TokenRequest::default() })?)?;
         let response: TokenRequest = self.client.request(request).await?;
         Ok(response.status.context("a token request is answered with a token")?.token)
     }
@@ -217,10 +220,11 @@ impl ControlPlane {
     pub async fn namespace(&self, prefix: &str) -> Result<String> {
         let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
         let namespaces: Api<Namespace> = Api::all(self.client());
-        let created =
-            namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
+        let created = namespaces
+            .create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() })
+            .await?;
         let name = created.metadata.name.context("a created namespace has a name")?;
-        self.wait_for_default_account(&name).await?;
+        self.readiness().default_account(&name).await?;
         Ok(name)
     }
 
@@ -260,7 +264,9 @@ impl ControlPlane {
             running.kill()?;
             *running = daemon.launch.start()?;
         }
-        self.wait_ready().await
+        let ready = self.readiness();
+        ready.api_server().await?;
+        if self.own()?.controllers.is_some() { ready.default_account("default").await } else { Ok(()) }
     }
 
     /// The lines that a program has written since it was started last.
@@ -279,69 +285,20 @@ impl ControlPlane {
     /// The cluster is not ours.
     pub fn spawn_kube_controller_manager(&self, extra: &[&str]) -> Result<Program> {
         let name = format!("contender-{}", self.cluster.files.fetch_add(1, Ordering::Relaxed));
-        daemons::contender(&self.own()?.assets, &self.cluster.kubeconfig, &name)?.args(extra.iter().copied()).start()
+        daemons::contender(&self.own()?.assets, &self.cluster.kubeconfig, &name)?
+            .args(extra.iter().copied())
+            .start()
     }
 
-    async fn wait_ready(&self) -> Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
-        loop {
-            let request = http::Request::get("/readyz").body(Vec::new())?;
-            let answer = tokio::time::timeout(Duration::from_secs(1), self.client.request_text(request)).await;
-            if matches!(answer, Ok(Ok(_))) {
-                break;
-            }
-            self.check_programs()?;
-            if Instant::now() > deadline {
-                bail!("the API server is not ready after {READY_WITHIN:?}: {answer:?}");
-            }
-            sleep(POLL).await;
-        }
-        // The API server makes its namespaces a moment after it calls itself ready.
-        let namespaces: Api<Namespace> = Api::all(self.client());
-        for name in ["default", "kube-system", "kube-node-lease"] {
-            self.wait_for(deadline, &format!("namespace {name}"), async || Ok(namespaces.get_opt(name).await?.is_some()))
-                .await?;
-        }
-        if self.cluster.own.as_ref().is_some_and(|own| own.controllers.is_some()) {
-            self.wait_for_default_account("default").await?;
-        }
-        Ok(())
-    }
-
-    async fn wait_for_default_account(&self, namespace: &str) -> Result<()> {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
-        let what = format!("the default service account of {namespace}");
-        let deadline = Instant::now() + READY_WITHIN;
-        self.wait_for(deadline, &what, async || Ok(accounts.get_opt("default").await?.is_some())).await
-    }
-
-    async fn wait_for(&self, deadline: Instant, what: &str, done: impl AsyncFn() -> Result<bool>) -> Result<()> {
-        loop {
-            let answer = done().await;
-            if matches!(answer, Ok(true)) {
-                return Ok(());
-            }
-            self.check_programs()?;
-            if Instant::now() > deadline {
-                bail!("no {what} after {READY_WITHIN:?}: {answer:?}");
-            }
-            sleep(POLL).await;
-        }
-    }
-
-    fn check_programs(&self) -> Result<()> {
-        let Some(own) = &self.cluster.own else { return Ok(()) };
-        for (part, daemon) in own.daemons() {
-            let running = daemon.running();
-            if let Some(status) = running.exited()? {
-                bail!("{part:?} ended: {status}{}", running.output().tail());
-            }
-        }
-        Ok(())
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::new(&self.client, self.cluster.own.iter().flat_map(Own::daemons).collect())
     }
 
     fn own(&self) -> Result<&Own> {
-        self.cluster.own.as_ref().context("E2E_EXISTING_CLUSTER=1: this needs a control plane of the test's own")
+        self.cluster
+            .own
+            .as_ref()
+            .context("E2E_EXISTING_CLUSTER=1: this needs a control plane of the test's own")
     }
 
     fn daemon(&self, part: Part) -> Result<&Daemon> {
@@ -351,7 +308,9 @@ impl ControlPlane {
     }
 
     fn new_file(&self, kind: &str) -> PathBuf {
-        self.cluster.dir.file(&format!("{kind}-{}.kubeconfig", self.cluster.files.fetch_add(1, Ordering::Relaxed)))
+        self.cluster
+            .dir
+            .file(&format!("{kind}-{}.kubeconfig", self.cluster.files.fetch_add(1, Ordering::Relaxed)))
     }
 }
 

@@ -63,7 +63,10 @@ impl Builder {
     }
 
     /// Labels beside those of a kubelet.
-    pub fn labels<K: Into<String>, V: Into<String>>(mut self, labels: impl IntoIterator<Item = (K, V)>) -> Self {
+    pub fn labels<K: Into<String>, V: Into<String>>(
+        mut self,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
         self.machine.labels.extend(labels.into_iter().map(|(key, value)| (key.into(), value.into())));
         self
     }
@@ -73,7 +76,9 @@ impl Builder {
         mut self,
         annotations: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
-        self.machine.annotations.extend(annotations.into_iter().map(|(key, value)| (key.into(), value.into())));
+        self.machine
+            .annotations
+            .extend(annotations.into_iter().map(|(key, value)| (key.into(), value.into())));
         self
     }
 

@@ -3,6 +3,7 @@
 //! Children are ended with the test: on drop, and by the kernel if the test process itself is killed. They see a clean
 //! environment, so that what the developer's shell exports cannot decide a test.
 
+mod admin;
 mod output;
 mod samples;
 mod spawner;
@@ -10,17 +11,13 @@ mod spawner;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, timeout};
@@ -33,9 +30,6 @@ const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "RUST_LOG", "RUST_BACKTR
 
 /// How often a condition without a notification of its own is looked at: short against the seconds that tests wait for.
 const POLL: Duration = Duration::from_millis(10);
-
-/// An admin endpoint answers from memory; whatever takes this long hangs.
-const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How to start a program: can be used again, to start it again.
 #[derive(Clone, Debug)]
@@ -92,8 +86,9 @@ impl Launch {
         command.env_clear();
         command.envs(INHERITED.iter().filter_map(|key| Some((key, std::env::var_os(key)?)))).envs(&self.env);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = spawner::spawn(command)
-            .with_context(|| format!("{} cannot be started through setpriv (Debian: util-linux)", self.name))?;
+        let mut child = spawner::spawn(command).with_context(|| {
+            format!("{} cannot be started through setpriv (Debian: util-linux)", self.name)
+        })?;
         let output = Output::of(&self.name, &mut child)?;
         Ok(Program { name: self.name.clone(), pid: child.id(), child: Mutex::new(child), output })
     }
@@ -141,57 +136,6 @@ impl Program {
             Ok(None) => bail!("{} ended without the line{}", self.name, self.output.tail()),
             Err(_) => bail!("{} did not write the line in {within:?}{}", self.name, self.output.tail()),
         }
-    }
-
-    /// Where its admin port listens, read from the line that says so: the first that has "admin" and an IP:PORT in it.
-    ///
-    /// # Errors
-    /// No such line in ten seconds.
-    pub async fn admin_address(&self) -> Result<SocketAddr> {
-        let address = |line: &str| {
-            let admin = line.to_ascii_lowercase().contains("admin");
-            admin.then(|| line.split(|c: char| !c.is_ascii_hexdigit() && !"[]:.".contains(c)))?
-                .find_map(|word| word.parse::<SocketAddr>().ok())
-        };
-        let line = self.wait_for_line(|line| address(line).is_some(), ADMIN_TIMEOUT).await?;
-        let mut address = address(&line).context("the line has an address")?;
-        if address.ip().is_unspecified() {
-            address.set_ip(Ipv4Addr::LOCALHOST.into());
-        }
-        Ok(address)
-    }
-
-    /// Its admin port.
-    ///
-    /// # Errors
-    /// As [`Program::admin_address`].
-    pub async fn admin_port(&self) -> Result<u16> {
-        Ok(self.admin_address().await?.port())
-    }
-
-    /// `GET path` at the admin port: the status, whichever it is, and the body.
-    ///
-    /// # Errors
-    /// No answer.
-    pub async fn get(&self, path: &str) -> Result<(http::StatusCode, String)> {
-        let uri: http::Uri = format!("http://{}{path}", self.admin_address().await?).parse()?;
-        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-        let answer = async {
-            let response = client.get(uri.clone()).await?;
-            let (head, body) = response.into_parts();
-            anyhow::Ok((head.status, String::from_utf8(body.collect().await?.to_bytes().to_vec())?))
-        };
-        timeout(ADMIN_TIMEOUT, answer).await.with_context(|| format!("{uri}: no answer"))?.with_context(|| uri.to_string())
-    }
-
-    /// Its metrics now.
-    ///
-    /// # Errors
-    /// `/metrics` did not answer 200, or not in Prometheus' text format.
-    pub async fn metrics(&self) -> Result<Samples> {
-        let (status, body) = self.get("/metrics").await?;
-        ensure!(status.is_success(), "/metrics: {status}");
-        Samples::parse(&body)
     }
 
     /// Sends a signal. `SIGSTOP` returns when every thread of the process has stopped.
@@ -260,7 +204,12 @@ impl Program {
                 let _ = timeout(Duration::from_secs(1), self.output.find(|_| false)).await;
                 return Ok(status);
             }
-            ensure!(Instant::now() < deadline, "{} still runs after {within:?}{}", self.name, self.output.tail());
+            ensure!(
+                Instant::now() < deadline,
+                "{} still runs after {within:?}{}",
+                self.name,
+                self.output.tail()
+            );
             sleep(POLL).await;
         }
     }
@@ -269,7 +218,11 @@ impl Program {
         for task in std::fs::read_dir(format!("/proc/{}/task", self.pid))? {
             // "PID (NAME) STATE ...", and NAME may hold anything. A thread that ended meanwhile is not in the way.
             let Ok(stat) = std::fs::read_to_string(task?.path().join("stat")) else { continue };
-            if !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['T', 't', 'Z', 'X'])) {
+            if !stat
+                .rsplit(')')
+                .next()
+                .is_some_and(|rest| rest.trim_start().starts_with(['T', 't', 'Z', 'X']))
+            {
                 return Ok(false);
             }
         }
@@ -329,7 +282,9 @@ mod tests {
 
     #[tokio::test]
     async fn signals_reach_it_and_its_environment_is_clean() {
-        let program = shell("trap 'echo caught; exit 0' TERM; echo ready ${CARGO_MANIFEST_DIR-clean}; while :; do sleep 0.01; done");
+        let program = shell(
+            "trap 'echo caught; exit 0' TERM; echo ready ${CARGO_MANIFEST_DIR-clean}; while :; do sleep 0.01; done",
+        );
         program.wait_for_line(|line| line == "ready clean", Duration::from_secs(5)).await.unwrap();
         program.pause().unwrap();
         program.signal(Signal::SIGTERM).unwrap();
@@ -337,12 +292,6 @@ mod tests {
         program.resume().unwrap();
         assert!(program.wait_exit(Duration::from_secs(5)).await.unwrap().success());
         assert_eq!(program.output().lines(), ["ready clean", "caught"]);
-    }
-
-    #[tokio::test]
-    async fn the_admin_address_is_read_from_a_line() {
-        let program = shell(r#"echo 'at 10.0.0.1:1'; echo '{"msg":"admin port","address":"0.0.0.0:41234"}'; sleep 60"#);
-        assert_eq!(program.admin_address().await.unwrap().to_string(), "127.0.0.1:41234");
     }
 
     #[test]

@@ -25,7 +25,10 @@ async fn wait<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Opti
 where
     K: kube::Resource + Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + 'static,
 {
-    tokio::time::timeout(WITHIN, await_condition(api.clone(), name, condition)).await.expect("in time").unwrap()
+    tokio::time::timeout(WITHIN, await_condition(api.clone(), name, condition))
+        .await
+        .expect("in time")
+        .unwrap()
 }
 
 async fn create_job(jobs: &Api<Job>, name: &str, node: &str) -> Job {
@@ -62,11 +65,16 @@ fn running(pod: &Pod) -> bool {
 async fn the_api_server_is_of_the_version_asked_for() {
     let control_plane = ControlPlane::shared().await.unwrap();
     let version = control_plane.client().apiserver_version().await.unwrap();
-    if std::env::var("E2E_EXISTING_CLUSTER").as_deref() != Ok("1") && std::env::var_os("KUBEBUILDER_ASSETS").is_none() {
+    if std::env::var("E2E_EXISTING_CLUSTER").as_deref() != Ok("1")
+        && std::env::var_os("KUBEBUILDER_ASSETS").is_none()
+    {
         let asked = std::env::var("KUBERNETES").unwrap_or_else(|_| "1.36".to_owned());
         assert_eq!(format!("{}.{}", version.major, version.minor), asked);
     }
-    assert!(version.git_version.starts_with(&format!("v{}.{}.", version.major, version.minor)), "{version:?}");
+    assert!(
+        version.git_version.starts_with(&format!("v{}.{}.", version.major, version.minor)),
+        "{version:?}"
+    );
     assert!(control_plane.ca_pem().unwrap().starts_with("-----BEGIN CERTIFICATE"));
     assert!(control_plane.admin_identity_pem().unwrap().1.contains("PRIVATE KEY"));
 }
@@ -126,7 +134,11 @@ async fn jobs_on_a_hollow_node_end_as_the_test_decides() {
         .provider_id("hcloud://1")
         .labels([("role", "gateway")])
         .on_pod(move |pod| {
-            if fails(pod) { Outcome::Fail(Duration::ZERO, 3) } else { Outcome::Succeed(Duration::from_millis(100)) }
+            if fails(pod) {
+                Outcome::Fail(Duration::ZERO, 3)
+            } else {
+                Outcome::Succeed(Duration::from_millis(100))
+            }
         })
         .start(control_plane.client())
         .await
@@ -266,7 +278,14 @@ async fn programs_can_be_paused_and_restarted_with_their_data() {
     assert!(maps.get("kept").await.is_err());
     control_plane.restart(Part::ApiServer).await.unwrap();
     maps.get("kept").await.unwrap();
-    assert!(control_plane.restart(Part::Controllers).await.unwrap_err().to_string().contains("without Controllers"));
+    assert!(
+        control_plane
+            .restart(Part::Controllers)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("without Controllers")
+    );
 }
 
 /// Starts this very test again as a victim, which tells what it started and waits to be killed.

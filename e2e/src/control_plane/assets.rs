@@ -33,8 +33,13 @@ impl Assets {
     /// How to start one of them.
     pub(super) fn program(&self, name: &str) -> Result<Launch> {
         let path = self.folder.join(name);
-        // The well-known bundle for KUBEBUILDER_ASSETS, of setup-envtest, has no kube-controller-manager.
-        ensure!(path.is_file(), "{} has no {name}: {}", self.from, path.display());
+        ensure!(
+            path.is_file(),
+            "{} has no {name}: {} (setup-envtest brings no kube-controller-manager: add it, or unset KUBEBUILDER_ASSETS \
+             and let scripts/assets.sh build all)",
+            self.from,
+            path.display()
+        );
         Ok(Program::at(path))
     }
 }

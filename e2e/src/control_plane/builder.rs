@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::daemons::{self, Keys, Ports};
-use super::{Assets, Authority, Cluster, ControlPlane, Daemon, Own, StateDir, kubeconfig};
+use super::{Assets, Authority, Cluster, ControlPlane, Daemon, Own, Part, Readiness, StateDir, kubeconfig};
 
 /// What can be set before the start.
 #[derive(Debug, Clone)]
@@ -94,24 +94,25 @@ impl Builder {
         }
         let kubernetes = self.kubernetes.clone().or_else(|| std::env::var("KUBERNETES").ok());
         let assets = Assets::locate(kubernetes.as_deref().unwrap_or("1.36")).await?;
-        let dir = StateDir::create()?;
-        let cluster = Arc::new(self.own(assets, dir)?);
-        let control_plane = ControlPlane { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster };
-        control_plane.wait_ready().await?;
-        Ok(control_plane)
+        self.own(assets, StateDir::create()?).await
     }
 
-    fn own(&self, assets: Assets, dir: StateDir) -> Result<Cluster> {
+    async fn own(&self, assets: Assets, dir: StateDir) -> Result<ControlPlane> {
         let authority = Authority::create(dir.path())?;
         let ca = authority.certificate();
         let ports = Ports::choose()?;
         let url = format!("https://127.0.0.1:{}", ports.api_server);
-        let serving = authority.server("kube-apiserver", &["127.0.0.1", "localhost", "kubernetes.default.svc"])?;
+        let serving =
+            authority.server("kube-apiserver", &["127.0.0.1", "localhost", "kubernetes.default.svc"])?;
         let (service_account_key, service_account_public) = authority.key_pair("service-accounts")?;
 
         // A token is its user's name: easy to recognise in a recorded request, and secret enough for loopback.
-        let tokens: BTreeMap<_, _> = self.users.keys().map(|name| (name.clone(), format!("token-of-{name}"))).collect();
-        let lines = self.users.iter().map(|(name, groups)| format!("token-of-{name},{name},{name},\"{}\"\n", groups.join(",")));
+        let tokens: BTreeMap<_, _> =
+            self.users.keys().map(|name| (name.clone(), format!("token-of-{name}"))).collect();
+        let lines = self
+            .users
+            .iter()
+            .map(|(name, groups)| format!("token-of-{name},{name},{name},\"{}\"\n", groups.join(",")));
         std::fs::write(dir.file("tokens.csv"), lines.collect::<String>())?;
 
         let identity = authority.client("admin", "admin", Some("system:masters"))?;
@@ -129,10 +130,15 @@ impl Builder {
             service_account_key: &service_account_key,
             service_account_public: &service_account_public,
         };
-        // All at once: each waits for the one that it needs.
+        // One after the other: whoever finds its server missing tries again after a whole second only.
+        let client = kubeconfig::client(&admin).await?;
         let etcd = Daemon::start(daemons::etcd(&assets, dir.path(), ports)?)?;
-        let api_server = daemons::api_server(&assets, &keys, ports, self.eviction)?;
-        let api_server = Daemon::start(api_server.args(self.api_server_flags.iter()))?;
+        Readiness::new(&client, vec![(Part::Etcd, &etcd)]).port(ports.etcd).await?;
+        let launch = daemons::api_server(&assets, &keys, ports, self.eviction)?;
+        let api_server = Daemon::start(launch.args(self.api_server_flags.iter()))?;
+        Readiness::new(&client, vec![(Part::Etcd, &etcd), (Part::ApiServer, &api_server)])
+            .api_server()
+            .await?;
         let controllers = if self.without_controllers {
             None
         } else {
@@ -140,7 +146,12 @@ impl Builder {
             Some(Daemon::start(launch.args(self.controller_flags.iter()))?)
         };
         let own = Own { controllers, api_server, etcd, assets, authority, tokens };
-        Ok(Cluster { own: Some(own), url, kubeconfig: admin, files: AtomicU32::new(0), dir })
+        let cluster = Cluster { own: Some(own), url, kubeconfig: admin, files: AtomicU32::new(0), dir };
+        let control_plane = ControlPlane { client, cluster: Arc::new(cluster) };
+        if !self.without_controllers {
+            control_plane.readiness().default_account("default").await?;
+        }
+        Ok(control_plane)
     }
 
     async fn existing(&self) -> Result<ControlPlane> {
@@ -161,9 +172,10 @@ impl Builder {
         };
         let kubeconfig: PathBuf = kubeconfig.context("E2E_EXISTING_CLUSTER=1: KUBECONFIG is not set")?;
         let (client, url) = (kubeconfig::client(&kubeconfig).await?, kubeconfig::url(&kubeconfig).await?);
-        let cluster = Cluster { own: None, url, kubeconfig, files: AtomicU32::new(0), dir: StateDir::create()? };
+        let cluster =
+            Cluster { own: None, url, kubeconfig, files: AtomicU32::new(0), dir: StateDir::create()? };
         let control_plane = ControlPlane { client, cluster: Arc::new(cluster) };
-        control_plane.wait_ready().await.context("E2E_EXISTING_CLUSTER=1")?;
+        control_plane.readiness().api_server().await.context("E2E_EXISTING_CLUSTER=1")?;
         Ok(control_plane)
     }
 }

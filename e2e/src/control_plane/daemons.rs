@@ -12,7 +12,7 @@ use crate::program::{Launch, free_port};
 /// Loopback ports, chosen once, so that a restarted API server is where it was.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
-    etcd: u16,
+    pub(super) etcd: u16,
     etcd_peer: u16,
     pub(super) api_server: u16,
 }
@@ -35,7 +35,8 @@ impl Ports {
 
 /// Plain HTTP on loopback, and no fsync: nothing here has to outlive a power cut.
 pub(super) fn etcd(assets: &Assets, dir: &Path, ports: Ports) -> Result<Launch> {
-    let (client, peer) = (format!("http://127.0.0.1:{}", ports.etcd), format!("http://127.0.0.1:{}", ports.etcd_peer));
+    let (client, peer) =
+        (format!("http://127.0.0.1:{}", ports.etcd), format!("http://127.0.0.1:{}", ports.etcd_peer));
     Ok(assets.program("etcd")?.args([
         format!("--data-dir={}", dir.join("etcd").display()),
         "--unsafe-no-fsync".to_owned(),
@@ -48,7 +49,12 @@ pub(super) fn etcd(assets: &Assets, dir: &Path, ports: Ports) -> Result<Launch> 
     ]))
 }
 
-pub(super) fn api_server(assets: &Assets, keys: &Keys<'_>, ports: Ports, eviction: Duration) -> Result<Launch> {
+pub(super) fn api_server(
+    assets: &Assets,
+    keys: &Keys<'_>,
+    ports: Ports,
+    eviction: Duration,
+) -> Result<Launch> {
     Ok(assets.program("kube-apiserver")?.args([
         "--bind-address=127.0.0.1".to_owned(),
         "--advertise-address=127.0.0.1".to_owned(),
@@ -73,7 +79,12 @@ pub(super) fn api_server(assets: &Assets, keys: &Keys<'_>, ports: Ports, evictio
     ]))
 }
 
-pub(super) fn controllers(assets: &Assets, keys: &Keys<'_>, kubeconfig: &Path, grace: Duration) -> Result<Launch> {
+pub(super) fn controllers(
+    assets: &Assets,
+    keys: &Keys<'_>,
+    kubeconfig: &Path,
+    grace: Duration,
+) -> Result<Launch> {
     Ok(controller_manager(assets, kubeconfig)?.args([
         "--leader-elect=false".to_owned(),
         "--use-service-account-credentials".to_owned(),
@@ -88,7 +99,9 @@ pub(super) fn controllers(assets: &Assets, keys: &Keys<'_>, kubeconfig: &Path, g
 /// A second kube-controller-manager that only contends for leadership: the one controller that it runs annotates nodes
 /// with a TTL, as the first one does.
 pub(super) fn contender(assets: &Assets, kubeconfig: &Path, name: &str) -> Result<Launch> {
-    Ok(controller_manager(assets, kubeconfig)?.args(["--leader-elect=true", "--controllers=ttl-controller"]).name(name))
+    Ok(controller_manager(assets, kubeconfig)?
+        .args(["--leader-elect=true", "--controllers=ttl-controller"])
+        .name(name))
 }
 
 fn controller_manager(assets: &Assets, kubeconfig: &Path) -> Result<Launch> {
@@ -96,5 +109,8 @@ fn controller_manager(assets: &Assets, kubeconfig: &Path) -> Result<Launch> {
         format!("--kubeconfig={}", kubeconfig.display()),
         // Nobody asks its port: 0 closes it.
         "--secure-port=0".to_owned(),
+        // Its own default of 20 calls a second is for a shared server, and costs four seconds of each start.
+        "--kube-api-qps=1000".to_owned(),
+        "--kube-api-burst=1000".to_owned(),
     ]))
 }

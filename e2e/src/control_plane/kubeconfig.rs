@@ -55,7 +55,8 @@ pub(super) fn identity_pem(path: &Path) -> Result<(String, String)> {
     let user = serde_json::to_value(current(path)?.1)?;
     let field = |name: &str| user.get(name).and_then(Value::as_str);
     let read = |name: &str| {
-        pem(field(&format!("{name}-data")), field(name)).with_context(|| format!("{name} in {}", path.display()))
+        pem(field(&format!("{name}-data")), field(name))
+            .with_context(|| format!("{name} in {}", path.display()))
     };
     Ok((read("client-certificate")?, read("client-key")?))
 }
@@ -69,7 +70,8 @@ async fn config(path: &Path) -> Result<Config> {
 
 fn current(path: &Path) -> Result<(Cluster, AuthInfo)> {
     let kubeconfig = Kubeconfig::read_from(path)?;
-    let context = kubeconfig.contexts.into_iter().find(|c| Some(&c.name) == kubeconfig.current_context.as_ref());
+    let context =
+        kubeconfig.contexts.into_iter().find(|c| Some(&c.name) == kubeconfig.current_context.as_ref());
     let context = context.and_then(|c| c.context).context("no current context")?;
     let cluster = kubeconfig.clusters.into_iter().find(|c| c.name == context.cluster).and_then(|c| c.cluster);
     let user = kubeconfig.auth_infos.into_iter().find(|u| Some(&u.name) == context.user.as_ref());

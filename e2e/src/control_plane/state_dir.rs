@@ -26,7 +26,8 @@ pub(super) struct StateDir {
 
 impl StateDir {
     pub(super) fn create() -> Result<Self> {
-        let path = tempfile::Builder::new().prefix("perimeter-e2e-").tempdir().context("a temporary folder")?.keep();
+        let path =
+            tempfile::Builder::new().prefix("perimeter-e2e-").tempdir().context("a temporary folder")?.keep();
         // The pipe closes with the last of us, SIGKILL or not. A group of its own keeps it from a terminal's Ctrl-C.
         let janitor = Command::new("/bin/sh")
             .args(["-c", JANITOR, "janitor"])

@@ -64,7 +64,8 @@ impl Machine {
                 let told = conditions.iter().find(|condition| condition.type_ == *kind);
                 told.is_some_and(|told| {
                     let heard = told.last_heartbeat_time.as_ref();
-                    told.status == *status && heard.is_some_and(|Time(at)| now.duration_since(*at) < REPORT_EVERY)
+                    told.status == *status
+                        && heard.is_some_and(|Time(at)| now.duration_since(*at) < REPORT_EVERY)
                 })
             });
         (!told).then(|| self.status(Some(conditions), now))
@@ -99,7 +100,8 @@ impl Machine {
             .conditions()
             .into_iter()
             .map(|(kind, status, reason)| {
-                let before = before.unwrap_or_default().iter().find(|c| c.type_ == kind && c.status == status);
+                let before =
+                    before.unwrap_or_default().iter().find(|c| c.type_ == kind && c.status == status);
                 let since = before.and_then(|c| c.last_transition_time.clone()).unwrap_or(Time(now));
                 json!({
                     "type": kind, "status": status, "reason": reason, "message": "hollow node",
@@ -125,7 +127,11 @@ impl Machine {
     }
 
     fn conditions(&self) -> [(&'static str, &'static str, &'static str); 4] {
-        let ready = if self.ready { ("Ready", "True", "KubeletReady") } else { ("Ready", "False", "KubeletNotReady") };
+        let ready = if self.ready {
+            ("Ready", "True", "KubeletReady")
+        } else {
+            ("Ready", "False", "KubeletNotReady")
+        };
         let [memory, disk, pid] = HEALTHY;
         [memory, disk, pid, ready]
     }

@@ -137,9 +137,7 @@ impl Course {
             Step::End(0) => ("Succeeded", "False", Some("PodCompleted")),
             Step::End(_) | Step::Confirm => ("Failed", "False", Some("PodFailed")),
         };
-        let condition = |kind: &str, status: &str, reason: Option<&str>| {
-            json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": Time(now) })
-        };
+        let condition = |kind: &str, status: &str, reason: Option<&str>| json!({ "type": kind, "status": status, "reason": reason, "lastTransitionTime": Time(now) });
         let restarts = self.restarts + u32::from(matches!(step, Step::Restart(_)));
         let terminated = |code: i32| {
             json!({ "terminated": {

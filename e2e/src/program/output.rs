@@ -55,7 +55,10 @@ impl Output {
         let written = self.written();
         let from = written.lines.len().saturating_sub(TAIL);
         let lines = written.lines.iter().skip(from).map(|line| format!("\n    | {line}"));
-        [if written.lines.is_empty() { "; it wrote nothing" } else { "; its last lines:" }.to_owned()].into_iter().chain(lines).collect()
+        [if written.lines.is_empty() { "; it wrote nothing" } else { "; its last lines:" }.to_owned()]
+            .into_iter()
+            .chain(lines)
+            .collect()
     }
 
     /// The first line for which `wanted` holds, as soon as there is one; `None` when the child has closed its output.
