@@ -238,3 +238,6 @@ struct Pagination {
     next_page: Option<u64>,
     total_entries: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -231,3 +231,6 @@ impl Http {
 fn without_query(path: &str) -> &str {
     path.split('?').next().unwrap_or_default()
 }
+
+#[cfg(test)]
+pub(in crate::cloud) mod tests;
