@@ -78,7 +78,6 @@ impl Apply<'_> {
         let result = self.act(&step.action, versions).await;
         match &result {
             Ok(()) => {
-                tracing::info!(action, reason, node = %step.action.node().name, because = %step.because, "{}", step.action);
                 self.metrics.common.step(action, reason, StepResult::Done);
                 self.metrics.acted(&step.action, started.elapsed());
                 self.events.done(step).await;
@@ -87,7 +86,6 @@ impl Apply<'_> {
                 tracing::debug!(action, reason, node = %step.action.node().name, %error, "not done: {}", step.action);
             }
             Err(error) => {
-                tracing::warn!(action, reason, node = %step.action.node().name, because = %step.because, %error, "failed: {}", step.action);
                 self.metrics.common.step(action, reason, StepResult::Failed);
                 self.events.failed(step, error).await;
             }
@@ -100,7 +98,9 @@ impl Apply<'_> {
             Action::MoveRoute { network, from, to, server, .. } => {
                 route::move_to(self.hcloud, *network, *from, *to, *server).await
             }
-            Action::RemoveRoute { network, gateway, .. } => route::remove(self.hcloud, *network, *gateway).await,
+            Action::RemoveRoute { network, gateway, .. } => {
+                route::remove(self.hcloud, *network, *gateway).await
+            }
             Action::CreateJob { node, job } => job::create(self.client, self.config, node, job).await,
             Action::DeleteJob { job, uid, .. } => job::delete(self.client, self.config, job, uid).await,
             Action::SetRole { node }
@@ -115,7 +115,12 @@ impl Apply<'_> {
     }
 
     /// Several steps of one plan may patch one Node: each after the first carries the version that the last one made.
-    async fn patch(&self, action: &Action, node: &NodeRef, versions: &mut BTreeMap<String, String>) -> Result<(), Error> {
+    async fn patch(
+        &self,
+        action: &Action,
+        node: &NodeRef,
+        versions: &mut BTreeMap<String, String>,
+    ) -> Result<(), Error> {
         let version = versions.get(&node.name).unwrap_or(&node.resource_version);
         let patched = node::patch(self.client, self.config, action, node, version).await?;
         versions.insert(node.name.clone(), patched);

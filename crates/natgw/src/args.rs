@@ -26,7 +26,13 @@ pub struct Args {
 #[command(next_help_heading = "NAT gateway")]
 pub struct OwnArgs {
     /// Settings file (YAML)
-    #[arg(long, env = "PERIMETER_CONFIG", default_value = "/etc/natgw/natgw.yaml", value_name = "FILE", global = true)]
+    #[arg(
+        long,
+        env = "PERIMETER_CONFIG",
+        default_value = "/etc/natgw/natgw.yaml",
+        value_name = "FILE",
+        global = true
+    )]
     pub config: PathBuf,
     /// File that holds the Hetzner Cloud API token (Read & Write), read again when it changes; without it the variable
     /// HCLOUD_TOKEN

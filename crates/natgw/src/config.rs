@@ -236,10 +236,15 @@ impl Config {
             names::FORGET_ANNOTATION,
         ];
         if reserved.contains(&settings.setup_annotation.as_str()) {
-            return invalid("setupAnnotation", format!("{:?} has another meaning to natgw", settings.setup_annotation));
+            return invalid(
+                "setupAnnotation",
+                format!("{:?} has another meaning to natgw", settings.setup_annotation),
+            );
         }
         let network = match settings.network {
-            NetworkName::Name(name) if name.is_empty() => return invalid("network", "a name or an ID is needed"),
+            NetworkName::Name(name) if name.is_empty() => {
+                return invalid("network", "a name or an ID is needed");
+            }
             NetworkName::Name(name) => name.parse().map_or(NetworkName::Name(name), NetworkName::Id),
             id => id,
         };
@@ -265,7 +270,8 @@ impl Config {
             adopt_foreign_route: settings.adopt_foreign_route,
             on_no_candidate: settings.on_no_candidate,
             label_floating_ips: settings.floating_ips.label,
-            floating_ip_selector: Some(settings.floating_ips.selector).filter(|selector| !selector.is_empty()),
+            floating_ip_selector: Some(settings.floating_ips.selector)
+                .filter(|selector| !selector.is_empty()),
             clients: settings.clients.enabled,
             jobs: settings.jobs,
             hetzner: settings.hetzner,
@@ -286,7 +292,10 @@ fn check_jobs(jobs: &Jobs) -> Result<(), Invalid> {
     if jobs.ttl_seconds_after_finished < LEAST_TTL_SECONDS {
         return invalid(
             "jobs.ttlSecondsAfterFinished",
-            format!("{} is too short, {LEAST_TTL_SECONDS} or more is needed", jobs.ttl_seconds_after_finished),
+            format!(
+                "{} is too short, {LEAST_TTL_SECONDS} or more is needed",
+                jobs.ttl_seconds_after_finished
+            ),
         );
     }
     if jobs.image.trim().is_empty() {

@@ -65,7 +65,8 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
             return Ok(());
         }
         let cloud = Cloud::new(&config, hcloud.clone());
-        let mut walker = Walker { runtime: &runtime, config: &config, hcloud: &hcloud, metrics: &metrics, cloud };
+        let mut walker =
+            Walker { runtime: &runtime, config: &config, hcloud: &hcloud, metrics: &metrics, cloud };
         let started = Instant::now();
         let mut failures = 0_u32;
         loop {
@@ -122,7 +123,8 @@ fn after_failure(error: &Error, failures: u32) -> Duration {
     if error.needs_a_person() {
         return LONGEST_WAIT;
     }
-    let doubled = FIRST_WAIT.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    let doubled =
+        FIRST_WAIT.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     doubled.min(LONGEST_WAIT)
 }
 
@@ -219,7 +221,10 @@ fn touches_cloud(action: &Action) -> bool {
 /// Whether nothing is left that a cleanup would have to take back.
 fn is_clean(config: &Config, snapshot: &Snapshot) -> bool {
     config.mode == Mode::Cleanup
-        && snapshot.jobs.values().all(|jobs| jobs.iter().all(|job| job.terminating || job.outcome != crate::observe::snapshot::Outcome::Running))
+        && snapshot.jobs.values().all(|jobs| {
+            jobs.iter()
+                .all(|job| job.terminating || job.outcome != crate::observe::snapshot::Outcome::Running)
+        })
         && snapshot.nodes.iter().all(|node| !node.is_marked() && node.client.is_none())
 }
 
@@ -230,7 +235,11 @@ fn left(snapshot: &Snapshot) -> String {
         .filter(|node| node.is_marked() || node.client.is_some())
         .map(|node| node.name.as_str())
         .collect();
-    if marked.is_empty() { "Jobs are still running".into() } else { format!("Nodes {} are still marked", marked.join(", ")) }
+    if marked.is_empty() {
+        "Jobs are still running".into()
+    } else {
+        format!("Nodes {} are still marked", marked.join(", "))
+    }
 }
 
 /// Reads the world once, without caches: for `--dry-run` and `natgw status`.

@@ -38,7 +38,10 @@ impl Metrics {
             registry.register(Box::new(gauge.clone()))?;
             Ok::<_, prometheus::Error>(gauge)
         };
-        let switches = IntCounter::new("natgw_route_switches_total", "Times that the default route was added or moved.")?;
+        let switches = IntCounter::new(
+            "natgw_route_switches_total",
+            "Times that the default route was added or moved.",
+        )?;
         registry.register(Box::new(switches.clone()))?;
         let switch_seconds = Histogram::with_opts(
             HistogramOpts::new(
@@ -59,11 +62,17 @@ impl Metrics {
         }
         Ok(Metrics {
             primary: gauge("natgw_primary", "1 if there is a primary NAT gateway, else 0.")?,
-            route_in_place: gauge("natgw_route_in_place", "1 if the default route points to the primary, else 0.")?,
+            route_in_place: gauge(
+                "natgw_route_in_place",
+                "1 if the default route points to the primary, else 0.",
+            )?,
             eligible: gauge("natgw_eligible_nodes", "Nodes that are set up as gateways.")?,
             candidates: gauge("natgw_candidate_nodes", "Eligible Nodes that could be the primary now.")?,
             nodes: gauge("natgw_selected_nodes", "Nodes that the node selector matches.")?,
-            findings: gauge("natgw_findings", "Things that a person should look at; their text is in Events and /statusz.")?,
+            findings: gauge(
+                "natgw_findings",
+                "Things that a person should look at; their text is in Events and /statusz.",
+            )?,
             switches,
             switch_seconds,
             job_failures,
@@ -72,7 +81,13 @@ impl Metrics {
     }
 
     /// Takes over what was seen.
-    pub fn observed(&self, snapshot: &Snapshot, assessed: &[Assessed<'_>], primary: Option<Primary<'_>>, findings: usize) {
+    pub fn observed(
+        &self,
+        snapshot: &Snapshot,
+        assessed: &[Assessed<'_>],
+        primary: Option<Primary<'_>>,
+        findings: usize,
+    ) {
         let count = |wanted: fn(&Standing) -> bool| {
             i64::try_from(assessed.iter().filter(|node| wanted(&node.standing)).count()).unwrap_or(i64::MAX)
         };
@@ -93,7 +108,9 @@ impl Metrics {
                 self.switches.inc();
                 self.switch_seconds.observe(took.as_secs_f64());
             }
-            Action::RecordFailure { task, .. } => self.job_failures.with_label_values(&[task.kind.word()]).inc(),
+            Action::RecordFailure { task, .. } => {
+                self.job_failures.with_label_values(&[task.kind.word()]).inc()
+            }
             _ => {}
         }
     }

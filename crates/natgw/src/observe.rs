@@ -27,7 +27,8 @@ pub async fn observe(
     cloud: &mut Cloud,
 ) -> Result<Snapshot, Error> {
     let view = cloud.view(nodes.iter().map(Borrow::borrow)).await?;
-    let mut nodes: Vec<_> = nodes.iter().filter_map(|node| nodes::read(config, node.borrow(), &view)).collect();
+    let mut nodes: Vec<_> =
+        nodes.iter().filter_map(|node| nodes::read(config, node.borrow(), &view)).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     let mut by_node = BTreeMap::<String, Vec<snapshot::Job>>::new();
     for (node, job) in jobs.iter().filter_map(|job| jobs::read(job.borrow())) {

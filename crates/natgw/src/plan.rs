@@ -76,7 +76,13 @@ fn regarding(node: &Node) -> Regarding {
 /// The Event's place for what concerns no single Node: natgw's own namespace.
 #[must_use]
 pub fn about_natgw(config: &Config) -> Regarding {
-    Regarding { api_version: "v1", kind: "Namespace", namespace: None, name: config.namespace.clone(), uid: None }
+    Regarding {
+        api_version: "v1",
+        kind: "Namespace",
+        namespace: None,
+        name: config.namespace.clone(),
+        uid: None,
+    }
 }
 
 #[cfg(test)]

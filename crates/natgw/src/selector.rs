@@ -71,7 +71,11 @@ fn check_key(key: &str) -> Result<(), String> {
 }
 
 fn check_value(value: &str) -> Result<(), String> {
-    if value.is_empty() || is_name(value) { Ok(()) } else { Err(format!("{value:?} is no valid label value")) }
+    if value.is_empty() || is_name(value) {
+        Ok(())
+    } else {
+        Err(format!("{value:?} is no valid label value"))
+    }
 }
 
 /// Kubernetes' rule for label and annotation keys: an optional DNS prefix of up to 253 characters and a slash, then a name

@@ -15,7 +15,9 @@ pub fn render(config: &Config, snapshot: &Snapshot, plan: &Plan<Action>) -> Stri
     let (assessed, primary) = plan::assess(config, snapshot);
     let mut text = String::new();
     let network = &snapshot.network;
-    let holder = |ip| assessed.iter().find(|one| one.node.private_ip() == Some(ip)).map_or("no Node", |one| &one.node.name);
+    let holder = |ip| {
+        assessed.iter().find(|one| one.node.private_ip() == Some(ip)).map_or("no Node", |one| &one.node.name)
+    };
     // Writing to a String cannot fail.
     let _ = writeln!(text, "network  {} ({}, {})", network.name, network.id, network.ip_range);
     let _ = match network.default_route {
@@ -24,7 +26,11 @@ pub fn render(config: &Config, snapshot: &Snapshot, plan: &Plan<Action>) -> Stri
     };
     let _ = writeln!(text, "primary  {}", primary.map_or("none", |primary| &primary.node.name));
     let width = assessed.iter().map(|one| one.node.name.len()).max().unwrap_or(4).max(4);
-    let _ = writeln!(text, "\n{:width$}  {:15}  {:15}  {:15}  STATE", "NODE", "PRIVATE IP", "FLOATING IP", "SET UP FOR");
+    let _ = writeln!(
+        text,
+        "\n{:width$}  {:15}  {:15}  {:15}  STATE",
+        "NODE", "PRIVATE IP", "FLOATING IP", "SET UP FOR"
+    );
     for Assessed { node, standing } in &assessed {
         let address = |ip: Option<String>| ip.unwrap_or_else(|| "-".into());
         let _ = writeln!(

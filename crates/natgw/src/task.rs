@@ -150,7 +150,8 @@ mod tests {
             let task = Task { kind, ip: Ipv4Addr::new(198, 51, 100, 7) };
             assert_eq!(task.to_string().parse(), Ok(task));
         }
-        for garbage in ["", "setup", "setup:", "setup:2001:db8::1", "set:198.51.100.7", "setup:198.51.100.07"] {
+        for garbage in ["", "setup", "setup:", "setup:2001:db8::1", "set:198.51.100.7", "setup:198.51.100.07"]
+        {
             assert_eq!(garbage.parse::<Task>(), Err(()), "{garbage}");
         }
     }

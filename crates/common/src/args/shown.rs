@@ -11,7 +11,9 @@ pub fn shown(matches: &ArgMatches) -> BTreeMap<String, String> {
     let mut flags = BTreeMap::new();
     for id in matches.ids() {
         // Groups of flags have ids too, but no raw values of their own.
-        let (Ok(Some(values)), Some(source)) = (matches.try_get_raw(id.as_str()), matches.value_source(id.as_str())) else {
+        let (Ok(Some(values)), Some(source)) =
+            (matches.try_get_raw(id.as_str()), matches.value_source(id.as_str()))
+        else {
             continue;
         };
         let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec as BatchJobSpec};
 use k8s_openapi::api::core::v1::{
-    Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, SecurityContext, Toleration, Volume, VolumeMount,
+    Container, EnvVar, HostPathVolumeSource, PodSpec, PodTemplateSpec, SecurityContext, Toleration, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
@@ -30,7 +31,12 @@ const ACTIVE_DEADLINE_SECONDS: i64 = 300;
 ///
 /// # Errors
 /// [`Error::Outdated`] if the API server knows a Job of this Node that the decision did not, [`Error::CreateJob`] otherwise.
-pub async fn create(client: &kube::Client, config: &Config, node: &NodeRef, spec: &JobSpec) -> Result<(), Error> {
+pub async fn create(
+    client: &kube::Client,
+    config: &Config,
+    node: &NodeRef,
+    spec: &JobSpec,
+) -> Result<(), Error> {
     let api = Api::<Job>::namespaced(client.clone(), &config.namespace);
     // Not from the cache: a Job that a predecessor made a moment ago must not run beside this one.
     let of_node = format!("{},{}={}", managed_by(), names::NODE_LABEL, node_hash(&node.name));
@@ -38,7 +44,9 @@ pub async fn create(client: &kube::Client, config: &Config, node: &NodeRef, spec
         .list_metadata(&ListParams::default().labels(&of_node))
         .await
         .map_err(|source| Error::List { what: "Jobs", source })?;
-    if let Some(other) = others.items.iter().filter_map(|job| job.metadata.name.as_ref()).find(|name| **name != spec.name) {
+    if let Some(other) =
+        others.items.iter().filter_map(|job| job.metadata.name.as_ref()).find(|name| **name != spec.name)
+    {
         return Err(Error::Outdated(format!("Node {} has the Job {other} already", node.name)));
     }
     let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
@@ -178,8 +186,8 @@ fn pod(config: &Config, node: &NodeRef, spec: &JobSpec) -> PodSpec {
 }
 
 fn environment(config: &Config, node: &NodeRef, spec: &JobSpec) -> Vec<EnvVar> {
-    let floating_ip =
-        matches!(spec.task.kind, Kind::Setup | Kind::Teardown).then(|| ("FLOATING_IP", spec.task.ip.to_string()));
+    let floating_ip = matches!(spec.task.kind, Kind::Setup | Kind::Teardown)
+        .then(|| ("FLOATING_IP", spec.task.ip.to_string()));
     let own = [
         floating_ip,
         Some(("JOB_TYPE", spec.task.kind.word().to_owned())),
@@ -188,7 +196,8 @@ fn environment(config: &Config, node: &NodeRef, spec: &JobSpec) -> Vec<EnvVar> {
         Some(("NETWORK_CIDR", spec.network_cidr.to_string())),
         Some(("NETWORK_GATEWAY", spec.network_gateway.to_string())),
     ];
-    let variable = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
+    let variable =
+        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     own.into_iter()
         .flatten()
         .map(|(name, value)| variable(name, value))

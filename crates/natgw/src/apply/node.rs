@@ -36,7 +36,10 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
         Action::LabelFloatingIP { ip, .. } => labels(&config.floating_ip_label, json!(ip)),
         Action::MarkPending { task, failures, .. } => annotations(vec![
             (names::PENDING_ANNOTATION, json!(task)),
-            (names::FAILURES_ANNOTATION, if *failures == 0 { Value::Null } else { json!(failures.to_string()) }),
+            (
+                names::FAILURES_ANNOTATION,
+                if *failures == 0 { Value::Null } else { json!(failures.to_string()) },
+            ),
             (names::RETRY_AFTER_ANNOTATION, Value::Null),
         ]),
         Action::RecordSetup { task, boot_id, .. } => {
@@ -58,12 +61,20 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
         Action::Forget { .. } => {
             let mut entries = settled.to_vec();
             entries.extend(
-                [&config.setup_annotation, names::CLIENT_ANNOTATION, names::BOOT_ID_ANNOTATION, names::FORGET_ANNOTATION]
-                    .map(|key| (key, Value::Null)),
+                [
+                    &config.setup_annotation,
+                    names::CLIENT_ANNOTATION,
+                    names::BOOT_ID_ANNOTATION,
+                    names::FORGET_ANNOTATION,
+                ]
+                .map(|key| (key, Value::Null)),
             );
             annotations(entries)
         }
-        Action::MoveRoute { .. } | Action::RemoveRoute { .. } | Action::DeleteJob { .. } | Action::CreateJob { .. } => {
+        Action::MoveRoute { .. }
+        | Action::RemoveRoute { .. }
+        | Action::DeleteJob { .. }
+        | Action::CreateJob { .. } => {
             return None;
         }
     })

@@ -37,7 +37,10 @@ fn a_network_is_a_name_or_an_id() {
 #[test]
 fn defect_09_a_ttl_that_removes_jobs_before_they_are_seen_is_refused() {
     for ttl in [-1, 0, 59] {
-        refused(&format!("network: lan\njobs: {{ttlSecondsAfterFinished: {ttl}}}"), &["jobs.ttlSecondsAfterFinished", "60"]);
+        refused(
+            &format!("network: lan\njobs: {{ttlSecondsAfterFinished: {ttl}}}"),
+            &["jobs.ttlSecondsAfterFinished", "60"],
+        );
     }
     assert!(settings("network: lan\njobs: {ttlSecondsAfterFinished: 60}").is_ok());
 }
@@ -58,7 +61,10 @@ fn keys_selectors_and_names_are_checked() {
     refused("network: lan\nroleLabel: 'a b'", &["roleLabel"]);
     refused("network: lan\nsetupAnnotation: natgw.perimeter.dev/pending", &["setupAnnotation"]);
     refused("network: lan\nnodeSelector: {matchLabel: {a: b}}", &["matchLabel"]);
-    refused("network: lan\nnodeSelector: {matchExpressions: [{key: a, operator: In}]}", &["nodeSelector", "values"]);
+    refused(
+        "network: lan\nnodeSelector: {matchExpressions: [{key: a, operator: In}]}",
+        &["nodeSelector", "values"],
+    );
     refused("network: lan\njobs: {image: ''}", &["jobs.image"]);
     refused("network: lan\njobs: {setupScript: ' '}", &["jobs.setupScript"]);
     refused("network: lan\njobs: {env: {FLOATING_IP: x}}", &["jobs.env", "FLOATING_IP"]);

@@ -13,8 +13,10 @@ use crate::task::Task;
 pub fn read(job: &k8s::Job) -> Option<(String, Job)> {
     let metadata = &job.metadata;
     let node = job.annotation(names::NODE_NAME_ANNOTATION)?.to_owned();
-    let task =
-        Task { kind: job.label(names::TYPE_LABEL)?.parse().ok()?, ip: job.label(names::IP_LABEL)?.parse().ok()? };
+    let task = Task {
+        kind: job.label(names::TYPE_LABEL)?.parse().ok()?,
+        ip: job.label(names::IP_LABEL)?.parse().ok()?,
+    };
     let read = Job {
         name: metadata.name.clone()?,
         uid: metadata.uid.clone()?,
@@ -34,7 +36,9 @@ fn outcome(job: &k8s::Job) -> Outcome {
         Seen::Failed => {
             let condition = job.status.conditions.iter().find(|condition| condition.kind == "Failed");
             Outcome::Failed {
-                at: condition.and_then(|condition| condition.last_transition_time).unwrap_or(Timestamp::UNIX_EPOCH),
+                at: condition
+                    .and_then(|condition| condition.last_transition_time)
+                    .unwrap_or(Timestamp::UNIX_EPOCH),
                 message: condition.map_or_else(String::new, |condition| {
                     format!("{} ({})", condition.message, condition.reason)
                 }),

@@ -26,7 +26,11 @@ pub struct NodeRef {
 
 impl From<&snapshot::Node> for NodeRef {
     fn from(node: &snapshot::Node) -> Self {
-        NodeRef { name: node.name.clone(), uid: node.uid.clone(), resource_version: node.resource_version.clone() }
+        NodeRef {
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            resource_version: node.resource_version.clone(),
+        }
     }
 }
 
@@ -229,17 +233,26 @@ impl fmt::Display for Action {
             }
             Action::SetRole { .. } => write!(f, "put the role label on Node {node}"),
             Action::ClearRole { .. } => write!(f, "take the role label off Node {node}"),
-            Action::LabelFloatingIP { ip: Some(ip), .. } => write!(f, "label Node {node} with floating IP {ip}"),
-            Action::LabelFloatingIP { ip: None, .. } => write!(f, "remove the floating-IP label from Node {node}"),
+            Action::LabelFloatingIP { ip: Some(ip), .. } => {
+                write!(f, "label Node {node} with floating IP {ip}")
+            }
+            Action::LabelFloatingIP { ip: None, .. } => {
+                write!(f, "remove the floating-IP label from Node {node}")
+            }
             Action::DeleteJob { job, task, .. } => write!(f, "delete Job {job} ({task}) of Node {node}"),
             Action::MarkPending { task, .. } => write!(f, "mark Node {node} as pending {task}"),
             Action::CreateJob { job, .. } => {
                 write!(f, "create Job {} ({}, attempt {}) on Node {node}", job.name, job.task, job.attempt)
             }
             Action::RecordSetup { task, .. } => write!(f, "annotate Node {node}: {task} done"),
-            Action::RecordTeardown { task, .. } => write!(f, "remove the annotation from Node {node}: {task} done"),
+            Action::RecordTeardown { task, .. } => {
+                write!(f, "remove the annotation from Node {node}: {task} done")
+            }
             Action::RecordFailure { task, failures, retry_after, .. } => {
-                write!(f, "note failure {failures} of {task} on Node {node}, to be tried again after {retry_after}")
+                write!(
+                    f,
+                    "note failure {failures} of {task} on Node {node}, to be tried again after {retry_after}"
+                )
             }
             Action::Forget { .. } => write!(f, "remove natgw's annotations from Node {node}"),
         }

@@ -83,7 +83,9 @@ fn standing(
     }
     let (server, private_ip) = match node.server {
         Server::Cloud { id, private_ip: Some(private_ip) } => (id, private_ip),
-        Server::Cloud { private_ip: None, .. } | Server::Unknown => return Standing::Eligible(Unfit::NotInNetwork),
+        Server::Cloud { private_ip: None, .. } | Server::Unknown => {
+            return Standing::Eligible(Unfit::NotInNetwork);
+        }
         Server::Robot => return Standing::None,
     };
     let is_current = snapshot.network.default_route == Some(private_ip);

@@ -15,7 +15,11 @@ use crate::observe::snapshot::{Node, Server, Snapshot};
 #[must_use]
 pub fn parse(value: &str) -> Option<Ipv4Addr> {
     value.parse::<Ipv4Addr>().ok().filter(|ip| {
-        !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() || ip.is_link_local())
+        !(ip.is_unspecified()
+            || ip.is_loopback()
+            || ip.is_multicast()
+            || ip.is_broadcast()
+            || ip.is_link_local())
     })
 }
 
@@ -81,13 +85,19 @@ pub(super) fn labels(config: &Config, snapshot: &Snapshot, out: &mut Output) {
         }
         match wanted {
             Some(ip) if now != Some(ip) => {
-                out.step(Action::LabelFloatingIP { node: NodeRef::from(node), ip: Some(ip) }, Reason::FloatingIPAssigned);
+                out.step(
+                    Action::LabelFloatingIP { node: NodeRef::from(node), ip: Some(ip) },
+                    Reason::FloatingIPAssigned,
+                );
             }
             None if node.label.is_some() => removals.push(node),
             _ => {}
         }
     }
     for node in removals {
-        out.step(Action::LabelFloatingIP { node: NodeRef::from(node), ip: None }, Reason::FloatingIPUnassigned);
+        out.step(
+            Action::LabelFloatingIP { node: NodeRef::from(node), ip: None },
+            Reason::FloatingIPUnassigned,
+        );
     }
 }

@@ -84,7 +84,10 @@ impl Records {
 /// setup of what is not recorded, or a teardown of what is. (A finished teardown of what is not recorded is just history.)
 fn stray(gateway: Option<Part>, client: Option<Part>, jobs: &[Job]) -> Option<Task> {
     let recorded = |task: &Task| [gateway, client].contains(&Some(task.part()));
-    jobs.iter().filter(|job| !job.terminating).map(|job| job.task).find(|task| task.kind.is_setup() != recorded(task))
+    jobs.iter()
+        .filter(|job| !job.terminating)
+        .map(|job| job.task)
+        .find(|task| task.kind.is_setup() != recorded(task))
 }
 
 /// Hash of the Node's UID and boot ID: a Job of another generation says nothing about this kernel.
@@ -113,14 +116,19 @@ fn short_hash(parts: &[&str]) -> String {
 fn job_name(node: &Node, task: Task, attempt: u32) -> String {
     let attempt = attempt.to_string();
     let ip = task.ip.to_string();
-    format!("natgw-{}-{}", task.kind, short_hash(&[&node.uid, &node.boot_id, task.kind.word(), &ip, &attempt]))
+    format!(
+        "natgw-{}-{}",
+        task.kind,
+        short_hash(&[&node.uid, &node.boot_id, task.kind.word(), &ip, &attempt])
+    )
 }
 
 /// Whether the Node is, for all that is known, set up as a gateway for `ip` since its last boot.
 #[must_use]
 pub fn is_settled_gateway(node: &Node, jobs: &[Job], ip: std::net::Ipv4Addr) -> bool {
     let gateway = Some(Part { role: Role::Gateway, ip });
-    Records::read(node, jobs).is_ok_and(|records| records.gateway == gateway && is_settled(node, &records, gateway))
+    Records::read(node, jobs)
+        .is_ok_and(|records| records.gateway == gateway && is_settled(node, &records, gateway))
 }
 
 fn is_settled(node: &Node, records: &Records, wanted: Option<Part>) -> bool {
@@ -206,7 +214,12 @@ fn forget(node: &Node, jobs: &[Job], out: &mut Output) {
 }
 
 fn delete(node: &Node, job: &Job) -> Action {
-    Action::DeleteJob { node: NodeRef::from(node), job: job.name.clone(), uid: job.uid.clone(), task: job.task }
+    Action::DeleteJob {
+        node: NodeRef::from(node),
+        job: job.name.clone(),
+        uid: job.uid.clone(),
+        task: job.task,
+    }
 }
 
 /// One task to be brought to its end on one Node.
@@ -314,7 +327,9 @@ impl Run<'_> {
                 },
                 Reason::JobFailed { attempt: job.attempt, message: message.to_owned() },
             );
-        } else if self.config.mode == Mode::Cleanup || self.node.retry_after.is_none_or(|time| self.now >= time) {
+        } else if self.config.mode == Mode::Cleanup
+            || self.node.retry_after.is_none_or(|time| self.now >= time)
+        {
             out.step(delete(self.node, job), Reason::RetryDue(failures));
         }
     }
@@ -323,7 +338,9 @@ impl Run<'_> {
 /// How long to wait after the nth failure in a row: 1, 2, 4, 8, 16, 30, 30 … minutes.
 fn wait_after(failures: u32) -> SignedDuration {
     let doubled = 1_i32.checked_shl(failures.saturating_sub(1)).filter(|factor| *factor > 0 && failures < 20);
-    doubled.and_then(|factor| FIRST_WAIT.checked_mul(factor)).map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT))
+    doubled
+        .and_then(|factor| FIRST_WAIT.checked_mul(factor))
+        .map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT))
 }
 
 #[cfg(test)]

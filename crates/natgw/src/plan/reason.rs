@@ -178,11 +178,15 @@ impl fmt::Display for Reason {
             Reason::GatewayNotReady(node) => write!(f, "the gateway {node} is not Ready"),
             Reason::GatewayCordoned(node) => write!(f, "the gateway {node} is cordoned"),
             Reason::GatewayTerminating(node) => write!(f, "the gateway {node} is being deleted"),
-            Reason::GatewayNotEligible(node) => write!(f, "{node}, to which the route points, is not set up as a gateway"),
+            Reason::GatewayNotEligible(node) => {
+                write!(f, "{node}, to which the route points, is not set up as a gateway")
+            }
             Reason::GatewayLostFloatingIP(node) => {
                 write!(f, "the floating IP of the gateway {node} is assigned to another server")
             }
-            Reason::GatewayGone(ip) => write!(f, "nothing in the network has the address {ip} to which the route points"),
+            Reason::GatewayGone(ip) => {
+                write!(f, "nothing in the network has the address {ip} to which the route points")
+            }
             Reason::ForeignRoute { gateway, server } => {
                 write!(f, "the route pointed to {gateway} ({server}), which is no Node of this cluster")
             }
@@ -204,8 +208,12 @@ impl fmt::Display for Reason {
             Reason::BecamePrimary => write!(f, "it is the primary NAT gateway"),
             Reason::NoLongerPrimary => write!(f, "it is not the primary NAT gateway"),
             Reason::Cleanup => write!(f, "natgw cleanup was asked for"),
-            Reason::LabelWithoutAnnotation => write!(f, "the label names an IP for which the Node is not set up"),
-            Reason::LabelChanged(task) => write!(f, "the Node is set up for {}, which its label does not name", task.ip),
+            Reason::LabelWithoutAnnotation => {
+                write!(f, "the label names an IP for which the Node is not set up")
+            }
+            Reason::LabelChanged(task) => {
+                write!(f, "the Node is set up for {}, which its label does not name", task.ip)
+            }
             Reason::Rebooted => write!(f, "the Node was rebooted since its last setup"),
             Reason::SetupInterrupted(task) => {
                 write!(f, "{task} was begun and may have left traces, and is not wanted now")
@@ -213,18 +221,25 @@ impl fmt::Display for Reason {
             Reason::LabelReturned => write!(f, "the IP came back while its teardown was under way"),
             Reason::ClientWanted => write!(f, "the Node is no gateway and shall use one"),
             Reason::ClientUnwanted => write!(f, "the Node shall not use the network's gateway"),
-            Reason::OtherJobWanted(Some(task)) => write!(f, "{task} is wanted now, and no other Job may run beside it"),
+            Reason::OtherJobWanted(Some(task)) => {
+                write!(f, "{task} is wanted now, and no other Job may run beside it")
+            }
             Reason::OtherJobWanted(None) => write!(f, "no Job is wanted now"),
             Reason::JobSucceeded => write!(f, "its Job succeeded"),
             Reason::JobFailed { attempt, message } => {
                 write!(f, "attempt {attempt} failed: {message}; see the log of the Job's pod")
             }
             Reason::RetryDue(attempt) => write!(f, "the wait after failed attempt {attempt} is over"),
-            Reason::ForgetRequested => write!(f, "the annotation {} asks for it", crate::names::FORGET_ANNOTATION),
+            Reason::ForgetRequested => {
+                write!(f, "the annotation {} asks for it", crate::names::FORGET_ANNOTATION)
+            }
             Reason::FloatingIPAssigned => write!(f, "the floating IP is assigned to the Node's server"),
             Reason::FloatingIPUnassigned => write!(f, "the floating IP is not assigned to the Node's server"),
             Reason::InvalidFloatingIP(value) => {
-                write!(f, "the floating-IP label has the value {value:?}, which is no public IPv4 address; correct or remove the label")
+                write!(
+                    f,
+                    "the floating-IP label has the value {value:?}, which is no public IPv4 address; correct or remove the label"
+                )
             }
             Reason::InvalidAnnotation { annotation, value } => write!(
                 f,
@@ -235,7 +250,10 @@ impl fmt::Display for Reason {
                 write!(f, "{ip} is in the floating-IP label of several Nodes: {}", nodes.join(", "))
             }
             Reason::StaleFloatingIP(ip) => {
-                write!(f, "the floating-IP label names {ip}, which is not assigned to this Node's server; it is not elected")
+                write!(
+                    f,
+                    "the floating-IP label names {ip}, which is not assigned to this Node's server; it is not elected"
+                )
             }
             Reason::SeveralFloatingIPs(ips) => {
                 write!(f, "several floating IPs are assigned to this Node's server (")?;
@@ -248,14 +266,20 @@ impl fmt::Display for Reason {
                 f.write_str("); one of them is used")
             }
             Reason::UnsupportedServer(_) => {
-                write!(f, "a dedicated server cannot be a gateway: no route may point behind a vSwitch; remove the floating-IP label")
+                write!(
+                    f,
+                    "a dedicated server cannot be a gateway: no route may point behind a vSwitch; remove the floating-IP label"
+                )
             }
             Reason::UnknownServer => write!(
                 f,
                 "the cloud knows no server for this Node: its spec.providerID must be hcloud://<server ID>, or a server must have its name"
             ),
             Reason::ServerNotInNetwork(network) => {
-                write!(f, "the Node's server is not attached to the network {network}; attach it, or remove the floating-IP label")
+                write!(
+                    f,
+                    "the Node's server is not attached to the network {network}; attach it, or remove the floating-IP label"
+                )
             }
             Reason::ForeignRouteKept { gateway, server } => write!(
                 f,

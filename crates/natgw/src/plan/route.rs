@@ -91,7 +91,9 @@ fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<
     }
     let kept = match (snapshot.network.default_route, holder) {
         (None, _) => KeptRoute::None,
-        (Some(_), Some(Assessed { node, standing: Standing::Eligible(_) })) => KeptRoute::AtEligible(node.name.clone()),
+        (Some(_), Some(Assessed { node, standing: Standing::Eligible(_) })) => {
+            KeptRoute::AtEligible(node.name.clone())
+        }
         (Some(gateway), Some(holder))
             if config.on_no_candidate == OnNoCandidate::Remove && holder.node.is_marked() =>
         {

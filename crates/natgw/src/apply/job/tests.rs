@@ -5,7 +5,8 @@ use crate::config::Settings;
 use crate::task::Task;
 
 fn config() -> Config {
-    let settings: Settings = serde_yaml::from_str("network: lan\njobs: {env: {SNAT_SOURCES: 10.244.0.0/16}}").unwrap();
+    let settings: Settings =
+        serde_yaml::from_str("network: lan\njobs: {env: {SNAT_SOURCES: 10.244.0.0/16}}").unwrap();
     Config { namespace: "natgw".into(), ..Config::new(settings).unwrap() }
 }
 
@@ -64,7 +65,11 @@ fn defect_11_one_jobs_environment_does_not_leak_into_the_next() {
         ]
     );
     assert_eq!(render(&config, &node("a"), &spec(Kind::Setup)), first);
-    assert!(!env(&render(&config, &node("b"), &spec(Kind::ClientSetup))).iter().any(|one| one.starts_with("FLOATING_IP")));
+    assert!(
+        !env(&render(&config, &node("b"), &spec(Kind::ClientSetup)))
+            .iter()
+            .any(|one| one.starts_with("FLOATING_IP"))
+    );
 }
 
 #[test]
@@ -81,7 +86,10 @@ fn defect_15_a_job_that_gave_up_keeps_its_logs_and_never_runs_twice_at_once() {
 fn defect_21_the_owner_reference_needs_no_rights_on_finalizers() {
     let job = render(&config(), &node("a"), &spec(Kind::Setup));
     let owner = &job.metadata.owner_references.as_ref().unwrap()[0];
-    assert_eq!((owner.kind.as_str(), owner.controller, owner.block_owner_deletion), ("Node", Some(true), None));
+    assert_eq!(
+        (owner.kind.as_str(), owner.controller, owner.block_owner_deletion),
+        ("Node", Some(true), None)
+    );
 }
 
 #[test]

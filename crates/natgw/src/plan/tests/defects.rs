@@ -63,7 +63,10 @@ fn defect_04_jobs_of_another_ip_are_deleted_whatever_their_state() {
         world.snapshot.jobs.get_mut("node-1").unwrap()[0].outcome = outcome.clone();
         world.edit("node-1", |node| node.label = Some(fip(2).to_string()));
         let steps = world.steps();
-        assert!(steps.len() == 2 && steps[1].starts_with("delete Job natgw-setup-"), "{outcome:?}: {steps:?}");
+        assert!(
+            steps.len() == 2 && steps[1].starts_with("delete Job natgw-setup-"),
+            "{outcome:?}: {steps:?}"
+        );
     }
 }
 
@@ -75,7 +78,11 @@ fn defect_05_a_label_that_changes_during_setup_leaves_nothing_behind() {
         world.edit("node-1", |node| node.label = new.map(|ip| ip.to_string()));
         world.end_jobs(&|_| true);
         world.settle();
-        assert!(world.log.iter().any(|step| step.contains("teardown:198.51.100.1, attempt 1")), "{:#?}", world.log);
+        assert!(
+            world.log.iter().any(|step| step.contains("teardown:198.51.100.1, attempt 1")),
+            "{:#?}",
+            world.log
+        );
         world.assert_settled();
     }
 }
@@ -103,7 +110,10 @@ fn defect_07_a_reboot_ends_eligibility_until_the_setup_has_run_again() {
     world.reboot("node-1");
     let steps = world.steps();
     assert_eq!(steps[0], "move route 0.0.0.0/0 of network 1 from 10.0.0.2 to 10.0.0.3 (node-2)");
-    assert!(steps.iter().any(|step| step.contains("(setup:198.51.100.1, attempt 1) on Node node-1")), "{steps:?}");
+    assert!(
+        steps.iter().any(|step| step.contains("(setup:198.51.100.1, attempt 1) on Node node-1")),
+        "{steps:?}"
+    );
     assert_eq!(world.plan().steps[0].because.code(), "GatewayNotEligible");
     world.settle();
     world.assert_safe();

@@ -52,8 +52,10 @@ impl Event {
             Event::Reboot(n) => world.reboot(&format!("node-{n}")),
             Event::Select(n, on) => world.edit(&format!("node-{n}"), |node| node.selected = *on),
             Event::Detach(n, on) => world.edit(&format!("node-{n}"), |node| {
-                node.server =
-                    Server::Cloud { id: (*n).into(), private_ip: (!on).then(|| super::world::private(n + 1)) };
+                node.server = Server::Cloud {
+                    id: (*n).into(),
+                    private_ip: (!on).then(|| super::world::private(n + 1)),
+                };
             }),
             Event::Stranger => world.snapshot.network.default_route = Some(super::world::private(99)),
             Event::EndJobs(good) => {

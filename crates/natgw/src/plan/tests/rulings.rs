@@ -36,7 +36,8 @@ fn ruling_the_route_holder_stays_primary() {
 #[test]
 fn ruling_tie_break_role_then_age_then_name() {
     let settled = || {
-        let mut world = World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2))).node(3, Some(fip(3)));
+        let mut world =
+            World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2))).node(3, Some(fip(3)));
         world.settle();
         world.snapshot.network.default_route = None;
         world.edit("node-1", |node| node.role = false);
@@ -133,7 +134,8 @@ fn ruling_a_primary_that_loses_its_label_is_left_by_the_route_before_its_teardow
     let mut world = World::two_gateways();
     world.edit("node-1", |node| node.label = None);
     let steps = world.steps();
-    let position = |text: &str| steps.iter().position(|step| step.contains(text)).unwrap_or_else(|| panic!("{steps:?}"));
+    let position =
+        |text: &str| steps.iter().position(|step| step.contains(text)).unwrap_or_else(|| panic!("{steps:?}"));
     assert!(position("move route") < position("mark Node node-1 as pending teardown:198.51.100.1"));
     let mut alone = World::new(config()).node(1, Some(fip(1)));
     alone.settle();
@@ -168,7 +170,8 @@ fn ruling_of_nodes_with_the_same_ip_none_is_elected_anew_while_the_cloud_does_no
 
 #[test]
 fn ruling_a_label_that_is_no_ipv4_address_counts_as_none() {
-    for label in ["yes", "2001-db8--1", "300.1.1.1", "", "0.0.0.0", "127.0.0.1", "224.0.0.1", "198.51.100.07"] {
+    for label in ["yes", "2001-db8--1", "300.1.1.1", "", "0.0.0.0", "127.0.0.1", "224.0.0.1", "198.51.100.07"]
+    {
         let mut world = World::two_gateways();
         world.edit("node-2", |node| node.label = Some(label.into()));
         assert!(world.findings().contains(&"InvalidFloatingIP"), "{label}");
@@ -247,9 +250,14 @@ fn clients_are_set_up_where_wanted_and_give_way_to_gateways() {
     assert_eq!(world.get("node-1").client, None);
     world.edit("node-2", |node| node.label = Some(fip(2).to_string()));
     world.settle();
-    assert_eq!((world.get("node-2").client.clone(), world.get("node-2").setup.clone()), (None, Some("198.51.100.2".into())));
-    let order: Vec<bool> =
-        ["(client-teardown:10.0.0.1", "(setup:198.51.100.2"].iter().map(|job| world.log.iter().any(|step| step.contains(job))).collect();
+    assert_eq!(
+        (world.get("node-2").client.clone(), world.get("node-2").setup.clone()),
+        (None, Some("198.51.100.2".into()))
+    );
+    let order: Vec<bool> = ["(client-teardown:10.0.0.1", "(setup:198.51.100.2"]
+        .iter()
+        .map(|job| world.log.iter().any(|step| step.contains(job)))
+        .collect();
     assert_eq!(order, [true, true]);
     world.edit("node-2", |node| node.label = None);
     world.settle();
@@ -264,7 +272,10 @@ fn labels_follow_the_clouds_assignments_where_wanted() {
     let mut world = World::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
     world.assigned.insert(fip(1), Some(1));
     world.settle();
-    assert_eq!((world.get("node-1").label.clone(), world.primary()), (Some("198.51.100.1".into()), vec!["node-1"]));
+    assert_eq!(
+        (world.get("node-1").label.clone(), world.primary()),
+        (Some("198.51.100.1".into()), vec!["node-1"])
+    );
     world.assigned.insert(fip(1), Some(2));
     assert_eq!(
         world.steps().iter().filter(|step| step.contains("floating")).collect::<Vec<_>>(),

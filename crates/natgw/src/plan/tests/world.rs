@@ -257,7 +257,8 @@ impl World {
                 });
             }
             Action::DeleteJob { node, uid, .. } => {
-                let job = self.snapshot.jobs.get_mut(&node.name).unwrap().iter_mut().find(|job| &job.uid == uid);
+                let job =
+                    self.snapshot.jobs.get_mut(&node.name).unwrap().iter_mut().find(|job| &job.uid == uid);
                 job.unwrap().terminating = true;
             }
             _ => self.patch(action, versions),
@@ -324,9 +325,19 @@ impl World {
                 && node.setup_boot_id.as_deref() == Some(&node.boot_id)
             {
                 let part = Part { role: Role::Gateway, ip: ip.parse().unwrap() };
-                assert!(kernel.contains(&part), "{}: the annotation tells a lie\n{}", node.name, self.log.join("\n"));
+                assert!(
+                    kernel.contains(&part),
+                    "{}: the annotation tells a lie\n{}",
+                    node.name,
+                    self.log.join("\n")
+                );
             }
-            let active: Vec<&Job> = self.snapshot.jobs_of(&node.name).iter().filter(|job| job.outcome == Outcome::Running).collect();
+            let active: Vec<&Job> = self
+                .snapshot
+                .jobs_of(&node.name)
+                .iter()
+                .filter(|job| job.outcome == Outcome::Running)
+                .collect();
             assert!(active.len() < 2, "{}: {active:?}", node.name);
         }
     }
@@ -337,9 +348,11 @@ impl World {
         assert!(roles.len() < 2, "{roles:?}");
         for node in &self.snapshot.nodes {
             let label = node.label.as_ref().and_then(|label| label.parse().ok()).filter(|_| node.selected);
-            let usable = matches!(node.server, Server::Cloud { private_ip: Some(_), .. }) && node.ready != Ready::Unknown;
+            let usable = matches!(node.server, Server::Cloud { private_ip: Some(_), .. })
+                && node.ready != Ready::Unknown;
             if usable && !node.terminating && node.retry_after.is_none() {
-                let wanted: BTreeSet<Part> = label.map(|ip| Part { role: Role::Gateway, ip }).into_iter().collect();
+                let wanted: BTreeSet<Part> =
+                    label.map(|ip| Part { role: Role::Gateway, ip }).into_iter().collect();
                 let kernel = self.kernel.get(&node.name).cloned().unwrap_or_default();
                 assert_eq!(kernel, wanted, "{}\n{}", node.name, self.log.join("\n"));
                 assert_eq!(node.pending, None, "{}", node.name);
