@@ -136,7 +136,10 @@ impl World {
             Ipv4Addr::new(10, 0, 0, u8::try_from(number + 1).context("too many nodes for one world")?);
         self.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
         if let Some(ip) = floating_ip {
-            self.hetzner.add_floating_ip(NewFloatingIp::new(&format!("fip-{number}"), ip).server(&name))?;
+            // All kinds of one project share their IDs here: far from those of servers.
+            self.hetzner.add_floating_ip(
+                NewFloatingIp::new(&format!("fip-{number}"), ip).id(server + 500).server(&name),
+            )?;
         }
         let mut labels = vec![("world".to_owned(), self.namespace.clone())];
         labels.extend(floating_ip.map(|ip| (FLOATING_IP_LABEL.to_owned(), ip.to_owned())));
