@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# cargo-tool.sh NAME VERSION: makes sure that a cargo tool is there, built once outside of the checkout; prints its path.
+set -euo pipefail
+
+name=$1 version=$2
+root=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}/$name-$version
+if [[ ! -x $root/bin/$name ]]; then
+  echo "building $name $version (once, some minutes)" >&2
+  cargo install --quiet --locked "$name" --version "$version" --root "$root" >&2
+fi
+echo "$root/bin/$name"

@@ -1,0 +1,5 @@
+#!/usr/bin/env bash
+# without-environment.sh: removes from clap's help what the caller's environment put there, so that it is the same everywhere.
+set -euo pipefail
+
+sed -E 's/\[env: ([A-Z_]+)=[^]]*\]/[env: \1]/; s/[ \t]+$//'
