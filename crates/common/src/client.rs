@@ -151,3 +151,6 @@ fn build(
         .service(wire);
     Ok(Client::new(service, config.default_namespace.clone()))
 }
+
+#[cfg(test)]
+mod tests;

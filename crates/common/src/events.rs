@@ -159,3 +159,6 @@ fn cut(mut note: String) -> String {
     }
     note
 }
+
+#[cfg(test)]
+mod tests;
