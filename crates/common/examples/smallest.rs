@@ -21,6 +21,9 @@ struct Args {
     /// What it does once it leads
     #[arg(long, value_enum, default_value = "pass", env = "PERIMETER_THEN")]
     then: Then,
+    /// How long a pass takes
+    #[arg(long, default_value = "0s", env = "PERIMETER_PASS_TIME", value_parser = args::duration::parse)]
+    pass_time: Duration,
     /// Run as a command beside the controller: no admin server, no lease
     #[arg(long, env = "PERIMETER_COMMAND")]
     command: bool,
@@ -47,7 +50,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
-    let control = |runtime| control(runtime, args.then);
+    let control = |runtime| control(runtime, args.then, args.pass_time);
     if args.command {
         runtime::command(PROGRAM, args.runtime, control)
     } else {
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn control(runtime: Runtime, then: Then) -> anyhow::Result<()> {
+async fn control(runtime: Runtime, then: Then, takes: Duration) -> anyhow::Result<()> {
     // A real one fills caches here: a standby fills them too.
     runtime.readiness.check("caches").ready();
     if !runtime.leading().await {
@@ -65,13 +68,15 @@ async fn control(runtime: Runtime, then: Then) -> anyhow::Result<()> {
     match then {
         Then::Pass => {
             while unless_asked_to_end(&runtime, tokio::time::sleep(Duration::from_secs(1))).await {
-                pass(&runtime).await;
+                pass(&runtime, takes).await;
             }
-            pass(&runtime).await;
+            pass(&runtime, takes).await;
         }
-        Then::Return => pass(&runtime).await,
+        Then::Return => pass(&runtime, takes).await,
         Then::Fail => anyhow::bail!("this controller always fails"),
-        Then::Misconfigured => return Err(ConfigError("smallest.yaml:1: unknown field \"x\"".to_owned()).into()),
+        Then::Misconfigured => {
+            return Err(ConfigError("smallest.yaml:1: unknown field \"x\"".to_owned()).into());
+        }
         Then::Deaf => std::future::pending().await,
     }
     Ok(())
@@ -84,9 +89,13 @@ async fn unless_asked_to_end(runtime: &Runtime, wait: impl Future<Output = ()>) 
     }
 }
 
-async fn pass(runtime: &Runtime) {
+async fn pass(runtime: &Runtime, takes: Duration) {
     let clock = runtime.pass();
-    async { tracing::info!("nothing to do") }.instrument(tracing::info_span!("pass")).await;
+    let walk = async {
+        tokio::time::sleep(takes).await;
+        tracing::info!("nothing to do");
+    };
+    walk.instrument(tracing::info_span!("pass")).await;
     runtime.status.set("last pass", "nothing to do");
     clock.succeeded();
 }

@@ -262,7 +262,8 @@ mod tests {
 
     #[test]
     fn flags_in_force_are_listed_and_private_ones_hidden() {
-        let command = Cli::command().arg(clap::Arg::new("token-file").long("token-file").hide_env_values(true));
+        let command =
+            Cli::command().arg(clap::Arg::new("token-file").long("token-file").hide_env_values(true));
         let arguments = ["natgw", "--context", "a", "--as", "u", "--as-group", "g,h", "--token-file", "/t"];
         let matches = command.clone().try_get_matches_from(arguments).unwrap();
         let flags = in_force(&command, &matches);

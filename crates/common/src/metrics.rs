@@ -135,7 +135,6 @@ impl Metrics {
     }
 
     /// Starts the clock of one pass.
-    #[must_use]
     pub fn pass(&self) -> Pass {
         Pass { metrics: self.clone(), start: Instant::now(), succeeded: false }
     }

@@ -209,7 +209,9 @@ mod tests {
     #[test]
     fn a_json_line_is_flat_and_has_the_fields_of_its_spans() {
         let text = with_logs(LogFormat::Json, None, |_| {
-            let _outer = tracing::info_span!("pass", reconcile_id = 7, node = "outer", otel.kind = "internal").entered();
+            let _outer =
+                tracing::info_span!("pass", reconcile_id = 7, node = "outer", otel.kind = "internal")
+                    .entered();
             let _inner = tracing::info_span!("step", node = "inner").entered();
             tracing::warn!(ok = true, error = %io::Error::other("a \"quoted\" fault"), count = 3, "it {}", "failed");
         });
@@ -219,7 +221,10 @@ mod tests {
         assert_eq!(keys, ["count", "error", "level", "msg", "node", "ok", "reconcile_id", "target", "ts"]);
         assert!(text.starts_with("{\"ts\":\""), "{text}");
         assert_eq!((&line["level"], &line["msg"]), (&"warn".into(), &"it failed".into()));
-        assert_eq!((&line["ok"], &line["count"], &line["reconcile_id"]), (&true.into(), &3.into(), &7.into()));
+        assert_eq!(
+            (&line["ok"], &line["count"], &line["reconcile_id"]),
+            (&true.into(), &3.into(), &7.into())
+        );
         assert_eq!((&line["error"], &line["node"]), (&"a \"quoted\" fault".into(), &"inner".into()));
         assert!(line["target"].as_str().unwrap().starts_with("common::telemetry"));
         line["ts"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
@@ -228,7 +233,10 @@ mod tests {
     #[test]
     fn a_plain_line_is_for_a_person() {
         let text = with_logs(LogFormat::Plain, None, |_| tracing::info!(address = "[::]:8080", "listens"));
-        assert!(text.contains("INFO") && text.trim_end().ends_with("listens address=\"[::]:8080\""), "{text:?}");
+        assert!(
+            text.contains("INFO") && text.trim_end().ends_with("listens address=\"[::]:8080\""),
+            "{text:?}"
+        );
     }
 
     #[test]
@@ -247,7 +255,11 @@ mod tests {
             tracing::warn!("four");
         });
         let seen = |word| text.contains(word);
-        assert_eq!([seen("one"), seen("two"), seen("three"), seen("four")], [false, true, true, false], "{text}");
+        assert_eq!(
+            [seen("one"), seen("two"), seen("three"), seen("four")],
+            [false, true, true, false],
+            "{text}"
+        );
     }
 
     #[test]

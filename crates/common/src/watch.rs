@@ -53,7 +53,14 @@ pub fn cache<K: Cached>(
     changed: Arc<Notify>,
 ) -> (Store<K>, impl Future<Output = ()> + Send + 'static + use<K>) {
     let (store, writer) = reflector::store();
-    let keeper = Keeper { name, writer, check: readiness.check(name), metrics: metrics.clone(), changed, filled: false };
+    let keeper = Keeper {
+        name,
+        writer,
+        check: readiness.check(name),
+        metrics: metrics.clone(),
+        changed,
+        filled: false,
+    };
     (store, keeper.keep(api, config))
 }
 
@@ -94,7 +101,10 @@ impl<K: Cached> Keeper<K> {
                         self.follow(&event);
                     }
                     Err(error) if refuses_streaming(&error) => {
-                        tracing::info!(cache = self.name, "the API server streams no lists: listing in pages");
+                        tracing::info!(
+                            cache = self.name,
+                            "the API server streams no lists: listing in pages"
+                        );
                         strategy = config.clone();
                         break;
                     }

@@ -40,10 +40,14 @@ fn log_level() -> LogLevel {
 }
 
 async fn world(ip: IpAddr) -> World {
-    let (readiness, metrics, status) = (Readiness::default(), Metrics::new("test").unwrap(), Status::default());
+    let (readiness, metrics, status) =
+        (Readiness::default(), Metrics::new("test").unwrap(), Status::default());
     let admin = Admin {
         program: common::program!(),
-        flags: BTreeMap::from([("context".to_owned(), "a".to_owned()), ("token".to_owned(), "[redacted]".to_owned())]),
+        flags: BTreeMap::from([
+            ("context".to_owned(), "a".to_owned()),
+            ("token".to_owned(), "[redacted]".to_owned()),
+        ]),
         readiness: readiness.clone(),
         metrics: metrics.clone(),
         status: status.clone(),
@@ -103,7 +107,10 @@ async fn readiness_is_green_only_when_all_checks_are() {
     jobs.ready();
     assert_eq!(get(&world, "/readyz").await, (200, "ok".to_owned()));
     assert_eq!(get(&world, "/healthz").await, (200, "ok".to_owned()));
-    assert_eq!(get(&world, "/readyz?verbose").await, (200, "[+]jobs ok\n[+]nodes ok\nreadyz check passed\n".to_owned()));
+    assert_eq!(
+        get(&world, "/readyz?verbose").await,
+        (200, "[+]jobs ok\n[+]nodes ok\nreadyz check passed\n".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -121,7 +128,13 @@ async fn pages_for_people_and_their_json() {
     let (code, text) = get(&world, "/statusz").await;
     assert_eq!(code, 200);
     assert!(text.starts_with("common statusz\nWarning: "), "{text}");
-    for line in ["Up: 0 hr 00 min ", "Leading: true", "primary: node-1", "Binary version: 0.1.0", "Paths: /flagz /healthz"] {
+    for line in [
+        "Up: 0 hr 00 min ",
+        "Leading: true",
+        "primary: node-1",
+        "Binary version: 0.1.0",
+        "Paths: /flagz /healthz",
+    ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     // What kubectl get --raw and the structured z-pages of 1.35 ask for.
@@ -139,7 +152,10 @@ async fn pages_for_people_and_their_json() {
 
     let (code, text) = get(&world, "/metrics").await;
     assert_eq!(code, 200);
-    assert!(text.contains("controller_runtime_reconcile_total{controller=\"test\",result=\"success\"} 1"), "{text}");
+    assert!(
+        text.contains("controller_runtime_reconcile_total{controller=\"test\",result=\"success\"} 1"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -174,7 +190,11 @@ async fn what_is_not_there_and_what_is_not_allowed() {
     assert_eq!(get(&world, "/").await.0, 404);
     assert_eq!(get(&world, "/livez/x").await.0, 404);
     for path in ["/livez", "/metrics", "/flagz"] {
-        assert_eq!(ask(world.address, "POST", path, "", "x").await, (405, "allowed: GET, HEAD\n".to_owned()), "{path}");
+        assert_eq!(
+            ask(world.address, "POST", path, "", "x").await,
+            (405, "allowed: GET, HEAD\n".to_owned()),
+            "{path}"
+        );
     }
     assert_eq!(ask(world.address, "DELETE", "/loglevel", "", "").await.0, 405);
     let (code, body) = ask(world.address, "HEAD", "/livez", "", "").await;

@@ -208,7 +208,9 @@ mod tests {
         let (layer, metrics) = layer();
         let mut service = layer.layer(tower::service_fn(|request: Request<Body>| async move {
             let agent = request.headers()[USER_AGENT].to_str().unwrap().to_owned();
-            Ok::<_, Infallible>(Response::builder().status(409).body(Full::new(bytes::Bytes::from(agent))).unwrap())
+            Ok::<_, Infallible>(
+                Response::builder().status(409).body(Full::new(bytes::Bytes::from(agent))).unwrap(),
+            )
         }));
         let answer = service.call(get("/api/v1/nodes")).await.unwrap();
         let agent = answer.into_body().collect().await.unwrap().to_bytes();
@@ -224,7 +226,10 @@ mod tests {
         }));
         let start = tokio::time::Instant::now();
         let error = service.call(get("/api/v1/nodes?watch=true")).await.err().unwrap();
-        assert_eq!((start.elapsed(), error.to_string().as_str()), (PATIENCE, "no answer from the API server within 9 s"));
+        assert_eq!(
+            (start.elapsed(), error.to_string().as_str()),
+            (PATIENCE, "no answer from the API server within 9 s")
+        );
         assert!(text(&metrics).contains("rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1"));
     }
 

@@ -43,12 +43,19 @@ async fn refused(args: &ClientArgs) -> String {
 #[tokio::test]
 async fn the_context_decides_server_and_namespace_and_files_are_joined() {
     let folder = TempDir::new().unwrap();
-    let (a, b) = (kubeconfig(&folder, "a", "http://a:1", "in-a"), kubeconfig(&folder, "b", "http://b:2", "in-b"));
+    let (a, b) =
+        (kubeconfig(&folder, "a", "http://a:1", "in-a"), kubeconfig(&folder, "b", "http://b:2", "in-b"));
     let both = std::env::join_paths([a, b]).unwrap();
     let config = configuration(&args(both.clone())).await.unwrap();
-    assert_eq!((config.cluster_url.to_string().as_str(), config.default_namespace.as_str()), ("http://a:1/", "in-a"));
+    assert_eq!(
+        (config.cluster_url.to_string().as_str(), config.default_namespace.as_str()),
+        ("http://a:1/", "in-a")
+    );
     let config = configuration(&ClientArgs { context: Some("b".into()), ..args(both) }).await.unwrap();
-    assert_eq!((config.cluster_url.to_string().as_str(), config.default_namespace.as_str()), ("http://b:2/", "in-b"));
+    assert_eq!(
+        (config.cluster_url.to_string().as_str(), config.default_namespace.as_str()),
+        ("http://b:2/", "in-b")
+    );
 }
 
 #[tokio::test]
@@ -57,7 +64,8 @@ async fn what_cannot_be_used_is_one_line_that_names_it() {
     let missing = refused(&args("/nonexistent/kubeconfig".into())).await;
     assert!(missing.contains("/nonexistent/kubeconfig"), "{missing}");
 
-    let context = ClientArgs { context: Some("c".into()), ..args(kubeconfig(&folder, "a", "http://a:1", "n")) };
+    let context =
+        ClientArgs { context: Some("c".into()), ..args(kubeconfig(&folder, "a", "http://a:1", "n")) };
     let context = refused(&context).await;
     assert!(context.contains("/a: ") && context.contains('c'), "{context}");
 
@@ -118,7 +126,8 @@ async fn a_call_is_authorised_impersonated_retried_and_each_try_counted() {
     maps.get("a").await.unwrap();
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 3);
-    let header = |name: &str| seen[2].get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
+    let header =
+        |name: &str| seen[2].get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
     assert_eq!(header("authorization"), ["Bearer hidden"]);
     assert_eq!(header("impersonate-user"), ["somebody"]);
     assert_eq!(header("impersonate-group"), ["g", "h"]);

@@ -41,16 +41,25 @@ impl Action for Annotate {
 }
 
 fn on(name: &str) -> Regarding {
-    Regarding { api_version: "v1", kind: "Node", namespace: None, name: name.into(), uid: Some("uid-1".into()) }
+    Regarding {
+        api_version: "v1",
+        kind: "Node",
+        namespace: None,
+        name: name.into(),
+        uid: Some("uid-1".into()),
+    }
 }
 
 fn finding(name: &str, text: &'static str) -> Finding<Because> {
     Finding { regarding: on(name), because: Because(text) }
 }
 
-/// Events, and the requests that came of them: method, path, body. `accepts` is asked for each.
-fn world(accepts: fn(usize) -> bool) -> (Events, Arc<Mutex<Vec<(Method, String, Value)>>>) {
-    let seen = Arc::<Mutex<Vec<(Method, String, Value)>>>::default();
+/// Requests: method, path, body.
+type Seen = Arc<Mutex<Vec<(Method, String, Value)>>>;
+
+/// Events, and the requests that came of them. `accepts` is asked for each.
+fn world(accepts: fn(usize) -> bool) -> (Events, Seen) {
+    let seen = Seen::default();
     let log = Arc::clone(&seen);
     let service = tower::service_fn(move |request: Request<Body>| {
         let log = Arc::clone(&log);
@@ -62,7 +71,10 @@ fn world(accepts: fn(usize) -> bool) -> (Events, Arc<Mutex<Vec<(Method, String, 
             let (code, body) = if accepts(log.len()) {
                 (201, body)
             } else {
-                (403, json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no", "reason": "Forbidden"}))
+                (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no", "reason": "Forbidden"}),
+                )
             };
             let body = Body::from(body.to_string().into_bytes());
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
@@ -85,7 +97,10 @@ async fn a_step_becomes_an_event_on_its_object_and_a_repeat_becomes_a_series() {
     assert_eq!(done["type"], "Normal");
     assert_eq!((&done["action"], &done["reason"]), (&json!("AnnotateNode"), &json!("LabelMissing")));
     assert_eq!(done["note"], "annotate Node node-1: the label has no annotation");
-    assert_eq!(done["regarding"], json!({"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-1"}));
+    assert_eq!(
+        done["regarding"],
+        json!({"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-1"})
+    );
     assert_eq!(done["reportingController"], "natgw.perimeter.dev");
     assert_eq!(done["reportingInstance"], "natgw-0");
     assert_eq!(seen[1].2["type"], "Warning");
@@ -119,7 +134,8 @@ async fn a_refused_event_fails_nothing_and_is_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_server_holds_a_pass_up_for_five_seconds_at_most() {
-    let service = tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let service =
+        tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
     let events = Events::new(Client::new(service, "default"), "natgw", "natgw-0".into());
     let start = tokio::time::Instant::now();
     events.done(&Step { action: Annotate, because: Because("x") }).await;

@@ -73,7 +73,8 @@ fn refusal(code: u16, message: &str) -> Reply {
 impl World {
     /// A cache of Nodes whose API server gives `replies` in turn, and then no answer.
     fn new(replies: Vec<Reply>) -> World {
-        let (asked, replies) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Mutex::new(VecDeque::from(replies))));
+        let (asked, replies) =
+            (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Mutex::new(VecDeque::from(replies))));
         let (log, script) = (Arc::clone(&asked), Arc::clone(&replies));
         let service = tower::service_fn(move |request: Request<Body>| {
             log.lock().unwrap().push(request.uri().to_string());
@@ -210,7 +211,10 @@ async fn a_watch_that_broke_and_is_accepted_again_is_green_though_it_has_nothing
     feed.end_of_list();
     world.until("ready", |world| world.readiness.is_ready()).await;
     world.replies.lock().unwrap().push_back(again);
-    feed.event("ERROR", json!({"kind": "Status", "status": "Failure", "code": 500, "message": "etcd is away"}));
+    feed.event(
+        "ERROR",
+        json!({"kind": "Status", "status": "Failure", "code": 500, "message": "etcd is away"}),
+    );
     drop(feed);
     world.until("red", |world| !world.readiness.is_ready()).await;
     world.until("green", |world| world.readiness.is_ready()).await;
@@ -227,7 +231,10 @@ async fn an_expired_version_lists_anew_and_drops_what_is_gone() {
     feed.event("ADDED", node("b", 2, "12:00", false));
     feed.end_of_list();
     world.until("ready", |world| world.store.len() == 2).await;
-    feed.event("ERROR", json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "old"}));
+    feed.event(
+        "ERROR",
+        json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "old"}),
+    );
     world.until("red", |world| !world.readiness.is_ready()).await;
     assert_eq!(world.store.len(), 2, "the store keeps what it had");
     second.event("ADDED", node("b", 20, "12:00", false));
