@@ -1,1 +1,333 @@
-//! Begun.
+//! A real control plane for tests: etcd, kube-apiserver and kube-controller-manager, ready in about three seconds.
+//!
+//! ```text
+//!   ControlPlane::start()    its own, gone when dropped: for tests that pause, kill or configure it
+//!   ControlPlane::shared()   one for all tests of a test binary: take a namespace() and node names of your own
+//! ```
+//!
+//! The programs come from `KUBEBUILDER_ASSETS` or `scripts/assets.sh`, in the version that `KUBERNETES` names (1.36).
+//! `E2E_EXISTING_CLUSTER=1` takes the cluster of `KUBECONFIG` instead, for every test that does not touch the programs.
+//! Nothing outlives the test process, even a killed one: no process, no file.
+
+mod assets;
+mod builder;
+mod daemons;
+mod kubeconfig;
+mod pki;
+mod ready;
+mod state_dir;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+pub use builder::Builder;
+
+use crate::program::{Launch, Program};
+use assets::Assets;
+use pki::Authority;
+use ready::Readiness;
+use state_dir::StateDir;
+
+static SHARED: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+
+/// A handle of a control plane; the last one stops it.
+#[derive(Clone)]
+pub struct ControlPlane {
+    client: Client,
+    cluster: Arc<Cluster>,
+}
+
+/// One of the programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// etcd.
+    Etcd,
+    /// kube-apiserver.
+    ApiServer,
+    /// kube-controller-manager.
+    Controllers,
+}
+
+/// What a handle points at. Fields are dropped in order: the programs end before their folder goes.
+#[derive(Debug)]
+struct Cluster {
+    own: Option<Own>,
+    url: String,
+    kubeconfig: PathBuf,
+    files: AtomicU32,
+    dir: StateDir,
+}
+
+/// What only a control plane of our own has.
+#[derive(Debug)]
+struct Own {
+    controllers: Option<Daemon>,
+    api_server: Daemon,
+    etcd: Daemon,
+    assets: Assets,
+    authority: Authority,
+    tokens: BTreeMap<String, String>,
+}
+
+/// A program that can be started again as it was.
+#[derive(Debug)]
+struct Daemon {
+    launch: Launch,
+    running: Mutex<Program>,
+}
+
+impl ControlPlane {
+    /// Starts one as it comes: see [`Builder`] for what can be set.
+    ///
+    /// # Errors
+    /// The programs are missing or do not become ready.
+    pub async fn start() -> Result<Self> {
+        Self::builder().start().await
+    }
+
+    /// Sets flags before the start.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The control plane that all tests of this process share; the first one starts it.
+    ///
+    /// # Errors
+    /// As [`ControlPlane::start`].
+    pub async fn shared() -> Result<Self> {
+        let cluster =
+            SHARED.get_or_try_init(async || anyhow::Ok(Self::start().await?.cluster)).await?.clone();
+        // A client's connections belong to the runtime of the test that made it.
+        Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
+    }
+
+    /// A client of the administrator, who may do everything; without retries of its own.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// A client as a kubeconfig describes it, such as those made here; without retries of its own.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub async fn client_of(kubeconfig: &Path) -> Result<Client> {
+        kubeconfig::client(kubeconfig).await
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.cluster.kubeconfig
+    }
+
+    /// `https://HOST:PORT` of the API server.
+    pub fn url(&self) -> String {
+        self.cluster.url.clone()
+    }
+
+    /// The certificate authority of the API server, in PEM.
+    ///
+    /// # Errors
+    /// The kubeconfig of an existing cluster names none.
+    pub fn ca_pem(&self) -> Result<String> {
+        kubeconfig::ca_pem(&self.cluster.kubeconfig)
+    }
+
+    /// The administrator's client certificate and its key, in PEM.
+    ///
+    /// # Errors
+    /// The kubeconfig of an existing cluster has none.
+    pub fn admin_identity_pem(&self) -> Result<(String, String)> {
+        kubeconfig::identity_pem(&self.cluster.kubeconfig)
+    }
+
+    /// Writes a kubeconfig that calls `url`, such as a fault proxy's, with a bearer token. Clients send it over plain
+    /// HTTP too.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn token_kubeconfig(&self, url: &str, token: &str) -> Result<PathBuf> {
+        let path = self.new_file("token");
+        let ca = url
+            .starts_with("https:")
+            .then(|| self.own().map(|own| own.authority.certificate()))
+            .transpose()?;
+        kubeconfig::write(&path, url, ca.as_deref(), &json!({ "token": token }))?;
+        Ok(path)
+    }
+
+    /// Writes a kubeconfig for a user with a client certificate, known to nobody before: no rights but those that RBAC
+    /// gives to the name or to the group.
+    ///
+    /// # Errors
+    /// An existing cluster signs nothing for us.
+    pub fn user_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
+        let path = self.new_file("user");
+        let authority = &self.own()?.authority;
+        let identity =
+            authority.client(&path.file_stem().unwrap_or_default().to_string_lossy(), user, group)?;
+        let user = kubeconfig::certificate_user(&identity);
+        kubeconfig::write(&path, &self.cluster.url, Some(&authority.certificate()), &user)?;
+        Ok(path)
+    }
+
+    /// The bearer token of a user that [`Builder::user`] named, or of "admin", who may do everything.
+    ///
+    /// # Errors
+    /// No such user, or an existing cluster.
+    pub fn user(&self, name: &str) -> Result<&str> {
+        let token = self.own()?.tokens.get(name);
+        token.map(String::as_str).with_context(|| format!("no user {name}: name it with Builder::user"))
+    }
+
+    /// A bearer token of a service account, which is created if it is missing; RBAC is the caller's to write.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn service_account_token(&self, namespace: &str, name: &str) -> Result<String> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        match accounts
+            .create(&PostParams::default(), &ServiceAccount { metadata, ..Default::default() })
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            other => drop(other?),
+        }
+        // A day: longer than any test, and allowed everywhere.
+        let spec = TokenRequestSpec { expiration_seconds: Some(24 * 60 * 60), ..TokenRequestSpec::default() };
+        let request =
+            http::Request::post(format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"))
+                .body(serde_json::to_vec(&TokenRequest { spec, ..TokenRequest::default() })?)?;
+        let response: TokenRequest = self.client.request(request).await?;
+        Ok(response.status.context("a token request is answered with a token")?.token)
+    }
+
+    /// A new namespace, PREFIX and five characters long, where pods can be created at once: its default service account
+    /// is there.
+    ///
+    /// # Errors
+    /// The API server refuses, or the controllers do nothing.
+    pub async fn namespace(&self, prefix: &str) -> Result<String> {
+        let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        let created = namespaces
+            .create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() })
+            .await?;
+        let name = created.metadata.name.context("a created namespace has a name")?;
+        self.readiness().default_account(&name).await?;
+        Ok(name)
+    }
+
+    /// Stops a program as a hung machine would: connections stay open, nothing is answered.
+    ///
+    /// # Errors
+    /// It does not run, or the cluster is not ours.
+    pub fn pause(&self, part: Part) -> Result<()> {
+        self.daemon(part)?.running().pause()
+    }
+
+    /// Lets it go on after [`ControlPlane::pause`].
+    ///
+    /// # Errors
+    /// It does not run, or the cluster is not ours.
+    pub fn resume(&self, part: Part) -> Result<()> {
+        self.daemon(part)?.running().resume()
+    }
+
+    /// Kills a program; its data stays.
+    ///
+    /// # Errors
+    /// The cluster is not ours.
+    pub fn kill(&self, part: Part) -> Result<()> {
+        self.daemon(part)?.running().kill().map(drop)
+    }
+
+    /// Starts a program again with the same flags, address and data, killing it first if it runs, and waits until the
+    /// cluster is ready.
+    ///
+    /// # Errors
+    /// It does not become ready, or the cluster is not ours.
+    pub async fn restart(&self, part: Part) -> Result<()> {
+        let daemon = self.daemon(part)?;
+        {
+            let mut running = daemon.running();
+            running.kill()?;
+            *running = daemon.launch.start()?;
+        }
+        let ready = self.readiness();
+        ready.api_server().await?;
+        if self.own()?.controllers.is_some() { ready.default_account("default").await } else { Ok(()) }
+    }
+
+    /// The lines that a program has written since it was started last.
+    ///
+    /// # Errors
+    /// The cluster is not ours.
+    pub fn log(&self, part: Part) -> Result<Vec<String>> {
+        Ok(self.daemon(part)?.running().output().lines())
+    }
+
+    /// Starts another kube-controller-manager, which contends for a Lease with client-go's own leader election and does
+    /// next to nothing else. `extra` are flags such as `--leader-elect-resource-name`, `--leader-elect-resource-namespace`,
+    /// `--leader-elect-lease-duration`. It acts as the administrator, so that any Lease is open to it.
+    ///
+    /// # Errors
+    /// The cluster is not ours.
+    pub fn spawn_kube_controller_manager(&self, extra: &[&str]) -> Result<Program> {
+        let name = format!("contender-{}", self.cluster.files.fetch_add(1, Ordering::Relaxed));
+        daemons::contender(&self.own()?.assets, &self.cluster.kubeconfig, &name)?
+            .args(extra.iter().copied())
+            .start()
+    }
+
+    fn readiness(&self) -> Readiness<'_> {
+        Readiness::new(&self.client, self.cluster.own.iter().flat_map(Own::daemons).collect())
+    }
+
+    fn own(&self) -> Result<&Own> {
+        self.cluster
+            .own
+            .as_ref()
+            .context("E2E_EXISTING_CLUSTER=1: this needs a control plane of the test's own")
+    }
+
+    fn daemon(&self, part: Part) -> Result<&Daemon> {
+        let own = self.own()?;
+        let daemon = own.daemons().find_map(|(each, daemon)| (each == part).then_some(daemon));
+        daemon.with_context(|| format!("this control plane was started without {part:?}"))
+    }
+
+    fn new_file(&self, kind: &str) -> PathBuf {
+        self.cluster
+            .dir
+            .file(&format!("{kind}-{}.kubeconfig", self.cluster.files.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+impl Own {
+    fn daemons(&self) -> impl Iterator<Item = (Part, &Daemon)> {
+        let controllers = self.controllers.as_ref().map(|daemon| (Part::Controllers, daemon));
+        [(Part::Etcd, &self.etcd), (Part::ApiServer, &self.api_server)].into_iter().chain(controllers)
+    }
+}
+
+impl Daemon {
+    fn start(launch: Launch) -> Result<Self> {
+        let running = Mutex::new(launch.start()?);
+        Ok(Self { launch, running })
+    }
+
+    fn running(&self) -> MutexGuard<'_, Program> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

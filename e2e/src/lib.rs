@@ -9,5 +9,6 @@ pub mod control_plane;
 pub mod fault_proxy;
 pub mod hetzner;
 pub mod hollow_node;
+pub mod natgw;
 pub mod netns;
 pub mod program;

@@ -1,1 +1,304 @@
-//! Begun.
+//! A program under test as a child process: its output line by line, its admin port, its signals and its end.
+//!
+//! Children are ended with the test: on drop, and by the kernel if the test process itself is killed. They see a clean
+//! environment, so that what the developer's shell exports cannot decide a test.
+
+mod admin;
+mod output;
+mod samples;
+mod spawner;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::time::{Instant, sleep, timeout};
+
+pub use output::Output;
+pub use samples::Samples;
+
+/// What every child may inherit: enough to find programs, keep temporary files in place and write coverage.
+const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
+
+/// How often a condition without a notification of its own is looked at: short against the seconds that tests wait for.
+const POLL: Duration = Duration::from_millis(10);
+
+/// How to start a program: can be used again, to start it again.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    path: PathBuf,
+    name: String,
+    args: Vec<OsString>,
+    env: BTreeMap<OsString, OsString>,
+}
+
+/// A started program.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    pid: u32,
+    child: Mutex<Child>,
+    output: Arc<Output>,
+}
+
+impl Launch {
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets an environment variable; of the test's own, only a handful are inherited.
+    pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.insert(key.into(), value.into());
+        self
+    }
+
+    /// The name that its lines are echoed under; the file's name if not set.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Starts the program. `E2E_VERBOSE=1` echoes its lines.
+    ///
+    /// # Errors
+    /// The file is missing, or `setpriv` (util-linux) is.
+    pub fn start(&self) -> Result<Program> {
+        ensure!(self.path.is_file(), "{} is not there: {}", self.name, self.path.display());
+        // The kernel kills the child when its parent is gone, however that ended; Rust offers no safe way to ask for it.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path).args(&self.args);
+        command.env_clear();
+        command.envs(INHERITED.iter().filter_map(|key| Some((key, std::env::var_os(key)?)))).envs(&self.env);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = spawner::spawn(command).with_context(|| {
+            format!("{} cannot be started through setpriv (Debian: util-linux)", self.name)
+        })?;
+        let output = Output::of(&self.name, &mut child)?;
+        Ok(Program { name: self.name.clone(), pid: child.id(), child: Mutex::new(child), output })
+    }
+}
+
+impl Program {
+    /// A program of this workspace, from the target folder and the profile that the test itself was built in.
+    ///
+    /// # Errors
+    /// It has not been built; the error names the command.
+    pub fn binary(name: &str) -> Result<Launch> {
+        // target/PROFILE/deps/TEST
+        let test = std::env::current_exe().context("where is this test?")?;
+        let profile = test.ancestors().nth(2).context("the test is not in a target folder")?;
+        let path = profile.join(name);
+        let release = if profile.ends_with("release") { " --release" } else { "" };
+        ensure!(path.is_file(), "{} is not built: cargo build{release} -p {name}", path.display());
+        Ok(Self::at(path))
+    }
+
+    /// Any program, by its path.
+    pub fn at(path: impl AsRef<Path>) -> Launch {
+        let path = path.as_ref().to_owned();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Launch { path, name, args: Vec::new(), env: BTreeMap::new() }
+    }
+
+    /// The process, which is the program itself.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What it has written, standard output and standard error together.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// The first line for which `wanted` holds, among those written already too.
+    ///
+    /// # Errors
+    /// The time is up, or the program ended without it; the error shows its last lines.
+    pub async fn wait_for_line(&self, wanted: impl Fn(&str) -> bool, within: Duration) -> Result<String> {
+        match timeout(within, self.output.find(wanted)).await {
+            Ok(Some(line)) => Ok(line),
+            Ok(None) => bail!("{} ended without the line{}", self.name, self.output.tail()),
+            Err(_) => bail!("{} did not write the line in {within:?}{}", self.name, self.output.tail()),
+        }
+    }
+
+    /// Sends a signal. `SIGSTOP` returns when every thread of the process has stopped.
+    ///
+    /// # Errors
+    /// The program has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        // Held until the signal is sent: nobody can reap the child meanwhile, so the pid is its own.
+        let mut child = self.child();
+        if let Some(status) = child.try_wait()? {
+            bail!("{} has ended already: {status}{}", self.name, self.output.tail());
+        }
+        let pid = Pid::from_raw(self.pid.try_into()?);
+        kill(pid, signal).with_context(|| format!("{signal} to {}", self.name))?;
+        if signal == Signal::SIGSTOP {
+            while !self.is_stopped()? {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops it as a hung machine would: it keeps its connections and does nothing.
+    ///
+    /// # Errors
+    /// The program has ended.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on after [`Program::pause`].
+    ///
+    /// # Errors
+    /// The program has ended.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Kills it at once (SIGKILL) and waits until it is gone; nothing happens if it is gone already.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn kill(&self) -> Result<ExitStatus> {
+        let mut child = self.child();
+        child.kill().with_context(|| format!("kill {}", self.name))?;
+        Ok(child.wait()?)
+    }
+
+    /// How it ended, or `None` while it runs.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn exited(&self) -> Result<Option<ExitStatus>> {
+        Ok(self.child().try_wait()?)
+    }
+
+    /// Waits for its end; all that it wrote is in [`Program::output`] then.
+    ///
+    /// # Errors
+    /// It still runs when the time is up.
+    pub async fn wait_exit(&self, within: Duration) -> Result<ExitStatus> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.exited()? {
+                // A child of its own may hold the pipe open longer than anyone wants to wait.
+                let _ = timeout(Duration::from_secs(1), self.output.find(|_| false)).await;
+                return Ok(status);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{} still runs after {within:?}{}",
+                self.name,
+                self.output.tail()
+            );
+            sleep(POLL).await;
+        }
+    }
+
+    fn is_stopped(&self) -> Result<bool> {
+        for task in std::fs::read_dir(format!("/proc/{}/task", self.pid))? {
+            // "PID (NAME) STATE ...", and NAME may hold anything. A thread that ended meanwhile is not in the way.
+            let Ok(stat) = std::fs::read_to_string(task?.path().join("stat")) else { continue };
+            if !stat
+                .rsplit(')')
+                .next()
+                .is_some_and(|rest| rest.trim_start().starts_with(['T', 't', 'Z', 'X']))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        if std::thread::panicking() {
+            // The test failed: what the program said last is the first thing to look at.
+            eprintln!("{}{}", self.name, self.output.tail());
+        }
+    }
+}
+
+/// A loopback port that nobody listens on. It lies below the range that the kernel gives to outgoing connections, so it
+/// stays free for a program that is started a moment later, or again.
+///
+/// # Errors
+/// None was found.
+pub fn free_port() -> Result<u16> {
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 12_000;
+    for _ in 0..1000 {
+        let random = RandomState::new().hash_one(()) % u64::from(COUNT);
+        let port = FIRST + u16::try_from(random)?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port between {FIRST} and {}", FIRST + COUNT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Program {
+        Program::at("/bin/sh").args(["-c", script]).start().unwrap()
+    }
+
+    #[tokio::test]
+    async fn lines_are_found_and_the_exit_is_reported() {
+        let program = shell("echo one; echo two >&2; exit 7");
+        program.wait_for_line(|line| line == "two", Duration::from_secs(5)).await.unwrap();
+        assert_eq!(program.wait_exit(Duration::from_secs(5)).await.unwrap().code(), Some(7));
+        let error = program.wait_for_line(|line| line == "three", Duration::from_secs(5)).await.unwrap_err();
+        assert!(error.to_string().contains("| one"), "{error}");
+        assert!(program.signal(Signal::SIGTERM).is_err());
+    }
+
+    #[tokio::test]
+    async fn signals_reach_it_and_its_environment_is_clean() {
+        let program = shell(
+            "trap 'echo caught; exit 0' TERM; echo ready ${CARGO_MANIFEST_DIR-clean}; while :; do sleep 0.01; done",
+        );
+        program.wait_for_line(|line| line == "ready clean", Duration::from_secs(5)).await.unwrap();
+        program.pause().unwrap();
+        program.signal(Signal::SIGTERM).unwrap();
+        assert!(program.wait_exit(Duration::from_millis(50)).await.is_err());
+        program.resume().unwrap();
+        assert!(program.wait_exit(Duration::from_secs(5)).await.unwrap().success());
+        assert_eq!(program.output().lines(), ["ready clean", "caught"]);
+    }
+
+    #[test]
+    fn a_child_outlives_the_thread_that_asked_for_it() {
+        let program = std::thread::spawn(|| shell("read -r line </dev/zero")).join().unwrap();
+        // Gone from /proc means that the kernel has sent the parent-death signals of that thread.
+        assert_eq!(program.exited().unwrap(), None);
+        program.kill().unwrap();
+    }
+}

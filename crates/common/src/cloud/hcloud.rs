@@ -1,1 +1,243 @@
-//! Begun.
+//! Hetzner Cloud: the few calls that are made, typed as slim as they are read.
+//!
+//! Reads repeat themselves while an error is one that passes. Writes are sent once; both are safe to repeat after a fresh
+//! read of the network, which is the caller's to do ([`Error::retry`] says when). A list is whole or an error.
+
+mod action;
+mod code;
+mod error;
+mod floating_ip;
+mod network;
+mod provider_id;
+mod server;
+
+use std::time::Duration;
+
+use prometheus::Registry;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _};
+use serde_json::{Map, Value, json};
+
+use super::http::{self, Answer, Budget, Http, Page, Paging, with_query};
+pub use super::http::{Partial, RateLimit, Retry, Secret as Token, SecretError as TokenError};
+pub use action::{Action, ActionError, Status};
+pub use code::Code;
+pub use error::Error;
+pub use floating_ip::FloatingIp;
+pub use network::{Network, Route, Subnet};
+pub use provider_id::ProviderId;
+pub use server::{PrivateNet, Server};
+
+/// Where the API is, unless it is said otherwise.
+pub const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
+
+/// The most that the API gives: fewer requests of a bucket that all programs of a project share.
+const PER_PAGE: &str = "50";
+/// As hcloud-go polls; a route takes about one second.
+const POLL: Duration = Duration::from_millis(500);
+/// Network actions take seconds; one that takes a minute is not waited for any longer while gateways may fail.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// A client of one project. Clones share connections.
+#[derive(Clone, Debug)]
+pub struct Hcloud {
+    http: Http,
+}
+
+impl Hcloud {
+    /// `endpoint` is [`ENDPOINT`] or a stand-in's; plain `http` is for loopback addresses. Registers
+    /// `cloud_requests_total`, `cloud_request_duration_seconds` and `cloud_rate_limit_remaining` with `cloud="hcloud"`, so one
+    /// registry takes one client. Asks nothing yet.
+    pub fn new(endpoint: &str, token: Token, user_agent: &str, registry: &Registry) -> Result<Self, Error> {
+        let http =
+            Http::new("hcloud", endpoint, token, user_agent, registry, error::judge).map_err(Error::Setup)?;
+        Ok(Hcloud { http })
+    }
+
+    /// What the last answer said about requests left; None before the first.
+    #[must_use]
+    pub fn rate_limit(&self) -> Option<RateLimit> {
+        self.http.rate_limit()
+    }
+
+    /// One network.
+    pub async fn network(&self, id: u64) -> Result<Network, Error> {
+        self.one(&format!("read network {id}"), &format!("/networks/{id}"), "network").await
+    }
+
+    /// The network of this name; [`Error::NotFound`] if there is none.
+    pub async fn network_by_name(&self, name: &str) -> Result<Network, Error> {
+        let call = format!("look up network \"{name}\"");
+        let networks = self
+            .list(&call, "/networks", "networks", &[("name", name)], |network: &Network| network.id)
+            .await?;
+        networks.into_iter().find(|network| network.name == name).ok_or(Error::NotFound { call })
+    }
+
+    /// All servers of the project.
+    pub async fn servers(&self) -> Result<Vec<Server>, Error> {
+        self.list("list servers", "/servers", "servers", &[("sort", "id:asc")], |server: &Server| server.id)
+            .await
+    }
+
+    /// One server; the code is [`Code::NotFound`] if it is gone.
+    pub async fn server(&self, id: u64) -> Result<Server, Error> {
+        self.one(&format!("read server {id}"), &format!("/servers/{id}"), "server").await
+    }
+
+    /// All floating IPs of the project, or those that the label selector (Hetzner's syntax) matches.
+    pub async fn floating_ips(&self, label_selector: Option<&str>) -> Result<Vec<FloatingIp>, Error> {
+        let mut query = vec![("sort", "id:asc")];
+        query.extend(label_selector.map(|selector| ("label_selector", selector)));
+        self.list("list floating IPs", "/floating_ips", "floating_ips", &query, |ip: &FloatingIp| ip.id).await
+    }
+
+    /// Begins to add a route; [`Hcloud::wait`] for the action. Refused with [`Code::InvalidInput`] if another route's
+    /// destination overlaps.
+    pub async fn add_route(&self, network: u64, route: &Route) -> Result<Action, Error> {
+        self.change_route(&format!("add route {route} to network {network}"), network, "add_route", route)
+            .await
+    }
+
+    /// Begins to delete a route; [`Hcloud::wait`] for the action. [`Code::NotFound`] if there is no such route: whether that
+    /// is as good as deleted is the caller's to say.
+    pub async fn delete_route(&self, network: u64, route: &Route) -> Result<Action, Error> {
+        self.change_route(
+            &format!("delete route {route} of network {network}"),
+            network,
+            "delete_route",
+            route,
+        )
+        .await
+    }
+
+    /// Waits until the action is over: polls each 500 ms for at most 60 s. Errors that pass are waited out as well.
+    pub async fn wait(&self, action: &Action) -> Result<(), Error> {
+        let call = format!("wait for {}", action.command);
+        let mut last = format!("{} % done", action.progress);
+        match tokio::time::timeout(WAIT, self.follow(&call, action.clone(), &mut last)).await {
+            Ok(end) => end,
+            Err(_) => Err(Error::Timeout { call, action: action.id, waited: WAIT, last }),
+        }
+    }
+
+    /// Polls until the action is over. `last`: what was seen last, for the one who gives up.
+    async fn follow(&self, call: &str, mut action: Action, last: &mut String) -> Result<(), Error> {
+        let mut pause = POLL;
+        loop {
+            if let Some(ActionError { code, message }) = action.failure() {
+                return Err(Error::ActionFailed { call: call.to_owned(), action: action.id, code, message });
+            }
+            if action.status == Status::Success {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
+            match self.action(call, action.id).await {
+                Ok(now) => {
+                    *last = format!("{} % done", now.progress);
+                    action = now;
+                    pause = POLL;
+                }
+                Err(error @ Error::ActionMissing { .. }) => return Err(error),
+                Err(error) => {
+                    pause = match error.retry() {
+                        Retry::Never => return Err(error),
+                        Retry::Soon => POLL,
+                        Retry::After(asked) => asked.max(POLL),
+                    };
+                    *last = error.to_string();
+                }
+            }
+        }
+    }
+
+    /// The action as it is now. The list is asked, not the object, because one that is gone is then no error of the call.
+    async fn action(&self, call: &str, id: u64) -> Result<Action, Error> {
+        let path = with_query("/actions", &[("id", &id.to_string())]);
+        let actions: Vec<Action> =
+            field(call, &self.get(call, &path, &mut Budget::default()).await?, "actions")?;
+        let action = actions.into_iter().find(|action| action.id == id);
+        action.ok_or_else(|| Error::ActionMissing { call: call.to_owned(), action: id })
+    }
+
+    async fn change_route(
+        &self,
+        call: &str,
+        network: u64,
+        what: &str,
+        route: &Route,
+    ) -> Result<Action, Error> {
+        let body = json!({ "destination": route.destination, "gateway": route.gateway });
+        let answer = self.http.post(&format!("/networks/{network}/actions/{what}"), &body).await;
+        field(call, &accepted(call, answer)?, "action")
+    }
+
+    async fn one<T: DeserializeOwned>(&self, call: &str, path: &str, name: &'static str) -> Result<T, Error> {
+        field(call, &self.get(call, path, &mut Budget::default()).await?, name)
+    }
+
+    /// The whole list; all its pages share one budget.
+    async fn list<T: DeserializeOwned>(
+        &self,
+        call: &str,
+        path: &str,
+        name: &'static str,
+        query: &[(&str, &str)],
+        key: fn(&T) -> u64,
+    ) -> Result<Vec<T>, Error> {
+        let mut budget = Budget::default();
+        let mut paging = Paging::new(key);
+        loop {
+            let page = paging.page().to_string();
+            let query = [query, &[("page", &page), ("per_page", PER_PAGE)]].concat();
+            let answer = self.get(call, &with_query(path, &query), &mut budget).await?;
+            let Meta { pagination } = field(call, &answer, "meta")?;
+            let page = Page {
+                items: field(call, &answer, name)?,
+                next: pagination.next_page,
+                total: pagination.total_entries,
+            };
+            let whole = paging.take(page).map_err(|cause| Error::Partial { call: call.to_owned(), cause })?;
+            if let Some(items) = whole {
+                return Ok(items);
+            }
+        }
+    }
+
+    async fn get(&self, call: &str, path: &str, budget: &mut Budget) -> Result<Answer, Error> {
+        accepted(call, self.http.get(path, budget).await)
+    }
+}
+
+/// The answer, if its status is 2xx.
+fn accepted(call: &str, answer: Result<Answer, http::Error>) -> Result<Answer, Error> {
+    match answer {
+        Ok(answer) if answer.status.is_success() => Ok(answer),
+        Ok(answer) => Err(Error::of(call, &answer)),
+        Err(cause) => Err(Error::Transport { call: call.to_owned(), cause }),
+    }
+}
+
+/// One field of the answer's object; the API wraps everything in one.
+fn field<T: DeserializeOwned>(call: &str, answer: &Answer, name: &'static str) -> Result<T, Error> {
+    let read = || {
+        let mut object: Map<String, Value> = serde_json::from_slice(&answer.body)?;
+        serde_json::from_value(object.remove(name).ok_or_else(|| serde_json::Error::missing_field(name))?)
+    };
+    read().map_err(|cause| Error::Decode { call: call.to_owned(), cause })
+}
+
+/// A list without it may be partial, so it is not optional; its numbers are.
+#[derive(Deserialize)]
+struct Meta {
+    pagination: Pagination,
+}
+
+#[derive(Deserialize)]
+struct Pagination {
+    next_page: Option<u64>,
+    total_entries: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,236 @@
-//! Begun.
+//! HTTP for cloud clients: what has to be right once, whatever the cloud.
+//!
+//! * One exchange ends within 15 s, body included, and brings at most 8 MiB.
+//! * A GET is repeated within a [`Budget`] (4 times, 30 s, full jitter, `Retry-After`), because it changes nothing. A POST
+//!   is sent once: whether it acted is unknown after a broken connection, so the caller reads and compares first.
+//! * Each exchange is one span, one count in `cloud_requests_total` and one in `cloud_request_duration_seconds`.
+//! * The credential is read for each exchange and is in no error, span or `Debug`.
+
+mod endpoint;
+mod error;
+mod metrics;
+mod paging;
+mod rate_limit;
+mod retry;
+mod secret;
+mod transport;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use prometheus::Registry;
+use tokio::time::Instant;
+use tower::ServiceExt as _;
+use tracing::Instrument as _;
+
+pub use endpoint::with_query;
+pub use error::Error;
+pub use paging::{Page, Paging, Partial};
+pub use rate_limit::RateLimit;
+pub use retry::{Budget, Retry, retry_after};
+pub use secret::{Secret, SecretError};
+
+/// One exchange, from the connection to the last byte of the body: a slow server is treated as one that is away.
+const EXCHANGE: Duration = Duration::from_secs(15);
+/// A page of 50 servers is about half a megabyte; beyond this it is no list that we asked for.
+const MOST_BYTES: usize = 8 << 20;
+
+/// A whole answer, whatever its status.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// All headers.
+    pub headers: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+/// What a cloud's error answer means for a repetition: it is in the body, which only the cloud's client can read.
+pub type Judge = fn(&Answer) -> Retry;
+
+/// A client of one cloud's API. Clones share connections, metrics and what is known of the rate limit.
+#[derive(Clone)]
+pub struct Http(Arc<Inner>);
+
+struct Inner {
+    cloud: &'static str,
+    endpoint: endpoint::Endpoint,
+    secret: Secret,
+    user_agent: HeaderValue,
+    judge: Judge,
+    transport: transport::Transport,
+    metrics: metrics::Metrics,
+    rate_limit: Mutex<Option<RateLimit>>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { cloud, endpoint, secret, .. } = &*self.0;
+        f.debug_struct("Http")
+            .field("cloud", cloud)
+            .field("endpoint", endpoint)
+            .field("secret", secret)
+            .finish()
+    }
+}
+
+impl Http {
+    /// `cloud` is the metric label. `endpoint` is `https://…`, or `http://` to a loopback address. The secret goes into
+    /// `Authorization: Bearer`. `judge` is asked about answers whose status is not 2xx.
+    pub fn new(
+        cloud: &'static str,
+        endpoint: &str,
+        secret: Secret,
+        user_agent: &str,
+        registry: &Registry,
+        judge: Judge,
+    ) -> Result<Http, Error> {
+        let endpoint = endpoint::Endpoint::parse(endpoint)?;
+        let transport = transport::connect(endpoint.tls)?;
+        Http::over(transport, cloud, endpoint, secret, user_agent, registry, judge)
+    }
+
+    fn over(
+        transport: transport::Transport,
+        cloud: &'static str,
+        endpoint: endpoint::Endpoint,
+        secret: Secret,
+        user_agent: &str,
+        registry: &Registry,
+        judge: Judge,
+    ) -> Result<Http, Error> {
+        let user_agent = HeaderValue::try_from(user_agent).map_err(|_| {
+            Error::Setup("the user agent has characters that a header cannot carry".to_owned())
+        })?;
+        let metrics = metrics::Metrics::register(cloud, registry)
+            .map_err(|cause| Error::Setup(format!("cannot register the metrics of {cloud}: {cause}")))?;
+        let rate_limit = Mutex::new(None);
+        Ok(Http(Arc::new(Inner {
+            cloud,
+            endpoint,
+            secret,
+            user_agent,
+            judge,
+            transport,
+            metrics,
+            rate_limit,
+        })))
+    }
+
+    /// What the last answer with `RateLimit-*` headers said.
+    #[must_use]
+    pub fn rate_limit(&self) -> Option<RateLimit> {
+        *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads. `path` begins with a slash and may have a query. Repeats within the budget what `judge` or the transport
+    /// calls passing; when the budget is spent the last answer or error is returned.
+    pub async fn get(&self, path: &str, budget: &mut Budget) -> Result<Answer, Error> {
+        loop {
+            let deadline = budget.ends().min(Instant::now() + EXCHANGE);
+            let end = self.exchange(Method::GET, path, Bytes::new(), deadline).await;
+            let retry = match &end {
+                Ok(answer) if answer.status.is_success() => return end,
+                Ok(answer) => (self.0.judge)(answer),
+                Err(error) => error.retry(),
+            };
+            let Some(wait) = budget.spend(retry) else { return end };
+            tracing::debug!(
+                cloud = self.0.cloud,
+                path = without_query(path),
+                after = ?wait,
+                because = %end.map_or_else(|error| error.to_string(), |answer| answer.status.to_string()),
+                "cloud request is repeated"
+            );
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Writes, once. After an error it may or may not have acted.
+    pub async fn post(&self, path: &str, json: &serde_json::Value) -> Result<Answer, Error> {
+        self.exchange(Method::POST, path, Bytes::from(json.to_string()), Instant::now() + EXCHANGE).await
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+        deadline: Instant,
+    ) -> Result<Answer, Error> {
+        let span = tracing::info_span!(
+            "cloud request",
+            otel.kind = "client",
+            cloud = self.0.cloud,
+            method = %method,
+            path = without_query(path),
+            status = tracing::field::Empty,
+            error = tracing::field::Empty,
+        );
+        let request = self.request(&method, path, body)?;
+        let began = Instant::now();
+        let end = async {
+            match tokio::time::timeout_at(deadline, self.send(request)).await {
+                Ok(end) => end,
+                Err(_) => Err(Error::Deadline(deadline - began)),
+            }
+        }
+        .instrument(span.clone())
+        .await;
+        let status = end.as_ref().ok().map(|answer| answer.status);
+        self.0.metrics.exchange(&method, status, began.elapsed());
+        match &end {
+            Ok(answer) => {
+                span.record("status", answer.status.as_u16());
+                if let Some(limit) = RateLimit::of(&answer.headers) {
+                    *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
+                    self.0.metrics.remaining.set(i64::try_from(limit.remaining).unwrap_or(i64::MAX));
+                }
+            }
+            Err(error) => {
+                span.record("error", tracing::field::display(error));
+            }
+        }
+        end
+    }
+
+    fn request(&self, method: &Method, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Error> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = self.0.endpoint.at(path)?;
+        let headers = request.headers_mut();
+        headers.insert(AUTHORIZATION, self.0.secret.bearer().map_err(Error::Secret)?);
+        headers.insert(USER_AGENT, self.0.user_agent.clone());
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if method == Method::POST {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        Ok(request)
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
+        let (head, body) = self.0.transport.clone().oneshot(request).await?.into_parts();
+        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(|error| {
+            match error.downcast::<Error>() {
+                Ok(error) => *error,
+                Err(error) if error.is::<LengthLimitError>() => Error::TooLarge(MOST_BYTES),
+                Err(error) => Error::Broken(error::chain(error.as_ref())),
+            }
+        })?;
+        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+    }
+}
+
+/// A query can hold what somebody typed; what is logged is the path.
+fn without_query(path: &str) -> &str {
+    path.split('?').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+pub(in crate::cloud) mod tests;

@@ -1,0 +1,170 @@
+//! What went wrong with a call, for programs and for people.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::code::Code;
+use crate::cloud::http::{self, Answer, Partial, RateLimit, Retry, retry_after};
+
+/// A call that did not do what it should. `call` says what was wanted and of which object: `add route 0.0.0.0/0 via
+/// 10.0.0.2 to network 4711`.
+///
+/// `Display` is complete: causes are part of the text, so there is no `source` to print a second time.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The client cannot be built: the endpoint, the trusted authorities or the registry. Only from `new`.
+    #[error("Hetzner client: {0}")]
+    Setup(http::Error),
+    /// The API refused.
+    #[error("{call}: Hetzner answered {code} (HTTP {status}): {message}{}", advice(code))]
+    Api {
+        /// What was wanted.
+        call: String,
+        /// The API's code: decide by this.
+        code: Code,
+        /// The HTTP status, for people.
+        status: u16,
+        /// What the API said.
+        message: String,
+        /// What [`Error::retry`] returns.
+        retry: Retry,
+    },
+    /// Nothing has the name that was asked for.
+    #[error("{call}: there is none of this name{}", advice(&Code::NotFound))]
+    NotFound {
+        /// What was wanted.
+        call: String,
+    },
+    /// The action ended with an error. What it did is unknown.
+    #[error("{call}: action {action} failed with {code}: {message}{}", advice(code))]
+    ActionFailed {
+        /// What was wanted.
+        call: String,
+        /// The action's ID.
+        action: u64,
+        /// The action's code.
+        code: Code,
+        /// What the API said.
+        message: String,
+    },
+    /// The API does not know the action that it gave us. What it did is unknown.
+    #[error("{call}: the API no longer knows action {action}")]
+    ActionMissing {
+        /// What was wanted.
+        call: String,
+        /// The action's ID.
+        action: u64,
+    },
+    /// The action was not over in time. It may still succeed.
+    #[error("{call}: action {action} was not over after {:.0} s (last seen: {last})", waited.as_secs_f64())]
+    Timeout {
+        /// What was wanted.
+        call: String,
+        /// The action's ID.
+        action: u64,
+        /// How long it was waited for.
+        waited: Duration,
+        /// Its progress, or the last error on asking for it.
+        last: String,
+    },
+    /// No answer came. A write may or may not have acted.
+    #[error("{call}: {cause}")]
+    Transport {
+        /// What was wanted.
+        call: String,
+        /// What happened.
+        cause: http::Error,
+    },
+    /// The answer is not what the API documents.
+    #[error("{call}: cannot read Hetzner's answer: {cause}")]
+    Decode {
+        /// What was wanted.
+        call: String,
+        /// What was expected, and where.
+        cause: serde_json::Error,
+    },
+    /// The list could not be read whole.
+    #[error("{call}: {cause}")]
+    Partial {
+        /// What was wanted.
+        call: String,
+        /// What was wrong with it.
+        cause: Partial,
+    },
+}
+
+fn advice(code: &Code) -> String {
+    code.advice().map(|advice| format!("; {advice}")).unwrap_or_default()
+}
+
+impl Error {
+    /// The API's code, of an answer or of an action.
+    #[must_use]
+    pub fn code(&self) -> Option<&Code> {
+        match self {
+            Error::Api { code, .. } | Error::ActionFailed { code, .. } => Some(code),
+            Error::NotFound { .. } => Some(&Code::NotFound),
+            _ => None,
+        }
+    }
+
+    /// When to try again. Before a write is repeated, read the object and compare: the first one may have acted.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Error::Api { retry, .. } => *retry,
+            Error::Transport { cause, .. } => cause.retry(),
+            // A half-done change stays an outage until it is repeated, so only a code that forbids it does.
+            Error::ActionFailed { code, .. } => code.retry().unwrap_or(Retry::Soon),
+            Error::ActionMissing { .. } | Error::Timeout { .. } | Error::Partial { .. } => Retry::Soon,
+            Error::Setup(_) | Error::NotFound { .. } | Error::Decode { .. } => Retry::Never,
+        }
+    }
+
+    /// The error that an answer without a 2xx status is.
+    pub(super) fn of(call: &str, answer: &Answer) -> Error {
+        let (code, message) = said(answer);
+        let retry = judge(answer);
+        Error::Api { call: call.to_owned(), code, status: answer.status.as_u16(), message, retry }
+    }
+}
+
+/// What an answer without a 2xx status means for a repetition.
+pub(super) fn judge(answer: &Answer) -> Retry {
+    let (code, _) = said(answer);
+    // A code that we do not know decides nothing; then the status tells whose fault it was.
+    let unknown = if answer.status.is_server_error() { Retry::Soon } else { Retry::Never };
+    match (code.retry().unwrap_or(unknown), retry_after(&answer.headers)) {
+        (Retry::Never, _) => Retry::Never,
+        (_, Some(asked)) => Retry::After(asked),
+        (_, None) if code == Code::RateLimitExceeded => {
+            Retry::After(RateLimit::refill(RateLimit::of(&answer.headers), 1))
+        }
+        (retry, None) => retry,
+    }
+}
+
+/// The code and message of an error answer; what a load balancer says is shortened to a line.
+fn said(answer: &Answer) -> (Code, String) {
+    #[derive(Deserialize)]
+    struct Body {
+        error: Said,
+    }
+    #[derive(Deserialize)]
+    struct Said {
+        code: Code,
+        #[serde(default)]
+        message: String,
+    }
+    match serde_json::from_slice::<Body>(&answer.body) {
+        Ok(Body { error: Said { code, message } }) => (code, message),
+        Err(_) => {
+            // Enough to recognise a proxy's page by.
+            let text: String = String::from_utf8_lossy(&answer.body).chars().take(120).collect();
+            let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            (Code::of_status(answer.status.as_u16()), format!("this is no answer of the API: \"{line}\""))
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Servers and where they are in private networks.
+
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A cloud server, as much of it as is read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// ID.
+    pub id: u64,
+    /// Unique in its project.
+    #[serde(default)]
+    pub name: String,
+    /// `running`, `off`, …; a word that is new to us is no error.
+    #[serde(default)]
+    pub status: String,
+    /// One entry for each network that it is attached to, in no order. An entry without an IPv4 address is left out: the
+    /// server cannot be reached there.
+    #[serde(default, deserialize_with = "addressed")]
+    pub private_net: Vec<PrivateNet>,
+}
+
+/// A server's place in one network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrivateNet {
+    /// The network's ID.
+    pub network: u64,
+    /// The address.
+    pub ip: Ipv4Addr,
+    /// Further addresses.
+    #[serde(default)]
+    pub alias_ips: Vec<Ipv4Addr>,
+}
+
+impl Server {
+    /// The address in the network with this ID, wherever its entry stands.
+    #[must_use]
+    pub fn private_ip(&self, network: u64) -> Option<Ipv4Addr> {
+        self.private_net.iter().find(|net| net.network == network).map(|net| net.ip)
+    }
+}
+
+fn addressed<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PrivateNet>, D::Error> {
+    #[derive(Deserialize)]
+    struct Entry {
+        network: u64,
+        #[serde(default)]
+        ip: Option<String>,
+        #[serde(default)]
+        alias_ips: Vec<String>,
+    }
+    let entries = Vec::<Entry>::deserialize(from)?;
+    Ok(entries
+        .into_iter()
+        .filter_map(|entry| {
+            Some(PrivateNet {
+                network: entry.network,
+                ip: entry.ip?.parse().ok()?,
+                alias_ips: entry.alias_ips.iter().filter_map(|ip| ip.parse().ok()).collect(),
+            })
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_chosen_by_network_never_by_position() {
+        let server: Server = serde_json::from_str(
+            r#"{"id": 42, "name": "node-1", "status": "hibernating", "private_net": [
+                {"network": 1, "ip": "10.9.0.3", "alias_ips": [], "mac_address": "86:00:ff:2a:7d:e1"},
+                {"network": 4711, "ip": "10.0.0.2", "alias_ips": ["10.0.0.9"]}]}"#,
+        )
+        .unwrap();
+        assert_eq!(server.private_ip(4711), Some(Ipv4Addr::new(10, 0, 0, 2)));
+        assert_eq!(server.private_ip(1), Some(Ipv4Addr::new(10, 9, 0, 3)));
+        assert_eq!(server.private_ip(2), None);
+        assert_eq!(server.status, "hibernating");
+    }
+
+    #[test]
+    fn an_entry_without_an_address_does_not_spoil_the_list() {
+        let server: Server = serde_json::from_str(
+            r#"{"id": 42, "private_net": [{"network": 1, "ip": null}, {"network": 2, "ip": ""}, {"network": 3},
+                {"network": 4, "ip": "10.0.0.2"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(server.private_net.len(), 1);
+        assert_eq!(server.private_ip(1), None);
+        assert_eq!(server.private_ip(4), Some(Ipv4Addr::new(10, 0, 0, 2)));
+    }
+}

@@ -1,0 +1,202 @@
+//! Waiting, repeating and deciding, over a scripted transport under paused time.
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::*;
+use crate::cloud::http::tests::{Log, Play, answer, scripted};
+
+fn client(plays: Vec<Play>) -> (Hcloud, Log) {
+    let (http, log) = scripted(plays, error::judge, &Registry::new());
+    (Hcloud { http }, log)
+}
+
+fn requests(log: &Log) -> usize {
+    log.lock().unwrap().len()
+}
+
+fn started() -> Action {
+    Action { id: 77, command: "add_route".to_owned(), status: Status::Running, progress: 0, error: None }
+}
+
+fn poll(status: &str) -> Play {
+    let action = json!({"id": 77, "command": "add_route", "status": status, "progress": 40,
+        "error": {"code": "action_failed", "message": "Action failed"}});
+    answer(200, &json!({"actions": [action]}).to_string())
+}
+
+fn failing(status: u16, code: &str) -> Play {
+    answer(
+        status,
+        &json!({"error": {"code": code, "message": format!("about {code}"), "details": null}}).to_string(),
+    )
+}
+
+async fn wait(plays: Vec<Play>) -> (Result<(), Error>, Duration, Log) {
+    let (hcloud, log) = client(plays);
+    let began = Instant::now();
+    let end = hcloud.wait(&started()).await;
+    (end, began.elapsed(), log)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_is_polled_each_half_second_until_it_succeeds() {
+    let (end, took, log) = wait(vec![poll("running"), poll("running"), poll("success")]).await;
+    end.unwrap();
+    assert_eq!(requests(&log), 3);
+    assert!((1.5..1.6).contains(&took.as_secs_f64()), "{took:?}");
+    assert!(log.lock().unwrap().iter().all(|seen| seen.path == "/v1/actions?id=77"), "the ID is mandatory");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_is_over_already_is_not_polled() {
+    let (hcloud, log) = client(vec![Play::Broken]);
+    hcloud.wait(&Action { status: Status::Success, ..started() }).await.unwrap();
+    let failed = hcloud.wait(&Action { status: Status::Error, ..started() }).await.unwrap_err();
+    assert!(matches!(failed, Error::ActionFailed { action: 77, .. }));
+    assert_eq!(requests(&log), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_action_is_an_error_with_its_code() {
+    let (end, ..) = wait(vec![poll("running"), poll("error")]).await;
+    let error = end.unwrap_err();
+    assert_eq!(error.to_string(), "wait for add_route: action 77 failed with action_failed: Action failed");
+    assert_eq!(error.code().unwrap().as_str(), "action_failed");
+    assert_eq!(error.retry(), Retry::Soon);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_action_is_an_error_at_once() {
+    for gone in [json!({"actions": []}), json!({"actions": [{"id": 78, "status": "success"}]})] {
+        let (end, _, log) = wait(vec![answer(200, &gone.to_string())]).await;
+        assert!(matches!(end, Err(Error::ActionMissing { action: 77, .. })), "{end:?}");
+        assert_eq!(requests(&log), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_that_is_never_over_is_given_up_after_a_minute() {
+    let (end, took, log) = wait(vec![poll("running")]).await;
+    let error = end.unwrap_err();
+    assert!(matches!(error, Error::Timeout { action: 77, .. }));
+    assert_eq!(
+        error.to_string(),
+        "wait for add_route: action 77 was not over after 60 s (last seen: 40 % done)"
+    );
+    assert!((60.0..60.1).contains(&took.as_secs_f64()), "{took:?}");
+    assert!((119..=120).contains(&requests(&log)), "{}", requests(&log));
+
+    let (end, took, _) = wait(vec![Play::Silence]).await;
+    assert!(end.unwrap_err().to_string().contains("no whole answer within"));
+    assert!((60.0..60.1).contains(&took.as_secs_f64()), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_that_pass_are_waited_out() {
+    let mut plays = vec![failing(503, "unavailable"); 12];
+    plays.extend([Play::Broken, Play::Silence, failing(429, "rate_limit_exceeded"), poll("success")]);
+    let (end, ..) = wait(plays).await;
+    end.unwrap();
+    let (end, _, log) = wait(vec![failing(401, "unauthorized")]).await;
+    assert_eq!(end.unwrap_err().code(), Some(&Code::Unauthorized));
+    assert_eq!(requests(&log), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spent_rate_limit_is_waited_for_by_its_refill_not_until_the_bucket_is_full() {
+    let limits = vec![
+        ("ratelimit-limit", "3600".to_owned()),
+        ("ratelimit-remaining", "0".to_owned()),
+        ("ratelimit-reset", "99999999999".to_owned()),
+    ];
+    let body = json!({"error": {"code": "rate_limit_exceeded", "message": "limit of 3600 requests per hour reached"}});
+    let spent = Play::Answer(429, limits, body.to_string());
+    let network = answer(200, &json!({"network": {"id": 4711, "ip_range": "10.0.0.0/16"}}).to_string());
+    let (hcloud, log) = client(vec![spent.clone(), network]);
+    let began = Instant::now();
+    hcloud.network(4711).await.unwrap();
+    let took = began.elapsed().as_secs_f64();
+    assert!((1.0..=2.51).contains(&took), "{took}");
+    assert_eq!(requests(&log), 2);
+
+    // A write is not repeated; the caller is told when.
+    let (hcloud, log) = client(vec![spent]);
+    let route = Route::default_via([10, 0, 0, 2].into());
+    let error = hcloud.add_route(4711, &route).await.unwrap_err();
+    let Retry::After(asked) = error.retry() else { panic!("{error:?}") };
+    assert!((1.0..=2.0).contains(&asked.as_secs_f64()), "{asked:?}");
+    assert_eq!((requests(&log), hcloud.rate_limit().unwrap().remaining), (1, 0));
+}
+
+/// What each code of the API means, whatever the HTTP status beside it.
+#[tokio::test(start_paused = true)]
+async fn the_code_decides_not_the_status() {
+    let route = Route::default_via([10, 0, 0, 2].into());
+    for (status, code, retry) in [
+        (423, "locked", Retry::Soon),
+        (409, "conflict", Retry::Soon),
+        (504, "timeout", Retry::Soon),
+        (502, "bad_gateway", Retry::Soon),
+        (503, "unavailable", Retry::Soon),
+        (500, "server_error", Retry::Soon),
+        (400, "server_error", Retry::Soon),
+        (503, "robot_unavailable", Retry::Soon),
+        (422, "invalid_input", Retry::Never),
+        (503, "invalid_input", Retry::Never),
+        (403, "forbidden", Retry::Never),
+        (401, "unauthorized", Retry::Never),
+        (403, "token_readonly", Retry::Never),
+        (404, "not_found", Retry::Never),
+        (409, "uniqueness_error", Retry::Never),
+        (418, "new_next_year", Retry::Never),
+    ] {
+        let (hcloud, log) = client(vec![failing(status, code)]);
+        let error = hcloud.delete_route(4711, &route).await.unwrap_err();
+        assert_eq!((error.retry(), error.code().unwrap().as_str()), (retry, code), "{error}");
+        assert_eq!(requests(&log), 1, "writes are sent once");
+        let begin = "delete route 0.0.0.0/0 via 10.0.0.2 of network 4711: Hetzner answered ";
+        let said = format!("{begin}{code} (HTTP {status}): about {code}");
+        assert!(error.to_string().starts_with(&said), "{error}");
+
+        let (hcloud, log) = client(vec![failing(status, code)]);
+        assert_eq!(hcloud.server(1).await.unwrap_err().code().unwrap().as_str(), code);
+        assert_eq!(requests(&log), if retry == Retry::Soon { 5 } else { 1 }, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_the_apis_is_judged_by_its_status() {
+    for (status, code, retry) in
+        [(502, "bad_gateway", Retry::Soon), (504, "timeout", Retry::Soon), (404, "http_404", Retry::Never)]
+    {
+        let (hcloud, _) = client(vec![answer(status, "<html>\n<h1>nginx</h1>")]);
+        let error = hcloud.network(1).await.unwrap_err();
+        assert_eq!((error.code().unwrap().as_str(), error.retry()), (code, retry));
+        assert!(error.to_string().contains("<html> <h1>nginx</h1>"), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn advice_is_given_where_a_person_can_do_something() {
+    let (hcloud, _) = client(vec![failing(403, "token_readonly")]);
+    let error = hcloud.add_route(4711, &Route::default_via([10, 0, 0, 2].into())).await.unwrap_err();
+    assert!(error.to_string().contains("the token must be Read & Write"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_another_shape_is_a_decode_error_that_is_not_repeated() {
+    for body in ["", "{", "[]", "{}", r#"{"server": {"name": "no id"}}"#] {
+        let (hcloud, log) = client(vec![answer(200, body)]);
+        let error = hcloud.server(1).await.unwrap_err();
+        assert!(matches!(error, Error::Decode { .. }), "{error:?}");
+        assert!(error.to_string().starts_with("read server 1: cannot read Hetzner's answer: "), "{error}");
+        assert_eq!((requests(&log), error.retry()), (1, Retry::Never));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_page_numbers_is_refused() {
+    let (hcloud, _) = client(vec![answer(200, r#"{"servers": []}"#)]);
+    assert!(matches!(hcloud.servers().await, Err(Error::Decode { .. })));
+}

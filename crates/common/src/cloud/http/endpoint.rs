@@ -1,0 +1,127 @@
+//! Where a cloud's API is, and how a request names what it wants there.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use ::http::Uri;
+
+use super::error::Error;
+
+/// The base URL, without a slash at its end.
+///
+/// `https`, or `http` to a loopback address: over plain HTTP anyone on the way could read the token. A stand-in elsewhere
+/// speaks TLS; its authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
+#[derive(Clone, Debug)]
+pub(super) struct Endpoint {
+    base: String,
+    pub tls: bool,
+}
+
+impl Endpoint {
+    pub fn parse(url: &str) -> Result<Endpoint, Error> {
+        // The text is not repeated in the message: it may hold a password by mistake.
+        let wrong = |why: &str| Error::Setup(format!("the API endpoint {why}"));
+        let uri: Uri = url.parse().map_err(|_| wrong("is not a URL"))?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(wrong("must not hold a user or password"));
+        }
+        if uri.query().is_some() || url.contains('#') {
+            return Err(wrong("must end with its path: no query, no fragment"));
+        }
+        let tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") if loopback(host) => false,
+            Some("http") => {
+                return Err(wrong(&format!(
+                    "http://{host} would send the token unencrypted: use https (a private authority is trusted through \
+                     SSL_CERT_FILE); http is for loopback addresses"
+                )));
+            }
+            _ => return Err(wrong("must begin with https://")),
+        };
+        Ok(Endpoint { base: url.trim_end_matches('/').to_owned(), tls })
+    }
+
+    /// `path` begins with a slash and may have a query.
+    pub fn at(&self, path: &str) -> Result<Uri, Error> {
+        format!("{}{path}", self.base)
+            .parse()
+            .map_err(|_| Error::Setup(format!("{path} is no path of a URL")))
+    }
+}
+
+fn loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// `path?key=value&...` with values percent-encoded.
+#[must_use]
+pub fn with_query(path: &str, pairs: &[(&str, &str)]) -> String {
+    let mut text = path.to_owned();
+    for (index, (key, value)) in pairs.iter().enumerate() {
+        text.push(if index == 0 { '?' } else { '&' });
+        text.push_str(key);
+        text.push('=');
+        for byte in value.bytes() {
+            match byte {
+                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                    text.push(char::from(byte))
+                }
+                // Writing to a String cannot fail.
+                _ => _ = write!(text, "%{byte:02X}"),
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_http_is_for_loopback_only() {
+        for good in [
+            "http://127.0.0.1:80/v1",
+            "http://[::1]:8080",
+            "http://localhost/v1/",
+            "https://api.hetzner.cloud/v1",
+        ] {
+            Endpoint::parse(good).unwrap();
+        }
+        for bad in [
+            "http://api.hetzner.cloud/v1",
+            "http://10.0.0.1",
+            "http://127.0.0.1.example.com",
+            "ftp://127.0.0.1",
+            "/v1",
+            "",
+        ] {
+            assert!(matches!(Endpoint::parse(bad), Err(Error::Setup(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_password_in_the_url_is_refused_and_not_shown() {
+        let error = Endpoint::parse("https://me:s3cr3t@example.com/v1").unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"));
+        assert!(Endpoint::parse("https://example.com/v1?token=s3cr3t").is_err());
+    }
+
+    #[test]
+    fn paths_follow_the_base() {
+        let endpoint = Endpoint::parse("https://api.hetzner.cloud/v1/").unwrap();
+        assert_eq!(endpoint.at("/servers?page=1").unwrap(), "https://api.hetzner.cloud/v1/servers?page=1");
+    }
+
+    #[test]
+    fn values_are_encoded() {
+        assert_eq!(with_query("/networks", &[]), "/networks");
+        assert_eq!(
+            with_query("/networks", &[("name", "a b&c=ü"), ("page", "1")]),
+            "/networks?name=a%20b%26c%3D%C3%BC&page=1"
+        );
+    }
+}

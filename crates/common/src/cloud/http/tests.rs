@@ -1,0 +1,264 @@
+//! The client over a scripted transport, under paused time: a second of waiting costs nothing and is measured exactly.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use ::http::Response;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Frame};
+use proptest::prelude::*;
+use tower::util::BoxCloneSyncService;
+
+use super::*;
+
+/// What the transport does with a request.
+#[derive(Clone, Debug)]
+pub enum Play {
+    /// A whole answer.
+    Answer(u16, Vec<(&'static str, String)>, String),
+    /// The connection breaks.
+    Broken,
+    /// Nothing ever comes.
+    Silence,
+    /// A status and half a body, then nothing.
+    Stall,
+}
+
+/// An answer with a status and a body.
+pub fn answer(status: u16, body: &str) -> Play {
+    Play::Answer(status, Vec::new(), body.to_owned())
+}
+
+/// A request as the transport saw it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub method: Method,
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+/// The requests so far.
+pub type Log = Arc<Mutex<Vec<Seen>>>;
+
+struct Stalled;
+
+impl hyper::body::Body for Stalled {
+    type Data = Bytes;
+    type Error = Error;
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        Poll::Pending
+    }
+}
+
+/// A client whose `n`th request gets the `n`th play; the last one is for all that follow.
+pub fn scripted(plays: Vec<Play>, judge: Judge, registry: &Registry) -> (Http, Log) {
+    let plays = Arc::new(Mutex::new(VecDeque::from(plays)));
+    let log = Log::default();
+    let seen = log.clone();
+    let transport = BoxCloneSyncService::new(tower::service_fn(move |request: Request<Full<Bytes>>| {
+        let (plays, seen) = (plays.clone(), seen.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            assert!(body.size_hint().exact().is_some());
+            let body = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+            let path = head.uri.path_and_query().unwrap().as_str().to_owned();
+            seen.lock().unwrap().push(Seen { method: head.method, path, headers: head.headers, body });
+            let play = {
+                let mut plays = plays.lock().unwrap();
+                if plays.len() > 1 { plays.pop_front().unwrap() } else { plays[0].clone() }
+            };
+            match play {
+                Play::Answer(status, headers, body) => {
+                    let mut answer = Response::builder().status(status);
+                    for (name, value) in headers {
+                        answer = answer.header(name, value);
+                    }
+                    Ok(answer.body(Full::from(body).map_err(|never| match never {}).boxed_unsync()).unwrap())
+                }
+                Play::Broken => Err(Error::Broken("connection reset".to_owned())),
+                Play::Silence => std::future::pending().await,
+                Play::Stall => Ok(Response::new(Stalled.boxed_unsync())),
+            }
+        }
+    }));
+    let endpoint = endpoint::Endpoint::parse("http://127.0.0.1/v1").unwrap();
+    let secret = Secret::new("s3cr3t").unwrap();
+    let http = Http::over(transport, "test", endpoint, secret, "perimeter/0", registry, judge).unwrap();
+    (http, log)
+}
+
+fn judge(answer: &Answer) -> Retry {
+    match retry_after(&answer.headers) {
+        _ if !answer.status.is_server_error() => Retry::Never,
+        Some(asked) => Retry::After(asked),
+        None => Retry::Soon,
+    }
+}
+
+fn client(plays: Vec<Play>) -> (Http, Log) {
+    scripted(plays, judge, &Registry::new())
+}
+
+async fn get(http: &Http) -> (Result<Answer, Error>, Duration) {
+    let began = Instant::now();
+    let end = http.get("/things", &mut Budget::default()).await;
+    (end, began.elapsed())
+}
+
+fn requests(log: &Log) -> usize {
+    log.lock().unwrap().len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_is_repeated_until_it_works() {
+    let (http, log) = client(vec![answer(503, ""), Play::Broken, answer(200, "ok")]);
+    let (end, took) = get(&http).await;
+    assert_eq!(end.unwrap().body, "ok");
+    assert_eq!(requests(&log), 3);
+    assert!(took <= Duration::from_millis(1500), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_ends_by_count_with_the_last_answer() {
+    let (http, log) = client(vec![answer(502, "first"), answer(503, "last")]);
+    let (end, took) = get(&http).await;
+    assert_eq!(end.unwrap().body, "last");
+    assert_eq!(requests(&log), 5, "one request and four repetitions");
+    assert!(took <= Duration::from_secs(10), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_ends_by_time_if_nobody_answers() {
+    for silence in [Play::Silence, Play::Stall] {
+        let (http, log) = client(vec![silence]);
+        let (end, took) = get(&http).await;
+        assert!(matches!(end, Err(Error::Deadline(_))), "{end:?}");
+        assert!((15.0..=30.01).contains(&took.as_secs_f64()), "{took:?}");
+        assert!((2..=5).contains(&requests(&log)), "{}", requests(&log));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_is_sent_once_whatever_happens() {
+    for play in [answer(503, ""), Play::Broken, Play::Silence, Play::Stall] {
+        let (http, log) = client(vec![play]);
+        let began = Instant::now();
+        let end = http.post("/things", &serde_json::json!({"a": 1})).await;
+        assert!(end.is_err() || end.unwrap().status == 503);
+        assert!(began.elapsed() <= Duration::from_millis(15_010), "{:?}", began.elapsed());
+        let log = log.lock().unwrap();
+        assert_eq!(log.len(), 1);
+        assert_eq!((&log[0].method, log[0].body.as_str()), (&Method::POST, r#"{"a":1}"#));
+        assert_eq!(log[0].headers["content-type"], "application/json");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_will_fail_again_is_not_repeated() {
+    for status in [301, 400, 404, 409] {
+        let (http, log) = client(vec![answer(status, "")]);
+        assert_eq!(get(&http).await.0.unwrap().status, status);
+        assert_eq!(requests(&log), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_kept_and_a_long_one_is_left_to_the_caller() {
+    let busy = |seconds: u32| Play::Answer(503, vec![("retry-after", seconds.to_string())], String::new());
+    let (http, log) = client(vec![busy(3), answer(200, "")]);
+    let (end, took) = get(&http).await;
+    assert_eq!((end.unwrap().status, requests(&log)), (StatusCode::OK, 2));
+    assert!((3.0..=3.51).contains(&took.as_secs_f64()), "{took:?}");
+
+    let (http, log) = client(vec![busy(60)]);
+    let (end, took) = get(&http).await;
+    assert_eq!((end.unwrap().status.as_u16(), requests(&log)), (503, 1));
+    assert_eq!(took, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_budget_covers_several_calls() {
+    let (http, log) = client(vec![answer(503, "")]);
+    let mut budget = Budget::default();
+    for _ in 0..3 {
+        http.get("/things", &mut budget).await.unwrap();
+    }
+    assert_eq!(requests(&log), 5 + 1 + 1, "the repetitions are spent in the first call");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_beyond_the_cap_is_an_error_and_one_at_the_cap_is_not() {
+    let (http, log) = client(vec![answer(200, &"x".repeat(MOST_BYTES + 1))]);
+    assert!(matches!(get(&http).await.0, Err(Error::TooLarge(MOST_BYTES))));
+    assert_eq!(requests(&log), 1);
+    let (http, _) = client(vec![answer(200, &"x".repeat(MOST_BYTES))]);
+    assert_eq!(get(&http).await.0.unwrap().body.len(), MOST_BYTES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_exchange_is_counted_and_the_rate_limit_is_kept() {
+    let registry = Registry::new();
+    let limits = |remaining: &str| {
+        vec![
+            ("ratelimit-limit", "3600".to_owned()),
+            ("ratelimit-remaining", remaining.to_owned()),
+            ("ratelimit-reset", "1731011315".to_owned()),
+        ]
+    };
+    let plays =
+        vec![Play::Broken, Play::Answer(503, limits("7"), String::new()), answer(200, ""), answer(201, "")];
+    let (http, _) = scripted(plays, judge, &registry);
+    assert_eq!(http.rate_limit(), None);
+    get(&http).await.0.unwrap();
+    http.post("/things", &serde_json::json!({})).await.unwrap();
+    assert_eq!(http.rate_limit(), Some(RateLimit { limit: 3600, remaining: 7, full_at: 1_731_011_315 }));
+    let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    for line in [
+        r#"cloud_requests_total{cloud="test",code="<error>",method="GET"} 1"#,
+        r#"cloud_requests_total{cloud="test",code="503",method="GET"} 1"#,
+        r#"cloud_requests_total{cloud="test",code="200",method="GET"} 1"#,
+        r#"cloud_requests_total{cloud="test",code="201",method="POST"} 1"#,
+        r#"cloud_request_duration_seconds_count{cloud="test",method="GET"} 3"#,
+        r#"cloud_rate_limit_remaining{cloud="test"} 7"#,
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_clouds_share_a_registry_and_one_cloud_registers_once() {
+    let registry = Registry::new();
+    metrics::Metrics::register("one", &registry).unwrap();
+    metrics::Metrics::register("other", &registry).unwrap();
+    assert!(metrics::Metrics::register("one", &registry).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever the server does, a GET ends within 30 s and 5 requests, and succeeds only with a 2xx.
+    #[test]
+    fn no_server_holds_a_get_for_longer_than_its_budget(plays in proptest::collection::vec(prop_oneof![
+        (prop_oneof![Just(200_u16), Just(404), Just(429), Just(500), Just(503)], proptest::option::of(0_u32..40))
+            .prop_map(|(status, after)| {
+                let headers = after.map(|after| ("retry-after", after.to_string())).into_iter().collect();
+                Play::Answer(status, headers, String::new())
+            }),
+        Just(Play::Broken), Just(Play::Silence), Just(Play::Stall),
+    ], 1..8)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (http, log) = client(plays);
+            let (end, took) = get(&http).await;
+            prop_assert!(took <= Duration::from_millis(30_010), "{took:?}");
+            prop_assert!(requests(&log) <= 5);
+            // It gave up on something that passes only because the next wait would not end within the budget.
+            if let Ok(answer) = end && !answer.status.is_success() && judge(&answer) != Retry::Never {
+                let next = took + retry_after(&answer.headers).unwrap_or_default() + Duration::from_secs(5);
+                prop_assert!(requests(&log) == 5 || next >= Duration::from_secs(30), "{took:?} {answer:?}");
+            }
+            Ok(())
+        })?;
+    }
+}

@@ -1,0 +1,110 @@
+//! Writes to Nodes. Repeatable: each is a merge patch to a fixed content, and each carries the resourceVersion that the
+//! decision was made on, so that the API server refuses it (409) if anybody changed the Node since.
+
+use common::plan::Action as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::names;
+use crate::plan::Action;
+use crate::plan::action::NodeRef;
+use crate::task::Role;
+
+/// The annotations and labels that an act changes; a null removes.
+fn content(config: &Config, action: &Action) -> Option<Value> {
+    let labels = |key: &str, value: Value| json!({"labels": {key: value}});
+    let annotations = |entries: Vec<(&str, Value)>| {
+        let entries: serde_json::Map<String, Value> =
+            entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        json!({ "annotations": entries })
+    };
+    let settled = [
+        (names::PENDING_ANNOTATION, Value::Null),
+        (names::FAILURES_ANNOTATION, Value::Null),
+        (names::RETRY_AFTER_ANNOTATION, Value::Null),
+    ];
+    let part = |role| match role {
+        Role::Gateway => config.setup_annotation.as_str(),
+        Role::Client => names::CLIENT_ANNOTATION,
+    };
+    Some(match action {
+        Action::SetRole { .. } => labels(&config.role_label, json!("")),
+        Action::ClearRole { .. } => labels(&config.role_label, Value::Null),
+        Action::LabelFloatingIP { ip, .. } => labels(&config.floating_ip_label, json!(ip)),
+        Action::MarkPending { task, failures, .. } => annotations(vec![
+            (names::PENDING_ANNOTATION, json!(task)),
+            (
+                names::FAILURES_ANNOTATION,
+                if *failures == 0 { Value::Null } else { json!(failures.to_string()) },
+            ),
+            (names::RETRY_AFTER_ANNOTATION, Value::Null),
+        ]),
+        Action::RecordSetup { task, boot_id, .. } => {
+            let mut entries = settled.to_vec();
+            entries.push((part(task.kind.role()), json!(task.ip)));
+            entries.push((names::BOOT_ID_ANNOTATION, json!(boot_id)));
+            annotations(entries)
+        }
+        Action::RecordTeardown { task, .. } => {
+            let mut entries = settled.to_vec();
+            entries.push((part(task.kind.role()), Value::Null));
+            entries.push((names::BOOT_ID_ANNOTATION, Value::Null));
+            annotations(entries)
+        }
+        Action::RecordFailure { failures, retry_after, .. } => annotations(vec![
+            (names::FAILURES_ANNOTATION, json!(failures.to_string())),
+            (names::RETRY_AFTER_ANNOTATION, json!(retry_after.to_string())),
+        ]),
+        Action::Forget { .. } => {
+            let mut entries = settled.to_vec();
+            entries.extend(
+                [
+                    &config.setup_annotation,
+                    names::CLIENT_ANNOTATION,
+                    names::BOOT_ID_ANNOTATION,
+                    names::FORGET_ANNOTATION,
+                ]
+                .map(|key| (key, Value::Null)),
+            );
+            annotations(entries)
+        }
+        Action::MoveRoute { .. }
+        | Action::RemoveRoute { .. }
+        | Action::DeleteJob { .. }
+        | Action::CreateJob { .. } => {
+            return None;
+        }
+    })
+}
+
+/// Patches the Node of an act. Returns its new resourceVersion, for a later step of the same plan.
+///
+/// # Errors
+/// [`Error::Outdated`] if the Node has changed or is another of the same name, [`Error::PatchNode`] otherwise.
+pub async fn patch(
+    client: &kube::Client,
+    config: &Config,
+    action: &Action,
+    node: &NodeRef,
+    resource_version: &str,
+) -> Result<String, Error> {
+    let Some(mut metadata) = content(config, action) else {
+        return Err(Error::Outdated(format!("{} writes to no Node", action.name())));
+    };
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert("uid".into(), json!(node.uid));
+        metadata.insert("resourceVersion".into(), json!(resource_version));
+    }
+    let params = PatchParams { field_manager: Some(names::MANAGER.into()), ..PatchParams::default() };
+    let patch = Patch::Merge(json!({ "metadata": metadata }));
+    match Api::<Node>::all(client.clone()).patch_metadata(&node.name, &params, &patch).await {
+        Ok(patched) => Ok(patched.metadata.resource_version.unwrap_or_default()),
+        Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {
+            Err(Error::Outdated(format!("Node {} has changed", node.name)))
+        }
+        Err(source) => Err(Error::PatchNode { node: node.name.clone(), source }),
+    }
+}

@@ -1,0 +1,335 @@
+//! natgw's settings: one YAML file, every field checked before anything is touched.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::names;
+use crate::selector::{self, NodeSelector, Selector};
+
+/// The settings file as a user writes it. Unknown fields are refused.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    /// Name or numeric ID of the Hetzner Cloud network whose default route natgw owns.
+    pub network: NetworkName,
+    /// Which Nodes natgw looks after; all of them if it is left out.
+    #[serde(default)]
+    pub node_selector: NodeSelector,
+    /// Node label that holds the floating IP assigned to the Node.
+    #[serde(default = "default_floating_ip_label")]
+    pub floating_ip_label: String,
+    /// Node annotation that holds the floating IP for which the Node has been set up.
+    #[serde(default = "default_setup_annotation")]
+    pub setup_annotation: String,
+    /// Label of the primary.
+    #[serde(default = "default_role_label")]
+    pub role_label: String,
+    /// Whether a default route that points to no Node of this cluster is changed.
+    #[serde(default = "yes")]
+    pub adopt_foreign_route: bool,
+    /// What becomes of a route to a Node that is no gateway while there is no candidate.
+    #[serde(default)]
+    pub on_no_candidate: OnNoCandidate,
+    /// Floating-IP labels made by natgw itself.
+    #[serde(default, rename = "floatingIPs")]
+    pub floating_ips: FloatingIPs,
+    /// Jobs that give the other Nodes their default route.
+    #[serde(default)]
+    pub clients: Clients,
+    /// How Jobs are made.
+    #[serde(default)]
+    pub jobs: Jobs,
+    /// The cloud.
+    #[serde(default)]
+    pub hetzner: Hetzner,
+}
+
+/// A network by name or by ID. A name that consists of digits only is taken for an ID.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum NetworkName {
+    /// Network ID.
+    Id(u64),
+    /// Network name, unique in its project.
+    Name(String),
+}
+
+/// What becomes of a route to a Node that is no gateway while there is no candidate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnNoCandidate {
+    /// It stays, and a Warning says so.
+    #[default]
+    Keep,
+    /// It is removed, if it points to a Node that bears natgw's marks: no traffic rather than traffic to nowhere.
+    Remove,
+}
+
+/// Floating-IP labels made by natgw itself, from the cloud's own data.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct FloatingIPs {
+    /// Whether natgw writes and removes the floating-IP label.
+    pub label: bool,
+    /// Hetzner label selector of the floating IPs that count; all of them if empty.
+    pub selector: String,
+}
+
+/// Jobs that give the other Nodes their default route.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Clients {
+    /// Whether they are run.
+    pub enabled: bool,
+}
+
+/// How Jobs are made.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Jobs {
+    /// Image of the Job's container. It needs `/bin/chroot`; everything else is the Node's own.
+    pub image: String,
+    /// `ttlSecondsAfterFinished` of the Jobs, in seconds.
+    pub ttl_seconds_after_finished: i32,
+    /// More environment variables for every script, by name.
+    pub env: BTreeMap<String, String>,
+    /// The script, run by the Node's bash, that makes a Node a gateway for `FLOATING_IP`.
+    pub setup_script: String,
+    /// The script that removes what the setup script made.
+    pub teardown_script: String,
+    /// The script that gives a Node its default route into the network.
+    pub client_setup_script: String,
+    /// The script that removes this route.
+    pub client_teardown_script: String,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Jobs {
+            image: "busybox:stable".into(),
+            // An hour: long enough to read the logs in the morning's first coffee, as the seed has it.
+            ttl_seconds_after_finished: 3600,
+            env: BTreeMap::new(),
+            setup_script: include_str!("../scripts/setup.sh").into(),
+            teardown_script: include_str!("../scripts/teardown.sh").into(),
+            client_setup_script: include_str!("../scripts/client-setup.sh").into(),
+            client_teardown_script: include_str!("../scripts/client-teardown.sh").into(),
+        }
+    }
+}
+
+/// The cloud.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Hetzner {
+    /// Base URL of the API.
+    pub endpoint: String,
+    /// Seconds between two looks at the network while nothing happens. Up to 10 % are added at random, so that many
+    /// clusters of one project do not ask at the same time; 30 s are then some 115 requests an hour out of the
+    /// project's 3,600.
+    pub poll_interval_seconds: u32,
+}
+
+impl Default for Hetzner {
+    fn default() -> Self {
+        Hetzner { endpoint: "https://api.hetzner.cloud/v1".into(), poll_interval_seconds: 30 }
+    }
+}
+
+fn default_floating_ip_label() -> String {
+    names::FLOATING_IP_LABEL.into()
+}
+fn default_setup_annotation() -> String {
+    names::SETUP_ANNOTATION.into()
+}
+fn default_role_label() -> String {
+    names::ROLE_LABEL.into()
+}
+fn yes() -> bool {
+    true
+}
+
+/// What natgw is run for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Keep a gateway.
+    #[default]
+    Run,
+    /// Take everything back: route, role label, setups, annotations.
+    Cleanup,
+}
+
+/// The settings in force: checked, with everything that a decision needs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Keep a gateway, or clean up.
+    pub mode: Mode,
+    /// Namespace of Jobs and of Events about no single Node; no setting, but where the process runs.
+    pub namespace: String,
+    /// See [`Settings::network`].
+    pub network: NetworkName,
+    /// See [`Settings::node_selector`].
+    pub node_selector: Selector,
+    /// See [`Settings::floating_ip_label`].
+    pub floating_ip_label: String,
+    /// See [`Settings::setup_annotation`].
+    pub setup_annotation: String,
+    /// See [`Settings::role_label`].
+    pub role_label: String,
+    /// See [`Settings::adopt_foreign_route`].
+    pub adopt_foreign_route: bool,
+    /// See [`Settings::on_no_candidate`].
+    pub on_no_candidate: OnNoCandidate,
+    /// See [`FloatingIPs::label`].
+    pub label_floating_ips: bool,
+    /// See [`FloatingIPs::selector`]; None for all.
+    pub floating_ip_selector: Option<String>,
+    /// See [`Clients::enabled`].
+    pub clients: bool,
+    /// See [`Settings::jobs`].
+    pub jobs: Jobs,
+    /// See [`Settings::hetzner`].
+    pub hetzner: Hetzner,
+}
+
+/// A setting that cannot be meant, with its field and what is allowed.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{field}: {problem}")]
+pub struct Invalid {
+    field: &'static str,
+    problem: String,
+}
+
+fn invalid<T>(field: &'static str, problem: impl Into<String>) -> Result<T, Invalid> {
+    Err(Invalid { field, problem: problem.into() })
+}
+
+/// The least time that a finished Job stays: natgw must see its end before the TTL controller removes it, also across a
+/// change of leader (15 s lease) and an API server that is away for a moment.
+const LEAST_TTL_SECONDS: i32 = 60;
+/// A shorter interval would take more than a third of a project's 3,600 requests an hour.
+const LEAST_POLL_SECONDS: u32 = 3;
+
+impl Config {
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// The first field that cannot be meant.
+    pub fn new(settings: Settings) -> Result<Config, Invalid> {
+        label_key("floatingIPLabel", &settings.floating_ip_label)?;
+        label_key("setupAnnotation", &settings.setup_annotation)?;
+        label_key("roleLabel", &settings.role_label)?;
+        if settings.floating_ip_label == settings.role_label {
+            return invalid(
+                "roleLabel",
+                format!("{:?} is the floatingIPLabel too; the two must differ", settings.role_label),
+            );
+        }
+        let reserved = [
+            names::CLIENT_ANNOTATION,
+            names::BOOT_ID_ANNOTATION,
+            names::PENDING_ANNOTATION,
+            names::FAILURES_ANNOTATION,
+            names::RETRY_AFTER_ANNOTATION,
+            names::FORGET_ANNOTATION,
+        ];
+        if reserved.contains(&settings.setup_annotation.as_str()) {
+            return invalid(
+                "setupAnnotation",
+                format!("{:?} has another meaning to natgw", settings.setup_annotation),
+            );
+        }
+        let network = match settings.network {
+            NetworkName::Name(name) if name.is_empty() => {
+                return invalid("network", "a name or an ID is needed");
+            }
+            NetworkName::Name(name) => name.parse().map_or(NetworkName::Name(name), NetworkName::Id),
+            id => id,
+        };
+        let node_selector = match settings.node_selector.check() {
+            Ok(selector) => selector,
+            Err(problem) => return invalid("nodeSelector", problem),
+        };
+        check_jobs(&settings.jobs)?;
+        if settings.hetzner.poll_interval_seconds < LEAST_POLL_SECONDS {
+            return invalid("hetzner.pollIntervalSeconds", format!("must be {LEAST_POLL_SECONDS} or more"));
+        }
+        if !settings.floating_ips.label && !settings.floating_ips.selector.is_empty() {
+            return invalid("floatingIPs.selector", "has no effect without floatingIPs.label: true");
+        }
+        Ok(Config {
+            mode: Mode::Run,
+            namespace: String::new(),
+            network,
+            node_selector,
+            floating_ip_label: settings.floating_ip_label,
+            setup_annotation: settings.setup_annotation,
+            role_label: settings.role_label,
+            adopt_foreign_route: settings.adopt_foreign_route,
+            on_no_candidate: settings.on_no_candidate,
+            label_floating_ips: settings.floating_ips.label,
+            floating_ip_selector: Some(settings.floating_ips.selector)
+                .filter(|selector| !selector.is_empty()),
+            clients: settings.clients.enabled,
+            jobs: settings.jobs,
+            hetzner: settings.hetzner,
+        })
+    }
+
+    /// Reads and checks a settings file.
+    ///
+    /// # Errors
+    /// One line: the file, the line or the field, and what is allowed.
+    pub fn load(path: &Path) -> Result<Config, common::config::Error> {
+        let settings = common::config::load::<Settings>(path)?;
+        Config::new(settings).map_err(|error| common::config::Error::invalid(path, error.to_string()))
+    }
+}
+
+fn check_jobs(jobs: &Jobs) -> Result<(), Invalid> {
+    if jobs.ttl_seconds_after_finished < LEAST_TTL_SECONDS {
+        return invalid(
+            "jobs.ttlSecondsAfterFinished",
+            format!(
+                "{} is too short, {LEAST_TTL_SECONDS} or more is needed",
+                jobs.ttl_seconds_after_finished
+            ),
+        );
+    }
+    if jobs.image.trim().is_empty() {
+        return invalid("jobs.image", "an image reference is needed");
+    }
+    for (field, script) in [
+        ("jobs.setupScript", &jobs.setup_script),
+        ("jobs.teardownScript", &jobs.teardown_script),
+        ("jobs.clientSetupScript", &jobs.client_setup_script),
+        ("jobs.clientTeardownScript", &jobs.client_teardown_script),
+    ] {
+        if script.trim().is_empty() {
+            return invalid(field, "a script is needed; leave the field out for the default");
+        }
+    }
+    for name in jobs.env.keys() {
+        if crate::apply::job::OWN_ENV.contains(&name.as_str()) {
+            return invalid("jobs.env", format!("{name} is set by natgw itself"));
+        }
+        let mut characters = name.chars();
+        let starts_well = characters.next().is_some_and(|first| first == '_' || first.is_ascii_alphabetic());
+        if !starts_well || !characters.all(|other| other == '_' || other.is_ascii_alphanumeric()) {
+            return invalid("jobs.env", format!("{name:?} is no name of an environment variable"));
+        }
+    }
+    Ok(())
+}
+
+fn label_key(field: &'static str, key: &str) -> Result<(), Invalid> {
+    if selector::is_label_key(key) {
+        return Ok(());
+    }
+    invalid(field, format!("{key:?} is no valid key; an example is \"example.org/floating-ip\""))
+}
+
+#[cfg(test)]
+mod tests;

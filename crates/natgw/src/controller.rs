@@ -1,0 +1,257 @@
+//! The loop around the walk: something changed, or some time went by → observe → plan → apply.
+//!
+//! One loop for the whole cluster, not one for each Node: the election needs all of them at once, and a network has at most
+//! a hundred servers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::cloud::hcloud::Hcloud;
+use common::plan::{Finding, Plan};
+use common::runtime::Runtime;
+use jiff::Timestamp;
+use kube::Api;
+use kube::runtime::watcher;
+use tokio::sync::Notify;
+
+use crate::apply::Apply;
+use crate::config::{Config, Mode};
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::observe::network::Cloud;
+use crate::observe::observe;
+use crate::observe::snapshot::Snapshot;
+use crate::plan::{self, Action, Reason, plan};
+use crate::status;
+
+/// Changes come in bursts (a Job's end touches the Job and its pods); one walk serves them all. Short against the two
+/// seconds that a route move takes.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// First wait after a failed walk; doubled up to [`LONGEST_WAIT`] with each further one.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// The longest wait between two walks that fail.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// When the loop ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Never; only with the process.
+    Stopped,
+    /// After one walk that succeeded.
+    OneWalk,
+    /// When there is nothing left to clean up, or the time is over.
+    Clean(Duration),
+}
+
+/// Fills the caches, waits for the lead, and walks until `until`.
+///
+/// # Errors
+/// `OneWalk`: what made the walk fail. `Clean`: what is left when the time is over. A lost lease is no error of this
+/// function: the runtime ends the process.
+pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until) -> anyhow::Result<()> {
+    let hcloud = Arc::new(hcloud);
+    let metrics = Metrics::new(runtime.metrics.clone())?;
+    let changed = Arc::new(Notify::new());
+    let nodes = Api::<common::k8s::Node>::all(runtime.client.clone());
+    let jobs = Api::<common::k8s::Job>::namespaced(runtime.client.clone(), &config.namespace);
+    let only_ours = watcher::Config::default().labels(&crate::apply::job::managed_by());
+    let (nodes, keep_nodes) = runtime.cache(nodes, watcher::Config::default(), "nodes", &changed);
+    let (jobs, keep_jobs) = runtime.cache(jobs, only_ours, "jobs", &changed);
+
+    let work = async {
+        nodes.wait_until_ready().await?;
+        jobs.wait_until_ready().await?;
+        if !runtime.leading().await {
+            return Ok(());
+        }
+        let cloud = Cloud::new(&config, hcloud.clone());
+        let mut walker =
+            Walker { runtime: &runtime, config: &config, hcloud: &hcloud, metrics: &metrics, cloud };
+        let started = Instant::now();
+        let mut failures = 0_u32;
+        loop {
+            let walked = walker.walk(&nodes.state(), &jobs.state()).await;
+            let wait = match &walked {
+                Ok(_) => {
+                    failures = 0;
+                    pause(&config)
+                }
+                Err(error) => {
+                    failures = failures.saturating_add(1);
+                    after_failure(error, failures)
+                }
+            };
+            match (until, walked) {
+                (Until::OneWalk, Ok(_)) => return Ok(()),
+                (Until::OneWalk, Err(error)) if !error.is_outdated() => return Err(error.into()),
+                (Until::Clean(_), Ok(Walk { clean: true, .. })) => return Ok(()),
+                (Until::Clean(limit), walked) if started.elapsed() >= limit => return Err(not_clean(walked)),
+                _ => {}
+            }
+            tokio::select! {
+                biased;
+                () = runtime.shutdown.cancelled() => return Ok(()),
+                () = changed.notified(), if failures == 0 => tokio::time::sleep(DEBOUNCE).await,
+                () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(Duration::from_secs(1)) }) => {}
+            }
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        () = keep_nodes => Ok(()),
+        () = keep_jobs => Ok(()),
+    }
+}
+
+fn not_clean(walked: Result<Walk, Error>) -> anyhow::Error {
+    match walked {
+        Ok(walk) => anyhow::anyhow!("not everything could be taken back in time: {}", walk.left),
+        Err(error) => error.into(),
+    }
+}
+
+/// The poll interval, and up to a tenth more.
+fn pause(config: &Config) -> Duration {
+    let interval = Duration::from_secs(config.hetzner.poll_interval_seconds.into());
+    interval.mul_f64(1.0 + fastrand::f64() / 10.0)
+}
+
+fn after_failure(error: &Error, failures: u32) -> Duration {
+    if let Some(wait) = error.retry_after() {
+        return wait.min(LONGEST_WAIT);
+    }
+    if error.needs_a_person() {
+        return LONGEST_WAIT;
+    }
+    let doubled =
+        FIRST_WAIT.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    doubled.min(LONGEST_WAIT)
+}
+
+/// What one walk came to.
+struct Walk {
+    /// Nothing of natgw's is left.
+    clean: bool,
+    /// What is left, for a person.
+    left: String,
+}
+
+struct Walker<'a> {
+    runtime: &'a Runtime,
+    config: &'a Config,
+    hcloud: &'a Hcloud,
+    metrics: &'a Metrics,
+    cloud: Cloud,
+}
+
+impl Walker<'_> {
+    #[tracing::instrument(name = "walk", skip_all)]
+    async fn walk(
+        &mut self,
+        nodes: &[Arc<common::k8s::Node>],
+        jobs: &[Arc<common::k8s::Job>],
+    ) -> Result<Walk, Error> {
+        let pass = self.runtime.pass();
+        let result = self.pass(nodes, jobs).await;
+        match &result {
+            Ok(_) => pass.succeeded(),
+            Err(error) if error.is_outdated() => pass.succeeded(),
+            Err(error) => {
+                tracing::warn!(%error, "the walk ended early");
+                pass.failed();
+            }
+        }
+        result
+    }
+
+    async fn pass(
+        &mut self,
+        nodes: &[Arc<common::k8s::Node>],
+        jobs: &[Arc<common::k8s::Job>],
+    ) -> Result<Walk, Error> {
+        let snapshot = match observe(self.config, nodes, jobs, &mut self.cloud).await {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.cloud.distrust();
+                self.cannot_observe(&error).await;
+                return Err(error);
+            }
+        };
+        let plan = plan(self.config, &snapshot, Timestamp::now());
+        self.report(&snapshot, &plan).await;
+        let apply = Apply {
+            config: self.config,
+            client: &self.runtime.client,
+            hcloud: self.hcloud,
+            leadership: &self.runtime.leadership,
+            events: &self.runtime.events,
+            metrics: self.metrics,
+        };
+        let applied = apply.run(&plan).await;
+        // Route steps change what the cloud would say; a failure may mean that it says something else already.
+        if applied.is_err() || plan.steps.iter().any(|step| touches_cloud(&step.action)) {
+            self.cloud.distrust();
+        }
+        applied?;
+        Ok(Walk { clean: plan.is_empty() && is_clean(self.config, &snapshot), left: left(&snapshot) })
+    }
+
+    async fn report(&self, snapshot: &Snapshot, plan: &Plan<Action>) {
+        let (assessed, primary) = plan::assess(self.config, snapshot);
+        self.metrics.observed(snapshot, &assessed, primary, plan.findings.len());
+        self.runtime.status.set("world", status::render(self.config, snapshot, plan));
+        self.runtime.events.found(&plan.findings).await;
+        if let Some(remaining) = self.hcloud.rate_limit().map(|limit| limit.remaining) {
+            tracing::trace!(remaining, "cloud requests left");
+        }
+    }
+
+    async fn cannot_observe(&self, error: &Error) {
+        let regarding = plan::about_natgw(self.config);
+        let finding = Finding { regarding, because: Reason::ObserveFailed(error.to_string()) };
+        self.runtime.status.set("world", finding.to_string());
+        self.runtime.events.found(&[finding]).await;
+    }
+}
+
+fn touches_cloud(action: &Action) -> bool {
+    matches!(action, Action::MoveRoute { .. } | Action::RemoveRoute { .. })
+}
+
+/// Whether nothing is left that a cleanup would have to take back.
+fn is_clean(config: &Config, snapshot: &Snapshot) -> bool {
+    config.mode == Mode::Cleanup
+        && snapshot.jobs.values().all(|jobs| {
+            jobs.iter()
+                .all(|job| job.terminating || job.outcome != crate::observe::snapshot::Outcome::Running)
+        })
+        && snapshot.nodes.iter().all(|node| !node.is_marked() && node.client.is_none())
+}
+
+fn left(snapshot: &Snapshot) -> String {
+    let marked: Vec<&str> = snapshot
+        .nodes
+        .iter()
+        .filter(|node| node.is_marked() || node.client.is_some())
+        .map(|node| node.name.as_str())
+        .collect();
+    if marked.is_empty() {
+        "Jobs are still running".into()
+    } else {
+        format!("Nodes {} are still marked", marked.join(", "))
+    }
+}
+
+/// Reads the world once, without caches: for `--dry-run` and `natgw status`.
+///
+/// # Errors
+/// Whatever could not be read whole.
+pub async fn look(client: &kube::Client, config: &Config, hcloud: Hcloud) -> Result<Snapshot, Error> {
+    let list = kube::api::ListParams::default();
+    let nodes = Api::<common::k8s::Node>::all(client.clone()).list(&list).await;
+    let nodes = nodes.map_err(|source| Error::List { what: "Nodes", source })?.items;
+    let ours = list.labels(&crate::apply::job::managed_by());
+    let jobs = Api::<common::k8s::Job>::namespaced(client.clone(), &config.namespace).list(&ours).await;
+    let jobs = jobs.map_err(|source| Error::List { what: "Jobs", source })?.items;
+    observe(config, &nodes, &jobs, &mut Cloud::new(config, Arc::new(hcloud))).await
+}

@@ -1,0 +1,116 @@
+//! What can go wrong outside, named by the intent that failed.
+
+use std::time::Duration;
+
+use common::cloud::hcloud;
+
+/// A walk that could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The network could not be read.
+    #[error("cannot read the network {network}: {source}")]
+    ReadNetwork {
+        /// Name or ID.
+        network: String,
+        /// The cloud's answer.
+        source: hcloud::Error,
+    },
+    /// The servers could not be listed.
+    #[error("cannot list the servers of the project: {0}")]
+    ListServers(hcloud::Error),
+    /// The floating IPs could not be listed.
+    #[error("cannot list the floating IPs of the project: {0}")]
+    ListFloatingIPs(hcloud::Error),
+    /// An object of the cluster could not be listed.
+    #[error("cannot list {what}: {source}")]
+    List {
+        /// Nodes or Jobs.
+        what: &'static str,
+        /// The API server's answer.
+        source: kube::Error,
+    },
+    /// The route could not be changed.
+    #[error("cannot change the default route of network {network}: {source}")]
+    ChangeRoute {
+        /// Network ID.
+        network: u64,
+        /// The cloud's answer.
+        source: hcloud::Error,
+    },
+    /// The route would be refused by the cloud, so the old one is left alone.
+    #[error("the default route of network {network} cannot point to {gateway}: {why}")]
+    UnusableGateway {
+        /// Network ID.
+        network: u64,
+        /// Next hop wanted.
+        gateway: std::net::Ipv4Addr,
+        /// Which rule of the cloud it breaks.
+        why: &'static str,
+    },
+    /// A Node could not be patched.
+    #[error("cannot patch Node {node}: {source}")]
+    PatchNode {
+        /// Its name.
+        node: String,
+        /// The API server's answer.
+        source: kube::Error,
+    },
+    /// A Job could not be created.
+    #[error("cannot create Job {job}: {source}")]
+    CreateJob {
+        /// Its name.
+        job: String,
+        /// The API server's answer.
+        source: kube::Error,
+    },
+    /// A Job could not be deleted.
+    #[error("cannot delete Job {job}: {source}")]
+    DeleteJob {
+        /// Its name.
+        job: String,
+        /// The API server's answer.
+        source: kube::Error,
+    },
+    /// The world is not as the Snapshot had it. Nothing was done; the next walk sees more.
+    #[error("the decision was made on outdated facts: {0}")]
+    Outdated(String),
+    /// This process does not hold the Lease any more.
+    #[error("this process does not lead any more")]
+    NotLeading,
+}
+
+impl Error {
+    /// Whether it is just the caches that lag behind: no news for a person.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, Error::Outdated(_))
+    }
+
+    /// The wait that the cloud asks for, if it does.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::ReadNetwork { source, .. }
+            | Error::ListServers(source)
+            | Error::ListFloatingIPs(source)
+            | Error::ChangeRoute { source, .. } => match source.retry() {
+                hcloud::Retry::After(wait) => Some(wait),
+                hcloud::Retry::Soon | hcloud::Retry::Never => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether trying again at once is pointless: a person has to change something first.
+    #[must_use]
+    pub fn needs_a_person(&self) -> bool {
+        match self {
+            Error::ReadNetwork { source, .. }
+            | Error::ListServers(source)
+            | Error::ListFloatingIPs(source)
+            | Error::ChangeRoute { source, .. } => matches!(source.retry(), hcloud::Retry::Never),
+            Error::UnusableGateway { .. } => true,
+            _ => false,
+        }
+    }
+}

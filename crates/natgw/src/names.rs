@@ -1,0 +1,46 @@
+//! Every name of natgw's own that stands on an object of the cluster, in one place.
+//!
+//! Names that a user may choose (the floating-IP label, the setup annotation, the role label) are here as defaults;
+//! [`crate::config::Config`] holds the ones in force.
+
+/// Program name, field manager prefix, Lease name.
+pub const PROGRAM: &str = "natgw";
+/// Field manager of natgw's writes, and the `managed-by` of its Jobs.
+pub const MANAGER: &str = "natgw.perimeter.dev";
+
+/// Default of `floatingIPLabel`: the public floating IP assigned to a Node, IPv4 (a label value cannot hold a colon).
+pub const FLOATING_IP_LABEL: &str = "natgw.perimeter.dev/floating-ip";
+/// Default of `setupAnnotation`: the floating IP for which the Node has been set up.
+pub const SETUP_ANNOTATION: &str = "natgw.perimeter.dev/nat-gateway";
+/// Default of `roleLabel`: stands on the primary, with an empty value, so that `kubectl get nodes` shows the role.
+pub const ROLE_LABEL: &str = "node-role.kubernetes.io/nat-gateway";
+
+/// Node annotation: the first address of the network, to which the Node was told to send its default traffic.
+pub const CLIENT_ANNOTATION: &str = "natgw.perimeter.dev/client";
+/// Node annotation: `status.nodeInfo.bootID` at the time of the last successful setup. Addresses and packet filter rules
+/// are kernel state: after a reboot the setup annotation would tell a lie without it.
+pub const BOOT_ID_ANNOTATION: &str = "natgw.perimeter.dev/setup-boot-id";
+/// Node annotation: `<job type>:<ip>`, written before a Job is created and removed with its success. While it is there,
+/// what the Node's kernel holds is unknown.
+pub const PENDING_ANNOTATION: &str = "natgw.perimeter.dev/pending";
+/// Node annotation: how many Jobs in a row have failed for what `pending` names.
+pub const FAILURES_ANNOTATION: &str = "natgw.perimeter.dev/failures";
+/// Node annotation: RFC 3339 time before which the failed Job is not tried again.
+pub const RETRY_AFTER_ANNOTATION: &str = "natgw.perimeter.dev/retry-after";
+/// Node annotation, set to `true` by a person: forget what is known about this Node without running a teardown Job.
+pub const FORGET_ANNOTATION: &str = "natgw.perimeter.dev/forget";
+
+/// Job label: the recommended label by which natgw finds its Jobs.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Job label: `setup`, `teardown`, `client-setup`, `client-teardown`.
+pub const TYPE_LABEL: &str = "natgw.perimeter.dev/type";
+/// Job label: a hash of the Node's name, which may be longer than a label value.
+pub const NODE_LABEL: &str = "natgw.perimeter.dev/node";
+/// Job label: the IP that the Job is for.
+pub const IP_LABEL: &str = "natgw.perimeter.dev/ip";
+/// Job label: a hash of the Node's UID and boot ID; a Job of another generation says nothing about this kernel.
+pub const GENERATION_LABEL: &str = "natgw.perimeter.dev/generation";
+/// Job annotation: the Node's name in full.
+pub const NODE_NAME_ANNOTATION: &str = "natgw.perimeter.dev/node-name";
+/// Job annotation: 1 for the first try, one more after each failed Job.
+pub const ATTEMPT_ANNOTATION: &str = "natgw.perimeter.dev/attempt";

@@ -1,0 +1,138 @@
+//! What the cloud says: the network, its servers, the floating IPs; asked no more often than needed, since all programs of
+//! a project share 3,600 requests an hour.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::cloud::hcloud::{self, Hcloud, ProviderId};
+use common::k8s::Node;
+
+use super::snapshot::{self, Server};
+use crate::config::{Config, NetworkName};
+use crate::error::Error;
+
+/// How long the list of servers is believed while neither the network's members nor the Nodes change: a server could have
+/// left the network and come back with another address between two looks.
+const SERVERS_BELIEVED: Duration = Duration::from_secs(15 * 60);
+
+/// The cloud with what it last said.
+pub struct Cloud {
+    hcloud: Arc<Hcloud>,
+    network: NetworkName,
+    floating_ip_selector: Option<String>,
+    poll: Duration,
+    last: Option<View>,
+}
+
+/// The network and its servers at one time.
+#[derive(Clone)]
+pub struct View {
+    network: hcloud::Network,
+    network_read: Instant,
+    servers: Arc<BTreeMap<u64, hcloud::Server>>,
+    servers_read: Instant,
+    /// Server IDs that Nodes name and the cloud did not know when the servers were listed.
+    missing: BTreeSet<u64>,
+}
+
+impl Cloud {
+    /// Nothing is asked yet.
+    #[must_use]
+    pub fn new(config: &Config, hcloud: Arc<Hcloud>) -> Self {
+        Cloud {
+            hcloud,
+            network: config.network.clone(),
+            floating_ip_selector: config.floating_ip_selector.clone(),
+            poll: Duration::from_secs(config.hetzner.poll_interval_seconds.into()),
+            last: None,
+        }
+    }
+
+    /// What the cloud said last is not believed any more: something was written, or turned out to be outdated.
+    pub fn distrust(&mut self) {
+        self.last = None;
+    }
+
+    /// The network and its servers: as read last, if that is younger than the poll interval and knows every Node's server.
+    pub(super) async fn view<'n>(&mut self, nodes: impl Iterator<Item = &'n Node>) -> Result<View, Error> {
+        let ids: BTreeSet<u64> = nodes.filter_map(server_id).collect();
+        let last = self.last.take();
+        let young = |read: Instant, limit: Duration| read.elapsed() < limit;
+        let (network, network_read) = match &last {
+            Some(view) if young(view.network_read, self.poll) => (view.network.clone(), view.network_read),
+            _ => (self.read_network().await?, Instant::now()),
+        };
+        let servers = match &last {
+            Some(view)
+                if young(view.servers_read, SERVERS_BELIEVED)
+                    && view.network.servers == network.servers
+                    && ids.iter().all(|id| view.servers.contains_key(id) || view.missing.contains(id)) =>
+            {
+                (Arc::clone(&view.servers), view.servers_read)
+            }
+            _ => {
+                let servers = self.hcloud.servers().await.map_err(Error::ListServers)?;
+                (Arc::new(servers.into_iter().map(|server| (server.id, server)).collect()), Instant::now())
+            }
+        };
+        let missing = ids.into_iter().filter(|id| !servers.0.contains_key(id)).collect();
+        let view = View { network, network_read, servers: servers.0, servers_read: servers.1, missing };
+        self.last = Some(view.clone());
+        Ok(view)
+    }
+
+    async fn read_network(&mut self) -> Result<hcloud::Network, Error> {
+        let (read, name) = match &self.network {
+            NetworkName::Id(id) => (self.hcloud.network(*id).await, id.to_string()),
+            NetworkName::Name(name) => (self.hcloud.network_by_name(name).await, name.clone()),
+        };
+        read.map_err(|source| Error::ReadNetwork { network: name, source })
+    }
+
+    /// Which server holds each IPv4 floating IP.
+    pub(super) async fn floating_ips(&mut self) -> Result<BTreeMap<Ipv4Addr, Option<u64>>, Error> {
+        let listed = self.hcloud.floating_ips(self.floating_ip_selector.as_deref()).await;
+        let listed = listed.map_err(Error::ListFloatingIPs)?;
+        Ok(listed.into_iter().filter_map(|ip| Some((ip.ipv4()?, ip.server))).collect())
+    }
+}
+
+fn server_id(node: &Node) -> Option<u64> {
+    match ProviderId::parse(&node.spec.provider_id) {
+        ProviderId::Cloud(id) => Some(id),
+        ProviderId::Robot(_) | ProviderId::Foreign => None,
+    }
+}
+
+impl View {
+    /// What a Node is in the cloud: by its provider ID, or by its name while it has none.
+    #[must_use]
+    pub fn server_of(&self, name: &str, provider_id: &str) -> Server {
+        let server = if provider_id.is_empty() {
+            self.servers.values().find(|server| server.name == name)
+        } else {
+            match ProviderId::parse(provider_id) {
+                ProviderId::Cloud(id) => self.servers.get(&id),
+                ProviderId::Robot(_) => return Server::Robot,
+                ProviderId::Foreign => None,
+            }
+        };
+        server.map_or(Server::Unknown, |server| Server::Cloud {
+            id: server.id,
+            private_ip: server.private_ip(self.network.id),
+        })
+    }
+
+    pub(super) fn snapshot(&self) -> snapshot::Network {
+        let at = |server: &hcloud::Server| Some((server.private_ip(self.network.id)?, server.name.clone()));
+        snapshot::Network {
+            id: self.network.id,
+            name: self.network.name.clone(),
+            ip_range: self.network.ip_range,
+            default_route: self.network.default_route().map(|route| route.gateway),
+            servers: self.servers.values().filter_map(at).collect(),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What natgw knows of the world at one time: plain data, no client, no clock.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+use jiff::Timestamp;
+
+use crate::task::{Kind, Task};
+
+/// The world at one time. Complete: a list that could be partial never becomes a Snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Every Node of the cluster, by name; those that the selector leaves out too, since they may have to be cleaned.
+    pub nodes: Vec<Node>,
+    /// natgw's Jobs, by the name of their Node.
+    pub jobs: BTreeMap<String, Vec<Job>>,
+    /// The private network.
+    pub network: Network,
+    /// Servers that hold each IPv4 floating IP (None: assigned to no server), or None if the cloud was not asked.
+    pub floating_ips: Option<BTreeMap<Ipv4Addr, Option<u64>>>,
+}
+
+impl Snapshot {
+    /// The Jobs of one Node; empty where it has none.
+    #[must_use]
+    pub fn jobs_of(&self, node: &str) -> &[Job] {
+        self.jobs.get(node).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The kubelet's word about itself, as the `Ready` condition of the Node has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ready {
+    /// `True`
+    True,
+    /// `False`: the kubelet is alive and says no. Host-network pods still run.
+    False,
+    /// `Unknown` or absent: nobody has heard of the kubelet. Pods neither start nor end.
+    Unknown,
+}
+
+/// One Node, reduced to what a decision needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid
+    pub uid: String,
+    /// metadata.resourceVersion: every write carries it, so that a decision on an outdated Node is refused.
+    pub resource_version: String,
+    /// metadata.creationTimestamp
+    pub created: Timestamp,
+    /// metadata.deletionTimestamp is set.
+    pub terminating: bool,
+    /// The node selector matches.
+    pub selected: bool,
+    /// Ready condition.
+    pub ready: Ready,
+    /// spec.unschedulable
+    pub cordoned: bool,
+    /// status.nodeInfo.bootID
+    pub boot_id: String,
+    /// Value of the floating-IP label, as it stands there.
+    pub label: Option<String>,
+    /// Value of the setup annotation, as it stands there.
+    pub setup: Option<String>,
+    /// Value of the client annotation, as it stands there.
+    pub client: Option<String>,
+    /// Boot ID of the last successful setup.
+    pub setup_boot_id: Option<String>,
+    /// Value of the pending annotation, as it stands there.
+    pub pending: Option<String>,
+    /// Jobs in a row that failed for what is pending.
+    pub failures: u32,
+    /// Not before this time again.
+    pub retry_after: Option<Timestamp>,
+    /// A person asked to forget this Node.
+    pub forget: bool,
+    /// The role label is there.
+    pub role: bool,
+    /// What the Node is in the cloud.
+    pub server: Server,
+}
+
+impl Node {
+    /// Address in the private network, if the Node's server has one.
+    #[must_use]
+    pub fn private_ip(&self) -> Option<Ipv4Addr> {
+        match self.server {
+            Server::Cloud { private_ip, .. } => private_ip,
+            Server::Robot | Server::Unknown => None,
+        }
+    }
+
+    /// Whether natgw has left any trace on this Node: then a route to it can be told to be natgw's.
+    #[must_use]
+    pub fn is_marked(&self) -> bool {
+        self.setup.is_some() || self.pending.is_some() || self.role
+    }
+}
+
+/// What a Node is in Hetzner's cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Server {
+    /// A Cloud server, and its address in the network (None: not attached to it).
+    Cloud {
+        /// Server ID.
+        id: u64,
+        /// Address in the configured network; a server may be in others too.
+        private_ip: Option<Ipv4Addr>,
+    },
+    /// A dedicated server (`hrobot://`, `hcloud://bm-`): its address lies behind a vSwitch, which no route may point to.
+    Robot,
+    /// No such server: no or a foreign provider ID and no server of the Node's name, or the server is gone.
+    Unknown,
+}
+
+/// One of natgw's Jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid
+    pub uid: String,
+    /// What it does, and for which IP.
+    pub task: Task,
+    /// Node UID and boot ID for which it was made, hashed.
+    pub generation: String,
+    /// 1 for the first try.
+    pub attempt: u32,
+    /// metadata.deletionTimestamp is set: whatever its status says, it counts for nothing any more.
+    pub terminating: bool,
+    /// How it ended, if it did.
+    pub outcome: Outcome,
+}
+
+impl Job {
+    /// Shorthand for the task's kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.task.kind
+    }
+}
+
+/// How a Job ended, if it did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Pending or running.
+    Running,
+    /// Condition `Complete`.
+    Succeeded,
+    /// Condition `Failed`.
+    Failed {
+        /// When the Job controller gave up.
+        at: Timestamp,
+        /// Its reason and message.
+        message: String,
+    },
+}
+
+/// The private network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Network ID.
+    pub id: u64,
+    /// Network name.
+    pub name: String,
+    /// The whole range.
+    pub ip_range: Ipv4Net,
+    /// Next hop of the route `0.0.0.0/0`, if there is one.
+    pub default_route: Option<Ipv4Addr>,
+    /// Name of the server at each address of the network, Nodes or not.
+    pub servers: BTreeMap<Ipv4Addr, String>,
+}
+
+impl Network {
+    /// First address of the range: Hetzner's router, the gateway of every client.
+    #[must_use]
+    pub fn gateway(&self) -> Ipv4Addr {
+        self.ip_range.hosts().next().unwrap_or_else(|| self.ip_range.network())
+    }
+}

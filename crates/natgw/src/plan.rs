@@ -1,0 +1,89 @@
+//! The decision: what shall be done about a [`Snapshot`]. Pure: no IO, no clock, no client.
+//!
+//! Each rule is a file of its own noun; [`plan`] reads like the list of rules.
+
+pub mod action;
+pub mod eligibility;
+pub mod floating_ip;
+pub mod jobs;
+pub mod primary;
+pub mod reason;
+mod role;
+mod route;
+
+use common::plan::{Plan, Regarding};
+use jiff::Timestamp;
+
+pub use self::action::Action;
+use self::eligibility::Assessed;
+use self::primary::Primary;
+pub use self::reason::Reason;
+use crate::config::Config;
+use crate::observe::snapshot::{Node, Snapshot};
+
+pub(crate) type Output = Plan<Action>;
+
+/// Decides what shall be done about the world as it is.
+///
+/// Guarantees: the plan of a world in which the steps were done, and their Jobs have succeeded, is empty in the end; the
+/// route is only ever pointed to a candidate; no Job is created beside another of the same Node; nothing is removed that
+/// natgw's own marks do not prove to be its own.
+#[must_use]
+pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
+    let mut out = Plan::default();
+    floating_ip::labels(config, snapshot, &mut out);
+    let assessed = eligibility::assess(config, snapshot, &mut out);
+    let elected = primary::elect(&assessed, snapshot.network.default_route);
+    // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.
+    let primary = route::towards(config, snapshot, &assessed, elected, &mut out);
+    role::labels(snapshot, primary, &mut out);
+    for node in &snapshot.nodes {
+        jobs::work(config, snapshot, node, now, &mut out);
+    }
+    out
+}
+
+/// Every Node's standing and the primary, for metrics, status and people.
+#[must_use]
+pub fn assess<'a>(config: &Config, snapshot: &'a Snapshot) -> (Vec<Assessed<'a>>, Option<Primary<'a>>) {
+    let assessed = eligibility::assess(config, snapshot, &mut Plan::default());
+    let elected = primary::elect(&assessed, snapshot.network.default_route);
+    (assessed, elected)
+}
+
+/// Whether a decision about this Snapshot depends on which server holds which floating IP: labels contradict each other,
+/// the route is about to move, or the labels themselves are to be kept true.
+#[must_use]
+pub fn needs_floating_ips(config: &Config, snapshot: &Snapshot) -> bool {
+    if config.label_floating_ips || !floating_ip::duplicates(snapshot).is_empty() {
+        return true;
+    }
+    let (_, elected) = assess(config, snapshot);
+    elected.is_some_and(|primary| snapshot.network.default_route != Some(primary.private_ip))
+}
+
+/// The Event's place for what is said about one Node.
+fn regarding(node: &Node) -> Regarding {
+    Regarding {
+        api_version: "v1",
+        kind: "Node",
+        namespace: None,
+        name: node.name.clone(),
+        uid: Some(node.uid.clone()),
+    }
+}
+
+/// The Event's place for what concerns no single Node: natgw's own namespace.
+#[must_use]
+pub fn about_natgw(config: &Config) -> Regarding {
+    Regarding {
+        api_version: "v1",
+        kind: "Namespace",
+        namespace: None,
+        name: config.namespace.clone(),
+        uid: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Which Nodes are set up as gateways, and which of them could be the primary.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::floating_ip::{self, Claim};
+use super::jobs;
+use super::reason::Reason;
+use super::{Output, regarding};
+use crate::config::{Config, Mode};
+use crate::observe::snapshot::{Node, Ready, Server, Snapshot};
+use crate::task::Role;
+
+/// Where a Node stands on the way to being the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// Set up for the IP in its label, Ready, not cordoned, attached to the network: it could be the primary.
+    Candidate {
+        /// Its address in the network: the next hop.
+        private_ip: Ipv4Addr,
+        /// Its server ID.
+        server: u64,
+    },
+    /// Set up for the IP in its label, but not fit to be the primary, and why.
+    Eligible(Unfit),
+    /// No gateway (yet).
+    None,
+}
+
+/// Why an eligible Node is no candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unfit {
+    /// deletionTimestamp is set.
+    Terminating,
+    /// Not Ready, or not heard of.
+    NotReady,
+    /// spec.unschedulable
+    Cordoned,
+    /// No address in the network.
+    NotInNetwork,
+    /// The cloud says that the floating IP is not this server's.
+    FloatingIPElsewhere,
+    /// Another Node has the same label, and the cloud's word is not known.
+    FloatingIPContested,
+}
+
+/// A Node with its standing.
+pub struct Assessed<'a> {
+    /// The Node.
+    pub node: &'a Node,
+    /// Where it stands.
+    pub standing: Standing,
+}
+
+/// Judges every Node. Reports label values that nobody can use.
+pub(super) fn assess<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Output) -> Vec<Assessed<'a>> {
+    let duplicates = floating_ip::duplicates(snapshot);
+    for (ip, nodes) in &duplicates {
+        let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
+        for node in nodes {
+            out.finding(regarding(node), Reason::DuplicateFloatingIP { ip: *ip, nodes: names.clone() });
+        }
+    }
+    snapshot
+        .nodes
+        .iter()
+        .map(|node| {
+            report_label(snapshot, node, out);
+            Assessed { node, standing: standing(config, snapshot, node, &duplicates) }
+        })
+        .collect()
+}
+
+fn standing(
+    config: &Config,
+    snapshot: &Snapshot,
+    node: &Node,
+    duplicates: &BTreeMap<Ipv4Addr, Vec<&Node>>,
+) -> Standing {
+    let Some(ip) = floating_ip::assigned(node) else { return Standing::None };
+    if config.mode == Mode::Cleanup || !jobs::is_settled_gateway(node, snapshot.jobs_of(&node.name), ip) {
+        return Standing::None;
+    }
+    let (server, private_ip) = match node.server {
+        Server::Cloud { id, private_ip: Some(private_ip) } => (id, private_ip),
+        Server::Cloud { private_ip: None, .. } | Server::Unknown => {
+            return Standing::Eligible(Unfit::NotInNetwork);
+        }
+        Server::Robot => return Standing::None,
+    };
+    let is_current = snapshot.network.default_route == Some(private_ip);
+    let claim = floating_ip::claim(snapshot, node, ip);
+    if node.terminating {
+        Standing::Eligible(Unfit::Terminating)
+    } else if node.ready != Ready::True {
+        Standing::Eligible(Unfit::NotReady)
+    } else if node.cordoned {
+        Standing::Eligible(Unfit::Cordoned)
+    } else if claim == Claim::Denied {
+        Standing::Eligible(Unfit::FloatingIPElsewhere)
+    } else if claim == Claim::Unknown && duplicates.contains_key(&ip) && !is_current {
+        Standing::Eligible(Unfit::FloatingIPContested)
+    } else {
+        Standing::Candidate { private_ip, server }
+    }
+}
+
+/// Says what is wrong with a Node that carries a floating-IP label and can never become a gateway with it.
+fn report_label(snapshot: &Snapshot, node: &Node, out: &mut Output) {
+    let (true, Some(label)) = (node.selected, &node.label) else { return };
+    let Some(ip) = floating_ip::parse(label) else {
+        out.finding(regarding(node), Reason::InvalidFloatingIP(label.clone()));
+        return;
+    };
+    if floating_ip::claim(snapshot, node, ip) == Claim::Denied {
+        out.finding(regarding(node), Reason::StaleFloatingIP(ip));
+    }
+    match node.server {
+        Server::Robot => out.finding(regarding(node), Reason::UnsupportedServer(Role::Gateway)),
+        Server::Unknown => out.finding(regarding(node), Reason::UnknownServer),
+        Server::Cloud { private_ip: None, .. } => {
+            out.finding(regarding(node), Reason::ServerNotInNetwork(snapshot.network.name.clone()));
+        }
+        Server::Cloud { private_ip: Some(_), .. } => {}
+    }
+}

@@ -1,0 +1,103 @@
+//! Floating IPs: what a label says, and what the cloud says.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::action::{Action, NodeRef};
+use super::reason::Reason;
+use super::{Output, regarding};
+use crate::config::Config;
+use crate::observe::snapshot::{Node, Server, Snapshot};
+
+/// Reads a label value as the address of a gateway: IPv4, unicast, and none that can be no floating IP.
+///
+/// A label value cannot hold a colon, so an IPv6 address can only stand there mangled.
+#[must_use]
+pub fn parse(value: &str) -> Option<Ipv4Addr> {
+    value.parse::<Ipv4Addr>().ok().filter(|ip| {
+        !(ip.is_unspecified()
+            || ip.is_loopback()
+            || ip.is_multicast()
+            || ip.is_broadcast()
+            || ip.is_link_local())
+    })
+}
+
+/// The floating IP that a Node counts as assigned: its label, if the selector matches and the value is one.
+#[must_use]
+pub fn assigned(node: &Node) -> Option<Ipv4Addr> {
+    node.label.as_deref().filter(|_| node.selected).and_then(parse)
+}
+
+/// Nodes by the floating IP in their label, where several share one.
+pub fn duplicates(snapshot: &Snapshot) -> BTreeMap<Ipv4Addr, Vec<&Node>> {
+    let mut holders = BTreeMap::<Ipv4Addr, Vec<&Node>>::new();
+    for node in &snapshot.nodes {
+        if let Some(ip) = assigned(node) {
+            holders.entry(ip).or_default().push(node);
+        }
+    }
+    holders.retain(|_, nodes| nodes.len() > 1);
+    holders
+}
+
+/// What the cloud says about a Node's claim to a floating IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// It is assigned to the Node's server.
+    Confirmed,
+    /// It is assigned to another server or to none.
+    Denied,
+    /// The cloud was not asked, or knows no such floating IP.
+    Unknown,
+}
+
+/// Holds a Node's label against the cloud's word.
+#[must_use]
+pub fn claim(snapshot: &Snapshot, node: &Node, ip: Ipv4Addr) -> Claim {
+    match (snapshot.floating_ips.as_ref().and_then(|ips| ips.get(&ip)), node.server) {
+        (None, _) => Claim::Unknown,
+        (Some(Some(holder)), Server::Cloud { id, .. }) if *holder == id => Claim::Confirmed,
+        (Some(_), _) => Claim::Denied,
+    }
+}
+
+/// Keeps the floating-IP labels true from the cloud's own data, where the settings want it.
+///
+/// New holders are labelled before old ones lose the label, as the floating IP itself never has a gap either.
+pub(super) fn labels(config: &Config, snapshot: &Snapshot, out: &mut Output) {
+    let (true, Some(floating_ips)) = (config.label_floating_ips, &snapshot.floating_ips) else { return };
+    let mut of_server = BTreeMap::<u64, Vec<Ipv4Addr>>::new();
+    for (ip, server) in floating_ips {
+        if let Some(server) = server {
+            of_server.entry(*server).or_default().push(*ip);
+        }
+    }
+    let mut removals = Vec::new();
+    for node in snapshot.nodes.iter().filter(|node| node.selected && !node.terminating) {
+        let Server::Cloud { id, .. } = node.server else { continue };
+        let held = of_server.get(&id).map_or(&[][..], Vec::as_slice);
+        let now = node.label.as_deref().and_then(parse);
+        // Stay with the label as long as it is true: a Node can use only one.
+        let wanted = now.filter(|ip| held.contains(ip)).or_else(|| held.first().copied());
+        if held.len() > 1 {
+            out.finding(regarding(node), Reason::SeveralFloatingIPs(held.to_vec()));
+        }
+        match wanted {
+            Some(ip) if now != Some(ip) => {
+                out.step(
+                    Action::LabelFloatingIP { node: NodeRef::from(node), ip: Some(ip) },
+                    Reason::FloatingIPAssigned,
+                );
+            }
+            None if node.label.is_some() => removals.push(node),
+            _ => {}
+        }
+    }
+    for node in removals {
+        out.step(
+            Action::LabelFloatingIP { node: NodeRef::from(node), ip: None },
+            Reason::FloatingIPUnassigned,
+        );
+    }
+}

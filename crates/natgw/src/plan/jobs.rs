@@ -1,0 +1,355 @@
+//! The state machine of one Node: which Job it needs now, if any.
+//!
+//! What a Node's kernel holds cannot be read from here, so it is written down: the setup annotation (for which IP), the
+//! boot ID of that setup, and a pending marker that is written before a Job is created and removed with its success. While
+//! the marker is there, nothing is assumed. Jobs that nobody should have made count as markers too.
+
+use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest, Sha256};
+
+use super::action::{Action, JobSpec, NodeRef};
+use super::reason::Reason;
+use super::{Output, floating_ip, regarding};
+use crate::config::{Config, Mode};
+use crate::names;
+use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
+use crate::task::{Part, Role, Task};
+
+/// Wait after the first failed Job; doubled with each further one. A minute lets a person read the first Event.
+const FIRST_WAIT: SignedDuration = SignedDuration::from_mins(1);
+/// The longest wait between two tries: a mended Node should not wait for hours.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(30);
+
+/// What natgw's annotations say about a Node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Setup annotation.
+    pub gateway: Option<Part>,
+    /// Client annotation.
+    pub client: Option<Part>,
+    /// Pending marker, or the Job that takes its place.
+    pub pending: Option<Task>,
+}
+
+/// The annotations that [`Records`] are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Annotation {
+    /// `setupAnnotation` of the settings.
+    Setup,
+    /// [`names::CLIENT_ANNOTATION`]
+    Client,
+    /// [`names::PENDING_ANNOTATION`]
+    Pending,
+}
+
+impl Annotation {
+    fn invalid(self, config: &Config, value: String) -> Reason {
+        let annotation = match self {
+            Annotation::Setup => config.setup_annotation.clone(),
+            Annotation::Client => names::CLIENT_ANNOTATION.to_owned(),
+            Annotation::Pending => names::PENDING_ANNOTATION.to_owned(),
+        };
+        Reason::InvalidAnnotation { annotation, value }
+    }
+}
+
+impl Records {
+    /// Reads the annotations, and holds them against the Jobs that are there.
+    ///
+    /// # Errors
+    /// The annotation that has a value which natgw never writes, and that value.
+    pub fn read(node: &Node, jobs: &[Job]) -> Result<Records, (Annotation, String)> {
+        let part = |value: &Option<String>, role, annotation| match value {
+            None => Ok(None),
+            Some(text) => match text.parse() {
+                Ok(ip) => Ok(Some(Part { role, ip })),
+                Err(_) => Err((annotation, text.clone())),
+            },
+        };
+        let gateway = part(&node.setup, Role::Gateway, Annotation::Setup)?;
+        let client = part(&node.client, Role::Client, Annotation::Client)?;
+        let pending = match &node.pending {
+            None => stray(gateway, client, jobs),
+            Some(text) => Some(text.parse().map_err(|()| (Annotation::Pending, text.clone()))?),
+        };
+        Ok(Records { gateway, client, pending })
+    }
+
+    fn recorded(&self, part: Part) -> bool {
+        [self.gateway, self.client].contains(&Some(part))
+    }
+}
+
+/// A Job that contradicts the annotations, such as one created by a process that had lost its lease a moment before: a
+/// setup of what is not recorded, or a teardown of what is. (A finished teardown of what is not recorded is just history.)
+fn stray(gateway: Option<Part>, client: Option<Part>, jobs: &[Job]) -> Option<Task> {
+    let recorded = |task: &Task| [gateway, client].contains(&Some(task.part()));
+    jobs.iter()
+        .filter(|job| !job.terminating)
+        .map(|job| job.task)
+        .find(|task| task.kind.is_setup() != recorded(task))
+}
+
+/// Hash of the Node's UID and boot ID: a Job of another generation says nothing about this kernel.
+#[must_use]
+pub fn generation(node: &Node) -> String {
+    short_hash(&[&node.uid, &node.boot_id])
+}
+
+/// Hash of a Node's name for a label value: names may be longer than the 63 characters of a label value.
+#[must_use]
+pub fn node_hash(name: &str) -> String {
+    short_hash(&[name])
+}
+
+/// Ten hex digits: enough to tell Jobs of one namespace apart, short enough for any name built with them.
+fn short_hash(parts: &[&str]) -> String {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.as_bytes());
+        hasher.update([0]);
+    }
+    hasher.finalize().iter().take(5).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Job name: the same decision always makes the same name.
+fn job_name(node: &Node, task: Task, attempt: u32) -> String {
+    let attempt = attempt.to_string();
+    let ip = task.ip.to_string();
+    format!(
+        "natgw-{}-{}",
+        task.kind,
+        short_hash(&[&node.uid, &node.boot_id, task.kind.word(), &ip, &attempt])
+    )
+}
+
+/// Whether the Node is, for all that is known, set up as a gateway for `ip` since its last boot.
+#[must_use]
+pub fn is_settled_gateway(node: &Node, jobs: &[Job], ip: std::net::Ipv4Addr) -> bool {
+    let gateway = Some(Part { role: Role::Gateway, ip });
+    Records::read(node, jobs)
+        .is_ok_and(|records| records.gateway == gateway && is_settled(node, &records, gateway))
+}
+
+fn is_settled(node: &Node, records: &Records, wanted: Option<Part>) -> bool {
+    [records.gateway, records.client].iter().all(|part| part.is_none() || *part == wanted)
+        && records.pending.is_none()
+        && (wanted.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
+}
+
+/// What the Node shall be.
+fn wanted(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
+    if config.mode == Mode::Cleanup || !node.selected {
+        return None;
+    }
+    let Server::Cloud { .. } = node.server else { return None };
+    match &node.label {
+        Some(_) => floating_ip::assigned(node).map(|ip| Part { role: Role::Gateway, ip }),
+        None if config.clients => Some(Part { role: Role::Client, ip: snapshot.network.gateway() }),
+        None => None,
+    }
+}
+
+/// Plans the next step of one Node's state machine.
+pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Timestamp, out: &mut Output) {
+    let jobs = snapshot.jobs_of(&node.name);
+    if node.forget {
+        return forget(node, jobs, out);
+    }
+    if node.terminating {
+        return;
+    }
+    // Not known to the cloud: a token of another project, or a Node that is just being born or dying. No reason to touch it.
+    if node.server == Server::Unknown && config.mode != Mode::Cleanup {
+        return;
+    }
+    let records = match Records::read(node, jobs) {
+        Ok(records) => records,
+        Err((annotation, value)) => return out.finding(regarding(node), annotation.invalid(config, value)),
+    };
+    let wanted = wanted(config, snapshot, node);
+    let Some((task, because)) = next(node, &records, wanted) else { return };
+    Run { config, snapshot, node, task, because, now }.plan(jobs, out);
+}
+
+/// The task that a Node needs now: first what is to be removed, then what is to be made; one at a time.
+fn next(node: &Node, records: &Records, wanted: Option<Part>) -> Option<(Task, Reason)> {
+    let pending = records.pending.filter(|pending| Some(pending.part()) != wanted);
+    // A marker for something that no annotation records comes first: the next marker would overwrite it.
+    if let Some(pending) = pending
+        && !records.recorded(pending.part())
+    {
+        return Some((pending.part().teardown(), Reason::SetupInterrupted(pending)));
+    }
+    for part in [records.gateway, records.client].into_iter().flatten() {
+        if Some(part) != wanted {
+            let because = match part.role {
+                Role::Gateway => Reason::LabelChanged(part.setup()),
+                Role::Client => Reason::ClientUnwanted,
+            };
+            return Some((part.teardown(), because));
+        }
+    }
+    let part = wanted?;
+    if is_settled(node, records, wanted) {
+        return None;
+    }
+    let because = match records.pending {
+        Some(pending) if !pending.kind.is_setup() => Reason::LabelReturned,
+        _ if records.recorded(part) => Reason::Rebooted,
+        _ if part.role == Role::Client => Reason::ClientWanted,
+        _ => Reason::LabelWithoutAnnotation,
+    };
+    Some((part.setup(), because))
+}
+
+/// Removes every Job, then every annotation; no Job is run.
+fn forget(node: &Node, jobs: &[Job], out: &mut Output) {
+    for job in jobs.iter().filter(|job| !job.terminating) {
+        out.step(delete(node, job), Reason::ForgetRequested);
+    }
+    if jobs.is_empty() {
+        out.step(Action::Forget { node: NodeRef::from(node) }, Reason::ForgetRequested);
+    }
+}
+
+fn delete(node: &Node, job: &Job) -> Action {
+    Action::DeleteJob {
+        node: NodeRef::from(node),
+        job: job.name.clone(),
+        uid: job.uid.clone(),
+        task: job.task,
+    }
+}
+
+/// One task to be brought to its end on one Node.
+struct Run<'a> {
+    config: &'a Config,
+    snapshot: &'a Snapshot,
+    node: &'a Node,
+    task: Task,
+    because: Reason,
+    now: Timestamp,
+}
+
+impl Run<'_> {
+    /// Deletes every other Job of the Node and waits until they are gone; then marks the Node, creates the Job, and
+    /// records its end.
+    fn plan(self, jobs: &[Job], out: &mut Output) {
+        let generation = generation(self.node);
+        let is_wanted = |job: &&Job| job.task == self.task && job.generation == generation;
+        let others: Vec<&Job> = jobs.iter().filter(|job| !is_wanted(job)).collect();
+        if !others.is_empty() {
+            // A Job that goes may be all that tells what the kernel holds: the marker takes over before it does.
+            if self.node.pending.as_deref() != Some(&self.task.to_string()) {
+                out.step(self.mark(), self.because.clone());
+            }
+            for job in others.into_iter().filter(|job| !job.terminating) {
+                out.step(delete(self.node, job), Reason::OtherJobWanted(Some(self.task)));
+            }
+            return;
+        }
+        if jobs.iter().any(|job| job.terminating) {
+            return;
+        }
+        // Of several attempts the latest counts; earlier ones are deleted before a new one is made.
+        match jobs.iter().max_by_key(|job| job.attempt) {
+            None => self.create(generation, out),
+            Some(job) => match &job.outcome {
+                Outcome::Running => {}
+                Outcome::Succeeded => self.record(out),
+                Outcome::Failed { at, message } => self.failed(job, *at, message, out),
+            },
+        }
+    }
+
+    fn node_ref(&self) -> NodeRef {
+        NodeRef::from(self.node)
+    }
+
+    /// Failures so far of just this task; those of another task do not count.
+    fn failures(&self) -> u32 {
+        if self.node.pending.as_deref() == Some(&self.task.to_string()) { self.node.failures } else { 0 }
+    }
+
+    fn mark(&self) -> Action {
+        Action::MarkPending { node: self.node_ref(), task: self.task, failures: self.failures() }
+    }
+
+    fn create(self, generation: String, out: &mut Output) {
+        let failures = self.failures();
+        if failures > 0 && self.node.retry_after.is_some_and(|time| self.now < time) {
+            return;
+        }
+        // Nobody has heard of the kubelet: the pod would neither start nor end, and the Job fail by its deadline.
+        if self.node.ready == Ready::Unknown {
+            return;
+        }
+        let private_ip = self.node.private_ip();
+        // A setup script that does not know its private side can only guess.
+        if self.task.kind.is_setup() && private_ip.is_none() {
+            return;
+        }
+        let attempt = failures.saturating_add(1);
+        out.step(self.mark(), self.because.clone());
+        let job = JobSpec {
+            name: job_name(self.node, self.task, attempt),
+            task: self.task,
+            generation,
+            attempt,
+            private_ip,
+            network_cidr: self.snapshot.network.ip_range,
+            network_gateway: self.snapshot.network.gateway(),
+        };
+        out.step(Action::CreateJob { node: self.node_ref(), job }, self.because);
+    }
+
+    fn record(self, out: &mut Output) {
+        let (node, task) = (self.node_ref(), self.task);
+        let action = if task.kind.is_setup() {
+            Action::RecordSetup { node, task, boot_id: self.node.boot_id.clone() }
+        } else {
+            Action::RecordTeardown { node, task }
+        };
+        out.step(action, Reason::JobSucceeded);
+    }
+
+    fn failed(self, job: &Job, at: Timestamp, message: &str, out: &mut Output) {
+        let failures = self.failures();
+        if failures < job.attempt {
+            let retry_after = at.saturating_add(wait_after(job.attempt)).unwrap_or(at);
+            out.step(
+                Action::RecordFailure {
+                    node: self.node_ref(),
+                    task: self.task,
+                    failures: job.attempt,
+                    retry_after,
+                },
+                Reason::JobFailed { attempt: job.attempt, message: message.to_owned() },
+            );
+        } else if self.config.mode == Mode::Cleanup
+            || self.node.retry_after.is_none_or(|time| self.now >= time)
+        {
+            out.step(delete(self.node, job), Reason::RetryDue(failures));
+        }
+    }
+}
+
+/// How long to wait after the nth failure in a row: 1, 2, 4, 8, 16, 30, 30 … minutes.
+fn wait_after(failures: u32) -> SignedDuration {
+    let doubled = 1_i32.checked_shl(failures.saturating_sub(1)).filter(|factor| *factor > 0 && failures < 20);
+    doubled
+        .and_then(|factor| FIRST_WAIT.checked_mul(factor))
+        .map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_half_an_hour() {
+        let minutes: Vec<i64> = [1, 2, 3, 4, 5, 6, 7, 40].iter().map(|n| wait_after(*n).as_mins()).collect();
+        assert_eq!(minutes, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+}

@@ -1,0 +1,298 @@
+//! Why natgw acts, and what it finds wrong: every reason, its code and its sentence.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use common::plan;
+use serde::{Serialize, Serializer};
+
+use crate::task::{Role, Task};
+
+/// Why a step is taken, or what a person should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    // Steps: the route and the role.
+    /// The network has no default route and a candidate exists.
+    NoDefaultRoute,
+    /// The route's Node is not Ready.
+    GatewayNotReady(String),
+    /// The route's Node is cordoned.
+    GatewayCordoned(String),
+    /// The route's Node is being deleted.
+    GatewayTerminating(String),
+    /// The route's Node is not set up for the IP in its label (any more).
+    GatewayNotEligible(String),
+    /// The floating IP of the route's Node is assigned to another server.
+    GatewayLostFloatingIP(String),
+    /// Nothing in the network has the address to which the route points.
+    GatewayGone(Ipv4Addr),
+    /// The route points to something that is no Node of this cluster.
+    ForeignRoute {
+        /// Next hop.
+        gateway: Ipv4Addr,
+        /// The server that has this address.
+        server: String,
+    },
+    /// No Node can be primary.
+    NoCandidate(KeptRoute),
+    /// The Node is the primary.
+    BecamePrimary,
+    /// The Node is not the primary.
+    NoLongerPrimary,
+    /// `natgw cleanup` was asked for.
+    Cleanup,
+
+    // Steps: Jobs and annotations.
+    /// The label names an IP for which the Node is not set up.
+    LabelWithoutAnnotation,
+    /// The Node was set up for an IP that its label does not name (any more).
+    LabelChanged(Task),
+    /// The Node has been rebooted since it was set up: addresses and rules are gone.
+    Rebooted,
+    /// A Job for another IP may have left traces.
+    SetupInterrupted(Task),
+    /// The IP came back while its teardown was under way.
+    LabelReturned,
+    /// The Node is a gateway's client and has not been told so.
+    ClientWanted,
+    /// The Node is no gateway's client any more.
+    ClientUnwanted,
+    /// A Job of the Node is not the one that is wanted now.
+    OtherJobWanted(Option<Task>),
+    /// The Job succeeded.
+    JobSucceeded,
+    /// The Job failed.
+    JobFailed {
+        /// How many in a row.
+        attempt: u32,
+        /// The Job controller's word.
+        message: String,
+    },
+    /// The wait after a failure is over.
+    RetryDue(u32),
+    /// A person set the forget annotation.
+    ForgetRequested,
+    /// The cloud says that the floating IP is assigned to the Node's server.
+    FloatingIPAssigned,
+    /// The cloud says that the floating IP is not assigned to the Node's server.
+    FloatingIPUnassigned,
+
+    // Findings.
+    /// The floating-IP label's value is no IPv4 address that a gateway could have.
+    InvalidFloatingIP(String),
+    /// One of natgw's annotations has a value that natgw never writes.
+    InvalidAnnotation {
+        /// Which one.
+        annotation: String,
+        /// Its value.
+        value: String,
+    },
+    /// Several Nodes carry the same floating IP.
+    DuplicateFloatingIP {
+        /// The IP.
+        ip: Ipv4Addr,
+        /// All Nodes with this label.
+        nodes: Vec<String>,
+    },
+    /// The floating IP is not assigned to the Node's server.
+    StaleFloatingIP(Ipv4Addr),
+    /// Several floating IPs are assigned to the Node's server.
+    SeveralFloatingIPs(Vec<Ipv4Addr>),
+    /// A dedicated server can be no gateway.
+    UnsupportedServer(Role),
+    /// The Node's server is not known to the cloud.
+    UnknownServer,
+    /// The Node's server is not attached to the network.
+    ServerNotInNetwork(String),
+    /// The route points to something that is no Node of this cluster, and natgw may not change it.
+    ForeignRouteKept {
+        /// Next hop.
+        gateway: Ipv4Addr,
+        /// The server that has this address.
+        server: String,
+    },
+    /// The world could not be observed; nothing is done.
+    ObserveFailed(String),
+}
+
+/// What becomes of the route while there is no candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeptRoute {
+    /// There is none.
+    None,
+    /// It stays: its Node is eligible, if not Ready and schedulable.
+    AtEligible(String),
+    /// It stays, though nothing can be said for its next hop.
+    AtOther(Ipv4Addr),
+    /// It is removed, as the settings want.
+    Removed,
+}
+
+impl plan::Reason for Reason {
+    fn code(&self) -> &'static str {
+        match self {
+            Reason::NoDefaultRoute => "NoDefaultRoute",
+            Reason::GatewayNotReady(_) => "GatewayNotReady",
+            Reason::GatewayCordoned(_) => "GatewayCordoned",
+            Reason::GatewayTerminating(_) => "GatewayTerminating",
+            Reason::GatewayNotEligible(_) => "GatewayNotEligible",
+            Reason::GatewayLostFloatingIP(_) => "GatewayLostFloatingIP",
+            Reason::GatewayGone(_) => "GatewayGone",
+            Reason::ForeignRoute { .. } => "ForeignRoute",
+            Reason::NoCandidate(_) => "NoCandidate",
+            Reason::BecamePrimary => "BecamePrimary",
+            Reason::NoLongerPrimary => "NoLongerPrimary",
+            Reason::Cleanup => "Cleanup",
+            Reason::LabelWithoutAnnotation => "LabelWithoutAnnotation",
+            Reason::LabelChanged(_) => "LabelChanged",
+            Reason::Rebooted => "Rebooted",
+            Reason::SetupInterrupted(_) => "SetupInterrupted",
+            Reason::LabelReturned => "LabelReturned",
+            Reason::ClientWanted => "ClientWanted",
+            Reason::ClientUnwanted => "ClientUnwanted",
+            Reason::OtherJobWanted(_) => "OtherJobWanted",
+            Reason::JobSucceeded => "JobSucceeded",
+            Reason::JobFailed { .. } => "JobFailed",
+            Reason::RetryDue(_) => "RetryDue",
+            Reason::ForgetRequested => "ForgetRequested",
+            Reason::FloatingIPAssigned => "FloatingIPAssigned",
+            Reason::FloatingIPUnassigned => "FloatingIPUnassigned",
+            Reason::InvalidFloatingIP(_) => "InvalidFloatingIP",
+            Reason::InvalidAnnotation { .. } => "InvalidAnnotation",
+            Reason::DuplicateFloatingIP { .. } => "DuplicateFloatingIP",
+            Reason::StaleFloatingIP(_) => "StaleFloatingIP",
+            Reason::SeveralFloatingIPs(_) => "SeveralFloatingIPs",
+            Reason::UnsupportedServer(_) => "UnsupportedServer",
+            Reason::UnknownServer => "UnknownServer",
+            Reason::ServerNotInNetwork(_) => "ServerNotInNetwork",
+            Reason::ForeignRouteKept { .. } => "ForeignRouteKept",
+            Reason::ObserveFailed(_) => "ObserveFailed",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoDefaultRoute => write!(f, "the network has no default route"),
+            Reason::GatewayNotReady(node) => write!(f, "the gateway {node} is not Ready"),
+            Reason::GatewayCordoned(node) => write!(f, "the gateway {node} is cordoned"),
+            Reason::GatewayTerminating(node) => write!(f, "the gateway {node} is being deleted"),
+            Reason::GatewayNotEligible(node) => {
+                write!(f, "{node}, to which the route points, is not set up as a gateway")
+            }
+            Reason::GatewayLostFloatingIP(node) => {
+                write!(f, "the floating IP of the gateway {node} is assigned to another server")
+            }
+            Reason::GatewayGone(ip) => {
+                write!(f, "nothing in the network has the address {ip} to which the route points")
+            }
+            Reason::ForeignRoute { gateway, server } => {
+                write!(f, "the route pointed to {gateway} ({server}), which is no Node of this cluster")
+            }
+            Reason::NoCandidate(KeptRoute::None) => write!(
+                f,
+                "no Node can be the primary gateway: one must be set up, Ready, not cordoned and attached to the network; there is no default route"
+            ),
+            Reason::NoCandidate(KeptRoute::AtEligible(node)) => write!(
+                f,
+                "no Node can be the primary gateway: one must be set up, Ready, not cordoned and attached to the network; the route stays at {node}"
+            ),
+            Reason::NoCandidate(KeptRoute::AtOther(ip)) => write!(
+                f,
+                "no Node can be the primary gateway: one must be set up, Ready, not cordoned and attached to the network; the route stays at {ip}, which is no gateway"
+            ),
+            Reason::NoCandidate(KeptRoute::Removed) => {
+                write!(f, "no Node can be the primary gateway, and the settings say onNoCandidate: remove")
+            }
+            Reason::BecamePrimary => write!(f, "it is the primary NAT gateway"),
+            Reason::NoLongerPrimary => write!(f, "it is not the primary NAT gateway"),
+            Reason::Cleanup => write!(f, "natgw cleanup was asked for"),
+            Reason::LabelWithoutAnnotation => {
+                write!(f, "the label names an IP for which the Node is not set up")
+            }
+            Reason::LabelChanged(task) => {
+                write!(f, "the Node is set up for {}, which its label does not name", task.ip)
+            }
+            Reason::Rebooted => write!(f, "the Node was rebooted since its last setup"),
+            Reason::SetupInterrupted(task) => {
+                write!(f, "{task} was begun and may have left traces, and is not wanted now")
+            }
+            Reason::LabelReturned => write!(f, "the IP came back while its teardown was under way"),
+            Reason::ClientWanted => write!(f, "the Node is no gateway and shall use one"),
+            Reason::ClientUnwanted => write!(f, "the Node shall not use the network's gateway"),
+            Reason::OtherJobWanted(Some(task)) => {
+                write!(f, "{task} is wanted now, and no other Job may run beside it")
+            }
+            Reason::OtherJobWanted(None) => write!(f, "no Job is wanted now"),
+            Reason::JobSucceeded => write!(f, "its Job succeeded"),
+            Reason::JobFailed { attempt, message } => {
+                write!(f, "attempt {attempt} failed: {message}; see the log of the Job's pod")
+            }
+            Reason::RetryDue(attempt) => write!(f, "the wait after failed attempt {attempt} is over"),
+            Reason::ForgetRequested => {
+                write!(f, "the annotation {} asks for it", crate::names::FORGET_ANNOTATION)
+            }
+            Reason::FloatingIPAssigned => write!(f, "the floating IP is assigned to the Node's server"),
+            Reason::FloatingIPUnassigned => write!(f, "the floating IP is not assigned to the Node's server"),
+            Reason::InvalidFloatingIP(value) => {
+                write!(
+                    f,
+                    "the floating-IP label has the value {value:?}, which is no public IPv4 address; correct or remove the label"
+                )
+            }
+            Reason::InvalidAnnotation { annotation, value } => write!(
+                f,
+                "the annotation {annotation} has the value {value:?}, which natgw never writes; set {}=true to start this Node anew",
+                crate::names::FORGET_ANNOTATION
+            ),
+            Reason::DuplicateFloatingIP { ip, nodes } => {
+                write!(f, "{ip} is in the floating-IP label of several Nodes: {}", nodes.join(", "))
+            }
+            Reason::StaleFloatingIP(ip) => {
+                write!(
+                    f,
+                    "the floating-IP label names {ip}, which is not assigned to this Node's server; it is not elected"
+                )
+            }
+            Reason::SeveralFloatingIPs(ips) => {
+                write!(f, "several floating IPs are assigned to this Node's server (")?;
+                for (number, ip) in ips.iter().enumerate() {
+                    if number > 0 {
+                        f.write_str(", ")?;
+                    }
+                    write!(f, "{ip}")?;
+                }
+                f.write_str("); one of them is used")
+            }
+            Reason::UnsupportedServer(_) => {
+                write!(
+                    f,
+                    "a dedicated server cannot be a gateway: no route may point behind a vSwitch; remove the floating-IP label"
+                )
+            }
+            Reason::UnknownServer => write!(
+                f,
+                "the cloud knows no server for this Node: its spec.providerID must be hcloud://<server ID>, or a server must have its name"
+            ),
+            Reason::ServerNotInNetwork(network) => {
+                write!(
+                    f,
+                    "the Node's server is not attached to the network {network}; attach it, or remove the floating-IP label"
+                )
+            }
+            Reason::ForeignRouteKept { gateway, server } => write!(
+                f,
+                "the default route points to {gateway} ({server}), which is no Node of this cluster, and adoptForeignRoute is false"
+            ),
+            Reason::ObserveFailed(message) => write!(f, "{message}; nothing is changed until this is mended"),
+        }
+    }
+}
+
+/// The sentence; the code stands beside it wherever it is printed.
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,106 @@
+//! The network's default route: where it shall point, and why it has to change.
+
+use std::net::Ipv4Addr;
+
+use super::action::{Action, NodeRef};
+use super::eligibility::{Assessed, Standing, Unfit};
+use super::primary::Primary;
+use super::reason::{KeptRoute, Reason};
+use super::{Output, about_natgw};
+use crate::config::{Config, Mode, OnNoCandidate};
+use crate::observe::snapshot::Snapshot;
+
+/// Plans the route towards the primary. Returns the primary that will be in force once the plan is done: none if the
+/// route may not be moved to it.
+pub(super) fn towards<'a>(
+    config: &Config,
+    snapshot: &Snapshot,
+    assessed: &[Assessed<'_>],
+    primary: Option<Primary<'a>>,
+    out: &mut Output,
+) -> Option<Primary<'a>> {
+    let network = &snapshot.network;
+    let Some(primary) = primary else {
+        without_candidate(config, snapshot, assessed, out);
+        return None;
+    };
+    let because = match network.default_route {
+        Some(current) if current == primary.private_ip => return Some(primary),
+        None => Reason::NoDefaultRoute,
+        Some(current) => match why_leave(snapshot, assessed, current) {
+            Reason::ForeignRoute { gateway, server } if !config.adopt_foreign_route => {
+                out.finding(about_natgw(config), Reason::ForeignRouteKept { gateway, server });
+                return None;
+            }
+            because => because,
+        },
+    };
+    out.step(
+        Action::MoveRoute {
+            network: network.id,
+            from: network.default_route,
+            to: primary.private_ip,
+            server: primary.server,
+            node: NodeRef::from(primary.node),
+        },
+        because,
+    );
+    Some(primary)
+}
+
+/// Why the route cannot stay at `current`, which is not the primary's address.
+fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) -> Reason {
+    let Some(holder) = assessed.iter().find(|assessed| assessed.node.private_ip() == Some(current)) else {
+        return match snapshot.network.servers.get(&current) {
+            Some(server) => Reason::ForeignRoute { gateway: current, server: server.clone() },
+            None => Reason::GatewayGone(current),
+        };
+    };
+    let name = holder.node.name.clone();
+    match holder.standing {
+        Standing::Eligible(Unfit::Terminating) => Reason::GatewayTerminating(name),
+        Standing::Eligible(Unfit::NotReady) => Reason::GatewayNotReady(name),
+        Standing::Eligible(Unfit::Cordoned) => Reason::GatewayCordoned(name),
+        Standing::Eligible(Unfit::FloatingIPElsewhere | Unfit::FloatingIPContested) => {
+            Reason::GatewayLostFloatingIP(name)
+        }
+        // A candidate at the current address would have been elected.
+        Standing::Eligible(Unfit::NotInNetwork) | Standing::None | Standing::Candidate { .. } => {
+            Reason::GatewayNotEligible(name)
+        }
+    }
+}
+
+/// No Node can be the primary: the route stays, unless it can be told to be natgw's and the settings want it gone.
+fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<'_>], out: &mut Output) {
+    let holder = snapshot
+        .network
+        .default_route
+        .and_then(|gateway| assessed.iter().find(|assessed| assessed.node.private_ip() == Some(gateway)));
+    let remove = |out: &mut Output, holder: &Assessed<'_>, gateway, because| {
+        let node = NodeRef::from(holder.node);
+        out.step(Action::RemoveRoute { network: snapshot.network.id, gateway, node }, because);
+    };
+    if config.mode == Mode::Cleanup {
+        if let (Some(gateway), Some(holder)) = (snapshot.network.default_route, holder)
+            && holder.node.is_marked()
+        {
+            remove(out, holder, gateway, Reason::Cleanup);
+        }
+        return;
+    }
+    let kept = match (snapshot.network.default_route, holder) {
+        (None, _) => KeptRoute::None,
+        (Some(_), Some(Assessed { node, standing: Standing::Eligible(_) })) => {
+            KeptRoute::AtEligible(node.name.clone())
+        }
+        (Some(gateway), Some(holder))
+            if config.on_no_candidate == OnNoCandidate::Remove && holder.node.is_marked() =>
+        {
+            remove(out, holder, gateway, Reason::NoCandidate(KeptRoute::Removed));
+            KeptRoute::Removed
+        }
+        (Some(gateway), _) => KeptRoute::AtOther(gateway),
+    };
+    out.finding(about_natgw(config), Reason::NoCandidate(kept));
+}

@@ -1,0 +1,6 @@
+//! The rules, one by one and all together, in a simulated world.
+
+mod defects;
+mod properties;
+mod rulings;
+mod world;

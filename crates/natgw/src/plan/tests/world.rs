@@ -1,0 +1,362 @@
+//! A world that a plan is carried out in: what the API server, the Job controller, the kernels and the cloud would make of
+//! it. Strict where they are: a write with an outdated resourceVersion, a second Job or a wrong route is refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use common::plan::{Plan, Reason as _};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::config::Config;
+use crate::observe::snapshot::{Job, Network, Node, Outcome, Ready, Server, Snapshot};
+use crate::plan::{Action, needs_floating_ips, plan};
+use crate::task::{Part, Role, Task};
+
+pub fn fip(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(198, 51, 100, n)
+}
+
+pub fn private(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, n)
+}
+
+pub fn config() -> Config {
+    config_with("")
+}
+
+/// Settings with more lines of YAML.
+pub fn config_with(more: &str) -> Config {
+    let settings = serde_yaml::from_str(&format!("network: lan\n{more}")).unwrap();
+    Config { namespace: "natgw".into(), ..Config::new(settings).unwrap() }
+}
+
+#[derive(Clone, Debug)]
+pub struct World {
+    pub config: Config,
+    pub snapshot: Snapshot,
+    pub now: Timestamp,
+    /// What each Node's kernel really holds.
+    pub kernel: BTreeMap<String, BTreeSet<Part>>,
+    /// Where each floating IP really is.
+    pub assigned: BTreeMap<Ipv4Addr, Option<u64>>,
+    /// The text of every step done.
+    pub log: Vec<String>,
+    version: u32,
+}
+
+impl World {
+    pub fn new(config: Config) -> World {
+        World {
+            config,
+            snapshot: Snapshot {
+                nodes: Vec::new(),
+                jobs: BTreeMap::new(),
+                network: Network {
+                    id: 1,
+                    name: "lan".into(),
+                    ip_range: "10.0.0.0/16".parse().unwrap(),
+                    default_route: None,
+                    servers: BTreeMap::new(),
+                },
+                floating_ips: None,
+            },
+            now: "2026-11-21T12:00:00Z".parse().unwrap(),
+            kernel: BTreeMap::new(),
+            assigned: BTreeMap::new(),
+            log: Vec::new(),
+            version: 1,
+        }
+    }
+
+    /// A Ready Node `node-<n>` on server n at 10.0.0.<n+1>; a smaller n is older.
+    pub fn node(mut self, n: u8, label: Option<Ipv4Addr>) -> World {
+        let name = format!("node-{n}");
+        let ip = private(n + 1);
+        self.snapshot.nodes.push(Node {
+            uid: format!("uid-{n}"),
+            resource_version: "1".into(),
+            created: self.now - SignedDuration::from_hours(24 - i64::from(n)),
+            terminating: false,
+            selected: true,
+            ready: Ready::True,
+            cordoned: false,
+            boot_id: format!("boot-{n}-0"),
+            label: label.map(|ip| ip.to_string()),
+            setup: None,
+            client: None,
+            setup_boot_id: None,
+            pending: None,
+            failures: 0,
+            retry_after: None,
+            forget: false,
+            role: false,
+            server: Server::Cloud { id: n.into(), private_ip: Some(ip) },
+            name,
+        });
+        self.snapshot.network.servers.insert(ip, format!("node-{n}"));
+        if let Some(label) = label {
+            self.assigned.entry(label).or_insert(Some(n.into()));
+        }
+        self
+    }
+
+    /// Two gateways, settled: the route is at node-1.
+    pub fn two_gateways() -> World {
+        let mut world = World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2)));
+        world.settle();
+        world.log.clear();
+        // An hour later: the Jobs' TTL is over.
+        world.snapshot.jobs.clear();
+        assert_eq!(world.primary(), ["node-1"]);
+        world
+    }
+
+    /// Changes a Node as somebody else would.
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
+        self.version += 1;
+        let version = self.version.to_string();
+        let node = self.node_mut(name);
+        change(node);
+        node.resource_version = version;
+    }
+
+    fn node_mut(&mut self, name: &str) -> &mut Node {
+        self.snapshot.nodes.iter_mut().find(|node| node.name == name).unwrap()
+    }
+
+    pub fn get(&self, name: &str) -> &Node {
+        self.snapshot.nodes.iter().find(|node| node.name == name).unwrap()
+    }
+
+    pub fn reboot(&mut self, name: &str) {
+        self.kernel.remove(name);
+        self.edit(name, |node| node.boot_id.push('1'));
+    }
+
+    /// Nodes with the role label.
+    pub fn primary(&self) -> Vec<&str> {
+        self.snapshot.nodes.iter().filter(|node| node.role).map(|node| node.name.as_str()).collect()
+    }
+
+    pub fn jobs(&self, name: &str) -> Vec<String> {
+        self.snapshot.jobs_of(name).iter().map(|job| job.task.to_string()).collect()
+    }
+
+    pub fn observe(&self) -> Snapshot {
+        let mut snapshot = self.snapshot.clone();
+        if needs_floating_ips(&self.config, &snapshot) {
+            snapshot.floating_ips = Some(self.assigned.clone());
+        }
+        snapshot
+    }
+
+    pub fn plan(&self) -> Plan<Action> {
+        plan(&self.config, &self.observe(), self.now)
+    }
+
+    pub fn steps(&self) -> Vec<String> {
+        self.plan().steps.iter().map(|step| step.action.to_string()).collect()
+    }
+
+    pub fn findings(&self) -> Vec<&'static str> {
+        self.plan().findings.iter().map(|finding| finding.because.code()).collect()
+    }
+
+    /// One walk. Returns how many steps were done.
+    pub fn walk(&mut self) -> usize {
+        self.walk_up_to(usize::MAX)
+    }
+
+    /// A walk that is stopped after `limit` steps, as by a crash.
+    pub fn walk_up_to(&mut self, limit: usize) -> usize {
+        let plan = self.plan();
+        // Within one plan, later steps carry the version that earlier ones made.
+        let mut versions = BTreeMap::new();
+        for step in plan.steps.iter().take(limit) {
+            self.act(&step.action, &mut versions);
+            self.log.push(step.action.to_string());
+        }
+        plan.steps.len().min(limit)
+    }
+
+    /// Walks until nothing is left to do; Jobs succeed.
+    pub fn settle(&mut self) {
+        self.settle_with(|_| true);
+    }
+
+    /// Walks until nothing is left to do; each Job ends as `succeeds` says.
+    pub fn settle_with(&mut self, succeeds: impl Fn(Task) -> bool) {
+        for _ in 0..200 {
+            let acted = self.walk() > 0;
+            let ended = self.end_jobs(&succeeds);
+            if !acted && !ended {
+                return;
+            }
+        }
+        panic!("no end in sight:\n{}", self.log.join("\n"));
+    }
+
+    /// Lets every Job come to its end and every deleted Job go. Returns whether anything happened.
+    pub fn end_jobs(&mut self, succeeds: &impl Fn(Task) -> bool) -> bool {
+        let mut happened = false;
+        let now = self.now;
+        for (name, jobs) in &mut self.snapshot.jobs {
+            let node = self.snapshot.nodes.iter().find(|node| &node.name == name);
+            // Without a kubelet pods neither run nor end.
+            if node.is_none_or(|node| node.ready == Ready::Unknown) {
+                continue;
+            }
+            let before = jobs.len();
+            jobs.retain(|job| !job.terminating);
+            happened |= jobs.len() != before;
+            for job in jobs.iter_mut().filter(|job| job.outcome == Outcome::Running) {
+                happened = true;
+                let kernel = self.kernel.entry(name.clone()).or_default();
+                if succeeds(job.task) {
+                    if job.task.kind.is_setup() {
+                        kernel.insert(job.task.part());
+                    } else {
+                        kernel.remove(&job.task.part());
+                    }
+                    job.outcome = Outcome::Succeeded;
+                } else {
+                    // A script that failed may have done half of its work.
+                    if job.task.kind.is_setup() {
+                        kernel.insert(job.task.part());
+                    }
+                    job.outcome = Outcome::Failed { at: now, message: "BackoffLimitExceeded".into() };
+                }
+            }
+        }
+        happened
+    }
+
+    fn act(&mut self, action: &Action, versions: &mut BTreeMap<String, String>) {
+        match action {
+            Action::MoveRoute { from, to, .. } => {
+                assert_eq!(self.snapshot.network.default_route, *from);
+                self.snapshot.network.default_route = Some(*to);
+            }
+            Action::RemoveRoute { gateway, .. } => {
+                assert_eq!(self.snapshot.network.default_route, Some(*gateway));
+                self.snapshot.network.default_route = None;
+            }
+            Action::CreateJob { node, job } => {
+                let jobs = self.snapshot.jobs.entry(node.name.clone()).or_default();
+                assert!(jobs.is_empty(), "a second Job on {}: {jobs:?} and {job:?}", node.name);
+                let node = self.snapshot.nodes.iter().find(|one| one.name == node.name).unwrap();
+                assert_eq!(node.pending, Some(job.task.to_string()), "a Job without a marker");
+                jobs.push(Job {
+                    name: job.name.clone(),
+                    uid: format!("{}-uid", job.name),
+                    task: job.task,
+                    generation: job.generation.clone(),
+                    attempt: job.attempt,
+                    terminating: false,
+                    outcome: Outcome::Running,
+                });
+            }
+            Action::DeleteJob { node, uid, .. } => {
+                let job =
+                    self.snapshot.jobs.get_mut(&node.name).unwrap().iter_mut().find(|job| &job.uid == uid);
+                job.unwrap().terminating = true;
+            }
+            _ => self.patch(action, versions),
+        }
+    }
+
+    fn patch(&mut self, action: &Action, versions: &mut BTreeMap<String, String>) {
+        let reference = action.node().clone();
+        let expected = versions.get(&reference.name).unwrap_or(&reference.resource_version).clone();
+        self.version += 1;
+        let version = self.version.to_string();
+        let node = self.node_mut(&reference.name);
+        assert_eq!(node.resource_version, expected, "an outdated write: {action}");
+        node.resource_version.clone_from(&version);
+        versions.insert(reference.name, version);
+        let set = |node: &mut Node, task: &Task, value: Option<String>| match task.kind.role() {
+            Role::Gateway => node.setup = value,
+            Role::Client => node.client = value,
+        };
+        let settle = |node: &mut Node| {
+            node.pending = None;
+            node.failures = 0;
+            node.retry_after = None;
+        };
+        match action {
+            Action::SetRole { .. } => node.role = true,
+            Action::ClearRole { .. } => node.role = false,
+            Action::LabelFloatingIP { ip, .. } => node.label = ip.map(|ip| ip.to_string()),
+            Action::MarkPending { task, failures, .. } => {
+                node.pending = Some(task.to_string());
+                node.failures = *failures;
+                node.retry_after = None;
+            }
+            Action::RecordSetup { task, boot_id, .. } => {
+                settle(node);
+                set(node, task, Some(task.ip.to_string()));
+                node.setup_boot_id = Some(boot_id.clone());
+            }
+            Action::RecordTeardown { task, .. } => {
+                settle(node);
+                set(node, task, None);
+                node.setup_boot_id = None;
+            }
+            Action::RecordFailure { failures, retry_after, .. } => {
+                node.failures = *failures;
+                node.retry_after = Some(*retry_after);
+            }
+            Action::Forget { .. } => {
+                settle(node);
+                node.setup = None;
+                node.client = None;
+                node.setup_boot_id = None;
+                node.forget = false;
+            }
+            other => panic!("{other} writes to no Node"),
+        }
+    }
+
+    /// What must hold at any time, also in the middle of a walk.
+    pub fn assert_safe(&self) {
+        for node in &self.snapshot.nodes {
+            let kernel = self.kernel.get(&node.name).cloned().unwrap_or_default();
+            if let Some(ip) = node.setup.as_ref().filter(|_| node.pending.is_none() && !node.forget)
+                && node.setup_boot_id.as_deref() == Some(&node.boot_id)
+            {
+                let part = Part { role: Role::Gateway, ip: ip.parse().unwrap() };
+                assert!(
+                    kernel.contains(&part),
+                    "{}: the annotation tells a lie\n{}",
+                    node.name,
+                    self.log.join("\n")
+                );
+            }
+            let active: Vec<&Job> = self
+                .snapshot
+                .jobs_of(&node.name)
+                .iter()
+                .filter(|job| job.outcome == Outcome::Running)
+                .collect();
+            assert!(active.len() < 2, "{}: {active:?}", node.name);
+        }
+    }
+
+    /// What must hold when nothing is left to do.
+    pub fn assert_settled(&self) {
+        let roles = self.primary();
+        assert!(roles.len() < 2, "{roles:?}");
+        for node in &self.snapshot.nodes {
+            let label = node.label.as_ref().and_then(|label| label.parse().ok()).filter(|_| node.selected);
+            let usable = matches!(node.server, Server::Cloud { private_ip: Some(_), .. })
+                && node.ready != Ready::Unknown;
+            if usable && !node.terminating && node.retry_after.is_none() {
+                let wanted: BTreeSet<Part> =
+                    label.map(|ip| Part { role: Role::Gateway, ip }).into_iter().collect();
+                let kernel = self.kernel.get(&node.name).cloned().unwrap_or_default();
+                assert_eq!(kernel, wanted, "{}\n{}", node.name, self.log.join("\n"));
+                assert_eq!(node.pending, None, "{}", node.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What a Job does to a Node: a kind of Job, and the IP that it is for.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// As what a Node takes part in NAT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// It holds a floating IP and translates for the others.
+    Gateway,
+    /// It sends its default traffic into the private network.
+    Client,
+}
+
+/// The four types of Jobs. The words are label values, marker prefixes and Job name parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Makes the Node a gateway for a floating IP.
+    Setup,
+    /// Removes what setup made.
+    Teardown,
+    /// Gives the Node a default route into the private network.
+    ClientSetup,
+    /// Removes that route.
+    ClientTeardown,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 4] = [Kind::Setup, Kind::Teardown, Kind::ClientSetup, Kind::ClientTeardown];
+
+    /// The word for it: `setup`, `teardown`, `client-setup`, `client-teardown`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Setup => "setup",
+            Kind::Teardown => "teardown",
+            Kind::ClientSetup => "client-setup",
+            Kind::ClientTeardown => "client-teardown",
+        }
+    }
+
+    /// The role that it makes or ends.
+    #[must_use]
+    pub fn role(self) -> Role {
+        match self {
+            Kind::Setup | Kind::Teardown => Role::Gateway,
+            Kind::ClientSetup | Kind::ClientTeardown => Role::Client,
+        }
+    }
+
+    /// Whether it makes the role, rather than ends it.
+    #[must_use]
+    pub fn is_setup(self) -> bool {
+        matches!(self, Kind::Setup | Kind::ClientSetup)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = ();
+    fn from_str(word: &str) -> Result<Self, ()> {
+        Kind::ALL.into_iter().find(|kind| kind.word() == word).ok_or(())
+    }
+}
+
+/// A role and the IP that it is for: the floating IP of a gateway, the network's first address for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Part {
+    /// Gateway or client.
+    pub role: Role,
+    /// For which IP.
+    pub ip: Ipv4Addr,
+}
+
+impl Part {
+    /// The Job that makes it.
+    #[must_use]
+    pub fn setup(self) -> Task {
+        let kind = match self.role {
+            Role::Gateway => Kind::Setup,
+            Role::Client => Kind::ClientSetup,
+        };
+        Task { kind, ip: self.ip }
+    }
+
+    /// The Job that ends it.
+    #[must_use]
+    pub fn teardown(self) -> Task {
+        let kind = match self.role {
+            Role::Gateway => Kind::Teardown,
+            Role::Client => Kind::ClientTeardown,
+        };
+        Task { kind, ip: self.ip }
+    }
+}
+
+/// A kind of Job and the IP that it is for. Its text, `setup:198.51.100.7`, is the marker in the pending annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Task {
+    /// What is done.
+    pub kind: Kind,
+    /// For which IP.
+    pub ip: Ipv4Addr,
+}
+
+impl Task {
+    /// What the task makes or ends.
+    #[must_use]
+    pub fn part(self) -> Part {
+        Part { role: self.kind.role(), ip: self.ip }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind, self.ip)
+    }
+}
+
+impl Serialize for Task {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Task {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (kind, ip) = text.split_once(':').ok_or(())?;
+        Ok(Task { kind: kind.parse()?, ip: ip.parse().map_err(|_| ())? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_marker_reads_back() {
+        for kind in Kind::ALL {
+            let task = Task { kind, ip: Ipv4Addr::new(198, 51, 100, 7) };
+            assert_eq!(task.to_string().parse(), Ok(task));
+        }
+        for garbage in ["", "setup", "setup:", "setup:2001:db8::1", "set:198.51.100.7", "setup:198.51.100.07"]
+        {
+            assert_eq!(garbage.parse::<Task>(), Err(()), "{garbage}");
+        }
+    }
+}

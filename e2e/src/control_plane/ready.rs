@@ -1,0 +1,78 @@
+//! When a control plane can be used, and why not.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::{Api, Client};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Daemon, Part};
+
+/// Cold page caches and two busy cores included; a ready server takes three seconds.
+const WITHIN: Duration = Duration::from_secs(90);
+
+/// How often it is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Waits, and gives up as soon as one of the programs has ended.
+pub(super) struct Readiness<'a> {
+    client: &'a Client,
+    programs: Vec<(Part, &'a Daemon)>,
+    deadline: Instant,
+}
+
+impl<'a> Readiness<'a> {
+    pub(super) fn new(client: &'a Client, programs: Vec<(Part, &'a Daemon)>) -> Self {
+        Self { client, programs, deadline: Instant::now() + WITHIN }
+    }
+
+    /// Somebody listens on this loopback port.
+    pub(super) async fn port(&self, port: u16) -> Result<()> {
+        self.until("port", async || Ok(TcpStream::connect(("127.0.0.1", port)).await.map(|_| true)?)).await
+    }
+
+    /// The API server calls itself ready, and has made its namespaces, which takes a moment longer.
+    pub(super) async fn api_server(&self) -> Result<()> {
+        let ready = async || {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            timeout(Duration::from_secs(1), self.client.request_text(request)).await??;
+            Ok(true)
+        };
+        self.until("ready API server", ready).await?;
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        for name in ["default", "kube-system", "kube-node-lease"] {
+            let made = async || Ok(namespaces.get_opt(name).await?.is_some());
+            self.until(&format!("namespace {name}"), made).await?;
+        }
+        Ok(())
+    }
+
+    /// The controllers work: pods can be created in this namespace.
+    pub(super) async fn default_account(&self, namespace: &str) -> Result<()> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let made = async || Ok(accounts.get_opt("default").await?.is_some());
+        self.until(&format!("default service account in {namespace}"), made).await
+    }
+
+    async fn until(&self, what: &str, done: impl AsyncFn() -> Result<bool>) -> Result<()> {
+        loop {
+            let answer = done().await;
+            if matches!(answer, Ok(true)) {
+                return Ok(());
+            }
+            for (part, daemon) in &self.programs {
+                let running = daemon.running();
+                if let Some(status) = running.exited()? {
+                    bail!("{part:?} ended: {status}{}", running.output().tail());
+                }
+            }
+            if Instant::now() > self.deadline {
+                answer.with_context(|| format!("no {what} after {WITHIN:?}"))?;
+                bail!("no {what} after {WITHIN:?}");
+            }
+            sleep(POLL).await;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! The folder of a control plane, which is gone when the process is, however that ends.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// Waits until its standard input closes, then removes the folder; for at most 10 s, because programs that are being
+/// killed may write a last file into it.
+const JANITOR: &str = r#"
+trap '' INT TERM HUP
+read -r _
+n=0
+while [ -e "$1" ] && [ "$n" -lt 100 ]; do
+  rm -rf -- "$1" 2>/dev/null || sleep 0.1
+  n=$((n + 1))
+done"#;
+
+/// A new, private folder.
+#[derive(Debug)]
+pub(super) struct StateDir {
+    path: PathBuf,
+    janitor: Child,
+}
+
+impl StateDir {
+    pub(super) fn create() -> Result<Self> {
+        let path =
+            tempfile::Builder::new().prefix("perimeter-e2e-").tempdir().context("a temporary folder")?.keep();
+        // The pipe closes with the last of us, SIGKILL or not. A group of its own keeps it from a terminal's Ctrl-C.
+        let janitor = Command::new("/bin/sh")
+            .args(["-c", JANITOR, "janitor"])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .context("the janitor of the temporary folder")?;
+        Ok(Self { path, janitor })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+impl Drop for StateDir {
+    fn drop(&mut self) {
+        drop(self.janitor.stdin.take());
+        let _ = self.janitor.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_goes_with_its_owner() {
+        let dir = StateDir::create().unwrap();
+        std::fs::create_dir_all(dir.file("a/b")).unwrap();
+        let path = dir.path().to_owned();
+        drop(dir);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,182 @@
+//! The server behind the proxy.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail};
+use bytes::Bytes;
+use http::header::{self, AUTHORIZATION, HeaderName};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::call::Call;
+
+/// Whose errors the proxy has to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// A kube-apiserver: `Status` objects.
+    Kubernetes,
+    /// The Hetzner Cloud API: `{"error": {"code": …}}`.
+    Hetzner,
+}
+
+/// Where the proxy forwards to.
+#[derive(Clone)]
+pub struct Upstream {
+    url: String,
+    flavour: Flavour,
+    ca_pem: Option<String>,
+    identity_pem: Option<(String, String)>,
+    authorization: Option<String>,
+}
+
+impl Upstream {
+    /// A kube-apiserver at an `http://` or `https://` URL.
+    pub fn kubernetes(url: impl Into<String>) -> Upstream {
+        Upstream {
+            url: url.into(),
+            flavour: Flavour::Kubernetes,
+            ca_pem: None,
+            identity_pem: None,
+            authorization: None,
+        }
+    }
+
+    /// A Hetzner Cloud API at an `http://` or `https://` URL.
+    pub fn hetzner(url: impl Into<String>) -> Upstream {
+        Upstream { flavour: Flavour::Hetzner, ..Upstream::kubernetes(url) }
+    }
+
+    /// Trusts the certificates of this PEM text, and no other. Needed for https.
+    #[must_use]
+    pub fn ca_pem(mut self, pem: impl Into<String>) -> Upstream {
+        self.ca_pem = Some(pem.into());
+        self
+    }
+
+    /// Shows this client certificate (chain and key, PEM text): all that goes through the proxy is then its owner's,
+    /// unless it carries a token.
+    #[must_use]
+    pub fn client_certificate(
+        mut self,
+        certificate_pem: impl Into<String>,
+        key_pem: impl Into<String>,
+    ) -> Upstream {
+        self.identity_pem = Some((certificate_pem.into(), key_pem.into()));
+        self
+    }
+
+    /// Sends this `Authorization` (`Bearer …`) instead of the caller's.
+    #[must_use]
+    pub fn authorization(mut self, value: impl Into<String>) -> Upstream {
+        self.authorization = Some(value.into());
+        self
+    }
+
+    fn tls(&self) -> anyhow::Result<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        if let Some(pem) = &self.ca_pem {
+            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                let certificate = certificate.map_err(|error| anyhow!("CA certificate: {error:?}"))?;
+                roots.add(certificate).context("CA certificate")?;
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .context("TLS versions")?
+            .with_root_certificates(roots);
+        let Some((chain, key)) = &self.identity_pem else { return Ok(builder.with_no_client_auth()) };
+        let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| anyhow!("client certificate: {error:?}"))?;
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+            .map_err(|error| anyhow!("client key: {error:?}"))?;
+        builder.with_client_auth_cert(chain, key).context("client certificate")
+    }
+}
+
+/// The client of an [`Upstream`].
+pub(super) struct Origin {
+    pub(super) flavour: Flavour,
+    base: Uri,
+    authorization: Option<HeaderValue>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+impl Origin {
+    pub(super) fn new(upstream: &Upstream) -> anyhow::Result<Origin> {
+        let base: Uri = upstream.url.parse().with_context(|| format!("upstream {}", upstream.url))?;
+        match base.scheme_str() {
+            Some("http") => {}
+            Some("https") if upstream.ca_pem.is_some() => {}
+            Some("https") => bail!("upstream {}: https needs a CA certificate", upstream.url),
+            _ => bail!("upstream {}: neither http:// nor https://", upstream.url),
+        }
+        let authorization = upstream.authorization.as_deref().map(HeaderValue::from_str).transpose();
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        // Events are small and have to pass at once.
+        http.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(upstream.tls()?)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        // No connection is used twice: one that the server closed meanwhile would look like a fault that nobody asked for.
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        Ok(Origin {
+            flavour: upstream.flavour,
+            base,
+            authorization: authorization.context("authorization")?,
+            client,
+        })
+    }
+
+    /// Sends the call on, and returns once the head of its answer is there.
+    pub(super) async fn send(&self, call: &Call) -> anyhow::Result<Response<Incoming>> {
+        let target = format!("{}{}", self.base.path().trim_end_matches('/'), call.target());
+        let mut parts = self.base.clone().into_parts();
+        parts.path_and_query = Some(PathAndQuery::try_from(target).context("path")?);
+        let mut request = Request::new(Full::new(call.body.clone()));
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = Uri::from_parts(parts).context("URI")?;
+        let mut headers = call.headers.clone();
+        remove_hop_by_hop(&mut headers);
+        // The client writes both anew, for this server and this body.
+        headers.remove(header::HOST);
+        headers.remove(header::CONTENT_LENGTH);
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        *request.headers_mut() = headers;
+        let mut response = self.client.request(request).await?;
+        remove_hop_by_hop(response.headers_mut());
+        Ok(response)
+    }
+}
+
+/// Headers that speak of one connection only (RFC 9110, 7.6.1), and `Expect`, which the proxy has answered itself.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    const NAMES: [HeaderName; 6] = [
+        header::CONNECTION,
+        header::TE,
+        header::TRAILER,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        header::EXPECT,
+    ];
+    for name in NAMES {
+        headers.remove(name);
+    }
+    headers.remove("keep-alive");
+    headers.remove("proxy-connection");
+}

@@ -1,0 +1,170 @@
+//! All that the server and the test share, behind one lock; each change is looked at once before anyone else sees it.
+
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::{runtime::Handle, sync::watch};
+
+use super::{
+    Settings,
+    action::{Action, ActionFailure},
+    bucket::Bucket,
+    change::Change,
+    fault::Injections,
+    model::Network,
+    world::World,
+};
+
+/// One request as it came, whatever became of it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// When its body had arrived.
+    pub at: Instant,
+    /// `GET`, …
+    pub method: String,
+    /// Below `/v1`, without the query.
+    pub path: String,
+    /// Without the `?`.
+    pub query: Option<String>,
+    /// If there was one and it was JSON.
+    pub body: Option<Value>,
+    /// What the client called itself.
+    pub user_agent: Option<String>,
+    /// None while it is unanswered, and for ever if it was cut or left in silence.
+    pub status: Option<u16>,
+    /// Of a refusal.
+    pub code: Option<String>,
+    pub(super) number: u64,
+}
+
+/// The default route of a network, from that moment on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteChange {
+    /// When it was made.
+    pub at: Instant,
+    /// None: there is no default route.
+    pub gateway: Option<Ipv4Addr>,
+}
+
+/// A state that must not be, and whether it was so when last looked at.
+pub(super) struct Forbidden {
+    pub name: String,
+    pub is_so: Box<dyn Fn(&World) -> bool + Send>,
+    pub was_so: bool,
+}
+
+pub(super) struct State {
+    pub world: World,
+    pub settings: Settings,
+    pub bucket: Bucket,
+    pub injections: Injections,
+    pub failures: Vec<ActionFailure>,
+    pub requests: Vec<Request>,
+    pub next_request: u64,
+    pub routes: BTreeMap<u64, Vec<RouteChange>>,
+    pub forbidden: Vec<Forbidden>,
+    pub violations: Vec<(Instant, String)>,
+    /// Accepted since the lock was taken: their ends are still to be timed.
+    accepted: Vec<(u64, Duration)>,
+}
+
+impl State {
+    pub fn new(settings: Settings, now: Instant) -> Self {
+        Self {
+            world: World::default(),
+            bucket: Bucket::new(settings.rate_limit, now),
+            settings,
+            injections: Injections::default(),
+            failures: Vec::new(),
+            requests: Vec::new(),
+            next_request: 0,
+            routes: BTreeMap::new(),
+            forbidden: Vec::new(),
+            violations: Vec::new(),
+            accepted: Vec::new(),
+        }
+    }
+
+    /// Accepts a change; its action ends by itself.
+    pub fn begin(&mut self, change: Change, now: Instant) -> Action {
+        let failure = self.failures.iter().position(|failure| failure.command == change.command());
+        let failure = failure.map(|index| self.failures.remove(index));
+        let Settings { action_duration, effect, .. } = self.settings;
+        let action = self.world.begin(change, now, action_duration, effect, failure);
+        self.accepted.push((action.id, action_duration));
+        action
+    }
+
+    fn observe(&mut self, now: Instant) {
+        let networks = &self.world.networks;
+        let known: BTreeSet<u64> = self.routes.keys().chain(networks.keys()).copied().collect();
+        for id in known {
+            let gateway = networks.get(&id).and_then(Network::default_gateway);
+            let history = self.routes.entry(id).or_default();
+            if history.last().is_none_or(|last| last.gateway != gateway) {
+                history.push(RouteChange { at: now, gateway });
+            }
+        }
+        for forbidden in &mut self.forbidden {
+            let is_so = (forbidden.is_so)(&self.world);
+            if is_so && !forbidden.was_so {
+                self.violations.push((now, forbidden.name.clone()));
+            }
+            forbidden.was_so = is_so;
+        }
+    }
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    changed: watch::Sender<u64>,
+    runtime: Handle,
+}
+
+impl Shared {
+    pub fn new(settings: Settings, runtime: Handle) -> Self {
+        let state = Mutex::new(State::new(settings, Instant::now()));
+        Self { state, changed: watch::Sender::new(0), runtime }
+    }
+
+    /// A panic of a test's own closure must not hide behind a poisoned lock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn read<R>(&self, look: impl FnOnce(&State) -> R) -> R {
+        look(&self.lock())
+    }
+
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub fn write<R>(self: &Arc<Self>, act: impl FnOnce(&mut State) -> R) -> R {
+        let (result, accepted) = self.commit(act);
+        for (id, duration) in accepted {
+            let shared = self.clone();
+            self.runtime.spawn(async move {
+                tokio::time::sleep(duration).await;
+                // Nothing is accepted by ending an action.
+                shared.commit(|state| state.world.finish(id));
+            });
+        }
+        result
+    }
+
+    fn commit<R>(&self, act: impl FnOnce(&mut State) -> R) -> (R, Vec<(u64, Duration)>) {
+        let done = {
+            let mut state = self.lock();
+            let result = act(&mut state);
+            state.observe(Instant::now());
+            (result, std::mem::take(&mut state.accepted))
+        };
+        self.changed.send_modify(|version| *version += 1);
+        done
+    }
+}

@@ -1,0 +1,287 @@
+//! The two loops of a hollow node: proof of life, and pods. Neither writes while the node is silent.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::reflector::{Store, reflector, store};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::sync::{Notify, RwLock};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::node::Machine;
+use super::pod::{Course, Outcome, Step};
+
+/// A call that takes longer is lost, as a kubelet's is; the next beat tries again.
+const CALL: Duration = Duration::from_secs(10);
+
+/// A kubelet looks at its Node every 10 s; with beats of 2 s that is each fifth.
+const BEATS_PER_STATUS: u32 = 5;
+
+const FIELD_MANAGER: &str = "hollow-kubelet";
+
+pub(super) type Policy = Arc<dyn Fn(&Pod) -> Outcome + Send + Sync>;
+
+/// What the loops and the test share.
+pub(super) struct Kubelet {
+    client: Client,
+    beat: Duration,
+    machine: Mutex<Machine>,
+    policy: Mutex<Policy>,
+    courses: Mutex<HashMap<String, Course>>,
+    /// Held for reading while something is written; true while the cable is cut. Once [`Kubelet::silence`] returns,
+    /// nothing more arrives.
+    cut: RwLock<bool>,
+    wake: Notify,
+    changed: Notify,
+    pods: Store<Pod>,
+}
+
+impl Kubelet {
+    /// Both loops, to be run as tasks.
+    pub(super) fn new(
+        client: Client,
+        machine: Machine,
+        policy: Policy,
+        beat: Duration,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static) {
+        let (pods, writer) = store();
+        let api: Api<Pod> = Api::all(client.clone());
+        let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", machine.name));
+        let kubelet = Arc::new(Self {
+            client,
+            beat,
+            machine: Mutex::new(machine),
+            policy: Mutex::new(policy),
+            courses: Mutex::default(),
+            cut: RwLock::new(false),
+            wake: Notify::new(),
+            changed: Notify::new(),
+            pods,
+        });
+        let (beating, walking, watching) = (kubelet.clone(), kubelet.clone(), kubelet.clone());
+        let watch = async move {
+            let mut events = std::pin::pin!(reflector(writer, watcher(api, mine)).default_backoff());
+            while let Some(event) = events.next().await {
+                if let Err(error) = event {
+                    tracing::debug!(%error, "hollow node: watch of pods");
+                }
+                watching.wake.notify_one();
+                watching.changed.notify_waiters();
+            }
+        };
+        let run = async move {
+            futures::join!(watch, beating.beat_forever(), walking.walk_forever());
+        };
+        (kubelet, run)
+    }
+
+    /// Registers the Node, as new or as it is found, and proves life once.
+    pub(super) async fn register(&self) -> Result<()> {
+        let machine = self.machine().clone();
+        let body = machine.registration(Timestamp::now());
+        let node: Node = serde_json::from_value(body.clone())?;
+        match self.nodes().create(&Default::default(), &node).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                let metadata = json!({ "metadata": body.get("metadata"), "spec": body.get("spec") });
+                self.nodes().patch(&machine.name, &PatchParams::default(), &Patch::Merge(metadata)).await?;
+            }
+            other => drop(other?),
+        }
+        self.report().await?;
+        self.prove_life().await
+    }
+
+    /// Cuts the cable.
+    pub(super) async fn silence(&self) {
+        *self.cut.write().await = true;
+    }
+
+    /// Joins the cable again and tells what changed meanwhile.
+    pub(super) async fn resume(&self) -> Result<()> {
+        *self.cut.write().await = false;
+        self.wake.notify_one();
+        self.prove_life().await?;
+        self.report().await
+    }
+
+    /// Changes the machine and tells, if it can.
+    pub(super) async fn change(&self, change: impl FnOnce(&mut Machine)) -> Result<()> {
+        change(&mut self.machine());
+        self.report().await
+    }
+
+    /// What ran is lost.
+    pub(super) fn lose_pods(&self) {
+        let now = Instant::now();
+        self.courses().values_mut().for_each(|course| course.lose(now));
+        self.wake.notify_one();
+    }
+
+    /// Ends the containers of a pod, however they are.
+    pub(super) fn finish(&self, pod: &str, code: i32) -> Result<()> {
+        let found = self.pods.find(|candidate| candidate.name_any() == pod);
+        let found = found.with_context(|| format!("no pod {pod} on this node"))?;
+        let now = Instant::now();
+        self.course(&found, |course| course.end(code, now));
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    pub(super) fn pods(&self) -> &Store<Pod> {
+        &self.pods
+    }
+
+    /// The next change of a pod, as seen from here; to be asked for before the pods are looked at.
+    pub(super) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+        self.changed.notified()
+    }
+
+    pub(super) fn set_policy(&self, policy: Policy) {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    pub(super) fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub(super) fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), "kube-node-lease")
+    }
+
+    async fn beat_forever(&self) {
+        let mut beat = interval(self.beat);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for count in 0u32.. {
+            beat.tick().await;
+            let told = async {
+                self.prove_life().await?;
+                if count % BEATS_PER_STATUS == 0 { self.report().await } else { Ok(()) }
+            };
+            if let Err(error) = told.await {
+                tracing::debug!(%error, "hollow node: heartbeat");
+            }
+        }
+    }
+
+    async fn walk_forever(&self) {
+        loop {
+            let due = self.walk().await;
+            // Also after a failed step: the next beat comes in any case.
+            let due = due.unwrap_or_else(|| Instant::now() + self.beat);
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = sleep_until(due) => {}
+            }
+        }
+    }
+
+    /// Takes the next step of each pod; returns when the next is due by itself.
+    async fn walk(&self) -> Option<Instant> {
+        let pods = self.pods.state();
+        self.courses().retain(|uid, _| pods.iter().any(|pod| pod.uid().as_ref() == Some(uid)));
+        let mut failed = false;
+        for pod in &pods {
+            loop {
+                let now = Instant::now();
+                let Some(step) = self.course(pod, |course| course.next(pod, now)) else { break };
+                match self.take(pod, step).await {
+                    Ok(true) => self.course(pod, |course| course.took(step, || self.decide(pod), now)),
+                    Ok(false) => return None,
+                    Err(error) => {
+                        tracing::debug!(%error, pod = pod.name_any(), ?step, "hollow node");
+                        failed = true;
+                        break;
+                    }
+                }
+            }
+        }
+        self.courses().values().filter_map(Course::due).min().filter(|_| !failed)
+    }
+
+    /// Writes a step; false if the cable is cut.
+    async fn take(&self, pod: &Pod, step: Step) -> Result<bool> {
+        let cut = self.cut.read().await;
+        if *cut {
+            return Ok(false);
+        }
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let (name, host, uid): (_, IpAddr, _) = (pod.name_any(), self.machine().internal_ip, pod.uid());
+        let call = async {
+            if step == Step::Confirm {
+                let preconditions = Some(Preconditions { uid, resource_version: None });
+                let params =
+                    DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
+                return api.delete(&name, &params).await.map(drop);
+            }
+            let status = self.course(pod, |course| course.status(step, pod, host, Timestamp::now()));
+            // The UID: a pod of the same name may have taken its place.
+            let body = json!({ "metadata": { "uid": uid }, "status": status });
+            api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(body)).await.map(drop)
+        };
+        match timeout(CALL, call).await? {
+            // It is gone: nothing to tell any more.
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(true),
+            other => other.map(|()| true).map_err(Into::into),
+        }
+    }
+
+    async fn prove_life(&self) -> Result<()> {
+        let cut = self.cut.read().await;
+        if *cut {
+            return Ok(());
+        }
+        let machine = self.machine().clone();
+        let call = async {
+            let Some(node) = self.nodes().get_metadata_opt(&machine.name).await? else { return Ok(()) };
+            let lease = machine.lease(&node.uid().unwrap_or_default(), Timestamp::now());
+            let params = PatchParams::apply(FIELD_MANAGER).force();
+            self.leases().patch(&machine.name, &params, &Patch::Apply(lease)).await.map(drop)
+        };
+        Ok(timeout(CALL, call).await??)
+    }
+
+    async fn report(&self) -> Result<()> {
+        let cut = self.cut.read().await;
+        if *cut {
+            return Ok(());
+        }
+        let machine = self.machine().clone();
+        let call = async {
+            let Some(node) = self.nodes().get_opt(&machine.name).await? else { return Ok(()) };
+            let Some(status) = machine.report(&node, Timestamp::now()) else { return Ok(()) };
+            let body = Patch::Strategic(json!({ "status": status }));
+            self.nodes().patch_status(&machine.name, &PatchParams::default(), &body).await.map(drop)
+        };
+        Ok(timeout(CALL, call).await??)
+    }
+
+    fn decide(&self, pod: &Pod) -> Outcome {
+        let policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        policy(pod)
+    }
+
+    fn course<T>(&self, pod: &Pod, with: impl FnOnce(&mut Course) -> T) -> T {
+        let now = Instant::now();
+        let mut courses = self.courses();
+        let course = courses.entry(pod.uid().unwrap_or_default());
+        with(course.or_insert_with(|| Course::of(pod, || self.decide(pod), now)))
+    }
+
+    fn courses(&self) -> MutexGuard<'_, HashMap<String, Course>> {
+        self.courses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

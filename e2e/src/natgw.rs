@@ -1,0 +1,327 @@
+//! A world for natgw: a real control plane, the Hetzner stand-in, hollow nodes, and fault proxies between natgw and both
+//! servers.
+//!
+//! Worlds can share a control plane: each has its own namespace, server IDs, role label and node selector, and natgw leaves
+//! Nodes alone whose servers its project does not know.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::events::v1::Event;
+use kube::{Api, Client, api::ListParams};
+use tempfile::TempDir;
+
+use crate::control_plane::ControlPlane;
+use crate::fault_proxy::{FaultProxy, Upstream, WriteCounter};
+use crate::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer};
+use crate::hollow_node::{HollowNode, Outcome};
+use crate::program::{Launch, Program};
+
+/// How long a wait of [`World`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
+/// early is a false alarm.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a condition is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Duration of a cloud action: quick, but not nothing.
+const ACTION: Duration = Duration::from_millis(50);
+
+/// The label that natgw's settings name as the floating-IP label in these worlds: its default.
+pub const FLOATING_IP_LABEL: &str = natgw::names::FLOATING_IP_LABEL;
+
+/// Everything around natgw.
+pub struct World {
+    /// Real etcd, kube-apiserver, kube-controller-manager.
+    pub control_plane: ControlPlane,
+    /// An administrator's client, past the proxy.
+    pub client: Client,
+    /// Namespace of natgw and its Jobs.
+    pub namespace: String,
+    /// The cloud.
+    pub hetzner: Hetzner,
+    /// ID of the network `lan`, 10.0.0.0/16.
+    pub network: u64,
+    /// Between natgw and the API server.
+    pub api_proxy: FaultProxy,
+    /// Between natgw and the cloud.
+    pub cloud_proxy: FaultProxy,
+    /// Counts natgw's writes to both.
+    pub writes: WriteCounter,
+    /// natgw's kubeconfig, through the proxy.
+    pub kubeconfig: PathBuf,
+    folder: TempDir,
+    nodes: AtomicU64,
+    first_server: u64,
+}
+
+/// One Node of a [`World`]: a hollow node and its server.
+pub struct Gateway {
+    /// The Node.
+    pub node: HollowNode,
+    /// Its name.
+    pub name: String,
+    /// Its server's ID.
+    pub server: u64,
+    /// Its address in the network.
+    pub private_ip: Ipv4Addr,
+}
+
+impl World {
+    /// A world on the control plane that all tests of one binary share.
+    ///
+    /// # Errors
+    /// Whatever could not be started.
+    pub async fn start() -> Result<World> {
+        Self::on(ControlPlane::shared().await?).await
+    }
+
+    /// A world on a control plane of its own.
+    ///
+    /// # Errors
+    /// Whatever could not be started.
+    pub async fn on(control_plane: ControlPlane) -> Result<World> {
+        let client = control_plane.client();
+        let namespace = control_plane.namespace("natgw").await?;
+        let hetzner = Hetzner::start_quick(ACTION).await?;
+        let network = hetzner.add_network(NewNetwork::new("lan", "10.0.0.0/16"))?;
+        let writes = WriteCounter::new();
+        let (certificate, key) = control_plane.admin_identity_pem()?;
+        let upstream = Upstream::kubernetes(control_plane.url())
+            .ca_pem(control_plane.ca_pem()?)
+            .client_certificate(certificate, key);
+        let api_proxy = FaultProxy::start_counted(upstream, &writes).await?;
+        let cloud_proxy = FaultProxy::start_counted(Upstream::hetzner(hetzner.url()), &writes).await?;
+        let folder = tempfile::tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, kubeconfig_of(&api_proxy.url(), &namespace))?;
+        // Worlds of all test binaries of one run may meet on an existing cluster.
+        static WORLDS: AtomicU64 = AtomicU64::new(0);
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
+        Ok(World {
+            client,
+            namespace,
+            hetzner,
+            network,
+            api_proxy,
+            cloud_proxy,
+            writes,
+            kubeconfig,
+            folder,
+            nodes: AtomicU64::new(0),
+            first_server: u64::from(std::process::id()) * 1_000_000 + world * 1_000,
+            control_plane,
+        })
+    }
+
+    /// The role label in this world's settings.
+    #[must_use]
+    pub fn role_label(&self) -> String {
+        format!("node-role.kubernetes.io/{}", self.namespace)
+    }
+
+    /// Adds a server in the network and a Node on it, whose Jobs succeed at once; with a floating IP on the server and in
+    /// the Node's label, if one is given.
+    ///
+    /// # Errors
+    /// What the cloud or the API server refuses.
+    pub async fn node(&self, floating_ip: Option<&str>) -> Result<Gateway> {
+        let number = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = format!("{}-{number}", self.namespace);
+        let server = self.first_server + number;
+        let private_ip =
+            Ipv4Addr::new(10, 0, 0, u8::try_from(number + 1).context("too many nodes for one world")?);
+        self.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
+        if let Some(ip) = floating_ip {
+            // All kinds of one project share their IDs here: far from those of servers.
+            self.hetzner.add_floating_ip(
+                NewFloatingIp::new(&format!("fip-{number}"), ip).id(server + 500).server(&name),
+            )?;
+        }
+        let mut labels = vec![("world".to_owned(), self.namespace.clone())];
+        labels.extend(floating_ip.map(|ip| (FLOATING_IP_LABEL.to_owned(), ip.to_owned())));
+        let node = HollowNode::builder(&name)
+            .provider_id(format!("hcloud://{server}"))
+            .internal_ip(IpAddr::V4(private_ip))
+            .labels(labels)
+            .on_pod(|_| Outcome::Succeed(Duration::ZERO))
+            .start(self.client.clone())
+            .await?;
+        Ok(Gateway { node, name, server, private_ip })
+    }
+
+    /// Writes a settings file with more lines of YAML.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn settings(&self, more: &str) -> Result<PathBuf> {
+        let selector = if more.contains("nodeSelector:") {
+            String::new()
+        } else {
+            format!("nodeSelector: {{matchLabels: {{world: {}}}}}\n", self.namespace)
+        };
+        let network = if more.contains("network:") { "" } else { "network: lan\n" };
+        let hetzner = if more.contains("hetzner:") {
+            String::new()
+        } else {
+            format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", self.cloud_proxy.url())
+        };
+        let role = if more.contains("roleLabel:") {
+            String::new()
+        } else {
+            format!("roleLabel: {}\n", self.role_label())
+        };
+        let file = tempfile::Builder::new().suffix(".yaml").tempfile_in(self.folder.path())?;
+        std::fs::write(file.path(), format!("{network}{selector}{role}{hetzner}{more}"))?;
+        Ok(file.into_temp_path().keep()?)
+    }
+
+    /// natgw, ready to be started with these settings; more arguments can be added.
+    ///
+    /// # Errors
+    /// natgw is not built, or the settings cannot be written.
+    pub fn natgw(&self, more_settings: &str) -> Result<Launch> {
+        let settings = self.settings(more_settings)?;
+        Ok(Program::binary("natgw")?
+            .env("HCLOUD_TOKEN", self.hetzner.token())
+            .env("KUBECONFIG", &self.kubeconfig)
+            .arg("--config")
+            .arg(settings)
+            .args([
+                "--admin-address",
+                "127.0.0.1:0",
+                "--log-format",
+                "json",
+                "--log-filter",
+                "info,natgw=debug",
+            ]))
+    }
+
+    /// Repeats a condition until it holds.
+    ///
+    /// # Errors
+    /// It does not hold within [`PATIENCE`]; or what it failed with last.
+    pub async fn wait<F, Fut>(&self, what: &str, condition: F) -> Result<()>
+    where
+        F: Fn() -> Fut,
+        Fut: Future<Output = Result<bool>>,
+    {
+        wait_for(what, condition).await
+    }
+
+    /// A Node as it is now.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub async fn get(&self, name: &str) -> Result<Node> {
+        Ok(Api::<Node>::all(self.client.clone()).get(name).await?)
+    }
+
+    /// An annotation of a Node as it is now.
+    ///
+    /// # Errors
+    /// The Node is not there.
+    pub async fn annotation(&self, name: &str, key: &str) -> Result<Option<String>> {
+        Ok(self.get(name).await?.metadata.annotations.and_then(|mut all| all.remove(key)))
+    }
+
+    /// Names of the Nodes that have this world's role label.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn role_holders(&self) -> Result<Vec<String>> {
+        let list = ListParams::default().labels(&self.role_label());
+        let nodes = Api::<Node>::all(self.client.clone()).list_metadata(&list).await?;
+        Ok(nodes.items.into_iter().filter_map(|node| node.metadata.name).collect())
+    }
+
+    /// Next hop of the network's default route.
+    ///
+    /// # Errors
+    /// The network is gone.
+    pub fn route(&self) -> Option<String> {
+        self.hetzner.default_gateway(self.network).map(|gateway| gateway.to_string())
+    }
+
+    /// Waits until the route and the role label are at this Node, and at no other.
+    ///
+    /// # Errors
+    /// They are not within [`PATIENCE`].
+    pub async fn wait_for_primary(&self, gateway: &Gateway) -> Result<()> {
+        let ip = gateway.private_ip.to_string();
+        self.wait(&format!("{} as the primary", gateway.name), || async {
+            Ok(self.route().as_ref() == Some(&ip) && self.role_holders().await? == [gateway.name.clone()])
+        })
+        .await
+    }
+
+    /// natgw's Jobs in this world.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn jobs(&self) -> Result<Vec<Job>> {
+        Ok(Api::<Job>::namespaced(self.client.clone(), &self.namespace)
+            .list(&ListParams::default())
+            .await?
+            .items)
+    }
+
+    /// Reasons of the Events about an object, oldest first.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn events_about(&self, kind: &str, name: &str) -> Result<Vec<Event>> {
+        let events = Api::<Event>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let about = |event: &Event| {
+            event.regarding.as_ref().is_some_and(|object| {
+                object.kind.as_deref() == Some(kind) && object.name.as_deref() == Some(name)
+            })
+        };
+        Ok(events.items.into_iter().filter(about).collect())
+    }
+
+    /// Waits for an Event with this reason about an object.
+    ///
+    /// # Errors
+    /// There is none within [`PATIENCE`].
+    pub async fn wait_for_event(&self, kind: &str, name: &str, reason: &str) -> Result<()> {
+        self.wait(&format!("an Event {reason} about {kind} {name}"), || async {
+            let events = self.events_about(kind, name).await?;
+            Ok(events.iter().any(|event| event.reason.as_deref() == Some(reason)))
+        })
+        .await
+    }
+}
+
+/// Repeats a condition until it holds.
+///
+/// # Errors
+/// It does not hold within [`PATIENCE`]; or what it failed with last.
+pub async fn wait_for<F, Fut>(what: &str, condition: F) -> Result<()>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<bool>>,
+{
+    let end = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let last = condition().await;
+        if matches!(last, Ok(true)) {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() >= end {
+            last?;
+            bail!("still waiting for {what} after {PATIENCE:?}");
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn kubeconfig_of(url: &str, namespace: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: proxy\nclusters: [{{name: proxy, cluster: {{server: '{url}'}}}}]\n\
+         users: [{{name: natgw, user: {{}}}}]\ncontexts: [{{name: proxy, context: {{cluster: proxy, user: natgw, namespace: {namespace}}}}}]\n"
+    )
+}

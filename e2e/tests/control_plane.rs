@@ -1,0 +1,325 @@
+//! Proves the ground that every other test stands on: the control plane is real (version, RBAC, Jobs, garbage collection,
+//! node lifecycle, client-go's leader election), hollow nodes behave as kubelets do, and nothing outlives a test.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use e2e::control_plane::{ControlPlane, Part};
+use e2e::hollow_node::{HollowNode, Outcome};
+use e2e::program::Program;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::conditions::is_deleted;
+use kube::runtime::wait::{Condition, await_condition};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Long enough for the slowest thing here, a node that is noticed to be silent, on a busy machine.
+const WITHIN: Duration = Duration::from_secs(60);
+
+async fn wait<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + 'static,
+{
+    tokio::time::timeout(WITHIN, await_condition(api.clone(), name, condition))
+        .await
+        .expect("in time")
+        .unwrap()
+}
+
+async fn create_job(jobs: &Api<Job>, name: &str, node: &str) -> Job {
+    let job = json!({
+        "metadata": { "name": name },
+        "spec": { "backoffLimit": 0, "template": { "spec": {
+            "nodeName": node, "restartPolicy": "Never", "hostNetwork": true,
+            "tolerations": [{ "operator": "Exists" }],
+            "containers": [{ "name": "main", "image": "none" }],
+        }}},
+    });
+    jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap()
+}
+
+fn job_has(kind: &'static str) -> impl Condition<Job> {
+    move |job: Option<&Job>| {
+        let conditions = job.and_then(|job| job.status.as_ref()?.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == kind && one.status == "True"))
+    }
+}
+
+fn ready_is(status: &'static str) -> impl Condition<Node> {
+    move |node: Option<&Node>| {
+        let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == status))
+    }
+}
+
+fn running(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+}
+
+#[tokio::test]
+async fn the_api_server_is_of_the_version_asked_for() {
+    let control_plane = ControlPlane::shared().await.unwrap();
+    let version = control_plane.client().apiserver_version().await.unwrap();
+    if std::env::var("E2E_EXISTING_CLUSTER").as_deref() != Ok("1")
+        && std::env::var_os("KUBEBUILDER_ASSETS").is_none()
+    {
+        let asked = std::env::var("KUBERNETES").unwrap_or_else(|_| "1.36".to_owned());
+        assert_eq!(format!("{}.{}", version.major, version.minor), asked);
+    }
+    assert!(
+        version.git_version.starts_with(&format!("v{}.{}.", version.major, version.minor)),
+        "{version:?}"
+    );
+    assert!(control_plane.ca_pem().unwrap().starts_with("-----BEGIN CERTIFICATE"));
+    assert!(control_plane.admin_identity_pem().unwrap().1.contains("PRIVATE KEY"));
+}
+
+#[tokio::test]
+async fn rbac_refuses_whoever_has_no_rights() {
+    let control_plane = ControlPlane::shared().await.unwrap();
+    let namespace = control_plane.namespace("rbac").await.unwrap();
+    let may = async |kubeconfig: &Path| {
+        let client = ControlPlane::client_of(kubeconfig).await.unwrap();
+        let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+        maps.list(&ListParams::default()).await.map(drop).map_err(|error| error.to_string())
+    };
+    let of_token = |token: &str| control_plane.token_kubeconfig(&control_plane.url(), token).unwrap();
+
+    let account = control_plane.service_account_token(&namespace, "nobody").await.unwrap();
+    let refused = may(&of_token(&account)).await.unwrap_err();
+    assert!(refused.contains(&format!("system:serviceaccount:{namespace}:nobody")), "{refused}");
+    let refused = may(&control_plane.user_kubeconfig("eve", None).unwrap()).await.unwrap_err();
+    assert!(refused.contains("\"eve\" cannot list"), "{refused}");
+    let refused = may(&of_token("wrong")).await.unwrap_err();
+    assert!(refused.contains("Unauthorized"), "{refused}");
+
+    may(&of_token(control_plane.user("admin").unwrap())).await.unwrap();
+    may(&control_plane.user_kubeconfig("root", Some("system:masters")).unwrap()).await.unwrap();
+    may(control_plane.kubeconfig()).await.unwrap();
+}
+
+/// A proxy is called over plain HTTP, and forwards what it gets: the token has to be there.
+#[tokio::test]
+async fn a_token_is_sent_over_plain_http() {
+    let control_plane = ControlPlane::shared().await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let kubeconfig = control_plane.token_kubeconfig(&url, "a-token").unwrap();
+    let client = ControlPlane::client_of(&kubeconfig).await.unwrap();
+    let call = tokio::spawn(async move { client.apiserver_version().await });
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        request.push(stream.read_u8().await.unwrap());
+    }
+    stream.write_all(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(call.await.unwrap().is_err());
+    let request = String::from_utf8(request).unwrap().to_lowercase();
+    assert!(request.contains("authorization: bearer a-token\r\n"), "{request}");
+}
+
+#[tokio::test]
+async fn jobs_on_a_hollow_node_end_as_the_test_decides() {
+    let control_plane = ControlPlane::shared().await.unwrap();
+    let namespace = control_plane.namespace("jobs").await.unwrap();
+    let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
+    let fails = |pod: &Pod| pod.labels().get("job-name").is_some_and(|job| job == "bad");
+    let node = HollowNode::builder("jobs-1")
+        .internal_ip([10, 0, 0, 2])
+        .provider_id("hcloud://1")
+        .labels([("role", "gateway")])
+        .on_pod(move |pod| {
+            if fails(pod) {
+                Outcome::Fail(Duration::ZERO, 3)
+            } else {
+                Outcome::Succeed(Duration::from_millis(100))
+            }
+        })
+        .start(control_plane.client())
+        .await
+        .unwrap();
+    create_job(&jobs, "good", &node.name()).await;
+    create_job(&jobs, "bad", &node.name()).await;
+    wait(&jobs, "good", job_has("Complete")).await;
+    wait(&jobs, "bad", job_has("Failed")).await;
+
+    let pods: Api<Pod> = Api::namespaced(control_plane.client(), &namespace);
+    let bad = pods.list(&ListParams::default().labels("job-name=bad")).await.unwrap().items.remove(0);
+    let status = bad.status.unwrap();
+    let ended = status.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
+    assert_eq!((ended.exit_code, status.pod_ip.as_deref()), (3, Some("10.0.0.2")));
+
+    // The default course is to hang, until the test says how it ends.
+    node.on_pod(|_| Outcome::Hang);
+    create_job(&jobs, "told", &node.name()).await;
+    let told = |pod: &Pod| running(pod) && pod.labels()["job-name"] == "told";
+    let pod = node.wait_for_pod(told, WITHIN).await.unwrap();
+    node.finish(&pod.name_any(), 0).unwrap();
+    wait(&jobs, "told", job_has("Complete")).await;
+
+    let registered = node.get().await.unwrap();
+    assert_eq!(registered.labels()["role"], "gateway");
+    assert_eq!(registered.spec.unwrap().provider_id.as_deref(), Some("hcloud://1"));
+    node.remove().await.unwrap();
+    let nodes: Api<Node> = Api::all(control_plane.client());
+    assert!(nodes.get_opt("jobs-1").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_silent_node_is_lost_and_holds_up_foreground_deletion() {
+    let control_plane = ControlPlane::shared().await.unwrap();
+    let namespace = control_plane.namespace("silence").await.unwrap();
+    let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
+    let nodes: Api<Node> = Api::all(control_plane.client());
+    let node = HollowNode::builder("silence-1").start(control_plane.client()).await.unwrap();
+    let job = create_job(&jobs, "held", &node.name()).await;
+    node.wait_for_pod(running, WITHIN).await.unwrap();
+
+    node.silence().await;
+    jobs.delete("held", &DeleteParams::foreground()).await.unwrap();
+    wait(&nodes, "silence-1", ready_is("Unknown")).await;
+    // The controllers had all that time, and its pod has long been told to go: only the node is missing.
+    assert!(node.wait_for_pod(|pod| pod.metadata.deletion_timestamp.is_some(), WITHIN).await.is_ok());
+    assert!(jobs.get("held").await.unwrap().metadata.deletion_timestamp.is_some());
+
+    node.resume().await.unwrap();
+    wait(&jobs, "held", is_deleted(&job.uid().unwrap())).await;
+    wait(&nodes, "silence-1", ready_is("True")).await;
+
+    node.set_ready(false).await.unwrap();
+    wait(&nodes, "silence-1", ready_is("False")).await;
+    node.set_ready(true).await.unwrap();
+    wait(&nodes, "silence-1", ready_is("True")).await;
+    node.remove().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reboot_changes_the_boot_id_and_loses_what_ran() {
+    let control_plane = ControlPlane::shared().await.unwrap();
+    let namespace = control_plane.namespace("reboot").await.unwrap();
+    let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
+    let node = HollowNode::builder("reboot-1").start(control_plane.client()).await.unwrap();
+    let told = async || node.get().await.unwrap().status.unwrap().node_info.unwrap().boot_id;
+    let before = told().await;
+    assert_eq!(before, node.boot_id());
+    create_job(&jobs, "lost", &node.name()).await;
+    node.wait_for_pod(running, WITHIN).await.unwrap();
+
+    node.silence().await;
+    node.reboot().await.unwrap();
+    assert_eq!(told().await, before, "nothing is told while the cable is cut");
+    node.resume().await.unwrap();
+    assert_eq!(told().await, node.boot_id());
+    assert_ne!(node.boot_id(), before);
+    wait(&jobs, "lost", job_has("Failed")).await;
+
+    node.label("role", Some("x")).await.unwrap();
+    node.cordon(true).await.unwrap();
+    let now = node.get().await.unwrap();
+    assert_eq!(now.labels()["role"], "x");
+    assert_eq!(now.spec.unwrap().unschedulable, Some(true));
+    node.label("role", None).await.unwrap();
+    assert!(!node.get().await.unwrap().labels().contains_key("role"));
+    node.remove().await.unwrap();
+}
+
+#[tokio::test]
+async fn kube_controller_managers_contend_for_a_lease() {
+    let control_plane = ControlPlane::shared().await.unwrap();
+    let namespace = control_plane.namespace("leader").await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(control_plane.client(), &namespace);
+    let at = format!("--leader-elect-resource-namespace={namespace}");
+    let flags = [
+        "--leader-elect-resource-name=contended",
+        at.as_str(),
+        "--leader-elect-lease-duration=3s",
+        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-retry-period=500ms",
+    ];
+    let holder = |lease: Option<&Lease>| lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
+    let first = control_plane.spawn_kube_controller_manager(&flags).unwrap();
+    let lease = wait(&leases, "contended", |lease: Option<&Lease>| holder(lease).is_some()).await;
+    let leader = holder(lease.as_ref());
+    let second = control_plane.spawn_kube_controller_manager(&flags).unwrap();
+
+    first.pause().unwrap();
+    wait(&leases, "contended", |lease: Option<&Lease>| holder(lease) != leader).await;
+    first.resume().unwrap();
+    let status = first.wait_exit(WITHIN).await.unwrap();
+    assert!(!status.success(), "client-go ends a leader that lost its lease");
+    assert_eq!(second.exited().unwrap(), None);
+}
+
+#[tokio::test]
+async fn programs_can_be_paused_and_restarted_with_their_data() {
+    let control_plane = ControlPlane::builder()
+        .without_controllers()
+        .user("reader", &["readers"])
+        .api_server_flag("--feature-gates=WatchList=false")
+        .start()
+        .await
+        .unwrap();
+    assert_eq!(control_plane.user("reader").unwrap(), "token-of-reader");
+    let maps: Api<ConfigMap> = Api::namespaced(control_plane.client(), "default");
+    let map = serde_json::from_value(json!({ "metadata": { "name": "kept" } })).unwrap();
+    maps.create(&PostParams::default(), &map).await.unwrap();
+
+    control_plane.pause(Part::ApiServer).unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(200), maps.get("kept")).await.is_err());
+    control_plane.resume(Part::ApiServer).unwrap();
+    maps.get("kept").await.unwrap();
+
+    control_plane.kill(Part::ApiServer).unwrap();
+    assert!(maps.get("kept").await.is_err());
+    control_plane.restart(Part::ApiServer).await.unwrap();
+    maps.get("kept").await.unwrap();
+    assert!(
+        control_plane
+            .restart(Part::Controllers)
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("without Controllers")
+    );
+}
+
+/// Starts this very test again as a victim, which tells what it started and waits to be killed.
+#[tokio::test]
+async fn nothing_outlives_a_killed_test() {
+    if std::env::var_os("E2E_VICTIM").is_some() {
+        let control_plane = ControlPlane::start().await.unwrap();
+        println!("victim {}", control_plane.kubeconfig().parent().unwrap().display());
+        std::future::pending::<()>().await;
+    }
+    let mut launch = Program::at(std::env::current_exe().unwrap())
+        .args(["--exact", "nothing_outlives_a_killed_test", "--nocapture"])
+        .env("E2E_VICTIM", "1");
+    for name in ["KUBERNETES", "KUBEBUILDER_ASSETS", "PERIMETER_ASSETS", "XDG_CACHE_HOME"] {
+        if let Some(value) = std::env::var_os(name) {
+            launch = launch.env(name, value);
+        }
+    }
+    let victim = launch.start().unwrap();
+    let line = victim.wait_for_line(|line| line.contains("victim /"), WITHIN).await.unwrap();
+    let folder = &line[line.find('/').unwrap()..];
+    // Their command lines name the folder.
+    let processes = || {
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+            let command = std::fs::read_to_string(entry.ok()?.path().join("cmdline")).ok()?;
+            command.contains(folder).then_some(command)
+        });
+        processes.collect::<Vec<_>>()
+    };
+    assert_eq!(processes().len(), 4, "etcd, two of Kubernetes and the janitor: {:?}", processes());
+    victim.kill().unwrap();
+    let deadline = std::time::Instant::now() + WITHIN;
+    while !processes().is_empty() || Path::new(folder).exists() {
+        assert!(std::time::Instant::now() < deadline, "still there: {folder} {:?}", processes());
+        tokio::task::yield_now().await;
+    }
+}

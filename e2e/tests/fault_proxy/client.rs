@@ -1,0 +1,75 @@
+//! The controller's side.
+
+use std::error::Error;
+use std::io;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use crate::PATIENCE;
+
+/// The body of each request.
+pub const BODY: &str = "{\"asked\":true}";
+
+pub type Failure = Box<dyn Error + Send + Sync>;
+
+#[derive(Debug)]
+pub struct Answered {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Answered {
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+/// Asks on a connection of its own, and returns when the head of the answer is there.
+pub async fn open(url: &str, method: Method, target: &str) -> Result<Response<Incoming>, Failure> {
+    let client: Client<HttpConnector, Full<Bytes>> =
+        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("{url}{target}"))
+        .header("user-agent", "test/1")
+        .header("authorization", "Bearer of-the-caller")
+        .body(Full::new(Bytes::from_static(BODY.as_bytes())))?;
+    Ok(tokio::time::timeout(PATIENCE, client.request(request)).await??)
+}
+
+/// Asks, and takes in the whole answer.
+pub async fn ask(url: &str, method: Method, target: &str) -> Result<Answered, Failure> {
+    let (head, body) = open(url, method, target).await?.into_parts();
+    let body = tokio::time::timeout(PATIENCE, body.collect()).await??.to_bytes();
+    Ok(Answered { status: head.status, headers: head.headers, body })
+}
+
+pub async fn get(url: &str, target: &str) -> Result<Answered, Failure> {
+    ask(url, Method::GET, target).await
+}
+
+pub async fn post(url: &str, target: &str) -> Result<Answered, Failure> {
+    ask(url, Method::POST, target).await
+}
+
+/// Whether the connection was reset, wherever in the chain of errors that stands.
+pub fn is_reset(failure: &Failure) -> bool {
+    let mut next: Option<&(dyn Error + 'static)> = Some(failure.as_ref());
+    while let Some(error) = next {
+        if error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+        {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}

@@ -1,0 +1,113 @@
+//! A real process, killed at its Nth write.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use e2e::fault_proxy::{FaultProxy, Then, Upstream, When, WriteCounter, kill_process};
+use tokio::process::{Child, Command};
+
+use crate::client::post;
+use crate::server::Server;
+use crate::{PATIENCE, soon};
+
+/// Writes to all ports given, side by side, round after round; notes each answer. Builtins only: one process.
+const WRITER: &str = r#"
+notes=$1; shift
+number=0
+while :; do
+    sockets=()
+    for port in "$@"; do
+        exec {socket}<>"/dev/tcp/127.0.0.1/$port"
+        sockets+=("$socket")
+        number=$((number + 1))
+        printf 'POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n' "$number" >&"$socket"
+    done
+    for socket in "${sockets[@]}"; do
+        while read -r -u "$socket" line; do
+            case $line in HTTP/1.1*201*) echo answered >> "$notes" ;; esac
+        done
+        exec {socket}>&-
+    done
+done
+"#;
+
+fn start_writer(notes: &Path, proxies: &[&FaultProxy]) -> Child {
+    let ports = proxies.iter().map(|proxy| proxy.url().rsplit_once(':').unwrap().1.to_owned());
+    Command::new("bash")
+        .args(["-c", WRITER, "writer"])
+        .arg(notes)
+        .args(ports)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("bash is needed to write from another process")
+}
+
+fn noted(notes: &Path) -> usize {
+    std::fs::read_to_string(notes).unwrap_or_default().lines().count()
+}
+
+/// Runs the writer against `lines` proxies until it is killed at its `n`th write. Returns how many writes the servers
+/// acted on, and how many answers the writer got.
+async fn run_until_killed(n: u64, when: When, lines: usize) -> (usize, usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let notes = folder.path().join("notes");
+    let server = Server::start().await;
+    let counter = WriteCounter::new();
+    let mut proxies = Vec::new();
+    for _ in 0..lines {
+        proxies.push(FaultProxy::start_counted(Upstream::kubernetes(server.url()), &counter).await.unwrap());
+    }
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let fired = {
+        let notes = notes.clone();
+        let answers = usize::try_from(n).unwrap();
+        let kill = move || async move {
+            if when == When::AfterAnswered && lines == 1 {
+                // The answer is out: the writer can note it. It cannot, in the two other moments.
+                while noted(&notes) < answers {
+                    tokio::task::yield_now().await;
+                }
+            }
+            kill_process(told.await.unwrap()).await.unwrap();
+            Then::Cut
+        };
+        counter.on_write(n, when, kill).unwrap()
+    };
+    let mut writer = start_writer(&notes, &proxies.iter().collect::<Vec<_>>());
+    tell.send(writer.id().unwrap()).unwrap();
+    let write = fired.wait(PATIENCE).await.unwrap();
+    assert_eq!(write.number, n);
+    let status = soon(writer.wait()).await.unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    let acted = server.acted().len();
+    // Whatever of the dead writer's could still come would come before these.
+    for proxy in &proxies {
+        post(&proxy.url(), "/after").await.unwrap();
+    }
+    let all = server.acted();
+    assert_eq!(all.len(), acted + lines, "a dead process wrote: {all:?}");
+    (acted, noted(&notes))
+}
+
+#[tokio::test]
+async fn a_process_stopped_at_its_nth_write_made_exactly_that_many() {
+    for n in 1..=4 {
+        let count = usize::try_from(n).unwrap();
+        assert_eq!(run_until_killed(n, When::BeforeForward, 1).await, (count - 1, count - 1));
+        assert_eq!(run_until_killed(n, When::AfterServerActed, 1).await, (count, count - 1));
+        assert_eq!(run_until_killed(n, When::AfterAnswered, 1).await, (count, count));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn also_when_it_writes_to_several_servers_at_once() {
+    for n in 1..=9 {
+        let count = usize::try_from(n).unwrap();
+        let (acted, noted) = run_until_killed(n, When::AfterServerActed, 3).await;
+        assert_eq!(acted, count);
+        assert!(noted < count, "the {n}th was answered");
+        assert_eq!(run_until_killed(n, When::BeforeForward, 3).await.0, count - 1);
+        assert_eq!(run_until_killed(n, When::AfterAnswered, 3).await.0, count);
+    }
+}

@@ -1,0 +1,170 @@
+//! Faults of watches.
+
+use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher};
+use futures::FutureExt;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use crate::client::{get, open};
+use crate::{PATIENCE, soon, world};
+
+const NODES: &str = "/api/v1/nodes?watch=true";
+
+struct Watch(Incoming);
+
+impl Watch {
+    async fn open(proxy: &FaultProxy) -> Watch {
+        Watch(open(&proxy.url(), Method::GET, NODES).await.unwrap().into_body())
+    }
+
+    /// The next event; None at a clean end. A frame is a line, because the proxy passes them one by one.
+    async fn next(&mut self) -> Option<Value> {
+        let frame = soon(self.0.frame()).await?.expect("the watch was cut");
+        Some(serde_json::from_slice(&frame.into_data().unwrap()).unwrap())
+    }
+}
+
+fn event(name: &str) -> Value {
+    json!({"type": "MODIFIED", "object": {"kind": "Node", "metadata": {"name": name}}})
+}
+
+fn assert_expired(event: &Value) {
+    assert_eq!(event["type"], "ERROR");
+    assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(410), &json!("Expired")));
+}
+
+#[tokio::test]
+async fn each_event_passes_before_the_next_is_there() {
+    let (server, proxy) = world().await;
+    let mut watch = Watch::open(&proxy).await;
+    for number in 0..100 {
+        let event = event(&number.to_string());
+        server.event(&event);
+        assert_eq!(watch.next().await, Some(event));
+    }
+    // The end of a line decides, not that of a chunk.
+    let text = event("split").to_string();
+    let (first, second) = text.split_at(text.len() / 2);
+    server.say(first);
+    server.say(&format!("{second}\n{}\n", event("same chunk")));
+    assert_eq!(watch.next().await, Some(event("split")));
+    assert_eq!(watch.next().await, Some(event("same chunk")));
+    server.hang_up();
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_watch_streams_too() {
+    let (server, proxy) = world().await;
+    let mut log = open(&proxy.url(), Method::GET, "/logs?x-watch=true").await.unwrap().into_body();
+    for text in ["no ", "line"] {
+        server.say(text);
+        assert_eq!(soon(log.frame()).await.unwrap().unwrap().into_data().unwrap(), text);
+    }
+}
+
+#[tokio::test]
+async fn a_controller_that_leaves_is_seen_by_the_server() {
+    let (server, proxy) = world().await;
+    let watch = Watch::open(&proxy).await;
+    assert_eq!(proxy.open_watches(&Matcher::any().resource("nodes")), 1);
+    drop(watch);
+    server.all_left().await;
+    assert_eq!(proxy.open_watches(&Matcher::any()), 0);
+}
+
+#[tokio::test]
+async fn held_events_come_in_order_when_released() {
+    let (server, proxy) = world().await;
+    let mut watch = Watch::open(&proxy).await;
+    let hold = proxy.rule(Matcher::watches().after(1), Fault::hold_events());
+    for name in ["a", "b", "c"] {
+        server.event(&event(name));
+    }
+    assert_eq!(watch.next().await, Some(event("a")));
+    proxy.wait_applied(hold, 1, PATIENCE).await.unwrap();
+    // A stream that is at rest holds its events, and other requests go on.
+    get(&proxy.url(), "/").await.unwrap();
+    assert!(watch.0.frame().now_or_never().is_none());
+    proxy.remove(hold);
+    assert_eq!(watch.next().await, Some(event("b")));
+    assert_eq!(watch.next().await, Some(event("c")));
+}
+
+#[tokio::test]
+async fn dropped_events_never_come() {
+    let (server, proxy) = world().await;
+    let mut watch = Watch::open(&proxy).await;
+    let of_b = |event: &Value| event["object"]["metadata"]["name"] == "b";
+    let rule = proxy.rule(Matcher::any().resource("nodes").times(2), Fault::drop_events(of_b));
+    proxy.rule(Matcher::any().resource("pods"), Fault::drop_events(|_| true));
+    for name in ["a", "b", "b", "c", "b"] {
+        server.event(&event(name));
+    }
+    for name in ["a", "c", "b"] {
+        assert_eq!(watch.next().await, Some(event(name)));
+    }
+    assert_eq!(proxy.applied(rule), 2);
+}
+
+#[tokio::test]
+async fn a_watch_expires_or_ends_instead_of_an_event() {
+    let (server, proxy) = world().await;
+    proxy.rule(Matcher::watches().after(1).times(1), Fault::expire_watch());
+    let mut watch = Watch::open(&proxy).await;
+    server.event(&event("a"));
+    server.event(&event("b"));
+    assert_eq!(watch.next().await, Some(event("a")));
+    assert_expired(&watch.next().await.unwrap());
+    assert_eq!(watch.next().await, None);
+
+    proxy.clear();
+    proxy.rule(Matcher::watches().times(1), Fault::end_watch());
+    let mut watch = Watch::open(&proxy).await;
+    server.event(&event("c"));
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test]
+async fn idle_and_held_watches_expire_and_end_on_order() {
+    let (server, proxy) = world().await;
+    let mut watch = Watch::open(&proxy).await;
+    assert_eq!(proxy.expire_watches(&Matcher::any().resource("pods")), 0);
+    assert_eq!(proxy.expire_watches(&Matcher::any().resource("nodes")), 1);
+    assert_expired(&watch.next().await.unwrap());
+    assert_eq!(watch.next().await, None);
+
+    let hold = proxy.rule(Matcher::watches(), Fault::hold_events());
+    let mut watch = Watch::open(&proxy).await;
+    server.event(&event("a"));
+    proxy.wait_applied(hold, 1, PATIENCE).await.unwrap();
+    assert_eq!(proxy.end_watches(&Matcher::watches()), 1);
+    assert_eq!(watch.next().await, None);
+}
+
+#[tokio::test]
+async fn a_watch_can_be_gone_from_the_start() {
+    let (server, proxy) = world().await;
+    proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::gone()));
+    let answer = get(&proxy.url(), NODES).await.unwrap();
+    assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (410, &json!("Expired")));
+    assert!(server.seen().is_empty());
+    let mut watch = Watch::open(&proxy).await;
+    server.event(&event("a"));
+    assert_eq!(watch.next().await, Some(event("a")));
+}
+
+#[tokio::test]
+async fn a_watch_is_cut_mid_event() {
+    let (server, proxy) = world().await;
+    proxy.rule(Matcher::watches(), Fault::CutResponse { after_bytes: 10 });
+    let mut watch = Watch::open(&proxy).await;
+    server.event(&event("a"));
+    assert_eq!(
+        soon(watch.0.frame()).await.unwrap().unwrap().into_data().unwrap(),
+        event("a").to_string()[..10]
+    );
+    soon(watch.0.frame()).await.unwrap().unwrap_err();
+}

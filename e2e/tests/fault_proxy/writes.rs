@@ -1,0 +1,180 @@
+//! Counting writes, and the three moments of one.
+
+use std::sync::{Arc, Mutex};
+
+use e2e::fault_proxy::{Call, FaultProxy, Then, Upstream, When, WriteCounter};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::Method;
+use tokio::sync::oneshot;
+
+use crate::client::{ask, get, is_reset, post};
+use crate::server::Server;
+use crate::{PATIENCE, soon, world};
+
+/// An action that tells that it began, and ends when it is told how.
+fn paused() -> (impl FnOnce() -> BoxFuture<'static, Then> + Send, oneshot::Receiver<()>, oneshot::Sender<Then>)
+{
+    let (begin, begun) = oneshot::channel();
+    let (end, ended) = oneshot::channel();
+    let action = move || -> BoxFuture<'static, Then> {
+        Box::pin(async move {
+            begin.send(()).unwrap();
+            ended.await.unwrap()
+        })
+    };
+    (action, begun, end)
+}
+
+#[tokio::test]
+async fn the_moments_of_a_write_come_in_order() {
+    for (when, acted, answered) in
+        [(When::BeforeForward, 1, false), (When::AfterServerActed, 2, false), (When::AfterAnswered, 2, true)]
+    {
+        let (server, proxy) = world().await;
+        let (action, begun, end) = paused();
+        let fired = proxy.on_write(2, when, action).unwrap();
+        post(&proxy.url(), "/1").await.unwrap();
+        let url = proxy.url();
+        let second =
+            tokio::spawn(async move { post(&url, "/2").await.map_err(|failure| failure.to_string()) });
+        soon(begun).await.unwrap();
+        assert_eq!(server.acted().len(), acted, "{when:?}");
+        if answered {
+            while !second.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(second.is_finished(), answered, "{when:?}");
+
+        // A third write waits while the action runs; reads do not.
+        let url = proxy.url();
+        let third =
+            tokio::spawn(async move { post(&url, "/3").await.map_err(|failure| failure.to_string()) });
+        proxy.wait_for(|requests| requests.len() == 3, PATIENCE).await.unwrap();
+        get(&proxy.url(), "/").await.unwrap();
+        assert_eq!(server.acted().len(), acted, "{when:?}");
+        end.send(Then::GoOn).unwrap();
+        let write = fired.wait(PATIENCE).await.unwrap();
+        assert_eq!((write.number, write.target.as_str()), (2, "/2"));
+        soon(second).await.unwrap().unwrap();
+        soon(third).await.unwrap().unwrap();
+        assert_eq!(server.acted(), ["/1", "/2", "/3"]);
+    }
+}
+
+#[tokio::test]
+async fn cut_takes_back_what_was_not_forwarded() {
+    for (when, acted) in [(When::BeforeForward, 0), (When::AfterServerActed, 1)] {
+        let (server, proxy) = world().await;
+        let (action, begun, end) = paused();
+        let fired = proxy.on_write(1, when, action).unwrap();
+        let mut dying: Vec<_> = Vec::new();
+        for number in 1..=4 {
+            let url = proxy.url();
+            dying.push(tokio::spawn(async move { post(&url, &format!("/{number}")).await }));
+            proxy.wait_for(|requests| requests.len() == number, PATIENCE).await.unwrap();
+        }
+        soon(begun).await.unwrap();
+        end.send(Then::Cut).unwrap();
+        fired.wait(PATIENCE).await.unwrap();
+        for dying in dying {
+            let failure = soon(dying).await.unwrap().unwrap_err();
+            assert!(is_reset(&failure), "{failure:?}");
+        }
+        post(&proxy.url(), "/after").await.unwrap();
+        assert_eq!(server.acted().len(), acted + 1, "{when:?}");
+        assert_eq!(proxy.counter().count(), 2);
+    }
+}
+
+#[tokio::test]
+async fn an_action_waits_for_the_writes_before_it() {
+    let (server, proxy) = world().await;
+    let fired = proxy.on_write(2, When::BeforeForward, || async { Then::GoOn }).unwrap();
+    let url = proxy.url();
+    let first = tokio::spawn(async move { post(&url, "/slow").await.map(|_| ()) });
+    server.wait_seen(1).await;
+    let url = proxy.url();
+    let second = tokio::spawn(async move { post(&url, "/2").await.map(|_| ()) });
+    proxy.wait_for(|requests| requests.len() == 2, PATIENCE).await.unwrap();
+    // The first is with the server: whether it acted is not known yet, so the second's moment has not come.
+    let mut fired = std::pin::pin!(fired.wait(PATIENCE));
+    get(&proxy.url(), "/").await.unwrap();
+    assert!(fired.as_mut().now_or_never().is_none());
+    server.answer_one();
+    assert_eq!(fired.await.unwrap().target, "/2");
+    soon(first).await.unwrap().unwrap();
+    soon(second).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn writes_without_actions_go_side_by_side() {
+    let (server, proxy) = world().await;
+    let url = proxy.url();
+    let slow = tokio::spawn(async move { post(&url, "/slow").await.map(|_| ()) });
+    server.wait_seen(1).await;
+    post(&proxy.url(), "/fast").await.unwrap();
+    server.answer_one();
+    soon(slow).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_counts_can_be_chosen() {
+    let (_server, proxy) = world().await;
+    for uncounted in [
+        "/apis/coordination.k8s.io/v1/namespaces/a/leases",
+        "/apis/events.k8s.io/v1/namespaces/a/events",
+        "/api/v1/namespaces/a/events",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    ] {
+        post(&proxy.url(), uncounted).await.unwrap();
+    }
+    get(&proxy.url(), "/api/v1/nodes").await.unwrap();
+    assert_eq!(proxy.counter().count(), 0);
+    for (number, method) in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].into_iter().enumerate()
+    {
+        ask(&proxy.url(), method, "/api/v1/nodes/n").await.unwrap();
+        assert_eq!(proxy.counter().count(), number as u64 + 1);
+    }
+    proxy.count_writes(|call: &Call| call.is_write() && call.path.ends_with("/leases"));
+    post(&proxy.url(), "/apis/coordination.k8s.io/v1/namespaces/a/leases").await.unwrap();
+    post(&proxy.url(), "/api/v1/nodes").await.unwrap();
+    assert_eq!(proxy.counter().count(), 5);
+}
+
+#[tokio::test]
+async fn a_counter_orders_the_writes_of_two_servers() {
+    let server = Server::start().await;
+    let counter = WriteCounter::new();
+    let kubernetes = FaultProxy::start_counted(Upstream::kubernetes(server.url()), &counter).await.unwrap();
+    let hetzner = FaultProxy::start_counted(Upstream::hetzner(server.url()), &counter).await.unwrap();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    for (n, when) in [(3, When::AfterServerActed), (2, When::BeforeForward), (2, When::AfterAnswered)] {
+        let log = log.clone();
+        let action = move || async move {
+            log.lock().unwrap().push((n, when));
+            Then::GoOn
+        };
+        counter.on_write(n, when, action).unwrap();
+    }
+    post(&kubernetes.url(), "/k1").await.unwrap();
+    post(&hetzner.url(), "/h2").await.unwrap();
+    post(&kubernetes.url(), "/k3").await.unwrap();
+    let expected = [(2, When::BeforeForward), (2, When::AfterAnswered), (3, When::AfterServerActed)];
+    assert_eq!(*log.lock().unwrap(), expected);
+    assert_eq!(hetzner.writes()[0].write, Some(2));
+    assert_eq!(kubernetes.writes().iter().map(|write| write.write).collect::<Vec<_>>(), [Some(1), Some(3)]);
+}
+
+#[tokio::test]
+async fn an_action_that_cannot_happen_says_so() {
+    let (_server, proxy) = world().await;
+    proxy.on_write(0, When::BeforeForward, || async { Then::GoOn }).unwrap_err();
+    let late = proxy.on_write(1, When::BeforeForward, || async { Then::GoOn }).unwrap();
+    late.wait(std::time::Duration::from_millis(1)).await.unwrap_err();
+    let forgotten = proxy.on_write(1, When::BeforeForward, || async { Then::GoOn }).unwrap();
+    proxy.counter().forget_actions();
+    let failure = forgotten.wait(PATIENCE).await.unwrap_err();
+    assert!(failure.to_string().contains("did not finish"), "{failure}");
+}

@@ -1,0 +1,104 @@
+//! A client that hides nothing: status, headers, body.
+
+use bytes::Bytes;
+use e2e::hetzner::{Hetzner, NewNetwork};
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use hyper_util::{
+    client::legacy::{Client as Hyper, Error, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde_json::Value;
+use std::time::Duration;
+
+/// Long enough to look at a running action, short enough for many of them.
+pub const ACTION: Duration = Duration::from_millis(50);
+/// Far beyond anything that happens here; only a failure waits for it.
+pub const SOON: Duration = Duration::from_secs(20);
+
+pub struct Client {
+    hyper: Hyper<HttpConnector, Full<Bytes>>,
+    url: String,
+    pub token: String,
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub body: Value,
+}
+
+impl Reply {
+    /// The code of a refusal.
+    pub fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap_or_default()
+    }
+
+    pub fn message(&self) -> &str {
+        self.body["error"]["message"].as_str().unwrap_or_default()
+    }
+
+    pub fn number(&self, header: &str) -> u64 {
+        self.headers[header].to_str().unwrap().parse().unwrap()
+    }
+}
+
+impl Client {
+    pub fn of(hetzner: &Hetzner) -> Self {
+        Self::at(&hetzner.url(), &hetzner.token())
+    }
+
+    pub fn at(url: &str, token: &str) -> Self {
+        let hyper = Hyper::builder(TokioExecutor::new()).build_http();
+        Self { hyper, url: url.to_owned(), token: token.to_owned() }
+    }
+
+    pub async fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> Result<Reply, Error> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
+        if !self.token.is_empty() {
+            request = request.header("authorization", format!("Bearer {}", self.token));
+        }
+        if !kind.is_empty() {
+            request = request.header("content-type", kind);
+        }
+        let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
+        let (head, body) = self.hyper.request(request).await?.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Ok(Reply { status: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.send("GET", path, "", "").await.unwrap()
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
+        self.send("POST", path, "application/json", &body.to_string()).await.unwrap()
+    }
+
+    /// Asks for the action until it is over.
+    pub async fn finished(&self, reply: &Reply) -> Value {
+        assert_eq!(reply.status, 201, "{:?}", reply.body);
+        let path = format!("/actions/{}", reply.body["action"]["id"]);
+        let wait = async {
+            loop {
+                let action = self.get(&path).await.body["action"].clone();
+                if action["status"] != "running" {
+                    return action;
+                }
+                tokio::time::sleep(ACTION / 5).await;
+            }
+        };
+        tokio::time::timeout(SOON, wait).await.expect("the action ends")
+    }
+}
+
+/// A stand-in with the network that most tests need: `cluster`, 10.0.0.0/16, nodes in 10.0.0.0/24.
+pub async fn cluster() -> (Hetzner, Client, u64) {
+    let hetzner = Hetzner::start_quick(ACTION).await.unwrap();
+    let client = Client::of(&hetzner);
+    let network = NewNetwork::new("cluster", "10.0.0.0/16").subnet("10.0.0.0/24").vswitch("10.0.9.0/24");
+    let network = hetzner.add_network(network).unwrap();
+    (hetzner, client, network)
+}
