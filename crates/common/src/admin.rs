@@ -39,9 +39,6 @@ const HEAD_TIME: Duration = Duration::from_secs(2);
 /// The smallest that hyper takes; our heads are below 1 KiB.
 const HEAD_BYTES: usize = 8 * 1024;
 
-/// Twice the slowest resync of any controller: a leader that began no pass for so long is stuck.
-const STUCK_AFTER: Duration = Duration::from_secs(600);
-
 /// What the server tells of.
 #[derive(Clone, Debug)]
 pub struct Admin {

@@ -4,9 +4,9 @@
 //! but where a standard variable means the same thing it is that one: `KUBECONFIG`, `RUST_LOG`, `POD_NAMESPACE`.
 //! A flag wins over its variable.
 
-use std::{ffi::OsString, net::SocketAddr, sync::OnceLock, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, net::SocketAddr, sync::OnceLock, time::Duration};
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, ArgMatches, Args, Command, ValueEnum};
 
 pub mod duration;
 mod shown;
@@ -63,6 +63,22 @@ impl Program {
         };
         format!("{}/{} ({}/{architecture}) {}", self.name, self.version, std::env::consts::OS, self.revision)
     }
+}
+
+/// Every flag with its value in force, for `/flagz`: from the command line, the environment or the default; empty where
+/// it has none. Secrets never come by flag; one that could hold something private is marked `hide_env_values`, and is not shown.
+#[must_use]
+pub fn in_force(command: &Command, matches: &ArgMatches) -> BTreeMap<String, String> {
+    let value = |id: &str| match matches.try_get_raw(id) {
+        Ok(Some(values)) => values.map(|value| value.to_string_lossy()).collect::<Vec<_>>().join(","),
+        _ => String::new(),
+    };
+    let shown = |flag: &clap::Arg| match value(flag.get_id().as_str()) {
+        text if !text.is_empty() && flag.is_hide_env_values_set() => "[redacted]".to_owned(),
+        text => text,
+    };
+    let flags = command.get_arguments().filter(|flag| flag.get_action().takes_values());
+    flags.filter_map(|flag| Some((flag.get_long()?.to_owned(), shown(flag)))).collect()
 }
 
 /// All of them. `#[command(flatten)]` it into the program's own arguments.
@@ -245,6 +261,19 @@ mod tests {
             assert!(variable == ours || standard.contains(&variable), "--{long}: {variable}");
             assert!(flag.get_help().is_some() && flag.get_help_heading().is_some(), "--{long}");
         }
+    }
+
+    #[test]
+    fn flags_in_force_are_listed_and_private_ones_hidden() {
+        let command =
+            Cli::command().arg(clap::Arg::new("token-file").long("token-file").hide_env_values(true));
+        let arguments = ["natgw", "--context", "a", "--as", "u", "--as-group", "g,h", "--token-file", "/t"];
+        let matches = command.clone().try_get_matches_from(arguments).unwrap();
+        let flags = in_force(&command, &matches);
+        let of = |flag: &str| flags[flag].as_str();
+        assert_eq!((of("context"), of("as-group"), of("token-file")), ("a", "g,h", "[redacted]"));
+        assert_eq!((of("drain-timeout"), of("leader-elect"), of("log-format")), ("25s", "true", ""));
+        assert!(!flags.contains_key("help"));
     }
 
     #[test]

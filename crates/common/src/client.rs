@@ -26,6 +26,7 @@ use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
 use crate::{
     args::{ClientArgs, Program},
+    events::with_causes,
     metrics::Metrics,
     runtime::ConfigError,
 };
@@ -66,7 +67,7 @@ pub struct Clients {
 pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) -> anyhow::Result<Clients> {
     // kube asks the process-wide provider; another crate of the binary may bring a second one, and then none is the default.
     let _already_set = rustls::crypto::ring::default_provider().install_default();
-    let config = configuration(args).await.map_err(|error| ConfigError(format!("{error:#}")))?;
+    let config = configuration(args).await.map_err(|error| ConfigError(with_causes(&*error)))?;
     tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API");
     Ok(Clients {
         client: build(&config, program, metrics, Some(RETRIES))?,
@@ -91,7 +92,7 @@ async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
         }
         _ => Config::from_kubeconfig(&options)
             .await
-            .context("no --kubeconfig, no KUBECONFIG, not in a Pod, and ~/.kube/config cannot be used")?,
+            .context("neither --kubeconfig nor KUBECONFIG is given, and ~/.kube/config cannot be used")?,
     };
     if let Some(user) = &args.impersonate {
         config.auth_info.impersonate = Some(user.clone());
@@ -151,3 +152,6 @@ fn build(
         .service(wire);
     Ok(Client::new(service, config.default_namespace.clone()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,8 +131,8 @@ impl Events {
     }
 }
 
-/// An error and what caused it, in one line.
-fn with_causes(error: &(dyn Error + Sync)) -> String {
+/// An error and what caused it, in one line, nothing said twice.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -159,3 +159,6 @@ fn cut(mut note: String) -> String {
     }
     note
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ use crate::{
     args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
     client::{self, Clients},
     config,
-    events::Events,
+    events::{Events, with_causes},
     leader::{self, Ended, Leadership},
     metrics::{Metrics, Pass},
     readiness::Readiness,
@@ -237,10 +237,10 @@ fn verdict(program: &Program, result: anyhow::Result<()>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) if error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<config::Error>()) => {
-            refuse(program, &error)
+            refuse(program, &with_causes(&*error))
         }
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "ended by a failure");
+            tracing::error!(error = with_causes(&*error), "ended by a failure");
             ExitCode::FAILURE
         }
     }

@@ -168,3 +168,104 @@ fn traces(program: &Program) -> anyhow::Result<Option<SdkTracerProvider>> {
 fn names_the_service(attributes: String) -> bool {
     attributes.split(',').any(|pair| pair.trim().starts_with("service.name="))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    impl Sink {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
+
+    fn with_logs(format: LogFormat, filter: Option<&str>, work: impl FnOnce(&LogLevel)) -> String {
+        let sink = Sink::default();
+        let writer = sink.clone();
+        let args = LogArgs { log_format: Some(format), log_filter: filter.map(str::to_owned) };
+        let (subscriber, level) = subscriber(&args, None, move || writer.clone()).unwrap();
+        tracing::subscriber::with_default(subscriber, || work(&level));
+        sink.text()
+    }
+
+    #[test]
+    fn a_json_line_is_flat_and_has_the_fields_of_its_spans() {
+        let text = with_logs(LogFormat::Json, None, |_| {
+            let _outer =
+                tracing::info_span!("pass", reconcile_id = 7, node = "outer", otel.kind = "internal")
+                    .entered();
+            let _inner = tracing::info_span!("step", node = "inner").entered();
+            tracing::warn!(ok = true, error = %io::Error::other("a \"quoted\" fault"), count = 3, "it {}", "failed");
+        });
+        let line: Value = serde_json::from_str(&text).unwrap();
+        let mut keys: Vec<_> = line.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, ["count", "error", "level", "msg", "node", "ok", "reconcile_id", "target", "ts"]);
+        assert!(text.starts_with("{\"ts\":\""), "{text}");
+        assert_eq!((&line["level"], &line["msg"]), (&"warn".into(), &"it failed".into()));
+        assert_eq!(
+            (&line["ok"], &line["count"], &line["reconcile_id"]),
+            (&true.into(), &3.into(), &7.into())
+        );
+        assert_eq!((&line["error"], &line["node"]), (&"a \"quoted\" fault".into(), &"inner".into()));
+        assert!(line["target"].as_str().unwrap().starts_with("common::telemetry"));
+        line["ts"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    }
+
+    #[test]
+    fn a_plain_line_is_for_a_person() {
+        let text = with_logs(LogFormat::Plain, None, |_| tracing::info!(address = "[::]:8080", "listens"));
+        assert!(
+            text.contains("INFO") && text.trim_end().ends_with("listens address=\"[::]:8080\""),
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn the_filter_changes_while_it_runs_and_a_bad_one_changes_nothing() {
+        let text = with_logs(LogFormat::Plain, None, |level| {
+            tracing::debug!("one");
+            assert_eq!(level.get(), "info");
+            level.set("common=debug").unwrap();
+            tracing::debug!("two");
+            for bad in ["common=loud", ""] {
+                let why = level.set(bad).unwrap_err();
+                assert!(why.contains("info,natgw=debug"), "{why}");
+            }
+            tracing::debug!("three");
+            level.set("error").unwrap();
+            tracing::warn!("four");
+        });
+        let seen = |word| text.contains(word);
+        assert_eq!(
+            [seen("one"), seen("two"), seen("three"), seen("four")],
+            [false, true, true, false],
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_bad_filter_at_start_is_bad_configuration() {
+        let args = LogArgs { log_format: None, log_filter: Some("natgw=loud".into()) };
+        let error = subscriber(&args, None, io::stderr).err().unwrap();
+        assert!(error.is::<ConfigError>() && error.to_string().contains("natgw=loud"), "{error}");
+    }
+}

@@ -1,17 +1,19 @@
 //! One slim, reflected cache of one kind.
 //!
 //! Guarantees: the store is filled from a streaming list, or from pages where the server does not stream; it follows the
-//! API server until the future is dropped; an error turns the readiness check red and is counted, until the next success.
+//! API server until the future is dropped; an error is counted and turns the readiness check red, until the next success.
+//! The store keeps what it had while the watch is broken.
 //! `changed` is told of each object that came, went or differs in more than its resourceVersion, and of each full list.
 
-use std::{fmt::Debug, pin::pin, sync::Arc};
+use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use kube::{
     Api, Resource,
+    core::Status,
     runtime::{
-        WatchStreamExt,
         reflector::{self, ObjectRef, Store, store::Writer},
+        utils::Backoff,
         watcher::{self, Event},
     },
 };
@@ -22,6 +24,10 @@ use crate::{
     metrics::Metrics,
     readiness::{Check, Readiness},
 };
+
+/// A watch that was begun again and is silent for so long was accepted: a refusal, or no answer at all, is an error after
+/// 9 s, and after the client's three retries a few more. An accepted one may have nothing to say for hours.
+const SETTLED: Duration = Duration::from_secs(20);
 
 /// A kind that can be cached: comparable, so that a write which changed nothing that we read wakes nobody.
 pub trait Cached:
@@ -47,7 +53,14 @@ pub fn cache<K: Cached>(
     changed: Arc<Notify>,
 ) -> (Store<K>, impl Future<Output = ()> + Send + 'static + use<K>) {
     let (store, writer) = reflector::store();
-    let keeper = Keeper { name, writer, check: readiness.check(name), metrics: metrics.clone(), changed };
+    let keeper = Keeper {
+        name,
+        writer,
+        check: readiness.check(name),
+        metrics: metrics.clone(),
+        changed,
+        filled: false,
+    };
     (store, keeper.keep(api, config))
 }
 
@@ -57,16 +70,36 @@ struct Keeper<K: Cached> {
     check: Check,
     metrics: Metrics,
     changed: Arc<Notify>,
+    /// Whether a first list is complete.
+    filled: bool,
 }
 
 impl<K: Cached> Keeper<K> {
     async fn keep(mut self, api: Api<K>, config: watcher::Config) {
         let mut strategy = config.clone().streaming_lists();
         loop {
-            let mut events = pin!(watcher::watcher(api.clone(), strategy.clone()).default_backoff());
-            while let Some(event) = events.next().await {
+            let mut events = pin!(watcher::watcher(api.clone(), strategy.clone()));
+            let mut backoff = watcher::DefaultBackoff::default();
+            let mut broken = false;
+            // The watcher recovers by itself; its stream has no end.
+            loop {
+                let event = match tokio::time::timeout(SETTLED, events.next()).await {
+                    Ok(Some(event)) => event,
+                    Ok(None) => break,
+                    Err(_) => {
+                        if broken && self.filled {
+                            self.check.ready();
+                            broken = false;
+                        }
+                        continue;
+                    }
+                };
                 match event {
-                    Ok(event) => self.follow(&event),
+                    Ok(event) => {
+                        backoff.reset();
+                        broken = false;
+                        self.follow(&event);
+                    }
                     Err(error) if refuses_streaming(&error) => {
                         tracing::info!(
                             cache = self.name,
@@ -75,7 +108,11 @@ impl<K: Cached> Keeper<K> {
                         strategy = config.clone();
                         break;
                     }
-                    Err(error) => self.broken(&error),
+                    Err(error) => {
+                        broken = true;
+                        self.broken(&error);
+                        tokio::time::sleep(backoff.next().unwrap_or(SETTLED)).await;
+                    }
                 }
             }
         }
@@ -90,6 +127,7 @@ impl<K: Cached> Keeper<K> {
         self.writer.apply_watcher_event(event);
         // During a list the store still holds the former state: green only when the new one stands.
         if !matches!(event, Event::Init | Event::InitApply(_)) {
+            self.filled = true;
             self.check.ready();
         }
         if news {
@@ -106,9 +144,10 @@ impl<K: Cached> Keeper<K> {
     }
 
     fn broken(&self, error: &watcher::Error) {
+        let text = describe(error);
+        tracing::warn!(cache = self.name, error = text, "watch is broken; trying again");
         self.metrics.watch_error(&K::kind(&()), reason(error));
-        self.check.failing(error.to_string());
-        tracing::warn!(cache = self.name, error = %error, "watch is broken; trying again");
+        self.check.failing(text);
     }
 }
 
@@ -124,16 +163,10 @@ fn refuses_streaming(error: &watcher::Error) -> bool {
 
 /// A closed set of words for the metric.
 fn reason(error: &watcher::Error) -> &'static str {
-    let code = match error {
-        watcher::Error::WatchError(status) => status.code,
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => match error {
-            kube::Error::Api(status) => status.code,
-            kube::Error::SerdeError(_) => return "decode",
-            _ => return "transport",
-        },
-        watcher::Error::NoResourceVersion => return "decode",
+    let code = match cause(error) {
+        Cause::Api(status) => status.code,
+        Cause::Other(kube::Error::SerdeError(_)) | Cause::None => return "decode",
+        Cause::Other(_) => return "transport",
     };
     match code {
         401 => "unauthorized",
@@ -145,3 +178,34 @@ fn reason(error: &watcher::Error) -> &'static str {
         _ => "other",
     }
 }
+
+/// One line for a person: `403 nodes is forbidden: ...`.
+fn describe(error: &watcher::Error) -> String {
+    match cause(error) {
+        Cause::Api(status) => format!("{} {}", status.code, status.message),
+        Cause::Other(error) => error.to_string(),
+        Cause::None => error.to_string(),
+    }
+}
+
+enum Cause<'a> {
+    Api(&'a Status),
+    Other(&'a kube::Error),
+    None,
+}
+
+fn cause(error: &watcher::Error) -> Cause<'_> {
+    match error {
+        watcher::Error::WatchError(status) => Cause::Api(status),
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => match error {
+            kube::Error::Api(status) => Cause::Api(status),
+            other => Cause::Other(other),
+        },
+        watcher::Error::NoResourceVersion => Cause::None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{Admin, STUCK_AFTER};
+use super::Admin;
 
 /// The longest log filter that makes sense.
 const FILTER_BYTES: usize = 1024;
@@ -68,14 +68,13 @@ impl Site {
     }
 
     fn live(&self, verbose: bool) -> Answer {
-        let since = self.admin.status.since_beat();
-        let stuck = self.admin.leadership.is_leading() && since > STUCK_AFTER;
-        let passes = if stuck {
-            Err(format!("leading, but the last pass began {} s ago", since.as_secs()))
-        } else {
-            Ok(())
+        let stuck = self.admin.status.stuck(self.admin.leadership.is_leading());
+        let passes = match stuck {
+            Some(since) => Err(format!("leading, but the last pass began {} s ago", since.as_secs())),
+            None => Ok(()),
         };
-        checks("livez", &[("passes".to_owned(), passes)], !stuck, StatusCode::INTERNAL_SERVER_ERROR, verbose)
+        let report = [("passes".to_owned(), passes)];
+        checks("livez", &report, stuck.is_none(), StatusCode::INTERNAL_SERVER_ERROR, verbose)
     }
 
     fn ready(&self, verbose: bool) -> Answer {

@@ -3,8 +3,13 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use tokio::time::Instant;
+
+/// Twice the slowest resync of any controller: a leader that began no pass for so long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(600);
 
 /// Facts for a person, and the time of the last pass. Clones share them.
 #[derive(Clone, Debug)]
@@ -44,11 +49,39 @@ impl Status {
         self.lock().beat = Instant::now();
     }
 
-    pub(super) fn since_beat(&self) -> Duration {
-        self.lock().beat.elapsed()
+    /// For how long a leader has begun no pass, where that is too long. A standby begins none.
+    pub(super) fn stuck(&self, leading: bool) -> Option<Duration> {
+        Some(self.lock().beat.elapsed()).filter(|since| leading && *since > STUCK_AFTER)
     }
 
     pub(super) fn facts(&self) -> BTreeMap<String, String> {
         self.lock().facts.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_leader_that_begins_no_pass_is_stuck() {
+        let status = Status::default();
+        tokio::time::advance(STUCK_AFTER).await;
+        assert_eq!(status.stuck(true), None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(status.stuck(true), Some(STUCK_AFTER + Duration::from_secs(1)));
+        assert_eq!(status.stuck(false), None);
+        status.clone().beat();
+        assert_eq!(status.stuck(true), None);
+    }
+
+    #[test]
+    fn facts_are_replaced_and_taken_back() {
+        let status = Status::default();
+        status.set("primary", "node-1");
+        status.set("primary", "node-2");
+        assert_eq!(status.facts(), BTreeMap::from([("primary".to_owned(), "node-2".to_owned())]));
+        status.remove("primary");
+        assert!(status.facts().is_empty());
     }
 }

@@ -179,3 +179,85 @@ where
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::{BodyExt, Full, StreamBody};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(9);
+
+    fn layer() -> (CallLayer, Metrics) {
+        let metrics = Metrics::new("test").unwrap();
+        (CallLayer::new(&crate::program!(), &metrics, PATIENCE).unwrap(), metrics)
+    }
+
+    fn get(path: &str) -> Request<Body> {
+        Request::get(path).body(Body::empty()).unwrap()
+    }
+
+    fn text(metrics: &Metrics) -> String {
+        String::from_utf8(metrics.text().unwrap()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn each_request_says_who_asks_and_is_counted() {
+        let (layer, metrics) = layer();
+        let mut service = layer.layer(tower::service_fn(|request: Request<Body>| async move {
+            let agent = request.headers()[USER_AGENT].to_str().unwrap().to_owned();
+            Ok::<_, Infallible>(
+                Response::builder().status(409).body(Full::new(bytes::Bytes::from(agent))).unwrap(),
+            )
+        }));
+        let answer = service.call(get("/api/v1/nodes")).await.unwrap();
+        let agent = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(agent.starts_with(b"common/0.1.0 (linux/"), "{agent:?}");
+        assert!(text(&metrics).contains("rest_client_requests_total{code=\"409\",method=\"GET\"} 1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_sends_no_headers_is_given_up() {
+        let (layer, metrics) = layer();
+        let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Full<bytes::Bytes>>, Infallible>>()
+        }));
+        let start = tokio::time::Instant::now();
+        let error = service.call(get("/api/v1/nodes?watch=true")).await.err().unwrap();
+        assert_eq!(
+            (start.elapsed(), error.to_string().as_str()),
+            (PATIENCE, "no answer from the API server within 9 s")
+        );
+        assert!(text(&metrics).contains("rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1"));
+    }
+
+    /// One piece now, one after `pause`, then the end.
+    fn slow(pause: Duration) -> impl http_body::Body<Data = bytes::Bytes, Error = Infallible> + Unpin {
+        let pieces = futures::stream::unfold(0, move |count| async move {
+            if count == 1 {
+                tokio::time::sleep(pause).await;
+            }
+            (count < 2).then(|| (Ok(Frame::data(bytes::Bytes::from("x"))), count + 1))
+        });
+        StreamBody::new(Box::pin(pieces))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stalls_is_given_up_but_a_watch_may_be_silent() {
+        for (path, pause, whole) in [
+            ("/api/v1/nodes", 8, true),
+            ("/api/v1/nodes", 10, false),
+            ("/api/v1/nodes?labelSelector=a&watch=true", 280, true),
+            ("/api/v1/namespaces/a/pods/b/log?follow=true", 280, true),
+        ] {
+            let (layer, _) = layer();
+            let mut service = layer.layer(tower::service_fn(move |_: Request<Body>| async move {
+                Ok::<_, Infallible>(Response::new(slow(Duration::from_secs(pause))))
+            }));
+            let body = service.call(get(path)).await.unwrap().into_body().collect().await;
+            assert_eq!(body.is_ok(), whole, "{path} with a pause of {pause} s");
+        }
+    }
+}

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 use tracing::{
     Event, Subscriber,
     field::{Field, Visit},
@@ -42,14 +43,16 @@ where
         let metadata = event.metadata();
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let mut line = Map::new();
-        // To the microsecond: enough to order lines, and of one length.
-        line.insert("ts".into(), format!("{:.6}", Timestamp::now()).into());
-        line.insert("level".into(), metadata.level().as_str().to_ascii_lowercase().into());
-        line.insert("target".into(), metadata.target().into());
-        line.insert("msg".into(), fields.message.into());
+        // In this order, because people read them too.
+        let mut line = Object(vec![
+            // To the microsecond: enough to order lines, and of one length.
+            ("ts".to_owned(), format!("{:.6}", Timestamp::now()).into()),
+            ("level".to_owned(), metadata.level().as_str().to_ascii_lowercase().into()),
+            ("target".to_owned(), metadata.target().into()),
+            ("msg".to_owned(), fields.message.into()),
+        ]);
         for (key, value) in fields.others {
-            line.entry(key).or_insert(value);
+            line.put(key, value);
         }
         // From the inner span to the outer one: what is closer to the event says it better.
         for span in context.event_scope().into_iter().flatten() {
@@ -59,12 +62,29 @@ where
                 for (key, value) in fields {
                     // Words for the exporter of traces, not for a reader of logs.
                     if !key.starts_with("otel.") {
-                        line.entry(key).or_insert(value);
+                        line.put(key, value);
                     }
                 }
             }
         }
-        writeln!(writer, "{}", Value::Object(line))
+        writeln!(writer, "{}", serde_json::to_string(&line).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// A JSON object that keeps its order; the first value of a key stays.
+struct Object(Vec<(String, Value)>);
+
+impl Object {
+    fn put(&mut self, key: String, value: Value) {
+        if self.0.iter().all(|(known, _)| *known != key) {
+            self.0.push((key, value));
+        }
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
 }
 

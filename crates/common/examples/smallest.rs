@@ -1,0 +1,101 @@
+//! The smallest controller that is whole: it waits until it leads, and then passes once a second until it shall end.
+//!
+//! The tests of the runtime start it; `--then` makes it behave as a broken controller would.
+
+use std::{future::Future, process::ExitCode, time::Duration};
+
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use common::{
+    args::{self, Program, RuntimeArgs},
+    runtime::{self, ConfigError, Runtime},
+};
+use tracing::Instrument;
+
+const PROGRAM: Program = Program { name: "smallest", ..common::program!() };
+
+/// Does nothing, and does it as every controller of Perimeter does
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    runtime: RuntimeArgs,
+    /// What it does once it leads
+    #[arg(long, value_enum, default_value = "pass", env = "PERIMETER_THEN")]
+    then: Then,
+    /// How long a pass takes
+    #[arg(long, default_value = "0s", env = "PERIMETER_PASS_TIME", value_parser = args::duration::parse)]
+    pass_time: Duration,
+    /// Run as a command beside the controller: no admin server, no lease
+    #[arg(long, env = "PERIMETER_COMMAND")]
+    command: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Then {
+    /// Passes once a second; when it is asked to end it finishes the pass that runs
+    Pass,
+    /// Passes once and returns
+    Return,
+    /// Fails
+    Fail,
+    /// Finds a fault in its configuration
+    Misconfigured,
+    /// Hears nothing and never returns
+    Deaf,
+}
+
+fn main() -> ExitCode {
+    let command = Args::command().name(PROGRAM.name).version(PROGRAM.version_text());
+    let matches = command.clone().get_matches();
+    let args = match Args::from_arg_matches(&matches) {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
+    let control = |runtime| control(runtime, args.then, args.pass_time);
+    if args.command {
+        runtime::command(PROGRAM, args.runtime, control)
+    } else {
+        runtime::run(PROGRAM, args.runtime, args::in_force(&command, &matches), control)
+    }
+}
+
+async fn control(runtime: Runtime, then: Then, takes: Duration) -> anyhow::Result<()> {
+    // A real one fills caches here: a standby fills them too.
+    runtime.readiness.check("caches").ready();
+    if !runtime.leading().await {
+        return Ok(());
+    }
+    tracing::info!("leading");
+    match then {
+        Then::Pass => {
+            while unless_asked_to_end(&runtime, tokio::time::sleep(Duration::from_secs(1))).await {
+                pass(&runtime, takes).await;
+            }
+            pass(&runtime, takes).await;
+        }
+        Then::Return => pass(&runtime, takes).await,
+        Then::Fail => anyhow::bail!("this controller always fails"),
+        Then::Misconfigured => {
+            return Err(ConfigError("smallest.yaml:1: unknown field \"x\"".to_owned()).into());
+        }
+        Then::Deaf => std::future::pending().await,
+    }
+    Ok(())
+}
+
+async fn unless_asked_to_end(runtime: &Runtime, wait: impl Future<Output = ()>) -> bool {
+    tokio::select! {
+        () = runtime.shutdown.cancelled() => false,
+        () = wait => true,
+    }
+}
+
+async fn pass(runtime: &Runtime, takes: Duration) {
+    let clock = runtime.pass();
+    let walk = async {
+        tokio::time::sleep(takes).await;
+        tracing::info!("nothing to do");
+    };
+    walk.instrument(tracing::info_span!("pass")).await;
+    runtime.status.set("last pass", "nothing to do");
+    clock.succeeded();
+}

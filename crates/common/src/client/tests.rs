@@ -1,0 +1,149 @@
+//! Which cluster is meant, and how the parts of the client work together against a server of plain TCP.
+
+use std::{
+    convert::Infallible,
+    ffi::OsString,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+
+use super::*;
+
+fn kubeconfig(folder: &TempDir, name: &str, server: &str, namespace: &str) -> OsString {
+    let file = folder.path().join(name);
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+         clusters: [{{name: {name}, cluster: {{server: '{server}'}}}}]\n\
+         users: [{{name: {name}, user: {{token: hidden}}}}]\n\
+         contexts: [{{name: {name}, context: {{cluster: {name}, user: {name}, namespace: {namespace}}}}}]\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    file.into_os_string()
+}
+
+fn args(kubeconfig: OsString) -> ClientArgs {
+    ClientArgs { kubeconfig: Some(kubeconfig), ..ClientArgs::default() }
+}
+
+async fn refused(args: &ClientArgs) -> String {
+    let error = connect(args, &crate::program!(), &Metrics::new("test").unwrap()).await.err().unwrap();
+    assert!(error.is::<ConfigError>(), "{error:?}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn the_context_decides_server_and_namespace_and_files_are_joined() {
+    let folder = TempDir::new().unwrap();
+    let (a, b) =
+        (kubeconfig(&folder, "a", "http://a:1", "in-a"), kubeconfig(&folder, "b", "http://b:2", "in-b"));
+    let both = std::env::join_paths([a, b]).unwrap();
+    let config = configuration(&args(both.clone())).await.unwrap();
+    assert_eq!(
+        (config.cluster_url.to_string().as_str(), config.default_namespace.as_str()),
+        ("http://a:1/", "in-a")
+    );
+    let config = configuration(&ClientArgs { context: Some("b".into()), ..args(both) }).await.unwrap();
+    assert_eq!(
+        (config.cluster_url.to_string().as_str(), config.default_namespace.as_str()),
+        ("http://b:2/", "in-b")
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_one_line_that_names_it() {
+    let folder = TempDir::new().unwrap();
+    let missing = refused(&args("/nonexistent/kubeconfig".into())).await;
+    assert!(missing.contains("/nonexistent/kubeconfig"), "{missing}");
+
+    let context =
+        ClientArgs { context: Some("c".into()), ..args(kubeconfig(&folder, "a", "http://a:1", "n")) };
+    let context = refused(&context).await;
+    assert!(context.contains("/a: ") && context.contains('c'), "{context}");
+
+    let broken = folder.path().join("broken");
+    std::fs::write(&broken, "users:\n- name: u\n  user:\n    token: [hidden]\n").unwrap();
+    let broken = refused(&args(broken.into_os_string())).await;
+    for line in [&missing, &context, &broken] {
+        assert!(!line.contains('\n') && !line.contains("hidden"), "{line}");
+    }
+}
+
+/// A server that answers with these codes in turn, then with the last one; what it was asked.
+async fn server(codes: &'static [u16]) -> (String, Arc<Mutex<Vec<HeaderMap>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Arc::<Mutex<Vec<HeaderMap>>>::default();
+    let log = Arc::clone(&seen);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let log = Arc::clone(&log);
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let mut log = log.lock().unwrap();
+                let code = codes.get(log.len()).or(codes.last()).copied().unwrap();
+                log.push(request.headers().clone());
+                let body = match code {
+                    200 => r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#.to_owned(),
+                    code => format!(r#"{{"kind":"Status","status":"Failure","code":{code},"message":"no"}}"#),
+                };
+                async move {
+                    let body = Full::new(Bytes::from(body));
+                    Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+                }
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+        }
+    });
+    (url, seen)
+}
+
+async fn clients(url: &str) -> (Clients, Metrics) {
+    let folder = TempDir::new().unwrap();
+    let metrics = Metrics::new("test").unwrap();
+    let args = ClientArgs {
+        impersonate: Some("somebody".into()),
+        impersonate_groups: vec!["g".into(), "h".into()],
+        ..args(kubeconfig(&folder, "a", url, "in-a"))
+    };
+    (connect(&args, &crate::program!(), &metrics).await.unwrap(), metrics)
+}
+
+#[tokio::test]
+async fn a_call_is_authorised_impersonated_retried_and_each_try_counted() {
+    let (url, seen) = server(&[503, 429, 200]).await;
+    let (clients, metrics) = clients(&url).await;
+    assert_eq!(clients.default_namespace, "in-a");
+    let maps: Api<ConfigMap> = Api::default_namespaced(clients.client);
+    maps.get("a").await.unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 3);
+    let header =
+        |name: &str| seen[2].get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(header("authorization"), ["Bearer hidden"]);
+    assert_eq!(header("impersonate-user"), ["somebody"]);
+    assert_eq!(header("impersonate-group"), ["g", "h"]);
+    assert!(header("user-agent")[0].starts_with("common/0.1.0 (linux/"));
+    let text = String::from_utf8(metrics.text().unwrap()).unwrap();
+    for code in ["503", "429", "200"] {
+        let line = format!("rest_client_requests_total{{code=\"{code}\",method=\"GET\"}} 1");
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_lease_client_never_retries() {
+    let (url, seen) = server(&[503, 200]).await;
+    let (clients, _) = clients(&url).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(clients.lease);
+    assert!(maps.get("a").await.is_err());
+    assert_eq!(seen.lock().unwrap().len(), 1);
+}

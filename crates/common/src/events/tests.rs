@@ -1,0 +1,162 @@
+//! Against an API server that keeps what it is told.
+
+use std::convert::Infallible;
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::*;
+
+#[derive(Clone, Debug, Serialize)]
+struct Because(&'static str);
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+impl Reason for Because {
+    fn code(&self) -> &'static str {
+        "LabelMissing"
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Annotate;
+impl fmt::Display for Annotate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("annotate Node node-1")
+    }
+}
+impl Action for Annotate {
+    type Reason = Because;
+    fn name(&self) -> &'static str {
+        "AnnotateNode"
+    }
+    fn regarding(&self) -> Regarding {
+        on("node-1")
+    }
+}
+
+fn on(name: &str) -> Regarding {
+    Regarding {
+        api_version: "v1",
+        kind: "Node",
+        namespace: None,
+        name: name.into(),
+        uid: Some("uid-1".into()),
+    }
+}
+
+fn finding(name: &str, text: &'static str) -> Finding<Because> {
+    Finding { regarding: on(name), because: Because(text) }
+}
+
+/// Requests: method, path, body.
+type Seen = Arc<Mutex<Vec<(Method, String, Value)>>>;
+
+/// Events, and the requests that came of them. `accepts` is asked for each.
+fn world(accepts: fn(usize) -> bool) -> (Events, Seen) {
+    let seen = Seen::default();
+    let log = Arc::clone(&seen);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let log = Arc::clone(&log);
+        async move {
+            let (head, body) = request.into_parts();
+            let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+            let mut log = log.lock().unwrap();
+            log.push((head.method, head.uri.path().to_owned(), body.clone()));
+            let (code, body) = if accepts(log.len()) {
+                (201, body)
+            } else {
+                (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no", "reason": "Forbidden"}),
+                )
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
+        }
+    });
+    (Events::new(Client::new(service, "default"), "natgw", "natgw-0".into()), seen)
+}
+
+#[tokio::test]
+async fn a_step_becomes_an_event_on_its_object_and_a_repeat_becomes_a_series() {
+    let (events, seen) = world(|_| true);
+    let step = Step { action: Annotate, because: Because("the label has no annotation") };
+    events.done(&step).await;
+    events.failed(&step, &std::io::Error::other("boom")).await;
+    events.done(&step).await;
+    let seen = seen.lock().unwrap();
+    let (method, path, done) = &seen[0];
+    // Events on objects without a namespace live in `default`, where kubectl describe looks.
+    assert_eq!((method, path.as_str()), (&Method::POST, "/apis/events.k8s.io/v1/namespaces/default/events"));
+    assert_eq!(done["type"], "Normal");
+    assert_eq!((&done["action"], &done["reason"]), (&json!("AnnotateNode"), &json!("LabelMissing")));
+    assert_eq!(done["note"], "annotate Node node-1: the label has no annotation");
+    assert_eq!(
+        done["regarding"],
+        json!({"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": "uid-1"})
+    );
+    assert_eq!(done["reportingController"], "natgw.perimeter.dev");
+    assert_eq!(done["reportingInstance"], "natgw-0");
+    assert_eq!(seen[1].2["type"], "Warning");
+    assert_eq!(seen[1].2["note"], "failed: annotate Node node-1: boom (the label has no annotation)");
+    assert_eq!(seen[2].0, Method::PATCH);
+    assert_eq!(seen[2].2["series"]["count"], 2);
+}
+
+#[tokio::test]
+async fn a_finding_is_told_once_for_as_long_as_it_stands() {
+    let (events, seen) = world(|_| true);
+    let told = || seen.lock().unwrap().len();
+    events.found(&[finding("a", "bad label"), finding("b", "bad label"), finding("a", "bad label")]).await;
+    assert_eq!(told(), 2, "one for each object");
+    events.found(&[finding("b", "bad label"), finding("a", "bad label")]).await;
+    assert_eq!(told(), 2, "nothing new");
+    events.found(&[finding("a", "worse label")]).await;
+    assert_eq!(told(), 3, "other words are news");
+    events.found(&[finding("a", "worse label"), finding("b", "bad label")]).await;
+    assert_eq!(told(), 4, "it had gone and came back");
+}
+
+#[tokio::test]
+async fn a_refused_event_fails_nothing_and_is_tried_again() {
+    let (events, seen) = world(|count| count > 1);
+    events.found(&[finding("a", "bad label")]).await;
+    events.found(&[finding("a", "bad label")]).await;
+    events.found(&[finding("a", "bad label")]).await;
+    assert_eq!(seen.lock().unwrap().len(), 2, "refused, taken, known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_holds_a_pass_up_for_five_seconds_at_most() {
+    let service =
+        tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let events = Events::new(Client::new(service, "default"), "natgw", "natgw-0".into());
+    let start = tokio::time::Instant::now();
+    events.done(&Step { action: Annotate, because: Because("x") }).await;
+    assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs());
+}
+
+#[test]
+fn notes_fit_into_the_api_s_limit() {
+    assert_eq!(cut("short".into()), "short");
+    let long = cut("ä".repeat(2000));
+    assert!(long.len() <= NOTE_BYTES && long.ends_with("ä..."), "{}", long.len());
+}
+
+#[test]
+fn causes_are_told_once() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot write")]
+    struct Outer(#[source] std::io::Error);
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot write: {0}")]
+    struct Said(#[source] std::io::Error);
+    assert_eq!(with_causes(&Outer(std::io::Error::other("disk"))), "cannot write: disk");
+    assert_eq!(with_causes(&Said(std::io::Error::other("disk"))), "cannot write: disk");
+}
