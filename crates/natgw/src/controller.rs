@@ -35,6 +35,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// After a failed walk, a change is followed by the next walk after this time at the latest.
 const LONGEST_FLOOR: Duration = Duration::from_secs(1);
 
+/// A command that ends by itself looks again after this time at the latest: a person waits for it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// When the loop ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
@@ -103,8 +106,8 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
             tokio::select! {
                 biased;
                 () = runtime.shutdown.cancelled() => return Ok(()),
-                () = changed.notified() => tokio::time::sleep(floor).await,
-                () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(Duration::from_secs(1)) }) => {}
+                () = async { changed.notified().await; tokio::time::sleep(floor).await } => {}
+                () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(LOOK_AGAIN) }) => {}
             }
         }
     };
