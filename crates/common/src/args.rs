@@ -9,9 +9,6 @@ use std::{collections::BTreeMap, ffi::OsString, net::SocketAddr, sync::OnceLock,
 use clap::{ArgAction, ArgMatches, Args, Command, ValueEnum};
 
 pub mod duration;
-mod shown;
-
-pub use shown::shown;
 
 /// The commit that this was built from; `unknown` outside a checkout.
 pub const REVISION: &str = env!("PERIMETER_REVISION");

@@ -18,8 +18,9 @@ use crate::{plan, status};
 /// Parses the command line and does what it says.
 #[must_use]
 pub fn run() -> ExitCode {
-    let matches = Args::command().get_matches();
-    let flags = common::args::shown(&matches);
+    let command_line = Args::command();
+    let matches = command_line.clone().get_matches();
+    let flags = common::args::in_force(&command_line, &matches);
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let program = common::program!();
     let (config, token) = match prepare(&args) {

@@ -18,7 +18,7 @@ pub struct Settings {
     #[serde(default)]
     pub node_selector: NodeSelector,
     /// Node label that holds the floating IP assigned to the Node.
-    #[serde(default = "default_floating_ip_label")]
+    #[serde(default = "default_floating_ip_label", rename = "floatingIPLabel")]
     pub floating_ip_label: String,
     /// Node annotation that holds the floating IP for which the Node has been set up.
     #[serde(default = "default_setup_annotation")]

@@ -32,6 +32,12 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// The longest wait between two walks that fail.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
+/// After a failed walk, a change is followed by the next walk after this time at the latest.
+const LONGEST_FLOOR: Duration = Duration::from_secs(1);
+
+/// A command that ends by itself looks again after this time at the latest: a person waits for it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// When the loop ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
@@ -61,7 +67,14 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
     let work = async {
         nodes.wait_until_ready().await?;
         jobs.wait_until_ready().await?;
-        if !runtime.leading().await {
+        let led = match until {
+            Until::Clean(limit) => tokio::time::timeout(limit, runtime.leading()).await.map_err(|_| {
+                let holder = runtime.leadership.holder();
+                anyhow::anyhow!("{holder} holds the lease; scale natgw to zero first, so that it does not make everything anew")
+            })?,
+            Until::Stopped | Until::OneWalk => runtime.leading().await,
+        };
+        if !led {
             return Ok(());
         }
         let cloud = Cloud::new(&config, hcloud.clone());
@@ -71,14 +84,16 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
         let mut failures = 0_u32;
         loop {
             let walked = walker.walk(&nodes.state(), &jobs.state()).await;
-            let wait = match &walked {
+            let (wait, floor) = match &walked {
                 Ok(_) => {
                     failures = 0;
-                    pause(&config)
+                    (pause(&config), DEBOUNCE)
                 }
                 Err(error) => {
                     failures = failures.saturating_add(1);
-                    after_failure(error, failures)
+                    let wait = after_failure(error, failures);
+                    // What fails on one Node must not keep the route from following another; but the cloud's word counts.
+                    (wait, if error.retry_after().is_some() { wait } else { wait.min(LONGEST_FLOOR) })
                 }
             };
             match (until, walked) {
@@ -91,8 +106,8 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
             tokio::select! {
                 biased;
                 () = runtime.shutdown.cancelled() => return Ok(()),
-                () = changed.notified(), if failures == 0 => tokio::time::sleep(DEBOUNCE).await,
-                () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(Duration::from_secs(1)) }) => {}
+                () = async { changed.notified().await; tokio::time::sleep(floor).await } => {}
+                () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(LOOK_AGAIN) }) => {}
             }
         }
     };
@@ -188,8 +203,8 @@ impl Walker<'_> {
             metrics: self.metrics,
         };
         let applied = apply.run(&plan).await;
-        // Route steps change what the cloud would say; a failure may mean that it says something else already.
-        if applied.is_err() || plan.steps.iter().any(|step| touches_cloud(&step.action)) {
+        // Route steps change what the cloud says, also when they fail.
+        if plan.steps.iter().any(|step| touches_cloud(&step.action)) {
             self.cloud.distrust();
         }
         applied?;

@@ -165,7 +165,8 @@ fn pod(config: &Config, node: &NodeRef, spec: &JobSpec) -> PodSpec {
                 "/host".into(),
                 "/bin/bash".into(),
                 "-c".into(),
-                script(&config.jobs, spec.task.kind).to_owned(),
+                // The kubelet expands $(NAME) and $$ in commands (core/v1 Container); the script shall arrive as it was written.
+                script(&config.jobs, spec.task.kind).replace('$', "$$"),
             ]),
             env: Some(environment(config, node, spec)),
             security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),

@@ -241,7 +241,7 @@ impl Run<'_> {
         let others: Vec<&Job> = jobs.iter().filter(|job| !is_wanted(job)).collect();
         if !others.is_empty() {
             // A Job that goes may be all that tells what the kernel holds: the marker takes over before it does.
-            if self.node.pending.as_deref() != Some(&self.task.to_string()) {
+            if !self.is_marked() {
                 out.step(self.mark(), self.because.clone());
             }
             for job in others.into_iter().filter(|job| !job.terminating) {
@@ -256,8 +256,10 @@ impl Run<'_> {
         match jobs.iter().max_by_key(|job| job.attempt) {
             None => self.create(generation, out),
             Some(job) => match &job.outcome {
-                Outcome::Running => {}
                 Outcome::Succeeded => self.record(out),
+                // Begun, given up for another task that never started, and wanted again.
+                _ if !self.is_marked() => out.step(self.mark(), self.because.clone()),
+                Outcome::Running => {}
                 Outcome::Failed { at, message } => self.failed(job, *at, message, out),
             },
         }
@@ -269,7 +271,11 @@ impl Run<'_> {
 
     /// Failures so far of just this task; those of another task do not count.
     fn failures(&self) -> u32 {
-        if self.node.pending.as_deref() == Some(&self.task.to_string()) { self.node.failures } else { 0 }
+        if self.is_marked() { self.node.failures } else { 0 }
+    }
+
+    fn is_marked(&self) -> bool {
+        self.node.pending.as_deref() == Some(&self.task.to_string())
     }
 
     fn mark(&self) -> Action {
