@@ -72,17 +72,15 @@ impl Story {
         }
     }
 
-    /// Says that something did not happen, and what natgw said last.
+    /// Says what natgw said last, as it is, and what did not happen.
     pub(crate) fn failed(&mut self, error: &anyhow::Error) {
         let _ = self.collect(Duration::ZERO);
-        self.screen.wrong(&format!("{error:#}"));
         for (who, lines) in self.tape.iter().flat_map(|tape| tape.tails(TAIL)) {
             self.screen.gap();
-            self.screen.say(&format!("the last lines of {who}:"));
-            for line in lines {
-                self.screen.output(&line);
-            }
+            self.screen.say(&format!("The last lines of {who}:"));
+            lines.iter().for_each(|line| self.screen.line(line));
         }
+        self.screen.wrong(&format!("{error:#}"));
     }
 
     /// Says that a person had enough.
@@ -126,11 +124,7 @@ impl Story {
                 return self.linger(SETTLE * 2).await;
             }
             ensure!(Instant::now() < end, "waited {} s in vain for: {what}", PATIENCE.as_secs());
-            for (who, program) in &self.running {
-                if let Some(status) = program.exited()? {
-                    bail!("{who} has ended ({status}) while this was awaited: {what}");
-                }
-            }
+            self.all_run().with_context(|| format!("while this was awaited: {what}"))?;
             sleep(LOOK).await;
         }
     }
@@ -221,6 +215,16 @@ impl Story {
         Ok(program)
     }
 
+    /// Fails if a natgw has ended that was not to.
+    fn all_run(&self) -> Result<()> {
+        for (who, program) in &self.running {
+            if let Some(status) = program.exited()? {
+                bail!("{who} has ended by itself ({status})");
+            }
+        }
+        Ok(())
+    }
+
     /// The natgw that will be ended on purpose.
     fn release(&mut self, who: &str) -> Result<Arc<Program>> {
         self.running.remove(who).with_context(|| format!("{who} does not run"))
@@ -231,11 +235,17 @@ impl Story {
         let program = self.running.get(who).with_context(|| format!("{who} does not run"))?.clone();
         let begun = walks(&program).await?;
         let end = Instant::now() + PATIENCE;
-        while walks(&program).await? < begun + 2.0 {
-            ensure!(Instant::now() < end, "waited {} s in vain for two walks of {who}", PATIENCE.as_secs());
+        loop {
+            match walks(&program).await {
+                Ok(done) if done >= begun + 2.0 => return Ok(()),
+                Ok(_) => {}
+                // If it has ended, that is the better message.
+                Err(error) => return self.all_run().and(Err(error)),
+            }
+            ensure!(Instant::now() < end, "waited {} s in vain for: two walks of {who}", PATIENCE.as_secs());
             self.linger(SETTLE).await?;
+            self.all_run()?;
         }
-        Ok(())
     }
 
     fn stage(&self) -> Result<&Stage> {

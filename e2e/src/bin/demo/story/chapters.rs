@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use natgw::names::FLOATING_IP_LABEL;
 use nix::sys::signal::Signal;
 
@@ -317,17 +317,9 @@ impl Story {
         ));
         self.command("natgw --config natgw.yaml")?;
         self.start("natgw-3")?;
-        self.until_ended().await
-    }
-
-    async fn until_ended(&mut self) -> Result<()> {
         loop {
             self.linger(BREATH).await?;
-            for (who, program) in &self.running {
-                if let Some(status) = program.exited()? {
-                    bail!("{who} has ended: {status}");
-                }
-            }
+            self.all_run()?;
         }
     }
 
