@@ -94,12 +94,15 @@ async fn show(wishes: Wishes) -> ExitCode {
     }
 }
 
-/// Returns with Ctrl-C or SIGTERM.
+/// Returns with Ctrl-C, SIGTERM, or when the terminal is closed.
 async fn interrupted() -> Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
     }
     Ok(())
 }

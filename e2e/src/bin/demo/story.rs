@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A line waits this long before it is shown: another source may still tell of something earlier.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Time to read between two chapters, for a person only.
-const BREATH: Duration = Duration::from_millis(1500);
+const BREATH: Duration = Duration::from_secs(1);
 /// Nothing here takes so long, on a busy machine either.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// Lines of natgw's log that a failure shows.

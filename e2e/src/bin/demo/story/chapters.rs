@@ -310,11 +310,10 @@ impl Story {
         self.screen.line(&format!("  export KUBECONFIG={}", stage.control_plane.kubeconfig().display()));
         self.screen.line(&format!("  export HCLOUD_ENDPOINT={}", stage.hetzner.url()));
         self.screen.line(&format!("  export HCLOUD_TOKEN={}", stage.hetzner.token()));
-        self.screen.say(&format!(
-            "natgw runs again, and what it does is shown here. Try in another terminal: \
-             kubectl label node gateway-1 {FLOATING_IP_LABEL}={}",
-            G1.2
-        ));
+        self.screen.gap();
+        self.screen.say("natgw runs again, and what it does is shown here. Try in another terminal:");
+        self.screen.line(&format!("  kubectl label node {} {FLOATING_IP_LABEL}={}", G1.0, G1.2));
+        self.screen.gap();
         self.command("natgw --config natgw.yaml")?;
         self.start("natgw-3")?;
         loop {
