@@ -1,0 +1,103 @@
+//! `demo natgw`: natgw makes a gateway while a person watches, on a real control plane and a stand-in for Hetzner Cloud.
+//!
+//! ```text
+//!   story    the chapters: what is done, what is awaited, how long it took
+//!   stage    what it is played on: control plane, cloud, nodes, natgw as programs
+//!   tape     what happened when: natgw's own log, the cluster, the cloud, as one list in the order of time
+//!   screen   how it looks
+//! ```
+
+mod screen;
+mod stage;
+mod story;
+mod tape;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+use screen::Screen;
+use story::Story;
+
+/// What a shell reports for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// Watch a controller of Perimeter at work. Needs no root, no cloud account and no cluster of yours.
+#[derive(Debug, Parser)]
+struct Args {
+    #[command(subcommand)]
+    controller: Controller,
+}
+
+/// Which controller is shown.
+#[derive(Debug, Subcommand)]
+enum Controller {
+    /// natgw makes a NAT gateway and keeps it, in ten short chapters (about a minute)
+    ///
+    /// Starts a real control plane (etcd, kube-apiserver, kube-controller-manager), a stand-in for the Hetzner Cloud API
+    /// whose actions take a second as the real ones do, three nodes without machines, and natgw as the program that it is.
+    /// Then it does what an administrator would do, says which command that is, and shows what natgw does about it and how
+    /// long it takes. Everything is gone afterwards.
+    ///
+    /// Exit code: 0 if everything was seen, 1 if something did not happen in time, 130 after Ctrl-C.
+    Natgw(Wishes),
+}
+
+/// How it is shown.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Wishes {
+    /// Wait for Enter between the chapters
+    #[arg(long)]
+    pause: bool,
+    /// Keep the cluster, the cloud and a running natgw until Ctrl-C, and say how to reach them
+    #[arg(long)]
+    keep: bool,
+}
+
+fn main() -> ExitCode {
+    let Args { controller: Controller::Natgw(wishes) } = Args::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("demo: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(show(wishes));
+    // A thread that waits for Enter waits for ever.
+    runtime.shutdown_background();
+    code
+}
+
+async fn show(wishes: Wishes) -> ExitCode {
+    let mut story = Story::new(Screen::new(), wishes.pause);
+    let played = tokio::select! {
+        played = async {
+            story.play().await?;
+            if wishes.keep { story.keep().await } else { Ok(()) }
+        } => played,
+        interrupted = interrupted() => {
+            story.interrupted();
+            return if interrupted.is_ok() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE };
+        }
+    };
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            story.failed(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns with Ctrl-C or SIGTERM.
+async fn interrupted() -> Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
