@@ -61,13 +61,13 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
     let work = async {
         nodes.wait_until_ready().await?;
         jobs.wait_until_ready().await?;
-        if !runtime.leading().await {
-            return Ok(());
+        let started = Instant::now();
+        if !lead(&runtime, until).await? {
+            return ended_early(until);
         }
         let cloud = Cloud::new(&config, hcloud.clone());
         let mut walker =
             Walker { runtime: &runtime, config: &config, hcloud: &hcloud, metrics: &metrics, cloud };
-        let started = Instant::now();
         let mut failures = 0_u32;
         loop {
             let walked = walker.walk(&nodes.state(), &jobs.state()).await;
@@ -90,7 +90,7 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
             }
             tokio::select! {
                 biased;
-                () = runtime.shutdown.cancelled() => return Ok(()),
+                () = runtime.shutdown.cancelled() => return ended_early(until),
                 () = changed.notified(), if failures == 0 => tokio::time::sleep(DEBOUNCE).await,
                 () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(Duration::from_secs(1)) }) => {}
             }
@@ -100,6 +100,23 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
         done = work => done,
         () = keep_nodes => Ok(()),
         () = keep_jobs => Ok(()),
+    }
+}
+
+/// Waits for the lead; false if the end was asked for first. Who asks for a cleanup is told in time that another has it.
+async fn lead(runtime: &Runtime, until: Until) -> anyhow::Result<bool> {
+    let Until::Clean(limit) = until else { return Ok(runtime.leading().await) };
+    tokio::time::timeout(limit, runtime.leading()).await.map_err(|_| {
+        let holder = runtime.leadership.holder();
+        anyhow::anyhow!("{holder} holds the lease and keeps what would be taken back: stop it first (scale its Deployment to zero)")
+    })
+}
+
+/// The end was asked for. A cleanup that was not finished is none: a Helm hook must not take it for one.
+fn ended_early(until: Until) -> anyhow::Result<()> {
+    match until {
+        Until::Clean(_) => Err(anyhow::anyhow!("asked to end before everything was taken back")),
+        Until::Stopped | Until::OneWalk => Ok(()),
     }
 }
 
