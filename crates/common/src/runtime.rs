@@ -274,7 +274,7 @@ fn elect(
     let gauge = metrics.leading(&settings.name);
     let (leadership, election) =
         leader::run(client, settings, release.clone(), move |leads| gauge.set(i64::from(leads)))
-            .map_err(ConfigError)?;
+            .map_err(|problem| ConfigError(format!("--leader-elect-*: {problem}")))?;
     Ok((leadership, Box::pin(election)))
 }
 
