@@ -99,6 +99,8 @@ pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Times
     };
     let wanted = wanted(config, snapshot, node);
     let Some((task, because)) = next(node, &records, wanted) else { return };
+    // Then the label may well name what is taken back.
+    let because = if config.mode == Mode::Cleanup { Reason::Cleanup } else { because };
     Run { config, snapshot, node, task, because, now }.plan(jobs, out);
 }
 

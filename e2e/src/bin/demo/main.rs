@@ -34,7 +34,7 @@ struct Args {
 /// Which controller is shown.
 #[derive(Debug, Subcommand)]
 enum Controller {
-    /// natgw makes a NAT gateway and keeps it, in ten short chapters (about a minute)
+    /// natgw makes a NAT gateway and keeps it, in short chapters (about a minute)
     ///
     /// Starts a real control plane (etcd, kube-apiserver, kube-controller-manager), a stand-in for the Hetzner Cloud API
     /// whose actions take a second as the real ones do, three nodes without machines, and natgw as the program that it is.
@@ -74,14 +74,16 @@ fn main() -> ExitCode {
 async fn show(wishes: Wishes) -> ExitCode {
     let mut story = Story::new(Screen::new(), wishes.pause);
     let played = tokio::select! {
-        played = async {
-            story.play().await?;
-            if wishes.keep { story.keep().await } else { Ok(()) }
-        } => played,
+        // Ctrl-C on a terminal ends natgw too: that is no failure then.
+        biased;
         interrupted = interrupted() => {
             story.interrupted();
             return if interrupted.is_ok() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE };
         }
+        played = async {
+            story.play().await?;
+            if wishes.keep { story.keep().await } else { Ok(()) }
+        } => played,
     };
     match played {
         Ok(()) => ExitCode::SUCCESS,

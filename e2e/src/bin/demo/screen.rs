@@ -1,5 +1,6 @@
 //! How the demo looks: plain text of at most [`WIDTH`] columns, with colours on a terminal that wants them.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -17,6 +18,8 @@ const PROSE: usize = 2;
 pub(crate) struct Screen {
     colours: bool,
     terminal: bool,
+    /// Whether the last line was empty: one is enough.
+    gap: Cell<bool>,
 }
 
 /// What a piece of text is; decides its colour.
@@ -37,7 +40,7 @@ impl Screen {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let terminal = std::io::stdout().is_terminal();
-        Screen { colours: terminal && !dumb && !set("NO_COLOR"), terminal }
+        Screen { colours: terminal && !dumb && !set("NO_COLOR"), terminal, gap: Cell::new(false) }
     }
 
     /// Whether a person sees it as it comes.
@@ -46,18 +49,10 @@ impl Screen {
     }
 
     /// The first line of a chapter, over the whole width.
-    pub(crate) fn chapter(&self, number: usize, title: &str) {
-        let head = format!("── {number} ── {title} ");
-        let rest = "─".repeat(WIDTH.saturating_sub(head.chars().count()));
-        self.line("");
-        self.line(&self.paint(Style::Chapter, &format!("{head}{rest}")));
-    }
-
-    /// A title without a number.
     pub(crate) fn title(&self, title: &str) {
         let head = format!("── {title} ");
         let rest = "─".repeat(WIDTH.saturating_sub(head.chars().count()));
-        self.line("");
+        self.gap();
         self.line(&self.paint(Style::Chapter, &format!("{head}{rest}")));
     }
 
@@ -76,12 +71,16 @@ impl Screen {
     /// What a program printed; long lines are broken and set in.
     pub(crate) fn output(&self, text: &str) {
         for line in text.lines() {
+            if line.is_empty() {
+                self.gap();
+                continue;
+            }
             let indent = line.chars().take_while(|c| c.is_whitespace()).count();
             if line.chars().count() + 2 * PROSE <= WIDTH {
                 self.line(&format!("{:1$}{line}", "", 2 * PROSE));
                 continue;
             }
-            let hang = indent + 2 * PROSE + 4;
+            let hang = indent + 2 * PROSE + 3;
             for (number, part) in wrap(line.trim_start(), WIDTH - hang).iter().enumerate() {
                 let indent = if number == 0 { indent + 2 * PROSE } else { hang };
                 self.line(&format!("{:indent$}{part}", ""));
@@ -103,9 +102,14 @@ impl Screen {
 
     /// Why the event above it happened.
     pub(crate) fn because(&self, why: &str) {
-        for line in wrap(&format!("because {why}"), WIDTH - EVENT - 2) {
-            self.line(&format!("{:1$}{2}", "", EVENT + 2, self.paint(Style::Dim, &line)));
+        for line in wrap(why, WIDTH - EVENT - PROSE) {
+            self.line(&format!("{:1$}{2}", "", EVENT + PROSE, self.paint(Style::Dim, &line)));
         }
+    }
+
+    /// How things are: a word and what there is to say of it.
+    pub(crate) fn fact(&self, what: &str, text: &str) {
+        self.line(&format!("{:1$}{2}  {text}", "", 2 * PROSE, self.paint(Style::Dim, what)));
     }
 
     /// Columns as wide as they need to be.
@@ -141,7 +145,7 @@ impl Screen {
 
     /// What went wrong.
     pub(crate) fn wrong(&self, text: &str) {
-        self.line("");
+        self.gap();
         for (number, line) in wrap(text, WIDTH - 2 * PROSE).iter().enumerate() {
             let mark = if number == 0 { self.paint(Style::Bad, "✗") } else { " ".into() };
             self.line(&format!("{:PROSE$}{mark} {line}", ""));
@@ -150,6 +154,7 @@ impl Screen {
 
     /// Anything, as it is.
     pub(crate) fn line(&self, text: &str) {
+        self.gap.set(text.is_empty());
         // Whoever closed the pipe wants no more of it.
         let _ = writeln!(std::io::stdout(), "{text}");
     }
@@ -170,6 +175,13 @@ impl Screen {
         };
         self.line(&self.paint(Style::Dim, &format!(" {:.1} s", begun.elapsed().as_secs_f64())));
         done
+    }
+
+    /// An empty line, if there is none already.
+    pub(crate) fn gap(&self) {
+        if !self.gap.get() {
+            self.line("");
+        }
     }
 
     /// Text without an end of line, seen at once.

@@ -100,13 +100,37 @@ impl Stage {
         let folder = tempfile::tempdir()?;
         let stage = Stage { nodes, hetzner: Arc::new(hetzner), network, natgw, folder, control_plane };
         let endpoint = format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", stage.hetzner.url());
-        std::fs::write(stage.settings(), format!("{SETTINGS}{endpoint}"))?;
+        std::fs::write(stage.settings_file(), format!("{SETTINGS}{endpoint}"))?;
         Ok(stage)
     }
 
     /// A Node's machine.
     pub(crate) fn node(&self, name: &str) -> Result<&HollowNode> {
         self.nodes.get(name).with_context(|| format!("there is no node {name}"))
+    }
+
+    /// Switches a Node's machine off.
+    pub(crate) async fn power_off(&self, name: &str) -> Result<()> {
+        self.node(name)?.silence().await;
+        self.power(name, "off")
+    }
+
+    /// Switches it on: a new boot, with nothing left of what ran.
+    pub(crate) async fn power_on(&self, name: &str) -> Result<()> {
+        self.power(name, "running")?;
+        self.node(name)?.reboot().await?;
+        self.node(name)?.resume().await
+    }
+
+    fn power(&self, name: &str, status: &str) -> Result<()> {
+        let world = self.hetzner.world();
+        let server = world.servers.values().find(|server| server.name == name);
+        self.hetzner.set_server_status(server.with_context(|| format!("no server {name}"))?.id, status)
+    }
+
+    /// natgw's settings.
+    pub(crate) fn settings(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.settings_file())?)
     }
 
     /// natgw as a Deployment runs it, with more arguments at the end.
@@ -129,10 +153,10 @@ impl Stage {
             .env("HCLOUD_TOKEN", self.hetzner.token())
             .env("KUBECONFIG", self.control_plane.kubeconfig())
             .env("POD_NAMESPACE", NAMESPACE)
-            .env("PERIMETER_CONFIG", self.settings())
+            .env("PERIMETER_CONFIG", self.settings_file())
     }
 
-    fn settings(&self) -> PathBuf {
+    fn settings_file(&self) -> PathBuf {
         self.folder.path().join("natgw.yaml")
     }
 }

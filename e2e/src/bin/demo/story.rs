@@ -2,7 +2,7 @@
 
 mod chapters;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use crate::screen::Screen;
 use crate::stage::{NAMESPACE, NODES, Stage};
 use crate::tape::{Entry, Now, Seen, Tape, What, after};
 
+/// How many [`chapters`] there are.
+const CHAPTERS: usize = 11;
 /// How often the world is looked at: short against the hundred milliseconds that a person notices.
 const LOOK: Duration = Duration::from_millis(20);
 /// A line waits this long before it is shown: another source may still tell of something earlier.
@@ -36,10 +38,13 @@ pub(crate) struct Story {
     chapter: usize,
     /// When the last command was given: times count from here.
     cause: Instant,
+    /// The route as it was then.
+    before: Option<Ipv4Addr>,
     /// Everything that happened since, shown or not.
     since: Vec<Entry>,
     shown: usize,
-    last_reason: Option<String>,
+    /// Reasons that were explained since: once is enough.
+    explained: BTreeSet<String>,
     /// What was to be seen and was, with its figure.
     proofs: Vec<(String, String)>,
     tape: Option<Tape>,
@@ -56,9 +61,10 @@ impl Story {
             begun: Instant::now(),
             chapter: 0,
             cause: Instant::now(),
+            before: None,
             since: Vec::new(),
             shown: 0,
-            last_reason: None,
+            explained: BTreeSet::new(),
             proofs: Vec::new(),
             tape: None,
             running: BTreeMap::new(),
@@ -71,7 +77,7 @@ impl Story {
         let _ = self.collect(Duration::ZERO);
         self.screen.wrong(&format!("{error:#}"));
         for (who, lines) in self.tape.iter().flat_map(|tape| tape.tails(TAIL)) {
-            self.screen.line("");
+            self.screen.gap();
             self.screen.say(&format!("the last lines of {who}:"));
             for line in lines {
                 self.screen.output(&line);
@@ -81,31 +87,31 @@ impl Story {
 
     /// Says that a person had enough.
     pub(crate) fn interrupted(&self) {
-        self.screen.line("");
+        self.screen.gap();
         self.screen.say("Stopped. Everything that was started is gone.");
     }
 
     /// Begins a chapter, when the reader is ready.
     async fn turn(&mut self, title: &str) -> Result<()> {
         if self.pause && self.chapter > 0 {
-            self.screen.line("");
+            self.screen.gap();
             self.screen.part("  Enter: next chapter ");
             enter().await;
         } else if self.screen.is_live() && self.chapter > 0 {
             self.linger(BREATH).await?;
         }
         self.chapter += 1;
-        self.screen.chapter(self.chapter, title);
+        self.screen.title(&format!("{}/{CHAPTERS} ── {title}", self.chapter));
         Ok(())
     }
 
     /// Shows a command; times count from now.
     fn command(&mut self, text: &str) -> Result<()> {
-        self.collect(Duration::ZERO)?;
+        self.before = self.collect(Duration::ZERO)?.route;
         self.screen.command(text);
         self.since.clear();
         self.shown = 0;
-        self.last_reason = None;
+        self.explained.clear();
         self.cause = Instant::now();
         Ok(())
     }
@@ -153,12 +159,15 @@ impl Story {
             if entry.at.elapsed() < but {
                 break;
             }
-            self.screen.event(after(self.cause, entry.at), &entry.who, &entry.text);
-            if let Some(because) = entry.because.as_ref().filter(|why| self.last_reason.as_ref() != Some(why))
-            {
-                self.screen.because(because);
+            let time = after(self.cause, entry.at);
+            match &entry.because {
+                None => self.screen.event(time, &entry.who, &entry.text),
+                Some((word, why)) if self.explained.insert(word.clone() + why) => {
+                    self.screen.event(time, &entry.who, &entry.text);
+                    self.screen.because(&format!("{word}: {why}"));
+                }
+                Some((word, _)) => self.screen.event(time, &entry.who, &format!("{} ({word})", entry.text)),
             }
-            self.last_reason.clone_from(&entry.because);
             self.shown += 1;
         }
         Ok(now)
@@ -188,16 +197,18 @@ impl Story {
                 [name.to_string(), status(node), role.to_owned(), ip.to_string(), or_none(&node.label), setup]
             })
             .collect();
-        self.screen.line("");
-        self.screen.table(["NODE", "STATUS", "ROLE", "PRIVATE IP", "LABEL", "SET UP FOR"], &rows);
-        let route = self.route_text(now.route)?;
-        self.screen.line(&format!("    default route of the network: {route}"));
+        self.screen.gap();
+        self.screen.table(["NODE", "STATUS", "ROLE", "PRIVATE IP", "FLOATING IP", "SET UP FOR"], &rows);
+        let (before, route) = (self.route_text(self.before)?, self.route_text(now.route)?);
+        let text = if self.before == now.route { route } else { format!("{route}; before: {before}") };
+        self.screen.fact("default route", &text);
+        self.screen.gap();
         Ok(())
     }
 
     fn route_text(&self, route: Option<Ipv4Addr>) -> Result<String> {
         Ok(match route {
-            Some(ip) => format!("0.0.0.0/0 → {ip} ({})", self.tape()?.name_of(ip)),
+            Some(ip) => format!("{ip} ({})", self.tape()?.name_of(ip)),
             None => "none".to_owned(),
         })
     }
@@ -235,9 +246,17 @@ impl Story {
         self.tape.as_ref().context("the world is not there yet")
     }
 
-    fn switches(&self) -> Result<usize> {
+    /// How often the route was changed since the network was made.
+    fn route_changes(&self) -> Result<usize> {
         let stage = self.stage()?;
         Ok(stage.hetzner.route_history(stage.network).len())
+    }
+
+    /// When natgw first asked Hetzner for a change, counted from the last command.
+    fn asked(&self) -> Result<Duration> {
+        let writes = self.stage()?.hetzner.writes();
+        let first = writes.iter().find(|request| request.at >= self.cause);
+        Ok(after(self.cause, first.context("natgw has asked Hetzner for no change")?.at))
     }
 
     /// Raises the curtain: the control plane, then the rest.
@@ -254,6 +273,9 @@ impl Story {
             .context("the nodes did not start")?;
         let names = NODES.iter().map(|(name, ip, _)| (*ip, (*name).to_owned())).collect();
         let client = stage.control_plane.client();
+        let version = client.apiserver_version().await?.git_version;
+        self.screen.fact("Kubernetes", &format!("{version} at {}", stage.control_plane.url()));
+        self.screen.fact("Hetzner", &format!("at {}", stage.hetzner.url()));
         self.tape = Some(Tape::new(&client, NAMESPACE, stage.hetzner.clone(), stage.network, names));
         self.stage = Some(stage);
         Ok(())

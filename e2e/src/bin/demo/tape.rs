@@ -62,7 +62,8 @@ pub(crate) struct Entry {
     pub(crate) who: String,
     pub(crate) what: What,
     pub(crate) text: String,
-    pub(crate) because: Option<String>,
+    /// Why natgw did it: the word that Events and metrics have for it, and the sentence.
+    pub(crate) because: Option<(String, String)>,
 }
 
 /// Collects what happened.
@@ -200,14 +201,14 @@ impl Clock {
         let field = |name: &str| line.get(name).and_then(Value::as_str);
         let (level, text) = (field("level")?, field("msg")?);
         let at = self.instant_of(field("ts")?.parse().ok()?);
-        let entry = |what, text: String, because: Option<String>| {
+        let entry = |what, text: String, because: Option<(String, String)>| {
             Some(Entry { at, who: who.to_owned(), what, text, because })
         };
         match (level, field("action"), field("because")) {
             ("info", Some(action), Some(because)) => entry(
                 What::Act(action.to_owned()),
                 text.to_owned(),
-                Some(format!("{because} ({})", field("reason").unwrap_or_default())),
+                Some((field("reason").unwrap_or_default().to_owned(), because.to_owned())),
             ),
             ("info", ..) if text == "became leader" => {
                 entry(What::Leads, "leads: it holds the Lease".into(), None)

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use super::world::{World, config, config_with, fip, private};
 use crate::config::Mode;
 use crate::observe::snapshot::{Ready, Server};
+use crate::plan::{Action, Reason};
 
 #[test]
 fn ruling_candidate_is_eligible_ready_and_not_cordoned() {
@@ -297,6 +298,9 @@ fn cleanup_takes_everything_back_and_nothing_else() {
     world.settle();
     world.config.mode = Mode::Cleanup;
     world.log.clear();
+    let plan = world.plan();
+    let teardowns = plan.steps.iter().filter(|step| matches!(step.action, Action::MarkPending { .. }));
+    assert!(teardowns.map(|step| &step.because).eq([&Reason::Cleanup; 3]), "{plan}");
     world.settle();
     assert_eq!(world.log[0], "remove route 0.0.0.0/0 of network 1 to 10.0.0.2 (node-1)");
     assert_eq!((world.snapshot.network.default_route, world.primary().len()), (None, 0));
