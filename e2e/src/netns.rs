@@ -196,7 +196,8 @@ mod tests {
         let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
         let (left, right) = (&["10.0.0.1/24", "10.0.0.7/24"], &["10.0.0.2/24"]);
         lab.link(Port::new(&a, "eth0", left), Port::new(&b, "eth0", right)).unwrap();
-        assert!(a.pings("10.0.0.2").unwrap());
+        // A link takes a moment to come up.
+        wait_until("the link is up", Duration::from_secs(5), || a.pings("10.0.0.2")).unwrap();
         assert!(!a.pings("10.0.0.3").unwrap(), "nobody has this address");
         assert_eq!(a.seen_by("10.0.0.2", 80).unwrap(), None, "nobody listens");
         let server = b.listen("10.0.0.2", 80).unwrap();
