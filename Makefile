@@ -10,8 +10,8 @@ export KUBERNETES ?= 1.36
 
 # A C compiler for ring and the linker; setpriv and unshare of util-linux keep children from outliving their parents.
 BUILD_PACKAGES := gcc libc6-dev make util-linux
-# iproute2, iptables: network namespaces with packets; python3-venv: Hetzner's own client; shellcheck: the scripts.
-TEST_PACKAGES := $(BUILD_PACKAGES) iproute2 iptables procps python3-venv shellcheck
+# iproute2, iptables, iputils-ping, socat: network namespaces with packets; python3-venv: Hetzner's own client; shellcheck: the scripts.
+TEST_PACKAGES := $(BUILD_PACKAGES) iproute2 iptables iputils-ping socat mount hostname procps python3-venv shellcheck
 DENY := 0.20.2
 
 .PHONY: help

@@ -4,22 +4,26 @@
 //! Worlds can share a control plane: each has its own namespace, server IDs, role label and node selector, and natgw leaves
 //! Nodes alone whose servers its project does not know.
 
+mod look;
+
+pub use look::{acts, run, task_of};
+
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::ListParams};
 use tempfile::TempDir;
 
 use crate::control_plane::ControlPlane;
 use crate::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use crate::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer};
-use crate::hollow_node::{HollowNode, Outcome};
+use crate::hollow_node::{Builder, HollowNode, Outcome};
 use crate::program::{Launch, Program};
 
 /// How long a wait of [`World`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
@@ -68,6 +72,26 @@ pub struct Gateway {
     pub server: u64,
     /// Its address in the network.
     pub private_ip: Ipv4Addr,
+    jobs: Arc<Course>,
+}
+
+/// How the Jobs of one Node go, and which have run.
+#[derive(Default)]
+struct Course {
+    /// Kinds of Jobs whose pods hang; all others succeed at once.
+    hanging: Mutex<BTreeSet<String>>,
+    /// `setup:198.51.100.1`, in the order in which the pods were started.
+    started: Mutex<Vec<String>>,
+}
+
+impl Course {
+    fn decide(&self, pod: &Pod) -> Outcome {
+        let task = look::task_of(pod);
+        let kind = task.split(':').next().unwrap_or_default();
+        let hangs = self.hanging.lock().unwrap_or_else(PoisonError::into_inner).contains(kind);
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+        if hangs { Outcome::Hang } else { Outcome::Succeed(Duration::ZERO) }
+    }
 }
 
 impl World {
@@ -129,6 +153,21 @@ impl World {
     /// # Errors
     /// What the cloud or the API server refuses.
     pub async fn node(&self, floating_ip: Option<&str>) -> Result<Gateway> {
+        self.node_as(floating_ip, |name, server| {
+            HollowNode::builder(name).provider_id(format!("hcloud://{server}"))
+        })
+        .await
+    }
+
+    /// As [`World::node`], with a Node of its own kind, made from the name and the ID of the server.
+    ///
+    /// # Errors
+    /// What the cloud or the API server refuses.
+    pub async fn node_as(
+        &self,
+        floating_ip: Option<&str>,
+        make: impl FnOnce(&str, u64) -> Builder,
+    ) -> Result<Gateway> {
         let number = self.nodes.fetch_add(1, Ordering::Relaxed) + 1;
         let name = format!("{}-{number}", self.namespace);
         let server = self.first_server + number;
@@ -138,19 +177,22 @@ impl World {
         if let Some(ip) = floating_ip {
             // All kinds of one project share their IDs here: far from those of servers.
             self.hetzner.add_floating_ip(
-                NewFloatingIp::new(&format!("fip-{number}"), ip).id(server + 500).server(&name),
+                NewFloatingIp::new(&format!("fip-{number}"), ip)
+                    .id(server + look::FLOATING_IP_IDS)
+                    .server(&name),
             )?;
         }
         let mut labels = vec![("world".to_owned(), self.namespace.clone())];
         labels.extend(floating_ip.map(|ip| (FLOATING_IP_LABEL.to_owned(), ip.to_owned())));
-        let node = HollowNode::builder(&name)
-            .provider_id(format!("hcloud://{server}"))
+        let jobs = Arc::new(Course::default());
+        let course = Arc::clone(&jobs);
+        let node = make(&name, server)
             .internal_ip(IpAddr::V4(private_ip))
             .labels(labels)
-            .on_pod(|_| Outcome::Succeed(Duration::ZERO))
+            .on_pod(move |pod| course.decide(pod))
             .start(self.client.clone())
             .await?;
-        Ok(Gateway { node, name, server, private_ip })
+        Ok(Gateway { name: node.name(), node, server, private_ip, jobs })
     }
 
     /// Writes a settings file with more lines of YAML.
@@ -184,20 +226,27 @@ impl World {
     /// # Errors
     /// natgw is not built, or the settings cannot be written.
     pub fn natgw(&self, more_settings: &str) -> Result<Launch> {
+        Ok(self.command(more_settings)?.args([
+            "--admin-address",
+            "127.0.0.1:0",
+            "--log-format",
+            "json",
+            "--log-filter",
+            "info,natgw=debug",
+        ]))
+    }
+
+    /// natgw with these settings and nothing else on its command line.
+    ///
+    /// # Errors
+    /// As [`World::natgw`].
+    pub fn command(&self, more_settings: &str) -> Result<Launch> {
         let settings = self.settings(more_settings)?;
         Ok(Program::binary("natgw")?
             .env("HCLOUD_TOKEN", self.hetzner.token())
             .env("KUBECONFIG", &self.kubeconfig)
             .arg("--config")
-            .arg(settings)
-            .args([
-                "--admin-address",
-                "127.0.0.1:0",
-                "--log-format",
-                "json",
-                "--log-filter",
-                "info,natgw=debug",
-            ]))
+            .arg(settings))
     }
 
     /// Repeats a condition until it holds.
@@ -254,43 +303,6 @@ impl World {
         let ip = gateway.private_ip.to_string();
         self.wait(&format!("{} as the primary", gateway.name), || async {
             Ok(self.route().as_ref() == Some(&ip) && self.role_holders().await? == [gateway.name.clone()])
-        })
-        .await
-    }
-
-    /// natgw's Jobs in this world.
-    ///
-    /// # Errors
-    /// The API server does not answer.
-    pub async fn jobs(&self) -> Result<Vec<Job>> {
-        Ok(Api::<Job>::namespaced(self.client.clone(), &self.namespace)
-            .list(&ListParams::default())
-            .await?
-            .items)
-    }
-
-    /// Reasons of the Events about an object, oldest first.
-    ///
-    /// # Errors
-    /// The API server does not answer.
-    pub async fn events_about(&self, kind: &str, name: &str) -> Result<Vec<Event>> {
-        let events = Api::<Event>::all(self.client.clone()).list(&ListParams::default()).await?;
-        let about = |event: &Event| {
-            event.regarding.as_ref().is_some_and(|object| {
-                object.kind.as_deref() == Some(kind) && object.name.as_deref() == Some(name)
-            })
-        };
-        Ok(events.items.into_iter().filter(about).collect())
-    }
-
-    /// Waits for an Event with this reason about an object.
-    ///
-    /// # Errors
-    /// There is none within [`PATIENCE`].
-    pub async fn wait_for_event(&self, kind: &str, name: &str, reason: &str) -> Result<()> {
-        self.wait(&format!("an Event {reason} about {kind} {name}"), || async {
-            let events = self.events_about(kind, name).await?;
-            Ok(events.iter().any(|event| event.reason.as_deref() == Some(reason)))
         })
         .await
     }

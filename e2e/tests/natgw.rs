@@ -1,8 +1,35 @@
 //! natgw on a real control plane: the seed's story from a label to a route, and every way on from there.
+//!
+//! One binary, so that one control plane serves nearly all. Numbers of defects are those of the original controllers, as
+//! listed in the project's notes; a ruling is an answer to a question that the first description leaves open.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use e2e::natgw::{FLOATING_IP_LABEL, World};
+#[path = "natgw/commands.rs"]
+mod commands;
+#[path = "natgw/features.rs"]
+mod features;
+#[path = "natgw/input.rs"]
+mod input;
+#[path = "natgw/jobs.rs"]
+mod jobs;
+#[path = "natgw/nodes.rs"]
+mod nodes;
+#[path = "natgw/rulings.rs"]
+mod rulings;
+
+use e2e::natgw::{FLOATING_IP_LABEL, PATIENCE, World};
+use e2e::program::Program;
 use natgw::names;
+use nix::sys::signal::Signal;
+
+const FIRST: &str = "198.51.100.1";
+const SECOND: &str = "198.51.100.2";
+
+/// Ends natgw as a kubelet does: it drains, and exits with 0.
+async fn stop(natgw: &Program) {
+    natgw.signal(Signal::SIGTERM).unwrap();
+    assert_eq!(natgw.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+}
 
 #[tokio::test]
 async fn a_label_becomes_a_gateway_and_a_cordon_moves_the_route() {

@@ -26,9 +26,9 @@ use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
 use crate::{
     args::{ClientArgs, Program},
+    config::ConfigError,
     events::with_causes,
     metrics::Metrics,
-    runtime::ConfigError,
 };
 
 mod call;

@@ -38,6 +38,11 @@ fn place(path: &Path, line: Option<u64>) -> String {
     }
 }
 
+/// Bad flags or configuration, in one line that says what is allowed. Ends the process with exit code 2.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
 impl Error {
     /// A fault that only the reader of the settings can tell: a selector that does not parse, two fields that contradict.
     pub fn invalid(path: &Path, message: impl Into<String>) -> Self {

@@ -22,7 +22,6 @@ use kube::{Api, Client, runtime::reflector::Store, runtime::watcher};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::admin::Status;
 use crate::{
     admin::Admin,
     args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
@@ -36,17 +35,13 @@ use crate::{
     telemetry::Telemetry,
     watch,
 };
+pub use crate::{admin::Status, config::ConfigError};
 
 /// How long a command beside the controller may take to end after the first signal: a person waits.
 const COMMAND_DRAIN: Duration = Duration::from_secs(5);
 
 /// How long the release of the lease may take. It is one write; without it a successor waits 15 s, no harm is done.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Bad flags or configuration, in one line that says what is allowed. Ends the process with exit code 2.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(pub String);
 
 /// What a controller gets.
 #[derive(Clone)]
@@ -279,7 +274,7 @@ fn elect(
     let gauge = metrics.leading(&settings.name);
     let (leadership, election) =
         leader::run(client, settings, release.clone(), move |leads| gauge.set(i64::from(leads)))
-            .map_err(ConfigError)?;
+            .map_err(|problem| ConfigError(format!("--leader-elect-*: {problem}")))?;
     Ok((leadership, Box::pin(election)))
 }
 

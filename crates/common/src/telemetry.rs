@@ -21,7 +21,7 @@ use tracing_subscriber::{
 
 use crate::{
     args::{LogArgs, LogFormat, Program},
-    runtime::ConfigError,
+    config::ConfigError,
 };
 
 mod json;

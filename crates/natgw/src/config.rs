@@ -1,155 +1,12 @@
 //! natgw's settings: one YAML file, every field checked before anything is touched.
 
-use std::collections::BTreeMap;
+mod settings;
+
 use std::path::Path;
 
-use serde::Deserialize;
-
+pub use self::settings::{Clients, FloatingIPs, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings};
 use crate::names;
-use crate::selector::{self, NodeSelector, Selector};
-
-/// The settings file as a user writes it. Unknown fields are refused.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Settings {
-    /// Name or numeric ID of the Hetzner Cloud network whose default route natgw owns.
-    pub network: NetworkName,
-    /// Which Nodes natgw looks after; all of them if it is left out.
-    #[serde(default)]
-    pub node_selector: NodeSelector,
-    /// Node label that holds the floating IP assigned to the Node.
-    #[serde(default = "default_floating_ip_label", rename = "floatingIPLabel")]
-    pub floating_ip_label: String,
-    /// Node annotation that holds the floating IP for which the Node has been set up.
-    #[serde(default = "default_setup_annotation")]
-    pub setup_annotation: String,
-    /// Label of the primary.
-    #[serde(default = "default_role_label")]
-    pub role_label: String,
-    /// Whether a default route that points to no Node of this cluster is changed.
-    #[serde(default = "yes")]
-    pub adopt_foreign_route: bool,
-    /// What becomes of a route to a Node that is no gateway while there is no candidate.
-    #[serde(default)]
-    pub on_no_candidate: OnNoCandidate,
-    /// Floating-IP labels made by natgw itself.
-    #[serde(default, rename = "floatingIPs")]
-    pub floating_ips: FloatingIPs,
-    /// Jobs that give the other Nodes their default route.
-    #[serde(default)]
-    pub clients: Clients,
-    /// How Jobs are made.
-    #[serde(default)]
-    pub jobs: Jobs,
-    /// The cloud.
-    #[serde(default)]
-    pub hetzner: Hetzner,
-}
-
-/// A network by name or by ID. A name that consists of digits only is taken for an ID.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub enum NetworkName {
-    /// Network ID.
-    Id(u64),
-    /// Network name, unique in its project.
-    Name(String),
-}
-
-/// What becomes of a route to a Node that is no gateway while there is no candidate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum OnNoCandidate {
-    /// It stays, and a Warning says so.
-    #[default]
-    Keep,
-    /// It is removed, if it points to a Node that bears natgw's marks: no traffic rather than traffic to nowhere.
-    Remove,
-}
-
-/// Floating-IP labels made by natgw itself, from the cloud's own data.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct FloatingIPs {
-    /// Whether natgw writes and removes the floating-IP label.
-    pub label: bool,
-    /// Hetzner label selector of the floating IPs that count; all of them if empty.
-    pub selector: String,
-}
-
-/// Jobs that give the other Nodes their default route.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Clients {
-    /// Whether they are run.
-    pub enabled: bool,
-}
-
-/// How Jobs are made.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Jobs {
-    /// Image of the Job's container. It needs `/bin/chroot`; everything else is the Node's own.
-    pub image: String,
-    /// `ttlSecondsAfterFinished` of the Jobs, in seconds.
-    pub ttl_seconds_after_finished: i32,
-    /// More environment variables for every script, by name.
-    pub env: BTreeMap<String, String>,
-    /// The script, run by the Node's bash, that makes a Node a gateway for `FLOATING_IP`.
-    pub setup_script: String,
-    /// The script that removes what the setup script made.
-    pub teardown_script: String,
-    /// The script that gives a Node its default route into the network.
-    pub client_setup_script: String,
-    /// The script that removes this route.
-    pub client_teardown_script: String,
-}
-
-impl Default for Jobs {
-    fn default() -> Self {
-        Jobs {
-            image: "busybox:stable".into(),
-            // An hour: long enough to read the logs in the morning's first coffee, as the seed has it.
-            ttl_seconds_after_finished: 3600,
-            env: BTreeMap::new(),
-            setup_script: include_str!("../scripts/setup.sh").into(),
-            teardown_script: include_str!("../scripts/teardown.sh").into(),
-            client_setup_script: include_str!("../scripts/client-setup.sh").into(),
-            client_teardown_script: include_str!("../scripts/client-teardown.sh").into(),
-        }
-    }
-}
-
-/// The cloud.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Hetzner {
-    /// Base URL of the API.
-    pub endpoint: String,
-    /// Seconds between two looks at the network while nothing happens. Up to 10 % are added at random, so that many
-    /// clusters of one project do not ask at the same time; 30 s are then some 115 requests an hour out of the
-    /// project's 3,600.
-    pub poll_interval_seconds: u32,
-}
-
-impl Default for Hetzner {
-    fn default() -> Self {
-        Hetzner { endpoint: "https://api.hetzner.cloud/v1".into(), poll_interval_seconds: 30 }
-    }
-}
-
-fn default_floating_ip_label() -> String {
-    names::FLOATING_IP_LABEL.into()
-}
-fn default_setup_annotation() -> String {
-    names::SETUP_ANNOTATION.into()
-}
-fn default_role_label() -> String {
-    names::ROLE_LABEL.into()
-}
-fn yes() -> bool {
-    true
-}
+use crate::selector::{self, Selector};
 
 /// What natgw is run for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -312,7 +169,7 @@ fn check_jobs(jobs: &Jobs) -> Result<(), Invalid> {
         }
     }
     for name in jobs.env.keys() {
-        if crate::apply::job::OWN_ENV.contains(&name.as_str()) {
+        if names::OWN_ENV.contains(&name.as_str()) {
             return invalid("jobs.env", format!("{name} is set by natgw itself"));
         }
         let mut characters = name.chars();

@@ -67,20 +67,13 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
     let work = async {
         nodes.wait_until_ready().await?;
         jobs.wait_until_ready().await?;
-        let led = match until {
-            Until::Clean(limit) => tokio::time::timeout(limit, runtime.leading()).await.map_err(|_| {
-                let holder = runtime.leadership.holder();
-                anyhow::anyhow!("{holder} holds the lease; scale natgw to zero first, so that it does not make everything anew")
-            })?,
-            Until::Stopped | Until::OneWalk => runtime.leading().await,
-        };
-        if !led {
-            return Ok(());
+        let started = Instant::now();
+        if !lead(&runtime, until).await? {
+            return ended_early(until);
         }
         let cloud = Cloud::new(&config, hcloud.clone());
         let mut walker =
             Walker { runtime: &runtime, config: &config, hcloud: &hcloud, metrics: &metrics, cloud };
-        let started = Instant::now();
         let mut failures = 0_u32;
         loop {
             let walked = walker.walk(&nodes.state(), &jobs.state()).await;
@@ -105,7 +98,7 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
             }
             tokio::select! {
                 biased;
-                () = runtime.shutdown.cancelled() => return Ok(()),
+                () = runtime.shutdown.cancelled() => return ended_early(until),
                 () = async { changed.notified().await; tokio::time::sleep(floor).await } => {}
                 () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(LOOK_AGAIN) }) => {}
             }
@@ -115,6 +108,23 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
         done = work => done,
         () = keep_nodes => Ok(()),
         () = keep_jobs => Ok(()),
+    }
+}
+
+/// Waits for the lead; false if the end was asked for first. Who asks for a cleanup is told in time that another has it.
+async fn lead(runtime: &Runtime, until: Until) -> anyhow::Result<bool> {
+    let Until::Clean(limit) = until else { return Ok(runtime.leading().await) };
+    tokio::time::timeout(limit, runtime.leading()).await.map_err(|_| {
+        let holder = runtime.leadership.holder();
+        anyhow::anyhow!("{holder} holds the lease and keeps what would be taken back: stop it first (scale its Deployment to zero)")
+    })
+}
+
+/// The end was asked for. A cleanup that was not finished is none: a Helm hook must not take it for one.
+fn ended_early(until: Until) -> anyhow::Result<()> {
+    match until {
+        Until::Clean(_) => Err(anyhow::anyhow!("asked to end before everything was taken back")),
+        Until::Stopped | Until::OneWalk => Ok(()),
     }
 }
 

@@ -44,3 +44,7 @@ pub const GENERATION_LABEL: &str = "natgw.perimeter.dev/generation";
 pub const NODE_NAME_ANNOTATION: &str = "natgw.perimeter.dev/node-name";
 /// Job annotation: 1 for the first try, one more after each failed Job.
 pub const ATTEMPT_ANNOTATION: &str = "natgw.perimeter.dev/attempt";
+
+/// Environment variables that natgw sets itself.
+pub const OWN_ENV: [&str; 6] =
+    ["FLOATING_IP", "JOB_TYPE", "NODE_NAME", "PRIVATE_IP", "NETWORK_CIDR", "NETWORK_GATEWAY"];

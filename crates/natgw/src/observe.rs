@@ -1,4 +1,4 @@
-//! The only reader: caches and cloud lists become a [`Snapshot`](snapshot::Snapshot).
+//! The only reader: caches and cloud lists become a [`Snapshot`].
 
 pub mod jobs;
 pub mod network;

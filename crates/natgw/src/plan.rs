@@ -8,6 +8,7 @@ pub mod floating_ip;
 pub mod jobs;
 pub mod primary;
 pub mod reason;
+pub mod records;
 mod role;
 mod route;
 

@@ -18,10 +18,6 @@ use crate::plan::action::{JobSpec, NodeRef};
 use crate::plan::jobs::node_hash;
 use crate::task::Kind;
 
-/// Environment variables that natgw sets itself.
-pub const OWN_ENV: [&str; 6] =
-    ["FLOATING_IP", "JOB_TYPE", "NODE_NAME", "PRIVATE_IP", "NETWORK_CIDR", "NETWORK_GATEWAY"];
-
 /// Retries of the pod inside one Job: a Job that fails four times in a row needs a person or a pause.
 const BACKOFF_LIMIT: i32 = 3;
 /// Seconds for all tries of one Job together; the image may have to be pulled first.

@@ -1,0 +1,77 @@
+//! What stands on a Node about what its kernel holds, read back and held against the Jobs that are there.
+
+use super::reason::Reason;
+use crate::config::Config;
+use crate::names;
+use crate::observe::snapshot::{Job, Node};
+use crate::task::{Part, Role, Task};
+
+/// What natgw's annotations say about a Node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Records {
+    /// Setup annotation.
+    pub gateway: Option<Part>,
+    /// Client annotation.
+    pub client: Option<Part>,
+    /// Pending marker, or the Job that takes its place.
+    pub pending: Option<Task>,
+}
+
+/// The annotations that [`Records`] are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Annotation {
+    /// `setupAnnotation` of the settings.
+    Setup,
+    /// [`names::CLIENT_ANNOTATION`]
+    Client,
+    /// [`names::PENDING_ANNOTATION`]
+    Pending,
+}
+
+impl Annotation {
+    pub(super) fn invalid(self, config: &Config, value: String) -> Reason {
+        let annotation = match self {
+            Annotation::Setup => config.setup_annotation.clone(),
+            Annotation::Client => names::CLIENT_ANNOTATION.to_owned(),
+            Annotation::Pending => names::PENDING_ANNOTATION.to_owned(),
+        };
+        Reason::InvalidAnnotation { annotation, value }
+    }
+}
+
+impl Records {
+    /// Reads the annotations, and holds them against the Jobs that are there.
+    ///
+    /// # Errors
+    /// The annotation that has a value which natgw never writes, and that value.
+    pub fn read(node: &Node, jobs: &[Job]) -> Result<Records, (Annotation, String)> {
+        let part = |value: &Option<String>, role, annotation| match value {
+            None => Ok(None),
+            Some(text) => match text.parse() {
+                Ok(ip) => Ok(Some(Part { role, ip })),
+                Err(_) => Err((annotation, text.clone())),
+            },
+        };
+        let gateway = part(&node.setup, Role::Gateway, Annotation::Setup)?;
+        let client = part(&node.client, Role::Client, Annotation::Client)?;
+        let pending = match &node.pending {
+            None => stray(gateway, client, jobs),
+            Some(text) => Some(text.parse().map_err(|()| (Annotation::Pending, text.clone()))?),
+        };
+        Ok(Records { gateway, client, pending })
+    }
+
+    pub(super) fn recorded(&self, part: Part) -> bool {
+        [self.gateway, self.client].contains(&Some(part))
+    }
+}
+
+/// A Job that contradicts the annotations, such as one created by a process that had lost its lease a moment before: a
+/// setup of what is not recorded, or a teardown of what is. (A finished teardown of what is not recorded is just history.)
+fn stray(gateway: Option<Part>, client: Option<Part>, jobs: &[Job]) -> Option<Task> {
+    let recorded = |task: &Task| [gateway, client].contains(&Some(task.part()));
+    jobs.iter()
+        .filter(|job| !job.terminating)
+        .map(|job| job.task)
+        .find(|task| task.kind.is_setup() != recorded(task))
+}

@@ -1,0 +1,116 @@
+//! `--dry-run`, `--once`, `natgw status`, `natgw cleanup`.
+
+use e2e::control_plane::ControlPlane;
+use e2e::natgw::{World, acts, run};
+use serde_json::Value;
+
+use super::{FIRST, SECOND, stop};
+
+#[tokio::test]
+async fn a_dry_run_shows_what_the_next_walk_does_and_does_nothing() {
+    let world = World::start().await.unwrap();
+    let first = world.node(Some(FIRST)).await.unwrap();
+    let natgw = world.natgw("").unwrap().start().unwrap();
+    world.wait_for_primary(&first).await.unwrap();
+    let second = world.node(Some(SECOND)).await.unwrap();
+    world.wait_for_setup(&second, SECOND).await.unwrap();
+    stop(&natgw).await;
+    // Something of everything is due: a route, two roles, a Job.
+    first.node.cordon(true).await.unwrap();
+    second.node.annotate(natgw::names::FORGET_ANNOTATION, Some("false")).await.unwrap();
+    let third = world.node(Some("198.51.100.3")).await.unwrap();
+
+    let writes = world.writes.count();
+    world.api_proxy.clear_requests();
+    let (code, text) = run(&world.command("").unwrap().arg("--dry-run")).await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    let json = world.command("").unwrap().args(["--dry-run", "--output", "json", "--log-filter", "off"]);
+    let (code, json) = run(&json).await.unwrap();
+    assert_eq!(code, 0, "{json}");
+    assert_eq!(world.writes.count(), writes);
+    let written = world.api_proxy.requests().into_iter().filter(|request| request.method != "GET").count();
+    assert_eq!(written, 0, "no Event and no Lease either");
+
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let planned: Vec<&str> =
+        json["steps"].as_array().unwrap().iter().map(|step| step["text"].as_str().unwrap()).collect();
+    assert_eq!(planned.len(), 5, "{planned:?}");
+    for (number, step) in planned.iter().enumerate() {
+        assert!(text.contains(&format!("{}. {step} (", number + 1)), "{step}\n{text}");
+    }
+
+    let once = world.natgw("").unwrap().arg("--once").start().unwrap();
+    assert_eq!(once.wait_exit(e2e::natgw::PATIENCE).await.unwrap().code(), Some(0));
+    assert_eq!(acts(&once), planned);
+    world.wait_for_primary(&second).await.unwrap();
+    world.wait_for_job(&third, "setup:198.51.100.3").await.unwrap();
+    for step in json["steps"].as_array().unwrap() {
+        let name = step["regarding"]["name"].as_str().unwrap();
+        let event = world.wait_for_event("Node", name, step["reason"].as_str().unwrap()).await.unwrap();
+        assert_eq!(event.reporting_controller.as_deref(), Some("natgw.perimeter.dev"));
+    }
+}
+
+#[tokio::test]
+async fn status_shows_network_route_nodes_and_what_comes_next() {
+    let world = World::start().await.unwrap();
+    let first = world.node(Some(FIRST)).await.unwrap();
+    let plain = world.node(None).await.unwrap();
+    let natgw = world.natgw("").unwrap().start().unwrap();
+    world.wait_for_primary(&first).await.unwrap();
+    stop(&natgw).await;
+    first.node.cordon(true).await.unwrap();
+    let writes = world.writes.count();
+    let (code, text) = run(&world.command("").unwrap().arg("status")).await.unwrap();
+    assert_eq!((code, world.writes.count()), (0, writes), "{text}");
+    let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
+    assert!(line("network").contains("lan") && line("network").contains("10.0.0.0/16"), "{text}");
+    assert!(line("route").contains(&format!("via 10.0.0.2 ({})", first.name)), "{text}");
+    assert_eq!(line("primary"), "primary  none");
+    assert!(
+        line(&first.name).contains(FIRST) && line(&first.name).contains("eligible, but cordoned"),
+        "{text}"
+    );
+    assert!(line(&plain.name).ends_with("no gateway"), "{text}");
+    assert!(text.contains(&format!("take the role label off Node {}", first.name)), "{text}");
+}
+
+/// On a control plane of its own: a cleanup takes back every Node's setup, whoever's it is.
+#[tokio::test]
+async fn a_cleanup_takes_everything_back_but_not_beside_a_natgw_that_runs() {
+    let world = World::on(ControlPlane::start().await.unwrap()).await.unwrap();
+    let (first, second) = (world.node(Some(FIRST)).await.unwrap(), world.node(Some(SECOND)).await.unwrap());
+    let client = world.node(None).await.unwrap();
+    let natgw = world.natgw("clients: {enabled: true}").unwrap().start().unwrap();
+    world.wait_for_primary(&first).await.unwrap();
+    world.wait_for_setup(&second, SECOND).await.unwrap();
+    world
+        .wait("the client's annotation", || async {
+            let marks = world.marks(&client).await?;
+            Ok(marks.contains_key("client") && !marks.contains_key("pending"))
+        })
+        .await
+        .unwrap();
+
+    let cleanup = |timeout: &str| {
+        let launch = world.natgw("clients: {enabled: true}").unwrap();
+        launch.args(["cleanup", "--timeout", timeout])
+    };
+    let writes = world.writes.count();
+    let (code, text) = run(&cleanup("3s")).await.unwrap();
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("holds the lease"), "{text}");
+    assert_eq!(world.writes.count(), writes);
+    assert!(world.route().is_some());
+
+    stop(&natgw).await;
+    let (code, text) = run(&cleanup("50s")).await.unwrap();
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(world.route(), None);
+    assert!(world.role_holders().await.unwrap().is_empty());
+    for gateway in [&first, &second, &client] {
+        assert!(world.marks(gateway).await.unwrap().is_empty());
+    }
+    assert_eq!(first.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1"]);
+    assert_eq!(client.tasks(), ["client-setup:10.0.0.1", "client-teardown:10.0.0.1"]);
+}

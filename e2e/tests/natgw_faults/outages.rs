@@ -1,0 +1,83 @@
+//! A server is away for a while, or is an old one.
+
+use e2e::control_plane::{ControlPlane, Part};
+use e2e::natgw::World;
+
+use crate::scene::Scene;
+use crate::story::{self, FIRST, SECOND};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_api_server_is_followed_again() {
+    let world = World::on(ControlPlane::start().await.unwrap()).await.unwrap();
+    let scene = Scene::with(world).await;
+    let first = scene.gateway(FIRST).await;
+    scene.world.wait_for_primary(&first).await.unwrap();
+    let second = scene.gateway(SECOND).await;
+    scene.wait_for_setup(&second, Some(SECOND)).await;
+    let routes = scene.world.hetzner.route_history(scene.world.network).len();
+
+    scene.world.control_plane.kill(Part::ApiServer).unwrap();
+    scene
+        .world
+        .wait("natgw to say that it is not ready", || async {
+            Ok(!scene.program().get("/readyz").await?.0.is_success())
+        })
+        .await
+        .unwrap();
+    assert_eq!(scene.world.hetzner.route_history(scene.world.network).len(), routes, "no news is no reason");
+    scene.world.control_plane.restart(Part::ApiServer).await.unwrap();
+    scene
+        .world
+        .wait("natgw to be ready", || async { Ok(scene.program().get("/readyz").await?.0.is_success()) })
+        .await
+        .unwrap();
+    assert_eq!(scene.world.hetzner.route_history(scene.world.network).len(), routes, "nothing has changed");
+    first.node.cordon(true).await.unwrap();
+    scene.world.wait_for_primary(&second).await.unwrap();
+    assert_eq!(scene.program().exited().unwrap(), None, "the same process all the time");
+    scene.witness.assert_unbroken(&scene.world, "API server restarted");
+    println!("API server killed and started again: red, green, and the next cordon moved the route");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_streamed_lists_is_listed_in_pages() {
+    let control_plane =
+        ControlPlane::builder().api_server_flag("--feature-gates=WatchList=false").start().await.unwrap();
+    let scene = Scene::with(World::on(control_plane).await.unwrap()).await;
+    let program = scene.program();
+    let end = story::play(&scene, "without WatchList").await;
+    let fallback = program.output().matching(|line| line.contains("streams no lists"));
+    assert_eq!(fallback.len(), 2, "said once for each cache: {fallback:?}");
+
+    let undisturbed = Scene::start().await;
+    assert_eq!(end, story::play(&undisturbed, "with WatchList").await);
+    println!("without WatchList: pages instead, same end");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cloud_that_cannot_be_reached_delays_the_move_and_nothing_else() {
+    let scene = Scene::start().await;
+    let first = scene.gateway(FIRST).await;
+    scene.world.wait_for_primary(&first).await.unwrap();
+    let second = scene.gateway(SECOND).await;
+    scene.wait_for_setup(&second, Some(SECOND)).await;
+    scene.rest(&second).await;
+
+    scene.world.cloud_proxy.refuse_all(true);
+    let (_, failed) = scene.walks().await.unwrap();
+    first.node.cordon(true).await.unwrap();
+    let world = &scene.world;
+    world.wait("two walks that fail", || async { Ok(scene.walks().await?.1 >= failed + 2.0) }).await.unwrap();
+    world.wait_for_event("Namespace", &world.namespace, "ObserveFailed").await.unwrap();
+    assert_eq!(
+        world.role_holders().await.unwrap(),
+        vec![first.name.clone()],
+        "nothing is written on half a picture"
+    );
+    let writes = world.writes.count();
+    world.cloud_proxy.refuse_all(false);
+    world.wait_for_primary(&second).await.unwrap();
+    assert!(world.writes.count() > writes);
+    scene.witness.assert_unbroken(world, "cloud unreachable");
+    println!("cloud unreachable: said so, changed nothing, and moved the route when it was back");
+}

@@ -1,0 +1,205 @@
+//! Again, at once, half-way, and back: the state that the scripts leave.
+
+use std::time::Duration;
+
+use e2e::netns::Iptables;
+
+use super::*;
+
+with_both! {
+    setup_twice_changes_nothing_and_one_teardown_removes_all
+    teardown_succeeds_twice_and_on_a_clean_node
+    teardown_removes_rules_that_were_doubled
+    teardown_finds_rules_of_the_other_iptables
+    setup_comes_first_again_after_another_program_has
+    setup_under_load_never_lets_a_packet_through_untranslated
+    a_setup_that_failed_halfway_is_repaired_by_the_next
+    a_setup_that_failed_halfway_is_removed_by_teardown
+    scripts_that_overlap_wait_for_one_another
+}
+
+fn setup_twice_changes_nothing_and_one_teardown_removes_all(kind: Iptables) {
+    let world = World::new(kind);
+    let node = &world.gateway.node;
+    let before = node.snapshot().unwrap();
+    setup(&world.gateway, FIRST);
+    let once = node.snapshot().unwrap();
+    assert!(once.section("address").any(|line| line.contains(FIRST)));
+    // A call from each of three chains; 4 rules for one source in nat, 2 in filter, 2 in mangle; and the three chains.
+    assert_eq!(rules(node).len(), 3 + 8 + 3, "{:#?}", rules(node));
+    setup(&world.gateway, FIRST);
+    assert_eq!(once.changes(&node.snapshot().unwrap()), Vec::<String>::new());
+    assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "3\n");
+    teardown(&world.gateway, FIRST);
+    assert_eq!(left_over(node, &before), Vec::<String>::new());
+    assert_eq!(node.sh("cat /proc/sys/net/ipv4/ip_forward").unwrap(), "1\n", "kubelet and CNI need it");
+}
+
+fn teardown_succeeds_twice_and_on_a_clean_node(kind: Iptables) {
+    let world = World::new(kind);
+    let node = &world.gateway.node;
+    let before = node.snapshot().unwrap();
+    teardown(&world.gateway, FIRST);
+    assert_eq!(before.changes(&node.snapshot().unwrap()), Vec::<String>::new(), "not even a switch");
+    setup(&world.gateway, FIRST);
+    teardown(&world.gateway, FIRST);
+    teardown(&world.gateway, FIRST);
+    assert_eq!(left_over(node, &before), Vec::<String>::new());
+    // It needs nothing but the address.
+    setup(&world.gateway, FIRST);
+    run(node, TEARDOWN, &[("FLOATING_IP", FIRST)]);
+    assert_eq!(left_over(node, &before), Vec::<String>::new());
+}
+
+fn teardown_removes_rules_that_were_doubled(kind: Iptables) {
+    let world = World::new(kind);
+    let node = &world.gateway.node;
+    let before = node.snapshot().unwrap();
+    setup(&world.gateway, FIRST);
+    let double = "
+        chain=$(iptables -t nat -S | sed -n 's/^-N \\(NATGW-.*\\)/\\1/p')
+        for _ in 1 2; do
+          iptables -t nat -A POSTROUTING -j $chain; iptables -A FORWARD -j $chain; iptables -t mangle -A FORWARD -j $chain
+        done";
+    node.sh(double).unwrap();
+    assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "9\n");
+    setup(&world.gateway, FIRST);
+    assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "3\n");
+    world.client_is_seen_as(FIRST);
+    node.sh(double).unwrap();
+    teardown(&world.gateway, FIRST);
+    assert_eq!(left_over(node, &before), Vec::<String>::new());
+}
+
+fn teardown_finds_rules_of_the_other_iptables(kind: Iptables) {
+    let world = World::new(kind);
+    let node = &world.gateway.node;
+    let before = node.snapshot().unwrap();
+    setup(&world.gateway, FIRST);
+    let other = if kind == Iptables::Nft { Iptables::Legacy } else { Iptables::Nft };
+    if other == Iptables::Legacy && !legacy_is_claimed("teardown after a change of the alternative") {
+        return;
+    }
+    node.use_iptables(other).unwrap();
+    teardown(&world.gateway, FIRST);
+    assert_eq!(left_over(node, &before), Vec::<String>::new());
+}
+
+fn setup_comes_first_again_after_another_program_has(kind: Iptables) {
+    let world = World::new(kind);
+    let node = &world.gateway.node;
+    setup(&world.gateway, FIRST);
+    node.sh("iptables -t nat -I POSTROUTING -o eth0 -j MASQUERADE; iptables -I FORWARD -o eth0 -j DROP")
+        .unwrap();
+    world.client_is_cut_off();
+    setup(&world.gateway, FIRST);
+    world.client_is_seen_as(FIRST);
+    assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "3\n");
+}
+
+fn setup_under_load_never_lets_a_packet_through_untranslated(kind: Iptables) {
+    let world = World::new(kind);
+    setup(&world.gateway, FIRST);
+    world.client_is_seen_as(FIRST);
+    // The Internet counts what comes with a private source: one such packet would be a connection that never works.
+    let internet = &world.network.internet;
+    internet.sh("iptables-nft -t raw -A PREROUTING -s 10.0.0.0/8").unwrap();
+    for _ in 0..3 {
+        let running = world.gateway.node.start_script(SETUP, &environment(&world.gateway, FIRST)).unwrap();
+        let load = "for i in {1..40}; do echo >/dev/udp/203.0.113.9/$((9000 + i)); done";
+        for _ in 0..5 {
+            world.client.node.sh(load).unwrap();
+            assert_eq!(world.network.sees(&world.client.node).unwrap().as_deref(), Some(FIRST));
+        }
+        assert!(running.wait().unwrap().success());
+    }
+    let counted = internet.sh("iptables-nft -t raw -vnxL PREROUTING | tail -1").unwrap();
+    assert_eq!(counted.split_whitespace().next(), Some("0"), "{counted}");
+}
+
+/// Makes iptables-restore of the node fail for the table filter, as it does when another program holds the lock for long.
+fn break_filter(node: &Node) {
+    let restore = node.sh("readlink -f /usr/local/sbin/iptables-restore").unwrap();
+    let text = format!(
+        "#!/bin/bash\ntext=$(cat)\n[[ $text != '*filter'* ]] || {{ echo 'Another app is currently holding the xtables lock' >&2; exit 4; }}\n\
+         exec -a iptables-restore {} \"$@\" <<<\"$text\"\n",
+        restore.trim()
+    );
+    node.sh("rm /usr/local/sbin/iptables-restore").unwrap();
+    node.write("/usr/local/sbin/iptables-restore", "755", &text).unwrap();
+}
+
+fn failed_halfway(world: &World) {
+    break_filter(&world.gateway.node);
+    let output = world.gateway.node.script(SETUP, &environment(&world.gateway, FIRST)).unwrap();
+    assert_eq!(output.code, Some(1), "{output:#?}");
+    for words in
+        ["failed while filling chain NATGW-C6336409 in table filter", "run setup again", "xtables lock"]
+    {
+        assert!(output.stderr.contains(words), "{output:#?}");
+    }
+    assert!(!rules(&world.gateway.node).is_empty(), "it was half-way");
+    world.gateway.node.use_iptables(world.kind).unwrap();
+}
+
+fn a_setup_that_failed_halfway_is_repaired_by_the_next(kind: Iptables) {
+    let world = World::new(kind);
+    failed_halfway(&world);
+    setup(&world.gateway, FIRST);
+    world.client_is_seen_as(FIRST);
+    assert_eq!(rules(&world.gateway.node).len(), 3 + 8 + 3);
+    // What an administrator may have taken away is put back as well.
+    for damage in [
+        format!("ip addr del {FIRST}/32 dev eth0"),
+        "iptables -F FORWARD".to_owned(),
+        "iptables -t nat -F".to_owned(),
+        "echo 0 >/proc/sys/net/ipv4/ip_forward".to_owned(),
+    ] {
+        world.gateway.node.sh(&damage).unwrap();
+        setup(&world.gateway, FIRST);
+        world.client_is_seen_as(FIRST);
+    }
+}
+
+fn a_setup_that_failed_halfway_is_removed_by_teardown(kind: Iptables) {
+    let world = World::new(kind);
+    let before = world.gateway.node.snapshot().unwrap();
+    failed_halfway(&world);
+    teardown(&world.gateway, FIRST);
+    assert_eq!(left_over(&world.gateway.node, &before), Vec::<String>::new());
+}
+
+fn scripts_that_overlap_wait_for_one_another(kind: Iptables) {
+    let world = World::new(kind);
+    let node = &world.gateway.node;
+    let before = node.snapshot().unwrap();
+    let locker = "exec 9>/run/natgw.lock; flock 9; echo locked; mkfifo /run/go; read -r _ </run/go";
+    let holder = node.start_process(["bash", "-c", locker]).unwrap();
+    holder.wait_for("locked", Duration::from_secs(5)).unwrap();
+    let both: Vec<_> = [FIRST, FIRST, SECOND]
+        .iter()
+        .map(|ip| node.start_script(SETUP, &environment(&world.gateway, ip)).unwrap())
+        .collect();
+    for process in &both {
+        process.wait_for("waiting for another natgw script", Duration::from_secs(5)).unwrap();
+    }
+    assert_eq!(
+        before.changes(&node.snapshot().unwrap()),
+        Vec::<String>::new(),
+        "they wait before they touch anything"
+    );
+    node.sh("echo go >/run/go").unwrap();
+    for process in both {
+        let output = process.wait().unwrap();
+        assert!(output.success(), "{output:#?}");
+    }
+    assert_eq!(rules(node).len(), 2 * (3 + 8 + 3));
+    let last = [
+        node.start_script(TEARDOWN, &[("FLOATING_IP", FIRST)]),
+        node.start_script(TEARDOWN, &[("FLOATING_IP", SECOND)]),
+    ];
+    for process in last {
+        assert!(process.unwrap().wait().unwrap().success());
+    }
+    assert_eq!(left_over(node, &before), Vec::<String>::new());
+}
