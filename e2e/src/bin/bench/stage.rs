@@ -1,0 +1,183 @@
+//! A cluster and a cloud as large as wanted, and natgw on them with its default settings and no proxy in between.
+
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::control_plane::ControlPlane;
+use e2e::hetzner::{NewFloatingIp, NewServer};
+use e2e::hollow_node::{HollowNode, Outcome};
+use e2e::natgw::World;
+use e2e::program::{Launch, Program, free_port};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// A route action of the real API takes about this long.
+pub(crate) const ACTION: Duration = Duration::from_secs(1);
+/// A kubelet's own heartbeat: 100 of them shall weigh on the API server as they do in a cluster.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How many Nodes are registered at the same time: few enough for the two cores that the API server may have.
+const AT_ONCE: usize = 8;
+/// Nodes from the first on whose servers hold a floating IP, label or not.
+pub(crate) const WITH_FLOATING_IP: usize = 20;
+/// Between two looks at /readyz: a hundredth of what is measured, and next to no work for the machine.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Nothing here takes this long, unless it never comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A world for natgw, with Nodes.
+pub(crate) struct Stage {
+    pub(crate) world: World,
+    pub(crate) nodes: Vec<StageNode>,
+    binary: PathBuf,
+    first_id: u64,
+}
+
+/// A Node, its server, and the floating IP that is assigned to it.
+pub(crate) struct StageNode {
+    pub(crate) node: HollowNode,
+    pub(crate) name: String,
+    pub(crate) private_ip: Ipv4Addr,
+    pub(crate) floating_ip: Option<String>,
+}
+
+impl Stage {
+    /// An empty one for natgw as it is built at `binary`.
+    ///
+    /// # Errors
+    /// Whatever could not be started.
+    pub(crate) async fn on(control_plane: ControlPlane, binary: &Path) -> Result<Self> {
+        let world = World::on(control_plane).await?;
+        world.hetzner.set_action_duration(ACTION);
+        // Stages share a cluster, and no Node may look like another stage's server.
+        static STAGES: AtomicU64 = AtomicU64::new(1);
+        let first_id = STAGES.fetch_add(1, Ordering::Relaxed) * 1_000_000;
+        Ok(Self { world, nodes: Vec::new(), binary: binary.to_owned(), first_id })
+    }
+
+    /// Adds Nodes up to that number.
+    ///
+    /// # Errors
+    /// What the cloud or the API server refuses.
+    pub(crate) async fn grow(&mut self, to: usize) -> Result<()> {
+        let (world, first_id) = (&self.world, self.first_id);
+        let add = |index: usize| async move {
+            let name = format!("{}-{index}", world.namespace);
+            let place = u16::try_from(index)?;
+            let private_ip = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 10).to_bits() + u32::from(place));
+            let server = first_id + u64::from(place);
+            world.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
+            let floating_ip = (index < WITH_FLOATING_IP).then(|| format!("198.51.100.{}", place + 1));
+            if let Some(ip) = &floating_ip {
+                let new = NewFloatingIp::new(&format!("fip-{index}"), ip).server(&name);
+                world.hetzner.add_floating_ip(new.id(server + 500_000))?;
+            }
+            let node = HollowNode::builder(&name)
+                .provider_id(format!("hcloud://{server}"))
+                .internal_ip(private_ip)
+                .labels([("world", world.namespace.as_str())])
+                .heartbeat(HEARTBEAT)
+                .on_pod(|_| Outcome::Succeed(Duration::ZERO))
+                .start(world.client.clone())
+                .await?;
+            anyhow::Ok(StageNode { node, name, private_ip, floating_ip })
+        };
+        let new: Vec<_> = stream::iter(self.nodes.len()..to).map(add).buffered(AT_ONCE).try_collect().await?;
+        self.nodes.extend(new);
+        Ok(())
+    }
+
+    /// natgw with its defaults; through the fault proxy, which counts, or straight to the API server over TLS.
+    ///
+    /// # Errors
+    /// The settings cannot be written.
+    pub(crate) fn natgw(&self, proxied: bool) -> Result<Launch> {
+        let world = &self.world;
+        let settings = world.settings(&format!("hetzner: {{endpoint: '{}'}}\n", world.hetzner.url()))?;
+        let kubeconfig = if proxied { world.kubeconfig.as_path() } else { world.control_plane.kubeconfig() };
+        let args: [OsString; 4] =
+            ["--config".into(), settings.into(), "--namespace".into(), (&world.namespace).into()];
+        Ok(Program::at(&self.binary)
+            .env("HCLOUD_TOKEN", world.hetzner.token())
+            .env("KUBECONFIG", kubeconfig)
+            .args(args))
+    }
+
+    /// Starts natgw and waits until its first walk has succeeded.
+    ///
+    /// # Errors
+    /// It ends, or does not get that far.
+    pub(crate) async fn lead(&self, proxied: bool) -> Result<Program> {
+        let (natgw, _) = until_ready(&self.natgw(proxied)?).await?;
+        self.world
+            .wait("natgw's first walk", || async {
+                let success = [("result", "success")];
+                let walks = natgw.metrics().await?.sum("controller_runtime_reconcile_total", &success);
+                Ok(walks.is_some_and(|walks| walks >= 1.0))
+            })
+            .await?;
+        Ok(natgw)
+    }
+}
+
+/// Starts natgw; how long it took from there until /readyz answered 200.
+///
+/// # Errors
+/// It ends, or does not become ready.
+pub(crate) async fn until_ready(natgw: &Launch) -> Result<(Program, Duration)> {
+    let port = free_port()?;
+    let launch = natgw.clone().args(["--admin-address".to_owned(), format!("127.0.0.1:{port}")]);
+    let started = Instant::now();
+    let program = launch.start()?;
+    while !is_ready(port).await {
+        if let Some(status) = program.exited()? {
+            anyhow::bail!(
+                "natgw ended before it was ready: {status}\n{}",
+                program.output().lines().join("\n")
+            );
+        }
+        ensure!(started.elapsed() < PATIENCE, "natgw is not ready:\n{}", program.output().lines().join("\n"));
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok((program, started.elapsed()))
+}
+
+/// Asks natgw to end and waits for it.
+///
+/// # Errors
+/// It does not, or ends with a failure.
+pub(crate) async fn stop(natgw: &Program) -> Result<()> {
+    natgw.signal(Signal::SIGTERM)?;
+    let status = natgw.wait_exit(PATIENCE).await?;
+    ensure!(status.success(), "natgw ended with {status}:\n{}", natgw.output().lines().join("\n"));
+    Ok(())
+}
+
+/// Anything but a 200 is a no: nobody listens yet, or caches are not filled.
+async fn is_ready(port: u16) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: natgw\r\nConnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        anyhow::Ok(answer.starts_with("HTTP/1.1 200 "))
+    };
+    ask.await.unwrap_or(false)
+}
+
+/// The natgw that was built with this program.
+///
+/// # Errors
+/// It was not.
+pub(crate) fn natgw_binary() -> Result<PathBuf> {
+    let bench = std::env::current_exe().context("where is this program?")?;
+    let natgw = bench.with_file_name("natgw");
+    let release = if cfg!(debug_assertions) { "" } else { " --release" };
+    ensure!(natgw.is_file(), "{} is not built: cargo build{release} -p natgw", natgw.display());
+    Ok(natgw)
+}
