@@ -7,7 +7,8 @@ trap 'rm -f "$log"' EXIT
 # The tests start these programs.
 cargo build --locked --workspace --bins
 status=0
-cargo test --locked --workspace --no-fail-fast 2>&1 | tee "$log" || status=$?
+# Proofs print what they explored, and what could not be proven here: it is shown for tests that passed, too.
+cargo test --locked --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" || status=$?
 
 awk -v status="$status" '
   /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1); if ($i ~ /^ignored/) s += $(i-1) } }
