@@ -45,7 +45,7 @@ pub struct Hcloud {
 }
 
 impl Hcloud {
-    /// `endpoint` is [`ENDPOINT`] or a stand-in's; plain `http` is for loopback addresses. Registers
+    /// `endpoint` is [`ENDPOINT`] or a stand-in's; plain `http` is for hosts of one's own. Registers
     /// `cloud_requests_total`, `cloud_request_duration_seconds` and `cloud_rate_limit_remaining` with `cloud="hcloud"`, so one
     /// registry takes one client. Asks nothing yet.
     pub fn new(endpoint: &str, token: Token, user_agent: &str, registry: &Registry) -> Result<Self, Error> {

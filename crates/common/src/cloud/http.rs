@@ -81,7 +81,7 @@ impl fmt::Debug for Http {
 }
 
 impl Http {
-    /// `cloud` is the metric label. `endpoint` is `https://…`, or `http://` to a loopback address. The secret goes into
+    /// `cloud` is the metric label. `endpoint` is `https://…`, or `http://` to a host of one's own. The secret goes into
     /// `Authorization: Bearer`. `judge` is asked about answers whose status is not 2xx.
     pub fn new(
         cloud: &'static str,

@@ -9,8 +9,9 @@ use super::error::Error;
 
 /// The base URL, without a slash at its end.
 ///
-/// `https`, or `http` to a loopback address: over plain HTTP anyone on the way could read the token. A stand-in elsewhere
-/// speaks TLS; its authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
+/// `https`, or `http` to a host of one's own, such as a stand-in: a loopback or private address, or a name that no public DNS
+/// serves. Over plain HTTP anyone on the way can read the token: beyond loopback a warning says so, and a public host is
+/// refused. A private authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     base: String,
@@ -32,10 +33,17 @@ impl Endpoint {
         let tls = match uri.scheme_str() {
             Some("https") => true,
             Some("http") if loopback(host) => false,
+            Some("http") if private(host) => {
+                tracing::warn!(
+                    host,
+                    "the API token goes over the network unencrypted: use https unless this is a test"
+                );
+                false
+            }
             Some("http") => {
                 return Err(wrong(&format!(
                     "http://{host} would send the token unencrypted: use https (a private authority is trusted through \
-                     SSL_CERT_FILE); http is for loopback addresses"
+                     SSL_CERT_FILE); http is for loopback and private addresses and for cluster-internal names"
                 )));
             }
             _ => return Err(wrong("must begin with https://")),
@@ -52,8 +60,24 @@ impl Endpoint {
 }
 
 fn loopback(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    host == "localhost" || address(host).is_some_and(|ip| ip.is_loopback())
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
+}
+
+/// An address that is not routed on the internet (RFC 1918, 3927, 4193, 4291), or a name that no public DNS serves: one without
+/// a dot, a Service's, or one under a name that is reserved for private use.
+fn private(host: &str) -> bool {
+    match address(host) {
+        Some(IpAddr::V4(ip)) => ip.is_private() || ip.is_link_local(),
+        Some(IpAddr::V6(ip)) => ip.is_unique_local() || ip.is_unicast_link_local(),
+        None => {
+            let reserved = [".svc", ".cluster.local", ".internal", ".test"];
+            !host.contains('.') || reserved.iter().any(|end| host.ends_with(end))
+        }
+    }
 }
 
 /// `path?key=value&...` with values percent-encoded.
@@ -82,18 +106,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_http_is_for_loopback_only() {
+    fn plain_http_is_for_hosts_of_ones_own() {
         for good in [
             "http://127.0.0.1:80/v1",
             "http://[::1]:8080",
             "http://localhost/v1/",
+            "http://10.0.0.1",
+            "http://[fd00::1]:8080/v1",
+            "http://hetzner:8080/v1",
+            "http://hetzner.default.svc:8080/v1",
+            "http://hetzner.default.svc.cluster.local/v1",
             "https://api.hetzner.cloud/v1",
         ] {
             Endpoint::parse(good).unwrap();
         }
         for bad in [
             "http://api.hetzner.cloud/v1",
-            "http://10.0.0.1",
+            "http://8.8.8.8/v1",
+            "http://[2001:4860:4860::8888]",
             "http://127.0.0.1.example.com",
             "ftp://127.0.0.1",
             "/v1",
