@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use e2e::hollow_node::Outcome;
 use e2e::natgw::{Gateway, World};
@@ -13,11 +14,17 @@ use kube::{Api, ResourceExt as _};
 use natgw::names;
 use tokio::task::JoinSet;
 
+/// How long a Job works on its machine: whoever does not wait for its end is seen.
+const WORK: Duration = Duration::from_millis(300);
+/// When the kernel is set up, from the Job's begin: before the pod's end, which the node times by a clock that it read a
+/// moment earlier.
+const EFFECT: Duration = Duration::from_millis(200);
+
 /// What is true of the machines, whatever anybody's annotation says.
 #[derive(Default)]
 struct Truth {
-    /// The floating IP that each machine's kernel translates to, by its address in the network.
-    kernels: BTreeMap<Ipv4Addr, String>,
+    /// The floating IP that each machine's kernel translates to and since when, by its address in the network.
+    kernels: BTreeMap<Ipv4Addr, (String, Instant)>,
     /// How often each Job type has run on each machine.
     runs: BTreeMap<(Ipv4Addr, String), usize>,
     route: Option<Ipv4Addr>,
@@ -40,7 +47,7 @@ impl Witness {
         world.hetzner.forbid("the default route points to a machine that is not set up", move |cloud| {
             let mut truth = seen.lock().unwrap();
             truth.route = cloud.networks.get(&network).and_then(|network| network.default_gateway());
-            truth.route.is_some_and(|gateway| !truth.kernels.contains_key(&gateway))
+            truth.route.is_some_and(|gateway| truth.kernel(gateway).is_none())
         });
         let nodes = Api::<Node>::all(world.client.clone());
         let ours = watcher::Config::default().labels(&format!("world={}", world.namespace));
@@ -64,13 +71,13 @@ impl Witness {
         let (truth, ip) = (self.truth.clone(), gateway.private_ip);
         gateway.node.on_pod(move |pod| {
             truth.lock().unwrap().job(ip, pod);
-            Outcome::Succeed(std::time::Duration::ZERO)
+            Outcome::Succeed(WORK)
         });
     }
 
     /// What the machine's kernel translates to.
     pub fn kernel(&self, gateway: &Gateway) -> Option<String> {
-        self.truth().kernels.get(&gateway.private_ip).cloned()
+        self.truth().kernel(gateway.private_ip).map(str::to_owned)
     }
 
     /// How often Jobs of each type have run on the machine.
@@ -93,11 +100,20 @@ impl Witness {
 }
 
 impl Truth {
+    fn kernel(&self, ip: Ipv4Addr) -> Option<&str> {
+        let (translates_to, since) = self.kernels.get(&ip)?;
+        (*since <= Instant::now()).then_some(translates_to)
+    }
+
     fn job(&mut self, ip: Ipv4Addr, pod: &Pod) {
         let kind = pod.labels()[names::TYPE_LABEL].clone();
         *self.runs.entry((ip, kind.clone())).or_default() += 1;
         if kind == "setup" {
-            self.kernels.insert(ip, pod.labels()[names::IP_LABEL].clone());
+            // Done once is done, also while it is done again.
+            let translates_to = pod.labels()[names::IP_LABEL].clone();
+            if self.kernel(ip) != Some(&translates_to) {
+                self.kernels.insert(ip, (translates_to, Instant::now() + EFFECT));
+            }
         } else {
             self.kernels.remove(&ip);
             if self.route == Some(ip) {
@@ -122,7 +138,7 @@ impl Truth {
         let ip = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let ip =
             ip.filter(|address| address.type_ == "InternalIP").find_map(|each| each.address.parse().ok());
-        let kernel = ip.and_then(|ip: Ipv4Addr| self.kernels.get(&ip));
+        let kernel = ip.and_then(|ip| self.kernel(ip));
         if kernel != Some(said) {
             self.broken.push(format!("the annotation of {name} says {said}, its kernel {kernel:?}"));
         }
