@@ -104,6 +104,13 @@ async fn a_cleanup_takes_everything_back_but_not_beside_a_natgw_that_runs() {
     assert!(world.route().is_some());
 
     stop(&natgw).await;
+    // One that is interrupted is no cleanup; the next one goes on where it was.
+    first.hang("teardown", true);
+    let interrupted = cleanup("50s").start().unwrap();
+    let pod = first.wait_for_pod("teardown:198.51.100.1").await.unwrap();
+    interrupted.signal(nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(interrupted.wait_exit(e2e::natgw::PATIENCE).await.unwrap().code(), Some(1));
+    first.node.finish(&pod, 0).unwrap();
     let (code, text) = run(&cleanup("50s")).await.unwrap();
     assert_eq!(code, 0, "{text}");
     assert_eq!(world.route(), None);
