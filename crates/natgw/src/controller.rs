@@ -120,11 +120,12 @@ async fn lead(runtime: &Runtime, until: Until) -> anyhow::Result<bool> {
     })
 }
 
-/// The end was asked for. A cleanup that was not finished is none: a Helm hook must not take it for one.
+/// The end was asked for. What was not finished is no success: a Helm hook must not take it for one.
 fn ended_early(until: Until) -> anyhow::Result<()> {
     match until {
         Until::Clean(_) => Err(anyhow::anyhow!("asked to end before everything was taken back")),
-        Until::Stopped | Until::OneWalk => Ok(()),
+        Until::OneWalk => Err(anyhow::anyhow!("asked to end before a walk was made")),
+        Until::Stopped => Ok(()),
     }
 }
 
