@@ -35,6 +35,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// After a failed walk, a change is followed by the next walk after this time at the latest.
 const LONGEST_FLOOR: Duration = Duration::from_secs(1);
 
+/// The same after an answer that only a person can change: such a walk costs up to six requests of the project's 3,600 an hour.
+const REFUSED_FLOOR: Duration = Duration::from_secs(5);
 /// A command that ends by itself looks again after this time at the latest: a person waits for it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -85,8 +87,7 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
                 Err(error) => {
                     failures = failures.saturating_add(1);
                     let wait = after_failure(error, failures);
-                    // What fails on one Node must not keep the route from following another; but the cloud's word counts.
-                    (wait, if error.retry_after().is_some() { wait } else { wait.min(LONGEST_FLOOR) })
+                    (wait, floor_after(error, wait))
                 }
             };
             match (until, walked) {
@@ -152,6 +153,18 @@ fn after_failure(error: &Error, failures: u32) -> Duration {
     let doubled =
         FIRST_WAIT.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     doubled.min(LONGEST_WAIT)
+}
+
+/// How long a change waits for its walk after a failed one. What fails on one Node must not keep the route from following
+/// another; but the cloud's word counts, and what the cloud refuses is not asked for with every change.
+fn floor_after(error: &Error, wait: Duration) -> Duration {
+    if error.retry_after().is_some() {
+        wait
+    } else if error.needs_a_person() {
+        wait.min(REFUSED_FLOOR)
+    } else {
+        wait.min(LONGEST_FLOOR)
+    }
 }
 
 /// What one walk came to.
