@@ -74,7 +74,13 @@ pub fn in_force(command: &Command, matches: &ArgMatches) -> BTreeMap<String, Str
         text if !text.is_empty() && flag.is_hide_env_values_set() => "[redacted]".to_owned(),
         text => text,
     };
-    let flags = command.get_arguments().filter(|flag| flag.get_action().takes_values());
+    let prints = |flag: &clap::Arg| {
+        matches!(
+            flag.get_action(),
+            ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+        )
+    };
+    let flags = command.get_arguments().filter(|flag| !prints(flag));
     flags.filter_map(|flag| Some((flag.get_long()?.to_owned(), shown(flag)))).collect()
 }
 
