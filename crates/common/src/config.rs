@@ -12,12 +12,12 @@ use serde_yaml::Error as Yaml;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("{}: cannot be read: {source}", path.display())]
+    #[error("{}: cannot be read: {why}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
-        source: std::io::Error,
+        /// Why; no `source`, since the message holds it already.
+        why: std::io::Error,
     },
     /// The file says something that is not allowed.
     #[error("{}: {message}", place(path, *line))]
@@ -55,8 +55,7 @@ impl Error {
 /// # Errors
 /// When the file cannot be read, is no YAML, or does not fit `T`.
 pub fn load<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let text = std::fs::read_to_string(path).map_err(|why| Error::Read { path: path.to_owned(), why })?;
     parse(path, &text)
 }
 

@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use common::cloud::hcloud;
 
-/// A walk that could not be finished.
+/// A walk that could not be finished. Each message is complete: it holds what its cause says, and the cause of that, so
+/// there is no `source` that would say it twice.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The network could not be read.
-    #[error("cannot read the network {network}: {source}")]
+    #[error("cannot read the network {network}: {cause}")]
     ReadNetwork {
         /// Name or ID.
         network: String,
         /// The cloud's answer.
-        source: hcloud::Error,
+        cause: hcloud::Error,
     },
     /// The servers could not be listed.
     #[error("cannot list the servers of the project: {0}")]
@@ -22,20 +23,20 @@ pub enum Error {
     #[error("cannot list the floating IPs of the project: {0}")]
     ListFloatingIPs(hcloud::Error),
     /// An object of the cluster could not be listed.
-    #[error("cannot list {what}: {source}")]
+    #[error("cannot list {what}: {}", chain(cause))]
     List {
         /// Nodes or Jobs.
         what: &'static str,
         /// The API server's answer.
-        source: kube::Error,
+        cause: kube::Error,
     },
     /// The route could not be changed.
-    #[error("cannot change the default route of network {network}: {source}")]
+    #[error("cannot change the default route of network {network}: {cause}")]
     ChangeRoute {
         /// Network ID.
         network: u64,
         /// The cloud's answer.
-        source: hcloud::Error,
+        cause: hcloud::Error,
     },
     /// The route would be refused by the cloud, so the old one is left alone.
     #[error("the default route of network {network} cannot point to {gateway}: {why}")]
@@ -48,28 +49,28 @@ pub enum Error {
         why: &'static str,
     },
     /// A Node could not be patched.
-    #[error("cannot patch Node {node}: {source}")]
+    #[error("cannot patch Node {node}: {}", chain(cause))]
     PatchNode {
         /// Its name.
         node: String,
         /// The API server's answer.
-        source: kube::Error,
+        cause: kube::Error,
     },
     /// A Job could not be created.
-    #[error("cannot create Job {job}: {source}")]
+    #[error("cannot create Job {job}: {}", chain(cause))]
     CreateJob {
         /// Its name.
         job: String,
         /// The API server's answer.
-        source: kube::Error,
+        cause: kube::Error,
     },
     /// A Job could not be deleted.
-    #[error("cannot delete Job {job}: {source}")]
+    #[error("cannot delete Job {job}: {}", chain(cause))]
     DeleteJob {
         /// Its name.
         job: String,
         /// The API server's answer.
-        source: kube::Error,
+        cause: kube::Error,
     },
     /// The world is not as the Snapshot had it. Nothing was done; the next walk sees more.
     #[error("the decision was made on outdated facts: {0}")]
@@ -90,10 +91,10 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Error::ReadNetwork { source, .. }
-            | Error::ListServers(source)
-            | Error::ListFloatingIPs(source)
-            | Error::ChangeRoute { source, .. } => match source.retry() {
+            Error::ReadNetwork { cause, .. }
+            | Error::ListServers(cause)
+            | Error::ListFloatingIPs(cause)
+            | Error::ChangeRoute { cause, .. } => match cause.retry() {
                 hcloud::Retry::After(wait) => Some(wait),
                 hcloud::Retry::Soon | hcloud::Retry::Never => None,
             },
@@ -105,12 +106,26 @@ impl Error {
     #[must_use]
     pub fn needs_a_person(&self) -> bool {
         match self {
-            Error::ReadNetwork { source, .. }
-            | Error::ListServers(source)
-            | Error::ListFloatingIPs(source)
-            | Error::ChangeRoute { source, .. } => matches!(source.retry(), hcloud::Retry::Never),
+            Error::ReadNetwork { cause, .. }
+            | Error::ListServers(cause)
+            | Error::ListFloatingIPs(cause)
+            | Error::ChangeRoute { cause, .. } => matches!(cause.retry(), hcloud::Retry::Never),
             Error::UnusableGateway { .. } => true,
             _ => false,
         }
     }
+}
+
+/// What an error of kube says, down to its last cause ("connection refused"), each word once.
+fn chain(error: &kube::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
 }

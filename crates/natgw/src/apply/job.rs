@@ -39,7 +39,7 @@ pub async fn create(
     let others = api
         .list_metadata(&ListParams::default().labels(&of_node))
         .await
-        .map_err(|source| Error::List { what: "Jobs", source })?;
+        .map_err(|cause| Error::List { what: "Jobs", cause })?;
     if let Some(other) =
         others.items.iter().filter_map(|job| job.metadata.name.as_ref()).find(|name| **name != spec.name)
     {
@@ -54,7 +54,7 @@ pub async fn create(
                 _ => Err(Error::Outdated(format!("the Job {} is on its way in or out", spec.name))),
             }
         }
-        Err(source) => Err(Error::CreateJob { job: spec.name.clone(), source }),
+        Err(cause) => Err(Error::CreateJob { job: spec.name.clone(), cause }),
     }
 }
 
@@ -71,7 +71,7 @@ pub async fn delete(client: &kube::Client, config: &Config, name: &str, uid: &st
     match Api::<Job>::namespaced(client.clone(), &config.namespace).delete(name, &params).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
-        Err(source) => Err(Error::DeleteJob { job: name.into(), source }),
+        Err(cause) => Err(Error::DeleteJob { job: name.into(), cause }),
     }
 }
 

@@ -105,6 +105,6 @@ pub async fn patch(
         Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {
             Err(Error::Outdated(format!("Node {} has changed", node.name)))
         }
-        Err(source) => Err(Error::PatchNode { node: node.name.clone(), source }),
+        Err(cause) => Err(Error::PatchNode { node: node.name.clone(), cause }),
     }
 }

@@ -23,7 +23,7 @@ pub async fn move_to(
     to: Ipv4Addr,
     server: u64,
 ) -> Result<(), Error> {
-    let failed = |source| Error::ChangeRoute { network, source };
+    let failed = |cause| Error::ChangeRoute { network, cause };
     let seen = hcloud.network(network).await.map_err(failed)?;
     let current = gateway_of(&seen);
     if current == Some(to) {
@@ -49,7 +49,7 @@ pub async fn move_to(
 /// # Errors
 /// [`Error::Outdated`] if it points elsewhere now, else [`Error::ChangeRoute`].
 pub async fn remove(hcloud: &Hcloud, network: u64, gateway: Ipv4Addr) -> Result<(), Error> {
-    let seen = hcloud.network(network).await.map_err(|source| Error::ChangeRoute { network, source })?;
+    let seen = hcloud.network(network).await.map_err(|cause| Error::ChangeRoute { network, cause })?;
     match gateway_of(&seen) {
         None => Ok(()),
         Some(current) if current == gateway => delete(hcloud, network, gateway).await,
@@ -58,11 +58,11 @@ pub async fn remove(hcloud: &Hcloud, network: u64, gateway: Ipv4Addr) -> Result<
 }
 
 async fn delete(hcloud: &Hcloud, network: u64, gateway: Ipv4Addr) -> Result<(), Error> {
-    let failed = |source| Error::ChangeRoute { network, source };
+    let failed = |cause| Error::ChangeRoute { network, cause };
     match hcloud.delete_route(network, &via(gateway)).await {
         Ok(action) => hcloud.wait(&action).await.map_err(failed),
         Err(error) if is_not_found(&error) => Ok(()),
-        Err(source) => Err(failed(source)),
+        Err(cause) => Err(failed(cause)),
     }
 }
 

@@ -88,7 +88,7 @@ impl Cloud {
             NetworkName::Id(id) => (self.hcloud.network(*id).await, id.to_string()),
             NetworkName::Name(name) => (self.hcloud.network_by_name(name).await, name.clone()),
         };
-        read.map_err(|source| Error::ReadNetwork { network: name, source })
+        read.map_err(|cause| Error::ReadNetwork { network: name, cause })
     }
 
     /// Which server holds each IPv4 floating IP.
