@@ -7,7 +7,7 @@ use e2e::netns::Iptables;
 use super::*;
 
 with_both! {
-    setup_twice_changes_nothing_and_one_teardown_removes_all
+    defect_20_setup_twice_changes_nothing_and_one_teardown_removes_all
     teardown_succeeds_twice_and_on_a_clean_node
     teardown_removes_rules_that_were_doubled
     teardown_finds_rules_of_the_other_iptables
@@ -18,7 +18,7 @@ with_both! {
     scripts_that_overlap_wait_for_one_another
 }
 
-fn setup_twice_changes_nothing_and_one_teardown_removes_all(kind: Iptables) {
+fn defect_20_setup_twice_changes_nothing_and_one_teardown_removes_all(kind: Iptables) {
     let world = World::new(kind);
     let node = &world.gateway.node;
     let before = node.snapshot().unwrap();
