@@ -240,9 +240,6 @@ impl Walker<'_> {
         self.metrics.observed(snapshot, &assessed, primary, plan.findings.len());
         self.runtime.status.set("world", status::render(self.config, snapshot, plan));
         self.runtime.events.found(&plan.findings).await;
-        if let Some(remaining) = self.hcloud.rate_limit().map(|limit| limit.remaining) {
-            tracing::trace!(remaining, "cloud requests left");
-        }
     }
 
     async fn cannot_observe(&self, error: &Error) {

@@ -30,8 +30,6 @@ pub const RETRY_AFTER_ANNOTATION: &str = "natgw.perimeter.dev/retry-after";
 /// Node annotation, set to `true` by a person: forget what is known about this Node without running a teardown Job.
 pub const FORGET_ANNOTATION: &str = "natgw.perimeter.dev/forget";
 
-/// Job label: the recommended label by which natgw finds its Jobs.
-pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Job label: `setup`, `teardown`, `client-setup`, `client-teardown`.
 pub const TYPE_LABEL: &str = "natgw.perimeter.dev/type";
 /// Job label: a hash of the Node's name, which may be longer than a label value.

@@ -16,6 +16,7 @@ use common::plan::{Plan, Regarding};
 use jiff::Timestamp;
 
 pub use self::action::Action;
+use self::action::NodeRef;
 use self::eligibility::Assessed;
 use self::primary::Primary;
 pub use self::reason::Reason;
@@ -65,13 +66,7 @@ pub fn needs_floating_ips(config: &Config, snapshot: &Snapshot) -> bool {
 
 /// The Event's place for what is said about one Node.
 fn regarding(node: &Node) -> Regarding {
-    Regarding {
-        api_version: "v1",
-        kind: "Node",
-        namespace: None,
-        name: node.name.clone(),
-        uid: Some(node.uid.clone()),
-    }
+    NodeRef::from(node).regarding()
 }
 
 /// The Event's place for what concerns no single Node: natgw's own namespace.

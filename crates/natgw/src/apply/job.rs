@@ -78,7 +78,7 @@ pub async fn delete(client: &kube::Client, config: &Config, name: &str, uid: &st
 /// The label selector of all of natgw's Jobs.
 #[must_use]
 pub fn managed_by() -> String {
-    format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGER)
+    format!("{}={}", common::names::MANAGED_BY, names::MANAGER)
 }
 
 fn script(jobs: &Jobs, kind: Kind) -> &str {
@@ -96,7 +96,7 @@ pub fn render(config: &Config, node: &NodeRef, spec: &JobSpec) -> Job {
     let labels = BTreeMap::from([
         ("app.kubernetes.io/name".to_owned(), names::PROGRAM.to_owned()),
         ("app.kubernetes.io/component".to_owned(), spec.task.kind.word().to_owned()),
-        (names::MANAGED_BY_LABEL.to_owned(), names::MANAGER.to_owned()),
+        (common::names::MANAGED_BY.to_owned(), names::MANAGER.to_owned()),
         (names::TYPE_LABEL.to_owned(), spec.task.kind.word().to_owned()),
         (names::NODE_LABEL.to_owned(), node_hash(&node.name)),
         (names::IP_LABEL.to_owned(), spec.task.ip.to_string()),

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use jiff::Timestamp;
 
-use crate::task::{Kind, Task};
+use crate::task::Task;
 
 /// The world at one time. Complete: a list that could be partial never becomes a Snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,14 +133,6 @@ pub struct Job {
     pub terminating: bool,
     /// How it ended, if it did.
     pub outcome: Outcome,
-}
-
-impl Job {
-    /// Shorthand for the task's kind.
-    #[must_use]
-    pub fn kind(&self) -> Kind {
-        self.task.kind
-    }
 }
 
 /// How a Job ended, if it did.

@@ -34,6 +34,20 @@ impl From<&snapshot::Node> for NodeRef {
     }
 }
 
+impl NodeRef {
+    /// The Event's place for what is said about this Node.
+    #[must_use]
+    pub fn regarding(&self) -> Regarding {
+        Regarding {
+            api_version: "v1",
+            kind: "Node",
+            namespace: None,
+            name: self.name.clone(),
+            uid: Some(self.uid.clone()),
+        }
+    }
+}
+
 /// A Job that shall be created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -207,14 +221,7 @@ impl plan::Action for Action {
     }
 
     fn regarding(&self) -> Regarding {
-        let node = self.node();
-        Regarding {
-            api_version: "v1",
-            kind: "Node",
-            namespace: None,
-            name: node.name.clone(),
-            uid: Some(node.uid.clone()),
-        }
+        self.node().regarding()
     }
 }
 
