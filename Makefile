@@ -10,13 +10,19 @@ export KUBERNETES ?= 1.36
 
 # A C compiler for ring and the linker; setpriv and unshare of util-linux keep children from outliving their parents.
 BUILD_PACKAGES := gcc libc6-dev make util-linux
-# iproute2, iptables, iputils-ping, socat: network namespaces with packets; python3-venv: Hetzner's own client; shellcheck: the scripts.
-TEST_PACKAGES := $(BUILD_PACKAGES) iproute2 iptables iputils-ping socat mount hostname procps python3-venv shellcheck
+# musl-tools: static programs; the CA bundle goes into the images. An engine is the user's own choice, and buildah the tests'.
+IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
+# iproute2, iptables, iputils-ping, socat: network namespaces with packets; runc, nftables, openssl, conntrack, busybox-static:
+# cluster nodes; python3-venv: Hetzner's own client; shellcheck: the scripts.
+TEST_PACKAGES := $(IMAGE_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
+  runc nftables openssl conntrack busybox-static python3-venv shellcheck
+# A kernel of Debian's own under emulation, over this machine's files.
+STOCK_KERNEL_PACKAGES := qemu-system-x86 qemu-system-common cpio
 DENY := 0.20.2
 
 .PHONY: help
 help: ## This list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: build-packages ## Watch natgw make a gateway, and the route move, on a real control plane; needs no root
@@ -25,12 +31,40 @@ demo: build-packages ## Watch natgw make a gateway, and the route move, on a rea
 	cargo build --locked -p natgw -p e2e --bins
 	@"$$(scripts/target.sh)/debug/demo" natgw
 
+.PHONY: demo-cluster
+demo-cluster: test-packages ## The same on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
+	@scripts/prerequisites.sh
+	@scripts/assets.sh 1.36 >/dev/null
+	@scripts/assets.sh cluster >/dev/null
+	cargo build --locked -p natgw -p e2e --bins
+	@"$$(scripts/target.sh)/debug/demo" natgw-cluster
+
 .PHONY: test
 test: test-packages ## Everything that proves the project; ends with how many tests passed
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
+	@scripts/assets.sh cluster >/dev/null
+	@scripts/assets.sh observability >/dev/null
 	@scripts/python-hcloud.sh >/dev/null
+	@scripts/images.sh natgw >/dev/null
 	@scripts/test.sh
+
+.PHONY: images
+images: image-packages ## Container images, with docker, podman or buildah (ENGINE=... picks), and as OCI archives
+	@scripts/images.sh natgw
+
+.PHONY: sweep
+sweep: test-packages ## Every fault at every call of every natgw scenario; `make test` has every death and a slice of the faults
+	@scripts/prerequisites.sh
+	@scripts/assets.sh $(KUBERNETES) >/dev/null
+	cargo build --locked -p natgw --bins
+	SWEEP=all cargo test --locked -p e2e --test natgw_sweep -- --show-output
+
+.PHONY: test-cgroup2
+test-cgroup2: test-packages ## A cluster's node on a stock Debian kernel with cgroup v2 (emulated: about 10 minutes; needs root)
+	@scripts/packages.sh $(STOCK_KERNEL_PACKAGES)
+	@scripts/prerequisites.sh
+	@scripts/cgroup2.sh
 
 .PHONY: lint
 lint: test-packages ## Format, clippy, licences and sources, links, each crate alone, scripts, generated files
@@ -52,23 +86,30 @@ generate: ## Write the generated files again: the command line in docs/
 	@"$$(scripts/target.sh)/debug/natgw" --help | scripts/without-environment.sh >docs/natgw-help.txt
 
 .PHONY: bench
-bench: build-packages ## Measure natgw and print a table (about 6 minutes and a release build)
+bench: build-packages ## Measure natgw as users get it and print a table (about 6 minutes and two release builds; ONLY=start,crowd: parts)
+	@scripts/packages.sh musl-tools
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
-	cargo build --release --locked -p natgw -p e2e --bins
-	@"$$(scripts/target.sh)/release/bench" natgw
+	cargo build --release --locked -p e2e --bin bench
+	@scripts/static.sh natgw
+	@target=$$(scripts/target.sh); "$$target/release/bench" natgw \
+	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/natgw" $(if $(ONLY),--only $(ONLY))
 
 .PHONY: assets
-assets: ## Build what the tests run on, once for each version: etcd, Kubernetes, Hetzner's Python client
+assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client
 	@scripts/assets.sh $(KUBERNETES)
+	@scripts/assets.sh cluster
+	@scripts/assets.sh observability
 	@scripts/python-hcloud.sh
 
 .PHONY: advisories
 advisories: ## Known vulnerabilities in the dependencies (needs the internet)
 	@"$$(scripts/cargo-tool.sh cargo-deny $(DENY))" --locked check advisories
 
-.PHONY: build-packages test-packages
+.PHONY: build-packages image-packages test-packages
 build-packages:
 	@scripts/packages.sh $(BUILD_PACKAGES)
+image-packages:
+	@scripts/packages.sh $(IMAGE_PACKAGES)
 test-packages:
 	@scripts/packages.sh $(TEST_PACKAGES)

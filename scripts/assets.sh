@@ -2,15 +2,22 @@
 # assets.sh [KUBERNETES]: makes sure that the control plane of the tests is built, and prints its folder: etcd,
 # kube-apiserver and kube-controller-manager, as KUBEBUILDER_ASSETS would name it. KUBERNETES is 1.36 (default) or any
 # other that e2e/assets/ pins; progress goes to standard error.
-# assets.sh --print [KUBERNETES]: prints the folder, there or not, and builds nothing.
+# assets.sh cluster: the same for what a cluster's nodes run besides: kubelet, kube-proxy, kube-scheduler, kubectl,
+# containerd, its shim and ctr, CNI plugins, CoreDNS, pause and fetch. Never taken from KUBEBUILDER_ASSETS.
+# assets.sh observability: the same for what looks at a controller: promtool, an OpenTelemetry collector, and the resource
+# definitions of prometheus-operator.
+# assets.sh --print [KUBERNETES | cluster | observability]: prints the folder, there or not, and builds nothing.
 #
 # Programs are built once, from their modules, with Go 1.21 or newer, which fetches the Go that they ask for. They stay in
 # ${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-~/.cache}/perimeter}, in a folder for each set of pins.
 set -euo pipefail
+shopt -s extglob
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly PINS=$HERE/e2e/assets
 readonly ASSETS=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}
 readonly RECIPE=1 # Counts up when the way of building below changes what is built.
+readonly CLUSTER=(node containerd cni coredns kit) # Pins of a cluster's nodes.
+readonly OBSERVABILITY=(promtool otelcol prometheus-operator)
 readonly HEARTBEAT=20
 
 say() { printf 'assets: %s\n' "$*" >&2; }
@@ -20,17 +27,30 @@ version() { # FOLDER MODULE: the version pinned
   awk -v m="$2" '$1 == m && $2 ~ /^v/ { print $2; exit }' "$PINS/$1/go.mod"
 }
 
-folder_of() { # KUBERNETES: the name holds all that decides what is in it
-  local key
-  key=$(cat "$PINS"/{etcd,"kubernetes-$1"}/go.{mod,sum} <(echo "$RECIPE $(uname -sm)") | sha256sum)
-  echo "$ASSETS/kubernetes-$(version "kubernetes-$1" k8s.io/kubernetes)-${key:0:12}"
+key_of() { # FILE...: of all that decides what is built
+  cat "$@" <(echo "$RECIPE $(uname -sm)") | sha256sum | cut -c-12
+}
+
+folder_of() { # KUBERNETES | cluster | observability: the name holds all that decides what is in it
+  local files
+  if [[ $1 == cluster ]]; then
+    mapfile -t files < <(cd "$PINS" && find "${CLUSTER[@]}" -type f | LC_ALL=C sort)
+    echo "$ASSETS/cluster-$(version node k8s.io/kubernetes)-$(cd "$PINS" && key_of "${files[@]}")"
+  elif [[ $1 == observability ]]; then
+    mapfile -t files < <(cd "$PINS" && find "${OBSERVABILITY[@]}" -type f | LC_ALL=C sort)
+    echo "$ASSETS/observability-$(version promtool github.com/prometheus/prometheus)-$(cd "$PINS" && key_of "${files[@]}")"
+  else
+    echo "$ASSETS/kubernetes-$(version "kubernetes-$1" k8s.io/kubernetes)-$(
+      key_of "$PINS"/{etcd,"kubernetes-$1"}/go.{mod,sum})"
+  fi
 }
 
 clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
 build() { # PINS PACKAGE OUTPUT [LDFLAGS]
   local name=${3##*/} log=$3.log begun=$SECONDS next=$HEARTBEAT elapsed
-  name="$name $(version "$1" "${2%%/cmd/*}")"
+  name="$name $(version "$1" "${2%%/@(cmd|plugins/@(main|ipam|meta))/*}")"
+  name=${name% } # A program of ours has no version.
   say "$name: building"
   go build -C "$PINS/$1" -v -o "$3" -ldflags "-s -w ${4-}" "$2" >"$log" 2>&1 &
   child=$!
@@ -47,19 +67,58 @@ build() { # PINS PACKAGE OUTPUT [LDFLAGS]
   say "$name: built in $(clock $((SECONDS - begun)))"
 }
 
-build_all() { # KUBERNETES FOLDER
-  local k8s=kubernetes-$1 v major minor stamp=k8s.io/component-base/version
-  export GOTOOLCHAIN=auto CGO_ENABLED=0 GOWORK=off GOFLAGS="-trimpath -buildvcs=false -mod=readonly"
-  v=$(version "$k8s" k8s.io/kubernetes)
+stamp() { # PINS: a program of Kubernetes says the version that it was built of
+  local v major minor at=k8s.io/component-base/version
+  v=$(version "$1" k8s.io/kubernetes)
   IFS=. read -r major minor _ <<<"${v#v}"
-  stamp="-X $stamp.gitVersion=$v -X $stamp.gitMajor=$major -X $stamp.gitMinor=$minor -X $stamp.gitTreeState=clean"
+  echo "-X $at.gitVersion=$v -X $at.gitMajor=$major -X $at.gitMinor=$minor -X $at.gitTreeState=clean"
+}
 
+build_control_plane() { # KUBERNETES FOLDER
+  local k8s=kubernetes-$1 program
+  build etcd go.etcd.io/etcd/server/v3 "$2/etcd"
+  for program in kube-apiserver kube-controller-manager; do
+    build "$k8s" k8s.io/kubernetes/cmd/$program "$2/$program" "$(stamp "$k8s")"
+  done
+}
+
+build_cluster() { # FOLDER
+  local program containerd=github.com/containerd/containerd/v2
+  for program in kubelet kube-proxy kube-scheduler kubectl; do
+    build node k8s.io/kubernetes/cmd/$program "$1/$program" "$(stamp node)"
+  done
+  for program in containerd containerd-shim-runc-v2 ctr; do
+    build containerd $containerd/cmd/$program "$1/$program" "-X $containerd/version.Version=$(version containerd $containerd)"
+  done
+  for program in main/bridge main/loopback ipam/host-local meta/portmap; do
+    build cni "github.com/containernetworking/plugins/plugins/$program" "$1/${program#*/}"
+  done
+  build coredns . "$1/coredns"
+  for program in pause fetch; do build kit ./$program "$1/$program"; done
+}
+
+build_observability() { # FOLDER
+  local operator=github.com/prometheus-operator/prometheus-operator kind
+  # With all of them it would be made of every cloud's library.
+  GOFLAGS="$GOFLAGS -tags=remove_all_sd" build promtool github.com/prometheus/prometheus/cmd/promtool "$1/promtool"
+  build otelcol . "$1/otelcol"
+  go mod download -C "$PINS/prometheus-operator" $operator
+  operator=$(go list -C "$PINS/prometheus-operator" -m -f '{{.Dir}}' $operator)
+  for kind in podmonitors prometheusrules; do
+    install -m 644 "$operator/example/prometheus-operator-crd/monitoring.coreos.com_$kind.yaml" "$1/$kind.yaml"
+  done
+}
+
+build_all() { # KUBERNETES | cluster | observability, FOLDER
+  export GOTOOLCHAIN=auto CGO_ENABLED=0 GOWORK=off GOFLAGS="-trimpath -buildvcs=false -mod=readonly"
   rm -rf "$ASSETS"/*.new.* # Of builds that were killed: the lock is ours.
   new=$(mktemp -d "$2.new.XXXXXX")
   chmod 755 "$new"
-  build etcd go.etcd.io/etcd/server/v3 "$new/etcd"
-  build "$k8s" k8s.io/kubernetes/cmd/kube-apiserver "$new/kube-apiserver" "$stamp"
-  build "$k8s" k8s.io/kubernetes/cmd/kube-controller-manager "$new/kube-controller-manager" "$stamp"
+  case $1 in
+    cluster) build_cluster "$new" ;;
+    observability) build_observability "$new" ;;
+    *) build_control_plane "$1" "$new" ;;
+  esac
   mv -T "$new" "$2"
   new=
 }
@@ -69,24 +128,28 @@ if [[ ${1-} == --print ]]; then
   print_only=yes
   shift
 fi
-[[ $# -le 1 && ${1-} != -* ]] || die "usage: assets.sh [--print] [KUBERNETES]"
+[[ $# -le 1 && ${1-} != -* ]] || die "usage: assets.sh [--print] [KUBERNETES | cluster | observability]"
 
-if [[ ${E2E_EXISTING_CLUSTER-} == 1 ]]; then
+if [[ ${1-} == cluster ]]; then
+  what=cluster title="what a cluster's nodes run"
+elif [[ ${1-} == observability ]]; then
+  what=observability title="promtool and a collector"
+elif [[ ${E2E_EXISTING_CLUSTER-} == 1 ]]; then
   say "E2E_EXISTING_CLUSTER=1: the tests use that cluster; nothing is built"
   exit 0
 elif [[ -n ${KUBEBUILDER_ASSETS-} ]]; then
   [[ -n $print_only ]] || say "KUBEBUILDER_ASSETS is set: the tests use the programs there; nothing is built"
   echo "$KUBEBUILDER_ASSETS"
   exit 0
+else
+  what=${1:-${KUBERNETES:-1.36}} title="etcd and Kubernetes ${1:-${KUBERNETES:-1.36}}"
+  [[ -f $PINS/kubernetes-$what/go.mod ]] ||
+    die "Kubernetes $what is not pinned in e2e/assets; there is: $(cd "$PINS" && echo kubernetes-*)"
 fi
-
-kubernetes=${1:-${KUBERNETES:-1.36}}
-[[ -f $PINS/kubernetes-$kubernetes/go.mod ]] ||
-  die "Kubernetes $kubernetes is not pinned in e2e/assets; there is: $(cd "$PINS" && echo kubernetes-*)"
-folder=$(folder_of "$kubernetes")
+folder=$(folder_of "$what")
 
 if [[ -z $print_only && ! -d $folder ]]; then
-  command -v go >/dev/null || die "Go 1.21 or newer is needed to build the control plane (or set KUBEBUILDER_ASSETS)"
+  command -v go >/dev/null || die "Go 1.21 or newer is needed to build $title (or set KUBEBUILDER_ASSETS)"
   mkdir -p "$ASSETS"
   exec {lock}>"$ASSETS/.lock"
   flock --nonblock "$lock" || { say "another build is under way; waiting for it"; flock "$lock"; }
@@ -94,8 +157,8 @@ if [[ -z $print_only && ! -d $folder ]]; then
     child='' new=''
     trap '[[ -z $child ]] || kill "$child" 2>/dev/null; [[ -z $new ]] || rm -rf "$new"' EXIT
     trap 'exit 130' INT TERM HUP
-    say "building etcd and Kubernetes $kubernetes, once; this takes some minutes"
-    build_all "$kubernetes" "$folder"
+    say "building $title, once; this takes some minutes"
+    build_all "$what" "$folder"
     say "$folder is ready after $(clock "$SECONDS")"
   fi
 fi

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# pin.sh: writes the go.mod and go.sum of each folder here again. Edit the last lines and run it to move to other
-# versions; nothing else needs it.
+# pin.sh [FOLDER...]: writes the go.mod and go.sum of those folders here (of all, without a name) again. Edit the last lines
+# and run it to move to other versions; nothing else needs it.
 #
-# A folder is a Go module without code of its own: its "tool" lines name the programs, the rest pins all that they are
-# made of. Needs Go and the Go module proxy.
+# A folder is a Go module with next to no code of its own: its "tool" lines, or the imports of its main.go, name the
+# programs; the rest pins all that they are made of. Needs Go and the Go module proxy.
 set -euo pipefail
 cd "$(dirname "$0")"
 export GOTOOLCHAIN=auto GOFLAGS=
+readonly WANTED=("$@")
 
-pin() { # FOLDER MODULE@VERSION PROGRAM...: programs are paths within the module
+# FOLDER MODULE@VERSION [PROGRAM | MODULE@VERSION...]: programs are paths within the module; none where the folder has a
+# main.go; then the modules beside the first are those that it imports. TAGS: what is built with them, and no more, is pinned.
+pin() {
   local folder=$1 module=${2%@*} version=${2#*@} upstream program
+  [[ ${#WANTED[@]} == 0 || " ${WANTED[*]} " == *" $folder "* ]] || return 0
   mkdir -p "$folder"
   rm -f "$folder"/go.mod "$folder"/go.sum
   upstream=$(cd / && go mod download -json "$2" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
@@ -22,8 +26,16 @@ pin() { # FOLDER MODULE@VERSION PROGRAM...: programs are paths within the module
     # name the published ones: v0.X.Y belongs to v1.X.Y.
     awk -v v="v0.${version#v1.}" '$2 == "=>" && $3 ~ /^\.\/staging/ { print "replace", $1, "=>", $1, v }' \
       "$upstream" >>go.mod
-    for program in "${@:3}"; do go get -tool "$module$program@$version"; done
-    go mod tidy
+    go get "$module@$version"
+    for program in "${@:3}"; do
+      if [[ $program == *@* ]]; then
+        go get "$program"
+      else
+        go get -tool -tags "${TAGS-}" "$module$program@$version"
+      fi
+    done
+    # Tidying looks at every tag, and would drop a module of which nothing is built.
+    [[ -n ${TAGS-} || ! (-f main.go || $# -gt 2) ]] || go mod tidy
   )
 }
 
@@ -31,3 +43,17 @@ kubernetes=(/cmd/kube-apiserver /cmd/kube-controller-manager)
 pin etcd go.etcd.io/etcd/server/v3@v3.6.11 ""
 pin kubernetes-1.36 k8s.io/kubernetes@v1.36.3 "${kubernetes[@]}"
 pin kubernetes-1.33 k8s.io/kubernetes@v1.33.13 "${kubernetes[@]}"
+
+# What the nodes of a cluster run besides: of the same Kubernetes as the control plane.
+pin node k8s.io/kubernetes@v1.36.3 /cmd/{kubelet,kube-proxy,kube-scheduler,kubectl}
+pin containerd github.com/containerd/containerd/v2@v2.2.1 /cmd/{containerd,containerd-shim-runc-v2,ctr}
+pin cni github.com/containernetworking/plugins@v1.9.1 /plugins/{main/{bridge,loopback},ipam/host-local,meta/portmap}
+pin coredns github.com/coredns/coredns@v1.14.7
+
+# What watches: promtool without service discovery, a collector of the parts that its main.go names, and the module that
+# holds the resource definitions of PodMonitor and PrometheusRule as YAML.
+otel=go.opentelemetry.io/collector
+TAGS=remove_all_sd pin promtool github.com/prometheus/prometheus@v0.315.0 /cmd/promtool
+pin otelcol $otel/otelcol@v0.162.0 $otel/{service,receiver/otlpreceiver,exporter/debugexporter}@v0.162.0 \
+  $otel/confmap/provider/fileprovider@v1.68.0
+pin prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85.0

@@ -159,6 +159,12 @@ impl FaultProxy {
         *held(&self.shared.counted) = Arc::new(counts);
     }
 
+    /// Adds this to the query of each GET of exactly this path, behind the rules and the records: a part of a server that
+    /// many share looks like a whole one. Nothing is asked of others for a controller that lists everything.
+    pub fn narrow(&self, path: &str, query: &str) {
+        *held(&self.shared.narrowed) = Some((path.to_owned(), query.to_owned()));
+    }
+
     /// All requests so far, in the order in which they came in.
     pub fn requests(&self) -> Vec<Recorded> {
         self.shared.recorder.all()

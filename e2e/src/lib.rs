@@ -5,10 +5,14 @@
 //!     └───── fault_proxy ── hetzner         (a stand-in, as strict as the API is)
 //! ```
 
+pub mod assets;
+pub mod cluster;
 pub mod control_plane;
 pub mod fault_proxy;
 pub mod hetzner;
 pub mod hollow_node;
+pub mod kustomize;
 pub mod natgw;
 pub mod netns;
 pub mod program;
+pub mod rights;

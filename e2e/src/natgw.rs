@@ -1,6 +1,8 @@
 //! A world for natgw: a real control plane, the Hetzner stand-in, hollow nodes, and fault proxies between natgw and both
 //! servers.
 //!
+//! To the API server natgw is what its manifests make it: a service account with the rights of `manifests/natgw/rbac.yaml`.
+//!
 //! Worlds can share a control plane: each has its own namespace, server IDs, role label and node selector, and natgw leaves
 //! Nodes alone whose servers its project does not know.
 
@@ -25,6 +27,7 @@ use crate::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use crate::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer};
 use crate::hollow_node::{Builder, HollowNode, Outcome};
 use crate::program::{Launch, Program};
+use crate::rights::{Rights, User};
 
 /// How long a wait of [`World`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
 /// early is a false alarm.
@@ -57,6 +60,8 @@ pub struct World {
     pub writes: WriteCounter,
     /// natgw's kubeconfig, through the proxy.
     pub kubeconfig: PathBuf,
+    /// Who natgw is to the API server: a service account with the rights of its manifests.
+    user: User,
     folder: TempDir,
     nodes: AtomicU64,
     first_server: u64,
@@ -113,11 +118,8 @@ impl World {
         let hetzner = Hetzner::start_quick(ACTION).await?;
         let network = hetzner.add_network(NewNetwork::new("lan", "10.0.0.0/16"))?;
         let writes = WriteCounter::new();
-        let (certificate, key) = control_plane.admin_identity_pem()?;
-        let upstream = Upstream::kubernetes(control_plane.url())
-            .ca_pem(control_plane.ca_pem()?)
-            .client_certificate(certificate, key);
-        let api_proxy = FaultProxy::start_counted(upstream, &writes).await?;
+        let user = Rights::of("natgw")?.give(&client, &namespace).await?;
+        let api_proxy = FaultProxy::start_counted(upstream(&control_plane, &user)?, &writes).await?;
         let cloud_proxy = FaultProxy::start_counted(Upstream::hetzner(hetzner.url()), &writes).await?;
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
@@ -138,7 +140,16 @@ impl World {
             nodes: AtomicU64::new(0),
             first_server: u64::from(std::process::id()) * 1_000_000 + world * 1_000,
             control_plane,
+            user,
         })
+    }
+
+    /// The API server as natgw meets it, with natgw's rights: for more fault proxies before it.
+    ///
+    /// # Errors
+    /// The administrator's certificate cannot be read.
+    pub fn upstream(&self) -> Result<Upstream> {
+        upstream(&self.control_plane, &self.user)
     }
 
     /// The role label in this world's settings.
@@ -329,6 +340,14 @@ where
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+fn upstream(control_plane: &ControlPlane, user: &User) -> Result<Upstream> {
+    let (certificate, key) = control_plane.admin_identity_pem()?;
+    Ok(Upstream::kubernetes(control_plane.url())
+        .ca_pem(control_plane.ca_pem()?)
+        .client_certificate(certificate, key)
+        .impersonate(&user.name, user.groups.clone()))
 }
 
 fn kubeconfig_of(url: &str, namespace: &str) -> String {

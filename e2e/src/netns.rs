@@ -19,7 +19,7 @@
 
 mod network;
 mod node;
-mod snapshot;
+pub(crate) mod snapshot;
 mod traffic;
 
 use std::io::{BufRead, BufReader};

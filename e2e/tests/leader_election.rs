@@ -2,6 +2,8 @@
 //! (kube-controller-manager) on the other side of the same Lease, and two natgw processes of which one acts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+#[path = "leader_election/acts.rs"]
+mod acts;
 #[path = "leader_election/chaos.rs"]
 mod chaos;
 #[path = "leader_election/client_go.rs"]

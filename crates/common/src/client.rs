@@ -26,8 +26,8 @@ use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
 use crate::{
     args::{ClientArgs, Program},
+    causes::with_causes,
     config::ConfigError,
-    events::with_causes,
     metrics::Metrics,
 };
 

@@ -18,6 +18,7 @@ use kube::{
 };
 
 use crate::{
+    causes::with_causes,
     names,
     plan::{Action, Finding, Reason, Regarding, Step},
 };
@@ -52,19 +53,26 @@ impl Events {
         Events { recorder: Recorder::new(client, reporter), told: Arc::default() }
     }
 
-    /// A step was done: logged at info, a Normal Event.
+    /// A step was done: logged at info, a Normal Event; at warn, a Warning, where its reason is trouble.
     pub async fn done<A: Action>(&self, step: &Step<A>) {
         let (action, reason) = (step.action.name(), step.because.code());
-        tracing::info!(action, reason, because = %step.because, regarding = %step.action.regarding(), "{}", step.action);
-        let note = format!("{}: {}", step.action, step.because);
-        self.publish(EventType::Normal, action, reason, note, &step.action.regarding()).await;
+        let (because, regarding) = (step.because.to_string(), step.action.regarding());
+        let type_ = if step.because.is_trouble() {
+            tracing::warn!(action, reason, because, %regarding, "{}", step.action);
+            EventType::Warning
+        } else {
+            tracing::info!(action, reason, because, %regarding, "{}", step.action);
+            EventType::Normal
+        };
+        let note = format!("{}: {because}", step.action);
+        self.publish(type_, action, reason, note, &regarding).await;
     }
 
     /// A step failed: logged at error, a Warning Event.
-    pub async fn failed<A: Action>(&self, step: &Step<A>, error: &(dyn Error + Sync)) {
+    pub async fn failed<A: Action>(&self, step: &Step<A>, error: &(dyn Error + Sync + 'static)) {
         let (action, reason) = (step.action.name(), step.because.code());
         let error = with_causes(error);
-        tracing::error!(action, reason, because = %step.because, regarding = %step.action.regarding(), error,
+        tracing::error!(action, reason, because = step.because.to_string(), regarding = %step.action.regarding(), error,
             "failed: {}", step.action);
         let note = format!("failed: {}: {error} ({})", step.action, step.because);
         self.publish(EventType::Warning, action, reason, note, &step.action.regarding()).await;
@@ -129,21 +137,6 @@ impl Events {
             }
         }
     }
-}
-
-/// An error and what caused it, in one line, nothing said twice.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        // Many errors already say what their cause says.
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 /// At most what the API takes, cut between characters.

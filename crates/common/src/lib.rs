@@ -17,7 +17,7 @@
 //! | feature   | modules |
 //! |-----------|---------|
 //! | (none)    | [`plan`], [`names`], [`conditions`] |
-//! | `runtime` | [`runtime`], [`args`], [`config`], [`client`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`watch`], [`events`], [`leader`], [`k8s`] |
+//! | `runtime` | [`runtime`], [`args`], [`config`], [`client`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`watch`], [`events`], [`causes`], [`leader`], [`k8s`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
 
@@ -29,6 +29,8 @@ pub mod plan;
 pub mod admin;
 #[cfg(feature = "runtime")]
 pub mod args;
+#[cfg(feature = "runtime")]
+pub mod causes;
 #[cfg(feature = "runtime")]
 pub mod client;
 #[cfg(feature = "runtime")]

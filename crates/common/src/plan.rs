@@ -11,6 +11,10 @@ use serde::Serialize;
 pub trait Reason: fmt::Display + fmt::Debug + Serialize {
     /// One CamelCase word out of a closed set: the `reason` of the Event and of the metric.
     fn code(&self) -> &'static str;
+    /// Whether somebody should hear of it even though what was done about it succeeded: its Event is a Warning.
+    fn is_trouble(&self) -> bool {
+        false
+    }
 }
 
 /// One outward act: a closed set for each controller.

@@ -25,9 +25,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admin::Admin,
     args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
+    causes::with_causes,
     client::{self, Clients},
     config,
-    events::{Events, with_causes},
+    events::Events,
     leader::{self, Ended, Leadership},
     metrics::{Metrics, Pass},
     readiness::Readiness,
@@ -103,9 +104,10 @@ impl Runtime {
         api: Api<K>,
         config: watcher::Config,
         name: &'static str,
+        trim: impl Fn(&mut K) + Send + 'static,
         changed: &Arc<Notify>,
-    ) -> (Store<K>, impl Future<Output = ()> + Send + 'static + use<K>) {
-        watch::cache(api, config, name, &self.readiness, &self.metrics, Arc::clone(changed))
+    ) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
+        watch::cache(api, config, name, trim, &self.readiness, &self.metrics, Arc::clone(changed))
     }
 }
 

@@ -4,8 +4,10 @@
 //! line for a person on a terminal. Its filter can be changed while the program runs.
 //!
 //! Traces go out over OTLP/gRPC where `OTEL_EXPORTER_OTLP_ENDPOINT` or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is set, else
-//! nowhere. `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`,
-//! `OTEL_BSP_*` and `OTEL_SDK_DISABLED=true` mean what the OpenTelemetry specification says.
+//! nowhere; over plain HTTP/2, so that an `https` endpoint is refused at the start. `OTEL_SERVICE_NAME`,
+//! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_BSP_*` and
+//! `OTEL_SDK_DISABLED=true` mean what the OpenTelemetry specification says. A collector that is away costs nothing but its
+//! traces: each complaint of the exporter is logged once in ten minutes.
 
 use std::{io::IsTerminal, time::Duration};
 
@@ -15,8 +17,12 @@ use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, trace::SdkTracerProvider};
 use tracing::{Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::filter_fn, fmt::MakeWriter, layer::SubscriberExt,
-    registry::LookupSpan, reload,
+    EnvFilter, Layer, Registry,
+    filter::{FilterExt, filter_fn},
+    fmt::MakeWriter,
+    layer::SubscriberExt,
+    registry::LookupSpan,
+    reload,
 };
 
 use crate::{
@@ -25,6 +31,7 @@ use crate::{
 };
 
 mod json;
+mod sparing;
 
 /// What is logged where nobody says otherwise.
 const DEFAULT_FILTER: &str = "info";
@@ -127,6 +134,7 @@ where
             .with_target(false)
             .boxed(),
     };
+    let filter = filter.and(sparing::Sparing::default());
     let subscriber = Registry::default().with(logs.with_filter(filter)).with(traces.map(spans));
     Ok((subscriber, LogLevel { handle }))
 }
@@ -139,6 +147,8 @@ where
     const FOREIGN: [&str; 5] = ["opentelemetry", "tonic", "h2", "hyper", "tower"];
     tracing_opentelemetry::layer()
         .with_tracer(traces.tracer("perimeter"))
+        // There is one thread.
+        .with_threads(false)
         .with_filter(filter_fn(|metadata| !FOREIGN.iter().any(|name| metadata.target().starts_with(name))))
         .with_filter(LevelFilter::INFO)
 }

@@ -40,7 +40,8 @@ impl<K> Cached for K where
 {
 }
 
-/// A cache and the future that keeps it. `name` is the name of its readiness check, `nodes` say.
+/// A cache and the future that keeps it. `name` is the name of its readiness check, `nodes` say. `trim` takes from each object
+/// what its reader never looks at, before it is kept or compared: what is not there costs no memory and wakes nobody.
 ///
 /// The check stands, red, when this returns; the store is empty until the future has been polled up to the first list.
 /// The future never ends by itself. It must be polled (or spawned) for as long as the store is read.
@@ -48,14 +49,16 @@ pub fn cache<K: Cached>(
     api: Api<K>,
     config: watcher::Config,
     name: &'static str,
+    trim: impl Fn(&mut K) + Send + 'static,
     readiness: &Readiness,
     metrics: &Metrics,
     changed: Arc<Notify>,
-) -> (Store<K>, impl Future<Output = ()> + Send + 'static + use<K>) {
+) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
     let (store, writer) = reflector::store();
     let keeper = Keeper {
         name,
         writer,
+        trim,
         check: readiness.check(name),
         metrics: metrics.clone(),
         changed,
@@ -64,9 +67,10 @@ pub fn cache<K: Cached>(
     (store, keeper.keep(api, config))
 }
 
-struct Keeper<K: Cached> {
+struct Keeper<K: Cached, T> {
     name: &'static str,
     writer: Writer<K>,
+    trim: T,
     check: Check,
     metrics: Metrics,
     changed: Arc<Notify>,
@@ -74,7 +78,7 @@ struct Keeper<K: Cached> {
     filled: bool,
 }
 
-impl<K: Cached> Keeper<K> {
+impl<K: Cached, T: Fn(&mut K)> Keeper<K, T> {
     async fn keep(mut self, api: Api<K>, config: watcher::Config) {
         let mut strategy = config.clone().streaming_lists();
         loop {
@@ -98,7 +102,7 @@ impl<K: Cached> Keeper<K> {
                     Ok(event) => {
                         backoff.reset();
                         broken = false;
-                        self.follow(&event);
+                        self.follow(event.modify(&self.trim));
                     }
                     Err(error) if refuses_streaming(&error) => {
                         tracing::info!(
@@ -118,13 +122,13 @@ impl<K: Cached> Keeper<K> {
         }
     }
 
-    fn follow(&mut self, event: &Event<K>) {
-        let news = match event {
+    fn follow(&mut self, event: Event<K>) {
+        let news = match &event {
             Event::Apply(object) => self.differs(object),
             Event::Delete(_) | Event::InitDone => true,
             Event::Init | Event::InitApply(_) => false,
         };
-        self.writer.apply_watcher_event(event);
+        self.writer.apply_watcher_event(&event);
         // During a list the store still holds the former state: green only when the new one stands.
         if !matches!(event, Event::Init | Event::InitApply(_)) {
             self.filled = true;

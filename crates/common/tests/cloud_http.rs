@@ -262,10 +262,15 @@ async fn neither_logs_nor_spans_nor_errors_show_the_token_or_the_query() {
     let text = said.lines().filter(ours).collect::<Vec<_>>().join("\n");
     assert!(!text.contains("typed"), "{text}");
     assert!(
-        text.contains("path=\"/things\"") && text.contains("method=GET") && text.contains("status=503"),
+        ["url.path=\"/things\"", "http.request.method=GET", "http.response.status_code=503"]
+            .iter()
+            .all(|attribute| text.contains(attribute)),
         "{text}"
     );
-    assert!(text.contains("method=POST") && text.contains("error=the connection broke"), "{text}");
+    assert!(
+        text.contains("http.request.method=POST") && text.contains("error=the connection broke"),
+        "{text}"
+    );
 }
 
 /// Set in the child processes of the test below: a process has one environment, and the trusted authorities come from it.

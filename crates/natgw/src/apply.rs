@@ -95,10 +95,12 @@ impl Apply<'_> {
 
     async fn act(&self, action: &Action, versions: &mut BTreeMap<String, String>) -> Result<(), Error> {
         match action {
-            Action::MoveRoute { network, from, to, server, .. } => {
+            Action::MoveRoute { network, from, to, server, node } => {
+                node::unchanged(self.client, node, version_of(node, versions)).await?;
                 route::move_to(self.hcloud, *network, *from, *to, *server).await
             }
-            Action::RemoveRoute { network, gateway, .. } => {
+            Action::RemoveRoute { network, gateway, node } => {
+                node::unchanged(self.client, node, version_of(node, versions)).await?;
                 route::remove(self.hcloud, *network, *gateway).await
             }
             Action::CreateJob { node, job } => job::create(self.client, self.config, node, job).await,
@@ -114,16 +116,20 @@ impl Apply<'_> {
         }
     }
 
-    /// Several steps of one plan may patch one Node: each after the first carries the version that the last one made.
     async fn patch(
         &self,
         action: &Action,
         node: &NodeRef,
         versions: &mut BTreeMap<String, String>,
     ) -> Result<(), Error> {
-        let version = versions.get(&node.name).unwrap_or(&node.resource_version);
+        let version = version_of(node, versions);
         let patched = node::patch(self.client, self.config, action, node, version).await?;
         versions.insert(node.name.clone(), patched);
         Ok(())
     }
+}
+
+/// Several steps of one plan may be about one Node: each after its first patch carries the version that the last one made.
+fn version_of<'a>(node: &'a NodeRef, versions: &'a BTreeMap<String, String>) -> &'a str {
+    versions.get(&node.name).unwrap_or(&node.resource_version)
 }

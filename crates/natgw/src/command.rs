@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use common::cloud::hcloud::{Hcloud, Token};
 use common::runtime::{self, ConfigError, Runtime};
@@ -21,7 +23,11 @@ pub fn run() -> ExitCode {
     let command_line = Args::command();
     let matches = command_line.clone().get_matches();
     let flags = common::args::in_force(&command_line, &matches);
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let mut args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    // Beside a natgw that is being scaled down, or on a workstation, the usual port may be taken; nobody scrapes it there.
+    if args.command.is_some() && matches.value_source("admin_address") == Some(ValueSource::DefaultValue) {
+        args.runtime.admin.admin_address = (Ipv4Addr::LOCALHOST, 0).into();
+    }
     let program = common::program!();
     let (config, token) = match prepare(&args) {
         Ok(prepared) => prepared,

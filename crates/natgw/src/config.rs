@@ -84,15 +84,7 @@ impl Config {
                 format!("{:?} is the floatingIPLabel too; the two must differ", settings.role_label),
             );
         }
-        let reserved = [
-            names::CLIENT_ANNOTATION,
-            names::BOOT_ID_ANNOTATION,
-            names::PENDING_ANNOTATION,
-            names::FAILURES_ANNOTATION,
-            names::RETRY_AFTER_ANNOTATION,
-            names::FORGET_ANNOTATION,
-        ];
-        if reserved.contains(&settings.setup_annotation.as_str()) {
+        if names::NODE_ANNOTATIONS.contains(&settings.setup_annotation.as_str()) {
             return invalid(
                 "setupAnnotation",
                 format!("{:?} has another meaning to natgw", settings.setup_annotation),

@@ -63,8 +63,9 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
     let nodes = Api::<common::k8s::Node>::all(runtime.client.clone());
     let jobs = Api::<common::k8s::Job>::namespaced(runtime.client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().labels(&crate::apply::job::managed_by());
-    let (nodes, keep_nodes) = runtime.cache(nodes, watcher::Config::default(), "nodes", &changed);
-    let (jobs, keep_jobs) = runtime.cache(jobs, only_ours, "jobs", &changed);
+    let trim = crate::observe::nodes::trim(&config);
+    let (nodes, keep_nodes) = runtime.cache(nodes, watcher::Config::default(), "nodes", trim, &changed);
+    let (jobs, keep_jobs) = runtime.cache(jobs, only_ours, "jobs", |_| {}, &changed);
 
     let work = async {
         nodes.wait_until_ready().await?;
@@ -184,7 +185,7 @@ struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    #[tracing::instrument(name = "walk", skip_all)]
+    #[tracing::instrument(name = "walk", skip_all, fields(otel.status_code = tracing::field::Empty))]
     async fn walk(
         &mut self,
         nodes: &[Arc<common::k8s::Node>],
@@ -197,6 +198,7 @@ impl Walker<'_> {
             Err(error) if error.is_outdated() => pass.succeeded(),
             Err(error) => {
                 tracing::warn!(%error, "the walk ended early");
+                tracing::Span::current().record("otel.status_code", "ERROR");
                 pass.failed();
             }
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use common::causes::with_causes;
 use common::cloud::hcloud;
 
 /// A walk that could not be finished. Each message is complete: it holds what its cause says, and the cause of that, so
@@ -23,7 +24,7 @@ pub enum Error {
     #[error("cannot list the floating IPs of the project: {0}")]
     ListFloatingIPs(hcloud::Error),
     /// An object of the cluster could not be listed.
-    #[error("cannot list {what}: {}", chain(cause))]
+    #[error("cannot list {what}: {}", with_causes(cause))]
     List {
         /// Nodes or Jobs.
         what: &'static str,
@@ -49,7 +50,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A Node could not be patched.
-    #[error("cannot patch Node {node}: {}", chain(cause))]
+    #[error("cannot patch Node {node}: {}", with_causes(cause))]
     PatchNode {
         /// Its name.
         node: String,
@@ -57,7 +58,7 @@ pub enum Error {
         cause: kube::Error,
     },
     /// A Job could not be created.
-    #[error("cannot create Job {job}: {}", chain(cause))]
+    #[error("cannot create Job {job}: {}", with_causes(cause))]
     CreateJob {
         /// Its name.
         job: String,
@@ -65,7 +66,7 @@ pub enum Error {
         cause: kube::Error,
     },
     /// A Job could not be deleted.
-    #[error("cannot delete Job {job}: {}", chain(cause))]
+    #[error("cannot delete Job {job}: {}", with_causes(cause))]
     DeleteJob {
         /// Its name.
         job: String,
@@ -114,18 +115,4 @@ impl Error {
             _ => false,
         }
     }
-}
-
-/// What an error of kube says, down to its last cause ("connection refused"), each word once.
-fn chain(error: &kube::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

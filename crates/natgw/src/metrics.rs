@@ -20,6 +20,7 @@ pub struct Metrics {
     eligible: IntGauge,
     candidates: IntGauge,
     nodes: IntGauge,
+    failing: IntGauge,
     switches: IntCounter,
     switch_seconds: Histogram,
     job_failures: IntCounterVec,
@@ -69,6 +70,10 @@ impl Metrics {
             eligible: gauge("natgw_eligible_nodes", "Nodes that are set up as gateways.")?,
             candidates: gauge("natgw_candidate_nodes", "Eligible Nodes that could be the primary now.")?,
             nodes: gauge("natgw_selected_nodes", "Nodes that the node selector matches.")?,
+            failing: gauge(
+                "natgw_failing_nodes",
+                "Nodes whose last Job failed; it is tried again after a wait.",
+            )?,
             findings: gauge(
                 "natgw_findings",
                 "Things that a person should look at; their text is in Events and /statusz.",
@@ -98,6 +103,10 @@ impl Metrics {
         self.candidates.set(count(|standing| matches!(standing, Standing::Candidate { .. })));
         let selected = snapshot.nodes.iter().filter(|node| node.selected).count();
         self.nodes.set(i64::try_from(selected).unwrap_or(i64::MAX));
+        // Without a pending marker the count belongs to a task that is done or forgotten.
+        let failing =
+            snapshot.nodes.iter().filter(|node| node.pending.is_some() && node.failures > 0).count();
+        self.failing.set(i64::try_from(failing).unwrap_or(i64::MAX));
         self.findings.set(i64::try_from(findings).unwrap_or(i64::MAX));
     }
 

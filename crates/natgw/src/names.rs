@@ -30,6 +30,16 @@ pub const RETRY_AFTER_ANNOTATION: &str = "natgw.perimeter.dev/retry-after";
 /// Node annotation, set to `true` by a person: forget what is known about this Node without running a teardown Job.
 pub const FORGET_ANNOTATION: &str = "natgw.perimeter.dev/forget";
 
+/// All of natgw's annotations on Nodes that have a fixed name.
+pub const NODE_ANNOTATIONS: [&str; 6] = [
+    CLIENT_ANNOTATION,
+    BOOT_ID_ANNOTATION,
+    PENDING_ANNOTATION,
+    FAILURES_ANNOTATION,
+    RETRY_AFTER_ANNOTATION,
+    FORGET_ANNOTATION,
+];
+
 /// Job label: `setup`, `teardown`, `client-setup`, `client-teardown`.
 pub const TYPE_LABEL: &str = "natgw.perimeter.dev/type";
 /// Job label: a hash of the Node's name, which may be longer than a label value.

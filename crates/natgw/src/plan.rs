@@ -33,7 +33,8 @@ pub(crate) type Output = Plan<Action>;
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut out = Plan::default();
-    floating_ip::labels(config, snapshot, &mut out);
+    // What follows sees the labels as this plan writes them: a gateway whose label was lost by mistake is no gateway lost.
+    let snapshot = &*floating_ip::labels(config, snapshot, &mut out);
     let assessed = eligibility::assess(config, snapshot, &mut out);
     let elected = primary::elect(&assessed, snapshot.network.default_route);
     // The route first: a gateway that is to be torn down loses its traffic before it loses its rules.

@@ -60,7 +60,8 @@ fn state(node: &Node, standing: Standing, is_primary: bool) -> String {
         words.push(format!("pending {pending}"));
     }
     if node.failures > 0 {
-        words.push(format!("{} failures", node.failures));
+        let plural = if node.failures == 1 { "" } else { "s" };
+        words.push(format!("{} failure{plural}", node.failures));
         words.extend(node.retry_after.map(|time| format!("next try after {time}")));
     }
     if standing == Standing::None && node.ready != Ready::True {

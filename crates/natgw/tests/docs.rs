@@ -65,10 +65,21 @@ fn every_metric_of_natgw_is_explained() {
     }
 }
 
+const REASONS: &str = include_str!("../src/plan/reason.rs");
+
+#[test]
+fn every_reason_is_explained() {
+    let codes = REASONS.split("fn code(").nth(1).unwrap().split("\n    }\n").next().unwrap();
+    let codes: Vec<&str> = codes.split('"').skip(1).step_by(2).collect();
+    assert!(codes.len() > 30, "{codes:?}");
+    for code in codes {
+        assert!(PAGE.contains(&format!("`{code}`")), "docs/natgw.md does not name {code}");
+    }
+}
+
 #[test]
 fn every_warning_is_explained() {
-    let reasons = include_str!("../src/plan/reason.rs");
-    let findings = reasons.split("// Findings.").nth(1).unwrap().split("\n}\n").next().unwrap();
+    let findings = REASONS.split("// Findings.").nth(1).unwrap().split("\n}\n").next().unwrap();
     let names: Vec<&str> = findings
         .lines()
         .filter_map(|line| line.strip_prefix("    "))

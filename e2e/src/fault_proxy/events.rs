@@ -96,6 +96,9 @@ impl Events {
                     Err(error) => return Some(Err(error)),
                 },
             };
+            if !self.proxy.rules.watch_events(&self.call) {
+                return Some(Ok(line));
+            }
             // What is no event (a Status that the server ended with) is no rule's business.
             let Ok(event) = serde_json::from_slice::<Value>(&line) else { return Some(Ok(line)) };
             match self.fate(&event).await {

@@ -151,7 +151,7 @@ impl Exchange {
     async fn forward(&self) -> Result<Response<AnswerBody>, Cut> {
         self.proxy.recorder.update(self.seq, |request| request.forwarded = true);
         let answered = async {
-            let response = self.proxy.origin.send(&self.call).await?;
+            let response = self.proxy.origin.send(&self.proxy.narrow(&self.call)).await?;
             let status = response.status();
             self.proxy.recorder.update(self.seq, |request| request.upstream_status = Some(status.as_u16()));
             if self.call.is_write() {

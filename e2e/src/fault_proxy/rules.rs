@@ -112,6 +112,12 @@ impl Rules {
         faults
     }
 
+    /// Whether any rule is about the events of this watch: else they need not be read.
+    pub(super) fn watch_events(&self, call: &Call) -> bool {
+        let about = |rule: &Rule| matches!(rule.fault, Fault::Event(..)) && rule.matcher.matches(call);
+        held(&self.book).rules.iter().any(about)
+    }
+
     /// What becomes of an event: the first rule that applies says. None: it passes.
     pub(super) fn of_event(&self, call: &Call, event: &Value) -> Option<(RuleId, Fate)> {
         let found = held(&self.book).rules.iter_mut().find_map(|rule| match &rule.fault {

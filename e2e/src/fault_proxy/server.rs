@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use http::Method;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -38,6 +39,8 @@ pub(super) struct Shared {
     pub(super) recorder: Recorder,
     pub(super) counter: WriteCounter,
     pub(super) counted: Mutex<Counted>,
+    /// A path, and what is added to its query.
+    pub(super) narrowed: Mutex<Option<(String, String)>>,
     running: CancellationToken,
     refusing: AtomicBool,
     /// Ends the connections that there are; replaced when it was used.
@@ -62,6 +65,7 @@ pub(super) async fn start(
         recorder: Recorder::new(),
         counter,
         counted: Mutex::new(Arc::new(part_of_a_scenario)),
+        narrowed: Mutex::new(None),
         running: running.clone(),
         refusing: AtomicBool::new(false),
         generation: Mutex::new(running.child_token()),
@@ -122,6 +126,18 @@ impl Shared {
     pub(super) fn counts(&self, call: &Call) -> bool {
         let counted = held(&self.counted).clone();
         counted(call)
+    }
+
+    /// The call as the server gets it.
+    pub(super) fn narrow(&self, call: &Arc<Call>) -> Arc<Call> {
+        match &*held(&self.narrowed) {
+            Some((path, query)) if call.method == Method::GET && call.path == *path => {
+                let query =
+                    if call.query.is_empty() { query.clone() } else { format!("{}&{query}", call.query) };
+                Arc::new(Call { query, ..Call::clone(call) })
+            }
+            _ => call.clone(),
+        }
     }
 
     pub(super) fn refuse_all(&self, refuse: bool) {

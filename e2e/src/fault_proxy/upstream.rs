@@ -19,6 +19,9 @@ use rustls::{ClientConfig, RootCertStore};
 
 use super::call::Call;
 
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
+
 /// Whose errors the proxy has to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
@@ -36,6 +39,7 @@ pub struct Upstream {
     ca_pem: Option<String>,
     identity_pem: Option<(String, String)>,
     authorization: Option<String>,
+    impersonation: Option<(String, Vec<String>)>,
 }
 
 impl Upstream {
@@ -47,6 +51,7 @@ impl Upstream {
             ca_pem: None,
             identity_pem: None,
             authorization: None,
+            impersonation: None,
         }
     }
 
@@ -81,6 +86,29 @@ impl Upstream {
         self
     }
 
+    /// All that goes through the proxy is this user's, in these groups; who the upstream is shown has to have the right to
+    /// impersonate. What the caller says of impersonation itself is dropped.
+    #[must_use]
+    pub fn impersonate(
+        mut self,
+        user: impl Into<String>,
+        groups: impl IntoIterator<Item = String>,
+    ) -> Upstream {
+        self.impersonation = Some((user.into(), groups.into_iter().collect()));
+        self
+    }
+
+    fn impersonation(&self) -> anyhow::Result<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        if let Some((user, groups)) = &self.impersonation {
+            headers.insert(IMPERSONATE_USER, HeaderValue::from_str(user)?);
+            for group in groups {
+                headers.append(IMPERSONATE_GROUP, HeaderValue::from_str(group)?);
+            }
+        }
+        Ok(headers)
+    }
+
     fn tls(&self) -> anyhow::Result<ClientConfig> {
         let mut roots = RootCertStore::empty();
         if let Some(pem) = &self.ca_pem {
@@ -109,6 +137,8 @@ pub(super) struct Origin {
     pub(super) flavour: Flavour,
     base: Uri,
     authorization: Option<HeaderValue>,
+    /// Empty: the caller's own pass.
+    impersonation: HeaderMap,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
@@ -137,6 +167,7 @@ impl Origin {
             flavour: upstream.flavour,
             base,
             authorization: authorization.context("authorization")?,
+            impersonation: upstream.impersonation().context("impersonation")?,
             client,
         })
     }
@@ -156,6 +187,16 @@ impl Origin {
         headers.remove(header::CONTENT_LENGTH);
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        if !self.impersonation.is_empty() {
+            let of_the_caller: Vec<_> =
+                headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
+            for name in of_the_caller {
+                headers.remove(name);
+            }
+            for (name, value) in &self.impersonation {
+                headers.append(name.clone(), value.clone());
+            }
         }
         *request.headers_mut() = headers;
         let mut response = self.client.request(request).await?;

@@ -33,7 +33,8 @@ pub fn acts(natgw: &Program) -> Vec<String> {
     let lines = natgw.output().lines();
     let act = |line: &String| {
         let line: Value = serde_json::from_str(line).ok()?;
-        let done = line.get("level")? == "info" && line.get("action").is_some();
+        // At warn, where the reason is trouble; at error, where it failed.
+        let done = line.get("level")? != "error" && line.get("action").is_some();
         done.then(|| line.get("msg")?.as_str().map(str::to_owned)).flatten()
     };
     lines.iter().filter_map(act).collect()
@@ -160,6 +161,18 @@ impl World {
         ]);
         self.wait(&format!("{} to be set up for {ip}", gateway.name), || async {
             Ok(self.marks(gateway).await? == wanted)
+        })
+        .await
+    }
+
+    /// Waits until the Node is annotated as a client, and nothing is pending.
+    ///
+    /// # Errors
+    /// It is not within [`PATIENCE`].
+    pub async fn wait_for_client(&self, node: &Gateway) -> Result<()> {
+        self.wait(&format!("{} to be set up as a client", node.name), || async {
+            let marks = self.marks(node).await?;
+            Ok(marks.contains_key("client") && !marks.contains_key("pending"))
         })
         .await
     }

@@ -6,7 +6,7 @@ use super::Node;
 
 /// Each line is prefixed with its section. Counters and comments are left out, and tables of iptables without a rule of
 /// any kind are the same as no table: to look at one is to make it.
-const TAKE: &str = r#"
+pub(crate) const TAKE: &str = r#"
 section() { sed "s|^|$1: |"; }
 ip -d -o link | sed -E 's/^[0-9]+: //; s/@[^:]*:/:/' | section link
 ip -o addr | sed -E 's/^[0-9]+: //; s/ valid_lft.*//' | section address
@@ -39,6 +39,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// From what [`TAKE`] prints.
+    pub(crate) fn read(text: &str) -> Self {
+        Self { lines: text.lines().map(|line| line.trim_end().to_owned()).collect() }
+    }
+
     /// What differs: `- ` lines that only `self` has, then `+ ` lines that only `after` has.
     pub fn changes(&self, after: &Snapshot) -> Vec<String> {
         let gone = self.lines.difference(&after.lines).map(|line| format!("- {line}"));
@@ -59,7 +64,6 @@ impl Node {
     /// # Errors
     /// When a tool fails.
     pub fn snapshot(&self) -> anyhow::Result<Snapshot> {
-        let text = self.sh(TAKE)?;
-        Ok(Snapshot { lines: text.lines().map(|line| line.trim_end().to_owned()).collect() })
+        Ok(Snapshot::read(&self.sh(TAKE)?))
     }
 }

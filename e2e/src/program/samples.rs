@@ -36,6 +36,11 @@ impl Samples {
         self.0.iter().filter(has).map(|sample| sample.value).reduce(|sum, value| sum + value)
     }
 
+    /// Every sample: name, labels, value.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &BTreeMap<String, String>, f64)> {
+        self.0.iter().map(|sample| (sample.name.as_str(), &sample.labels, sample.value))
+    }
+
     /// Every name, once.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.0.iter().map(|sample| sample.name.as_str()).collect();

@@ -37,6 +37,19 @@ async fn authorization_is_replaced_and_a_base_path_prepended() {
 }
 
 #[tokio::test]
+async fn a_list_is_narrowed_for_the_server_alone() {
+    let (server, proxy) = world().await;
+    proxy.narrow("/api/v1/nodes", "labelSelector=world%3Da");
+    for target in ["/api/v1/nodes", "/api/v1/nodes?limit=5", "/api/v1/nodes/n1"] {
+        get(&proxy.url(), target).await.unwrap();
+    }
+    post(&proxy.url(), "/api/v1/nodes").await.unwrap();
+    let seen: Vec<String> = server.seen().into_iter().map(|seen| seen.query).collect();
+    assert_eq!(seen, ["labelSelector=world%3Da", "limit=5&labelSelector=world%3Da", "", ""]);
+    assert!(proxy.requests().iter().all(|call| !call.query.contains("labelSelector")), "as it was asked");
+}
+
+#[tokio::test]
 async fn refused_is_reset_and_not_forwarded() {
     let (server, proxy) = world().await;
     let rule = proxy.rule(Matcher::writes().path("/a*").after(1).times(1), Fault::Refuse);

@@ -28,6 +28,7 @@ pub const BIG: usize = 300_000;
 pub struct Seen {
     pub method: Method,
     pub path: String,
+    pub query: String,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
@@ -126,7 +127,8 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
         state.watches.lock().unwrap().push(sender);
         receiver
     });
-    let seen = Seen { method: head.method.clone(), path: path.clone(), headers: head.headers, body };
+    let query = head.uri.query().unwrap_or_default().to_owned();
+    let seen = Seen { method: head.method.clone(), path: path.clone(), query, headers: head.headers, body };
     state.seen.send_modify(|all| all.push(seen));
     if path.starts_with("/slow") {
         state.slow.acquire().await.unwrap().forget();

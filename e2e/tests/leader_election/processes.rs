@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Recorded, Then, Upstream, When};
+use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Recorded, Then, Upstream, When, WriteCounter};
 use e2e::natgw::{PATIENCE, World};
 use e2e::program::Program;
 use nix::sys::signal::Signal;
@@ -11,20 +11,20 @@ use nix::sys::signal::Signal;
 use crate::contender::{SHORT, Times};
 
 /// One process with what lies between it and both servers.
-struct Replica {
-    program: Arc<Program>,
-    api: FaultProxy,
-    cloud: FaultProxy,
+pub struct Replica {
+    pub program: Arc<Program>,
+    pub api: FaultProxy,
+    pub cloud: FaultProxy,
+    /// Counts its writes to both servers.
+    pub counter: WriteCounter,
 }
 
 impl Replica {
-    async fn start(world: &World, name: &str, Times(lease, renew, retry): Times) -> Replica {
-        let (certificate, key) = world.control_plane.admin_identity_pem().unwrap();
-        let upstream = Upstream::kubernetes(world.control_plane.url())
-            .ca_pem(world.control_plane.ca_pem().unwrap())
-            .client_certificate(certificate, key);
-        let api = FaultProxy::start(upstream).await.unwrap();
-        let cloud = FaultProxy::start(Upstream::hetzner(world.hetzner.url())).await.unwrap();
+    pub async fn start(world: &World, name: &str, Times(lease, renew, retry): Times) -> Replica {
+        let counter = WriteCounter::new();
+        let api = FaultProxy::start_counted(world.upstream().unwrap(), &counter).await.unwrap();
+        let cloud =
+            FaultProxy::start_counted(Upstream::hetzner(world.hetzner.url()), &counter).await.unwrap();
         let kubeconfig = world.control_plane.token_kubeconfig(&api.url(), "the-certificate-counts").unwrap();
         let settings = format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", cloud.url());
         let launch = world.natgw(&settings).unwrap().name(name).env("POD_NAME", name);
@@ -38,11 +38,12 @@ impl Replica {
             ])
             .start()
             .unwrap();
-        Replica { program: Arc::new(program), api, cloud }
+        Replica { program: Arc::new(program), api, cloud, counter }
     }
 
-    async fn leads(&self) -> bool {
-        self.program.metrics().await.unwrap().sum("leader_election_master_status", &[]) == Some(1.0)
+    pub async fn leads(&self) -> bool {
+        let metrics = self.program.metrics().await;
+        metrics.is_ok_and(|metrics| metrics.sum("leader_election_master_status", &[]) == Some(1.0))
     }
 
     async fn walks(&self) -> f64 {
@@ -51,13 +52,13 @@ impl Replica {
     }
 
     /// Waits for that many walks more.
-    async fn walks_on(&self, world: &World, more: f64) {
+    pub async fn walks_on(&self, world: &World, more: f64) {
         let before = self.walks().await;
         world.wait("more walks", || async { Ok(self.walks().await >= before + more) }).await.unwrap();
     }
 
     /// What it asked to be written, of any kind, at either server.
-    fn writes(&self) -> Vec<Recorded> {
+    pub fn writes(&self) -> Vec<Recorded> {
         let mut all = self.api.requests();
         all.extend(self.cloud.requests());
         all.retain(|call| call.method != http::Method::GET);
@@ -66,7 +67,7 @@ impl Replica {
 }
 
 /// A world with one gateway in force, its leader, and a standby that is ready.
-async fn pair(times: Times) -> (World, e2e::natgw::Gateway, Replica, Replica) {
+pub async fn pair(times: Times) -> (World, e2e::natgw::Gateway, Replica, Replica) {
     let world = World::start().await.unwrap();
     let gateway = world.node(Some("198.51.100.1")).await.unwrap();
     let first = Replica::start(&world, "first", times).await;

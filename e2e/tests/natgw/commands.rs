@@ -86,13 +86,7 @@ async fn a_cleanup_takes_everything_back_but_not_beside_a_natgw_that_runs() {
     let natgw = world.natgw("clients: {enabled: true}").unwrap().start().unwrap();
     world.wait_for_primary(&first).await.unwrap();
     world.wait_for_setup(&second, SECOND).await.unwrap();
-    world
-        .wait("the client's annotation", || async {
-            let marks = world.marks(&client).await?;
-            Ok(marks.contains_key("client") && !marks.contains_key("pending"))
-        })
-        .await
-        .unwrap();
+    world.wait_for_client(&client).await.unwrap();
 
     let cleanup = |timeout: &str| {
         let launch = world.natgw("clients: {enabled: true}").unwrap();

@@ -1,13 +1,11 @@
-//! A world with a natgw that can die and be started again, and a witness.
+//! A world with a natgw and a witness.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use e2e::fault_proxy::{Then, When, kill_process};
 use e2e::hetzner::NewFloatingIp;
-use e2e::natgw::{FLOATING_IP_LABEL, Gateway, PATIENCE, World};
-use e2e::program::{Launch, Program};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, World};
+use e2e::program::Program;
 use natgw::names;
-use tokio::task::JoinHandle;
 
 use crate::witness::Witness;
 
@@ -15,8 +13,7 @@ use crate::witness::Witness;
 pub struct Scene {
     pub world: World,
     pub witness: Witness,
-    launch: Launch,
-    program: Arc<Mutex<Arc<Program>>>,
+    program: Arc<Program>,
 }
 
 impl Scene {
@@ -28,31 +25,13 @@ impl Scene {
     /// A scene in this world. natgw runs without an election: each scene has one at a time.
     pub async fn with(world: World) -> Scene {
         let witness = Witness::of(&world);
-        let launch = world.natgw("").unwrap().arg("--leader-elect=false");
-        let program = Arc::new(Mutex::new(Arc::new(launch.start().unwrap())));
-        Scene { world, witness, launch, program }
+        let program = Arc::new(world.natgw("").unwrap().arg("--leader-elect=false").start().unwrap());
+        Scene { world, witness, program }
     }
 
-    /// natgw as it runs now.
+    /// natgw.
     pub fn program(&self) -> Arc<Program> {
-        self.program.lock().unwrap().clone()
-    }
-
-    /// Kills natgw at its `n`th write from now, and starts it again. The handle ends with the write's request line, or with
-    /// none if it never came.
-    pub fn kill_at(&self, n: u64, when: When) -> JoinHandle<Option<String>> {
-        let pid = self.program().pid();
-        let killed = self.world.writes.on_write(n, when, move || async move {
-            kill_process(pid).await.unwrap();
-            Then::Cut
-        });
-        let (killed, launch, program) = (killed.unwrap(), self.launch.clone(), self.program.clone());
-        tokio::spawn(async move {
-            let write = killed.wait(PATIENCE * 2).await.ok()?;
-            let again = Arc::new(launch.start().unwrap());
-            *program.lock().unwrap() = again;
-            Some(format!("{} {}", write.method, write.target))
-        })
+        self.program.clone()
     }
 
     /// A new Node, and after it a floating IP on its server and in its label.
@@ -79,7 +58,7 @@ impl Scene {
             .unwrap();
     }
 
-    /// Walks that succeeded and walks that failed, of the natgw that runs now.
+    /// Walks that succeeded and walks that failed, so far.
     pub async fn walks(&self) -> anyhow::Result<(f64, f64)> {
         let metrics = self.program().metrics().await?;
         let walks = |result| metrics.sum("controller_runtime_reconcile_total", &[("result", result)]);
@@ -89,18 +68,10 @@ impl Scene {
     /// Waits for that many walks more that succeed, each called for by a change of the Node.
     pub async fn walks_on(&self, gateway: &Gateway, more: u32) {
         for _ in 0..more {
-            let before = self.program().pid();
-            // No answer: it has just been killed; its successor counts from nothing.
-            let walked = self.walks().await.map_or(0.0, |(walked, _)| walked);
+            let (walked, _) = self.walks().await.unwrap();
             let poke = format!("{:?}", std::time::Instant::now());
             gateway.node.annotate("world/poke", Some(&poke)).await.unwrap();
-            self.world
-                .wait("another walk", || async {
-                    let (now, _) = self.walks().await?;
-                    Ok(now > if self.program().pid() == before { walked } else { 0.0 })
-                })
-                .await
-                .unwrap();
+            self.world.wait("another walk", || async { Ok(self.walks().await?.0 > walked) }).await.unwrap();
         }
     }
 

@@ -111,7 +111,12 @@ where
 }
 
 /// Named by kube's word for the call (`list`, `patch`, ...), with the attributes of OpenTelemetry's conventions for HTTP.
+///
+/// None for the Lease: a renewal every two seconds would be most of all traces, and metrics and logs tell of it.
 fn span(request: &Request<Body>) -> Span {
+    if request.uri().path().starts_with("/apis/coordination.k8s.io/") {
+        return Span::none();
+    }
     let name = request.extensions().get::<&'static str>().copied().unwrap_or("request");
     tracing::info_span!(
         "kubernetes",

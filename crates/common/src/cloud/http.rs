@@ -164,13 +164,16 @@ impl Http {
         body: Bytes,
         deadline: Instant,
     ) -> Result<Answer, Error> {
+        // With the attributes of OpenTelemetry's conventions for HTTP, as requests to Kubernetes have them.
         let span = tracing::info_span!(
             "cloud request",
+            otel.name = format!("{} {method}", self.0.cloud),
             otel.kind = "client",
             cloud = self.0.cloud,
-            method = %method,
-            path = without_query(path),
-            status = tracing::field::Empty,
+            http.request.method = %method,
+            url.path = without_query(path),
+            http.response.status_code = tracing::field::Empty,
+            otel.status_code = tracing::field::Empty,
             error = tracing::field::Empty,
         );
         let request = self.request(&method, path, body)?;
@@ -187,13 +190,17 @@ impl Http {
         self.0.metrics.exchange(&method, status, began.elapsed());
         match &end {
             Ok(answer) => {
-                span.record("status", answer.status.as_u16());
+                span.record("http.response.status_code", answer.status.as_u16());
+                if answer.status.is_client_error() || answer.status.is_server_error() {
+                    span.record("otel.status_code", "ERROR");
+                }
                 if let Some(limit) = RateLimit::of(&answer.headers) {
                     *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
-                    self.0.metrics.remaining.set(i64::try_from(limit.remaining).unwrap_or(i64::MAX));
+                    self.0.metrics.remaining(limit.remaining);
                 }
             }
             Err(error) => {
+                span.record("otel.status_code", "ERROR");
                 span.record("error", tracing::field::display(error));
             }
         }

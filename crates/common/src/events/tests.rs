@@ -148,15 +148,3 @@ fn notes_fit_into_the_api_s_limit() {
     let long = cut("ä".repeat(2000));
     assert!(long.len() <= NOTE_BYTES && long.ends_with("ä..."), "{}", long.len());
 }
-
-#[test]
-fn causes_are_told_once() {
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot write")]
-    struct Outer(#[source] std::io::Error);
-    #[derive(Debug, thiserror::Error)]
-    #[error("cannot write: {0}")]
-    struct Said(#[source] std::io::Error);
-    assert_eq!(with_causes(&Outer(std::io::Error::other("disk"))), "cannot write: disk");
-    assert_eq!(with_causes(&Said(std::io::Error::other("disk"))), "cannot write: disk");
-}

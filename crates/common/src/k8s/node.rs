@@ -2,7 +2,7 @@
 
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{metadata, or_default};
 use crate::conditions::{self, Status};
@@ -42,15 +42,12 @@ pub struct Spec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeStatus {
-    /// Without heartbeat and transition times.
-    #[serde(deserialize_with = "or_default")]
+    /// `Ready` alone, without heartbeat and transition times.
+    #[serde(deserialize_with = "only_ready")]
     pub conditions: Vec<Condition>,
     /// Of the running system.
     #[serde(deserialize_with = "or_default")]
     pub node_info: NodeInfo,
-    /// In the order of the API.
-    #[serde(deserialize_with = "or_default")]
-    pub addresses: Vec<Address>,
 }
 
 /// One condition.
@@ -72,14 +69,12 @@ pub struct NodeInfo {
     pub boot_id: String,
 }
 
-/// One address.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Address {
-    /// `InternalIP`, `ExternalIP`, `Hostname`
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Text: an IP of either family, or a name.
-    pub address: String,
+/// The other conditions (of memory, disks and the like) are most of a Node's small parts, and nobody here reads them.
+fn only_ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    let mut conditions: Vec<Condition> = or_default(deserializer)?;
+    conditions.retain(|condition| condition.kind == "Ready");
+    conditions.shrink_to_fit();
+    Ok(conditions)
 }
 
 impl Node {
@@ -123,6 +118,7 @@ mod tests {
             "spec": {"providerID": "hcloud://7", "unschedulable": true, "podCIDR": "10.0.0.0/24"},
             "status": {
                 "conditions": [
+                    {"type": "DiskPressure", "status": "False", "lastHeartbeatTime": heartbeat},
                     {"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat, "lastTransitionTime": heartbeat,
                      "reason": "KubeletReady", "message": "ok"},
                 ],
@@ -138,7 +134,7 @@ mod tests {
         let node = decode(full("2026-11-21T12:00:00Z", "5"));
         assert_eq!(node.spec, Spec { provider_id: "hcloud://7".into(), unschedulable: true });
         assert_eq!(node.status.node_info.boot_id, "boot");
-        assert_eq!(node.status.addresses[0].address, "10.0.0.2");
+        assert_eq!(node.status.conditions.len(), 1);
         assert_eq!(node.ready(), Status::True);
         assert_eq!((node.label("a"), node.annotation("x"), node.label("z")), (Some("b"), Some("y"), None));
         assert!(node.metadata.managed_fields.is_none());
@@ -158,7 +154,7 @@ mod tests {
         let bare = decode(serde_json::json!({"metadata": {"name": "n"}}));
         let null = decode(
             serde_json::json!({"metadata": {"name": "n", "labels": null}, "spec": {"providerID": null},
-            "status": {"conditions": null, "addresses": null, "nodeInfo": null}}),
+            "status": {"conditions": null, "nodeInfo": null}}),
         );
         assert_eq!(bare, null);
         assert_eq!(bare.ready(), Status::Unknown);

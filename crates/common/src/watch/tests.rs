@@ -94,8 +94,15 @@ impl World {
         let (readiness, metrics) = (Readiness::default(), Metrics::new("test").unwrap());
         let changed = Arc::new(Notify::new());
         let config = watcher::Config::default();
-        let (store, keeper) =
-            cache(Api::<Node>::all(client), config, "nodes", &readiness, &metrics, Arc::clone(&changed));
+        let (store, keeper) = cache(
+            Api::<Node>::all(client),
+            config,
+            "nodes",
+            |_| {},
+            &readiness,
+            &metrics,
+            Arc::clone(&changed),
+        );
         tokio::spawn(keeper);
         World { asked, replies, store, changed, readiness, metrics }
     }

@@ -165,7 +165,13 @@ fn pod(config: &Config, node: &NodeRef, spec: &JobSpec) -> PodSpec {
                 script(&config.jobs, spec.task.kind).replace('$', "$$"),
             ]),
             env: Some(environment(config, node, spec)),
-            security_context: Some(SecurityContext { privileged: Some(true), ..SecurityContext::default() }),
+            security_context: Some(SecurityContext {
+                privileged: Some(true),
+                // Whoever the image names as its user: chroot(2) and the script need root.
+                run_as_user: Some(0),
+                run_as_group: Some(0),
+                ..SecurityContext::default()
+            }),
             volume_mounts: Some(vec![VolumeMount {
                 name: "host".into(),
                 mount_path: "/host".into(),

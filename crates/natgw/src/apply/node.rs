@@ -1,9 +1,10 @@
 //! Writes to Nodes. Repeatable: each is a merge patch to a fixed content, and each carries the resourceVersion that the
-//! decision was made on, so that the API server refuses it (409) if anybody changed the Node since.
+//! decision was made on, so that the API server refuses it (409) if anybody changed the Node since. Before the route is
+//! changed for a Node, the API server is asked whether it still has this version.
 
 use common::plan::Action as _;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, PartialObjectMeta, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::config::Config;
@@ -108,3 +109,27 @@ pub async fn patch(
         Err(cause) => Err(Error::PatchNode { node: node.name.clone(), cause }),
     }
 }
+
+/// Makes sure that the Node is as the decision had it, where a step writes elsewhere what it decided about the Node: a cache
+/// whose watch hangs knows nothing of a cordon, and the cloud asks nobody.
+///
+/// # Errors
+/// [`Error::Outdated`] if the Node has changed, is gone or is another of the same name, [`Error::List`] otherwise.
+pub async fn unchanged(client: &kube::Client, node: &NodeRef, resource_version: &str) -> Result<(), Error> {
+    // A list of one: the right to list Nodes is there for the cache.
+    let by_name = ListParams::default().fields(&format!("metadata.name={}", node.name));
+    let found = Api::<Node>::all(client.clone()).list_metadata(&by_name).await;
+    let found = found.map_err(|cause| Error::List { what: "Nodes", cause })?.items;
+    let is_as_decided = |found: &PartialObjectMeta<Node>| {
+        found.metadata.uid.as_ref() == Some(&node.uid)
+            && found.metadata.resource_version.as_deref() == Some(resource_version)
+    };
+    if found.iter().any(is_as_decided) {
+        Ok(())
+    } else {
+        Err(Error::Outdated(format!("Node {} has changed", node.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Floating IPs: what a label says, and what the cloud says.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
@@ -64,40 +65,48 @@ pub fn claim(snapshot: &Snapshot, node: &Node, ip: Ipv4Addr) -> Claim {
 
 /// Keeps the floating-IP labels true from the cloud's own data, where the settings want it.
 ///
-/// New holders are labelled before old ones lose the label, as the floating IP itself never has a gap either.
-pub(super) fn labels(config: &Config, snapshot: &Snapshot, out: &mut Output) {
-    let (true, Some(floating_ips)) = (config.label_floating_ips, &snapshot.floating_ips) else { return };
+/// New holders are labelled before old ones lose the label, as the floating IP itself never has a gap either. Returns the
+/// world with these labels in it.
+pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Output) -> Cow<'a, Snapshot> {
+    let mut labelled = Cow::Borrowed(snapshot);
+    let (true, Some(floating_ips)) = (config.label_floating_ips, &snapshot.floating_ips) else {
+        return labelled;
+    };
     let mut of_server = BTreeMap::<u64, Vec<Ipv4Addr>>::new();
     for (ip, server) in floating_ips {
         if let Some(server) = server {
             of_server.entry(*server).or_default().push(*ip);
         }
     }
-    let mut removals = Vec::new();
-    for node in snapshot.nodes.iter().filter(|node| node.selected && !node.terminating) {
+    let (mut removals, mut findings) = (Vec::new(), Vec::new());
+    let mut write = |index: usize, node: &Node, ip: Option<Ipv4Addr>, because| {
+        out.step(Action::LabelFloatingIP { node: NodeRef::from(node), ip }, because);
+        if let Some(node) = labelled.to_mut().nodes.get_mut(index) {
+            node.label = ip.map(|ip| ip.to_string());
+        }
+    };
+    for (index, node) in
+        snapshot.nodes.iter().enumerate().filter(|(_, node)| node.selected && !node.terminating)
+    {
         let Server::Cloud { id, .. } = node.server else { continue };
         let held = of_server.get(&id).map_or(&[][..], Vec::as_slice);
         let now = node.label.as_deref().and_then(parse);
         // Stay with the label as long as it is true: a Node can use only one.
         let wanted = now.filter(|ip| held.contains(ip)).or_else(|| held.first().copied());
         if held.len() > 1 {
-            out.finding(regarding(node), Reason::SeveralFloatingIPs(held.to_vec()));
+            findings.push((regarding(node), Reason::SeveralFloatingIPs(held.to_vec())));
         }
         match wanted {
-            Some(ip) if now != Some(ip) => {
-                out.step(
-                    Action::LabelFloatingIP { node: NodeRef::from(node), ip: Some(ip) },
-                    Reason::FloatingIPAssigned,
-                );
-            }
-            None if node.label.is_some() => removals.push(node),
+            Some(ip) if now != Some(ip) => write(index, node, Some(ip), Reason::FloatingIPAssigned),
+            None if node.label.is_some() => removals.push((index, node)),
             _ => {}
         }
     }
-    for node in removals {
-        out.step(
-            Action::LabelFloatingIP { node: NodeRef::from(node), ip: None },
-            Reason::FloatingIPUnassigned,
-        );
+    for (index, node) in removals {
+        write(index, node, None, Reason::FloatingIPUnassigned);
     }
+    for (regarding, because) in findings {
+        out.finding(regarding, because);
+    }
+    labelled
 }

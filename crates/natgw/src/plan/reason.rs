@@ -129,6 +129,10 @@ pub enum KeptRoute {
 }
 
 impl plan::Reason for Reason {
+    fn is_trouble(&self) -> bool {
+        matches!(self, Reason::JobFailed { .. })
+    }
+
     fn code(&self) -> &'static str {
         match self {
             Reason::NoDefaultRoute => "NoDefaultRoute",

@@ -1,7 +1,7 @@
 //! Measures a controller and prints a table in Markdown: `bench natgw`. Progress goes to standard error.
 //!
-//! It talks to loopback only, and leaves nothing behind. The figures are of the natgw beside this program, so both are to
-//! be built alike: `make bench` does.
+//! It talks to loopback only, and leaves nothing behind. What is measured should be what users get, the static release
+//! build: `make bench` does so.
 
 mod crowd;
 mod figures;
@@ -13,7 +13,7 @@ mod start;
 mod steady;
 mod walk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,26 @@ const GRACE: Duration = Duration::from_secs(40);
 struct Args {
     /// What is measured.
     controller: Controller,
+    /// The program to measure; without it, the one beside this program.
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Only these parts, comma-separated; without it, all.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Processor time of observe and plan.
+    Walk,
+    /// Start to ready and idle memory, with few Nodes and with many.
+    Start,
+    /// From what happens to a Node to the route that follows.
+    Moves,
+    /// What is asked of others while nothing happens.
+    Steady,
+    /// Memory among thousands of Nodes.
+    Crowd,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -49,8 +69,8 @@ enum Controller {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Args { controller: Controller::Natgw } = Args::parse();
-    match until_interrupted(natgw()).await {
+    let args = Args::parse();
+    match until_interrupted(natgw(&args)).await {
         Ok(report) => {
             print!("{report}");
             ExitCode::SUCCESS
@@ -72,52 +92,78 @@ async fn until_interrupted(measure: impl Future<Output = Result<Report>>) -> Res
     }
 }
 
-async fn natgw() -> Result<Report> {
+async fn natgw(args: &Args) -> Result<Report> {
+    let Args { controller: Controller::Natgw, program, only } = args;
+    let wanted = |part: Part| only.is_empty() || only.contains(&part);
     let clock = Instant::now();
     let say = |what: &str| eprintln!("bench: {:3} s: {what}", clock.elapsed().as_secs());
-    let binary = stage::natgw_binary()?;
+    let binary = program.clone().map_or_else(stage::natgw_binary, Ok)?;
     let mut report = Report::default();
     let load = machine::load()?;
 
     size(&binary, &mut report)?;
-    say("observe and plan, 100 and 1000 Nodes");
-    walk::measure(&mut report).await?;
-
+    if wanted(Part::Walk) {
+        say("observe and plan, 100 and 1000 Nodes");
+        walk::measure(&mut report).await?;
+    }
     say("control plane");
     let control_plane = ControlPlane::builder().grace(GRACE).start().await.context("control plane")?;
     let mut stage = Stage::on(control_plane.clone(), &binary).await?;
-    say("5 Nodes: start, idle memory");
-    stage.grow(FEW).await?;
-    start::measure(&stage, &mut report).await?;
-    say("5 Nodes: label, cordon, NotReady");
-    moves::measure(&stage, 0, &mut report).await?;
-    say("100 Nodes: start, idle memory");
-    stage.grow(MANY).await?;
-    start::measure(&stage, &mut report).await?;
+    let (start, moves) = (wanted(Part::Start), wanted(Part::Moves));
+    if start || moves {
+        stage.grow(FEW).await?;
+    }
+    if start {
+        say("5 Nodes: start, idle memory");
+        start::measure(&stage, &mut report).await?;
+    }
+    if moves {
+        say("5 Nodes: label, cordon, NotReady");
+        moves::measure(&stage, 0, &mut report).await?;
+    }
+    if start || moves {
+        stage.grow(MANY).await?;
+    }
+    if start {
+        say("100 Nodes: start, idle memory");
+        start::measure(&stage, &mut report).await?;
+    }
 
     // The steady state counts and takes no time: beside other work, the whole takes two minutes less.
-    say("steady state for two minutes, and beside it");
-    let steady = steady::count(control_plane.clone(), &binary);
+    let steady = async {
+        if !wanted(Part::Steady) {
+            return Ok(None);
+        }
+        say("steady state for two minutes, and what follows beside it");
+        steady::count(control_plane.clone(), &binary).await.map(Some)
+    };
     let rest = async {
-        say("100 Nodes: label, cordon, NotReady");
-        moves::measure(&stage, FEW, &mut report).await?;
-        say("5000 Nodes: gathering");
-        // They have no kubelet, and shall not be taken for lost meanwhile.
-        let crowded = ControlPlane::builder().grace(crowd::GRACE).start().await;
-        let crowded = crowded.context("second control plane")?;
-        crowd::gather(&crowded).await?;
-        say("5000 Nodes: memory");
-        crowd::measure(&crowded, &binary, &mut report).await
+        if moves {
+            say("100 Nodes: label, cordon, NotReady");
+            moves::measure(&stage, FEW, &mut report).await?;
+        }
+        if wanted(Part::Crowd) {
+            say("5000 Nodes: gathering");
+            // They have no kubelet, and shall not be taken for lost meanwhile.
+            let crowded = ControlPlane::builder().grace(crowd::GRACE).start().await;
+            let crowded = crowded.context("second control plane")?;
+            crowd::gather(&crowded).await?;
+            say("5000 Nodes: memory");
+            crowd::measure(&crowded, &binary, &mut report).await?;
+        }
+        anyhow::Ok(())
     };
     let (steady, ()) = tokio::try_join!(steady, rest)?;
-    steady.report(&mut report)?;
+    if let Some(steady) = steady {
+        steady.report(&mut report)?;
+    }
     say("done");
 
     let kubernetes = control_plane.client().apiserver_version().await?.git_version;
     report.circumstances = vec![
         format!("{} on {}", Timestamp::now().strftime("%F"), machine::hardware()?),
         format!(
-            "{}; {} build; Kubernetes {kubernetes} (etcd without fsync), Hetzner stand-in with route actions of {} s",
+            "{}; bench: {} build; Kubernetes {kubernetes} (etcd without fsync), Hetzner stand-in with route actions of {} s",
             machine::version(&binary)?,
             if cfg!(debug_assertions) { "DEBUG" } else { "release" },
             stage::ACTION.as_secs()
@@ -137,7 +183,7 @@ fn size(binary: &Path, report: &mut Report) -> Result<()> {
         "Program file",
         "",
         Figures::bytes([bytes])?,
-        "Size of the stripped binary, which holds all but the C library",
+        "Size of the stripped binary; a static one holds all that it needs",
     );
     Ok(())
 }

@@ -81,7 +81,7 @@ pub(crate) async fn measure(stage: &Stage, fresh: usize, report: &mut Report) ->
             format!("{event} → `add_route` accepted, {nodes} Nodes"),
             "≤ 1 s + action",
             Figures::milliseconds(moves.iter().map(|one| one.add))?,
-            "The same to `add_route`; in between lies the action of `delete_route`, 1 s as the real one, looked at every 500 ms",
+            "The same to `add_route`; in between lies the action of `delete_route`, 1 s as the real one, looked at every 250 ms",
         );
         report.row(
             format!("{event} → `add_route` accepted, less the action, {nodes} Nodes"),

@@ -1,12 +1,14 @@
 //! `demo natgw`: natgw makes a gateway while a person watches, on a real control plane and a stand-in for Hetzner Cloud.
 //!
 //! ```text
+//!   cluster  `demo natgw-cluster`: the same on real nodes, with packets
 //!   story    the chapters: what is done, what is awaited, how long it took
 //!   stage    what it is played on: control plane, cloud, nodes, natgw as programs
 //!   tape     what happened when: natgw's own log, the cluster, the cloud, as one list in the order of time
 //!   screen   how it looks
 //! ```
 
+mod cluster;
 mod screen;
 mod stage;
 mod story;
@@ -24,7 +26,7 @@ use story::Story;
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// Watch a controller of Perimeter at work. Needs no root, no cloud account and no cluster of yours.
+/// Watch a controller of Perimeter at work. Needs no cloud account and no cluster of yours.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
@@ -43,6 +45,13 @@ enum Controller {
     ///
     /// Exit code: 0 if everything was seen, 1 if something did not happen in time, 130 after Ctrl-C.
     Natgw(Wishes),
+    /// The same on a cluster of real nodes, with a live view of the source address that the Internet sees; needs root
+    ///
+    /// Starts a cluster of three nodes (kubelet, containerd, kube-proxy) without Docker, gives it natgw's own image, installs
+    /// it with kubectl apply -k, and then cordons, cuts and reboots gateways. Everything is gone afterwards.
+    ///
+    /// Exit code: 0 if everything was seen, 1 if something did not happen in time, 130 after Ctrl-C.
+    NatgwCluster(Wishes),
 }
 
 /// How it is shown.
@@ -57,7 +66,7 @@ struct Wishes {
 }
 
 fn main() -> ExitCode {
-    let Args { controller: Controller::Natgw(wishes) } = Args::parse();
+    let Args { controller } = Args::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -65,7 +74,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = runtime.block_on(show(wishes));
+    let code = match controller {
+        Controller::Natgw(wishes) => runtime.block_on(show(wishes)),
+        Controller::NatgwCluster(wishes) => runtime.block_on(show_cluster(wishes)),
+    };
     // A thread that waits for Enter waits for ever.
     runtime.shutdown_background();
     code
@@ -89,6 +101,26 @@ async fn show(wishes: Wishes) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             story.failed(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn show_cluster(wishes: Wishes) -> ExitCode {
+    let screen = Screen::new();
+    let played = tokio::select! {
+        biased;
+        interrupted = interrupted() => {
+            screen.gap();
+            screen.say("Stopped. Everything that was started is being removed.");
+            return if interrupted.is_ok() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE };
+        }
+        played = cluster::play(&screen, wishes) => played,
+    };
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            screen.wrong(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }

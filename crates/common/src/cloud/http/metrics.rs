@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ::http::{Method, StatusCode};
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
 /// From a near data centre to the exchange deadline of 15 s.
 const BUCKETS: [f64; 9] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0];
@@ -12,7 +12,7 @@ const BUCKETS: [f64; 9] = [0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0];
 pub(super) struct Metrics {
     requests: IntCounterVec,
     duration: HistogramVec,
-    pub remaining: IntGauge,
+    remaining: IntGaugeVec,
 }
 
 impl Metrics {
@@ -35,12 +35,14 @@ impl Metrics {
             .buckets(BUCKETS.to_vec()),
             &["method"],
         )?;
-        let remaining = IntGauge::with_opts(
+        // A vector without labels: absent until the cloud has named a number, since zero would be an alarm.
+        let remaining = IntGaugeVec::new(
             Opts::new(
                 "cloud_rate_limit_remaining",
                 "Requests that the cloud's API allowed at its last answer.",
             )
             .const_label("cloud", cloud),
+            &[],
         )?;
         registry.register(Box::new(requests.clone()))?;
         registry.register(Box::new(duration.clone()))?;
@@ -53,5 +55,10 @@ impl Metrics {
         let code = code.as_ref().map_or("<error>", StatusCode::as_str);
         self.requests.with_label_values(&[code, method.as_str()]).inc();
         self.duration.with_label_values(&[method.as_str()]).observe(took.as_secs_f64());
+    }
+
+    /// Takes over how many requests the cloud said that it still allows.
+    pub fn remaining(&self, requests: u64) {
+        self.remaining.with_label_values::<&str>(&[]).set(i64::try_from(requests).unwrap_or(i64::MAX));
     }
 }

@@ -211,6 +211,8 @@ async fn every_exchange_is_counted_and_the_rate_limit_is_kept() {
         vec![Play::Broken, Play::Answer(503, limits("7"), String::new()), answer(200, ""), answer(201, "")];
     let (http, _) = scripted(plays, judge, &registry);
     assert_eq!(http.rate_limit(), None);
+    let unknown = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    assert!(!unknown.contains("cloud_rate_limit_remaining{"), "zero would be an alarm:\n{unknown}");
     get(&http).await.0.unwrap();
     http.post("/things", &serde_json::json!({})).await.unwrap();
     assert_eq!(http.rate_limit(), Some(RateLimit { limit: 3600, remaining: 7, full_at: 1_731_011_315 }));

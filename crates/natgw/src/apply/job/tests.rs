@@ -99,6 +99,12 @@ fn the_script_runs_as_root_of_the_node_wherever_the_scheduler_would_not() {
     assert_eq!(pod.node_name.as_deref(), Some("a"));
     assert_eq!(pod.tolerations.as_ref().unwrap()[0].operator.as_deref(), Some("Exists"));
     assert_eq!((pod.host_network, pod.automount_service_account_token), (Some(true), Some(false)));
+    let security = pod.containers[0].security_context.as_ref().unwrap();
+    assert_eq!(
+        (security.privileged, security.run_as_user),
+        (Some(true), Some(0)),
+        "whatever the image's user is"
+    );
     let command = pod.containers[0].command.as_ref().unwrap();
     assert_eq!(command[..4], ["/bin/chroot", "/host", "/bin/bash", "-c"]);
     assert_eq!(expanded(&command[4]), config().jobs.teardown_script);

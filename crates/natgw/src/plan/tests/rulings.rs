@@ -292,6 +292,22 @@ fn labels_follow_the_clouds_assignments_where_wanted() {
 }
 
 #[test]
+fn a_label_lost_by_mistake_comes_back_before_anything_is_torn_down() {
+    let mut world = World::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
+    world.assigned.insert(fip(1), Some(1));
+    world.assigned.insert(fip(2), Some(2));
+    world.settle();
+    assert_eq!(world.primary(), ["node-1"]);
+    world.edit("node-1", |node| node.label = None);
+    assert_eq!(world.steps(), ["label Node node-1 with floating IP 198.51.100.1"]);
+    // The cloud's word is another: then it is no mistake, and the Node is set up anew.
+    world.assigned.insert(fip(1), None);
+    world.assigned.insert(fip(3), Some(1));
+    world.settle();
+    assert_eq!(world.get("node-1").label, Some("198.51.100.3".into()));
+}
+
+#[test]
 fn cleanup_takes_everything_back_and_nothing_else() {
     let mut world = World::two_gateways().node(3, None);
     world.config = config_with("clients: {enabled: true}");

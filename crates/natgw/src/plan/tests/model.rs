@@ -1,0 +1,100 @@
+//! `plan`, explored to the end: every world of a few Nodes that some order of events leads to, every step of every walk,
+//! anything of others and a crash in between. Run with `--nocapture` to see what was explored.
+
+mod act;
+mod bounds;
+mod converge;
+mod environment;
+mod explore;
+mod flaw;
+mod law;
+mod numbers;
+mod view;
+mod world;
+
+use bounds::{Bounds, Seen, Start};
+use environment::Alphabet;
+use explore::explore;
+use flaw::Flaw;
+use world::{Ip, Ready};
+
+use super::world::{config, config_with};
+
+/// Few kinds of disturbances, so that many of them can be followed.
+const SMALL: Alphabet = Alphabet {
+    labels: [&[Ip::A], &[Ip::B], &[]],
+    ready: &[Ready::True, Ready::Unknown],
+    reboots: false,
+    detaches: false,
+    assigns: false,
+    strangers: false,
+    fails: false,
+};
+
+fn bounds(nodes: usize, start: Start, disturbances: usize) -> Bounds {
+    Bounds {
+        config: config(),
+        nodes,
+        alphabet: Alphabet::ALL,
+        disturbances: Some(disturbances),
+        start,
+        flaw: Flaw::None,
+    }
+}
+
+fn explore_all(what: &str, bounds: Bounds) {
+    let (nodes, start) = (bounds.nodes, bounds.start);
+    let most = bounds.disturbances.map_or("any number of".to_owned(), |most| format!("up to {most}"));
+    let seen = explore(bounds).unwrap_or_else(|way| panic!("{what}: {way}"));
+    println!(
+        "plan model: {nodes} Nodes, {what}, {most} disturbances from {start:?}: {} states, {} transitions, depth {}, \
+         0 violations; {seen:?}",
+        seen.states, seen.transitions, seen.depth
+    );
+    let Seen { crashes, refused, route_moves, teardowns, .. } = seen;
+    assert!(![crashes, refused, route_moves, teardowns].contains(&0), "something was never reached");
+}
+
+#[test]
+fn one_node_through_everything() {
+    explore_all("everything", bounds(1, Start::Labels, 3));
+    let alphabet = Alphabet { reboots: true, fails: true, ..SMALL };
+    explore_all(
+        "labels, readiness, cordons, reboots, failures",
+        Bounds { alphabet, disturbances: None, ..bounds(1, Start::Nothing, 0) },
+    );
+}
+
+#[test]
+fn two_nodes_from_every_labelling() {
+    explore_all("everything", bounds(2, Start::Labels, 1));
+}
+
+#[test]
+fn two_gateways() {
+    explore_all("everything", bounds(2, Start::Gateways, 2));
+    for settings in ["adoptForeignRoute: false", "onNoCandidate: remove"] {
+        let config = config_with(settings);
+        explore_all(&format!("everything, {settings}"), Bounds { config, ..bounds(2, Start::Gateways, 2) });
+    }
+}
+
+#[test]
+fn two_gateways_through_more_trouble() {
+    explore_all("labels, readiness, cordons", Bounds { alphabet: SMALL, ..bounds(2, Start::Gateways, 4) });
+}
+
+#[test]
+fn three_nodes() {
+    explore_all("everything", bounds(3, Start::Nothing, 2));
+    explore_all("everything", bounds(3, Start::Gateways, 2));
+}
+
+#[test]
+fn each_flaw_is_caught() {
+    for flaw in Flaw::ALL {
+        let bounds = Bounds { config: flaw.config(), flaw, ..bounds(2, Start::Gateways, 2) };
+        let Err(way) = explore(bounds) else { panic!("{flaw:?} was not caught") };
+        println!("plan model: {flaw:?} is caught: {}", way.lines().next().unwrap());
+    }
+}

@@ -1,0 +1,216 @@
+//! natgw's acts in the modelled world: one at a time, each accepted or refused as the API server and the cloud would.
+
+use super::flaw::Flaw;
+use super::view::{boot_of, index};
+use super::world::{Boot, End, Hop, Job, Kernel, Retry, Work, World};
+use crate::observe::snapshot::Snapshot;
+use crate::plan::Action;
+
+/// An act that is still to be done. A move of the route is two, as for the cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Act {
+    MoveRoute {
+        from: Hop,
+        to: u8,
+    },
+    AddRoute {
+        to: u8,
+    },
+    RemoveRoute {
+        from: Hop,
+    },
+    SetRole(u8),
+    ClearRole(u8),
+    Delete(u8, Job),
+    Mark(u8, Work, u8),
+    Create(u8, Job),
+    RecordSetup(u8, Work, Boot),
+    RecordTeardown(u8, Work),
+    RecordFailure(u8, u8),
+    /// An act that natgw was not asked for here: on the floating-IP label, or to forget.
+    Uncalled(u8),
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Result {
+    Done,
+    /// A part of it is done, and this is still to do.
+    Then(Act),
+    /// Refused: the world is not as the decision had it.
+    Outdated,
+}
+
+impl Act {
+    /// Reads it from a plan; Jobs are found again in the world that the plan was made on.
+    pub fn of(action: &Action, snapshot: &Snapshot, seen: &World) -> Act {
+        let node = index(&action.node().name);
+        match action {
+            Action::MoveRoute { from, to, .. } => {
+                let Hop::Node(to) = Hop::of(Some(*to)) else { panic!("{action}") };
+                Act::MoveRoute { from: Hop::of(*from), to }
+            }
+            Action::RemoveRoute { gateway, .. } => Act::RemoveRoute { from: Hop::of(Some(*gateway)) },
+            Action::SetRole { .. } => Act::SetRole(node),
+            Action::ClearRole { .. } => Act::ClearRole(node),
+            Action::DeleteJob { node: of, uid, .. } => {
+                let place = snapshot.jobs_of(&of.name).iter().position(|job| &job.uid == uid).unwrap();
+                Act::Delete(node, seen.nodes[usize::from(node)].jobs[place].unwrap())
+            }
+            Action::MarkPending { task, failures, .. } => Act::Mark(node, Work::of(*task), *failures as u8),
+            Action::CreateJob { job, .. } => Act::Create(
+                node,
+                Job {
+                    work: Work::of(job.task),
+                    boot: boot_of(node, &job.generation),
+                    attempt: job.attempt as u8,
+                    terminating: false,
+                    end: End::Running,
+                },
+            ),
+            Action::RecordSetup { task, .. } => Act::RecordSetup(node, Work::of(*task), Boot::This),
+            Action::RecordTeardown { task, .. } => Act::RecordTeardown(node, Work::of(*task)),
+            Action::RecordFailure { failures, .. } => Act::RecordFailure(node, *failures as u8),
+            Action::LabelFloatingIP { .. } | Action::Forget { .. } => Act::Uncalled(node),
+        }
+    }
+
+    /// The Node that it is about.
+    pub fn node(self) -> Option<u8> {
+        match self {
+            Act::MoveRoute { to, .. } | Act::AddRoute { to } => Some(to),
+            Act::RemoveRoute { from: Hop::Node(node) } => Some(node),
+            Act::RemoveRoute { .. } => None,
+            Act::SetRole(node)
+            | Act::ClearRole(node)
+            | Act::Delete(node, _)
+            | Act::Mark(node, ..)
+            | Act::Create(node, _)
+            | Act::RecordSetup(node, ..)
+            | Act::RecordTeardown(node, _)
+            | Act::RecordFailure(node, _)
+            | Act::Uncalled(node) => Some(node),
+        }
+    }
+
+    /// Its failure ends the walk.
+    pub fn is_shared(self) -> bool {
+        matches!(
+            self,
+            Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. } | Act::SetRole(_)
+        )
+    }
+
+    /// Whether it is right depends on which Nodes are candidates.
+    pub fn needs_candidates(self) -> bool {
+        match self {
+            Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. } => true,
+            Act::Create(_, job) => !job.work.setup,
+            _ => false,
+        }
+    }
+
+    /// The same act after its Node was booted again: what it says of "this" boot is of an earlier one now.
+    pub fn after_reboot(self, of: u8) -> Act {
+        match self {
+            Act::Delete(node, job) if node == of => Act::Delete(node, Job { boot: Boot::Earlier, ..job }),
+            Act::Create(node, job) if node == of => Act::Create(node, Job { boot: Boot::Earlier, ..job }),
+            Act::RecordSetup(node, work, _) if node == of => Act::RecordSetup(node, work, Boot::Earlier),
+            other => other,
+        }
+    }
+
+    /// Does it. `stale`: Nodes whose object was changed by others since the decision.
+    pub fn apply(self, world: &mut World, stale: u8, flaw: Flaw) -> Result {
+        match self {
+            Act::MoveRoute { from, to } => {
+                if world.route == Hop::Node(to) {
+                    return Result::Done;
+                }
+                if world.route != from && !flaw.moves_blindly() || !world.node(to).attached {
+                    return Result::Outdated;
+                }
+                if world.route == Hop::None {
+                    world.route = Hop::Node(to);
+                    return Result::Done;
+                }
+                world.route = Hop::None;
+                Result::Then(Act::AddRoute { to })
+            }
+            // The cloud takes no second route for a destination, and none to an address that nobody has.
+            Act::AddRoute { to } if world.route == Hop::None && world.node(to).attached => {
+                world.route = Hop::Node(to);
+                Result::Done
+            }
+            Act::RemoveRoute { from } if world.route == from || world.route == Hop::None => {
+                world.route = Hop::None;
+                Result::Done
+            }
+            Act::AddRoute { .. } | Act::RemoveRoute { .. } => Result::Outdated,
+            Act::Delete(node, job) => {
+                for there in world.node(node).jobs.iter_mut().flatten() {
+                    there.terminating |= there.is(&job);
+                }
+                Result::Done
+            }
+            Act::Create(node, job) => create(world, node, job, flaw),
+            _ => {
+                let Some(node) = self.node() else { unreachable!("{self:?}") };
+                if stale & (1 << node) != 0 {
+                    return Result::Outdated;
+                }
+                self.patch(world.node(node));
+                Result::Done
+            }
+        }
+    }
+
+    fn patch(self, node: &mut super::world::Node) {
+        match self {
+            Act::SetRole(_) => node.role = true,
+            Act::ClearRole(_) => node.role = false,
+            Act::Mark(_, work, failures) => {
+                node.pending = Some(work);
+                node.failures = failures;
+                node.retry = Retry::None;
+            }
+            Act::RecordSetup(_, work, boot) => {
+                settle(node);
+                node.setup = Some(work.ip);
+                node.setup_boot = Some(boot);
+            }
+            Act::RecordTeardown(..) => {
+                settle(node);
+                node.setup = None;
+                node.setup_boot = None;
+            }
+            Act::RecordFailure(_, failures) => {
+                node.failures = failures;
+                node.retry = Retry::Later;
+            }
+            other => unreachable!("{other:?} writes to no Node"),
+        }
+    }
+}
+
+fn settle(node: &mut super::world::Node) {
+    node.pending = None;
+    node.failures = 0;
+    node.retry = Retry::None;
+}
+
+/// The API server is asked for other Jobs of the Node first. From its creation on, the script may have begun.
+fn create(world: &mut World, node: u8, job: Job, flaw: Flaw) -> Result {
+    let node = world.node(node);
+    if let Some(same) = node.jobs().find(|there| there.is(&job)) {
+        return if same.terminating { Result::Outdated } else { Result::Done };
+    }
+    if node.jobs().next().is_some() && !flaw.creates_blindly() {
+        return Result::Outdated;
+    }
+    if !node.add(job) {
+        return Result::Outdated;
+    }
+    *node.kernel(job.work.ip) = Kernel::Dirty;
+    Result::Done
+}

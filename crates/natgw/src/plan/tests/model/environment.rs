@@ -1,0 +1,182 @@
+//! What others do to the world: people, kubelets, the Job controller, the cloud, and time.
+
+use super::world::{Boot, End, Hop, Ip, Job, Kernel, Ready, Retry, World};
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Label(u8, Option<Ip>),
+    Ready(u8, Ready),
+    Cordon(u8, bool),
+    Reboot(u8),
+    /// The Node's server joins or leaves the network.
+    Attach(u8, bool),
+    /// The cloud's floating IP goes to that Node's server, or to none, and the label stays.
+    Assign(Ip, Option<u8>),
+    /// Somebody points the route to a server of theirs, or removes it.
+    Route(Hop),
+    JobEnds(u8, usize, End),
+    /// A deleted Job is gone, or the time of a finished one is over.
+    JobGoes(u8, usize),
+    /// The wait after a failure is over.
+    Due(u8),
+}
+
+/// Which disturbances there are.
+#[derive(Clone, Copy, Debug)]
+pub struct Alphabet {
+    /// Labels that each Node may get besides none.
+    pub labels: [&'static [Ip]; 3],
+    pub ready: &'static [Ready],
+    pub reboots: bool,
+    pub detaches: bool,
+    pub assigns: bool,
+    pub strangers: bool,
+    /// Jobs that fail, their first attempt.
+    pub fails: bool,
+}
+
+impl Alphabet {
+    pub const ALL: Alphabet = Alphabet {
+        labels: [&Ip::ALL; 3],
+        ready: &[Ready::True, Ready::False, Ready::Unknown],
+        reboots: true,
+        detaches: true,
+        assigns: true,
+        strangers: true,
+        fails: true,
+    };
+
+    /// What needs somebody or something to break.
+    pub fn disturbances(&self, world: &World) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (i, node) in (0..).zip(world.nodes()) {
+            let own = self.labels[usize::from(i)].iter().copied().map(Some);
+            let labels = own.chain([None]).filter(|label| *label != node.label);
+            events.extend(labels.map(|label| Event::Label(i, label)));
+            let ready = self.ready.iter().filter(|ready| **ready != node.ready);
+            events.extend(ready.map(|ready| Event::Ready(i, *ready)));
+            events.push(Event::Cordon(i, !node.cordoned));
+            if self.reboots {
+                events.push(Event::Reboot(i));
+            }
+            if self.detaches {
+                events.push(Event::Attach(i, !node.attached));
+            }
+        }
+        if self.assigns {
+            for ip in Ip::ALL {
+                let holders = (0..world.len).map(Some).chain([None]);
+                let others = holders.filter(|holder| *holder != world.assigned[ip as usize]);
+                events.extend(others.map(|holder| Event::Assign(ip, holder)));
+            }
+        }
+        if self.strangers {
+            let hops = [Hop::None, Hop::Stranger].into_iter().filter(|hop| *hop != world.route);
+            events.extend(hops.map(Event::Route));
+        }
+        events
+    }
+
+    /// What happens by itself. Where the kubelet is not heard of, pods neither start nor end.
+    pub fn course(&self, world: &World) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (i, node) in (0..).zip(world.nodes()) {
+            if node.retry == Retry::Later {
+                events.push(Event::Due(i));
+            }
+            for (place, job) in node.jobs().enumerate() {
+                let heard = node.ready != Ready::Unknown;
+                if heard && job.end == End::Running {
+                    events.push(Event::JobEnds(i, place, End::Succeeded));
+                    if self.fails && job.attempt == 1 && !job.terminating {
+                        events.push(Event::JobEnds(i, place, End::Failed));
+                    }
+                }
+                if heard && job.terminating || !job.is_alive() {
+                    events.push(Event::JobGoes(i, place));
+                }
+            }
+        }
+        events
+    }
+
+    /// The course of things in which all goes well: none where nothing is left to happen.
+    pub fn quiet(&self, world: &World) -> Option<Event> {
+        let good = |event: &Event| match event {
+            Event::JobEnds(_, _, end) => *end == End::Succeeded,
+            Event::JobGoes(node, place) => world
+                .nodes()
+                .get(usize::from(*node))
+                .and_then(|node| node.jobs().nth(*place))
+                .is_some_and(|job| job.terminating),
+            _ => false,
+        };
+        let course = self.course(world);
+        let due = || course.iter().find(|event| matches!(event, Event::Due(_)));
+        course.iter().find(|event| good(event)).or_else(due).copied()
+    }
+}
+
+impl Event {
+    pub fn happen(self, world: &mut World) {
+        match self {
+            Event::Label(i, label) => {
+                world.node(i).label = label;
+                // A floating IP is assigned before its label says so.
+                if let Some(ip) = label {
+                    world.assigned[ip as usize] = Some(i);
+                }
+            }
+            Event::Ready(i, ready) => world.node(i).ready = ready,
+            Event::Cordon(i, cordoned) => world.node(i).cordoned = cordoned,
+            Event::Reboot(i) => reboot(world, i),
+            Event::Attach(i, attached) => world.node(i).attached = attached,
+            Event::Assign(ip, holder) => world.assigned[ip as usize] = holder,
+            Event::Route(hop) => world.route = hop,
+            Event::JobEnds(i, place, end) => {
+                let node = world.node(i);
+                let Some(job) = &mut node.jobs[place] else { unreachable!("{self:?}") };
+                job.end = end;
+                let Job { work, boot, .. } = *job;
+                // The pod of a Job from before the boot may have ended well then, or now: nothing is known of this kernel.
+                if end == End::Succeeded && boot == Boot::This {
+                    *node.kernel(work.ip) = if work.setup { Kernel::SetUp } else { Kernel::Clean };
+                }
+            }
+            Event::JobGoes(i, place) => world.node(i).remove(place),
+            Event::Due(i) => world.node(i).retry = Retry::Due,
+        }
+    }
+
+    /// The Node whose object in the API server it changes.
+    pub fn changes_node(self) -> Option<u8> {
+        match self {
+            Event::Label(i, _) | Event::Ready(i, _) | Event::Cordon(i, _) | Event::Reboot(i) => Some(i),
+            _ => None,
+        }
+    }
+
+    /// Nodes, as bits, that it may make or unmake a candidate.
+    pub fn touches(self, world: &World) -> u8 {
+        match self {
+            // The label of one takes the floating IP from all others.
+            Event::Label(..) | Event::Assign(..) => (1 << world.len) - 1,
+            Event::Attach(i, _) => 1 << i,
+            other => other.changes_node().map_or(0, |i| 1 << i),
+        }
+    }
+}
+
+fn reboot(world: &mut World, i: u8) {
+    let node = world.node(i);
+    node.kernel = [Kernel::Clean; 2];
+    node.setup_boot = node.setup_boot.map(|_| Boot::Earlier);
+    for job in node.jobs.iter_mut().flatten() {
+        job.boot = Boot::Earlier;
+        // Its pod may start after the boot, or a new one of the Job controller's: either finds the new kernel.
+        if job.end == End::Running {
+            node.kernel[job.work.ip as usize] = Kernel::Dirty;
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Every order of events: breadth first, one act of natgw at a time, anything of others in between.
+//!
+//! A state is a world and what is left of natgw's walk. Worlds are few and walks are short, so both are numbered, and each
+//! world is planned for once. Disturbances (what needs somebody or something to break) are counted: the states that take
+//! the same number of them are explored to the end before the next one, so "up to n disturbances" is complete.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::rc::Rc;
+
+use super::act::{Act, Result as Answer};
+use super::bounds::{Bounds, Seen};
+use super::environment::Event;
+use super::law;
+use super::numbers::{Numbers, Quick};
+use super::world::World;
+
+/// What is left of a walk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Walk {
+    pub acts: Vec<Act>,
+    /// Nodes, as bits, whose object has changed since the look: writes to them are refused.
+    stale: u8,
+    /// Nodes, as bits, of which anything has changed since the look.
+    touched: u8,
+}
+
+/// Between two walks.
+pub const IDLE: u32 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Move {
+    Begin(u32),
+    Walks,
+    Acts(Act),
+    /// The walk ends here, and the next one begins without having seen its last act.
+    ActsUnseen(Act),
+    Crashes,
+    Happens(Event),
+}
+
+/// What can happen by itself in a world, and the number of the world that it leads to.
+type Course = Rc<[(Event, u32)]>;
+
+pub struct Explorer {
+    pub bounds: Bounds,
+    pub worlds: Numbers<World>,
+    pub walks: Numbers<Walk>,
+    /// The walk that each world asks for; by number.
+    plans: Vec<Option<u32>>,
+    /// What happens by itself in each world, and to which world it leads.
+    courses: Vec<Option<Course>>,
+    /// Each state, and where it came from.
+    states: HashMap<(u32, u32), u32, Quick>,
+    pub ways: Vec<Way>,
+    pub seen: Seen,
+}
+
+#[derive(Clone, Copy)]
+pub struct Way {
+    pub state: (u32, u32),
+    from: u32,
+    by: Move,
+    depth: u32,
+}
+
+/// Explores all; an error is a way to a violation.
+pub fn explore(bounds: Bounds) -> Result<Seen, String> {
+    let mut explorer = Explorer {
+        worlds: Numbers::new(),
+        walks: Numbers::new(),
+        plans: Vec::new(),
+        courses: Vec::new(),
+        states: HashMap::default(),
+        ways: Vec::new(),
+        seen: Seen::default(),
+        bounds,
+    };
+    explorer.walks.of(Walk::default());
+    for first in explorer.bounds.start.worlds(explorer.bounds.nodes) {
+        let first = explorer.worlds.of(first);
+        explorer.reach((first, IDLE), 0, Move::Begin(first)).map_err(|(why, at)| explorer.tell(&why, at))?;
+    }
+    explorer.run().map_err(|(why, at)| explorer.tell(&why, at))?;
+    let Explorer { worlds, states, ways, mut seen, .. } = explorer;
+    seen.states = states.len();
+    seen.worlds = worlds.all.len();
+    seen.depth = ways.iter().map(|way| way.depth).max().unwrap();
+    Ok(seen)
+}
+
+pub type Step<T> = Result<T, (String, u32)>;
+
+impl Explorer {
+    fn run(&mut self) -> Step<()> {
+        // States with one disturbance less, by the number of the first one and of the one after the last.
+        let mut layer = 0..0;
+        for _ in 0..=self.bounds.disturbances.unwrap_or(usize::MAX) {
+            for from in layer.clone() {
+                self.disturb(from)?;
+            }
+            layer.start = layer.end;
+            while (layer.end as usize) < self.ways.len() {
+                self.leave(layer.end)?;
+                layer.end += 1;
+            }
+            if layer.is_empty() {
+                break;
+            }
+        }
+        self.converge()
+    }
+
+    /// All moves from a state by a disturbance.
+    fn disturb(&mut self, from: u32) -> Step<()> {
+        let (world, walk) = self.ways[from as usize].state;
+        let here = *self.worlds.get(world);
+        for event in self.bounds.alphabet.disturbances(&here) {
+            let there = self.happen(&here, event);
+            let walk = self.walk_after(walk, event, there);
+            self.reach((there, walk), from, Move::Happens(event))?;
+        }
+        Ok(())
+    }
+
+    /// All other moves.
+    fn leave(&mut self, from: u32) -> Step<()> {
+        let (world, walk) = self.ways[from as usize].state;
+        let here = *self.worlds.get(world);
+        if walk == IDLE {
+            let plan = self.plan(world);
+            if plan == IDLE {
+                law::at_rest(&self.bounds.config, &here).map_err(|why| (why, from))?;
+            } else {
+                self.reach((world, plan), from, Move::Walks)?;
+            }
+        } else {
+            self.reach((world, IDLE), from, Move::Crashes)?;
+            self.seen.crashes += 1;
+            self.act(from)?;
+        }
+        for (event, there) in self.course(world).iter() {
+            let walk = self.walk_after(walk, *event, *there);
+            self.reach((*there, walk), from, Move::Happens(*event))?;
+        }
+        Ok(())
+    }
+
+    fn course(&mut self, world: u32) -> Course {
+        self.courses.resize(self.worlds.all.len(), None);
+        if let Some(known) = &self.courses[world as usize] {
+            return known.clone();
+        }
+        let here = *self.worlds.get(world);
+        let events = self.bounds.alphabet.course(&here);
+        let course: Rc<[_]> = events.into_iter().map(|event| (event, self.happen(&here, event))).collect();
+        self.courses[world as usize] = Some(course.clone());
+        course
+    }
+
+    fn happen(&mut self, here: &World, event: Event) -> u32 {
+        let mut there = *here;
+        event.happen(&mut there);
+        self.worlds.of(there)
+    }
+
+    /// The next act of a walk, and what becomes of the walk.
+    fn act(&mut self, from: u32) -> Step<()> {
+        let (number, walk) = self.ways[from as usize].state;
+        let here = *self.worlds.get(number);
+        let Walk { mut acts, stale, touched } = self.walks.get(walk).clone();
+        let act = acts.remove(0);
+        let mut there = here;
+        let answer = act.apply(&mut there, stale, self.bounds.flaw);
+        match answer {
+            Answer::Outdated => {
+                self.seen.refused += 1;
+                acts.retain(|other| !act.is_shared() && other.node() != act.node());
+            }
+            Answer::Then(rest) => acts.insert(0, rest),
+            Answer::Done => {}
+        }
+        if answer != Answer::Outdated {
+            law::of_act(&self.bounds.config, &here, act, touched)
+                .map_err(|why| (format!("{why} by {act:?}"), from))?;
+            self.count(act, touched);
+        }
+        // The decision did not count with the candidate that it makes itself.
+        let made = if let Act::RecordSetup(node, ..) = act { 1 << node } else { 0 };
+        let touched = touched | made;
+        let there = self.worlds.of(there);
+        let rest = self.walk(Walk { acts, stale, touched });
+        self.reach((there, rest), from, Move::Acts(act))?;
+        let unseen = !matches!(act, Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. });
+        if let (true, Some(node)) = (unseen && there != number, act.node()) {
+            let plan = self.plan(number);
+            let mut again = self.walks.get(plan).clone();
+            again.stale |= 1 << node;
+            again.touched |= 1 << node;
+            let again = self.walk(again);
+            self.reach((there, again), from, Move::ActsUnseen(act))?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, act: Act, touched: u8) {
+        match act {
+            Act::MoveRoute { to, .. } => {
+                self.seen.route_moves += 1;
+                self.seen.overtaken += usize::from(touched & (1 << to) != 0);
+            }
+            Act::RecordTeardown(..) => self.seen.teardowns += 1,
+            Act::RecordFailure(..) => self.seen.failures += 1,
+            _ => {}
+        }
+    }
+
+    /// Its number, without what has no effect on the acts that are left.
+    fn walk(&mut self, mut walk: Walk) -> u32 {
+        if walk.acts.is_empty() {
+            return IDLE;
+        }
+        let written = walk.acts.iter().filter_map(|act| act.node()).fold(0, |bits, node| bits | 1 << node);
+        walk.stale &= written;
+        if !walk.acts.iter().any(|act| act.needs_candidates()) {
+            walk.touched = 0;
+        }
+        self.walks.of(walk)
+    }
+
+    /// What becomes of a walk by an event beside it.
+    fn walk_after(&mut self, walk: u32, event: Event, world: u32) -> u32 {
+        if walk == IDLE {
+            return IDLE;
+        }
+        let mut walk = self.walks.get(walk).clone();
+        walk.touched |= event.touches(self.worlds.get(world));
+        walk.stale |= event.changes_node().map_or(0, |node| 1 << node);
+        if let Event::Reboot(node) = event {
+            walk.acts.iter_mut().for_each(|act| *act = act.after_reboot(node));
+        }
+        self.walk(walk)
+    }
+
+    /// The walk that natgw begins in this world.
+    pub fn plan(&mut self, world: u32) -> u32 {
+        self.plans.resize(self.worlds.all.len(), None);
+        if let Some(known) = self.plans[world as usize] {
+            return known;
+        }
+        let here = *self.worlds.get(world);
+        let mut snapshot = here.snapshot();
+        let plan = self.bounds.flaw.plan(&self.bounds.config, &mut snapshot);
+        let acts = plan.steps.iter().map(|step| Act::of(&step.action, &snapshot, &here)).collect();
+        let walk = self.walk(Walk { acts, ..Walk::default() });
+        self.plans[world as usize] = Some(walk);
+        walk
+    }
+
+    /// Notes a state, and holds its world against the laws if it is new. A walk may always crash, so each world is met
+    /// between two walks.
+    fn reach(&mut self, state: (u32, u32), from: u32, by: Move) -> Step<u32> {
+        self.seen.transitions += 1;
+        let number = self.ways.len() as u32;
+        if let Some(known) = self.states.get(&state) {
+            return Ok(*known);
+        }
+        self.states.insert(state, number);
+        let depth = if matches!(by, Move::Begin(_)) { 0 } else { self.ways[from as usize].depth + 1 };
+        self.ways.push(Way { state, from, by, depth });
+        if state.1 == IDLE {
+            law::always(self.worlds.get(state.0)).map_err(|why| (why, number))?;
+        }
+        Ok(number)
+    }
+
+    fn tell(&self, why: &str, mut at: u32) -> String {
+        let last = self.worlds.get(self.ways[at as usize].state.0);
+        let mut steps = Vec::new();
+        let labels = loop {
+            let Way { from, by, .. } = self.ways[at as usize];
+            match by {
+                Move::Begin(first) => break self.worlds.get(first).nodes().iter().map(|node| node.label),
+                _ => steps.push(by),
+            }
+            at = from;
+        };
+        let labels: Vec<_> = labels.collect();
+        let mut text = format!("{why}, after {} moves from labels {labels:?}:", steps.len());
+        for step in steps.iter().rev() {
+            write!(text, "\n  {step:?}").unwrap();
+        }
+        write!(text, "\n{:#?} {:?}", last.nodes(), last.route).unwrap();
+        text
+    }
+}

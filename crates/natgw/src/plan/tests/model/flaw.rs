@@ -1,0 +1,209 @@
+//! Natgws that are broken on purpose: a model that does not catch each of them proves nothing.
+
+use super::view::index;
+use super::world::NOW;
+use crate::config::{Config, OnNoCandidate};
+use crate::observe::snapshot::{Outcome, Snapshot};
+use crate::plan::jobs::generation;
+use crate::plan::tests::world::{config, config_with};
+use crate::plan::{Action, Reason, needs_floating_ips, plan};
+use common::plan::{Plan, Step};
+
+/// Mistakes that a plan, or its apply, could make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// The real thing.
+    None,
+    /// Tears a gateway down before its traffic has left it.
+    RouteLast,
+    /// Never marks a Node before it changes it.
+    NoMarker,
+    /// Marks it after it has begun to change it.
+    MarksAfterwards,
+    /// Takes the marker of another floating IP for a thing of the past.
+    ForgetsInterrupted,
+    /// Takes a Job that is being deleted for one that is not.
+    BelievesTerminating,
+    /// Takes a Job that is being deleted for gone, and does not ask the API server.
+    OverlooksTerminating,
+    /// Takes a Job that runs for one that has succeeded.
+    Impatient,
+    /// Takes a Job that has failed for one that has succeeded.
+    Optimistic,
+    /// Never tries again.
+    GivesUp,
+    /// Never tears down.
+    NoTeardown,
+    /// Does not look at boot IDs of setups.
+    IgnoresReboots,
+    /// Takes a Job from before the boot for one of now.
+    IgnoresGenerations,
+    /// Routes to Nodes that are not Ready.
+    IgnoresReadiness,
+    /// Routes to cordoned Nodes.
+    IgnoresCordons,
+    /// Routes to Nodes of which nobody knows what they hold.
+    IgnoresMarkers,
+    /// Does not ask the cloud who has a floating IP.
+    IgnoresTheCloud,
+    /// Goes back to the oldest candidate.
+    FailsBack,
+    /// Leaves the role label where it was.
+    KeepsRoles,
+    /// Gives nobody the role label.
+    NoRole,
+    /// Takes the route of others though it is told not to.
+    TakesAll,
+    /// Removes the route that it is told to keep.
+    RemovesTheRoute,
+    /// Moves the route without a look at it, and is told to leave that of others.
+    MovesBlindly,
+}
+
+impl Flaw {
+    /// Each of them.
+    pub const ALL: [Flaw; 22] = [
+        Flaw::RouteLast,
+        Flaw::NoMarker,
+        Flaw::MarksAfterwards,
+        Flaw::ForgetsInterrupted,
+        Flaw::BelievesTerminating,
+        Flaw::OverlooksTerminating,
+        Flaw::Impatient,
+        Flaw::Optimistic,
+        Flaw::GivesUp,
+        Flaw::NoTeardown,
+        Flaw::IgnoresReboots,
+        Flaw::IgnoresGenerations,
+        Flaw::IgnoresReadiness,
+        Flaw::IgnoresCordons,
+        Flaw::IgnoresMarkers,
+        Flaw::IgnoresTheCloud,
+        Flaw::FailsBack,
+        Flaw::KeepsRoles,
+        Flaw::NoRole,
+        Flaw::TakesAll,
+        Flaw::RemovesTheRoute,
+        Flaw::MovesBlindly,
+    ];
+
+    /// The settings that it goes against.
+    pub fn config(self) -> Config {
+        match self {
+            Flaw::TakesAll | Flaw::MovesBlindly => config_with("adoptForeignRoute: false"),
+            _ => config(),
+        }
+    }
+
+    pub fn creates_blindly(self) -> bool {
+        self == Flaw::OverlooksTerminating
+    }
+
+    pub fn moves_blindly(self) -> bool {
+        self == Flaw::MovesBlindly
+    }
+
+    /// The plan of a natgw with this flaw. `snapshot` has the cloud's floating IPs, which are seen only if they are asked for.
+    pub fn plan(self, config: &Config, snapshot: &mut Snapshot) -> Plan<Action> {
+        let mut config = config.clone();
+        let floating_ips = snapshot.floating_ips.take();
+        if needs_floating_ips(&config, snapshot) && self != Flaw::IgnoresTheCloud {
+            snapshot.floating_ips = floating_ips;
+        }
+        match self {
+            Flaw::TakesAll => config.adopt_foreign_route = true,
+            Flaw::RemovesTheRoute => config.on_no_candidate = OnNoCandidate::Remove,
+            _ => {}
+        }
+        let mut seen = snapshot.clone();
+        self.blind(&mut seen);
+        let mut plan = plan(&config, &seen, *NOW);
+        self.bend(snapshot, &mut plan.steps);
+        plan
+    }
+
+    /// What is seen of the world.
+    fn blind(self, snapshot: &mut Snapshot) {
+        for (node, jobs) in &mut snapshot.jobs {
+            match self {
+                Flaw::OverlooksTerminating => jobs.retain(|job| !job.terminating),
+                Flaw::BelievesTerminating => jobs.iter_mut().for_each(|job| job.terminating = false),
+                Flaw::IgnoresGenerations => {
+                    let now = generation(&snapshot.nodes[usize::from(index(node))]);
+                    jobs.iter_mut().for_each(|job| job.generation.clone_from(&now));
+                }
+                Flaw::Impatient | Flaw::Optimistic => {
+                    let bad = |outcome: &Outcome| match outcome {
+                        Outcome::Running => self == Flaw::Impatient,
+                        Outcome::Failed { .. } => self == Flaw::Optimistic,
+                        Outcome::Succeeded => false,
+                    };
+                    for job in jobs.iter_mut().filter(|job| bad(&job.outcome)) {
+                        job.outcome = Outcome::Succeeded;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for node in &mut snapshot.nodes {
+            match self {
+                Flaw::IgnoresReboots if node.setup.is_some() => {
+                    node.setup_boot_id = Some(node.boot_id.clone());
+                }
+                Flaw::IgnoresReadiness => node.ready = crate::observe::snapshot::Ready::True,
+                Flaw::IgnoresCordons => node.cordoned = false,
+                Flaw::IgnoresMarkers if node.setup == node.label => node.pending = None,
+                Flaw::ForgetsInterrupted => {
+                    let label = node.label.clone().unwrap_or_default();
+                    node.pending.take_if(|pending| !pending.ends_with(&format!(":{label}")));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// What is made of the plan.
+    fn bend(self, snapshot: &Snapshot, steps: &mut Vec<Step<Action>>) {
+        let is_route = |step: &Step<Action>| matches!(step.action, Action::MoveRoute { .. });
+        let is_mark = |step: &Step<Action>| matches!(step.action, Action::MarkPending { .. });
+        match self {
+            Flaw::RouteLast => steps.sort_by_key(is_route),
+            Flaw::NoMarker => steps.retain(|step| !is_mark(step)),
+            Flaw::MarksAfterwards => {
+                for place in 1..steps.len() {
+                    if is_mark(&steps[place - 1]) && matches!(steps[place].action, Action::CreateJob { .. }) {
+                        steps.swap(place - 1, place);
+                    }
+                }
+            }
+            Flaw::GivesUp => steps.retain(|step| !matches!(step.because, Reason::RetryDue(_))),
+            Flaw::NoTeardown => steps.retain(|step| match &step.action {
+                Action::MarkPending { task, .. } => task.kind.is_setup(),
+                Action::CreateJob { job, .. } => job.task.kind.is_setup(),
+                _ => true,
+            }),
+            Flaw::KeepsRoles => steps.retain(|step| !matches!(step.action, Action::ClearRole { .. })),
+            Flaw::NoRole => steps.retain(|step| !matches!(step.action, Action::SetRole { .. })),
+            Flaw::FailsBack => fail_back(snapshot, steps),
+            _ => {}
+        }
+    }
+}
+
+/// A move from wherever the route is to the oldest candidate.
+fn fail_back(snapshot: &Snapshot, steps: &mut Vec<Step<Action>>) {
+    let mut elsewhere = snapshot.clone();
+    let here = elsewhere.network.default_route.take();
+    elsewhere.nodes.iter_mut().for_each(|node| node.role = false);
+    let mut fresh = plan(&config(), &elsewhere, *NOW).steps.into_iter();
+    let found = fresh.find_map(|step| match step.action {
+        Action::MoveRoute { to, network, server, node, .. } if here != Some(to) => {
+            Some(Action::MoveRoute { network, from: here, to, server, node })
+        }
+        _ => None,
+    });
+    steps.retain(|step| !matches!(step.action, Action::MoveRoute { .. }));
+    if let Some(action) = found {
+        steps.insert(0, Step { action, because: Reason::NoDefaultRoute });
+    }
+}

@@ -1,0 +1,157 @@
+//! What must hold: in every state, of every act, at rest, and in the end. Written down apart from the rules that `plan` has.
+
+use super::act::Act;
+use super::world::{Boot, Hop, Ip, Kernel, Node, Ready, World};
+use crate::config::{Config, OnNoCandidate};
+
+/// The Node is set up for its label since its boot, and nothing else is under way.
+fn is_set_up(node: &Node) -> bool {
+    node.label.is_some_and(|ip| {
+        node.setup == Some(ip)
+            && node.setup_boot == Some(Boot::This)
+            && node.pending.is_none()
+            && node.kernel[ip as usize] == Kernel::SetUp
+    })
+}
+
+/// Traffic through this Node would leave the network, as far as Kubernetes knows.
+fn is_fit(node: &Node) -> bool {
+    is_set_up(node) && node.ready == Ready::True && !node.cordoned && node.attached
+}
+
+/// The cloud says that the floating IP in its label is this Node's.
+fn is_confirmed(world: &World, i: u8) -> bool {
+    let node = &world.nodes[usize::from(i)];
+    node.label.is_some_and(|ip| world.assigned[ip as usize] == Some(i))
+}
+
+/// The route may be moved there.
+pub fn is_candidate(world: &World, i: u8) -> bool {
+    is_fit(&world.nodes[usize::from(i)]) && is_confirmed(world, i)
+}
+
+/// The route may stay there. While labels do not contradict each other and the route need not move, the cloud is not asked.
+fn may_stay(world: &World, i: u8) -> bool {
+    is_fit(&world.nodes[usize::from(i)]) && (is_confirmed(world, i) || !world.has_duplicates())
+}
+
+fn candidates(world: &World) -> impl Iterator<Item = u8> {
+    (0..world.len).filter(|i| is_candidate(world, *i))
+}
+
+/// In every state.
+pub fn always(world: &World) -> Result<(), String> {
+    for (i, node) in world.nodes().iter().enumerate() {
+        let alive = |setup: bool| node.jobs().any(|job| job.is_alive() && job.work.setup == setup);
+        if alive(true) && alive(false) {
+            return Err(format!("node-{i} has a setup Job beside a teardown Job"));
+        }
+        if node.jobs().filter(|job| job.is_alive()).count() > 1 {
+            return Err(format!("node-{i} has two Jobs at work"));
+        }
+        for ip in Ip::ALL {
+            let kernel = node.kernel[ip as usize];
+            let (recorded, marked) = (node.setup == Some(ip), node.pending.is_some_and(|work| work.ip == ip));
+            if kernel != Kernel::Clean && !recorded && !marked {
+                return Err(format!("node-{i}: {ip:?} is {kernel:?}, and nothing says so"));
+            }
+            let claimed = recorded && !marked && node.setup_boot == Some(Boot::This);
+            if claimed && kernel != Kernel::SetUp {
+                return Err(format!("node-{i}: the annotation says {ip:?}, the kernel {kernel:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Of an act that was accepted. `before`: the world that it met; `touched`: Nodes of which something has changed since the
+/// look, by others or unseen: what was right of them then may be wrong now, and no controller can know.
+pub fn of_act(config: &Config, before: &World, act: Act, touched: u8) -> Result<(), String> {
+    let known = |i: u8| touched & (1 << i) == 0;
+    let may_leave = |from: Hop| match from {
+        Hop::Node(i) => !(known(i) && is_candidate(before, i)),
+        Hop::Stranger => config.adopt_foreign_route,
+        Hop::None => true,
+    };
+    match act {
+        Act::MoveRoute { to, .. } if before.route == Hop::Node(to) => Ok(()),
+        Act::MoveRoute { .. } | Act::RemoveRoute { .. } if !may_leave(before.route) => {
+            Err(format!("the route left {:?}, where it should have stayed", before.route))
+        }
+        Act::MoveRoute { to, .. } | Act::AddRoute { to } if known(to) && !is_candidate(before, to) => {
+            Err(format!("the route was moved to node-{to}, which is no candidate"))
+        }
+        Act::RemoveRoute { from } => {
+            let ours = match from {
+                Hop::Node(i) => {
+                    let node = &before.nodes[usize::from(i)];
+                    node.setup.is_some() || node.pending.is_some() || node.role || !known(i)
+                }
+                Hop::Stranger => false,
+                Hop::None => true,
+            };
+            if config.on_no_candidate == OnNoCandidate::Remove && ours {
+                Ok(())
+            } else {
+                Err(format!("the route to {from:?} was removed"))
+            }
+        }
+        // The traffic first, then the rules.
+        Act::Create(i, job)
+            if !job.work.setup
+                && before.route == Hop::Node(i)
+                && before.nodes[usize::from(i)].attached
+                && candidates(before).any(|other| other != i && known(other)) =>
+        {
+            Err(format!("node-{i} is torn down under the route, though there is another candidate"))
+        }
+        Act::Uncalled(i) => Err(format!("node-{i}: a label or annotations of a person were changed")),
+        _ => Ok(()),
+    }
+}
+
+/// Where natgw has nothing to do.
+pub fn at_rest(config: &Config, world: &World) -> Result<(), String> {
+    let roles: Vec<u8> = (0..world.len).filter(|i| world.nodes[usize::from(*i)].role).collect();
+    let primary = match world.route {
+        Hop::Node(i) if may_stay(world, i) => Some(i),
+        _ => None,
+    };
+    if roles.len() > 1 {
+        return Err(format!("two role labels at rest: {roles:?}"));
+    }
+    if roles != Vec::from_iter(primary) {
+        return Err(format!("the role label at rest is at {roles:?}, the primary is {primary:?}"));
+    }
+    let kept = world.route == Hop::Stranger && !config.adopt_foreign_route;
+    if primary.is_none() && !kept && candidates(world).next().is_some() {
+        return Err(format!("there is a candidate, and the route is at {:?}", world.route));
+    }
+    Ok(())
+}
+
+/// Where natgw has nothing to do and nothing is under way: as the labels want it.
+pub fn in_the_end(world: &World) -> Result<(), String> {
+    for (i, node) in world.nodes().iter().enumerate().filter(|(_, node)| node.ready != Ready::Unknown) {
+        let wanted = |ip: Ip| node.label == Some(ip);
+        for ip in Ip::ALL {
+            let kernel = node.kernel[ip as usize];
+            if !wanted(ip) && kernel != Kernel::Clean {
+                return Err(format!("node-{i}: {ip:?} is {kernel:?} in the end, and nobody wants it"));
+            }
+        }
+        if node.jobs().any(super::world::Job::is_alive) {
+            return Err(format!("node-{i} has Jobs in the end"));
+        }
+        let is_so = match node.label {
+            Some(_) if node.attached => is_set_up(node),
+            // A setup needs an address in the network; a marker of one that was begun may stay.
+            Some(_) => node.setup.is_none_or(wanted) && node.pending.is_none_or(|work| wanted(work.ip)),
+            None => node.setup.is_none() && node.pending.is_none(),
+        };
+        if !is_so {
+            return Err(format!("node-{i} is not as its label wants it in the end"));
+        }
+    }
+    Ok(())
+}

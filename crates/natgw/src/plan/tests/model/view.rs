@@ -1,0 +1,115 @@
+//! How natgw sees the modelled world: a Snapshot of it.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::LazyLock;
+
+use jiff::SignedDuration;
+
+use super::world::{Boot, End, Hop, Ip, Job, MOST, NOW, Node, Retry, World};
+use crate::observe::snapshot::{self, Network, Outcome, Server, Snapshot};
+use crate::plan::jobs::generation;
+
+impl World {
+    /// What natgw would see of it now. The cloud's floating IPs are always there: whether it asks is natgw's own choice.
+    pub fn snapshot(&self) -> Snapshot {
+        let nodes = || (0..).zip(self.nodes());
+        let server = |index: u8, node: &Node| Server::Cloud {
+            id: index.into(),
+            private_ip: Hop::Node(index).address().filter(|_| node.attached),
+        };
+        let servers = nodes().filter(|(_, node)| node.attached).map(|(index, _)| index);
+        let servers = servers.map(|index| (Hop::Node(index).address().unwrap(), name(index)));
+        Snapshot {
+            nodes: nodes().map(|(index, node)| view(index, node, server(index, node))).collect(),
+            jobs: nodes()
+                .filter(|(_, node)| node.jobs().next().is_some())
+                .map(|(index, node)| (name(index), node.jobs().map(|job| job_view(index, job)).collect()))
+                .collect(),
+            network: Network {
+                id: 1,
+                name: "lan".into(),
+                ip_range: "10.0.0.0/16".parse().unwrap(),
+                default_route: self.route.address(),
+                servers: servers.chain([(Hop::Stranger.address().unwrap(), "stranger".into())]).collect(),
+            },
+            floating_ips: Some(self.floating_ips()),
+        }
+    }
+
+    fn floating_ips(&self) -> BTreeMap<Ipv4Addr, Option<u64>> {
+        Ip::ALL.map(|ip| (ip.address(), self.assigned[ip as usize].map(u64::from))).into()
+    }
+}
+
+pub fn name(index: u8) -> String {
+    format!("node-{index}")
+}
+
+/// The index in a name.
+pub fn index(name: &str) -> u8 {
+    name.rsplit_once('-').unwrap().1.parse().unwrap()
+}
+
+/// The hash of each Node in its present boot, which costs more than all the rest of a view.
+static GENERATIONS: LazyLock<[String; MOST]> = LazyLock::new(|| {
+    let view = |index| view(index, &Node::NEW, Server::Unknown);
+    [0, 1, 2].map(|index| generation(&view(index)))
+});
+
+/// The boot that a generation speaks of.
+pub fn boot_of(index: u8, generation: &str) -> Boot {
+    if GENERATIONS[usize::from(index)] == generation { Boot::This } else { Boot::Earlier }
+}
+
+fn boot_id(boot: Boot) -> String {
+    format!("{boot:?}")
+}
+
+fn view(index: u8, node: &Node, server: Server) -> snapshot::Node {
+    snapshot::Node {
+        name: name(index),
+        uid: format!("uid-{index}"),
+        resource_version: "1".into(),
+        created: *NOW - SignedDuration::from_hours(24 - i64::from(index)),
+        terminating: false,
+        selected: true,
+        ready: node.ready,
+        cordoned: node.cordoned,
+        boot_id: boot_id(Boot::This),
+        label: node.label.map(|ip| ip.address().to_string()),
+        setup: node.setup.map(|ip| ip.address().to_string()),
+        client: None,
+        setup_boot_id: node.setup_boot.map(boot_id),
+        pending: node.pending.map(|work| work.task().to_string()),
+        failures: node.failures.into(),
+        retry_after: match node.retry {
+            Retry::None => None,
+            Retry::Later => Some(*NOW + SignedDuration::from_secs(1)),
+            Retry::Due => Some(*NOW),
+        },
+        forget: false,
+        role: node.role,
+        server,
+    }
+}
+
+fn job_view(index: u8, job: &Job) -> snapshot::Job {
+    let name = format!("{}-{}-{:?}-{}", name(index), job.work.task(), job.boot, job.attempt);
+    snapshot::Job {
+        uid: name.clone(),
+        name,
+        task: job.work.task(),
+        generation: match job.boot {
+            Boot::This => GENERATIONS[usize::from(index)].clone(),
+            Boot::Earlier => "earlier".into(),
+        },
+        attempt: job.attempt.into(),
+        terminating: job.terminating,
+        outcome: match job.end {
+            End::Running => Outcome::Running,
+            End::Succeeded => Outcome::Succeeded,
+            End::Failed => Outcome::Failed { at: *NOW, message: "BackoffLimitExceeded".into() },
+        },
+    }
+}

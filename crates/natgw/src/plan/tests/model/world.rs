@@ -1,0 +1,227 @@
+//! The modelled world: as little of it as a decision can depend on, so that it can be counted out.
+
+use std::net::Ipv4Addr;
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+
+use crate::plan::tests::world::{fip, private};
+use crate::task::{Part, Role, Task};
+
+pub use crate::observe::snapshot::Ready;
+
+/// The most Nodes that are modelled.
+pub const MOST: usize = 3;
+/// The present of every decision; waits are known as over or not.
+pub static NOW: LazyLock<Timestamp> = LazyLock::new(|| "2026-11-21T12:00:00Z".parse().unwrap());
+
+/// The two floating IPs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ip {
+    A,
+    B,
+}
+
+impl Ip {
+    pub const ALL: [Ip; 2] = [Ip::A, Ip::B];
+
+    pub fn address(self) -> Ipv4Addr {
+        fip(self as u8 + 1)
+    }
+
+    pub fn of(address: Ipv4Addr) -> Ip {
+        Ip::ALL.into_iter().find(|ip| ip.address() == address).unwrap()
+    }
+}
+
+/// What a Job does; only gateways are modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Work {
+    pub setup: bool,
+    pub ip: Ip,
+}
+
+impl Work {
+    pub fn task(self) -> Task {
+        let part = Part { role: Role::Gateway, ip: self.ip.address() };
+        if self.setup { part.setup() } else { part.teardown() }
+    }
+
+    pub fn of(task: Task) -> Work {
+        assert_eq!(task.kind.role(), Role::Gateway);
+        Work { setup: task.kind.is_setup(), ip: Ip::of(task.ip) }
+    }
+}
+
+/// What a Node's kernel really holds of one floating IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kernel {
+    #[default]
+    Clean,
+    /// A script has begun and is not known to have ended well.
+    Dirty,
+    SetUp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Boot {
+    This,
+    Earlier,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    Running,
+    Succeeded,
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Job {
+    pub work: Work,
+    pub boot: Boot,
+    pub attempt: u8,
+    pub terminating: bool,
+    pub end: End,
+}
+
+impl Job {
+    /// Its name says so much.
+    pub fn is(&self, other: &Job) -> bool {
+        (self.work, self.boot, self.attempt) == (other.work, other.boot, other.attempt)
+    }
+
+    /// Its pod may be at work.
+    pub fn is_alive(&self) -> bool {
+        self.terminating || self.end == End::Running
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Retry {
+    None,
+    Later,
+    Due,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    pub label: Option<Ip>,
+    pub ready: Ready,
+    pub cordoned: bool,
+    /// Its server is in the network.
+    pub attached: bool,
+    pub setup: Option<Ip>,
+    pub setup_boot: Option<Boot>,
+    pub pending: Option<Work>,
+    pub failures: u8,
+    pub retry: Retry,
+    pub role: bool,
+    pub kernel: [Kernel; 2],
+    /// The first ones first.
+    pub jobs: [Option<Job>; 2],
+}
+
+impl Node {
+    pub const NEW: Node = Node {
+        label: None,
+        ready: Ready::True,
+        cordoned: false,
+        attached: true,
+        setup: None,
+        setup_boot: None,
+        pending: None,
+        failures: 0,
+        retry: Retry::None,
+        role: false,
+        kernel: [Kernel::Clean; 2],
+        jobs: [None; 2],
+    };
+
+    pub fn kernel(&mut self, ip: Ip) -> &mut Kernel {
+        &mut self.kernel[ip as usize]
+    }
+
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.iter().flatten()
+    }
+
+    /// False: there is no room for a third, which no natgw that is whole ever needs.
+    pub fn add(&mut self, job: Job) -> bool {
+        let free = self.jobs.iter_mut().find(|slot| slot.is_none());
+        free.map(|slot| *slot = Some(job)).is_some()
+    }
+
+    pub fn remove(&mut self, index: usize) {
+        self.jobs[index] = None;
+        self.jobs.sort_by_key(Option::is_none);
+    }
+}
+
+/// Where the default route points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hop {
+    None,
+    /// The address of that Node's server, in the network or not.
+    Node(u8),
+    /// A server that is no Node.
+    Stranger,
+}
+
+impl Hop {
+    pub fn address(self) -> Option<Ipv4Addr> {
+        match self {
+            Hop::None => None,
+            Hop::Node(index) => Some(private(index + 2)),
+            Hop::Stranger => Some(private(99)),
+        }
+    }
+
+    pub fn of(address: Option<Ipv4Addr>) -> Hop {
+        let nodes = (0..MOST as u8).map(Hop::Node);
+        nodes.chain([Hop::None, Hop::Stranger]).find(|hop| hop.address() == address).unwrap()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// Nodes in use; a smaller index is older.
+    pub len: u8,
+    pub nodes: [Node; MOST],
+    pub route: Hop,
+    /// The Node to whose server each floating IP is assigned.
+    pub assigned: [Option<u8>; 2],
+}
+
+impl World {
+    pub fn new(len: usize) -> World {
+        World { len: len as u8, nodes: [Node::NEW; MOST], route: Hop::None, assigned: [None; 2] }
+    }
+
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes[..self.len.into()]
+    }
+
+    pub fn node(&mut self, index: u8) -> &mut Node {
+        &mut self.nodes[usize::from(index)]
+    }
+
+    /// That Node set up for its label; the first one gets the route.
+    pub fn with_gateway(mut self, index: u8) -> World {
+        let node = self.node(index);
+        let Some(ip) = node.label else { unreachable!("node-{index} has no label") };
+        node.setup = Some(ip);
+        node.setup_boot = Some(Boot::This);
+        *node.kernel(ip) = Kernel::SetUp;
+        if self.route == Hop::None {
+            self.node(index).role = true;
+            self.route = Hop::Node(index);
+        }
+        self
+    }
+
+    /// Several Nodes carry the same floating IP.
+    pub fn has_duplicates(&self) -> bool {
+        Ip::ALL.iter().any(|ip| self.nodes().iter().filter(|node| node.label == Some(*ip)).count() > 1)
+    }
+}

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# cgroup2.sh machine: proves on a kernel with cgroup v2 alone that a machine's cgroup hands its controllers on, holds no
+#   process itself, survives a reset, and is gone in the end.
+# cgroup2.sh node: the same with a whole node: Ready, and the limits of a Job's pod are its kernel's. `make test-cgroup2` runs
+#   it on a stock Debian kernel.
+. "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+. "$HERE/cgroups.sh"
+unified || die "this machine has the hierarchies of cgroup v1"
+trap '"$HERE/down.sh"; [[ ! -e /sys/fs/cgroup/$CLUSTER ]] || die "a cgroup is left"' EXIT
+
+prove_machine() {
+  local group=/sys/fs/cgroup/$CLUSTER/internet pid
+  mkdir -p "$STATE"
+  "$HERE/machine.sh" start internet
+  pid=$(<"$STATE/internet/pid")
+  "$HERE/machine.sh" reboot internet
+  # shellcheck disable=SC2317 # until_ok calls it
+  rebooted() { [[ $(<"$STATE/internet/pid") != "$pid" ]] && kill -0 "$(<"$STATE/internet/pid")"; }
+  until_ok 10 rebooted
+  [[ -z $(<"$group/cgroup.procs") ]] || die "the machine's own cgroup holds processes, so it cannot hand controllers on"
+  grep -qx "$(<"$STATE/internet/pid")" "$group/init/cgroup.procs" || die "process 1 is not in init"
+  # As a node's process 1 does, and then its kubelet.
+  hand_on "$group"
+  mkdir "$group/kubepods"
+  echo "controllers that reach kubepods: $(<"$group/kubepods/cgroup.controllers")"
+  echo "50000 100000" >"$group/kubepods/cpu.max"
+  echo 33554432 >"$group/kubepods/memory.max"
+  [[ -e $group/kubepods/cpu.weight && -e $group/kubepods/pids.max ]] || die "cpu or pids does not reach kubepods"
+}
+
+prove_node() {
+  local image=perimeter.dev/busybox:1 limits
+  "$HERE/up.sh" 1
+  echo "Ready after $SECONDS s"
+  "$HERE/image.sh" $image /bin/busybox:/bin/cat
+  kubectl apply -f - <<YAML
+apiVersion: batch/v1
+kind: Job
+metadata: {name: limits}
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: limits
+          image: $image
+          args: [/sys/fs/cgroup/cpu.max, /sys/fs/cgroup/memory.max]
+          resources: {limits: {cpu: 500m, memory: 32Mi}}
+YAML
+  kubectl wait --for=condition=Complete job/limits --timeout=$((60 * ${PATIENCE:-10}))s
+  limits=$(kubectl logs job/limits)
+  echo "the pod's limits in its kernel: ${limits//$'\n'/; }"
+  [[ $limits == $'50000 100000\n33554432' ]] || die "they are not 500m and 32Mi"
+}
+
+"prove_$1"
+echo "done after $SECONDS s"

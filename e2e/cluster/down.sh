@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# down.sh: takes the cluster CLUSTER_NUMBER down and removes all of it, also what a killed up.sh has left.
+#
+# There is little to do: with the processes go their namespaces, mounts, links, routes and rules; none of them has a name
+# outside. What remains is the cgroups and $STATE.
+ASSETS='' CONTROL_ASSETS=''
+. "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+. "$HERE/cgroups.sh"
+
+pids=
+for ((i = 0; i < 200; i++)); do
+  mapfile -t pids < <(members "$CLUSTER" | grep -vx -e $$ -e 0)
+  ((${#pids[@]})) || break
+  kill -9 "${pids[@]}" 2>/dev/null || :
+  sleep 0.05
+done
+((${#pids[@]} == 0)) || die "these do not die: ${pids[*]}"
+# The kernel takes a cgroup's last process out of it a little after its end.
+until_ok 10 remove "$CLUSTER"
+rm -rf --one-file-system "$STATE"

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# machine.sh ACTION NAME [COMMAND...]: the switches of one machine: fabric, internet, control-plane, node-1, node-2 …
+#   start    power on (a new node joins the cluster)       stop     power off at once
+#   reboot   the reset button                              cut      pull its network cables
+#   exec     runs a command in it                          join     plug them in again
+#
+# A machine is a set of namespaces under one process 1: when that dies, by whatever hand, the kernel takes down all its
+# processes, mounts and links. reboot(2) in a PID namespace kills its process 1 with SIGHUP, halt with SIGINT: so a
+# privileged pod with hostPID can reboot its node, and never this machine.
+. "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+. "$HERE/cgroups.sh"
+. "$HERE/machines.sh"
+action=$1 name=$2 dir=$STATE/$2
+shift 2
+
+# runs FILE: whether the process whose number is in there does; one that only waits to be buried does not
+runs() { [[ -e $1 ]] && grep -q '^State:[[:space:]]*[^Z]' "/proc/$(<"$1")/status" 2>/dev/null; }
+alive() { runs "$dir/pid"; }
+# Off is off when the power supply has ended, too: one that lives on would boot the machine beside the next one.
+gone() { ! alive && ! runs "$dir/power"; }
+cables() { # up | down
+  local network
+  for network in fabric internet; do
+    ! on $network ip link show "$name.p" &>/dev/null || on $network ip link set "$name.p" "$1"
+  done
+}
+
+case $action in
+  start)
+    mkdir -p "$dir"
+    gone || die "$name is running"
+    rm -f "$dir"/{off,pid}
+    setsid "$HERE/machine.sh" power "$name" </dev/null >>"$dir/log" 2>&1 &
+    echo $! >"$dir/power"
+    (until_ok 10 alive) || { tail -n 20 "$dir/log" >&2; die "$name does not start"; }
+    if [[ $name == node-* ]]; then # Its CNI configuration knows the range; this tells those who read it from the API.
+      range=$(pods_of "${name#node-}")
+      until_ok 60 kubectl get node "$name"
+      kubectl patch node "$name" -p '{"spec": {"podCIDR": "'"$range"'", "podCIDRs": ["'"$range"'"]}}' >/dev/null
+    fi
+    ;;
+  power) # Not for the command line: the power supply of a machine.
+    make power
+    enter power
+    export OUTER_NET=/proc/$$/ns/net # Of this machine; process 1 starts in its own.
+    until [[ -e $dir/off ]]; do
+      # What is left of a former life would cost the kubelet's cadvisor 3 s a container, and hands controllers on already.
+      until_ok 10 remove "$CLUSTER/$name"
+      make "$name"
+      status=0
+      (enter "$name" && exec unshare --cgroup "$HERE/machine.sh" boot "$name") || status=$?
+      ((status != 128 + 2)) || touch "$dir/off"
+      sleep 0.2 # A machine that cannot boot shall not keep this one busy.
+    done
+    ;;
+  boot) # Not for the command line either.
+    # The node's cgroup namespace is made: from here on its root holds no process, so that it can hand controllers on.
+    if unified; then
+      mkdir -p "/sys/fs/cgroup/$CLUSTER/$name/init"
+      enter "$name/init"
+    fi
+    exec unshare --mount --uts --ipc --net --pid --fork --kill-child "$HERE/roles/${name%-[0-9]*}.sh" "$name"
+    ;;
+  stop)
+    touch "$dir/off"
+    kill -9 "$(<"$dir/pid")" || :
+    until_ok 10 gone
+    ;;
+  reboot) kill -9 "$(<"$dir/pid")" ;;
+  cut) cables down ;;
+  join) cables up ;;
+  exec) inside "$name" "$@" ;;
+  *) die "unknown action $action" ;;
+esac

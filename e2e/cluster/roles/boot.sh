@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Process 1 of a node, second half: all that it sees from here on is the node.
+. "$(dirname "${BASH_SOURCE[0]}")/../settings.sh"
+. "$HERE/cgroups.sh"
+mount --make-rshared / # As systemd does: mounts that pods ask to be propagated.
+cd /var/log
+! unified || hand_on /sys/fs/cgroup
+
+serve containerd containerd
+until_ok 30 ctr version
+for image in /opt/perimeter/images/*.tar; do ctr -n k8s.io images import --local "$image" >/dev/null; done
+
+serve kube-proxy kube-proxy --config=/etc/kubernetes/kube-proxy.yaml
+serve kubelet kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.conf --node-ip="$IP"
+wait

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# up.sh N: the cluster CLUSTER_NUMBER with N nodes; returns when every node is Ready and DNS answers. settings.sh has what
+# can be set besides.
+. "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
+. "$HERE/cgroups.sh"
+
+for tool in runc nft ip iptables nsenter unshare openssl python3 conntrack; do
+  command -v $tool >/dev/null ||
+    die "$tool is missing (Debian: runc nftables iproute2 iptables util-linux openssl python3 conntrack)"
+done
+make power
+enter power
+mkdir -p "$STATE"/{pki,images}
+chmod 700 "$STATE"
+. "$HERE/pki.sh"
+authority
+kubeconfig admin /O=system:masters/CN=admin >"$KUBECONFIG"
+"$HERE/image.sh" $PAUSE_IMAGE "$ASSETS/pause"
+"$HERE/image.sh" $DNS_IMAGE "$ASSETS/coredns"
+
+"$HERE/machine.sh" start fabric
+"$HERE/machine.sh" start internet
+"$HERE/machine.sh" start control-plane
+starts=()
+for ((i = 1; i <= $1; i++)); do
+  "$HERE/machine.sh" start node-$i &
+  starts+=($!)
+done
+until_ok 60 kubectl get --raw /readyz
+sed "s|DNS_IMAGE|$DNS_IMAGE|; s|DNS_IP|$DNS_SERVICE|" "$HERE/coredns.yaml" | kubectl apply -f - >/dev/null
+for start in "${starts[@]}"; do wait "$start"; done
+kubectl wait --for=condition=Ready node --all --timeout=$((120 * ${PATIENCE:-10}))s >/dev/null
+kubectl -n kube-system rollout status deployment/coredns --timeout=$((120 * ${PATIENCE:-10}))s >/dev/null

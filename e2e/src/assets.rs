@@ -1,0 +1,45 @@
+//! Programs that are built once, from pinned modules, and lie outside of the checkout.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// The folder of what a cluster's nodes run: kubelet, kube-proxy, kube-scheduler, kubectl, containerd and the like. What is
+/// missing is built (minutes, once; the progress is seen on standard error).
+///
+/// # Errors
+/// When it cannot be built; the reason is on standard error.
+pub fn cluster() -> Result<PathBuf> {
+    built("cluster")
+}
+
+/// The folder of what looks at a controller: `promtool`, `otelcol` (OTLP in, text out), and prometheus-operator's resource
+/// definitions `podmonitors.yaml` and `prometheusrules.yaml`. Built as [`cluster`] is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn observability() -> Result<PathBuf> {
+    built("observability")
+}
+
+/// The folder of the control plane of that Kubernetes (`1.36`): `KUBEBUILDER_ASSETS`, or built as [`cluster`] is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn control_plane(kubernetes: &str) -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("KUBEBUILDER_ASSETS").filter(|folder| !folder.is_empty()) {
+        return Ok(folder.into());
+    }
+    built(kubernetes)
+}
+
+fn built(what: &str) -> Result<PathBuf> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/assets.sh");
+    let mut command = Command::new(script);
+    // A cluster of the user's own has no part in what is asked for here.
+    command.arg(what).env_remove("E2E_EXISTING_CLUSTER").stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().context(script)?;
+    ensure!(output.status.success(), "{script} {what}: {}; it says why above", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim_end().into())
+}

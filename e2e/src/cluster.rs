@@ -1,0 +1,262 @@
+//! A real Kubernetes cluster without Docker: etcd and the control plane, and nodes with kubelet, containerd and kube-proxy,
+//! each in namespaces of its own, on a private network and an Internet as Hetzner's servers meet them.
+//!
+//! ```text
+//!   203.0.113.9  internet ── eth0 (192.0.2.11/32, gateway 172.31.1.1)    node-1, node-2 … control-plane
+//!                                                                          │ ens10 (10.R.0.11/32)
+//!                fabric   ── 10.R.0.1 on each cable ───────────────────────┤
+//!                                                                     this machine (10.R.0.254)
+//! ```
+//!
+//! The shell scripts in `e2e/cluster` make it; this is their driver. Each cluster has a number of its own, and with it a
+//! network (10.201.0.0/16 and up), a cgroup and a folder: several can live side by side. A keeper takes all of it away
+//! when the value is dropped, and just so when this process is killed.
+//!
+//! Needs root, and nothing else of the machine: no image is pulled, no bridge, rule or route is left.
+
+mod cloud;
+mod installation;
+mod internet;
+mod keeper;
+mod machine;
+mod namespace;
+mod probe;
+
+use std::ffi::OsString;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use kube::Client;
+use tokio::process::Command;
+
+pub use cloud::Cloud;
+pub use installation::Installation;
+pub use internet::{HOST, Internet};
+pub use machine::Machine;
+pub use namespace::Network;
+pub use probe::{Probe, Prober};
+
+use keeper::Keeper;
+
+/// How long a cluster may take to be ready: forty times of what it takes on two quiet cores.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The control plane's version; the pins of the nodes' programs follow it.
+const KUBERNETES: &str = "1.36";
+
+/// A running cluster. Dropped: gone, with every process, mount, link, route, cgroup and file.
+pub struct Cluster {
+    client: Client,
+    nodes: usize,
+    took: Duration,
+    scripts: Arc<Scripts>,
+    _keeper: Keeper,
+}
+
+/// What can be set before the start.
+#[derive(Debug, Clone, Copy)]
+pub struct Builder {
+    nodes: usize,
+    uplinks: usize,
+    grace: Duration,
+    eviction: Duration,
+}
+
+/// How the scripts of one cluster are called.
+#[derive(Debug)]
+struct Scripts {
+    number: u8,
+    state: PathBuf,
+    assets: PathBuf,
+    environment: Vec<(&'static str, OsString)>,
+}
+
+impl Builder {
+    /// How many nodes: `node-1`, `node-2` …
+    #[must_use]
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// How many of them, from the first on, have a public interface; none if not set.
+    #[must_use]
+    pub fn uplinks(mut self, nodes: usize) -> Self {
+        self.uplinks = nodes;
+        self
+    }
+
+    /// How long a node may be silent before it is NotReady, in whole seconds; 12 s if not set, 40 s or 50 s elsewhere.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How long pods stay on a node that is not ready, unless they say so themselves; 30 s if not set, 300 s elsewhere.
+    #[must_use]
+    pub fn eviction(mut self, eviction: Duration) -> Self {
+        self.eviction = eviction;
+        self
+    }
+
+    /// Starts it, and returns when each node is Ready and DNS answers.
+    ///
+    /// # Errors
+    /// What is missing (root, a program), or what did not become ready; the scripts' own words are on standard error.
+    pub async fn start(self) -> Result<Cluster> {
+        let begun = Instant::now();
+        ensure!(
+            nix::unistd::geteuid().is_root(),
+            "a cluster needs root: its nodes are namespaces with mounts, cgroups and routes of their own"
+        );
+        let (assets, control) = tokio::task::spawn_blocking(|| {
+            anyhow::Ok((crate::assets::cluster()?, crate::assets::control_plane(KUBERNETES)?))
+        })
+        .await??;
+        let keeper = tokio::task::spawn_blocking(Keeper::start).await??;
+        let number = keeper.number();
+        let state = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        let environment = vec![
+            ("CLUSTER_NUMBER", number.to_string().into()),
+            ("ASSETS", assets.clone().into()),
+            ("CONTROL_ASSETS", control.into()),
+            ("UPLINKS", self.uplinks.to_string().into()),
+            ("PROVIDER_ID", "hcloud://%d".into()),
+            ("GRACE", self.grace.as_secs().to_string().into()),
+            ("EVICT", self.eviction.as_secs().to_string().into()),
+        ];
+        let state = state.join(format!("perimeter-{number}"));
+        let scripts = Arc::new(Scripts { number, state, assets, environment });
+        scripts.run("up.sh", [self.nodes.to_string()]).await.context("the cluster did not start")?;
+        let client = crate::control_plane::ControlPlane::client_of(&scripts.kubeconfig()).await?;
+        Ok(Cluster { client, nodes: self.nodes, took: begun.elapsed(), scripts, _keeper: keeper })
+    }
+}
+
+impl Cluster {
+    /// Starts one of that many nodes, as it comes.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
+    pub async fn start(nodes: usize) -> Result<Self> {
+        Self::builder().nodes(nodes).start().await
+    }
+
+    /// Sets what can be set before the start.
+    pub fn builder() -> Builder {
+        Builder { nodes: 1, uplinks: 0, grace: Duration::from_secs(12), eviction: Duration::from_secs(30) }
+    }
+
+    /// The administrator's client, without retries of its own.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.scripts.kubeconfig()
+    }
+
+    /// How long it took until all was ready.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// The folder of kubectl, ctr and whatever else the nodes run.
+    pub fn programs(&self) -> &Path {
+        &self.scripts.assets
+    }
+
+    /// Range of the private network: machines, pods and Services are in it.
+    pub fn range(&self) -> String {
+        format!("10.{}.0.0/16", self.scripts.second_byte())
+    }
+
+    /// This machine's own address in the private network: what listens there can be reached from nodes and pods.
+    pub fn this_machine(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.scripts.second_byte(), 0, 254)
+    }
+
+    /// A machine: `node-1` …, `control-plane`; also `fabric` and `internet`.
+    pub fn machine(&self, name: &str) -> Machine {
+        Machine::new(name, Arc::clone(&self.scripts))
+    }
+
+    /// The nodes, `node-1` first.
+    pub fn nodes(&self) -> impl Iterator<Item = Machine> {
+        (1..=self.nodes).map(|number| self.machine(&format!("node-{number}")))
+    }
+
+    /// `kubectl` as the administrator: what it prints on standard output.
+    ///
+    /// # Errors
+    /// It fails; the error is what it says.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(self.scripts.assets.join("kubectl"));
+        command.env("KUBECONFIG", self.kubeconfig()).args(arguments);
+        output(command, &format!("kubectl {}", arguments.join(" "))).await
+    }
+
+    /// Gives the image in an OCI archive to each node; nodes that start later get it as well.
+    ///
+    /// # Errors
+    /// The archive is none.
+    pub async fn import_image(&self, archive: &Path) -> Result<()> {
+        self.scripts.run("image.sh", [archive]).await.with_context(|| archive.display().to_string()).map(drop)
+    }
+
+    /// Makes an image of static programs and gives it to each node; the first program is its entry point. `programs` are
+    /// paths here, with `:PATH` for a place other than `/`.
+    ///
+    /// # Errors
+    /// A program is missing.
+    pub async fn make_image(&self, name: &str, programs: &[String]) -> Result<()> {
+        let arguments = std::iter::once(name).chain(programs.iter().map(String::as_str));
+        self.scripts.run("image.sh", arguments).await.with_context(|| format!("image {name}")).map(drop)
+    }
+}
+
+impl Scripts {
+    fn kubeconfig(&self) -> PathBuf {
+        self.state.join("admin.conf")
+    }
+
+    fn second_byte(&self) -> u8 {
+        200 + self.number
+    }
+
+    /// The process 1 of a machine that runs.
+    fn pid(&self, machine: &str) -> Result<u32> {
+        let file = self.state.join(machine).join("pid");
+        let text = std::fs::read_to_string(&file).with_context(|| format!("{machine} does not run"))?;
+        text.trim().parse().with_context(|| file.display().to_string())
+    }
+
+    async fn run<A: AsRef<std::ffi::OsStr>>(
+        &self,
+        script: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<String> {
+        let mut command = Command::new(keeper::folder().join(script));
+        command
+            .args(arguments)
+            .env_remove("STATE")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
+        output(command, script).await
+    }
+}
+
+/// What a command printed on standard output.
+async fn output(mut command: Command, what: &str) -> Result<String> {
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+    let output =
+        ended.with_context(|| format!("{what} still runs after {PATIENCE:?}"))?.context(what.to_owned())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{what}: {}: {}", output.status, said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,148 @@
+//! The stand-in for Hetzner's API, with a server for each node, and a network that does what it says.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::task::JoinHandle;
+
+use super::{Cluster, Machine};
+use crate::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer, Settings, World};
+
+/// ID of the network: servers have the numbers of their nodes, and the stand-in counts all kinds together.
+const NETWORK: u64 = 100;
+/// Waits for changes of the project end with one, or with the cluster.
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
+/// The cloud of one cluster: private network `cluster`, server `node-1` with ID 1 and so on. Dropped: gone.
+pub struct Cloud {
+    /// The project; it listens on this machine's address in the private network.
+    pub hetzner: Arc<Hetzner>,
+    /// ID of the network.
+    pub network: u64,
+    follower: JoinHandle<()>,
+}
+
+impl Cluster {
+    /// Starts the cloud: from now on packets go where its default route and its floating IPs lead. Nodes have uplinks as the
+    /// cluster was built, whatever the API says.
+    ///
+    /// # Errors
+    /// The stand-in cannot listen.
+    pub async fn cloud(&self, uplinks: usize) -> Result<Cloud> {
+        let listen = (self.this_machine(), 0).into();
+        let hetzner = Arc::new(Hetzner::start_with(Settings { listen, ..Settings::default() }).await?);
+        let network = hetzner.add_network(NewNetwork::new("cluster", &self.range()).id(NETWORK))?;
+        for (node, index) in self.nodes().zip(0..) {
+            let server =
+                NewServer::new(node.name()).id(node.number()?.into()).attached("cluster", node.ip()?);
+            let server = if index < uplinks { server.public(node.public_ip()?) } else { server };
+            hetzner.add_server(server)?;
+        }
+        let follower = Follower {
+            hetzner: Arc::clone(&hetzner),
+            fabric: self.machine("fabric"),
+            internet: self.machine("internet"),
+        };
+        let follower = tokio::spawn(async move {
+            if let Err(error) = follower.follow().await {
+                eprintln!("the network no longer follows the cloud: {error:#}");
+            }
+        });
+        Ok(Cloud { hetzner, network, follower })
+    }
+}
+
+impl Cloud {
+    /// A new floating IP, assigned to that node.
+    ///
+    /// # Errors
+    /// It exists.
+    pub fn floating_ip(&self, ip: Ipv4Addr, node: &str) -> Result<u64> {
+        self.hetzner
+            .add_floating_ip(NewFloatingIp::new(&format!("egress-{ip}"), &ip.to_string()).server(node))
+    }
+
+    /// The node that the network's default route leads to.
+    pub fn gateway(&self) -> Option<String> {
+        default_route(&self.hetzner.world()).map(|(_, name)| name)
+    }
+}
+
+impl Drop for Cloud {
+    fn drop(&mut self) {
+        self.follower.abort();
+    }
+}
+
+/// Where packets go: what the fabric and the Internet are told.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ways {
+    default: Option<(Ipv4Addr, String)>,
+    floating_ips: BTreeSet<(String, String)>,
+}
+
+impl Ways {
+    fn of(world: &World) -> Self {
+        let owners = world.floating_ips.values().filter_map(|ip| {
+            let server = world.servers.get(&ip.server?)?;
+            // Without a public interface there is no cable to send it by.
+            server.public_ipv4.map(|_| (ip.ip.clone(), server.name.clone()))
+        });
+        Self { default: default_route(world), floating_ips: owners.collect() }
+    }
+}
+
+/// Next hop and its server.
+fn default_route(world: &World) -> Option<(Ipv4Addr, String)> {
+    let gateway = world.networks.get(&NETWORK)?.default_gateway()?;
+    Some((gateway, world.server_at(NETWORK, gateway)?.name.clone()))
+}
+
+struct Follower {
+    hetzner: Arc<Hetzner>,
+    fabric: Machine,
+    internet: Machine,
+}
+
+impl Follower {
+    async fn follow(&self) -> Result<()> {
+        let mut done = Ways::default();
+        loop {
+            let wanted = Ways::of(&self.hetzner.world());
+            let default = match &wanted.default {
+                Some((ip, cable)) => format!("route replace default via {ip} dev {cable} onlink\n"),
+                // As Hetzner's router does: what has no way is refused.
+                None => "route replace unreachable default\n".to_owned(),
+            };
+            ip_batch(&self.fabric, &default).await?;
+            let gone = done.floating_ips.difference(&wanted.floating_ips);
+            let gone = gone.map(|(ip, cable)| format!("route del {ip}/32 dev {cable}\n"));
+            let new = wanted.floating_ips.difference(&done.floating_ips);
+            let new = new.map(|(ip, cable)| format!("route add {ip}/32 dev {cable}\n"));
+            ip_batch(&self.internet, &gone.chain(new).collect::<String>()).await?;
+            done = wanted;
+            self.hetzner.wait_until("a change", FOR_EVER, |world| Ways::of(world) != done).await?;
+        }
+    }
+}
+
+/// Lines for `ip -batch` in the network of a machine.
+async fn ip_batch(machine: &Machine, lines: &str) -> Result<()> {
+    let network = format!("--net=/proc/{}/ns/net", machine.pid()?);
+    let mut command = Command::new("nsenter");
+    command.args([&network, "ip", "-batch", "-"]).env("PATH", crate::netns::PATH);
+    command.stdin(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().context("nsenter")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(lines.as_bytes()).await?;
+    }
+    let output = child.wait_with_output().await?;
+    ensure!(output.status.success(), "{lines}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}

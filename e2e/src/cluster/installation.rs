@@ -1,0 +1,119 @@
+//! natgw on a cluster as a user installs it: its own image, and an overlay on its Kustomize base.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::{Cloud, Cluster};
+
+/// As in the base.
+pub const NAMESPACE: &str = "natgw";
+/// The image of natgw's Jobs, by the name that natgw's settings have if nobody changes it.
+const JOBS_IMAGE: &str = "busybox:stable";
+/// Where Debian's busybox-static has it.
+const BUSYBOX: &str = "/bin/busybox";
+
+/// An overlay in a folder of its own.
+#[derive(Debug)]
+pub struct Installation {
+    folder: TempDir,
+}
+
+impl Installation {
+    /// The overlay that a user would write: the base, the component `ha`, the settings, the token.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn write(cloud: &Cloud) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let manifests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests").canonicalize()?;
+        // Kustomize takes no absolute path.
+        let here = folder.path().canonicalize()?;
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let manifests = up.join(manifests.strip_prefix("/")?);
+        let manifests = manifests.display();
+        let overlay = format!(
+            "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
+             resources: [{manifests}/natgw]\ncomponents: [{manifests}/components/ha]\n\
+             configMapGenerator: [{{name: natgw-settings, namespace: natgw, behavior: replace, files: [natgw.yaml]}}]\n\
+             secretGenerator: [{{name: hcloud, namespace: natgw, literals: [token={}]}}]\n",
+            cloud.hetzner.token()
+        );
+        std::fs::write(here.join("kustomization.yaml"), overlay)?;
+        let settings = format!(
+            "network: cluster\nclients: {{enabled: true}}\n\
+             hetzner: {{endpoint: '{}', pollIntervalSeconds: 5}}\n",
+            cloud.hetzner.url()
+        );
+        std::fs::write(here.join("natgw.yaml"), settings)?;
+        Ok(Self { folder })
+    }
+
+    /// The folder for `kubectl apply -k`.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// natgw's settings.
+    ///
+    /// # Errors
+    /// The file is gone.
+    pub fn settings(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(self.folder.path().join("natgw.yaml"))?)
+    }
+
+    /// Builds natgw's image and gives it, and that of its Jobs, to each node.
+    ///
+    /// # Errors
+    /// It cannot be built, or busybox is missing.
+    pub async fn give_images(cluster: &Cluster) -> Result<()> {
+        let archive = archive().await?;
+        cluster.import_image(&archive).await?;
+        ensure!(Path::new(BUSYBOX).exists(), "{BUSYBOX} is missing (Debian: busybox-static)");
+        let applets = ["/bin/busybox", "/bin/sh", "/bin/chroot"].map(|name| format!("{BUSYBOX}:{name}"));
+        cluster.make_image(JOBS_IMAGE, &applets).await
+    }
+
+    /// `kubectl apply -k`, and waits until natgw is rolled out.
+    ///
+    /// # Errors
+    /// Something is refused, or natgw does not become ready.
+    pub async fn apply(&self, cluster: &Cluster) -> Result<()> {
+        cluster.kubectl(&["apply", "-k", &self.folder.path().to_string_lossy()]).await?;
+        cluster
+            .kubectl(&["-n", NAMESPACE, "rollout", "status", "deployment/natgw", "--timeout=180s"])
+            .await?;
+        Ok(())
+    }
+
+    /// The pod of natgw that leads, and none if nobody does.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn leader(cluster: &Cluster) -> Result<Option<String>> {
+        let leases: Api<Lease> = Api::namespaced(cluster.client(), NAMESPACE);
+        let holder = leases.get_opt("natgw").await?.and_then(|lease| lease.spec?.holder_identity);
+        // The identity is the pod's name and a random part.
+        Ok(holder
+            .map(|holder| holder.split('_').next().unwrap_or_default().to_owned())
+            .filter(|pod| !pod.is_empty()))
+    }
+}
+
+/// The OCI archive of natgw's image: the one that `E2E_NATGW_IMAGE` names, else from `scripts/images.sh`.
+async fn archive() -> Result<PathBuf> {
+    if let Some(archive) = std::env::var_os("E2E_NATGW_IMAGE").filter(|archive| !archive.is_empty()) {
+        return Ok(archive.into());
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/images.sh");
+    let mut command = Command::new(script);
+    command.arg("natgw").stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
+    let output = command.output().await.context(script)?;
+    ensure!(output.status.success(), "{script} natgw: {}; it says why above", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim_end().into())
+}

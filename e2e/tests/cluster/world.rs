@@ -1,0 +1,188 @@
+//! Three nodes, two of them gateways, natgw installed, and a client that asks on and on as whom it is seen.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use e2e::cluster::{Cloud, Cluster, Installation, Internet, Machine, Probe, Prober};
+use e2e::hetzner::World as Project;
+use e2e::netns::Snapshot;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use natgw::names::{BOOT_ID_ANNOTATION, CLIENT_ANNOTATION, FLOATING_IP_LABEL, ROLE_LABEL, SETUP_ANNOTATION};
+
+/// Far longer than anything takes, on a machine that is ten times slower too.
+pub const PATIENCE: Duration = Duration::from_secs(240);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// What the gateways' Nodes are called, and the client's.
+pub const GATEWAYS: [&str; 2] = ["node-1", "node-2"];
+pub const CLIENT: &str = "node-3";
+/// The floating IPs of the gateways, and one that comes later.
+pub const IPS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 51, 100, 7), Ipv4Addr::new(198, 51, 100, 8)];
+pub const LATER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+
+pub struct World {
+    pub cluster: Cluster,
+    pub cloud: Cloud,
+    pub installation: Installation,
+    /// Of all nodes, before natgw came.
+    pub before: BTreeMap<String, Snapshot>,
+    /// On the client node.
+    pub prober: Prober,
+    _internet: Internet,
+}
+
+impl World {
+    /// Everything but natgw.
+    pub async fn start() -> Self {
+        let cluster = Cluster::builder().nodes(3).uplinks(2).start().await.unwrap();
+        println!("three nodes Ready after {:.1} s", cluster.took().as_secs_f64());
+        let cloud = cluster.cloud(2).await.unwrap();
+        for (name, ip) in GATEWAYS.into_iter().zip(IPS) {
+            cloud.floating_ip(ip, name).unwrap();
+        }
+        let network = cloud.network;
+        let is_client = move |project: &Project| {
+            let gateway = project.networks.get(&network).and_then(|network| network.default_gateway());
+            gateway.and_then(|ip| project.server_at(network, ip)).is_some_and(|server| server.name == CLIENT)
+        };
+        cloud.hetzner.forbid("the default route leads to a Node that is no gateway", is_client);
+        let fetch = cluster.programs().join("fetch").to_string_lossy().into_owned();
+        let pause = cluster.programs().join("pause").to_string_lossy().into_owned();
+        cluster.make_image("perimeter.dev/fetch:1", &[pause, fetch]).await.unwrap();
+        // Its node's own: it must be there before natgw is, and before a snapshot of the node.
+        let overrides = format!("--overrides={{\"spec\":{{\"nodeName\":\"{CLIENT}\"}}}}");
+        cluster.kubectl(&["run", "fetch", "--image=perimeter.dev/fetch:1", &overrides]).await.unwrap();
+        cluster.kubectl(&["wait", "--for=condition=Ready", "pod/fetch", "--timeout=120s"]).await.unwrap();
+        let mut before = BTreeMap::new();
+        for node in cluster.nodes() {
+            before.insert(node.name().to_owned(), node.snapshot().await.unwrap());
+        }
+        let _internet = cluster.internet().unwrap();
+        let prober = Prober::start(&cluster.machine(CLIENT)).unwrap();
+        let installation = Installation::write(&cloud).unwrap();
+        World { cluster, cloud, installation, before, prober, _internet }
+    }
+
+    pub fn machine(&self, name: &str) -> Machine {
+        self.cluster.machine(name)
+    }
+
+    pub async fn node(&self, name: &str) -> Node {
+        Api::<Node>::all(self.cluster.client()).get(name).await.unwrap()
+    }
+
+    pub async fn kubectl(&self, command: &str) -> String {
+        self.cluster.kubectl(&command.split(' ').collect::<Vec<_>>()).await.unwrap()
+    }
+
+    /// Labels a Node with a floating IP, or takes the label off.
+    pub async fn label(&self, name: &str, ip: Option<Ipv4Addr>) {
+        let label =
+            ip.map_or_else(|| format!("{FLOATING_IP_LABEL}-"), |ip| format!("{FLOATING_IP_LABEL}={ip}"));
+        self.kubectl(&format!("label node {name} --overwrite {label}")).await;
+    }
+
+    /// Waits until `met` holds for a Node.
+    pub async fn until(&self, what: &str, name: &str, met: impl Fn(&Node) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let node = self.node(name).await;
+            if met(&node) {
+                return;
+            }
+            if Instant::now() > end {
+                let pods = self.kubectl("get nodes,pods,jobs -A -o wide").await;
+                let events = self.kubectl("get events -A --sort-by=.lastTimestamp").await;
+                panic!("waited in vain for {name}: {what}; it is {:#?}\n{pods}\n{events}", node.metadata);
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits until the Node is set up for that IP in this boot of its.
+    pub async fn until_gateway(&self, name: &str, ip: Ipv4Addr) {
+        self.until(&format!("set up for {ip}"), name, |node| {
+            let boot =
+                node.status.as_ref().and_then(|status| Some(status.node_info.as_ref()?.boot_id.clone()));
+            annotation(node, SETUP_ANNOTATION) == Some(ip.to_string())
+                && annotation(node, BOOT_ID_ANNOTATION) == boot
+        })
+        .await;
+    }
+
+    pub async fn until_client(&self, name: &str) {
+        self.until("a client", name, |node| annotation(node, CLIENT_ANNOTATION).is_some()).await;
+    }
+
+    pub async fn until_ready(&self, name: &str, wanted: &str) {
+        self.until(&format!("Ready={wanted}"), name, |node| ready(node) == wanted).await;
+    }
+
+    /// natgw's leading pod, and the Node that it runs on.
+    pub async fn leader(&self) -> (String, String) {
+        let pod = Installation::leader(&self.cluster).await.unwrap().expect("somebody leads");
+        let node = self.kubectl(&format!("-n natgw get pod {pod} -o jsonpath={{.spec.nodeName}}")).await;
+        (pod, node)
+    }
+
+    /// Index of the gateway that the route leads to.
+    pub fn primary(&self) -> usize {
+        let gateway = self.cloud.gateway().unwrap();
+        GATEWAYS.iter().position(|name| *name == gateway).unwrap()
+    }
+
+    /// The Nodes that `kubectl get nodes` shows as gateway.
+    pub async fn until_role(&self, name: &str) {
+        self.until("the role", name, |node| {
+            node.metadata.labels.iter().flatten().any(|(key, _)| key == ROLE_LABEL)
+        })
+        .await;
+    }
+
+    /// Waits until the client is seen as `ip`, and prints what that cost.
+    pub async fn until_seen(&self, ip: Ipv4Addr, since: Instant, what: &str) -> Probe {
+        let seen = match self.prober.wait(Some(ip), since, PATIENCE).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                let state = self.kubectl("get nodes,pods,jobs -A -o wide").await;
+                let logs = self
+                    .kubectl("-n natgw logs --prefix --tail=40 -l app.kubernetes.io/component=controller")
+                    .await;
+                panic!("{what}: {error:#}; the route leads to {:?}\n{state}\n{logs}", self.cloud.gateway());
+            }
+        };
+        let (gap, lost) = self.prober.gap_before(&seen);
+        println!(
+            "{what}: seen as {ip} after {:.2} s, a gap of {:.2} s ({lost} questions without an answer)",
+            seen.at.duration_since(since).as_secs_f64(),
+            gap.as_secs_f64()
+        );
+        seen
+    }
+
+    /// As whom the pod on the client node is seen, by HTTP.
+    pub async fn pod_seen_as(&self) -> String {
+        self.kubectl("exec fetch -- /fetch http://203.0.113.9/").await.trim().to_owned()
+    }
+
+    /// What differs from the time before natgw; pods come and go.
+    pub async fn changes(&self, name: &str) -> Vec<String> {
+        let now = self.machine(name).snapshot().await.unwrap();
+        let changes = self.before[name].changes(&now);
+        changes.into_iter().filter(|line| !line.contains("veth") && !line.contains("cni0")).collect()
+    }
+}
+
+pub fn annotation(node: &Node, key: &str) -> Option<String> {
+    node.metadata.annotations.as_ref()?.get(key).cloned()
+}
+
+pub fn ready(node: &Node) -> &str {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .filter(|condition| condition.type_ == "Ready")
+        .map(|condition| &*condition.status)
+        .next()
+        .unwrap_or("")
+}

@@ -1,0 +1,266 @@
+//! Two natgws at work, and faults between the leader and its Lease: never two that act.
+//!
+//! An act is a write that a server has accepted, but for Leases and Events. Both replicas' proxies are on one machine and
+//! write down when each call arrives: the old leader's last act arrives before the new one's first.
+
+use std::time::{Duration, SystemTime};
+
+use e2e::fault_proxy::{Answer, Fault, Matcher, Recorded, Then, When};
+use e2e::natgw::{Gateway, PATIENCE, World};
+use futures::{StreamExt as _, stream};
+
+use crate::contender::{ROOMY, Times, renewals};
+use crate::processes::{Replica, pair};
+
+/// Duels at a time: they mostly wait for leases to run out.
+const AT_ONCE: usize = 5;
+/// Short, with room for a busy machine: nobody shall lose a lease but by the fault.
+const STURDY: Times = Times(8_000, 5_000, 500);
+/// Longer than the renew deadline of [`STURDY`], and shorter than its lease.
+const TOO_LATE: Duration = Duration::from_millis(6_000);
+
+/// Two gateways between which the route moves to and fro, a leader and a standby.
+struct Duel {
+    world: World,
+    gateways: [Gateway; 2],
+    first: Replica,
+    second: Replica,
+}
+
+/// What a duel came to.
+#[derive(Default)]
+struct Score {
+    acts_of_first: usize,
+    acts_of_second: usize,
+}
+
+impl Duel {
+    async fn begin(times: Times) -> Duel {
+        let (world, gateway, first, second) = pair(times).await;
+        let other = world.node(Some("198.51.100.2")).await.unwrap();
+        world.wait_for_setup(&other, "198.51.100.2").await.unwrap();
+        Duel { world, gateways: [gateway, other], first, second }
+    }
+
+    /// Cordons the primary and frees the other, so that there is something to do.
+    async fn turn(&self) {
+        let [one, other] = &self.gateways;
+        let at_one = self.world.route() == Some(one.private_ip.to_string());
+        let (from, to) = if at_one { (one, other) } else { (other, one) };
+        to.node.cordon(false).await.unwrap();
+        from.node.cordon(true).await.unwrap();
+    }
+
+    /// Turns and waits until the route has followed, so often.
+    async fn turns(&self, times: usize) {
+        for _ in 0..times {
+            let before = self.world.route();
+            self.turn().await;
+            let world = &self.world;
+            world
+                .wait("the route to follow", || async {
+                    Ok(world.route().is_some()
+                        && world.route() != before
+                        && world.role_holders().await?.len() == 1)
+                })
+                .await
+                .unwrap();
+        }
+    }
+
+    async fn second_leads(&self) {
+        let world = &self.world;
+        world.wait("the standby to lead", || async { Ok(self.second.leads().await) }).await.unwrap();
+    }
+
+    /// No act of the first arrives after the first act of the second.
+    async fn end(self, name: &str) -> Score {
+        let (first, second) = (acts(&self.first), acts(&self.second));
+        let last = first.iter().max_by_key(|call| call.at);
+        let next = second.iter().min_by_key(|call| call.at);
+        if let (Some(last), Some(next)) = (last, next) {
+            assert!(
+                last.at < next.at,
+                "{name}: two act: the old leader's {} {} came {:?} after the new one's {} {}",
+                last.method,
+                last.path,
+                last.at.duration_since(next.at),
+                next.method,
+                next.path
+            );
+        }
+        let gap = next.zip(last).and_then(|(next, last)| next.at.duration_since(last.at).ok());
+        println!(
+            "{name}: {} acts of the old leader, {} of the new one, {gap:.1?} between them",
+            first.len(),
+            second.len()
+        );
+        for replica in [self.first, self.second] {
+            // One that has lost its lease is gone already.
+            let _ = replica.program.kill();
+        }
+        for gateway in self.gateways {
+            gateway.node.remove().await.unwrap();
+        }
+        Score { acts_of_first: first.len(), acts_of_second: second.len() }
+    }
+}
+
+fn acts(replica: &Replica) -> Vec<Recorded> {
+    let mut acts = replica.writes();
+    acts.retain(|call| {
+        let aside =
+            call.kube().is_some_and(|request| matches!(request.resource.as_str(), "leases" | "events"));
+        !aside && call.upstream_status.is_some_and(|status| status < 300)
+    });
+    acts
+}
+
+fn leases() -> Matcher {
+    Matcher::any().resource("leases")
+}
+
+/// Faults that cost the lease, as long as they last.
+fn fatal() -> Vec<(&'static str, Matcher, Fault)> {
+    vec![
+        ("cut answers", leases(), Fault::CutResponse { after_bytes: 20 }),
+        ("answers that come too late", leases(), Fault::DelayResponse(TOO_LATE)),
+        ("renewals that are accepted and not answered", renewals(), Fault::Swallow),
+        ("renewals that are accepted and answered with 500", renewals(), Fault::Replace(Answer::internal())),
+        ("renewals that arrive too late", renewals(), Fault::DelayRequest(TOO_LATE)),
+        ("renewals that are never answered", renewals(), Fault::Blackhole),
+        ("a Lease that nobody can reach", leases(), Fault::Blackhole),
+        ("connections for the Lease that are refused", leases(), Fault::Refuse),
+        ("renewals in conflict", renewals(), Fault::Reject(Answer::conflict())),
+        ("429 for each call of the Lease", leases(), Fault::Reject(Answer::too_many_requests(1))),
+    ]
+}
+
+fn report(what: &str, scores: &[Score]) {
+    let sum = |of: fn(&Score) -> usize| scores.iter().map(of).sum::<usize>();
+    println!(
+        "never two that act, {what}: {} duels, {} acts of old leaders, {} of new ones, 0 after the other's first",
+        scores.len(),
+        sum(|score| score.acts_of_first),
+        sum(|score| score.acts_of_second)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_at_work_whose_lease_calls_fail_acts_no_more_before_the_other_does() {
+    // Everything but the Lease still answers: nothing keeps the old leader from acting but itself.
+    let scores: Vec<Score> = stream::iter(fatal())
+        .map(async |(name, matcher, fault)| {
+            let duel = Duel::begin(STURDY).await;
+            let rule = duel.first.api.rule(matcher, fault);
+            let work = async {
+                loop {
+                    duel.turn().await;
+                    // A move of the route takes about so long; the next turn may come in the middle of it as well.
+                    tokio::time::sleep(Duration::from_millis(1_300)).await;
+                }
+            };
+            let lost = async {
+                let status = duel.first.program.wait_exit(PATIENCE).await.unwrap();
+                assert_eq!(status.code(), Some(1), "{name}: a lost lease is a failure");
+                duel.second_leads().await;
+            };
+            tokio::select! {
+                () = work => {}
+                () = lost => {}
+            }
+            assert!(
+                duel.first.api.applied(rule) > 0,
+                "{name}: it never happened: {}",
+                duel.first.program.output().lines().join("\n")
+            );
+            duel.turns(2).await;
+            let score = duel.end(name).await;
+            assert!(score.acts_of_first > 0 && score.acts_of_second > 0, "{name}: nobody acted");
+            score
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    report("faults that cost the lease", &scores);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_answers_are_late_but_in_time_stays_the_only_one_that_acts() {
+    let faults = [
+        ("answers that are late, but in time", leases(), Fault::DelayResponse(Duration::from_secs(2))),
+        ("renewals that are late, but in time", renewals(), Fault::DelayRequest(Duration::from_secs(2))),
+        (
+            "a renewal whose answer is cut",
+            renewals().after(1).times(1),
+            Fault::CutResponse { after_bytes: 20 },
+        ),
+    ];
+    let scores: Vec<Score> = stream::iter(faults)
+        .map(async |(name, matcher, fault)| {
+            let duel = Duel::begin(ROOMY).await;
+            let rule = duel.first.api.rule(matcher, fault);
+            duel.turns(4).await;
+            duel.first.api.wait_applied(rule, 1, PATIENCE).await.expect(name);
+            assert!(duel.first.leads().await && !duel.second.leads().await, "{name}");
+            let score = duel.end(name).await;
+            assert_eq!(score.acts_of_second, 0, "{name}");
+            score
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    report("faults that do not", &scores);
+}
+
+/// When a leader is put to sleep.
+#[derive(Clone, Copy, Debug)]
+enum Sleep {
+    /// At its so manyth write.
+    At(u64, When),
+    /// So long after it was given something to do: between two writes, most likely.
+    After(Duration),
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_sleeps_beyond_its_lease_acts_no_more_when_it_wakes() {
+    // A move is four writes: old route away, new route, role on, role off.
+    let moments = [When::BeforeForward, When::AfterServerActed, When::AfterAnswered];
+    let at_writes = (1..=4).flat_map(|n| moments.map(|when| Sleep::At(n, when)));
+    let between = [5, 30, 60, 90, 150, 400, 700, 1_000].map(|ms| Sleep::After(Duration::from_millis(ms)));
+    let scores: Vec<Score> = stream::iter(at_writes.chain(between))
+        .map(async |sleep| {
+            let name = format!("asleep {sleep:?}");
+            let duel = Duel::begin(STURDY).await;
+            let sleeper = duel.first.program.clone();
+            if let Sleep::At(n, when) = sleep {
+                let pause = move || async move {
+                    sleeper.pause().unwrap();
+                    Then::GoOn
+                };
+                let asleep = duel.first.counter.on_write(n, when, pause).unwrap();
+                duel.turn().await;
+                asleep.wait(PATIENCE).await.expect(&name);
+            } else if let Sleep::After(pause) = sleep {
+                duel.turn().await;
+                // The moment is the scenario.
+                tokio::time::sleep(pause).await;
+                sleeper.pause().unwrap();
+            }
+            duel.second_leads().await;
+            duel.second.walks_on(&duel.world, 2.0).await;
+            // The new leader has acted, so that whatever the old one does now is too late.
+            duel.turns(1).await;
+            let woken = SystemTime::now();
+            duel.first.program.resume().unwrap();
+            let status = duel.first.program.wait_exit(PATIENCE).await.unwrap();
+            assert_eq!(status.code(), Some(1), "{name}: a lost lease is a failure");
+            let late = acts(&duel.first).into_iter().filter(|act| act.at >= woken).count();
+            assert_eq!(late, 0, "{name}: it acted when it woke");
+            duel.end(&name).await
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    report("asleep beyond the lease", &scores);
+}

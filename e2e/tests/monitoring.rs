@@ -1,0 +1,76 @@
+//! What watches a controller fits to what it is: prometheus-operator's own definitions accept it, Prometheus' own tool
+//! accepts the rules, every alert fires in its case and no other, every metric that a rule or a panel names is there, and
+//! every alert leads to a runbook.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "monitoring/alerts.rs"]
+mod alerts;
+#[path = "monitoring/component.rs"]
+mod component;
+#[path = "monitoring/metrics.rs"]
+mod metrics;
+#[path = "monitoring/promql.rs"]
+mod promql;
+#[path = "monitoring/resources.rs"]
+mod resources;
+#[path = "monitoring/runbooks.rs"]
+mod runbooks;
+#[path = "monitoring/scrape.rs"]
+mod scrape;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use component::Component;
+
+/// Controllers that have a folder in manifests/components/monitoring. One more of those needs a scrape of its own here.
+const CONTROLLERS: [&str; 1] = ["natgw"];
+
+/// Runs a program of the assets to its end.
+fn run(program: &Path, args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_owned();
+    // Beside it, since a program may write before it has read everything.
+    let feed = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    let _ = feed.join().unwrap();
+    output
+}
+
+/// Runs promtool, which must be content; its output.
+fn promtool(args: &[&str], input: &str) -> String {
+    let output = run(&e2e::assets::observability().unwrap().join("promtool"), args, input);
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "promtool {}: {}\n{text}", args.join(" "), output.status);
+    text
+}
+
+#[test]
+fn every_monitored_controller_is_looked_at_here() {
+    let mut folders: Vec<String> =
+        std::fs::read_dir(e2e::kustomize::manifests().join("components/monitoring"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+    folders.sort();
+    assert_eq!(folders, CONTROLLERS);
+}
+
+#[test]
+fn prometheus_accepts_the_rules() {
+    for controller in CONTROLLERS {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = Component::of(controller).rules_file(folder.path());
+        let text = promtool(&["check", "rules", "--lint=all", "--lint-fatal", &rules], "");
+        assert!(text.contains("rules found"), "{text}");
+    }
+}

@@ -1,0 +1,101 @@
+//! Metrics: as Prometheus wants them, and there where they are asked for.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::component::Component;
+use super::promql;
+use super::scrape::{self, TARGET};
+use super::{CONTROLLERS, promtool};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_and_label_of_rules_and_dashboard_is_there() {
+    let series = scrape::natgw().await.series("natgw");
+    let mut named = BTreeSet::new();
+    for (place, expression) in Component::of("natgw").expressions() {
+        let names = promql::names(&expression);
+        assert!(!names.selected.is_empty(), "{place} asks for nothing: {expression}");
+        let mut labels: BTreeSet<&str> = TARGET.into();
+        for (metric, selected) in &names.selected {
+            assert_eq!(
+                selected.get("job").map(String::as_str),
+                Some("natgw"),
+                "{place}: {metric} of anybody"
+            );
+            let fits = |one: &&scrape::Series| {
+                one.name == *metric
+                    && selected.iter().all(|(key, value)| {
+                        one.labels.get(key).is_some_and(|v| v == value || value.starts_with('$'))
+                    })
+            };
+            let found: Vec<_> = series.iter().filter(fits).collect();
+            assert!(!found.is_empty(), "{place}: natgw has no {metric} with {selected:?}");
+            labels.extend(found.iter().flat_map(|one| one.labels.keys().map(String::as_str)));
+            named.insert(metric.clone());
+        }
+        for label in &names.grouped {
+            assert!(
+                labels.contains(label.as_str()),
+                "{place} groups by {label}, which nothing has: {expression}"
+            );
+        }
+    }
+    assert!(named.len() > 20, "{named:?}");
+    let own = series.iter().map(|one| one.name.as_str()).filter(|name| name.starts_with("natgw_"));
+    let forgotten: BTreeSet<&str> = own
+        .filter(|name| {
+            let family = name.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count");
+            !named.iter().any(|seen| seen.starts_with(family))
+        })
+        .collect();
+    assert!(forgotten.is_empty(), "neither rule nor panel: {forgotten:?}");
+    println!("{} metrics are named, and all are there", named.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prometheus_has_nothing_against_the_metrics() {
+    let scrape = scrape::natgw().await;
+    for text in [&scrape.leader, &scrape.standby] {
+        promtool(&["check", "metrics"], text);
+    }
+}
+
+#[test]
+fn a_dashboard_is_one_that_grafana_loads() {
+    for controller in CONTROLLERS {
+        let component = Component::of(controller);
+        let (map, board) = component.dashboard();
+        assert_eq!(map["metadata"]["labels"]["grafana_dashboard"], "1");
+        assert_eq!(board["uid"], format!("perimeter-{controller}").as_str());
+        let panels = board["panels"].as_array().unwrap();
+        let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), panels.len(), "panels share an ID");
+        let mut taken = BTreeSet::new();
+        for panel in panels {
+            let place = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+            assert!(place("x") + place("w") <= 24, "{}: beyond the right edge", panel["title"]);
+            for x in place("x")..place("x") + place("w") {
+                for y in place("y")..place("y") + place("h") {
+                    assert!(taken.insert((x, y)), "{} covers another panel", panel["title"]);
+                }
+            }
+            if panel["type"] != "row" {
+                assert_eq!(panel["datasource"]["uid"], "${datasource}", "{}", panel["title"]);
+            }
+        }
+        let mut rules = Vec::new();
+        for (place, expression) in component.expressions() {
+            // Grafana's variables stand for what Prometheus would see.
+            let seen = expression.replace("$__rate_interval", "2m").replace("$namespace", controller);
+            assert!(!seen.contains('$'), "{place} uses a variable that nobody sets: {expression}");
+            rules.push(json!({ "record": format!("dashboard:{}", rules.len()), "expr": seen }));
+        }
+        // What can be a rule is an expression.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rules.json");
+        std::fs::write(&file, json!({ "groups": [{ "name": controller, "rules": rules }] }).to_string())
+            .unwrap();
+        promtool(&["check", "rules", "--lint=none", file.to_str().unwrap()], "");
+    }
+}

@@ -1,0 +1,79 @@
+//! What Kubernetes and prometheus-operator are given.
+
+use e2e::assets;
+use e2e::control_plane::ControlPlane;
+
+use super::component::Component;
+use super::{CONTROLLERS, run};
+
+struct Kubectl<'a>(&'a ControlPlane);
+
+impl Kubectl<'_> {
+    /// Standard output, or standard error where it fails.
+    fn run(&self, args: &[&str], input: &str) -> Result<String, String> {
+        let kubeconfig = format!("--kubeconfig={}", self.0.kubeconfig().display());
+        let args: Vec<&str> = [kubeconfig.as_str()].into_iter().chain(args.iter().copied()).collect();
+        let output = run(&assets::cluster().unwrap().join("kubectl"), &args, input);
+        if output.status.success() {
+            Ok(String::from_utf8(output.stdout).unwrap())
+        } else {
+            Err(String::from_utf8(output.stderr).unwrap())
+        }
+    }
+
+    fn would_apply(&self, yaml: &str) -> Result<String, String> {
+        self.run(&["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"], yaml)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_with_prometheus_operator_accepts_everything_and_no_misspelt_field() {
+    let control_plane = ControlPlane::builder().without_controllers().start().await.unwrap();
+    let kubectl = Kubectl(&control_plane);
+    let definitions = assets::observability().unwrap();
+    for kind in ["podmonitors", "prometheusrules"] {
+        let file = definitions.join(format!("{kind}.yaml"));
+        // By the server: as a client's annotation they would be too large.
+        kubectl.run(&["apply", "--server-side", "-f", file.to_str().unwrap()], "").unwrap();
+        let definition = format!("crd/{kind}.monitoring.coreos.com");
+        kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &definition], "").unwrap();
+    }
+    for controller in CONTROLLERS {
+        let component = Component::of(controller);
+        kubectl.run(&["create", "namespace", controller], "").unwrap();
+        let said = kubectl.would_apply(&component.yaml).unwrap();
+        for kind in ["podmonitor", "prometheusrule"] {
+            assert!(
+                said.contains(&format!("{kind}.monitoring.coreos.com/{controller} serverside-applied")),
+                "{said}"
+            );
+        }
+        for (field, misspelt) in [("scrapeTimeout:", "scrapTimeout:"), ("alert: ", "alarm: ")] {
+            assert!(component.yaml.contains(field));
+            let why = kubectl.would_apply(&component.yaml.replacen(field, misspelt, 1)).unwrap_err();
+            assert!(why.contains(misspelt.trim_end_matches([':', ' '])), "{why}");
+        }
+    }
+}
+
+#[test]
+fn the_pod_monitor_finds_the_pods_and_their_port() {
+    for controller in CONTROLLERS {
+        let component = Component::of(controller);
+        let (monitor, deployment) = (component.only("PodMonitor"), component.only("Deployment"));
+        assert_eq!(monitor["metadata"]["namespace"], deployment["metadata"]["namespace"]);
+        let pod = &deployment["spec"]["template"];
+        let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        assert!(!wanted.is_empty());
+        for (label, value) in wanted {
+            assert_eq!(pod["metadata"]["labels"][label], *value, "{label}");
+        }
+        let job = monitor["spec"]["jobLabel"].as_str().unwrap();
+        assert_eq!(pod["metadata"]["labels"][job], controller, "the rules ask for job={controller:?}");
+        let endpoints = monitor["spec"]["podMetricsEndpoints"].as_array().unwrap();
+        assert_eq!(endpoints.len(), 1);
+        assert_eq!(endpoints[0]["path"], "/metrics");
+        let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+        assert!(ports.iter().any(|port| port["name"] == endpoints[0]["port"]), "{ports:?}");
+    }
+}

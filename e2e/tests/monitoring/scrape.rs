@@ -1,0 +1,79 @@
+//! What Prometheus gets from two replicas of natgw: one that leads, healthy, after some trouble, and one that stands by.
+
+use std::collections::BTreeMap;
+
+use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::natgw::World;
+use e2e::program::Samples;
+use tokio::sync::OnceCell;
+
+/// The answers of `/metrics`.
+pub struct Scrape {
+    pub leader: String,
+    pub standby: String,
+}
+
+/// One series as it arrives in Prometheus: the labels of the target are there, too.
+#[derive(Clone)]
+pub struct Series {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
+}
+
+/// Labels that prometheus-operator gives to what a PodMonitor finds.
+pub const TARGET: [&str; 6] = ["job", "namespace", "pod", "container", "endpoint", "instance"];
+
+pub async fn natgw() -> &'static Scrape {
+    static SCRAPE: OnceCell<Scrape> = OnceCell::const_new();
+    SCRAPE.get_or_init(scrape).await
+}
+
+async fn scrape() -> Scrape {
+    let world = World::start().await.unwrap();
+    // One of each trouble, so that what counts troubles is there.
+    world.api_proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::internal()));
+    world
+        .api_proxy
+        .rule(Matcher::any().verb("patch").resource("nodes").times(1), Fault::Reject(Answer::internal()));
+    let first = world.node(Some("198.51.100.1")).await.unwrap();
+    let second = world.node(Some("198.51.100.2")).await.unwrap();
+    let leader = world.natgw("").unwrap().start().unwrap();
+    let leads = [("name", "natgw")];
+    world.wait_for_metric(&leader, "leader_election_master_status", &leads, 1.0).await.unwrap();
+    let standby = world.natgw("").unwrap().name("standby").start().unwrap();
+    world.wait_for_setup(&first, "198.51.100.1").await.unwrap();
+    world.wait_for_setup(&second, "198.51.100.2").await.unwrap();
+    for metric in ["natgw_primary", "natgw_route_in_place"] {
+        world.wait_for_metric(&leader, metric, &[], 1.0).await.unwrap();
+    }
+    world.wait_for_metric(&leader, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
+    world.wait_for_metric(&standby, "leader_election_master_status", &leads, 0.0).await.unwrap();
+    let text = async |program: &e2e::program::Program| program.get("/metrics").await.unwrap().1;
+    Scrape { leader: text(&leader).await, standby: text(&standby).await }
+}
+
+impl Scrape {
+    /// All series of both replicas, pods `leader` and `standby`, and Prometheus' own `up`.
+    pub fn series(&self, controller: &str) -> Vec<Series> {
+        let mut all = Vec::new();
+        for (pod, text) in [("leader", &self.leader), ("standby", &self.standby)] {
+            let target: BTreeMap<String, String> = TARGET
+                .iter()
+                .map(|label| match *label {
+                    "job" | "namespace" | "container" => (*label, controller),
+                    "endpoint" => (*label, "admin"),
+                    _ => (*label, pod),
+                })
+                .map(|(label, value)| (label.to_owned(), value.to_owned()))
+                .collect();
+            all.push(Series { name: "up".into(), labels: target.clone(), value: 1.0 });
+            for (name, labels, value) in Samples::parse(text).unwrap().iter() {
+                let mut labels = labels.clone();
+                labels.extend(target.clone());
+                all.push(Series { name: name.to_owned(), labels, value });
+            }
+        }
+        all
+    }
+}

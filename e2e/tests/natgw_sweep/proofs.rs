@@ -1,0 +1,203 @@
+//! The witness sees what it is there to see: each forbidden state, made by hand, with no natgw about.
+
+use anyhow::Result;
+use bytes::Bytes;
+use e2e::control_plane::ControlPlane;
+use e2e::natgw::{FLOATING_IP_LABEL, PATIENCE};
+use http_body_util::Full;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::batch::v1::Job;
+use kube::Api;
+use natgw::names;
+use serde_json::json;
+
+use crate::stage::{Stage, default_route};
+use crate::witness::Script;
+
+const FIRST: &str = "198.51.100.1";
+const SECOND: &str = "198.51.100.2";
+
+/// Two gateways at peace, the first of which is the primary; every script hangs.
+async fn peace() -> Stage {
+    let mut stage = Stage::new(false, |_, _| Script::Hangs).await.unwrap();
+    stage.settled(FIRST, true).await.unwrap();
+    stage.settled(SECOND, false).await.unwrap();
+    stage.witness.at_rest().await.unwrap();
+    assert_eq!(stage.witness.broken(), [""; 0], "nothing is wrong with this");
+    stage
+}
+
+impl Stage {
+    /// Waits until the witness objects in these words, and to nothing else.
+    async fn objects(&self, words: &[&str]) {
+        let objected = || {
+            let broken = self.witness.broken();
+            words.iter().all(|word| broken.iter().any(|each| each.contains(word)))
+        };
+        e2e::natgw::wait_for("the witness", || async { Ok(objected()) }).await.unwrap_or_else(|error| {
+            panic!("{error}: {words:?}, not {:?}", self.witness.broken());
+        });
+        for broken in self.witness.broken() {
+            assert!(words.iter().any(|word| broken.contains(word)), "{broken}");
+        }
+    }
+
+    /// Adds a default route as natgw would: through the proxy.
+    async fn add_route(&self, gateway: &str) -> Result<()> {
+        self.world.hetzner.set_route(self.world.network, default_route(), None)?;
+        let path = format!("/networks/{}/actions/add_route", self.world.network);
+        let body = json!({ "destination": "0.0.0.0/0", "gateway": gateway }).to_string();
+        let request = http::Request::post(format!("{}{path}", self.world.cloud_proxy.url()))
+            .header("authorization", format!("Bearer {}", self.world.hetzner.token()))
+            .header("content-type", "application/json")
+            .body(Full::new(Bytes::from(body)))?;
+        let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+        let answer = client.request(request).await?;
+        assert!(answer.status().is_success(), "{}", answer.status());
+        Ok(())
+    }
+
+    /// The Jobs' API as natgw has it: through the proxy.
+    async fn jobs(&self) -> Api<Job> {
+        let client = ControlPlane::client_of(&self.world.kubeconfig).await.unwrap();
+        Api::namespaced(client, &self.world.namespace)
+    }
+
+    /// Creates a Job on the first Node.
+    async fn job(&self, name: &str, kind: &str, spec: serde_json::Value) {
+        let labels = json!({ names::TYPE_LABEL: kind, names::IP_LABEL: FIRST });
+        let annotations =
+            json!({ names::NODE_NAME_ANNOTATION: self.gateways[0].name, names::ATTEMPT_ANNOTATION: "1" });
+        let mut job = json!({
+            "metadata": { "name": name, "labels": labels, "annotations": annotations },
+            "spec": { "template": {
+                "metadata": { "labels": labels, "annotations": annotations },
+                "spec": {
+                    "nodeName": self.gateways[0].name, "restartPolicy": "Never",
+                    "containers": [{ "name": "script", "image": "busybox" }],
+                },
+            } },
+        });
+        job["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        self.jobs().await.create(&Default::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_role_labels_at_rest_are_seen() {
+    let stage = peace().await;
+    stage.gateways[1].node.label(&stage.world.role_label(), Some("")).await.unwrap();
+    stage.witness.now().await.unwrap();
+    assert_eq!(stage.witness.broken(), [""; 0], "on the way from one to the other there may be two");
+    stage.witness.at_rest().await.unwrap();
+    stage.objects(&["two role labels at rest"]).await;
+    stage.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_rests_at_a_node_which_is_no_candidate_is_seen() {
+    let why = "at rest the route points to";
+    let stage = peace().await;
+    stage.gateways[0].node.cordon(true).await.unwrap();
+    stage.witness.at_rest().await.unwrap();
+    stage.objects(&[why]).await;
+    stage.close().await.unwrap();
+
+    let stage = peace().await;
+    stage.gateways[0].node.label(FLOATING_IP_LABEL, None).await.unwrap();
+    stage.witness.at_rest().await.unwrap();
+    stage.objects(&[why]).await;
+    stage.close().await.unwrap();
+
+    let stage = peace().await;
+    stage.world.hetzner.set_route(stage.world.network, default_route(), None).unwrap();
+    stage.witness.at_rest().await.unwrap();
+    stage.objects(&[why]).await;
+    stage.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_that_is_written_to_a_node_which_is_no_candidate_is_seen() {
+    let stage = peace().await;
+    stage.add_route(&stage.gateways[1].private_ip.to_string()).await.unwrap();
+    assert_eq!(stage.witness.broken(), [""; 0], "this one is a candidate");
+    stage.close().await.unwrap();
+
+    let stage = peace().await;
+    stage.gateways[0].node.set_ready(false).await.unwrap();
+    stage.add_route(&stage.gateways[0].private_ip.to_string()).await.unwrap();
+    stage.objects(&["which is no candidate; candidates are"]).await;
+    stage.close().await.unwrap();
+
+    let stage = peace().await;
+    stage.add_route("10.0.7.7").await.unwrap();
+    stage.objects(&["which is no Node"]).await;
+    stage.close().await.unwrap();
+
+    let stage = peace().await;
+    let name = stage.gateways[1].name.clone();
+    stage.witness.machines().change(&name, |machine| machine.translates_to = None);
+    stage.add_route(&stage.gateways[1].private_ip.to_string()).await.unwrap();
+    stage.objects(&["whose kernel translates nothing", "its kernel None"]).await;
+    stage.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_setup_job_beside_a_terminating_teardown_job_is_seen() {
+    let stage = peace().await;
+    // What natgw has no right to do, and need not.
+    let jobs = stage.world.job_api();
+    stage.job("old", "teardown", json!({ "suspend": true })).await;
+    // Held in its end, as by a pod that does not go.
+    let held = json!({ "metadata": { "finalizers": ["perimeter.dev/held"] } });
+    jobs.patch("old", &Default::default(), &kube::api::Patch::Merge(held)).await.unwrap();
+    jobs.delete("old", &Default::default()).await.unwrap();
+    stage.witness.at_rest().await.unwrap();
+    assert_eq!(stage.witness.broken(), [""; 0], "one that goes is no harm");
+    stage.job("new", "setup", json!({ "suspend": true })).await;
+    stage.objects(&["a Job beside a terminating one"]).await;
+    let free = json!({ "metadata": { "finalizers": null } });
+    jobs.patch("old", &Default::default(), &kube::api::Patch::Merge(free)).await.unwrap();
+    stage.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_annotation_that_is_not_true_is_seen() {
+    // Another IP than that of the last successful Job of this boot.
+    let stage = peace().await;
+    stage.gateways[1].node.annotate(names::SETUP_ANNOTATION, Some("198.51.100.9")).await.unwrap();
+    stage.witness.now().await.unwrap();
+    stage.objects(&["says 198.51.100.9, its kernel Some(\"198.51.100.2\")"]).await;
+    stage.close().await.unwrap();
+
+    // A teardown has begun that no marker tells of; and the route still points there.
+    let stage = peace().await;
+    stage.job("teardown", "teardown", json!({})).await;
+    stage.gateways[0].node.wait_for_pod(|_| true, PATIENCE).await.unwrap();
+    stage.objects(&["says 198.51.100.1, its kernel None", "is torn down while the route points to it"]).await;
+    stage.close().await.unwrap();
+
+    // After a reboot nobody claims anything: the annotation names another boot. Whoever renews it without a setup, lies.
+    let stage = peace().await;
+    let second = &stage.gateways[1];
+    stage.witness.reboot(second).await.unwrap();
+    stage.witness.now().await.unwrap();
+    assert_eq!(stage.witness.broken(), [""; 0]);
+    second.node.annotate(names::BOOT_ID_ANNOTATION, Some(&second.node.boot_id())).await.unwrap();
+    stage.witness.now().await.unwrap();
+    stage.objects(&["says 198.51.100.2, its kernel None"]).await;
+    stage.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_scripts_at_work_on_one_machine_are_seen() {
+    let stage = peace().await;
+    let body = json!({ "metadata": { "annotations": { names::PENDING_ANNOTATION: "setup:198.51.100.1" } } });
+    let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(stage.world.client.clone());
+    nodes.patch(&stage.gateways[0].name, &Default::default(), &kube::api::Patch::Merge(body)).await.unwrap();
+    stage.job("one", "setup", json!({})).await;
+    stage.job("two", "setup", json!({})).await;
+    stage.objects(&["works on"]).await;
+    stage.close().await.unwrap();
+}

@@ -1,0 +1,215 @@
+//! Runs: each scenario undisturbed, then with each death and each fault.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::fault_proxy::When;
+use futures::{StreamExt as _, stream};
+
+use crate::disturbance::{Disturbance, Target, Trap, targets};
+use crate::scenario::Scenario;
+use crate::sight::End;
+use crate::stage::Stage;
+use crate::tally::Tally;
+
+/// Worlds at a time: they mostly wait, for Jobs, for the cloud's actions and for leases. More only wait for the processors.
+const AT_ONCE: usize = 20;
+/// `make test` puts every so manyth fault in the way, beginning with another one each day.
+const SLICES: u64 = 6;
+
+/// What a run came to.
+struct Outcome {
+    end: End,
+    writes: u64,
+    targets: Vec<Target>,
+    went_off: u64,
+    looks: u64,
+}
+
+/// Plays a scenario; `expected` is the end to come to, where it is known.
+async fn run(scenario: Scenario, disturbance: &Disturbance, expected: Option<&End>) -> Result<Outcome> {
+    let stage = match scenario.set().await {
+        Ok(stage) => stage,
+        // Nothing has been played yet: a machine that was too busy for a kubelet's call is no fault of natgw's.
+        Err(error) => {
+            println!("sweep, {}: setting the scene again: {error:#}", scenario.name());
+            scenario.set().await.context("setting the scene")?
+        }
+    };
+    let played = play(scenario, &stage, disturbance, expected).await;
+    let words = if played.is_err() { stage.last_words() } else { String::new() };
+    stage.close().await?;
+    played.with_context(|| format!("natgw's last words:\n{words}\n{}: {disturbance}", scenario.name()))
+}
+
+async fn play(
+    scenario: Scenario,
+    stage: &Stage,
+    disturbance: &Disturbance,
+    expected: Option<&End>,
+) -> Result<Outcome> {
+    if !scenario.starts_disturbed() {
+        stage.enter()?;
+        stage.first_walk().await?;
+        if scenario.elects() {
+            stage.enter()?;
+        }
+        // One that is refused is none: the first list of a busy API server may be older than what natgw's start came after.
+        let done =
+            |call: &e2e::fault_proxy::Recorded| call.upstream_status.is_some_and(|status| status < 300);
+        ensure!(!stage.world.writes_in_order().iter().any(done), "it wrote where nothing was to be done");
+    }
+    let from = (stage.world.api_proxy.requests().len(), stage.world.cloud_proxy.requests().len());
+    let trap = Trap::set(stage, disturbance, scenario.elects())?;
+    if scenario.starts_disturbed() {
+        stage.enter()?;
+    }
+    scenario.happen(stage).await?;
+    let over = |sight: &_| match expected {
+        Some(expected) => stage.end(sight) == *expected,
+        None => scenario.is_over(stage, sight),
+    };
+    let what = format!("the end {expected:#?}");
+    stage.wait_until(&what, over).await?;
+    stage.rest().await?;
+    let sight = stage.witness.at_rest().await.context("the last look")?;
+    let end = stage.end(&sight);
+    ensure!(expected.is_none_or(|expected| *expected == end), "another end: {end:#?}, not {expected:#?}");
+    let broken = stage.witness.broken();
+    ensure!(broken.is_empty(), "forbidden: {broken:#?}");
+    Ok(Outcome {
+        end,
+        writes: stage.world.writes.count(),
+        targets: targets(stage, from, &trap),
+        went_off: trap.went_off(stage),
+        looks: stage.witness.looks(),
+    })
+}
+
+/// Which part of the faults is run, from `SWEEP`: `all`, `k/n`, or today's of [`SLICES`].
+fn share() -> (u64, u64) {
+    match std::env::var("SWEEP").ok().as_deref() {
+        None | Some("") => {
+            let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / (24 * 60 * 60);
+            (day % SLICES + 1, SLICES)
+        }
+        Some("all") => (1, 1),
+        Some(part) => {
+            let (k, n) = part.split_once('/').expect("SWEEP is `all` or `k/n`");
+            let (k, n): (u64, u64) = (k.parse().unwrap(), n.parse().unwrap());
+            assert!(1 <= k && k <= n, "SWEEP={part}: k is 1 to n");
+            (k, n)
+        }
+    }
+}
+
+/// The scenarios that `SWEEP_ONLY` names a part of the names of; all of them if it is not set.
+fn scenarios() -> Vec<Scenario> {
+    let only = std::env::var("SWEEP_ONLY").unwrap_or_default();
+    let all = Scenario::ALL.into_iter().filter(|scenario| scenario.name().contains(&only));
+    let chosen: Vec<Scenario> = all.collect();
+    assert!(!chosen.is_empty(), "SWEEP_ONLY={only} is part of no scenario's name");
+    chosen
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
+    let began = Instant::now();
+    let (slice, slices) = share();
+    let mut tally = Tally::default();
+    let undisturbed: Vec<(Scenario, Result<Outcome>)> = stream::iter(scenarios())
+        .map(async |scenario| (scenario, run(scenario, &Disturbance::Nothing, None).await))
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    let mut cases = Vec::new();
+    let mut ends = std::collections::BTreeMap::new();
+    let mut number = 0;
+    for (scenario, outcome) in undisturbed {
+        let outcome = outcome.unwrap();
+        let count = tally.of(scenario);
+        (count.runs, count.writes, count.looks) = (1, outcome.writes, outcome.looks);
+        count.calls = u64::try_from(outcome.targets.len()).unwrap();
+        ensure_writes(scenario, outcome.writes);
+        for when in [When::BeforeForward, When::AfterServerActed] {
+            cases.extend((1..=outcome.writes).map(|n| (scenario, Disturbance::Kill { n, when })));
+        }
+        for target in outcome.targets {
+            for harm in target.harms(scenario.starts_disturbed()) {
+                count.possible += 1;
+                number += 1;
+                if number % slices == slice - 1 {
+                    cases.push((scenario, Disturbance::Fault(target.clone(), harm)));
+                }
+            }
+        }
+        ends.insert(scenario, outcome.end);
+    }
+    println!("sweep: {} runs to come, {:.1?} so far", cases.len(), began.elapsed());
+    let ends = &ends;
+    let mut runs = stream::iter(cases)
+        .map(async |(scenario, disturbance)| {
+            let outcome = run(scenario, &disturbance, Some(&ends[&scenario])).await;
+            (scenario, disturbance, outcome)
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut failures = Vec::new();
+    let mut done = 0;
+    while let Some((scenario, disturbance, outcome)) = runs.next().await {
+        done += 1;
+        if done % 200 == 0 {
+            println!("sweep: {done} runs done, {:.0?}", began.elapsed());
+        }
+        let count = tally.of(scenario);
+        count.runs += 1;
+        match outcome {
+            Ok(outcome) => {
+                count.looks += outcome.looks;
+                match &disturbance {
+                    Disturbance::Kill { .. } => count.kills += outcome.went_off,
+                    _ if outcome.went_off > 0 => count.faults += 1,
+                    _ => {
+                        println!("sweep, {}: never met: {disturbance}", scenario.name());
+                        count.unmet += 1;
+                    }
+                }
+            }
+            Err(error) => {
+                count.violations += 1;
+                println!("sweep, {}: VIOLATION, {disturbance}: {error:?}", scenario.name());
+                failures.push(format!("{}: {disturbance}", scenario.name()));
+            }
+        }
+    }
+    let share = if slices == 1 {
+        "all faults".to_owned()
+    } else {
+        format!(
+            "slice {slice} of {slices} of the faults (SWEEP={slice}/{slices} repeats it, `make sweep` runs all)"
+        )
+    };
+    let total = tally.print(&share, began.elapsed());
+    assert!(failures.is_empty(), "{} violations: {failures:#?}", total.violations);
+    assert!(total.kills >= total.writes, "somebody was not killed");
+}
+
+/// What natgw cannot do the work of a scenario without; fewer writes were another scenario.
+fn ensure_writes(scenario: Scenario, writes: u64) {
+    let least = match scenario {
+        // marker, Job, record, route, role
+        Scenario::FirstGateway => 5,
+        // old route away, new route, role on, role off
+        Scenario::Cordon | Scenario::NotReady | Scenario::TwoLeaders => 4,
+        // the same, and twice marker, Job, record, with the first Job away between them
+        Scenario::IpChanged | Scenario::LabelFlap => 10,
+        // the same, and marker, Job, record
+        Scenario::LabelLost | Scenario::Reboot => 7,
+        // the first gateway's, and failure, Job away, marker, Job
+        Scenario::JobFailed => 9,
+        // new route, role on, role off
+        Scenario::StaleCache => 3,
+        // old route away, new route, role on
+        Scenario::StrangersRoute => 3,
+    };
+    assert!(writes >= least, "{}: {writes} writes", scenario.name());
+}

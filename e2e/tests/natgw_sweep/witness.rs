@@ -1,0 +1,281 @@
+//! Sees everything at all times, and remembers what must never be.
+//!
+//! After each of natgw's writes (and before the next may go on), at each begin and end of a script on a machine, and at rest,
+//! it asks the API server and the cloud themselves and holds the answers against the machines. It never judges by two
+//! answers between which something may have changed: what it objects to was so, with no doubt.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use e2e::fault_proxy::{Then, When};
+use e2e::hollow_node::Outcome;
+use e2e::natgw::{Gateway, World, task_of};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use natgw::names;
+use tokio::sync::Notify;
+
+use crate::machines::Machines;
+use crate::sight::Sight;
+
+/// How long a script works: whoever does not wait for its end is seen.
+const WORK: Duration = Duration::from_millis(150);
+/// More writes than any run makes.
+const WRITES: u64 = 150;
+
+/// How a Job's script goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// It does its work.
+    Works,
+    /// It fails at once.
+    Fails,
+    /// It never ends by itself.
+    Hangs,
+}
+
+/// Which scripts do not just work: told the Job's type and its attempt.
+pub type Course = Arc<dyn Fn(&str, &str) -> Script + Send + Sync>;
+
+/// The witness of one world.
+#[derive(Clone)]
+pub struct Witness(Arc<Inner>);
+
+struct Inner {
+    world: Weak<World>,
+    machines: Mutex<Machines>,
+    broken: Mutex<Vec<String>>,
+    looks: AtomicU64,
+    changed: Notify,
+}
+
+/// When a look is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// natgw's write has just been carried out; it writes nothing more until the look is over.
+    Write,
+    /// At any time.
+    Any,
+    /// natgw has nothing left to do.
+    Rest,
+}
+
+impl Witness {
+    /// Looks from now on.
+    pub fn of(world: &Arc<World>) -> Witness {
+        let witness = Witness(Arc::new(Inner {
+            world: Arc::downgrade(world),
+            machines: Mutex::default(),
+            broken: Mutex::default(),
+            looks: AtomicU64::new(0),
+            changed: Notify::new(),
+        }));
+        for n in 1..=WRITES {
+            let witness = witness.clone();
+            let action = move || async move {
+                witness.look(Moment::Write).await;
+                Then::GoOn
+            };
+            // Fails for 0 only.
+            let _ = world.writes.on_write(n, When::AfterServerActed, action);
+        }
+        witness
+    }
+
+    /// Lets it see the Jobs of this machine.
+    pub fn observe(&self, gateway: &Arc<Gateway>, course: Course) {
+        self.machines().change(&gateway.name, |machine| machine.ip = Some(gateway.private_ip));
+        let (witness, machine) = (self.clone(), Arc::downgrade(gateway));
+        gateway.node.on_pod(move |pod| {
+            if let Some(machine) = machine.upgrade() {
+                let script =
+                    course(&pod.labels()[names::TYPE_LABEL], &pod.annotations()[names::ATTEMPT_ANNOTATION]);
+                witness.begins(&machine, pod, script);
+            }
+            // Ended below, once the kernel is as the script leaves it: nobody may hear of the end before.
+            Outcome::Hang
+        });
+    }
+
+    fn begins(&self, gateway: &Arc<Gateway>, pod: &Pod, script: Script) {
+        let (name, task) = (pod.name_any(), task_of(pod));
+        let (kind, ip) = task.split_once(':').unwrap_or_default();
+        let works =
+            |other: &str| gateway.node.pods().iter().any(|pod| pod.name_any() == other && is_at_work(pod));
+        let route = self.world().and_then(|world| world.hetzner.default_gateway(world.network));
+        let broken = self.machines().begin(&gateway.name, &name, kind, route, works);
+        self.break_with(broken);
+        let sets_up = (kind == "setup" && script == Script::Works).then(|| ip.to_owned());
+        let (witness, gateway) = (self.clone(), Arc::downgrade(gateway));
+        tokio::spawn(async move {
+            witness.look(Moment::Any).await;
+            if script == Script::Hangs {
+                return;
+            }
+            tokio::time::sleep(WORK).await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            let at_work = gateway.node.pods().iter().any(|pod| pod.name_any() == name && is_at_work(pod));
+            witness.machines().end(&gateway.name, &name, sets_up.filter(|_| at_work).as_deref());
+            // Gone, if it was ended meanwhile.
+            let _ = gateway.node.finish(&name, i32::from(script == Script::Fails));
+            drop(gateway);
+            witness.look(Moment::Any).await;
+        });
+    }
+
+    /// A machine that was set up before anybody looked.
+    pub fn was_set_up(&self, gateway: &Gateway, ip: &str) {
+        self.machines().change(&gateway.name, |machine| machine.translates_to = Some(ip.to_owned()));
+    }
+
+    /// Restarts a machine: its kernel is as new before anybody hears of it.
+    pub async fn reboot(&self, gateway: &Gateway) -> anyhow::Result<()> {
+        self.machines().change(&gateway.name, |machine| {
+            machine.rebooting = true;
+            machine.translates_to = None;
+        });
+        let told = gateway.node.reboot().await;
+        self.machines().change(&gateway.name, |machine| machine.rebooting = false);
+        told
+    }
+
+    /// What is true of the machines now.
+    pub fn machines(&self) -> MutexGuard<'_, Machines> {
+        self.0.machines.lock().unwrap()
+    }
+
+    /// Looks at a world in which natgw has nothing left to do.
+    pub async fn at_rest(&self) -> Option<Sight> {
+        self.look(Moment::Rest).await
+    }
+
+    /// Looks now.
+    pub async fn now(&self) -> Option<Sight> {
+        self.look(Moment::Any).await
+    }
+
+    /// Waits until something may have changed: a write of natgw, a script that began or ended.
+    pub async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// What was seen that must never be.
+    pub fn broken(&self) -> Vec<String> {
+        self.0.broken.lock().unwrap().clone()
+    }
+
+    /// How often it looked.
+    pub fn looks(&self) -> u64 {
+        self.0.looks.load(Ordering::Relaxed)
+    }
+
+    async fn look(&self, moment: Moment) -> Option<Sight> {
+        let world = self.world()?;
+        let before = self.machines().clone();
+        // An error is mended by the next look: the API server of a busy machine is late at times.
+        let sight = Sight::of(&world).await.ok()?;
+        let after = self.machines().clone();
+        self.0.looks.fetch_add(1, Ordering::Relaxed);
+        for broken in jobs_beside(&sight) {
+            self.break_with(Some(broken));
+        }
+        if before.version == after.version {
+            for broken in lies(&sight, &after) {
+                self.break_with(Some(broken));
+            }
+        }
+        match moment {
+            Moment::Write => self.break_with(fresh_route(&world, &sight, &after)),
+            Moment::Rest => restless(&sight).into_iter().for_each(|broken| self.break_with(Some(broken))),
+            Moment::Any => {}
+        }
+        self.0.changed.notify_one();
+        Some(sight)
+    }
+
+    fn world(&self) -> Option<Arc<World>> {
+        self.0.world.upgrade()
+    }
+
+    fn break_with(&self, broken: Option<String>) {
+        let mut all = self.0.broken.lock().unwrap();
+        if let Some(broken) = broken.filter(|broken| !all.contains(broken)) {
+            all.push(broken);
+        }
+    }
+}
+
+fn is_at_work(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// A Job beside one of another kind on the same Node: a setup beside a teardown that is still going, first of all.
+fn jobs_beside(sight: &Sight) -> Vec<String> {
+    let with_two = sight.nodes.iter().filter(|(_, node)| {
+        node.jobs.iter().any(|one| {
+            !one.terminating && node.jobs.iter().any(|other| other.terminating && other.task != one.task)
+        })
+    });
+    with_two
+        .map(|(name, node)| format!("a Job beside a terminating one on {name}: {:?}", node.jobs))
+        .collect()
+}
+
+/// An annotation that is not true: nothing is pending, the boot is the present one, and the kernel holds something else.
+fn lies(sight: &Sight, machines: &Machines) -> Vec<String> {
+    let mut lies = Vec::new();
+    for (name, node) in &sight.nodes {
+        let (Some(said), Some(machine)) = (&node.setup, machines.all.get(name)) else { continue };
+        let claims = node.pending.is_none() && node.this_boot && !machine.rebooting;
+        if claims && machine.translates_to.as_ref() != Some(said) {
+            lies.push(format!(
+                "the annotation of {name} says {said}, its kernel {:?}",
+                machine.translates_to
+            ));
+        }
+    }
+    lies
+}
+
+/// A route that was just written to a Node which is no candidate, or to none.
+fn fresh_route(world: &World, sight: &Sight, machines: &Machines) -> Option<String> {
+    let last = world.writes.count();
+    let calls = world.cloud_proxy.requests();
+    let call = calls.iter().rev().find(|call| call.write == Some(last))?;
+    let accepted = call.upstream_status.is_some_and(|status| status < 300);
+    if !accepted || !call.path.ends_with("/actions/add_route") {
+        return None;
+    }
+    let gateway = call.json()?["gateway"].as_str()?.to_owned();
+    let to = sight.nodes.iter().find(|(_, node)| node.ip.is_some_and(|ip| ip.to_string() == gateway));
+    let Some((name, node)) = to else {
+        return Some(format!("a route was written to {gateway}, which is no Node"));
+    };
+    if !node.is_candidate() {
+        return Some(format!(
+            "a route was written to {name}, which is no candidate; candidates are {:?}",
+            sight.candidates()
+        ));
+    }
+    let kernel = machines.all.get(name).and_then(|machine| machine.translates_to.clone());
+    (kernel.is_none()).then(|| format!("a route was written to {name}, whose kernel translates nothing"))
+}
+
+/// What must not be when nothing is left to do.
+fn restless(sight: &Sight) -> Vec<String> {
+    let mut broken = Vec::new();
+    let (roles, candidates) = (sight.roles(), sight.candidates());
+    if roles.len() > 1 {
+        broken.push(format!("two role labels at rest: {roles:?}"));
+    }
+    if !candidates.is_empty() && !sight.holder().is_some_and(|(_, node)| node.is_candidate()) {
+        broken.push(format!(
+            "at rest the route points to {:?} ({:?}), which is no candidate; candidates are {candidates:?}",
+            sight.route,
+            sight.holder().map(|(name, _)| name)
+        ));
+    }
+    broken
+}

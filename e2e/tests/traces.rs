@@ -1,0 +1,185 @@
+//! Traces arrive at a real OpenTelemetry collector as the component `otlp` sets them up, and a collector that is away is no
+//! trouble.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "traces/collector.rs"]
+mod collector;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use collector::{Collector, Span};
+use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::kustomize;
+use e2e::natgw::{PATIENCE, World, wait_for};
+use e2e::program::Program;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+/// How often spans leave: every five seconds where nobody says otherwise.
+const OFTEN: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "200");
+
+/// The variables that the component adds to a controller, in their order, with what a kubelet would put into them.
+fn environment(endpoint: &str) -> Vec<(String, String)> {
+    let base = kustomize::render("natgw", &[]).unwrap();
+    let with = kustomize::render("natgw", &["otlp"]).unwrap();
+    let variables = |yaml: &str| -> Vec<Value> {
+        let objects = kustomize::objects(yaml).unwrap();
+        let pod = &kustomize::only(&objects, "Deployment").unwrap()["spec"]["template"]["spec"];
+        pod["containers"][0]["env"].as_array().unwrap().clone()
+    };
+    let (base, with) = (variables(&base), variables(&with));
+    assert_eq!(with[..base.len()], base[..], "nothing is changed but by additions");
+    let mut known: Vec<(String, String)> = Vec::new();
+    for variable in &with[base.len()..] {
+        let name = variable["name"].as_str().unwrap();
+        let mut value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+            Some("status.hostIP") => "127.0.0.1".to_owned(),
+            Some("spec.nodeName") => "node-1".to_owned(),
+            Some("metadata.name") => "natgw-0".to_owned(),
+            Some("metadata.namespace") => "natgw".to_owned(),
+            Some(other) => panic!("{name}: {other}"),
+            None => variable["value"].as_str().unwrap().to_owned(),
+        };
+        for (name, known) in &known {
+            value = value.replace(&format!("$({name})"), known);
+        }
+        assert!(!value.contains("$("), "{name}={value}: a variable must be set before it is used");
+        known.push((name.to_owned(), value));
+    }
+    let at = known.iter_mut().find(|(name, _)| name == "OTEL_EXPORTER_OTLP_ENDPOINT").unwrap();
+    assert_eq!(at.1, "http://127.0.0.1:4317", "the Node's own collector");
+    at.1 = endpoint.to_owned();
+    known
+}
+
+async fn stop(natgw: &Program) {
+    natgw.signal(Signal::SIGTERM).unwrap();
+    assert_eq!(natgw.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walk_and_its_requests_arrive_as_one_trace() {
+    let (collector, world) = tokio::join!(Collector::start(), World::start());
+    let (collector, world) = (collector.unwrap(), world.unwrap());
+    let gateway = world.node(Some("198.51.100.1")).await.unwrap();
+    let mut launch = world.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
+    for (name, value) in environment(&collector.endpoint()) {
+        launch = launch.env(name, value);
+    }
+    let natgw = launch.start().unwrap();
+    world.wait_for_primary(&gateway).await.unwrap();
+
+    let moved = |span: &Span| span.name == "walk" && span.said("action", "MoveRoute");
+    let arrived = || async {
+        let spans = collector.spans();
+        let Some(walk) = spans.iter().find(|span| moved(span)) else { return Ok(false) };
+        Ok(spans.iter().any(|span| span.parent == walk.id && span.name == "hcloud POST"))
+    };
+    world.wait("the walk that added the route", arrived).await.unwrap();
+    let spans = collector.spans();
+    let walk = spans.iter().find(|span| moved(span)).unwrap();
+    assert_eq!((walk.kind.as_str(), walk.parent.as_str()), ("Internal", ""));
+    for (key, value) in [
+        ("service.name", "natgw"),
+        ("service.version", env!("CARGO_PKG_VERSION")),
+        ("k8s.namespace.name", "natgw"),
+        ("k8s.pod.name", "natgw-0"),
+        ("k8s.node.name", "node-1"),
+    ] {
+        assert_eq!(walk.resource.get(key).map(String::as_str), Some(value), "{key}: {:?}", walk.resource);
+    }
+    assert!(walk.resource.contains_key("vcs.ref.head.revision"), "{:?}", walk.resource);
+
+    let inside: Vec<&Span> =
+        spans.iter().filter(|span| span.trace == walk.trace && span.id != walk.id).collect();
+    let added = inside.iter().find(|span| span.name == "hcloud POST").unwrap();
+    assert_eq!((added.kind.as_str(), added.parent.as_str()), ("Client", walk.id.as_str()));
+    let expected = BTreeMap::from([
+        ("http.request.method", "POST".to_owned()),
+        ("url.path", format!("/networks/{}/actions/add_route", world.network)),
+        ("http.response.status_code", "201".to_owned()),
+        ("cloud", "hcloud".to_owned()),
+    ]);
+    for (key, value) in expected {
+        assert_eq!(added.attributes.get(key), Some(&value), "{key}: {:?}", added.attributes);
+    }
+    assert!(
+        inside.iter().any(|span| span.name.starts_with("kubernetes ")
+            && span.attributes["http.response.status_code"] == "200"),
+        "{inside:?}"
+    );
+    let text = format!("{spans:?}");
+    assert!(!text.contains(world.hetzner.token().as_str()), "the token is in a trace");
+
+    assert!(
+        walk.said("reason", "NoDefaultRoute") && walk.said("because", "the network has no default route"),
+        "{walk:?}"
+    );
+    let leases: Vec<&Span> = spans.iter().filter(|span| format!("{span:?}").contains("/leases/")).collect();
+    assert!(leases.is_empty(), "renewals would be most of all traces: {leases:?}");
+
+    // The last spans leave with the process, however long it would have collected them.
+    stop(&natgw).await;
+    let walks = || collector.spans().iter().filter(|span| span.name == "walk").count();
+    let before = walks();
+    let once = launch.env(OFTEN.0, "600000").arg("--once").start().unwrap();
+    assert_eq!(once.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+    world.wait("the walk of the process that has ended", || async { Ok(walks() > before) }).await.unwrap();
+    println!("{} spans, {} of them in the walk that added the route", spans.len(), inside.len() + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_walk_that_fails_is_an_error_in_its_trace() {
+    let (collector, world) = tokio::join!(Collector::start(), World::start());
+    let (collector, world) = (collector.unwrap(), world.unwrap());
+    world.cloud_proxy.rule(Matcher::any(), Fault::Reject(Answer::status(http::StatusCode::UNAUTHORIZED)));
+    let launch = world.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
+    let _natgw = launch.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint()).start().unwrap();
+    let failed =
+        |spans: &[Span], name: &str| spans.iter().any(|span| span.name == name && span.status == "Error");
+    world
+        .wait("a failed walk and its failed request", || async {
+            let spans = collector.spans();
+            Ok(failed(&spans, "walk") && failed(&spans, "hcloud GET"))
+        })
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collector_that_is_away_is_said_once_and_nothing_waits_for_it() {
+    let world = World::start().await.unwrap();
+    let gateway = world.node(Some("198.51.100.1")).await.unwrap();
+    // It hangs up on everybody, and counts them.
+    let away = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let endpoint = format!("http://{}", away.local_addr().unwrap());
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tries);
+    let refuse = tokio::spawn(async move {
+        while away.accept().await.is_ok() {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let natgw = world
+        .natgw("")
+        .unwrap()
+        .env(OFTEN.0, OFTEN.1)
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        .start()
+        .unwrap();
+    world.wait_for_primary(&gateway).await.unwrap();
+    wait_for("many vain tries", || async { Ok(tries.load(Ordering::Relaxed) >= 10) }).await.unwrap();
+    let second = world.node(Some("198.51.100.2")).await.unwrap();
+    gateway.node.cordon(true).await.unwrap();
+    world.wait_for_primary(&second).await.unwrap();
+
+    let lines = natgw.output().matching(|line| line.contains("\"target\":\"opentelemetry"));
+    assert!((1..=3).contains(&lines.len()), "{}: {lines:#?}", lines.len());
+    stop(&natgw).await;
+    println!("{} tries, {} lines in the log", tries.load(Ordering::Relaxed), lines.len());
+    refuse.abort();
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# images.sh PROGRAM: makes PROGRAM's container image, perimeter.dev/PROGRAM:VERSION, from a static release build. Leaves it
+# in an engine's store and as an OCI archive in cargo's target folder, and prints the archive's path; all else goes to
+# standard error. Does nothing when nothing has changed.
+#
+#   ENGINE=docker|podman|buildah   without it: the first of them that is there and works
+#   ARCH=amd64|arm64               without it: this machine's; static.sh says what the other one needs
+#   SOURCE_DATE_EPOCH              the time that the image bears; without it: that of the commit
+#
+# The same commit, compiler, engine and CA bundle give the same bytes.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+readonly CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
+# What a node downloads, in bytes: layers are compressed. A goal of the project.
+readonly LARGEST=12000000
+
+say() { printf 'images: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+[[ $# == 1 && $1 != -* ]] || die "usage: images.sh PROGRAM"
+readonly program=$1
+grep -q "^FROM base AS $program\$" images/Containerfile || die "images/Containerfile has no stage for $program"
+[[ -r $CA_BUNDLE ]] || die "no CA bundle at $CA_BUNDLE (Debian: ca-certificates)"
+
+machine=$(uname -m)
+case $machine in
+  x86_64) native=amd64 ;;
+  aarch64) native=arm64 ;;
+  *) native= ;;
+esac
+arch=${ARCH:-$native}
+case $arch in
+  amd64) cpu=x86_64 ;;
+  arm64) cpu=aarch64 ;;
+  *) die "no image for ${arch:-$machine}: there are amd64 and arm64" ;;
+esac
+readonly arch cpu
+
+id=$(cargo pkgid --locked -p "$program")
+readonly version=${id##*[@#]} target=${CARGO_TARGET_DIR:-$(scripts/target.sh)}
+description=$(sed -n 's/^description = "\(.*\)"$/\1/p' "crates/$program/Cargo.toml")
+revision=$(git rev-parse HEAD 2>/dev/null) || revision=${PERIMETER_REVISION:-unknown}
+[[ -z $(git status --porcelain --untracked-files=no 2>/dev/null) ]] || revision+=-dirty
+epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+readonly description revision epoch image=perimeter.dev/$program:$version
+
+say "$program $version for linux/$arch"
+static=$(scripts/static.sh "$program" "$cpu")
+
+# The context: all that the image holds.
+suffix=
+[[ $arch == "$native" ]] || suffix=-$arch
+readonly work=$target/images suffix
+readonly archive=$work/$program$suffix.tar context=$work/$program$suffix.context stamp=$work/$program$suffix.stamp
+mkdir -p "$work"
+exec {lock}>"$work/.lock"
+flock "$lock"
+rm -rf "$context"
+mkdir -p "$context/$arch"
+install -m 755 "$static" "$context/$arch/$program"
+install -m 644 LICENSE "$CA_BUNDLE" "$context"
+find "$context" -exec touch --date="@$epoch" {} + # Some engines keep the files' own time.
+unpacked=$(find "$context" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
+
+build_arguments=(--platform "linux/$arch" --file images/Containerfile --tag "$image"
+  --build-arg "BIN=$program" --build-arg "TARGETARCH=$arch" --build-arg "DESCRIPTION=$description"
+  --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
+
+# Whether an engine answers, as a command line without its daemon does not; and whether it has the image.
+docker_works() { docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
+podman_works() { podman info >/dev/null 2>&1; }
+buildah_works() { buildah info >/dev/null 2>&1; }
+docker_has() { docker image inspect "$image" >/dev/null 2>&1; }
+podman_has() { podman image exists "$image" >/dev/null 2>&1; }
+buildah_has() { buildah inspect --type image "$image" >/dev/null 2>&1; }
+
+# Each engine builds the image into its store, and writes an OCI layout to a folder.
+docker_build() { # FOLDER
+  # A provenance would say when and where it was built.
+  SOURCE_DATE_EPOCH=$epoch BUILDX_NO_DEFAULT_ATTESTATIONS=1 docker build "${build_arguments[@]}" "$context" &&
+    docker save "$image" | tar -x -C "$1" &&
+    { [[ -f $1/index.json ]] || { say "docker save wrote no OCI layout: Docker 25 or newer does"; return 1; }; }
+}
+podman_build() { # FOLDER
+  podman build --timestamp "$epoch" "${build_arguments[@]}" "$context" && podman push --quiet "$image" "oci:$1:$image"
+}
+buildah_build() { # FOLDER
+  buildah build --isolation chroot --timestamp "$epoch" "${build_arguments[@]}" "$context" &&
+    buildah push --quiet "$image" "oci:$1:$image"
+}
+
+key() { # ENGINE: all that decides what the archive holds
+  { find "$context" -type f -exec sha256sum {} + | sort && cat images/Containerfile scripts/images.sh &&
+    printf '%s\n' "$1" "$epoch" "${build_arguments[@]}"; } | sha256sum
+}
+
+engines=("${ENGINE:-}")
+[[ -n ${ENGINE-} ]] || engines=(docker podman buildah)
+made='' tried=()
+for engine in "${engines[@]}"; do
+  [[ $engine =~ ^(docker|podman|buildah)$ ]] || die "ENGINE=$engine: there are docker, podman and buildah"
+  if ! command -v "$engine" >/dev/null; then tried+=("$engine is not there"); continue; fi
+  if ! "${engine}_works"; then tried+=("$engine is there but does not work"); continue; fi
+  if [[ -f $archive && -f $stamp && $(<"$stamp") == "$(key "$engine")" ]] && "${engine}_has"; then
+    say "$archive is up to date"
+    made=$engine
+    break
+  fi
+  layout=$(mktemp -d "$work/$program.layout.XXXXXX")
+  trap 'rm -rf "$layout"' EXIT
+  if ! "${engine}_build" "$layout" >&2; then tried+=("$engine failed"); rm -rf "$layout"; continue; fi
+  # Names in order, and no time or owner of this machine: the archive is the same bytes as well.
+  (cd "$layout" && tar --create --sort=name --format=ustar --mtime="@$epoch" --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
+    --file "$archive.new" -- *)
+  rm -rf "$layout"
+  mv "$archive.new" "$archive"
+  key "$engine" >"$stamp"
+  made=$engine
+  break
+done
+[[ -n $made ]] || die "no image was built: $(printf '%s; ' "${tried[@]}")one of docker, podman and buildah is needed"
+
+packed=$(stat -c %s "$archive")
+say "$image in $made's store: $(awk -v p="$packed" -v u="$unpacked" 'BEGIN { printf "%.2f MB to download, %.2f MB unpacked", p / 1e6, u / 1e6 }')"
+((packed <= LARGEST)) || die "$archive is larger than the $LARGEST bytes that are allowed"
+echo "$archive"

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# static.sh PROGRAM [CPU]: builds PROGRAM as its image holds it, static and small, and prints its path; all else
+# goes to standard error. CPU is x86_64 or aarch64; without it, this machine's. For the other one a C compiler is needed
+# (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+die() { printf 'static: %s\n' "$*" >&2; exit 1; }
+
+[[ $# -ge 1 && $# -le 2 && $1 != -* ]] || die "usage: static.sh PROGRAM [CPU]"
+readonly program=$1 cpu=${2:-$(uname -m)}
+readonly triple=$cpu-unknown-linux-musl target=${CARGO_TARGET_DIR:-$(scripts/target.sh)}
+
+sysroot=$(rustc --print sysroot)
+if [[ ! -d $sysroot/lib/rustlib/$triple ]]; then
+  command -v rustup >/dev/null || die "Rust's target $triple is missing, and there is no rustup to add it"
+  rustup target add "$triple" >&2
+fi
+
+# ring brings C and assembly, hence a C compiler that knows the target.
+variable=CC_${triple//-/_}
+if [[ -z ${!variable-} ]]; then
+  if [[ $cpu == "$(uname -m)" ]]; then compiler=musl-gcc; else compiler=$cpu-linux-gnu-gcc; fi
+  command -v "$compiler" >/dev/null || die "$compiler is missing (Debian: musl-tools, or gcc-${cpu//_/-}-linux-gnu); or set $variable"
+  export "$variable=$compiler"
+  if [[ $cpu != "$(uname -m)" ]]; then
+    linker=CARGO_TARGET_${triple^^}_LINKER
+    export "${linker//-/_}=$compiler"
+  fi
+fi
+
+# A test that calls this has the variables of its own package, which build scripts (ring's) would take for a change.
+unset "${!CARGO_PKG_@}" CARGO_MANIFEST_DIR CARGO_MANIFEST_PATH CARGO_MANIFEST_LINKS CARGO_CRATE_NAME CARGO_PRIMARY_PACKAGE
+
+# No path of this machine gets into the program.
+separator=$'\x1f'
+CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
+CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$sysroot=/rust"
+CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$target=/target"
+CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$PWD=/perimeter"
+export CARGO_ENCODED_RUSTFLAGS
+cargo build --profile dist --locked --target "$triple" -p "$program" --bin "$program" >&2
+echo "$target/$triple/dist/$program"
