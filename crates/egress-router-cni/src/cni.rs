@@ -1,0 +1,13 @@
+//! The CNI protocol, by itself: who calls (environment), what is answered (result or error), in which version.
+//!
+//! Source of all of it: the CNI specification, 0.3.0 to 1.1.0 (github.com/containernetworking/cni, SPEC.md).
+
+pub mod args;
+pub mod call;
+pub mod error;
+pub mod result;
+pub mod version;
+
+pub use call::{Call, Command};
+pub use error::{Code, Error};
+pub use version::Version;

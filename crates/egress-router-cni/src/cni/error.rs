@@ -1,0 +1,124 @@
+//! Errors, as a runtime and then a person reads them.
+
+use serde::Serialize;
+
+/// The specification's error codes ("Error" section), and ours from 100 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// 1: a version that is not spoken, or a verb that the configuration's version does not have.
+    IncompatibleVersion,
+    /// 2: a field that is not supported; key and value are in the message.
+    UnsupportedField,
+    /// 3: the container is unknown.
+    UnknownContainer,
+    /// 4: a variable of the environment is missing or wrong.
+    InvalidEnvironment,
+    /// 5: reading or writing failed.
+    Io,
+    /// 6: not JSON, or not of the expected shape.
+    Decode,
+    /// 7: the network configuration is not valid.
+    InvalidConfig,
+    /// 8: the network namespace cannot be used.
+    InvalidNamespace,
+    /// 11: nothing is wrong for good; the same call may succeed later.
+    TryAgain,
+    /// 50: STATUS: ADD cannot be served.
+    NotAvailable,
+    /// 51: STATUS: ADD cannot be served, and pods that are there already may have limited connectivity.
+    NotAvailableLimited,
+    /// 100: the kernel refused a step.
+    Kernel,
+    /// 101: what ADD made is not there, or not as it was made (CHECK).
+    CheckFailed,
+    /// 102: EC2 or the instance metadata service refused for good.
+    Aws,
+    /// 103: the Kubernetes API refused for good.
+    Kubernetes,
+}
+
+impl Code {
+    /// The number in the answer.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Self::IncompatibleVersion => 1,
+            Self::UnsupportedField => 2,
+            Self::UnknownContainer => 3,
+            Self::InvalidEnvironment => 4,
+            Self::Io => 5,
+            Self::Decode => 6,
+            Self::InvalidConfig => 7,
+            Self::InvalidNamespace => 8,
+            Self::TryAgain => 11,
+            Self::NotAvailable => 50,
+            Self::NotAvailableLimited => 51,
+            Self::Kernel => 100,
+            Self::CheckFailed => 101,
+            Self::Aws => 102,
+            Self::Kubernetes => 103,
+        }
+    }
+}
+
+/// What every fallible function of this crate that a runtime can be told about returns.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}{details}", if details.is_empty() { "" } else { ": " })]
+pub struct Error {
+    /// What kind.
+    pub code: Code,
+    /// Which intent failed, on which object or field, and what is allowed.
+    pub message: String,
+    /// The other side's own words (kernel, EC2, API server), or empty.
+    pub details: String,
+}
+
+impl Error {
+    /// An error without another side's words.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: String::new() }
+    }
+
+    /// The same, with the words of who refused.
+    #[must_use]
+    pub fn details(mut self, details: impl Into<String>) -> Self {
+        self.details = details.into();
+        self
+    }
+
+    /// The JSON that goes to standard output, in the words of `version`.
+    #[must_use]
+    pub fn to_json(&self, version: &str) -> String {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Answer<'a> {
+            cni_version: &'a str,
+            code: u32,
+            msg: &'a str,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            details: &'a str,
+        }
+        let answer = Answer {
+            cni_version: version,
+            code: self.code.number(),
+            msg: &self.message,
+            details: &self.details,
+        };
+        serde_json::to_string(&answer).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Code, Error};
+
+    #[test]
+    fn the_answer_has_the_keys_of_the_specification() {
+        let error = Error::new(Code::InvalidConfig, "ip.addresses is empty").details("x");
+        let json: serde_json::Value = serde_json::from_str(&error.to_json("1.0.0")).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({"cniVersion": "1.0.0", "code": 7, "msg": "ip.addresses is empty", "details": "x"})
+        );
+    }
+}

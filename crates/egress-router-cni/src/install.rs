@@ -1,0 +1,1 @@
+//! How the program gets onto a node: `egress-router install`.

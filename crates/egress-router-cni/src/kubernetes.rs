@@ -1,0 +1,1 @@
+//! One ConfigMap, read with the kubeconfig of the node.

@@ -1,0 +1,1 @@
+//! The original's log: `log_file`, `log_level`. It never makes a call fail.

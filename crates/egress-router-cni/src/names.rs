@@ -1,0 +1,44 @@
+//! Every name of ours, in one place.
+
+/// The nf_tables table (family inet) of the attachment whose interface is `interface`.
+#[must_use]
+pub fn table(interface: &str) -> String {
+    format!("egress_router_{interface}")
+}
+
+/// What a chained attachment's interface is called, unless `interfaceArgs.name` says so.
+pub const CHAINED_INTERFACE: &str = "egress0";
+
+/// Routes and rules that are ours bear this protocol number (rtm_protocol, FRA_PROTOCOL): ip-route(8) leaves 99 and above
+/// that no daemon has registered in rt_protos to administrators.
+pub const PROTOCOL: u8 = 153;
+
+/// An attachment's slot, 1 to 255, is the smallest that is free in its pod. It gives its routing tables, rules and mark.
+pub const SLOTS: u32 = 255;
+
+/// Which bits of packet and connection marks are ours, and only inside a pod.
+pub const MARK_MASK: u32 = 0x00ff_0000;
+
+/// The mark of slot `slot`.
+#[must_use]
+pub fn mark(slot: u32) -> u32 {
+    slot << 16
+}
+
+/// Routing table of `slot` that holds the pod's own network as it was before: the way back, and what DEL restores.
+#[must_use]
+pub fn home_table(slot: u32) -> u32 {
+    71_000 + slot
+}
+
+/// Routing table of `slot` that holds the way out of its own interface, for what has its address as source.
+#[must_use]
+pub fn egress_table(slot: u32) -> u32 {
+    72_000 + slot
+}
+
+/// Priority of the rules of `slot`: before main (32766).
+#[must_use]
+pub fn rule_priority(slot: u32) -> u32 {
+    7_100 + slot
+}

@@ -1,0 +1,11 @@
+//! What the kernel says and hears: rtnetlink (links, addresses, routes, rules) and nf_tables.
+//!
+//! Types and their encoding are pure; [`socket`] is the only one that talks.
+
+pub mod address;
+pub mod link;
+pub mod message;
+pub mod nftables;
+pub mod route;
+pub mod rule;
+pub mod socket;

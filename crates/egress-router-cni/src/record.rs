@@ -1,0 +1,1 @@
+//! What outlives a call: one small file for each attachment.
