@@ -3,6 +3,9 @@
 // few calls. Everything above this file is safe.
 #![allow(unsafe_code)]
 
+#[cfg(test)]
+pub(crate) mod isolated;
+
 use std::fs::File;
 use std::io;
 use std::mem;

@@ -26,7 +26,8 @@ impl Message {
     /// A message of type `kind`, flags `flags` beyond NLM_F_REQUEST, and the fixed header of its family.
     #[must_use]
     pub fn new(kind: u16, flags: u16, fixed: &[u8]) -> Self {
-        let mut message = Self { kind, flags: flags | FLAG_REQUEST, body: Vec::with_capacity(128), too_long: false };
+        let mut message =
+            Self { kind, flags: flags | FLAG_REQUEST, body: Vec::with_capacity(128), too_long: false };
         message.append(fixed);
         message
     }

@@ -1,5 +1,8 @@
 //! A socket that asks the kernel, and tells each request's answer.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::thread;
 use std::time::Duration;
@@ -106,13 +109,11 @@ impl Socket {
         let first = self.send(requests)?;
         let mut answers: Vec<Answer> = vec![None; requests.len()];
         let mut wanted = requests.iter().filter(|message| message.wants_answer()).count();
+        let all_answer = wanted == requests.len();
         let (mut refused, mut lost) = (false, None);
-        loop {
-            let wait = wanted > 0 && !refused;
-            if wanted == 0 && !refused {
-                break;
-            }
-            let length = match self.receive(wait) {
+        // All that the kernel has to say is there by now; only what must come is waited for.
+        while wanted > 0 || refused || !all_answer {
+            let length = match self.receive(wanted > 0 && !refused) {
                 Ok(length) => length,
                 Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.is(&[libc::ENOBUFS]) => {
