@@ -14,6 +14,11 @@ pub mod route;
 pub mod slot;
 pub mod sysctl;
 
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;

@@ -231,6 +231,3 @@ fn remarks(wanted: &Wanted, homes: &BTreeMap<Family, Home>) -> Vec<String> {
     }
     remarks
 }
-
-#[cfg(test)]
-mod tests;

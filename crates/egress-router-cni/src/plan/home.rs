@@ -148,6 +148,3 @@ fn link<'a>(pod: &'a Pod, route: &Route) -> Option<&'a Link> {
 fn named<'a>(pod: &'a Pod, name: &str) -> Option<&'a Link> {
     pod.links.iter().find(|link| link.name == name)
 }
-
-#[cfg(test)]
-mod tests;
