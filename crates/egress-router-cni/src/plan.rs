@@ -37,8 +37,23 @@ pub enum Step {
         /// What shall be there.
         after: Route,
     },
-    /// In the pod. Undone by adding it again.
+    /// In the pod. Undone by adding it again. One that is not there is no error.
     DeleteRoute(Route),
     /// In the pod. Undone by deleting it.
     AddRule(Rule),
+    /// In the pod. Undone by adding it again. One that is not there is no error.
+    DeleteRule(Rule),
+    /// In the pod: a link of ours, with its addresses and routes. Cannot be undone. One that is not there is no error.
+    DeleteLink {
+        /// Its index.
+        index: u32,
+        /// Its name, for messages.
+        name: String,
+    },
+    /// In the pod: the nf_tables table of an attachment, the last act of DEL. Cannot be undone. One that is not there is no
+    /// error.
+    DeleteFirewall {
+        /// The attachment's interface.
+        interface: String,
+    },
 }
