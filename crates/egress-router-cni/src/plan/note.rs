@@ -280,7 +280,7 @@ mod tests {
 
     fn saved() -> impl Strategy<Value = Saved> {
         let rest =
-            proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..8)), 0..3);
+            proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..4)), 0..2);
         let numbers = (any::<u32>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u32>());
         (
             any::<std::net::IpAddr>(),
@@ -315,6 +315,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn what_is_written_is_read(
             slot in 1..=255_u32,

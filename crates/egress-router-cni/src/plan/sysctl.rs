@@ -67,11 +67,8 @@ fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Notes>) -> Vec<Changed> 
     let on =
         |original: &String| Changed { name: Vec::new(), value: "1".to_owned(), original: original.clone() };
     let Some(before) = pod.sysctls.get(&all).filter(|value| *value != "1") else { return Vec::new() };
-    let own = pod.sysctls.iter().filter(|(name, value)| {
-        // Links of ours go away with what they were.
-        let others_link = name.get(3).is_some_and(|link| others.contains_key(link));
-        is_ipv6_forwarding(name) && **name != all && *value == "1" && !others_link
-    });
+    let own =
+        pod.sysctls.iter().filter(|(name, value)| is_ipv6_forwarding(name) && **name != all && *value == "1");
     let mut changed: Vec<Changed> =
         own.map(|(name, value)| Changed { name: name.clone(), ..on(value) }).collect();
     changed.push(Changed { name: all, ..on(before) });
