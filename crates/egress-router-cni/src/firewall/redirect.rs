@@ -4,11 +4,14 @@ use std::net::IpAddr;
 
 use super::Firewall;
 use crate::config::destinations::Redirect;
+use crate::names;
 use crate::netlink::nftables::ruleset::{Hook, Kind};
 use crate::netlink::nftables::{Chain, Rule, Ruleset};
 
 /// NF_IP_PRI_NAT_DST.
 const DESTINATION: i32 = -100;
+/// Destinations are translated, and routing comes next.
+const TRANSLATED: i32 = -90;
 /// NF_IP_PRI_NAT_SRC.
 const SOURCE: i32 = 100;
 
@@ -16,9 +19,19 @@ const SOURCE: i32 = 100;
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let rules = hand_on(firewall);
     if !rules.is_empty() {
-        ruleset.chains.push(Chain::base("redirect", Kind::Nat, Hook::Prerouting, DESTINATION, rules));
+        ruleset.chains.push(Chain::base("hand_on", Kind::Nat, Hook::Prerouting, DESTINATION, rules));
+        let (mark, mask) = mark(firewall);
+        let out = Rule::new("what is handed on leaves by it").forth().connection_marked(mark, mask);
+        let rules = vec![out.mark_packet(mark, mask)];
+        ruleset.chains.push(Chain::base("out", Kind::Filter, Hook::Prerouting, TRANSLATED, rules));
     }
     ruleset.chains.push(Chain::base("source", Kind::Nat, Hook::Postrouting, SOURCE, appear(firewall)));
+}
+
+/// Of connections that this attachment hands on, and of their packets that go forth; and its mask. Addresses would not tell
+/// whose they are: two attachments may hand on to the same one.
+pub(super) fn mark(firewall: &Firewall) -> (u32, u32) {
+    (names::egress_mark(firewall.mark), names::EGRESS_MARK_MASK)
 }
 
 /// Those redirects that can be served: of a family of which the attachment has an address, what it hands on would bear a
@@ -34,8 +47,14 @@ pub(super) fn fallbacks(firewall: &Firewall) -> impl Iterator<Item = IpAddr> {
     both.into_iter().flatten().filter(|address| firewall.source(address.is_ipv6()).is_some())
 }
 
+/// Whether anything is handed on.
+pub(super) fn any(firewall: &Firewall) -> bool {
+    redirects(firewall).next().is_some() || fallbacks(firewall).next().is_some()
+}
+
 fn hand_on(firewall: &Firewall) -> Vec<Rule> {
     let Some(home) = &firewall.home else { return Vec::new() };
+    let (mark, mask) = mark(firewall);
     let by_port = redirects(firewall).map(|redirect| {
         Rule::new("redirect")
             .comes_by(home)
@@ -43,6 +62,7 @@ fn hand_on(firewall: &Firewall) -> Vec<Rule> {
             .protocol(redirect.protocol.number())
             .to_port(redirect.port)
             .to_local()
+            .mark_connection(mark, mask)
             .hand_on(redirect.to, redirect.to_port)
     });
     let rest = fallbacks(firewall).map(|address| {
@@ -50,6 +70,7 @@ fn hand_on(firewall: &Firewall) -> Vec<Rule> {
             .comes_by(home)
             .family(address.is_ipv6())
             .to_local()
+            .mark_connection(mark, mask)
             .hand_on(address, None)
     });
     by_port.chain(rest).collect()

@@ -236,3 +236,84 @@ impl Element {
         Ok(read)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::nftables::difference::{Found, differences};
+    use crate::netlink::nftables::ruleset::{Hook, Kind};
+    use crate::netlink::nftables::{Chain as Wanted, Rule as Composed, Ruleset, Set as Listed};
+    use proptest::prelude::*;
+
+    /// A table with something of each kind.
+    fn ruleset() -> Ruleset {
+        let set = Listed::prefixes("some", false, &["10.0.0.0/8".parse().unwrap()]);
+        let rule = Composed::new("listed").leaves_by("net1").to_any_of(&set).accept();
+        let translate = Composed::new("").hand_on("10.0.0.1".parse().unwrap(), Some(80));
+        Ruleset {
+            table: "t".into(),
+            sets: vec![set],
+            chains: vec![
+                Wanted::base("out", Kind::Filter, Hook::Output, -150, vec![rule]),
+                Wanted::inner("in", vec![translate]),
+            ],
+        }
+    }
+
+    /// Whatever `payload` is taken for.
+    fn read(found: &mut Found, payload: &[u8]) -> Result<(), Malformed> {
+        found.table = Some(Table::read(payload)?);
+        found.chains.push(Chain::read(payload)?);
+        found.rules.push(Rule::read(payload)?);
+        found.sets.push((Set::read(payload)?, Element::read_all(payload)?));
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_sent_is_read() {
+        let ruleset = ruleset();
+        let mut found = Found::default();
+        for (_, message) in ruleset.messages() {
+            let payload = message.body();
+            match message.kind() & 0xff {
+                0 => found.table = Some(Table::read(payload).unwrap()),
+                3 => found.chains.push(Chain::read(payload).unwrap()),
+                6 => found.rules.push(Rule::read(payload).unwrap()),
+                9 => found.sets.push((Set::read(payload).unwrap(), Vec::new())),
+                12 => found.sets.last_mut().unwrap().1.extend(Element::read_all(payload).unwrap()),
+                other => panic!("message {other}"),
+            }
+        }
+        assert_eq!(differences(&ruleset, &found), Vec::<String>::new());
+        found.rules[0].expressions.pop();
+        assert_eq!(differences(&ruleset, &found), ["chain out: the rule \"listed\" is not as it was built"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(payload in proptest::collection::vec(any::<u8>(), 0..96)) {
+            let mut found = Found::default();
+            let _ = read(&mut found, &payload);
+            let _ = differences(&ruleset(), &found);
+        }
+
+        #[test]
+        fn nor_do_messages_that_are_broken(
+            which in any::<prop::sample::Index>(),
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let ruleset = ruleset();
+            let messages = ruleset.messages();
+            let mut payload = which.get(&messages).1.body().to_vec();
+            for (place, byte) in changes {
+                let place = place.index(payload.len());
+                payload[place] = byte;
+            }
+            let mut found = Found::default();
+            let _ = read(&mut found, &payload);
+            let _ = read(&mut found, &payload[..cut.index(payload.len())]);
+            let _ = differences(&ruleset, &found);
+        }
+    }
+}

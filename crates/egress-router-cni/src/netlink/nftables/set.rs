@@ -91,25 +91,14 @@ impl Set {
         Self { name, key, interval: true, elements }
     }
 
-    /// The set of those of `addresses` that are of this family.
-    #[must_use]
-    pub fn addresses(name: &'static str, ipv6: bool, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
-        let of_family = addresses.into_iter().filter(|address| address.is_ipv6() == ipv6);
-        let keys = of_family.map(|address| bytes(number(address), ipv6));
-        Self::of(name, if ipv6 { Key::Ipv6 } else { Key::Ipv4 }, keys)
-    }
-
     /// The set of these types of ICMPv6 messages.
     #[must_use]
     pub fn icmpv6_types(name: &'static str, types: &[u8]) -> Self {
-        Self::of(name, Key::Icmpv6Type, types.iter().map(|kind| vec![*kind]))
-    }
-
-    fn of(name: &'static str, key: Key, keys: impl Iterator<Item = Vec<u8>>) -> Self {
-        let mut elements: Vec<_> = keys.map(|key| Element { key, end: false }).collect();
+        let mut elements: Vec<_> =
+            types.iter().map(|kind| Element { key: vec![*kind], end: false }).collect();
         elements.sort_unstable();
         elements.dedup();
-        Self { name, key, interval: false, elements }
+        Self { name, key: Key::Icmpv6Type, interval: false, elements }
     }
 
     /// Nothing is in it.
