@@ -42,7 +42,7 @@ pub enum IpvlanMode {
 }
 
 /// `interfaceArgs` of the type that was named, validated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A macvlan.
     Macvlan(MacvlanMode),

@@ -402,3 +402,6 @@ fn extended(header: Header, rest: &[u8]) -> Option<Attribute<'_>> {
     };
     attributes(rest.get(echo..)?).filter_map(Result::ok).find(|attribute| attribute.kind == TEXT)
 }
+
+#[cfg(test)]
+mod tests;

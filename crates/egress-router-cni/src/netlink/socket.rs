@@ -1,5 +1,6 @@
 //! A socket that asks the kernel, and tells each request's answer.
 
+mod objects;
 #[cfg(test)]
 mod tests;
 
