@@ -96,7 +96,11 @@ impl Folder {
     ///
     /// # Errors
     /// [`Code::Io`] or [`Code::Decode`], with the path.
-    pub fn read<T: Owned + DeserializeOwned>(&self, container_id: &str, interface: &str) -> Result<Option<T>, Error> {
+    pub fn read<T: Owned + DeserializeOwned>(
+        &self,
+        container_id: &str,
+        interface: &str,
+    ) -> Result<Option<T>, Error> {
         let record = read::<T>(&self.file(container_id, interface))?;
         Ok(record.filter(|record| record.container_id() == container_id && record.interface() == interface))
     }

@@ -70,8 +70,10 @@ impl Attachment {
     /// Of what ADD has made.
     #[must_use]
     pub fn new(wanted: &Wanted, place: Place, notes: Vec<String>) -> Self {
-        let (kind, mode) =
-            MODES.into_iter().find(|(kind, ..)| *kind == wanted.kind).map_or(("", ""), |(_, kind, mode)| (kind, mode));
+        let (kind, mode) = MODES
+            .into_iter()
+            .find(|(kind, ..)| *kind == wanted.kind)
+            .map_or(("", ""), |(_, kind, mode)| (kind, mode));
         let Destinations { allowed, redirects, fallback_v4, fallback_v6 } = wanted.destinations.clone();
         Self {
             container_id: wanted.identity.container_id.clone(),
@@ -112,7 +114,8 @@ impl Attachment {
     /// does not know.
     #[must_use]
     pub fn wanted(&self) -> Option<Wanted> {
-        let (kind, ..) = MODES.into_iter().find(|(_, kind, mode)| *kind == self.kind && *mode == self.mode)?;
+        let (kind, ..) =
+            MODES.into_iter().find(|(_, kind, mode)| *kind == self.kind && *mode == self.mode)?;
         let redirects = self.redirects.iter().map(|(port, number, to, to_port)| {
             let protocol = PROTOCOLS.into_iter().find(|protocol| protocol.number() == *number)?;
             Some(Redirect { port: *port, protocol, to: *to, to_port: *to_port })

@@ -39,8 +39,13 @@ pub fn answer(
     let device = crate::netlink::route::Device::New;
     let own = taken.iter().map(|family| main_default(wanted, *family, device));
     for route in own.chain(kept.iter().cloned()) {
-        let route = Route { destination: route.destination, gateway: route.gateway, rest: serde_json::Map::new() };
-        if !result.routes.iter().any(|there| there.destination == route.destination && there.gateway == route.gateway) {
+        let route =
+            Route { destination: route.destination, gateway: route.gateway, rest: serde_json::Map::new() };
+        if !result
+            .routes
+            .iter()
+            .any(|there| there.destination == route.destination && there.gateway == route.gateway)
+        {
             result.routes.push(route);
         }
     }

@@ -45,7 +45,9 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
             let data = kubernetes::config_map(kubeconfig, namespace, &config.name, CONFIG_MAP)?;
             config.resolve(&data, args.pod_name.as_deref())?
         }
-        Source::Unread => return Err(Error::new(Code::InvalidConfig, "exactly one of ip, podIP and ipConfig is needed")),
+        Source::Unread => {
+            return Err(Error::new(Code::InvalidConfig, "exactly one of ip, podIP and ipConfig is needed"));
+        }
     };
     requested(context, ip)
 }
@@ -72,7 +74,10 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     let placed = requested.iter().map(|asked| {
         let network = ip.addresses.iter().find(|own| own.contains(&asked.addr()));
         let alone = asked.prefix_len() == asked.max_prefix_len();
-        network.filter(|_| alone).and_then(|own| IpNet::new(asked.addr(), own.prefix_len()).ok()).unwrap_or(*asked)
+        network
+            .filter(|_| alone)
+            .and_then(|own| IpNet::new(asked.addr(), own.prefix_len()).ok())
+            .unwrap_or(*asked)
     });
     ip.addresses = placed.collect();
     Ok(ip)
@@ -107,9 +112,10 @@ pub struct Master {
 /// Code 7 where something cannot be inferred, 100 where the kernel refuses.
 pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kind) -> Result<Master, Error> {
     let given = context.network.master.as_deref();
-    let lacking = crate::plan::needs_gateway(kind) && !gateway::missing(&ip.addresses, &ip.gateways).is_empty();
+    let lacking =
+        crate::plan::needs_gateway(kind) && !gateway::missing(&ip.addresses, &ip.gateways).is_empty();
     let host = match given {
-        Some(name) if !lacking => observe::master(socket, name)?,
+        Some(name) if !lacking => alone(socket, name)?,
         _ => observe::host(socket)?,
     };
     let link = match given {
@@ -119,7 +125,9 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
     let found = of(&host, link.index);
     master::not_the_nodes(&ip.addresses, &found.addresses)?;
     ip.gateways = gateway::infer(&host, link.index, &ip.addresses, ip.gateways, kind)?;
-    context.log.debug(format_args!("master {} (index {}), gateways {:?}", link.name, link.index, ip.gateways));
+    context
+        .log
+        .debug(format_args!("master {} (index {}), gateways {:?}", link.name, link.index, ip.gateways));
     Ok(found)
 }
 
@@ -129,7 +137,8 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
 /// Code 7 where the node has no such interface, 100 where the kernel refuses.
 pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[u8; 6]>, Error> {
     let Some(name) = context.network.master.as_deref() else { return Ok(None) };
-    let link = socket.link_by_name(name).map_err(|error| error.to_cni(format!("cannot read interface {name}")))?;
+    let link =
+        socket.link_by_name(name).map_err(|error| error.to_cni(format!("cannot read interface {name}")))?;
     match link {
         Some(link) if link.mac.is_some() => Ok(link.mac),
         Some(_) => Err(Error::new(
@@ -150,13 +159,29 @@ pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[
 pub fn master_of_mac(socket: &mut Socket, mac: [u8; 6]) -> Result<Master, Error> {
     let host = observe::host(socket)?;
     // What was made on top of a device may have its hardware address as well.
-    let mut links: Vec<_> = host.links.iter().filter(|link| link.mac == Some(mac) && !link.loopback).collect();
+    let mut links: Vec<_> =
+        host.links.iter().filter(|link| link.mac == Some(mac) && !link.loopback).collect();
     links.sort_by_key(|link| (!link.kind.is_empty(), link.index));
     let link = links.first().ok_or_else(|| {
         let mac = aws::metadata::mac_text(mac);
         Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
     })?;
     Ok(of(&host, link.index))
+}
+
+/// The node as far as one named interface goes.
+fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
+    let cannot =
+        |error: crate::netlink::Error| error.to_cni(format!("cannot read the interface {name} of the node"));
+    match socket.link_by_name(name).map_err(cannot)? {
+        Some(link) => {
+            let addresses = socket.addresses().map_err(cannot)?;
+            let addresses = addresses.into_iter().filter(|address| address.link == link.index).collect();
+            Ok(Host { links: vec![link], addresses, routes: Vec::new() })
+        }
+        // With everything that it might have been.
+        None => observe::host(socket),
+    }
 }
 
 fn of(host: &Host, index: u32) -> Master {
