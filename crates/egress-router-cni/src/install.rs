@@ -201,6 +201,10 @@ fn kubeconfig(server: &str, authority: &[u8], token: &[u8]) -> Result<String, St
     if !server.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
         return Err(format!("{server:?} is no URL of an API server"));
     }
+    if authority.is_empty() {
+        // Without one, the public authorities would count.
+        return Err("the service account's ca.crt is empty".to_owned());
+    }
     let authority = STANDARD.encode(authority);
     let text = format!(
         "# Written by egress-router install, again and again: changes do not last.

@@ -86,7 +86,8 @@ fn everything_is_written_once_and_removed_again() {
     assert_eq!(mode(&node.path("conf/kubeconfig")), 0o600);
     assert!(node.read("conf/kubeconfig").contains("server: \"https://[fd00::1]:443\""));
     assert_eq!(node.read("conf/settings.json"), "{}");
-    let version = Command::new(node.path("bin/egress-router")).env("CNI_COMMAND", "VERSION").output().unwrap();
+    let version =
+        Command::new(node.path("bin/egress-router")).env("CNI_COMMAND", "VERSION").output().unwrap();
     assert!(String::from_utf8(version.stdout).unwrap().contains("\"1.1.0\""));
 
     let again = node.run(&[]);

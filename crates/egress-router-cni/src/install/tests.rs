@@ -13,7 +13,8 @@ fn authority() -> String {
 
 #[test]
 fn what_is_written_can_be_read() {
-    let text = kubeconfig("https://[fd00::1]:443", authority().as_bytes(), format!("{TOKEN}\n").as_bytes()).unwrap();
+    let text =
+        kubeconfig("https://[fd00::1]:443", authority().as_bytes(), format!("{TOKEN}\n").as_bytes()).unwrap();
     let access = Access::parse(text.as_bytes(), Path::new("/")).unwrap();
     assert_eq!(access.token.as_deref(), Some(TOKEN));
     assert_eq!(access.server.to_string(), "https://[fd00::1]:443/");
