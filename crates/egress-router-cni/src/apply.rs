@@ -1,7 +1,7 @@
 //! The only writer: runs a plan's steps in order, and undoes what it did, in reverse, when one fails.
 
-mod link;
 mod advertised;
+mod link;
 mod linux;
 mod sysctl;
 #[cfg(test)]

@@ -42,7 +42,9 @@ fn advertised(route: &mut Socket) -> Result<Vec<Route>, Error> {
 
 fn restore(route: &mut Socket, kept: &[Route]) -> Result<(), Error> {
     let there = advertised(route)?;
-    for lost in kept.iter().filter(|kept| !there.iter().any(|there| there.rivals(kept) && there.gateway == kept.gateway))
+    for lost in kept
+        .iter()
+        .filter(|kept| !there.iter().any(|there| there.rivals(kept) && there.gateway == kept.gateway))
     {
         match route.request(&lost.append(None)) {
             // The router advertised it again meanwhile.
@@ -76,9 +78,12 @@ mod tests {
             for line in ["link set lo up", "link add eth0 type veth peer name eth1"] {
                 ip(line);
             }
-            for (key, value) in
-                [("eth0/accept_dad", "0"), ("eth1/accept_dad", "0"), ("eth0/accept_ra_from_local", "1"), ("eth0/accept_ra", "1")]
-            {
+            for (key, value) in [
+                ("eth0/accept_dad", "0"),
+                ("eth1/accept_dad", "0"),
+                ("eth0/accept_ra_from_local", "1"),
+                ("eth0/accept_ra", "1"),
+            ] {
                 std::fs::write(format!("/proc/sys/net/ipv6/conf/{key}"), value).unwrap();
             }
             for line in ["link set eth0 up", "link set eth1 up"] {

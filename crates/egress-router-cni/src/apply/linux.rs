@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::wording::{Doing, Undoing};
 use super::advertised::{self, written};
+use super::wording::{Doing, Undoing};
 use super::{Kernel, link, sysctl};
 use crate::cni;
 use crate::names;

@@ -79,7 +79,11 @@ pub fn advertise_router(link: u32) -> io::Result<()> {
     let message: [u8; 16] = [134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
     // SAFETY: every pointer is that of a live value, with its own size; the descriptor is closed by its owner.
     let sent = unsafe {
-        let number = super::checked(libc::socket(libc::AF_INET6, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_ICMPV6))?;
+        let number = super::checked(libc::socket(
+            libc::AF_INET6,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::IPPROTO_ICMPV6,
+        ))?;
         let socket = OwnedFd::from_raw_fd(number);
         super::checked(libc::setsockopt(
             socket.as_raw_fd(),
