@@ -310,6 +310,9 @@ impl<'a> Ec2<'a> {
                 proxy: true,
             };
             last = match self.transport.send(&request) {
+                Err(unanswered) if repeatable && unanswered.lasting => {
+                    return Err(Error::Untrusted { whom: self.whom(), why: unanswered.why });
+                }
                 Err(unanswered) if repeatable => self.unreachable(unanswered.to_string()),
                 Err(unanswered) => return Err(Error::Uncertain { action, why: unanswered.to_string() }),
                 Ok(response) if response.status == 200 => {
@@ -346,7 +349,11 @@ impl<'a> Ec2<'a> {
     }
 
     fn unreachable(&self, why: String) -> Error {
-        Error::Unreachable { whom: format!("EC2 at {}", self.endpoint.url), why }
+        Error::Unreachable { whom: self.whom(), why }
+    }
+
+    fn whom(&self) -> String {
+        format!("EC2 at {}", self.endpoint.url)
     }
 }
 
