@@ -116,6 +116,14 @@ impl World {
         Pod::start(self, name, interface)
     }
 
+    /// A pod that has no interface yet: `addresses` are empty.
+    ///
+    /// # Errors
+    /// As [`Lab::node`].
+    pub fn bare_pod(&self, name: &str) -> Result<Pod> {
+        Pod::bare(self, name)
+    }
+
     /// A second network interface of the node, `uplink1` (192.168.60.2/24), in another LAN whose gateway is 192.168.60.1.
     ///
     /// # Errors

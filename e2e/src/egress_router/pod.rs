@@ -37,11 +37,8 @@ impl Pod {
         let cable = format!("veth{number}");
         world.lab.link(Port::new(&world.node, &cable, &[]), Port::new(&inside, interface, &[&v4, &v6]))?;
         let netns = format!("/run/netns/{name}");
-        // What a container runtime does: the namespace stays where its path is, whatever becomes of the processes in it.
-        world.node.sh(&format!(
-            "ip link set {cable} master cluster0; touch {netns}; mount --bind /proc/{}/ns/net {netns}",
-            inside.pid()
-        ))?;
+        world.node.sh(&format!("ip link set {cable} master cluster0"))?;
+        keep(world, &inside, &netns)?;
         inside.sh(&format!(
             "ip route add default via {}; ip -6 route add default via {}; echo 1 >{ipv6}/dad_transmits",
             BRIDGE[0], BRIDGE[1]
@@ -50,8 +47,21 @@ impl Pod {
         Ok(Self { inside, addresses, interface: interface.to_owned(), netns })
     }
 
+    /// A sandbox without an interface, for a list of plugins that begins with the pod's own network.
+    pub(super) fn bare(world: &World, name: &str) -> Result<Self> {
+        let inside = world.lab.node(name)?;
+        let netns = format!("/run/netns/{name}");
+        keep(world, &inside, &netns)?;
+        Ok(Self { inside, addresses: Default::default(), interface: "eth0".to_owned(), netns })
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.inside.name()
     }
+}
+
+/// What a container runtime does: the namespace stays where its path is, whatever becomes of the processes in it.
+fn keep(world: &World, inside: &Node, netns: &str) -> Result<()> {
+    world.node.sh(&format!("touch {netns}; mount --bind /proc/{}/ns/net {netns}", inside.pid())).map(drop)
 }
