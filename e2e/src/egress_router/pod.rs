@@ -33,14 +33,14 @@ impl Pod {
         let [v4, v6] = [format!("{}/24", addresses[0]), format!("{}/64 nodad", addresses[1])];
         // Link-local addresses as everywhere outside of labs; this first interface has been up for long, the plugin's will be new.
         let ipv6 = "/proc/sys/net/ipv6/conf/default";
-        inside.sh(&format!("echo 0 >{ipv6}/addr_gen_mode; echo 0 >{ipv6}/dad_transmits"))?;
+        inside.sh(&format!("echo 0 >{ipv6}/addr_gen_mode; echo 0 >{ipv6}/accept_dad"))?;
         let cable = format!("veth{number}");
         world.lab.link(Port::new(&world.node, &cable, &[]), Port::new(&inside, interface, &[&v4, &v6]))?;
         let netns = format!("/run/netns/{name}");
         world.node.sh(&format!("ip link set {cable} master cluster0"))?;
         keep(world, &inside, &netns)?;
         inside.sh(&format!(
-            "ip route add default via {}; ip -6 route add default via {}; echo 1 >{ipv6}/dad_transmits",
+            "ip route add default via {}; ip -6 route add default via {}; echo 1 >{ipv6}/accept_dad",
             BRIDGE[0], BRIDGE[1]
         ))?;
         world.node.sh("until ip link show cluster0 | grep -q 'state UP'; do sleep 0.01; done")?;
