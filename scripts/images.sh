@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# images.sh PROGRAM: makes PROGRAM's container image, perimeter.dev/PROGRAM:VERSION, from a static release build. Leaves it
+# images.sh CRATE: makes CRATE's container image, perimeter.dev/CRATE:VERSION, from a static release build. Leaves it
 # in an engine's store and as an OCI archive in cargo's target folder, and prints the archive's path; all else goes to
 # standard error. Does nothing when nothing has changed.
 #
@@ -17,9 +17,11 @@ readonly LARGEST=12000000
 say() { printf 'images: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-[[ $# == 1 && $1 != -* ]] || die "usage: images.sh PROGRAM"
-readonly program=$1
-grep -q "^FROM base AS $program\$" images/Containerfile || die "images/Containerfile has no stage for $program"
+[[ $# == 1 && $1 != -* ]] || die "usage: images.sh CRATE"
+readonly crate=$1
+program=$(scripts/program.sh "$crate")
+readonly program
+grep -q "^FROM base AS $crate\$" images/Containerfile || die "images/Containerfile has no stage for $crate"
 [[ -r $CA_BUNDLE ]] || die "no CA bundle at $CA_BUNDLE (Debian: ca-certificates)"
 
 machine=$(uname -m)
@@ -36,22 +38,22 @@ case $arch in
 esac
 readonly arch cpu
 
-id=$(cargo pkgid --locked -p "$program")
+id=$(cargo pkgid --locked -p "$crate")
 readonly version=${id##*[@#]} target=${CARGO_TARGET_DIR:-$(scripts/target.sh)}
-description=$(sed -n 's/^description = "\(.*\)"$/\1/p' "crates/$program/Cargo.toml")
+description=$(sed -n 's/^description = "\(.*\)"$/\1/p' "crates/$crate/Cargo.toml")
 revision=$(git rev-parse HEAD 2>/dev/null) || revision=${PERIMETER_REVISION:-unknown}
 [[ -z $(git status --porcelain --untracked-files=no 2>/dev/null) ]] || revision+=-dirty
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
-readonly description revision epoch image=perimeter.dev/$program:$version
+readonly description revision epoch image=perimeter.dev/$crate:$version
 
-say "$program $version for linux/$arch"
-static=$(scripts/static.sh "$program" "$cpu")
+say "$crate $version for linux/$arch"
+static=$(scripts/static.sh "$crate" "$cpu")
 
 # The context: all that the image holds.
 suffix=
 [[ $arch == "$native" ]] || suffix=-$arch
 readonly work=$target/images suffix
-readonly archive=$work/$program$suffix.tar context=$work/$program$suffix.context stamp=$work/$program$suffix.stamp
+readonly archive=$work/$crate$suffix.tar context=$work/$crate$suffix.context stamp=$work/$crate$suffix.stamp
 mkdir -p "$work"
 exec {lock}>"$work/.lock"
 flock "$lock"
@@ -63,7 +65,7 @@ find "$context" -exec touch --date="@$epoch" {} + # Some engines keep the files'
 unpacked=$(find "$context" -type f -printf '%s\n' | awk '{ n += $1 } END { print n }')
 
 build_arguments=(--platform "linux/$arch" --file images/Containerfile --tag "$image"
-  --build-arg "BIN=$program" --build-arg "TARGETARCH=$arch" --build-arg "DESCRIPTION=$description"
+  --build-arg "CRATE=$crate" --build-arg "BIN=$program" --build-arg "TARGETARCH=$arch" --build-arg "DESCRIPTION=$description"
   --build-arg "VERSION=$version" --build-arg "REVISION=$revision")
 
 # Whether an engine answers, as a command line without its daemon does not; and whether it has the image.
@@ -106,7 +108,7 @@ for engine in "${engines[@]}"; do
     made=$engine
     break
   fi
-  layout=$(mktemp -d "$work/$program.layout.XXXXXX")
+  layout=$(mktemp -d "$work/$crate.layout.XXXXXX")
   trap 'rm -rf "$layout"' EXIT
   if ! "${engine}_build" "$layout" >&2; then tried+=("$engine failed"); rm -rf "$layout"; continue; fi
   # Names in order, and no time or owner of this machine: the archive is the same bytes as well.

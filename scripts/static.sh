@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# static.sh PROGRAM [CPU]: builds PROGRAM as its image holds it, static and small, and prints its path; all else
+# static.sh CRATE [CPU]: builds CRATE's program as its image holds it, static and small, and prints its path; all else
 # goes to standard error. CPU is x86_64 or aarch64; without it, this machine's. For the other one a C compiler is needed
 # (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu).
 set -euo pipefail
@@ -7,8 +7,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 die() { printf 'static: %s\n' "$*" >&2; exit 1; }
 
-[[ $# -ge 1 && $# -le 2 && $1 != -* ]] || die "usage: static.sh PROGRAM [CPU]"
-readonly program=$1 cpu=${2:-$(uname -m)}
+[[ $# -ge 1 && $# -le 2 && $1 != -* ]] || die "usage: static.sh CRATE [CPU]"
+readonly crate=$1 cpu=${2:-$(uname -m)}
+program=$(scripts/program.sh "$crate")
+readonly program
 readonly triple=$cpu-unknown-linux-musl target=${CARGO_TARGET_DIR:-$(scripts/target.sh)}
 
 sysroot=$(rustc --print sysroot)
@@ -39,5 +41,5 @@ CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$sysroot=/rust"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$target=/target"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$PWD=/perimeter"
 export CARGO_ENCODED_RUSTFLAGS
-cargo build --profile dist --locked --target "$triple" -p "$program" --bin "$program" >&2
+cargo build --profile dist --locked --target "$triple" -p "$crate" --bin "$program" >&2
 echo "$target/$triple/dist/$program"

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// The folder of all manifests.
 #[must_use]
@@ -12,11 +13,19 @@ pub fn manifests() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests")).components().collect()
 }
 
-/// The base of a controller with these components (`monitoring/natgw`), as one overlay: YAML, as it would be applied.
+/// The kubectl that the nodes of a cluster bear too.
 ///
 /// # Errors
-/// What kubectl says against it.
-pub fn render(controller: &str, components: &[&str]) -> Result<String> {
+/// It is not built.
+pub fn kubectl() -> Result<Command> {
+    Ok(Command::new(crate::assets::cluster()?.join("kubectl")))
+}
+
+/// The base of a controller with these components (`monitoring/natgw`), as a user writes it: an overlay in a folder of its own.
+///
+/// # Errors
+/// The folder cannot be made.
+pub fn overlay(controller: &str, components: &[&str]) -> Result<TempDir> {
     let manifests = manifests().canonicalize().context("manifests")?;
     let overlay = tempfile::tempdir()?;
     // kustomize takes no absolute paths: up to the root, and down again.
@@ -27,6 +36,7 @@ pub fn render(controller: &str, components: &[&str]) -> Result<String> {
     };
     let components: Vec<PathBuf> =
         components.iter().map(|component| of(&manifests.join("components").join(component))).collect();
+    // JSON is YAML.
     let kustomization = json!({
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -34,13 +44,17 @@ pub fn render(controller: &str, components: &[&str]) -> Result<String> {
         "components": components,
     });
     std::fs::write(overlay.path().join("kustomization.yaml"), kustomization.to_string())?;
-    let kubectl = crate::assets::cluster()?.join("kubectl");
-    let output = Command::new(kubectl).arg("kustomize").arg(overlay.path()).output().context("kubectl")?;
-    ensure!(
-        output.status.success(),
-        "{controller} with {components:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    Ok(overlay)
+}
+
+/// What `kubectl apply -k` of this folder would apply: YAML.
+///
+/// # Errors
+/// What kubectl says against it; a warning is one too.
+pub fn render(folder: &Path) -> Result<String> {
+    let output = kubectl()?.arg("kustomize").arg(folder).output().context("kubectl")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && said.is_empty(), "{}: {said}", folder.display());
     Ok(String::from_utf8(output.stdout)?)
 }
 

@@ -8,7 +8,7 @@
 
 mod look;
 
-pub use look::{acts, run, task_of};
+pub use look::{acts, lasting_marks, run, task_of};
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};

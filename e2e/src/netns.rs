@@ -189,6 +189,7 @@ impl Drop for Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::Owner;
 
     #[test]
     fn packets_cross_a_link_and_the_server_sees_who_came() {
@@ -248,26 +249,14 @@ mod tests {
     /// The lab of a process that is killed. The test starts itself again as that process.
     #[test]
     fn a_killed_process_leaves_nothing_behind() {
-        const ROLE: &str = "E2E_NETNS_TO_BE_KILLED";
-        if std::env::var_os(ROLE).is_some() {
+        if Owner::is_this() {
             let lab = Lab::new().unwrap();
             let node = lab.node("doomed").unwrap();
             let _server = node.listen("127.0.0.1", 80).unwrap();
-            println!("\nnamespace {}", node.sh("readlink /proc/self/ns/net").unwrap());
-            let _ = std::io::stdin().read_line(&mut String::new());
-            return;
+            return Owner::hold(node.sh("readlink /proc/self/ns/net").unwrap().trim_end());
         }
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "netns::tests::a_killed_process_leaves_nothing_behind", "--nocapture"])
-            .env(ROLE, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let namespace = lines
-            .find_map(|line| line.unwrap().strip_prefix("namespace ").map(str::to_owned))
-            .expect("the child names its namespace");
+        let (owner, namespace) =
+            Owner::start("netns::tests::a_killed_process_leaves_nothing_behind").unwrap();
         assert!(namespace.starts_with("net:["), "{namespace}");
         let inside = || -> anyhow::Result<bool> {
             let processes = std::fs::read_dir("/proc")?.filter_map(Result::ok);
@@ -275,8 +264,7 @@ mod tests {
             Ok(links.into_iter().any(|link| link.to_string_lossy() == namespace))
         };
         assert!(inside().unwrap(), "the child's processes are visible to this test");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        owner.kill().unwrap();
         wait_until("no process is left in the namespace", Duration::from_secs(5), || Ok(!inside()?)).unwrap();
     }
 }

@@ -5,6 +5,7 @@
 
 mod admin;
 mod output;
+mod owner;
 mod samples;
 mod spawner;
 
@@ -23,6 +24,7 @@ use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use output::Output;
+pub use owner::Owner;
 pub use samples::Samples;
 
 /// What every child may inherit: enough to find programs, keep temporary files in place and write coverage.

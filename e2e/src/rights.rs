@@ -3,7 +3,6 @@
 //! `manifests/<program>/rbac.yaml` is read as it is installed, and given to a program under test in a namespace of the
 //! test's own, so that RBAC is enforced in every test and not only where rights are the subject.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +13,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::fault_proxy::KubeRequest;
+use crate::kustomize::manifests;
 
 /// The authorizer learns of new Roles by watches of its own: milliseconds, but not on a busy machine.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -177,12 +177,6 @@ impl Grant {
             && (self.name.is_none() || self.name == request.name)
             && (self.namespace.is_none() || self.namespace == request.namespace)
     }
-}
-
-/// The folder of the manifests.
-#[must_use]
-pub fn manifests() -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests")).to_owned()
 }
 
 /// Waits until the API server's authorizer says yes.

@@ -3,14 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use e2e::control_plane::ControlPlane;
+use e2e::kustomize::{self, manifests};
 use e2e::natgw::{run, wait_for};
 use e2e::program::Program;
-use e2e::rights::manifests;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
@@ -24,36 +23,19 @@ const COMPONENTS: [&str; 2] = ["ha", "networkpolicy"];
 const NO_FLAGS: [&str; 2] = ["HOST_IP", "POD_NAME"];
 
 fn kubectl() -> Command {
-    static AT: OnceLock<PathBuf> = OnceLock::new();
-    Command::new(AT.get_or_init(|| e2e::assets::cluster().unwrap().join("kubectl")))
+    kustomize::kubectl().unwrap()
 }
 
-/// An overlay as a user writes it, in a folder of its own.
 fn overlay(components: &[&str]) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let here = folder.path().canonicalize().unwrap();
-    let up = "../".repeat(here.components().count() - 1);
-    let root = manifests().canonicalize().unwrap();
-    let at = |what: &str| format!("{up}{}", root.join(what).strip_prefix("/").unwrap().display());
-    let used: Vec<String> = components.iter().map(|name| at(&format!("components/{name}"))).collect();
-    // JSON is YAML.
-    let kustomization = json!({"resources": [at("natgw")], "components": used});
-    std::fs::write(here.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    folder
+    kustomize::overlay("natgw", components).unwrap()
 }
 
 fn render(folder: &Path) -> Vec<Value> {
-    let output = kubectl().arg("kustomize").arg(folder).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", folder.display());
-    serde_yaml::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap()
+    kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
 }
 
 fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
-    let mut all = objects.iter().filter(|object| object["kind"] == kind);
-    let one = all.next().unwrap_or_else(|| panic!("no {kind}"));
-    assert!(all.next().is_none(), "more than one {kind}");
-    one
+    kustomize::only(objects, kind).unwrap()
 }
 
 fn base() -> Vec<Value> {

@@ -24,14 +24,13 @@ const OFTEN: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "200");
 
 /// The variables that the component adds to a controller, in their order, with what a kubelet would put into them.
 fn environment(endpoint: &str) -> Vec<(String, String)> {
-    let base = kustomize::render("natgw", &[]).unwrap();
-    let with = kustomize::render("natgw", &["otlp"]).unwrap();
-    let variables = |yaml: &str| -> Vec<Value> {
-        let objects = kustomize::objects(yaml).unwrap();
+    let variables = |components: &[&str]| -> Vec<Value> {
+        let overlay = kustomize::overlay("natgw", components).unwrap();
+        let objects = kustomize::objects(&kustomize::render(overlay.path()).unwrap()).unwrap();
         let pod = &kustomize::only(&objects, "Deployment").unwrap()["spec"]["template"]["spec"];
         pod["containers"][0]["env"].as_array().unwrap().clone()
     };
-    let (base, with) = (variables(&base), variables(&with));
+    let (base, with) = (variables(&[]), variables(&["otlp"]));
     assert_eq!(with[..base.len()], base[..], "nothing is changed but by additions");
     let mut known: Vec<(String, String)> = Vec::new();
     for variable in &with[base.len()..] {

@@ -1,1 +1,143 @@
 //! An Elastic IP for a pod: the instance metadata service, EC2, and what is undone.
+//!
+//! The administrator allocates the Elastic IP and releases it; here it is associated with the node that hosts the pod, and
+//! disassociated. VPC drops frames of hardware addresses that it does not know, so the pod's interface is an ipvlan on the
+//! device of a network interface of the node, with a secondary private address that EC2 maps to the Elastic IP.
+//!
+//! | call | when | IAM right |
+//! |---|---|---|
+//! | DescribeAddresses | ADD, CHECK; DEL after a killed ADD | `ec2:DescribeAddresses` |
+//! | DescribeNetworkInterfaces | ADD; DEL after a killed ADD | `ec2:DescribeNetworkInterfaces` |
+//! | AssignPrivateIpAddresses | ADD | `ec2:AssignPrivateIpAddresses` |
+//! | AssociateAddress | ADD | `ec2:AssociateAddress` |
+//! | DisassociateAddress | DEL, failed ADD | `ec2:DisassociateAddress` |
+//! | UnassignPrivateIpAddresses | DEL, failed ADD | `ec2:UnassignPrivateIpAddresses` |
+//!
+//! Moved addresses are never stolen back. Precisely: only ADD associates, once, and a repetition after a lost answer looks
+//! first whether somebody else was there meanwhile. DEL, GC and the undoing of a failed ADD disassociate by the identity of
+//! the association that the attachment made, which ends when the address moves.
+//!
+//! [`acquire`](mod@acquire) and [`release`](mod@release) are the two intents; [`state`] is what they write down. Under them:
+//! [`ec2`] ([`xml`], [`signature`], [`credentials`]), [`metadata`], [`transport`], [`patience`].
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::cni::{self, Code};
+use crate::config::settings::{Platform, Settings};
+
+pub mod acquire;
+pub mod choose;
+pub mod cloud;
+pub mod credentials;
+pub mod ec2;
+pub mod error;
+pub mod metadata;
+pub mod patience;
+pub mod platform;
+pub mod release;
+pub mod signature;
+pub mod state;
+pub mod transport;
+pub mod xml;
+
+pub use acquire::{Acquired, Request};
+pub use state::{Journal, Stage, State};
+
+use cloud::Cloud;
+use transport::Network;
+
+/// What a call may spend on AWS, all in all: runtimes wait for minutes, and throttling passes within seconds.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Where this node runs: `settings.platform`, or what is found out; never `Auto`. `sys_root` is where `/sys` is.
+#[must_use]
+pub fn platform(settings: &Settings, sys_root: &Path) -> Platform {
+    let network = Network::new();
+    let cloud = Cloud::new(&network, &settings.aws, &environment);
+    platform::platform(&network, cloud.metadata_endpoint(), settings, sys_root)
+}
+
+/// As [`acquire::acquire`], over the network.
+///
+/// # Errors
+///
+/// As there.
+pub fn acquire(
+    request: Request<'_>,
+    settings: &Settings,
+    journal: &mut dyn Journal,
+    deadline: Instant,
+) -> Result<Acquired, cni::Error> {
+    let network = Network::new();
+    acquire::acquire(&Cloud::new(&network, &settings.aws, &environment), request, journal, deadline)
+}
+
+/// As [`release::release`], over the network.
+///
+/// # Errors
+///
+/// As there.
+pub fn release(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
+    let network = Network::new();
+    Ok(release::release(&Cloud::new(&network, &settings.aws, &environment), state, deadline)?)
+}
+
+/// CHECK: whether EC2 still maps the Elastic IP as `state` says.
+///
+/// # Errors
+///
+/// 101: it does not, and where it is; 11 and 102 as [`acquire()`].
+pub fn check(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
+    let network = Network::new();
+    check_with(&Cloud::new(&network, &settings.aws, &environment), state, deadline)
+}
+
+/// As [`check`], by way of `cloud`.
+///
+/// # Errors
+///
+/// As [`check`].
+pub fn check_with(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<(), cni::Error> {
+    let failed =
+        |why: String| Err(cni::Error::new(Code::CheckFailed, format!("Elastic IP {} {why}", state.public)));
+    let Stage::Associated { association } = &state.stage else {
+        return failed("was never associated: its ADD did not come to its end".into());
+    };
+    let metadata = cloud.metadata(deadline);
+    match cloud.ec2(&metadata, deadline)?.address(state.public)?.association {
+        Some(now) if now.id == *association => Ok(()),
+        Some(now) => failed(format!("has moved to {}", now.interface.as_deref().unwrap_or("an instance"))),
+        None => failed("is associated with nothing any more".into()),
+    }
+}
+
+/// STATUS: whether the metadata service answers and there are credentials. EC2 itself is not asked: a runtime asks every
+/// few seconds, and EC2 counts.
+///
+/// # Errors
+///
+/// 50: what is missing.
+pub fn ready(settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
+    let network = Network::new();
+    ready_with(&Cloud::new(&network, &settings.aws, &environment), deadline)
+}
+
+/// As [`ready`], by way of `cloud`.
+///
+/// # Errors
+///
+/// As [`ready`].
+pub fn ready_with(cloud: &Cloud<'_>, deadline: Instant) -> Result<(), cni::Error> {
+    let metadata = cloud.metadata(deadline);
+    let all = metadata.instance().and_then(|_| cloud.ec2(&metadata, deadline).map(drop));
+    all.map_err(|error| {
+        let error = cni::Error::from(error);
+        cni::Error { code: Code::NotAvailable, ..error }
+    })
+}
+
+fn environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}

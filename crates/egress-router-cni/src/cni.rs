@@ -5,6 +5,7 @@
 pub mod args;
 pub mod call;
 pub mod error;
+pub mod field;
 pub mod result;
 pub mod version;
 

@@ -8,5 +8,6 @@ pub mod interface;
 pub mod ip;
 pub mod ip_config;
 pub mod network;
+pub mod overrides;
 pub mod pod_ip;
 pub mod settings;

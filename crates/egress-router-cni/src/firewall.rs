@@ -1,9 +1,31 @@
 //! What an attachment's nf_tables table holds: who may go where, what is handed on, the way back, and the record of what was
 //! there before.
+//!
+//! ```text
+//!            prerouting                   forward                      postrouting
+//!   home ──▶ mark the connection ───────▶ only what is handed on, ───▶ source := the attachment's ──▶ attachment
+//!            hand on (dnat)               and its answers              address (snat)
+//!   home ◀── answers of marked connections bear the mark, ◀─────────── attachment (prerouting), own programs (output)
+//!            and a rule sends them home
+//!                                         own programs (output): only to what is listed ────────────▶ attachment
+//! ```
+//!
+//! Interfaces are named, not numbered: one that is replaced under its name is still meant. Each chain leaves alone what
+//! neither comes from nor goes to the attachment or home.
+
+pub mod allow_list;
+pub mod guard;
+pub mod redirect;
+pub mod way_back;
+
+#[cfg(test)]
+mod tests;
 
 use std::net::IpAddr;
 
 use crate::config::destinations::Destinations;
+use crate::names;
+use crate::netlink::nftables::{Chain, RECORD, Rule, Ruleset, comment};
 
 /// Everything that the table is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +40,32 @@ pub struct Firewall {
     pub addresses: Vec<IpAddr>,
     /// Who may go where, and what is handed on.
     pub destinations: Destinations,
-    /// The record: one line each, up to 255 bytes, kept as comments of rules in a chain of their own. [`crate::plan`] writes
-    /// and reads them.
+    /// The record: one line each, of any length without a zero byte, kept as comments of rules in a chain of their own.
+    /// [`crate::plan`] writes and reads them.
     pub notes: Vec<String>,
+}
+
+impl Firewall {
+    /// The table, named [`names::table`]. Two equal values give two equal tables.
+    #[must_use]
+    pub fn ruleset(&self) -> Ruleset {
+        let mut ruleset =
+            Ruleset { table: names::table(&self.interface), sets: Vec::new(), chains: vec![self.record()] };
+        way_back::add(self, &mut ruleset);
+        redirect::add(self, &mut ruleset);
+        guard::add(self, &mut ruleset);
+        allow_list::add(self, &mut ruleset);
+        ruleset
+    }
+
+    /// No packet comes by this chain. Its rules have a verdict only because nft(8) takes none without.
+    fn record(&self) -> Chain {
+        let comments = self.notes.iter().flat_map(|note| comment::split(note));
+        Chain::inner(RECORD, comments.map(|comment| Rule::new(comment).back_to_caller()).collect())
+    }
+
+    /// The source of what is forwarded in this family.
+    fn source(&self, ipv6: bool) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|address| address.is_ipv6() == ipv6)
+    }
 }

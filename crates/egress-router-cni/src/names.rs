@@ -25,6 +25,17 @@ pub fn mark(slot: u32) -> u32 {
     slot << 16
 }
 
+/// Which bits of packet and connection marks say by which attachment something was handed on, and only inside a pod. None of
+/// [`MARK_MASK`]'s: what came in by home and is handed on bears both.
+pub const EGRESS_MARK_MASK: u32 = MARK_MASK << 8;
+
+/// The mark of what the attachment whose mark is `mark` hands on. A rule for it looks [`egress_table`] up, so that it leaves by
+/// this attachment whatever the main table says: of several attachments the newest has the default route there.
+#[must_use]
+pub fn egress_mark(mark: u32) -> u32 {
+    mark << 8
+}
+
 /// Routing table of `slot` that holds the pod's own network as it was before: the way back, and what DEL restores.
 #[must_use]
 pub fn home_table(slot: u32) -> u32 {

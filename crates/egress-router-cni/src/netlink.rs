@@ -3,9 +3,12 @@
 //! Types and their encoding are pure; [`socket`] is the only one that talks.
 
 pub mod address;
+pub mod error;
 pub mod link;
 pub mod message;
 pub mod nftables;
 pub mod route;
 pub mod rule;
 pub mod socket;
+
+pub use error::Error;

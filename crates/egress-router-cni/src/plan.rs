@@ -1,9 +1,176 @@
 //! What shall be done, as plain data: decided from the configuration and what was observed, without asking anybody.
+//!
+//! [`add`](add::add) makes a pod's attachment out of a [`Wanted`], [`del`](del::del) undoes one by its record ([`note`]), and
+//! [`check`](check::check) tells what is no longer as it was made. [`master`] and [`gateway`] infer what was not said.
 
+pub mod add;
+pub mod check;
+pub mod del;
+pub mod gateway;
+pub mod home;
+pub mod master;
+pub mod note;
+pub mod route;
+pub mod slot;
+pub mod sysctl;
+
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::config::destinations::Destinations;
+use crate::config::interface::{IpvlanMode, Kind};
+use crate::config::ip::Gateways;
 use crate::firewall::Firewall;
 use crate::netlink::link::NewLink;
 use crate::netlink::route::Route;
 use crate::netlink::rule::Rule;
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// That of an address.
+    #[must_use]
+    pub fn of(address: &IpAddr) -> Self {
+        if address.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// That of a network.
+    #[must_use]
+    pub fn of_net(net: &IpNet) -> Self {
+        Self::of(&net.addr())
+    }
+
+    /// The destination of its default route.
+    #[must_use]
+    pub fn default_net(self) -> IpNet {
+        match self {
+            Self::V4 => IpNet::V4(ipnet::Ipv4Net::default()),
+            Self::V6 => IpNet::V6(ipnet::Ipv6Net::default()),
+        }
+    }
+
+    /// Whether it is IPv6.
+    #[must_use]
+    pub fn is_v6(self) -> bool {
+        self == Self::V6
+    }
+
+    /// The prefix length of a single address.
+    #[must_use]
+    pub fn host_prefix(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+}
+
+/// Whose attachment: what DEL, GC and CHECK find it by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// `CNI_IFNAME`; a chained attachment's interface has another name.
+    pub ifname: String,
+    /// The configuration's `name`.
+    pub network: String,
+}
+
+/// An attachment with nothing left to be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whose.
+    pub identity: Identity,
+    /// What its interface is called in the pod.
+    pub interface: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Index of the master on the host.
+    pub master: u32,
+    /// The master's own addresses: the pod reaches them through its own network, as no macvlan reaches its master.
+    pub node_addresses: Vec<IpAddr>,
+    /// Bytes; none: the master's.
+    pub mtu: Option<u32>,
+    /// Hardware address; none: the kernel's choice.
+    pub mac: Option<[u8; 6]>,
+    /// At least one.
+    pub addresses: Vec<IpNet>,
+    /// One for each family that has addresses, unless [`needs_gateway`] says that there is none.
+    pub gateways: Gateways,
+    /// Who may go where, and what is handed on.
+    pub destinations: Destinations,
+    /// Reached by the pod's own network.
+    pub cluster_networks: Vec<IpNet>,
+    /// What `prevResult` says of the pod's own network.
+    pub previous: Option<Previous>,
+}
+
+/// The interface that the plugins before this one made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Previous {
+    /// Its name in the pod.
+    pub interface: String,
+    /// The gateways of its addresses.
+    pub gateways: Vec<IpAddr>,
+}
+
+impl Wanted {
+    /// Families that have addresses.
+    pub fn families(&self) -> impl Iterator<Item = Family> + '_ {
+        Family::ALL.into_iter().filter(|family| self.source(*family).is_some())
+    }
+
+    /// The first address of a family: the source of what the pod sends and forwards.
+    #[must_use]
+    pub fn source(&self, family: Family) -> Option<IpAddr> {
+        self.addresses.iter().map(IpNet::addr).find(|address| Family::of(address) == family)
+    }
+
+    /// The gateway of a family.
+    #[must_use]
+    pub fn gateway(&self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.gateways.v4.map(IpAddr::V4),
+            Family::V6 => self.gateways.v6.map(IpAddr::V6),
+        }
+    }
+}
+
+/// Whether an interface of this kind resolves neighbours, so that its default route names one. An ipvlan on layer 3 hands
+/// everything to its master's routes.
+#[must_use]
+pub fn needs_gateway(kind: Kind) -> bool {
+    !matches!(kind, Kind::Ipvlan(IpvlanMode::L3 | IpvlanMode::L3s))
+}
+
+/// What ADD does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// In their order.
+    pub steps: Vec<Step>,
+    /// The record of the attachment, as it is in the first step too.
+    pub notes: note::Notes,
+    /// Cluster, service and node routes that go through the pod's own network because of this attachment: for the result.
+    pub home_routes: Vec<Route>,
+    /// What an administrator may want to know, for the log: nothing that fails.
+    pub remarks: Vec<String>,
+}
 
 /// One act. Each carries what it needs to be undone, so that undoing asks nobody either.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +204,23 @@ pub enum Step {
         /// What shall be there.
         after: Route,
     },
-    /// In the pod. Undone by adding it again.
+    /// In the pod. Undone by adding it again. One that is not there is no error.
     DeleteRoute(Route),
     /// In the pod. Undone by deleting it.
     AddRule(Rule),
+    /// In the pod. Undone by adding it again. One that is not there is no error.
+    DeleteRule(Rule),
+    /// In the pod: a link of ours, with its addresses and routes. Cannot be undone. One that is not there is no error.
+    DeleteLink {
+        /// Its index.
+        index: u32,
+        /// Its name, for messages.
+        name: String,
+    },
+    /// In the pod: the nf_tables table of an attachment, the last act of DEL. Cannot be undone. One that is not there is no
+    /// error.
+    DeleteFirewall {
+        /// The attachment's interface.
+        interface: String,
+    },
 }

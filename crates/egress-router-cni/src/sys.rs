@@ -1,1 +1,209 @@
 //! System calls: the only unsafe code.
+// Namespaces and netlink sockets have no safe form in the standard library, and a crate for them would bring more than these
+// few calls. Everything above this file is safe.
+#![allow(unsafe_code)]
+
+#[cfg(test)]
+pub(crate) mod isolated;
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// A network namespace, held open: it lives at least as long as this value.
+#[derive(Debug)]
+pub struct Namespace {
+    file: File,
+}
+
+impl Namespace {
+    /// The namespace whose file (`/var/run/netns/x`, `/proc/1/ns/net`) is `path`.
+    ///
+    /// # Errors
+    /// The kernel's, when there is no such file. That the file is a network namespace shows in [`Self::enter`].
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self { file: File::open(path)? })
+    }
+
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    /// Where `/proc` is not mounted.
+    pub fn current() -> io::Result<Self> {
+        // Not /proc/self: that is the process's first thread, and a namespace belongs to a thread.
+        Self::open("/proc/thread-self/ns/net")
+    }
+
+    /// Moves the calling thread there; sockets it opened before stay where they were.
+    ///
+    /// # Errors
+    /// EINVAL: the file is no network namespace. EPERM: CAP_SYS_ADMIN is missing, here or there.
+    pub fn enter(&self) -> io::Result<()> {
+        // SAFETY: setns takes two numbers and touches no memory of ours; the descriptor is open as long as `self`.
+        checked(unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
+    }
+
+    /// Whether both are one namespace. Paths cannot tell: bind mounts give one namespace many.
+    ///
+    /// # Errors
+    /// The kernel's, from fstat.
+    pub fn same(&self, other: &Self) -> io::Result<bool> {
+        Ok(self.identity()? == other.identity()?)
+    }
+
+    /// Device and inode: unique among the namespaces that live, and used again after one's end.
+    ///
+    /// # Errors
+    /// The kernel's, from fstat.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let metadata = self.file.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    }
+
+    /// For IFLA_NET_NS_FD.
+    #[must_use]
+    pub fn descriptor(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+}
+
+/// A netlink socket in the namespace in which it was opened. It speaks with the kernel alone.
+#[derive(Debug)]
+pub struct Netlink {
+    descriptor: OwnedFd,
+}
+
+impl Netlink {
+    /// A socket of `protocol` (NETLINK_ROUTE, NETLINK_NETFILTER) that waits at most `patience` for an answer, gets refusals
+    /// with the kernel's own text and without an echo of the request, and has filters of dumps obeyed or refused.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(protocol: i32, patience: Duration) -> io::Result<Self> {
+        // SAFETY: socket takes three numbers and touches no memory of ours.
+        let number = checked(unsafe {
+            libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol)
+        })?;
+        // SAFETY: the kernel has just made this descriptor, and nothing else knows it.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+        let socket = Self { descriptor };
+        let on: libc::c_int = 1;
+        socket.set(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &on)?;
+        socket.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &on)?;
+        // Linux 4.20. Without it dumps come unfiltered, and readers filter for themselves anyway.
+        let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, &on);
+        let patience = libc::timeval {
+            tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_usec: patience.subsec_micros().into(),
+        };
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)?;
+        Ok(socket)
+    }
+
+    /// Lets one send carry `bytes`, beyond the system's default (about 200 KiB).
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN.
+    pub fn allow_sending(&self, bytes: usize) -> io::Result<()> {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+    }
+
+    /// Hands `bytes` to the kernel, which has acted on them when this returns.
+    ///
+    /// # Errors
+    /// The kernel's; EMSGSIZE where [`Self::allow_sending`] helps.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        // SAFETY: pointer and length are those of one live slice, which the kernel only reads. Without a destination a
+        // netlink socket sends to the kernel.
+        let sent = repeated(|| unsafe {
+            libc::send(self.descriptor.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0)
+        })?;
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// The kernel's next datagram, into `buffer`. Returns its whole length: when that is more than the buffer's, the rest is
+    /// lost. With `wait`, waits for it as long as the socket's patience lasts.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none; the kernel's, ENOBUFS among them (datagrams were lost before this one).
+    pub fn receive(&self, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
+        let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
+        loop {
+            // SAFETY: sockaddr_nl is plain numbers, for all of which zero is a value.
+            let mut sender: libc::sockaddr_nl = unsafe { mem::zeroed() };
+            let mut size = length_of(&sender);
+            // SAFETY: pointer and length are those of one live slice that nobody else uses meanwhile; sender and size are
+            // live, and size is sender's.
+            let length = repeated(|| unsafe {
+                libc::recvfrom(
+                    self.descriptor.as_raw_fd(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    flags,
+                    (&raw mut sender).cast(),
+                    &raw mut size,
+                )
+            })?;
+            // Port 0 is the kernel; any process of the namespace may write to ours.
+            if sender.nl_pid == 0 {
+                return Ok(length);
+            }
+        }
+    }
+
+    fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        let (pointer, size) = ((&raw const *value).cast(), length_of(value));
+        // SAFETY: pointer and size are those of one live value, which the kernel only reads; the callers pass the C type
+        // that the option takes.
+        checked(unsafe { libc::setsockopt(self.descriptor.as_raw_fd(), level, option, pointer, size) })
+            .map(|_| ())
+    }
+}
+
+fn length_of<T>(value: &T) -> libc::socklen_t {
+    libc::socklen_t::try_from(mem::size_of_val(value)).unwrap_or(0)
+}
+
+/// A call's answer, or what errno says.
+fn checked(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+/// A call's length, asked again as long as only a signal came between.
+fn repeated(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
+    loop {
+        match usize::try_from(call()) {
+            Ok(length) => return Ok(length),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Namespace;
+
+    #[test]
+    fn a_namespace_is_itself_by_whatever_path() {
+        let (current, own) = (Namespace::current().unwrap(), Namespace::open("/proc/self/ns/net").unwrap());
+        assert!(current.same(&own).unwrap());
+        assert!(!current.same(&Namespace::open("/proc/self/ns/mnt").unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_is_no_namespace_is_not_entered() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(Namespace::open(file.path()).unwrap().enter().is_err());
+        assert!(Namespace::open("/proc/self/ns/missing").is_err());
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -18,6 +18,21 @@ use crate::program::{Launch, Program};
 
 /// A floating IP's ID is that of its first server and this: all kinds of one project share their IDs in the stand-in.
 pub(super) const FLOATING_IP_IDS: u64 = 500;
+
+/// What all of natgw's annotations begin with.
+const OWN: &str = "natgw.perimeter.dev/";
+
+/// natgw's annotations on a Node (a name without `natgw.perimeter.dev/`: its value) but the boot ID, which no two runs share.
+pub fn lasting_marks(node: &Node) -> BTreeMap<String, String> {
+    let mut marks = marks(node);
+    names::BOOT_ID_ANNOTATION.strip_prefix(OWN).and_then(|boot_id| marks.remove(boot_id));
+    marks
+}
+
+fn marks(node: &Node) -> BTreeMap<String, String> {
+    let own = |(key, value): (&String, &String)| Some((key.strip_prefix(OWN)?.to_owned(), value.clone()));
+    node.annotations().iter().filter_map(own).collect()
+}
 
 /// `setup:198.51.100.1`, as natgw writes it into the labels of its Jobs and their pods; empty for other objects.
 pub fn task_of<K: ResourceExt>(object: &K) -> String {
@@ -143,11 +158,7 @@ impl World {
     /// # Errors
     /// The Node is not there.
     pub async fn marks(&self, gateway: &Gateway) -> Result<BTreeMap<String, String>> {
-        let node = self.get(&gateway.name).await?;
-        let own = |(key, value): (&String, &String)| {
-            Some((key.strip_prefix("natgw.perimeter.dev/")?.to_owned(), value.clone()))
-        };
-        Ok(node.annotations().iter().filter_map(own).collect())
+        Ok(marks(&self.get(&gateway.name).await?))
     }
 
     /// Waits until the Node is annotated as set up for this IP since its last boot, and nothing is pending.

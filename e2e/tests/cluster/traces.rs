@@ -1,43 +1,25 @@
 //! What is left of a cluster: nothing, also of one whose owner was killed while another one lives beside it.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use e2e::cluster::Cluster;
-
-/// Tells the test, started as a process of its own, that it is the owner that will be killed.
-const ROLE: &str = "E2E_CLUSTER_TO_BE_KILLED";
+use e2e::netns::wait_until;
+use e2e::program::Owner;
 
 #[tokio::test]
 async fn a_killed_owner_leaves_nothing() {
-    if std::env::var_os(ROLE).is_some() {
+    if Owner::is_this() {
         let cluster = Cluster::start(1).await.unwrap();
-        println!("\nrange {}", cluster.range());
-        // Until the pipe closes, which it does not before this process is killed.
-        let _ = std::io::stdin().read_line(&mut String::new());
-        return;
+        return Owner::hold(&cluster.range());
     }
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "traces::a_killed_owner_leaves_nothing", "--nocapture"])
-        .env(ROLE, "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let range =
-        lines.find_map(|line| line.unwrap().strip_prefix("range ").map(str::to_owned)).expect("a cluster");
+    let (owner, range) = Owner::start("traces::a_killed_owner_leaves_nothing").unwrap();
     let number = number_of(&range);
     assert_ne!(traces(number), Vec::<String>::new(), "a living cluster is seen");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    owner.kill().unwrap();
     let begun = Instant::now();
-    while !traces(number).is_empty() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "left behind: {:#?}", traces(number));
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    wait_until("no trace of the cluster", Duration::from_secs(60), || Ok(traces(number).is_empty()))
+        .unwrap_or_else(|why| panic!("{why}: {:#?}", traces(number)));
     println!("all traces of a killed owner's cluster were gone after {:.1} s", begun.elapsed().as_secs_f64());
 }
 

@@ -23,7 +23,8 @@ impl Component {
     pub fn of(controller: &'static str) -> Component {
         // As a user has it who takes everything.
         let own = format!("monitoring/{controller}");
-        let yaml = kustomize::render(controller, &["ha", "networkpolicy", "otlp", &own]).unwrap();
+        let overlay = kustomize::overlay(controller, &["ha", "networkpolicy", "otlp", &own]).unwrap();
+        let yaml = kustomize::render(overlay.path()).unwrap();
         let objects = kustomize::objects(&yaml).unwrap();
         Component { controller, yaml, objects }
     }

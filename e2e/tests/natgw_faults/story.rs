@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use e2e::natgw::{FLOATING_IP_LABEL, Gateway};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, lasting_marks};
 use kube::ResourceExt as _;
 use natgw::names;
 
@@ -56,19 +56,13 @@ async fn end(scene: &Scene, gateways: [&Gateway; 2]) -> End {
     let mut nodes = Vec::new();
     for gateway in gateways {
         let node = gateway.node.get().await.unwrap();
-        let ours = |key: &str| key.starts_with("natgw.perimeter.dev/") && key != names::BOOT_ID_ANNOTATION;
         let of_node = jobs.iter().filter(|job| {
             job.annotations().get(names::NODE_NAME_ANNOTATION) == Some(&gateway.name)
                 && job.metadata.deletion_timestamp.is_none()
         });
         nodes.push(NodeEnd {
             role: node.labels().contains_key(&scene.world.role_label()),
-            annotations: node
-                .annotations()
-                .iter()
-                .filter(|(key, _)| ours(key))
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
+            annotations: lasting_marks(&node),
             boot_id_is_current: node
                 .annotations()
                 .get(names::BOOT_ID_ANNOTATION)

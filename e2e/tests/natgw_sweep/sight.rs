@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use e2e::natgw::{FLOATING_IP_LABEL, World, task_of};
+use e2e::natgw::{FLOATING_IP_LABEL, World, lasting_marks, task_of};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -97,7 +97,6 @@ fn node_sight(node: &Node, role: &str, jobs: &[Job]) -> NodeSight {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     let annotation = |key: &str| node.annotations().get(key).cloned();
-    let ours = |key: &str| key.starts_with("natgw.perimeter.dev/") && key != names::BOOT_ID_ANNOTATION;
     NodeSight {
         ip: addresses
             .filter(|address| address.type_ == "InternalIP")
@@ -108,12 +107,7 @@ fn node_sight(node: &Node, role: &str, jobs: &[Job]) -> NodeSight {
         this_boot: boot_id.is_some() && annotation(names::BOOT_ID_ANNOTATION) == boot_id,
         fit: ready && !cordoned && node.metadata.deletion_timestamp.is_none(),
         role: node.labels().contains_key(role),
-        annotations: node
-            .annotations()
-            .iter()
-            .filter(|(key, _)| ours(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect(),
+        annotations: lasting_marks(node),
         jobs: jobs
             .iter()
             .filter(|job| job.annotations().get(names::NODE_NAME_ANNOTATION) == Some(&node.name_any()))

@@ -1,8 +1,10 @@
 //! One call of the plugin: what the runtime says through the environment.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::args::Args;
+use super::error::{Code, Error};
 
 /// `CNI_COMMAND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,36 @@ pub enum Command {
     Version,
 }
 
+impl Command {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Add, Self::Del, Self::Check, Self::Status, Self::Gc, Self::Version];
+
+    /// As `CNI_COMMAND` writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Status => "STATUS",
+            Self::Gc => "GC",
+            Self::Version => "VERSION",
+        }
+    }
+
+    /// Whether it is about one interface of one container.
+    #[must_use]
+    pub fn names_attachment(self) -> bool {
+        matches!(self, Self::Add | Self::Del | Self::Check)
+    }
+
+    /// Whether it cannot do without the pod's namespace.
+    #[must_use]
+    pub fn needs_namespace(self) -> bool {
+        matches!(self, Self::Add | Self::Check)
+    }
+}
+
 /// The environment, validated as the verb demands it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
@@ -36,4 +68,231 @@ pub struct Call {
     pub args: Args,
     /// `CNI_NETNS_OVERRIDE` is true: the plugin's own namespace is allowed as the pod's.
     pub netns_override: bool,
+}
+
+impl Call {
+    /// What `get` (the environment) says; none where `CNI_COMMAND` is not set or empty: a person has started the program.
+    ///
+    /// `CNI_PATH` is not asked for: the specification wants it only of those who delegate.
+    ///
+    /// # Errors
+    ///
+    /// Code 4, with the variable, what it holds and what it may hold.
+    pub fn from_env(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
+        let Some(command) = text(&get, "CNI_COMMAND")? else { return Ok(None) };
+        let command = Command::ALL.into_iter().find(|verb| verb.as_str() == command).ok_or_else(|| {
+            let verbs = Command::ALL.map(Command::as_str).join(", ");
+            invalid(format!("CNI_COMMAND is {command:?}: it has to be one of {verbs}"))
+        })?;
+        let mut call = Self {
+            command,
+            container_id: String::new(),
+            netns: None,
+            ifname: String::new(),
+            args: Args::default(),
+            netns_override: false,
+        };
+        if !command.names_attachment() {
+            return Ok(Some(call));
+        }
+        call.container_id = needed(&get, "CNI_CONTAINERID", command)?;
+        if !is_name(&call.container_id) {
+            return Err(invalid(format!("CNI_CONTAINERID is {:?}: {NAME}", call.container_id)));
+        }
+        call.ifname = needed(&get, "CNI_IFNAME", command)?;
+        if let Some(wrong) = interface_name(&call.ifname) {
+            return Err(invalid(format!("CNI_IFNAME is {:?}: {wrong}", call.ifname)));
+        }
+        // A path, and so of any bytes.
+        call.netns = get("CNI_NETNS").filter(|path| !path.is_empty()).map(PathBuf::from);
+        if call.netns.is_none() && command.needs_namespace() {
+            return Err(missing("CNI_NETNS", command));
+        }
+        call.args = match text(&get, "CNI_ARGS")? {
+            Some(args) => Args::parse(&args)?,
+            None => Args::default(),
+        };
+        call.netns_override = text(&get, "CNI_NETNS_OVERRIDE")?
+            .is_some_and(|flag| flag == "1" || flag.eq_ignore_ascii_case("true"));
+        Ok(Some(call))
+    }
+}
+
+/// What the specification allows of network names and container IDs.
+pub(crate) const NAME: &str =
+    "it has to begin with a letter or a digit and to go on with letters, digits, '_', '.' and '-'";
+
+/// Whether it is what [`NAME`] says.
+pub(crate) fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}
+
+/// What is wrong with an interface's name, by the kernel's rules (dev_valid_name in net/core/dev.c) and IFNAMSIZ.
+pub(crate) fn interface_name(name: &str) -> Option<&'static str> {
+    if name.is_empty() || name.len() > 15 {
+        return Some("an interface's name has 1 to 15 bytes");
+    }
+    if name == "." || name == ".." {
+        return Some("\".\" and \"..\" are no interface names");
+    }
+    name.chars()
+        .any(|letter| letter == '/' || letter == ':' || letter.is_whitespace() || letter.is_control())
+        .then_some("an interface's name has no '/', no ':', no space and no control character")
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(Code::InvalidEnvironment, message)
+}
+
+fn missing(name: &str, command: Command) -> Error {
+    invalid(format!("{name} is missing: {} needs it", command.as_str()))
+}
+
+fn text(get: &impl Fn(&str) -> Option<OsString>, name: &str) -> Result<Option<String>, Error> {
+    match get(name).filter(|value| !value.is_empty()).map(OsString::into_string) {
+        None => Ok(None),
+        Some(Ok(value)) => Ok(Some(value)),
+        Some(Err(value)) => Err(invalid(format!("{name} is {value:?}: it has to be UTF-8"))),
+    }
+}
+
+fn needed(get: &impl Fn(&str) -> Option<OsString>, name: &str, command: Command) -> Result<String, Error> {
+    text(get, name)?.ok_or_else(|| missing(name, command))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::{Call, Command, interface_name, is_name};
+    use crate::cni::{Code, Error};
+
+    fn call(variables: &[(&str, &str)]) -> Result<Option<Call>, Error> {
+        Call::from_env(|name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    const ADD: [(&str, &str); 4] = [
+        ("CNI_COMMAND", "ADD"),
+        ("CNI_CONTAINERID", "c0ffee"),
+        ("CNI_NETNS", "/run/netns/pod"),
+        ("CNI_IFNAME", "net1"),
+    ];
+
+    fn add_with(name: &'static str, value: &'static str) -> Result<Option<Call>, Error> {
+        let mut variables = ADD.to_vec();
+        variables.retain(|(key, _)| *key != name);
+        variables.push((name, value));
+        call(&variables)
+    }
+
+    #[test]
+    fn a_bare_start_is_no_call() {
+        assert_eq!(call(&[]).unwrap(), None);
+        assert_eq!(call(&[("CNI_COMMAND", ""), ("CNI_IFNAME", "a/b")]).unwrap(), None);
+    }
+
+    #[test]
+    fn an_add_says_everything() {
+        let call =
+            add_with("CNI_ARGS", "IgnoreUnknown=1;K8S_POD_NAME=a;K8S_POD_NAMESPACE=b").unwrap().unwrap();
+        assert_eq!(call.command, Command::Add);
+        assert_eq!((call.container_id.as_str(), call.ifname.as_str()), ("c0ffee", "net1"));
+        assert_eq!(call.netns.as_deref(), Some(Path::new("/run/netns/pod")));
+        assert_eq!(call.args.pod_name.as_deref(), Some("a"));
+        assert!(!call.netns_override);
+        assert!(add_with("CNI_NETNS_OVERRIDE", "True").unwrap().unwrap().netns_override);
+    }
+
+    #[test]
+    fn each_verb_needs_what_the_specification_says_it_needs() {
+        let table: [(&str, &[&str]); 6] = [
+            ("ADD", &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"]),
+            ("CHECK", &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"]),
+            ("DEL", &["CNI_CONTAINERID", "CNI_IFNAME"]),
+            ("STATUS", &[]),
+            ("GC", &[]),
+            ("VERSION", &[]),
+        ];
+        for (verb, needs) in table {
+            let all = ADD.map(|(key, value)| match key {
+                "CNI_COMMAND" => ("CNI_COMMAND", verb),
+                key => (key, value),
+            });
+            for without in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"] {
+                for empty in [true, false] {
+                    let mut some: Vec<_> = all.iter().copied().filter(|(key, _)| *key != without).collect();
+                    if empty {
+                        some.push((without, ""));
+                    }
+                    match call(&some) {
+                        Ok(Some(_)) => assert!(!needs.contains(&without), "{verb} without {without}"),
+                        Err(error) => {
+                            assert!(needs.contains(&without), "{verb} without {without}: {error}");
+                            assert_eq!(error.code, Code::InvalidEnvironment);
+                            assert!(error.message.contains(without) && error.message.contains(verb));
+                        }
+                        Ok(None) => unreachable!(),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_is_allowed() {
+        for (name, value) in [
+            ("CNI_COMMAND", "add"),
+            ("CNI_COMMAND", "UPDATE"),
+            ("CNI_CONTAINERID", "-x"),
+            ("CNI_CONTAINERID", "a/../b"),
+            ("CNI_CONTAINERID", "a b"),
+            ("CNI_IFNAME", "."),
+            ("CNI_IFNAME", ".."),
+            ("CNI_IFNAME", "a/b"),
+            ("CNI_IFNAME", "a:b"),
+            ("CNI_IFNAME", "a b"),
+            ("CNI_IFNAME", "sixteen-letters-"),
+            ("CNI_ARGS", "K8S_POD_NAME"),
+        ] {
+            let error = add_with(name, value).unwrap_err();
+            assert_eq!(error.code, Code::InvalidEnvironment);
+            assert!(error.message.contains(name) && error.message.contains(value), "{error}");
+        }
+        let error =
+            Call::from_env(|name| (name == "CNI_COMMAND").then(|| OsString::from_vec(vec![b'A', 0xff])))
+                .unwrap_err();
+        assert_eq!(error.code, Code::InvalidEnvironment);
+    }
+
+    #[test]
+    fn verbs_about_the_node_do_not_look_at_what_is_about_a_pod() {
+        assert!(
+            call(&[("CNI_COMMAND", "VERSION"), ("CNI_ARGS", "x"), ("CNI_IFNAME", "a/b")]).unwrap().is_some()
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn never_a_panic(values in proptest::collection::vec(any::<Vec<u8>>(), 6)) {
+            let names = ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_NETNS_OVERRIDE"];
+            let _ = Call::from_env(|name| {
+                let value = names.iter().position(|key| *key == name).map(|index| values[index].clone())?;
+                Some(if name == "CNI_COMMAND" { OsString::from("ADD") } else { OsString::from_vec(value) })
+            });
+        }
+
+        #[test]
+        fn names_are_those_of_the_specifications_expression(name in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,20}") {
+            prop_assert!(is_name(&name));
+            prop_assert!(interface_name(&name).is_none() || name.len() > 15);
+        }
+    }
 }

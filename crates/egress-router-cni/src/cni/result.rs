@@ -3,6 +3,15 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde_json::{Map, Value};
+
+use super::error::Error;
+use super::field::{Dict, Field};
+use super::version::Version;
+
+/// What 1.1.0 brought to `interfaces` and `routes`; left out of older answers.
+const INTERFACE_1_1: [&str; 3] = ["mtu", "socketPath", "pciID"];
+const ROUTE_1_1: [&str; 5] = ["mtu", "advmss", "priority", "table", "scope"];
 
 /// An ADD result in the words of 1.1.0; older versions leave out or add what their specification says.
 /// What other plugins put into a `prevResult` and this one does not know is kept in `rest` and answered unchanged.
@@ -15,7 +24,9 @@ pub struct Result {
     /// `routes`.
     pub routes: Vec<Route>,
     /// `dns`, as it came.
-    pub dns: Option<serde_json::Value>,
+    pub dns: Option<Value>,
+    /// Other keys of a `prevResult`, answered as they came.
+    pub rest: Map<String, Value>,
 }
 
 /// One of `interfaces`.
@@ -30,11 +41,11 @@ pub struct Interface {
     /// From 1.1.0 on.
     pub mtu: Option<u32>,
     /// Other keys of a `prevResult`, answered as they came.
-    pub rest: serde_json::Map<String, serde_json::Value>,
+    pub rest: Map<String, Value>,
 }
 
 /// One of `ips`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ip {
     /// With its prefix length.
     pub address: IpNet,
@@ -42,15 +53,182 @@ pub struct Ip {
     pub gateway: Option<IpAddr>,
     /// Index into `interfaces`.
     pub interface: Option<usize>,
+    /// Other keys of a `prevResult`, answered as they came.
+    pub rest: Map<String, Value>,
 }
 
 /// One of `routes`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Route {
     /// `dst`.
     pub destination: IpNet,
     /// `gw`.
     pub gateway: Option<IpAddr>,
     /// Other keys of a `prevResult` (1.1.0: mtu, advmss, priority, table, scope), answered as they came to those who know them.
-    pub rest: serde_json::Map<String, serde_json::Value>,
+    pub rest: Map<String, Value>,
 }
+
+impl Result {
+    /// A `prevResult` of any version that is spoken; their layouts differ only in keys that may be there.
+    ///
+    /// # Errors
+    ///
+    /// Code 6 for another shape, 7 for what is no address, 1 for a `cniVersion` that is not spoken; each names the field.
+    pub fn parse(value: &Value) -> std::result::Result<Self, Error> {
+        let dict = Field::new("prevResult", value).dict()?;
+        if let Some(version) = dict.text("cniVersion")? {
+            Version::parse(version)
+                .map_err(|error| Error { message: format!("prevResult: {}", error.message), ..error })?;
+        }
+        let result = Self {
+            interfaces: each(&dict, "interfaces", Interface::parse)?,
+            ips: each(&dict, "ips", Ip::parse)?,
+            routes: each(&dict, "routes", Route::parse)?,
+            dns: dict.get("dns").map(|field| field.value.clone()),
+            rest: dict.rest(&["cniVersion", "interfaces", "ips", "routes", "dns"]),
+        };
+        for (index, ip) in result.ips.iter().enumerate() {
+            if let Some(interface) = ip.interface
+                && interface >= result.interfaces.len()
+            {
+                let value = Value::from(interface);
+                return Err(Field::new(format!("prevResult.ips[{index}].interface"), &value).invalid(
+                    format_args!(
+                        "it has to be an index into prevResult.interfaces, which has {}",
+                        result.interfaces.len()
+                    ),
+                ));
+            }
+        }
+        Ok(result)
+    }
+
+    /// The answer to ADD, in the words of `version`.
+    #[must_use]
+    pub fn to_json(&self, version: Version) -> String {
+        let mut json = self.rest.clone();
+        json.insert("cniVersion".to_owned(), version.as_str().into());
+        let interfaces: Vec<_> = self.interfaces.iter().map(|interface| interface.to_json(version)).collect();
+        let ips: Vec<_> = self.ips.iter().map(|ip| ip.to_json(version)).collect();
+        let routes: Vec<_> = self.routes.iter().map(|route| route.to_json(version)).collect();
+        for (key, list) in [("interfaces", interfaces), ("ips", ips), ("routes", routes)] {
+            if !list.is_empty() {
+                json.insert(key.to_owned(), list.into());
+            }
+        }
+        put(&mut json, "dns", self.dns.clone());
+        Value::Object(json).to_string()
+    }
+}
+
+impl Interface {
+    fn parse(dict: &Dict<'_>) -> std::result::Result<Self, Error> {
+        let owned = |key| Ok::<_, Error>(dict.text(key)?.map(str::to_owned));
+        let mtu = match dict.get("mtu") {
+            Some(field) => {
+                let mtu =
+                    u32::try_from(field.number()?).map_err(|_| field.invalid("it has to be below 2^32"))?;
+                // The specification's 0 is what Go writes for "unset".
+                Some(mtu).filter(|mtu| *mtu > 0)
+            }
+            None => None,
+        };
+        Ok(Self {
+            name: owned("name")?.unwrap_or_default(),
+            mac: owned("mac")?,
+            sandbox: owned("sandbox")?,
+            mtu,
+            rest: dict.rest(&["name", "mac", "sandbox", "mtu"]),
+        })
+    }
+
+    fn to_json(&self, version: Version) -> Value {
+        let mut json = known(&self.rest, version, &INTERFACE_1_1);
+        json.insert("name".to_owned(), self.name.as_str().into());
+        put(&mut json, "mac", self.mac.as_deref());
+        put(&mut json, "sandbox", self.sandbox.as_deref());
+        put(&mut json, "mtu", self.mtu.filter(|_| version >= Version::V1_1_0));
+        json.into()
+    }
+}
+
+impl Ip {
+    fn parse(dict: &Dict<'_>) -> std::result::Result<Self, Error> {
+        let interface = match dict.get("interface") {
+            // Go plugins have written -1 for "none".
+            Some(field) if field.value.as_i64().is_some_and(|index| index < 0) => None,
+            Some(field) => usize::try_from(field.number()?).ok(),
+            None => None,
+        };
+        Ok(Self {
+            address: required(dict, "address")?.cidr()?,
+            gateway: address(dict, "gateway")?,
+            interface,
+            rest: dict.rest(&["version", "address", "gateway", "interface"]),
+        })
+    }
+
+    fn to_json(&self, version: Version) -> Value {
+        let mut json = self.rest.clone();
+        if version < Version::V1_0_0 {
+            let family = if self.address.addr().is_ipv4() { "4" } else { "6" };
+            json.insert("version".to_owned(), family.into());
+        }
+        json.insert("address".to_owned(), self.address.to_string().into());
+        put(&mut json, "gateway", self.gateway.map(|gateway| gateway.to_string()));
+        put(&mut json, "interface", self.interface);
+        json.into()
+    }
+}
+
+impl Route {
+    fn parse(dict: &Dict<'_>) -> std::result::Result<Self, Error> {
+        Ok(Self {
+            destination: required(dict, "dst")?.cidr()?,
+            gateway: address(dict, "gw")?,
+            rest: dict.rest(&["dst", "gw"]),
+        })
+    }
+
+    fn to_json(&self, version: Version) -> Value {
+        let mut json = known(&self.rest, version, &ROUTE_1_1);
+        json.insert("dst".to_owned(), self.destination.to_string().into());
+        put(&mut json, "gw", self.gateway.map(|gateway| gateway.to_string()));
+        json.into()
+    }
+}
+
+fn each<T>(
+    dict: &Dict<'_>,
+    key: &str,
+    parse: impl Fn(&Dict<'_>) -> std::result::Result<T, Error>,
+) -> std::result::Result<Vec<T>, Error> {
+    dict.list(key)?.iter().map(|element| parse(&element.dict()?)).collect()
+}
+
+fn required<'a>(dict: &Dict<'a>, key: &str) -> std::result::Result<Field<'a>, Error> {
+    dict.get(key).ok_or_else(|| Field::new(dict.path_of(key), &Value::Null).invalid("it has to be there"))
+}
+
+/// An address that may be missing; Go plugins write "" for none.
+fn address(dict: &Dict<'_>, key: &str) -> std::result::Result<Option<IpAddr>, Error> {
+    dict.get(key).filter(|field| field.value.as_str() != Some("")).map(|field| field.ip()).transpose()
+}
+
+/// `rest` as far as `version` knows it.
+fn known(rest: &Map<String, Value>, version: Version, since_1_1: &[&str]) -> Map<String, Value> {
+    let mut json = rest.clone();
+    if version < Version::V1_1_0 {
+        json.retain(|key, _| !since_1_1.contains(&key.as_str()));
+    }
+    json
+}
+
+fn put(json: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        json.insert(key.to_owned(), value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,8 @@
 //! Versions of the protocol.
 
+use super::call::Command;
+use super::error::{Code, Error};
+
 /// A version that is spoken. Older is less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
@@ -19,6 +22,9 @@ impl Version {
     /// All, oldest first.
     pub const ALL: [Self; 5] = [Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
 
+    /// What is answered to those who do not say which they speak.
+    pub const NEWEST: Self = Self::V1_1_0;
+
     /// As configurations write it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -28,6 +34,134 @@ impl Version {
             Self::V0_4_0 => "0.4.0",
             Self::V1_0_0 => "1.0.0",
             Self::V1_1_0 => "1.1.0",
+        }
+    }
+
+    /// `cniVersion` of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Code 1, with the versions that are spoken.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::ALL.into_iter().find(|version| version.as_str() == text).ok_or_else(|| {
+            // libcni reads a configuration without cniVersion as 0.1.0.
+            let found =
+                if text.is_empty() { "missing, which means 0.1.0".to_owned() } else { format!("{text:?}") };
+            let spoken = Self::ALL.map(Self::as_str).join(", ");
+            Error::new(
+                Code::IncompatibleVersion,
+                format!("cniVersion is {found}: this plugin speaks {spoken}"),
+            )
+        })
+    }
+
+    /// Whether this version has `command`.
+    ///
+    /// # Errors
+    ///
+    /// Code 1, with the first version that has it.
+    pub fn has(self, command: Command) -> Result<(), Error> {
+        let since = match command {
+            Command::Add | Command::Del | Command::Version => Self::V0_3_0,
+            Command::Check => Self::V0_4_0,
+            Command::Status | Command::Gc => Self::V1_1_0,
+        };
+        if self >= since {
+            return Ok(());
+        }
+        let (command, version, since) = (command.as_str(), self.as_str(), since.as_str());
+        Err(Error::new(
+            Code::IncompatibleVersion,
+            format!("cniVersion {version} has no {command}: it came with {since}"),
+        ))
+    }
+}
+
+/// `cniVersion` of whatever stands on standard input, for answers to what cannot be parsed further; the newest where there is
+/// none.
+#[must_use]
+pub fn requested(stdin: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Versioned {
+        #[serde(rename = "cniVersion")]
+        version: Option<String>,
+    }
+    serde_json::from_slice::<Versioned>(stdin)
+        .ok()
+        .and_then(|versioned| versioned.version)
+        .filter(|version| !version.is_empty())
+        .unwrap_or_else(|| Version::NEWEST.as_str().to_owned())
+}
+
+/// The answer to VERSION, which repeats the version that was asked in (SPEC.md, "VERSION: probe plugin version support").
+#[must_use]
+pub fn supported_json(requested: &str) -> String {
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Answer<'a> {
+        cni_version: &'a str,
+        supported_versions: [&'static str; 5],
+    }
+    let cni_version = if requested.is_empty() { Version::NEWEST.as_str() } else { requested };
+    let answer = Answer { cni_version, supported_versions: Version::ALL.map(Version::as_str) };
+    serde_json::to_string(&answer).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Version, requested, supported_json};
+    use crate::cni::{Code, Command};
+
+    #[test]
+    fn every_version_reads_what_it_writes() {
+        for version in Version::ALL {
+            assert_eq!(Version::parse(version.as_str()).unwrap(), version);
+        }
+        assert!(Version::ALL.is_sorted());
+    }
+
+    #[test]
+    fn others_are_refused_with_the_list() {
+        for text in ["", "0.1.0", "0.2.0", "1.2.0", "1.1", " 1.0.0", "1.0.0-rc1"] {
+            let error = Version::parse(text).unwrap_err();
+            assert_eq!(error.code, Code::IncompatibleVersion);
+            assert!(error.message.contains("0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"), "{error}");
+        }
+    }
+
+    #[test]
+    fn verbs_came_one_after_another() {
+        for (command, versions) in [
+            (Command::Add, 5),
+            (Command::Del, 5),
+            (Command::Version, 5),
+            (Command::Check, 3),
+            (Command::Status, 1),
+            (Command::Gc, 1),
+        ] {
+            let has = Version::ALL.iter().filter(|version| version.has(command).is_ok()).count();
+            assert_eq!(has, versions, "{}", command.as_str());
+        }
+        assert_eq!(Version::V0_3_1.has(Command::Check).unwrap_err().code, Code::IncompatibleVersion);
+    }
+
+    #[test]
+    fn version_answers_in_the_words_it_was_asked_in() {
+        let answer: serde_json::Value = serde_json::from_str(&supported_json("0.4.0")).unwrap();
+        assert_eq!(
+            answer,
+            json!({"cniVersion": "0.4.0", "supportedVersions": ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]})
+        );
+        assert!(supported_json("").contains(r#""cniVersion":"1.1.0""#));
+    }
+
+    #[test]
+    fn the_asked_version_is_found_in_what_else_is_wrong() {
+        assert_eq!(requested(br#"{"cniVersion": "0.4.0", "ip": 7}"#), "0.4.0");
+        for stdin in [&b""[..], b"{", b"[]", b"{}", br#"{"cniVersion": 1}"#, br#"{"cniVersion": ""}"#] {
+            assert_eq!(requested(stdin), "1.1.0");
         }
     }
 }

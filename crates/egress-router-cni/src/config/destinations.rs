@@ -4,10 +4,21 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use crate::cni::Error;
+use crate::cni::field::{Dict, Field, cidr};
+
+/// What an entry may be, for messages.
+const GRAMMAR: &str = "an entry is a CIDR block that the pod may go to (203.0.113.0/24), or \"port protocol address [port there]\" \
+                       that is handed on (80 tcp 203.0.113.26 8080), or an address that takes every other port (203.0.113.26)";
+
 /// A validated list.
+///
+/// The words of an entry are separated by any number of spaces; protocols are written in either case, as
+/// cluster-network-operator writes them in capitals. Without an entry with `/`, an empty list among them, the pod may go
+/// anywhere: redirects alone do not restrict it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Destinations {
-    /// None: anything. Some and empty: nothing.
+    /// None: anything. Some and empty: nothing. Networks (no host bits are set), sorted, none inside of another.
     pub allowed: Option<Vec<IpNet>>,
     /// `port proto ip [rport]`, no two for the same port and protocol of one family.
     pub redirects: Vec<Redirect>,
@@ -51,6 +62,13 @@ impl Protocol {
             Self::Sctp => 132,
         }
     }
+
+    fn parse(word: &str) -> Option<Self> {
+        [("tcp", Self::Tcp), ("udp", Self::Udp), ("sctp", Self::Sctp)]
+            .into_iter()
+            .find(|(name, _)| word.eq_ignore_ascii_case(name))
+            .map(|(_, protocol)| protocol)
+    }
 }
 
 impl Destinations {
@@ -59,4 +77,146 @@ impl Destinations {
     pub fn redirect(&self) -> bool {
         !self.redirects.is_empty() || self.fallback_v4.is_some() || self.fallback_v6.is_some()
     }
+
+    /// Where what no redirect takes goes, of each family that has such an address.
+    pub fn fallbacks(&self) -> impl Iterator<Item = IpAddr> {
+        self.fallback_v4.map(IpAddr::V4).into_iter().chain(self.fallback_v6.map(IpAddr::V6))
+    }
+
+    /// `destinations` and `fallbackIP` of an `ip`.
+    ///
+    /// A block is masked: `203.0.113.26/30` is its network, 203.0.113.24/30, and nothing beyond.
+    ///
+    /// # Errors
+    ///
+    /// Code 6 for another shape; 7 for what the grammar does not know, for port 0, for two entries that contradict or repeat
+    /// each other.
+    pub fn parse(ip: &Dict<'_>) -> Result<Self, Error> {
+        let mut parsed = Self::default();
+        for entry in ip.list("destinations")? {
+            let words: Vec<_> = entry.string()?.split_ascii_whitespace().collect();
+            match *words.as_slice() {
+                [block] if block.contains('/') => parsed.allow(&entry, block)?,
+                [address] => {
+                    let address = target(&entry, address)?;
+                    if parsed.fallback(address).is_some() {
+                        return Err(
+                            entry.invalid("another entry takes every other port of this family already")
+                        );
+                    }
+                    parsed.set_fallback(address);
+                }
+                [port, protocol, to] => parsed.hand_on(&entry, port, protocol, to, None)?,
+                [port, protocol, to, to_port] => parsed.hand_on(&entry, port, protocol, to, Some(to_port))?,
+                _ => return Err(entry.invalid(GRAMMAR)),
+            }
+        }
+        if let Some(field) = ip.get("fallbackIP")
+            && let Some(text) = ip.text("fallbackIP")?
+        {
+            let address = target(&field, text)?;
+            if parsed.fallback(address).is_some_and(|other| other != address) {
+                return Err(
+                    field.invalid("an address of destinations takes every other port of this family already")
+                );
+            }
+            parsed.set_fallback(address);
+        }
+        parsed.allowed = parsed.allowed.map(|blocks| IpNet::aggregate(&blocks));
+        Ok(parsed)
+    }
+
+    fn allow(&mut self, entry: &Field<'_>, block: &str) -> Result<(), Error> {
+        let block = cidr(block).ok_or_else(|| entry.invalid(GRAMMAR))?.trunc();
+        let allowed = self.allowed.get_or_insert_default();
+        if allowed.contains(&block) {
+            return Err(entry.invalid("the same block stands there twice"));
+        }
+        allowed.push(block);
+        Ok(())
+    }
+
+    fn hand_on(
+        &mut self,
+        entry: &Field<'_>,
+        port: &str,
+        protocol: &str,
+        to: &str,
+        to_port: Option<&str>,
+    ) -> Result<(), Error> {
+        let redirect = Redirect {
+            port: self::port(entry, port)?,
+            protocol: Protocol::parse(protocol)
+                .ok_or_else(|| entry.invalid("the protocol has to be tcp, udp or sctp"))?,
+            to: target(entry, to)?,
+            to_port: to_port.map(|port| self::port(entry, port)).transpose()?,
+        };
+        if self.redirects.iter().any(|other| {
+            (other.port, other.protocol, other.to.is_ipv4())
+                == (redirect.port, redirect.protocol, redirect.to.is_ipv4())
+        }) {
+            return Err(entry.invalid("another entry hands this port and protocol on already"));
+        }
+        self.redirects.push(redirect);
+        Ok(())
+    }
+
+    fn fallback(&self, family: IpAddr) -> Option<IpAddr> {
+        self.fallbacks().find(|fallback| fallback.is_ipv4() == family.is_ipv4())
+    }
+
+    fn set_fallback(&mut self, address: IpAddr) {
+        match address {
+            IpAddr::V4(address) => self.fallback_v4 = Some(address),
+            IpAddr::V6(address) => self.fallback_v6 = Some(address),
+        }
+    }
 }
+
+fn port(entry: &Field<'_>, word: &str) -> Result<u16, Error> {
+    // `u16` would take "+80" as well.
+    let digits = word.bytes().all(|byte| byte.is_ascii_digit());
+    word.parse()
+        .ok()
+        .filter(|port| *port > 0 && digits)
+        .ok_or_else(|| entry.invalid(format_args!("{word:?} is no port: it has to be 1 to 65535")))
+}
+
+/// One host that traffic can be handed on to.
+fn target(entry: &Field<'_>, word: &str) -> Result<IpAddr, Error> {
+    let net = cidr(word).ok_or_else(|| entry.invalid(GRAMMAR))?;
+    if net.prefix_len() != net.max_prefix_len() {
+        return Err(entry.invalid(format_args!(
+            "it is handed on to one host: write {} without /{}",
+            net.addr(),
+            net.prefix_len()
+        )));
+    }
+    match not_a_host(net.addr()) {
+        Some(kind) => {
+            Err(entry.invalid(format_args!("{} is {kind}: it is handed on to one other host", net.addr())))
+        }
+        None => Ok(net.addr()),
+    }
+}
+
+/// What kind of address it is, where it cannot be one host's on a network.
+pub(super) fn not_a_host(address: IpAddr) -> Option<&'static str> {
+    if address.is_unspecified() {
+        return Some("the unspecified address");
+    }
+    if address.is_loopback() {
+        return Some("a loopback address");
+    }
+    if address.is_multicast() {
+        return Some("a multicast address");
+    }
+    match address {
+        IpAddr::V4(address) if address.is_broadcast() => Some("the broadcast address"),
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => Some("an IPv4 address written as IPv6"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,9 @@
 //! `interfaceType` and `interfaceArgs`.
 
+use crate::cni::call::interface_name;
+use crate::cni::field::{Dict, Field};
+use crate::cni::{Code, Error};
+
 /// `interfaceType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterfaceType {
@@ -38,10 +42,126 @@ pub enum IpvlanMode {
 }
 
 /// `interfaceArgs` of the type that was named, validated.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A macvlan.
     Macvlan(MacvlanMode),
     /// An ipvlan; AWS's too (l2).
     Ipvlan(IpvlanMode),
+}
+
+impl InterfaceType {
+    const ALL: [Self; 3] = [Self::Macvlan, Self::Ipvlan, Self::AwsElasticIp];
+
+    /// As configurations write it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Macvlan => "macvlan",
+            Self::Ipvlan => "ipvlan",
+            Self::AwsElasticIp => "aws-elastic-ip",
+        }
+    }
+
+    pub(super) fn parse(field: &Field<'_>) -> Result<Option<Self>, Error> {
+        let text = field.string()?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).map(Some).ok_or_else(|| {
+            field.invalid(format_args!("it has to be one of {}", Self::ALL.map(Self::as_str).join(", ")))
+        })
+    }
+}
+
+/// What `interfaceType` and `interfaceArgs.mode` make together; none: the type's default mode.
+///
+/// # Errors
+///
+/// Code 7, with the modes of the type.
+pub fn kind(interface_type: InterfaceType, mode: Option<&str>) -> Result<Kind, Error> {
+    let macvlan = [
+        ("bridge", MacvlanMode::Bridge),
+        ("private", MacvlanMode::Private),
+        ("vepa", MacvlanMode::Vepa),
+        ("passthru", MacvlanMode::Passthru),
+    ];
+    let ipvlan = [("l2", IpvlanMode::L2), ("l3", IpvlanMode::L3), ("l3s", IpvlanMode::L3s)];
+    // A VPC delivers to addresses that it knows, through a gateway: l3 would send to neither.
+    let aws = [("l2", IpvlanMode::L2)];
+    match interface_type {
+        InterfaceType::Macvlan => named(interface_type, mode, &macvlan).map(Kind::Macvlan),
+        InterfaceType::Ipvlan => named(interface_type, mode, &ipvlan).map(Kind::Ipvlan),
+        InterfaceType::AwsElasticIp => named(interface_type, mode, &aws).map(Kind::Ipvlan),
+    }
+}
+
+fn named<T: Copy + Default>(
+    interface_type: InterfaceType,
+    mode: Option<&str>,
+    modes: &[(&str, T)],
+) -> Result<T, Error> {
+    let Some(mode) = mode else { return Ok(T::default()) };
+    modes.iter().find(|(name, _)| *name == mode).map(|(_, mode)| *mode).ok_or_else(|| {
+        let names: Vec<_> = modes.iter().map(|(name, _)| *name).collect();
+        Error::new(
+            Code::InvalidConfig,
+            format!(
+                "interfaceArgs.mode is {mode:?}: for interfaceType {} it has to be {}",
+                interface_type.as_str(),
+                names.join(", ")
+            ),
+        )
+    })
+}
+
+/// An interface's name at `key`.
+pub(super) fn name(args: &Dict<'_>, key: &str) -> Result<Option<String>, Error> {
+    let (Some(field), Some(text)) = (args.get(key), args.text(key)?) else { return Ok(None) };
+    match interface_name(text) {
+        Some(wrong) => Err(field.invalid(wrong)),
+        None => Ok(Some(text.to_owned())),
+    }
+}
+
+/// `interfaceArgs.mtu`: at least what IPv4 needs (68, RFC 791), at most what fits in its length field.
+pub(super) fn mtu(args: &Dict<'_>) -> Result<Option<u32>, Error> {
+    let Some(field) = args.get("mtu").filter(|field| field.value.as_str() != Some("")) else {
+        return Ok(None);
+    };
+    u32::try_from(field.number()?)
+        .ok()
+        .filter(|mtu| (68..=65_535).contains(mtu))
+        .map(Some)
+        .ok_or_else(|| field.invalid("it has to be 68 to 65535 bytes, or to be left out for the master's"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{InterfaceType, IpvlanMode, Kind, MacvlanMode, kind};
+    use crate::cni::Code;
+
+    #[test]
+    fn each_type_has_its_modes_and_a_default() {
+        assert_eq!(kind(InterfaceType::Macvlan, None).unwrap(), Kind::Macvlan(MacvlanMode::Bridge));
+        assert_eq!(
+            kind(InterfaceType::Macvlan, Some("passthru")).unwrap(),
+            Kind::Macvlan(MacvlanMode::Passthru)
+        );
+        assert_eq!(kind(InterfaceType::Ipvlan, None).unwrap(), Kind::Ipvlan(IpvlanMode::L2));
+        assert_eq!(kind(InterfaceType::Ipvlan, Some("l3s")).unwrap(), Kind::Ipvlan(IpvlanMode::L3s));
+        assert_eq!(kind(InterfaceType::AwsElasticIp, None).unwrap(), Kind::Ipvlan(IpvlanMode::L2));
+    }
+
+    #[test]
+    fn the_mode_of_another_type_is_refused_with_its_own() {
+        let error = kind(InterfaceType::Ipvlan, Some("bridge")).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert_eq!(
+            error.message,
+            r#"interfaceArgs.mode is "bridge": for interfaceType ipvlan it has to be l2, l3, l3s"#
+        );
+        assert!(kind(InterfaceType::Macvlan, Some("l2")).is_err());
+        assert!(kind(InterfaceType::AwsElasticIp, Some("l3")).is_err());
+    }
 }

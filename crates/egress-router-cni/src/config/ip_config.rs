@@ -1,6 +1,15 @@
 //! `ipConfig`: a ConfigMap that names the addresses, and what it may name (`overrides`).
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use super::ip::Ip;
+use super::overrides;
+use super::pod_ip::PodIp;
+use super::settings::Settings;
+use crate::cni::field::Field;
+use crate::cni::{Code, Error};
 
 /// Where the ConfigMap is, and what it may say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,4 +20,197 @@ pub struct IpConfig {
     pub name: String,
     /// `overrides`; `allowed: None` and empty lists mean that it says nothing of them.
     pub overrides: Option<Ip>,
+}
+
+impl IpConfig {
+    /// An `ipConfig`.
+    ///
+    /// # Errors
+    ///
+    /// Code 2 for a key that is not known, 6 for another shape, 7 for a name that no ConfigMap or namespace can have, and for
+    /// overrides that are not valid.
+    pub fn parse(field: &Field<'_>) -> Result<Self, Error> {
+        let dict = field.dict()?;
+        dict.only(&["namespace", "name", "overrides"])?;
+        let named = |key: &str, longest: usize| {
+            match (dict.get(key), dict.text(key)?) {
+            (Some(field), Some(text)) if !is_object_name(text, longest) => Err(field.invalid(format_args!(
+                "it has to be a name as Kubernetes gives them: up to {longest} lower-case letters, digits, '-' and '.'"
+            ))),
+            (_, text) => Ok(text.map(str::to_owned)),
+        }
+        };
+        Ok(Self {
+            namespace: named("namespace", 63)?,
+            name: named("name", 253)?.ok_or_else(|| {
+                let path = dict.path_of("name");
+                Error::new(Code::InvalidConfig, format!("{path} is missing: it has to name a ConfigMap"))
+            })?,
+            overrides: dict.get("overrides").map(|field| Ip::parse_overrides(&field)).transpose()?,
+        })
+    }
+
+    /// In which namespace the ConfigMap is: `namespace`, else the pod's.
+    ///
+    /// The network configuration may be a tenant's and the ConfigMap is read with the node's rights, so a namespace other
+    /// than the pod's is the administrator's to allow (`configMapNamespaces`).
+    ///
+    /// # Errors
+    ///
+    /// Code 4 where the pod's namespace is needed and not known, 7 for one that is not allowed.
+    pub fn namespace<'a>(&'a self, pod: Option<&'a str>, settings: &Settings) -> Result<&'a str, Error> {
+        match (self.namespace.as_deref(), pod) {
+            (None, Some(pod)) => Ok(pod),
+            (None, None) => Err(Error::new(
+                Code::InvalidEnvironment,
+                "CNI_ARGS names no K8S_POD_NAMESPACE: ipConfig without a namespace reads a ConfigMap of the pod's",
+            )),
+            (Some(named), pod) => {
+                let allowed =
+                    settings.config_map_namespaces.iter().any(|allowed| allowed == "*" || allowed == named);
+                if allowed || pod == Some(named) {
+                    return Ok(named);
+                }
+                Err(Error::new(
+                    Code::InvalidConfig,
+                    format!(
+                        "ipConfig.namespace is {named:?}: allowed are the pod's ({}) and those of configMapNamespaces in the \
+                         node's settings",
+                        pod.unwrap_or("not known")
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// What `pod` gets, by the `data` of the ConfigMap and within `overrides`.
+    ///
+    /// # Errors
+    ///
+    /// Code 7 where `data` does not hold exactly one of `ip` and `podIP`, where it names nothing for the pod, and where it
+    /// goes beyond the overrides; 4 where it needs the pod's name and there is none; 2, 6 and 7 for its contents.
+    pub fn resolve(&self, data: &BTreeMap<String, String>, pod: Option<&str>) -> Result<Ip, Error> {
+        let place = format!("ConfigMap {}", self.name);
+        let (key, text) = match (data.get("ip"), data.get("podIP")) {
+            (Some(text), None) => ("ip", text),
+            (None, Some(text)) => ("podIP", text),
+            (found, _) => {
+                let found = if found.is_some() { "both" } else { "neither" };
+                return Err(Error::new(
+                    Code::InvalidConfig,
+                    format!("{place}: data holds {found} of ip and podIP: it has to hold exactly one"),
+                ));
+            }
+        };
+        let path = format!("{place}: data.{key}");
+        let value: Value = serde_json::from_str(text).map_err(|error| {
+            Error::new(Code::Decode, format!("{path} is not JSON")).details(error.to_string())
+        })?;
+        let field = Field::new(path, &value);
+        let ip = if key == "ip" {
+            Ip::parse(&field)?
+        } else {
+            let pods = PodIp::parse(&field)?;
+            let pod = pod.ok_or_else(|| {
+                Error::new(
+                    Code::InvalidEnvironment,
+                    format!("CNI_ARGS names no K8S_POD_NAME: {} needs it", field.path),
+                )
+            })?;
+            pods.find(pod).cloned().ok_or_else(|| {
+                let keys: Vec<_> = pods.0.keys().map(String::as_str).collect();
+                Error::new(
+                    Code::InvalidConfig,
+                    format!("{} has no entry for the pod {pod:?}: it has {}", field.path, keys.join(", ")),
+                )
+            })?
+        };
+        match &self.overrides {
+            Some(limits) => overrides::apply(limits, ip, &field.path),
+            None => Ok(ip),
+        }
+    }
+}
+
+/// Whether Kubernetes could have given this name (RFC 1123 subdomains); it becomes a part of a URL.
+pub(crate) fn is_object_name(name: &str, longest: usize) -> bool {
+    let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+    let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    name.len() <= longest && name.bytes().all(inner) && edge(name.bytes().next()) && edge(name.bytes().last())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::IpConfig;
+    use crate::cni::field::Field;
+    use crate::cni::{Code, Error};
+    use crate::config::settings::Settings;
+
+    fn parse(value: &Value) -> Result<IpConfig, Error> {
+        IpConfig::parse(&Field::new("ipConfig", value))
+    }
+
+    fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_name_is_needed_and_has_to_be_one() {
+        assert_eq!(parse(&json!({"name": "addresses"})).unwrap().namespace, None);
+        for value in [
+            json!({}),
+            json!({"name": ""}),
+            json!({"name": "a/../b"}),
+            json!({"name": "A"}),
+            json!({"name": "a."}),
+        ] {
+            assert_eq!(parse(&value).unwrap_err().code, Code::InvalidConfig, "{value}");
+        }
+        assert_eq!(parse(&json!({"name": "a", "key": "b"})).unwrap_err().code, Code::UnsupportedField);
+        assert_eq!(parse(&json!({"name": 7})).unwrap_err().code, Code::Decode);
+    }
+
+    #[test]
+    fn another_namespace_is_the_administrators_to_allow() {
+        let mut settings = Settings::default();
+        let own = parse(&json!({"name": "a"})).unwrap();
+        let other = parse(&json!({"name": "a", "namespace": "infra"})).unwrap();
+        assert_eq!(own.namespace(Some("web"), &settings).unwrap(), "web");
+        assert_eq!(own.namespace(None, &settings).unwrap_err().code, Code::InvalidEnvironment);
+        assert_eq!(other.namespace(Some("infra"), &settings).unwrap(), "infra");
+        assert_eq!(other.namespace(Some("web"), &settings).unwrap_err().code, Code::InvalidConfig);
+        assert_eq!(other.namespace(None, &settings).unwrap_err().code, Code::InvalidConfig);
+        settings.config_map_namespaces = vec!["infra".to_owned()];
+        assert_eq!(other.namespace(Some("web"), &settings).unwrap(), "infra");
+        settings.config_map_namespaces = vec!["*".to_owned()];
+        assert_eq!(other.namespace(None, &settings).unwrap(), "infra");
+    }
+
+    #[test]
+    fn exactly_one_of_ip_and_pod_ip_and_other_keys_do_not_matter() {
+        let config = parse(&json!({"name": "a"})).unwrap();
+        let ip = r#"{"addresses": ["192.0.2.9/24"]}"#;
+        assert!(config.resolve(&data(&[("ip", ip), ("note", "{")]), None).is_ok());
+        for wrong in [data(&[]), data(&[("note", ip)]), data(&[("ip", ip), ("podIP", "{}")])] {
+            let error = config.resolve(&wrong, None).unwrap_err();
+            assert_eq!(error.code, Code::InvalidConfig);
+            assert!(error.message.starts_with("ConfigMap a: data holds"), "{error}");
+        }
+        assert_eq!(config.resolve(&data(&[("ip", "{addresses}")]), None).unwrap_err().code, Code::Decode);
+    }
+
+    #[test]
+    fn pod_ip_needs_the_pods_name() {
+        let config = parse(&json!({"name": "a"})).unwrap();
+        let pods = data(&[("podIP", r#"{"db-*": {"addresses": ["192.0.2.9/24"]}}"#)]);
+        assert!(config.resolve(&pods, Some("db-0")).is_ok());
+        assert_eq!(config.resolve(&pods, None).unwrap_err().code, Code::InvalidEnvironment);
+        let error = config.resolve(&pods, Some("web")).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(error.message.contains("web") && error.message.contains("db-*"), "{error}");
+    }
 }

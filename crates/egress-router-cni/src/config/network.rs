@@ -1,12 +1,17 @@
 //! The network configuration on standard input.
 
 use ipnet::IpNet;
+use serde_json::Value;
 
-use super::interface::InterfaceType;
+use super::destinations::not_a_host;
+use super::interface::{self, InterfaceType};
 use super::ip::Ip;
 use super::ip_config::IpConfig;
 use super::pod_ip::PodIp;
-use crate::cni;
+use super::settings;
+use crate::cni::call::{NAME, is_name};
+use crate::cni::field::{Dict, Field};
+use crate::cni::{self, Call, Code, Command, Error};
 
 /// A parsed and validated configuration.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,9 +34,9 @@ pub struct Network {
     pub source: Source,
     /// `clusterNetworks` and `serviceNetworks`: reached by the pod's own network, besides those of the settings.
     pub cluster_networks: Vec<IpNet>,
-    /// `runtimeConfig.mac`, else `MAC` of `CNI_ARGS`.
+    /// `runtimeConfig.mac`, else `args.cni.mac`, else `MAC` of `CNI_ARGS`.
     pub mac: Option<[u8; 6]>,
-    /// `runtimeConfig.ips`, else `IP` of `CNI_ARGS`.
+    /// `runtimeConfig.ips`, else `args.cni.ips`, else `IP` of `CNI_ARGS`.
     pub requested: Vec<IpNet>,
     /// `prevResult`.
     pub previous: Option<cni::result::Result>,
@@ -54,6 +59,9 @@ pub enum Source {
     PodIp(PodIp),
     /// `ipConfig`.
     IpConfig(IpConfig),
+    /// DEL and GC do not read it: what ADD made is undone whatever the configuration says by now, and the runtime repeats a
+    /// refused DEL for ever.
+    Unread,
 }
 
 /// One attachment that a GC call names.
@@ -64,3 +72,249 @@ pub struct Attachment {
     /// `ifname`.
     pub ifname: String,
 }
+
+impl Network {
+    /// The configuration on standard input, as the verb of `call` needs it.
+    ///
+    /// ADD, CHECK and STATUS read and validate everything. DEL and GC undo what an ADD made, even one that was refused for its
+    /// configuration, and so read only what undoing needs, and take what they cannot read of it as not said: their
+    /// `source` is [`Source::Unread`]. Keys at the top that are not known are ignored, since runtimes add some.
+    /// Whether the version has the verb is not looked at ([`cni::Version::has`]).
+    ///
+    /// # Errors
+    ///
+    /// Code 6 for what is not JSON or has another shape, 1 for a version that is not spoken, 2 for an unknown key inside of
+    /// our own dictionaries, 7 for a value that is not allowed. Messages name the field, what was found, what is allowed.
+    pub fn parse(stdin: &[u8], call: &Call) -> Result<Self, Error> {
+        let value: Value = serde_json::from_slice(stdin).map_err(|error| {
+            Error::new(Code::Decode, "the network configuration on standard input is not JSON")
+                .details(error.to_string())
+        })?;
+        let dict = Field::new("", &value).dict().map_err(|_| {
+            Error::new(Code::Decode, "the network configuration on standard input has to be a dictionary")
+        })?;
+        let version = cni::Version::parse(dict.text("cniVersion")?.unwrap_or_default())?;
+        let name = name(&dict)?;
+        match call.command {
+            Command::Del => Ok(Self::undoing(&dict, version, name)),
+            // What cannot be read as valid must not be taken as not valid.
+            Command::Gc => {
+                Ok(Self { valid_attachments: attachments(&dict)?, ..Self::undoing(&dict, version, name) })
+            }
+            Command::Add | Command::Check | Command::Status | Command::Version => {
+                Self::whole(&dict, version, name, call)
+            }
+        }
+    }
+
+    fn whole(dict: &Dict<'_>, version: cni::Version, name: String, call: &Call) -> Result<Self, Error> {
+        if dict.text("type")?.is_none() {
+            return Err(Error::new(
+                Code::InvalidConfig,
+                "type is missing: it has to be the name of this program",
+            ));
+        }
+        let source = Source::parse(dict)?;
+        let previous =
+            dict.get("prevResult").map(|field| cni::result::Result::parse(field.value)).transpose()?;
+        if previous.is_none() && call.command == Command::Check {
+            return Err(Error::new(
+                Code::InvalidConfig,
+                "prevResult is missing: CHECK compares with what ADD has answered",
+            ));
+        }
+        let mut network = Self {
+            previous,
+            log_file: settings::path(dict, "log_file")?,
+            log_level: dict.text("log_level")?.map(str::to_owned),
+            ..Self::empty(version, name, source)
+        };
+        network.interface(dict)?;
+        network.cluster_networks = networks(dict, "clusterNetworks")?;
+        network.cluster_networks.extend(networks(dict, "serviceNetworks")?);
+        network.requested_by_pod(dict, call)?;
+        if let Some(dns) = dict.get("dns") {
+            dns.dict()?;
+            network.dns = Some(dns.value.clone());
+        }
+        Ok(network)
+    }
+
+    fn undoing(dict: &Dict<'_>, version: cni::Version, name: String) -> Self {
+        let args = dict.get("interfaceArgs").and_then(|field| field.dict().ok());
+        Self {
+            chained_name: args.and_then(|args| interface::name(&args, "name").ok().flatten()),
+            previous: dict.get("prevResult").and_then(|field| cni::result::Result::parse(field.value).ok()),
+            log_file: settings::path(dict, "log_file").ok().flatten(),
+            log_level: dict.text("log_level").ok().flatten().map(str::to_owned),
+            ..Self::empty(version, name, Source::Unread)
+        }
+    }
+
+    fn empty(version: cni::Version, name: String, source: Source) -> Self {
+        Self {
+            version,
+            name,
+            interface_type: None,
+            mode: None,
+            master: None,
+            mtu: None,
+            chained_name: None,
+            source,
+            cluster_networks: Vec::new(),
+            mac: None,
+            requested: Vec::new(),
+            previous: None,
+            valid_attachments: None,
+            dns: None,
+            log_file: None,
+            log_level: None,
+        }
+    }
+
+    fn interface(&mut self, dict: &Dict<'_>) -> Result<(), Error> {
+        if let Some(field) = dict.get("interfaceType") {
+            self.interface_type = InterfaceType::parse(&field)?;
+        }
+        if let Some(field) = dict.get("interfaceArgs") {
+            let args = field.dict()?;
+            args.only(&["mode", "master", "mtu", "name"])?;
+            self.mode = args.text("mode")?.map(str::to_owned);
+            self.master = interface::name(&args, "master")?;
+            self.mtu = interface::mtu(&args)?;
+            self.chained_name = interface::name(&args, "name")?;
+        }
+        if let Some(interface_type) = self.interface_type {
+            interface::kind(interface_type, self.mode.as_deref())?;
+        }
+        Ok(())
+    }
+
+    /// What the pod asks for, in the three ways that runtimes have: capabilities, `args.cni`, `CNI_ARGS`; the first that says
+    /// anything counts.
+    fn requested_by_pod(&mut self, dict: &Dict<'_>, call: &Call) -> Result<(), Error> {
+        let runtime = inside(dict, "runtimeConfig")?;
+        let args = match inside(dict, "args")? {
+            Some(args) => inside(&args, "cni")?,
+            None => None,
+        };
+        for asked in [runtime, args].into_iter().flatten() {
+            if let (None, Some(field), Some(text)) = (self.mac, asked.get("mac"), asked.text("mac")?) {
+                self.mac = Some(mac(text).ok_or_else(|| field.invalid(MAC))?);
+            }
+            if self.requested.is_empty() {
+                self.requested =
+                    asked.list("ips")?.iter().map(|field| pod_address(field)).collect::<Result<_, _>>()?;
+            }
+        }
+        if let (None, Some(text)) = (self.mac, &call.args.mac) {
+            self.mac = Some(mac(text).ok_or_else(|| {
+                Error::new(Code::InvalidEnvironment, format!("MAC in CNI_ARGS is {text:?}: {MAC}"))
+            })?);
+        }
+        if let (true, Some(text)) = (self.requested.is_empty(), &call.args.ip) {
+            // Several, as other plugins take them.
+            for text in text.split(',') {
+                let value = Value::from(text);
+                let field = Field::new("IP in CNI_ARGS", &value);
+                let asked =
+                    pod_address(&field).map_err(|error| Error { code: Code::InvalidEnvironment, ..error })?;
+                self.requested.push(asked);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source {
+    /// Exactly one of the three.
+    fn parse(dict: &Dict<'_>) -> Result<Self, Error> {
+        match (dict.get("ip"), dict.get("podIP"), dict.get("ipConfig")) {
+            (Some(field), None, None) => Ip::parse(&field).map(Self::Ip),
+            (None, Some(field), None) => PodIp::parse(&field).map(Self::PodIp),
+            (None, None, Some(field)) => IpConfig::parse(&field).map(Self::IpConfig),
+            (ip, pod_ip, ip_config) => {
+                let given = [("ip", ip), ("podIP", pod_ip), ("ipConfig", ip_config)];
+                let given: Vec<_> =
+                    given.iter().filter(|(_, field)| field.is_some()).map(|(key, _)| *key).collect();
+                let given = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
+                Err(Error::new(
+                    Code::InvalidConfig,
+                    format!("of ip, podIP and ipConfig {given} is given: it has to be exactly one"),
+                ))
+            }
+        }
+    }
+}
+
+const MAC: &str = "it has to be one interface's address (02:00:5e:10:00:01), neither a group's nor all zeros";
+
+fn mac(text: &str) -> Option<[u8; 6]> {
+    let mut octets = [0; 6];
+    let mut words = text.split(':');
+    for octet in &mut octets {
+        // `from_str_radix` would take "+1" as well.
+        let word = words
+            .next()
+            .filter(|word| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        *octet = u8::from_str_radix(word, 16).ok()?;
+    }
+    let [first, ..] = octets;
+    (words.next().is_none() && first & 1 == 0 && octets != [0; 6]).then_some(octets)
+}
+
+fn inside<'a>(dict: &Dict<'a>, key: &str) -> Result<Option<Dict<'a>>, Error> {
+    dict.get(key).map(|field| field.dict()).transpose()
+}
+
+fn pod_address(field: &Field<'_>) -> Result<IpNet, Error> {
+    let address = field.cidr()?;
+    match not_a_host(address.addr()) {
+        Some(kind) => Err(field.invalid(format_args!("that is {kind}: a pod needs one of its own"))),
+        None => Ok(address),
+    }
+}
+
+fn name(dict: &Dict<'_>) -> Result<String, Error> {
+    match (dict.get("name"), dict.text("name")?) {
+        (Some(field), Some(text)) if !is_name(text) => Err(field.invalid(NAME)),
+        (_, Some(text)) => Ok(text.to_owned()),
+        (_, None) => {
+            Err(Error::new(Code::InvalidConfig, "name is missing: it has to be the name of the network"))
+        }
+    }
+}
+
+/// A list of networks, masked. None of them is everything: what is reached by the pod's own network would leave nothing for the
+/// new interface.
+pub(super) fn networks(dict: &Dict<'_>, key: &str) -> Result<Vec<IpNet>, Error> {
+    dict.list(key)?
+        .iter()
+        .map(|field| {
+            let network = field.cidr()?.trunc();
+            if network.prefix_len() == 0 {
+                return Err(field.invalid("everything cannot be the cluster's: it has to be its networks"));
+            }
+            Ok(network)
+        })
+        .collect()
+}
+
+fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<Attachment>>, Error> {
+    let Some(list) = dict.get("cni.dev/valid-attachments").or_else(|| dict.get("cni.dev/attachments")) else {
+        return Ok(None);
+    };
+    let parse = |field: &Field<'_>| {
+        let attachment = field.dict()?;
+        let (Some(container_id), Some(ifname)) =
+            (attachment.text("containerID")?, attachment.text("ifname")?)
+        else {
+            return Err(field.invalid("it has to have a containerID and an ifname"));
+        };
+        Ok(Attachment { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
+    };
+    list.list()?.iter().map(parse).collect::<Result<_, _>>().map(Some)
+}
+
+#[cfg(test)]
+mod tests;

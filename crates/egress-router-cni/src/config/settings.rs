@@ -1,8 +1,15 @@
 //! The node's settings: a file that only its administrator writes, where a network configuration may come from a tenant.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use serde_json::Value;
+
+use super::network::networks;
+use crate::cni::field::{Dict, Field};
+use crate::cni::{Code, Error};
 
 /// The file, unless `EGRESS_ROUTER_SETTINGS` names another. It need not be there.
 pub const PATH: &str = "/etc/cni/net.d/egress-router.d/settings.json";
@@ -49,4 +56,232 @@ pub struct Aws {
     pub metadata_endpoint: Option<String>,
     /// `allowReassociation`: whether an address is taken from where it is associated. Default true: the pod has moved.
     pub allow_reassociation: Option<bool>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            kubeconfig: "/etc/cni/net.d/egress-router.d/kubeconfig".into(),
+            config_map_namespaces: Vec::new(),
+            allow_requested_ips: false,
+            cluster_networks: Vec::new(),
+            platform: Platform::Auto,
+            state_directory: "/var/lib/cni/egress-router".into(),
+            run_directory: "/run/egress-router".into(),
+            aws: Aws::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// The file that `EGRESS_ROUTER_SETTINGS` of the environment `get` names, else [`PATH`]; defaults where there is none.
+    ///
+    /// # Errors
+    ///
+    /// Code 5 where it cannot be read, else as [`Self::parse`]; the file is named.
+    pub fn load(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
+        let path = get("EGRESS_ROUTER_SETTINGS")
+            .filter(|path| !path.is_empty())
+            .map_or_else(|| PathBuf::from(PATH), PathBuf::from);
+        let mut settings = match std::fs::read(&path) {
+            Ok(text) => Self::parse(&text).map_err(|error| in_file(&path, error))?,
+            Err(error) if error.kind() == ErrorKind::NotFound => Self::default(),
+            Err(error) => {
+                let message = format!("the node's settings {} cannot be read", path.display());
+                return Err(Error::new(Code::Io, message).details(error.to_string()));
+            }
+        };
+        let variable = |name: &str| {
+            get(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
+        };
+        let aws = &mut settings.aws;
+        aws.ec2_endpoint = aws
+            .ec2_endpoint
+            .take()
+            .or_else(|| variable("AWS_ENDPOINT_URL_EC2"))
+            .or_else(|| variable("AWS_ENDPOINT_URL"));
+        aws.metadata_endpoint =
+            aws.metadata_endpoint.take().or_else(|| variable("AWS_EC2_METADATA_SERVICE_ENDPOINT"));
+        Ok(settings)
+    }
+
+    /// The file's text. What is missing keeps its default.
+    ///
+    /// # Errors
+    ///
+    /// Code 6 for what is not JSON or has another shape, 2 for a key that is not known, 7 for a value that is not allowed.
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let value: Value = serde_json::from_slice(text)
+            .map_err(|error| Error::new(Code::Decode, "not JSON").details(error.to_string()))?;
+        // Whoever reads the message is told the file's name; the keys stand at its top.
+        let dict = Field::new("", &value)
+            .dict()
+            .map_err(|_| Error::new(Code::Decode, "it has to be a dictionary"))?;
+        dict.only(&[
+            "kubeconfig",
+            "configMapNamespaces",
+            "allowRequestedIPs",
+            "clusterNetworks",
+            "serviceNetworks",
+            "platform",
+            "stateDirectory",
+            "runDirectory",
+            "aws",
+        ])?;
+        let default = Self::default();
+        let mut cluster_networks = networks(&dict, "clusterNetworks")?;
+        cluster_networks.extend(networks(&dict, "serviceNetworks")?);
+        Ok(Self {
+            kubeconfig: path(&dict, "kubeconfig")?.unwrap_or(default.kubeconfig),
+            config_map_namespaces: dict
+                .list("configMapNamespaces")?
+                .iter()
+                .map(|field| field.string().map(str::to_owned))
+                .collect::<Result<_, _>>()?,
+            allow_requested_ips: boolean(&dict, "allowRequestedIPs")?.unwrap_or_default(),
+            cluster_networks,
+            platform: match dict.get("platform") {
+                None => Platform::Auto,
+                Some(field) => match field.string()? {
+                    "auto" => Platform::Auto,
+                    "aws" => Platform::Aws,
+                    "none" => Platform::None,
+                    _ => return Err(field.invalid("it has to be auto, aws or none")),
+                },
+            },
+            state_directory: path(&dict, "stateDirectory")?.unwrap_or(default.state_directory),
+            run_directory: path(&dict, "runDirectory")?.unwrap_or(default.run_directory),
+            aws: match dict.get("aws") {
+                Some(field) => Aws::parse(&field.dict()?)?,
+                None => Aws::default(),
+            },
+        })
+    }
+}
+
+impl Aws {
+    fn parse(dict: &Dict<'_>) -> Result<Self, Error> {
+        dict.only(&["ec2Endpoint", "metadataEndpoint", "allowReassociation"])?;
+        Ok(Self {
+            ec2_endpoint: endpoint(dict, "ec2Endpoint")?,
+            metadata_endpoint: endpoint(dict, "metadataEndpoint")?,
+            allow_reassociation: boolean(dict, "allowReassociation")?,
+        })
+    }
+}
+
+fn in_file(path: &Path, error: Error) -> Error {
+    Error { message: format!("the node's settings {}: {}", path.display(), error.message), ..error }
+}
+
+fn boolean(dict: &Dict<'_>, key: &str) -> Result<Option<bool>, Error> {
+    dict.get(key).map(|field| field.boolean()).transpose()
+}
+
+/// An absolute path: a runtime's working directory is nobody's business.
+pub(super) fn path(dict: &Dict<'_>, key: &str) -> Result<Option<PathBuf>, Error> {
+    let (Some(field), Some(text)) = (dict.get(key), dict.text(key)?) else { return Ok(None) };
+    if text.starts_with('/') && !text.contains('\0') {
+        Ok(Some(PathBuf::from(text)))
+    } else {
+        Err(field.invalid("it has to be an absolute path"))
+    }
+}
+
+fn endpoint(dict: &Dict<'_>, key: &str) -> Result<Option<String>, Error> {
+    let (Some(field), Some(text)) = (dict.get(key), dict.text(key)?) else { return Ok(None) };
+    if text.starts_with("https://") || text.starts_with("http://") {
+        Ok(Some(text.to_owned()))
+    } else {
+        Err(field.invalid("it has to begin with https:// or http://"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use proptest::prelude::*;
+
+    use super::{Platform, Settings};
+    use crate::cni::{Code, Error};
+
+    fn load(text: &str, variables: &[(&str, &str)]) -> Result<Settings, Error> {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("settings.json");
+        std::fs::write(&file, text).unwrap();
+        Settings::load(|name| match name {
+            "EGRESS_ROUTER_SETTINGS" => Some(file.clone().into_os_string()),
+            name => variables.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value)),
+        })
+    }
+
+    #[test]
+    fn without_a_file_there_are_defaults() {
+        let directory = tempfile::tempdir().unwrap();
+        let absent = directory.path().join("absent").into_os_string();
+        let settings =
+            Settings::load(|name| (name == "EGRESS_ROUTER_SETTINGS").then(|| absent.clone())).unwrap();
+        assert_eq!(settings, Settings::default());
+        assert_eq!(Settings::parse(b"{}").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let settings = load(
+            r#"{"kubeconfig": "/k", "configMapNamespaces": ["infra"], "allowRequestedIPs": true, "clusterNetworks": ["10.128.3.0/14"],
+                "serviceNetworks": ["fd02::/112"], "platform": "aws", "stateDirectory": "/s", "runDirectory": "/r",
+                "aws": {"ec2Endpoint": "https://ec2.test", "metadataEndpoint": "http://imds.test", "allowReassociation": false}}"#,
+            &[("AWS_ENDPOINT_URL_EC2", "http://other"), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://other")],
+        )
+        .unwrap();
+        assert_eq!(settings.kubeconfig.to_str(), Some("/k"));
+        assert_eq!(settings.config_map_namespaces, ["infra"]);
+        assert!(settings.allow_requested_ips);
+        assert_eq!(
+            settings.cluster_networks,
+            ["10.128.0.0/14".parse().unwrap(), "fd02::/112".parse().unwrap()]
+        );
+        assert_eq!(settings.platform, Platform::Aws);
+        assert_eq!(
+            (settings.state_directory.to_str(), settings.run_directory.to_str()),
+            (Some("/s"), Some("/r"))
+        );
+        assert_eq!(settings.aws.ec2_endpoint.as_deref(), Some("https://ec2.test"));
+        assert_eq!(settings.aws.metadata_endpoint.as_deref(), Some("http://imds.test"));
+        assert_eq!(settings.aws.allow_reassociation, Some(false));
+    }
+
+    #[test]
+    fn the_environment_names_endpoints_that_the_file_does_not() {
+        let both = [("AWS_ENDPOINT_URL", "http://all"), ("AWS_ENDPOINT_URL_EC2", "http://ec2")];
+        assert_eq!(load("{}", &both).unwrap().aws.ec2_endpoint.as_deref(), Some("http://ec2"));
+        assert_eq!(load("{}", &both[..1]).unwrap().aws.ec2_endpoint.as_deref(), Some("http://all"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_file() {
+        for (text, code, word) in [
+            ("{", Code::Decode, "not JSON"),
+            ("[]", Code::Decode, "dictionary"),
+            (r#"{"platfrom": "aws"}"#, Code::UnsupportedField, "platfrom"),
+            (r#"{"platform": "gcp"}"#, Code::InvalidConfig, "auto, aws or none"),
+            (r#"{"aws": {"endpoint": ""}}"#, Code::UnsupportedField, "aws.endpoint"),
+            (r#"{"aws": {"ec2Endpoint": "ec2"}}"#, Code::InvalidConfig, "aws.ec2Endpoint"),
+            (r#"{"kubeconfig": "k"}"#, Code::InvalidConfig, "absolute"),
+            (r#"{"allowRequestedIPs": "yes"}"#, Code::Decode, "allowRequestedIPs"),
+            (r#"{"clusterNetworks": ["0.0.0.0/0"]}"#, Code::InvalidConfig, "clusterNetworks[0]"),
+        ] {
+            let error = load(text, &[]).unwrap_err();
+            assert_eq!(error.code, code, "{error}");
+            assert!(error.message.contains("settings.json") && error.message.contains(word), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_a_panic(text in any::<Vec<u8>>()) {
+            let _ = Settings::parse(&text);
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Links (RTM_NEWLINK and its kin; linux/if_link.h).
 
-use crate::config::interface::Kind;
+use super::message::{Attribute, FLAG_CREATE, FLAG_EXCLUSIVE, Malformed, Message, split};
+use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
 
 /// A link that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,4 +39,246 @@ pub struct NewLink {
     pub mtu: Option<u32>,
     /// Hardware address; none: the kernel's choice (macvlan), the master's (ipvlan).
     pub mac: Option<[u8; 6]>,
+}
+
+const ADDRESS: u16 = 1;
+const NAME: u16 = 3;
+const MTU: u16 = 4;
+const LINK: u16 = 5;
+const INFO: u16 = 18;
+const NAMESPACE: u16 = 28;
+const FILTER: u16 = 29;
+/// IFLA_INFO_KIND, IFLA_INFO_DATA.
+const INFO_KIND: u16 = 1;
+const INFO_DATA: u16 = 2;
+/// IFLA_MACVLAN_MODE (32 bits) and IFLA_IPVLAN_MODE (16 bits).
+const MODE: u16 = 1;
+/// RTEXT_FILTER_SKIP_STATS: counters are most of an answer, and nobody here reads them.
+const SKIP_COUNTERS: u32 = 1 << 3;
+const UP: u32 = libc::IFF_UP.cast_unsigned();
+const LOOPBACK: u32 = libc::IFF_LOOPBACK.cast_unsigned();
+
+/// struct ifinfomsg.
+fn fixed(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut fixed = [0; 16];
+    let numbers = [index, flags, change].map(u32::to_ne_bytes);
+    for (place, byte) in fixed.iter_mut().skip(4).zip(numbers.as_flattened()) {
+        *place = *byte;
+    }
+    fixed
+}
+
+impl Link {
+    /// Reads the payload of an RTM_NEWLINK.
+    ///
+    /// # Errors
+    /// When it is malformed, or has no name.
+    pub fn decode(payload: &[u8]) -> Result<Self, Malformed> {
+        let (fixed, attributes) = split::<16>(payload)?;
+        let [_, _, _, _, i0, i1, i2, i3, f0, f1, f2, f3, ..] = *fixed;
+        let flags = u32::from_ne_bytes([f0, f1, f2, f3]);
+        let mut link = Self {
+            index: u32::from_ne_bytes([i0, i1, i2, i3]),
+            name: String::new(),
+            kind: String::new(),
+            mode: None,
+            mac: None,
+            mtu: 0,
+            up: flags & UP != 0,
+            loopback: flags & LOOPBACK != 0,
+            parent: None,
+        };
+        for attribute in attributes {
+            let attribute = attribute?;
+            match attribute.kind {
+                ADDRESS => link.mac = attribute.array().ok(),
+                NAME => link.name = attribute.string()?,
+                MTU => link.mtu = attribute.u32()?,
+                LINK => link.parent = Some(attribute.u32()?).filter(|index| *index != 0),
+                INFO => (link.kind, link.mode) = info(&attribute)?,
+                _ => {}
+            }
+        }
+        if link.name.is_empty() { Err(Malformed("a link without a name")) } else { Ok(link) }
+    }
+
+    /// Asks for all links.
+    #[must_use]
+    pub fn all() -> Message {
+        let mut message = Message::new(libc::RTM_GETLINK, 0, &fixed(0, 0, 0));
+        message.u32(FILTER, SKIP_COUNTERS);
+        message
+    }
+
+    /// Asks for the link called `name`.
+    #[must_use]
+    pub fn by_name(name: &str) -> Message {
+        let mut message = Self::all();
+        message.string(NAME, name);
+        message
+    }
+
+    /// Asks for the link of this index.
+    #[must_use]
+    pub fn by_index(index: u32) -> Message {
+        let mut message = Message::new(libc::RTM_GETLINK, 0, &fixed(index, 0, 0));
+        message.u32(FILTER, SKIP_COUNTERS);
+        message
+    }
+
+    /// Turns the link of this index on or off.
+    #[must_use]
+    pub fn set_up(index: u32, up: bool) -> Message {
+        Message::new(libc::RTM_SETLINK, 0, &fixed(index, if up { UP } else { 0 }, UP))
+    }
+
+    /// Gives the link of this index another name.
+    #[must_use]
+    pub fn rename(index: u32, name: &str) -> Message {
+        let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
+        message.string(NAME, name);
+        message
+    }
+
+    /// Deletes the link of this index.
+    #[must_use]
+    pub fn delete(index: u32) -> Message {
+        Message::new(libc::RTM_DELLINK, 0, &fixed(index, 0, 0))
+    }
+
+    /// Asks whether the kernel knows links of this kind (`macvlan`), without making one: EOPNOTSUPP where it does not, and
+    /// any other refusal (the master is missing) where it does.
+    #[must_use]
+    pub fn probe(kind: &str) -> Message {
+        let mut message = Message::new(libc::RTM_NEWLINK, FLAG_CREATE | FLAG_EXCLUSIVE, &fixed(0, 0, 0));
+        message.nest(INFO, |info| {
+            info.string(INFO_KIND, kind);
+        });
+        message
+    }
+}
+
+impl NewLink {
+    /// Makes the link, called `name`, in the namespace whose open descriptor is `namespace`.
+    #[must_use]
+    pub fn create(&self, name: &str, namespace: i32) -> Message {
+        let mut message = Message::new(libc::RTM_NEWLINK, FLAG_CREATE | FLAG_EXCLUSIVE, &fixed(0, 0, 0));
+        message.string(NAME, name).u32(LINK, self.master).attribute(NAMESPACE, &namespace.to_ne_bytes());
+        if let Some(mtu) = self.mtu {
+            message.u32(MTU, mtu);
+        }
+        if let Some(mac) = self.mac {
+            message.attribute(ADDRESS, &mac);
+        }
+        message.nest(INFO, |info| {
+            info.string(INFO_KIND, name_of(&self.kind));
+            info.nest(INFO_DATA, |data| {
+                match self.kind {
+                    Kind::Macvlan(mode) => data.u32(MODE, macvlan_number(mode)),
+                    Kind::Ipvlan(mode) => data.u16(MODE, ipvlan_number(mode)),
+                };
+            });
+        });
+        message
+    }
+}
+
+/// The kernel's name of a kind of link.
+#[must_use]
+pub fn name_of(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Macvlan(_) => "macvlan",
+        Kind::Ipvlan(_) => "ipvlan",
+    }
+}
+
+/// What IFLA_LINKINFO says: kind, and the mode if it is one of ours.
+fn info(attribute: &Attribute<'_>) -> Result<(String, Option<Kind>), Malformed> {
+    let (mut kind, mut data) = (String::new(), None);
+    for part in attribute.nested() {
+        let part = part?;
+        match part.kind {
+            INFO_KIND => kind = part.string()?,
+            INFO_DATA => data = Some(part),
+            _ => {}
+        }
+    }
+    let mut mode = None;
+    if matches!(kind.as_str(), "macvlan" | "ipvlan") {
+        for part in data.iter().flat_map(Attribute::nested) {
+            let part = part?;
+            match (kind.as_str(), part.kind) {
+                ("macvlan", MODE) => mode = macvlan_mode(part.u32()?).map(Kind::Macvlan),
+                ("ipvlan", MODE) => mode = ipvlan_mode(part.u16()?).map(Kind::Ipvlan),
+                _ => {}
+            }
+        }
+    }
+    Ok((kind, mode))
+}
+
+const MACVLAN_MODES: [MacvlanMode; 4] =
+    [MacvlanMode::Private, MacvlanMode::Vepa, MacvlanMode::Bridge, MacvlanMode::Passthru];
+const IPVLAN_MODES: [IpvlanMode; 3] = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s];
+
+fn macvlan_number(mode: MacvlanMode) -> u32 {
+    match mode {
+        MacvlanMode::Private => 1,
+        MacvlanMode::Vepa => 2,
+        MacvlanMode::Bridge => 4,
+        MacvlanMode::Passthru => 8,
+    }
+}
+
+fn ipvlan_number(mode: IpvlanMode) -> u16 {
+    match mode {
+        IpvlanMode::L2 => 0,
+        IpvlanMode::L3 => 1,
+        IpvlanMode::L3s => 2,
+    }
+}
+
+fn macvlan_mode(number: u32) -> Option<MacvlanMode> {
+    MACVLAN_MODES.into_iter().find(|mode| macvlan_number(*mode) == number)
+}
+
+fn ipvlan_mode(number: u16) -> Option<IpvlanMode> {
+    IPVLAN_MODES.into_iter().find(|mode| ipvlan_number(*mode) == number)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop_oneof![
+            proptest::sample::select(MACVLAN_MODES.to_vec()).prop_map(Kind::Macvlan),
+            proptest::sample::select(IPVLAN_MODES.to_vec()).prop_map(Kind::Ipvlan),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = Link::decode(&bytes);
+        }
+
+        #[test]
+        fn what_is_asked_for_reads_like_what_is_there(
+            kind in kinds(),
+            name in "[a-z]{1,15}",
+            master in 1_u32..,
+            mtu in proptest::option::of(68_u32..65_536),
+            mac: Option<[u8; 6]>,
+        ) {
+            let new = NewLink { name, master, kind, mtu, mac };
+            let read = Link::decode(new.create(&new.name, 7).body()).unwrap();
+            prop_assert_eq!(&read.name, &new.name);
+            prop_assert_eq!(read.kind, name_of(&new.kind));
+            prop_assert_eq!(read.mode, Some(new.kind));
+            prop_assert_eq!((read.parent, read.mac, read.mtu), (Some(master), mac, mtu.unwrap_or(0)));
+        }
+    }
 }

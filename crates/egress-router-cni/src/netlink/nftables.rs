@@ -1,1 +1,165 @@
+//! nf_tables, spoken directly: one table of family inet, whole, in one atomic batch (linux/netfilter/nf_tables.h).
 //!
+//! [`ruleset`] is a table as it shall be, made of [`set`]s and of [`rule`]s of [`expression`]s; [`found`] is one as it is,
+//! and [`difference`] compares the two.
+
+pub mod comment;
+pub mod difference;
+pub mod expression;
+pub mod found;
+pub mod rule;
+pub mod ruleset;
+pub mod set;
+
+use super::error::Error;
+use super::message::{FLAG_ACK, Message};
+use super::socket::Socket;
+use crate::cni;
+use difference::Found;
+use ruleset::{Subject, batch, message};
+
+pub use rule::Rule;
+pub use ruleset::{Chain, Ruleset};
+pub use set::Set;
+
+/// The chain, without a hook, whose rules' comments are the notes of a table.
+pub const RECORD: &str = "record";
+
+/// NFT_SET_ELEM_INTERVAL_END.
+const INTERVAL_END: u32 = 1;
+
+/// Makes the table and all that is in it, at one time or not at all.
+///
+/// # Errors
+/// Code 100: which object the kernel refused, and its words. A table of that name that is there already is one of them.
+pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error> {
+    let (subjects, messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
+    commit(socket, messages).map_err(|(place, error)| {
+        let subject = place.and_then(|place| subjects.get(place)).unwrap_or(&Subject::Batch);
+        error.to_cni(format!("nf_tables: cannot install the table {}: {subject}", ruleset.table))
+    })
+}
+
+/// Deletes the table with all that is in it. None is as good as deleted.
+///
+/// # Errors
+/// Code 100, with the kernel's words.
+pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
+    // NFT_MSG_DELTABLE: NFTA_TABLE_NAME.
+    let mut request = message(2, 0);
+    request.string(1, table);
+    match commit(socket, vec![request]) {
+        Err((_, error)) if !error.is(&[libc::ENOENT]) => {
+            Err(error.to_cni(format!("nf_tables: cannot delete the table {table}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sends `messages` as a batch; the first that is refused is named by its place among them.
+fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option<usize>, Error)> {
+    // Once the last is acknowledged, all were heard.
+    if let Some(last) = messages.pop() {
+        messages.push(last.with_flags(FLAG_ACK));
+    }
+    let answers = socket.transaction(&batch(messages)).map_err(|error| (None, error))?;
+    for (place, answer) in answers.into_iter().enumerate() {
+        if let Some(refusal) = answer {
+            // The batch's begin is before the first.
+            return Err((place.checked_sub(1), Error::Refused(refusal)));
+        }
+    }
+    Ok(())
+}
+
+/// The names of the tables that begin with `prefix`.
+///
+/// # Errors
+/// Code 100, with the kernel's words.
+pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Error> {
+    // NFT_MSG_GETTABLE.
+    let tables = socket.dump(&message(1, 0), |_, payload| {
+        found::Table::read(payload).map(|table| Some(table.name).filter(|name| name.starts_with(prefix)))
+    });
+    tables.map_err(|error| error.to_cni("nf_tables: cannot list the tables"))
+}
+
+/// The notes in the table's chain [`RECORD`], as they were given. None where there is no such table.
+///
+/// # Errors
+/// Code 100, with the kernel's words.
+pub fn notes(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
+    // NFT_MSG_GETRULE: NFTA_RULE_TABLE, NFTA_RULE_CHAIN.
+    let mut request = message(7, 0);
+    request.string(1, table).string(2, RECORD);
+    let rules = socket.dump(&request, |_, payload| {
+        found::Rule::read(payload)
+            .map(|rule| (rule.table == table && rule.chain == RECORD).then_some(rule.comment))
+    });
+    let comments = match rules {
+        Err(error) if error.is(&[libc::ENOENT]) => Vec::new(),
+        rules => {
+            rules.map_err(|error| error.to_cni(format!("nf_tables: cannot read the rules of {table}")))?
+        }
+    };
+    Ok(comment::joined(comments))
+}
+
+/// How the table that is there differs from `ruleset`: one sentence for each difference, none if it is as it was built.
+///
+/// # Errors
+/// Code 100, with the kernel's words.
+pub fn differences(socket: &mut Socket, ruleset: &Ruleset) -> Result<Vec<String>, cni::Error> {
+    let found = find(socket, &ruleset.table);
+    let found =
+        found.map_err(|error| error.to_cni(format!("nf_tables: cannot read the table {}", ruleset.table)))?;
+    Ok(difference::differences(ruleset, &found))
+}
+
+/// Reads the table `name` whole.
+fn find(socket: &mut Socket, name: &str) -> Result<Found, Error> {
+    // NFT_MSG_GETTABLE: NFTA_TABLE_NAME.
+    let mut request = message(1, 0);
+    request.string(1, name);
+    let table = match socket.ask(&request, |_, payload| found::Table::read(payload)) {
+        Err(error) if error.is(&[libc::ENOENT]) => return Ok(Found::default()),
+        table => Some(table?),
+    };
+    // NFT_MSG_GETCHAIN. Kernels before 6.4 do not filter by table.
+    let mut request = message(4, 0);
+    request.string(1, name);
+    let chains = socket.dump(&request, |_, payload| {
+        found::Chain::read(payload).map(|chain| (chain.table == name).then_some(chain))
+    })?;
+    // NFT_MSG_GETRULE.
+    let mut request = message(7, 0);
+    request.string(1, name);
+    let rules = socket.dump(&request, |_, payload| {
+        found::Rule::read(payload).map(|rule| (rule.table == name).then_some(rule))
+    })?;
+    // NFT_MSG_GETSET.
+    let mut request = message(10, 0);
+    request.string(1, name);
+    let sets = socket.dump(&request, |_, payload| {
+        found::Set::read(payload).map(|set| (set.table == name).then_some(set))
+    })?;
+    let sets = sets.into_iter().map(|set| {
+        // NFT_MSG_GETSETELEM: NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET.
+        let mut request = message(13, 0);
+        request.string(1, name).string(2, &set.name);
+        let elements = socket.dump(&request, |_, payload| found::Element::read_all(payload).map(Some))?;
+        Ok((set, elements.concat()))
+    });
+    Ok(Found { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
+}
+
+/// Asks for the ruleset's generation: whether the kernel has nf_tables at all.
+///
+/// # Errors
+/// Code 100, with the kernel's words.
+pub fn generation(socket: &mut Socket) -> Result<(), cni::Error> {
+    // NFT_MSG_GETGEN.
+    socket
+        .ask(&message(16, 0), |_, _| Ok(()))
+        .map_err(|error| error.to_cni("nf_tables: the kernel does not tell its generation"))
+}

@@ -1,1 +1,278 @@
-//!
+//! A socket that asks the kernel, and tells each request's answer.
+
+mod objects;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use super::error::Error;
+use super::message::{
+    FLAG_ACK, FLAG_DUMP, FLAG_INTERRUPTED, Malformed, Message, Refusal, acknowledgement, messages,
+};
+use crate::sys::Netlink;
+
+/// NLMSG_ERROR: an acknowledgement or a refusal.
+const ERROR: u16 = 2;
+/// NLMSG_DONE: the end of a dump.
+const DONE: u16 = 3;
+/// NLMSG_MIN_TYPE: below are the messages of netlink itself.
+const FIRST_OF_FAMILY: u16 = 16;
+
+/// The kernel's largest piece of a dump (linux/net/netlink/af_netlink.c, netlink_recvmsg).
+const BUFFER: usize = 32 * 1024;
+
+/// How often something that comes and goes is tried: changes during a dump, a dump that waits for another. Ten changes in a
+/// row within the milliseconds of a dump are a storm that a plugin does not sit out.
+const ATTEMPTS: u32 = 10;
+
+/// Between two attempts: longer than a dump, short against a pod's start.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long an answer may take. Answers are there when the request has been sent; RTNL under load delays the sending, not
+/// the answer. So this only keeps a plugin from hanging on a kernel that is unlike all others.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Requests of rtnetlink in one send: their answers (below 1 KiB each in the kernel's books) fit the smallest receive buffer
+/// in use, 208 KiB, without one getting lost.
+const BATCH: usize = 128;
+
+/// Which part of the kernel a socket speaks with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Links, addresses, routes, rules.
+    Route,
+    /// nf_tables.
+    Netfilter,
+}
+
+/// A netlink socket in the namespace in which it was opened.
+#[derive(Debug)]
+pub struct Socket {
+    netlink: Netlink,
+    sequence: u32,
+    out: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+/// What the kernel said to one request.
+type Answer = Option<Refusal>;
+
+impl Socket {
+    /// A socket in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// The kernel's (no netlink of that protocol, no descriptors left).
+    pub fn open(protocol: Protocol) -> Result<Self, Error> {
+        let protocol = match protocol {
+            Protocol::Route => libc::NETLINK_ROUTE,
+            Protocol::Netfilter => libc::NETLINK_NETFILTER,
+        };
+        let netlink = Netlink::open(protocol, PATIENCE)
+            .map_err(|source| Error::System { intent: "open a netlink socket", source })?;
+        Ok(Self { netlink, sequence: 0, out: Vec::new(), buffer: vec![0; BUFFER] })
+    }
+
+    /// One request, with its acknowledgement.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], or whatever kept the answer away.
+    pub fn request(&mut self, message: &Message) -> Result<(), Error> {
+        let message = message.clone().with_flags(FLAG_ACK);
+        match self.transaction(std::slice::from_ref(&message))?.pop().flatten() {
+            Some(refusal) => Err(Error::Refused(refusal)),
+            None => Ok(()),
+        }
+    }
+
+    /// Independent requests in as few sends as possible, in order. The kernel goes on after one that it refuses: the answers
+    /// stand at the places of their requests, none for done.
+    ///
+    /// # Errors
+    /// Whatever kept answers away. Which requests took place is then unknown.
+    pub fn requests(&mut self, requests: &[Message]) -> Result<Vec<Answer>, Error> {
+        let mut answers = Vec::with_capacity(requests.len());
+        for some in requests.chunks(BATCH) {
+            let some: Vec<_> = some.iter().map(|message| message.clone().with_flags(FLAG_ACK)).collect();
+            answers.append(&mut self.transaction(&some)?);
+        }
+        Ok(answers)
+    }
+
+    /// All of `requests` in one send, as a batch of nf_tables has to be. Those that bear NLM_F_ACK are acknowledged, and any
+    /// may be refused: the refusals stand at the places of their requests (at the batch's begin: of the whole).
+    ///
+    /// # Errors
+    /// Whatever kept answers away, and [`Error::Silent`] when a request that asked for an answer got none and none was refused.
+    pub fn transaction(&mut self, requests: &[Message]) -> Result<Vec<Answer>, Error> {
+        let first = self.send(requests)?;
+        let mut answers: Vec<Answer> = vec![None; requests.len()];
+        let mut wanted = requests.iter().filter(|message| message.wants_answer()).count();
+        let all_answer = wanted == requests.len();
+        let (mut refused, mut lost) = (false, None);
+        // All that the kernel has to say is there by now; only what must come is waited for.
+        while wanted > 0 || refused || !all_answer {
+            let length = match self.receive(wanted > 0 && !refused) {
+                Ok(length) => length,
+                Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.is(&[libc::ENOBUFS]) => {
+                    // What is still in the queue may name the cause.
+                    lost = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for message in messages(self.buffer.get(..length).unwrap_or_default()) {
+                let (header, payload) = message?;
+                let place = usize::try_from(header.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+                let Some(slot) = answers.get_mut(place) else { continue };
+                if header.kind != ERROR {
+                    continue;
+                }
+                let answer = acknowledgement(header, payload)?;
+                refused |= answer.is_some();
+                if requests.get(place).is_some_and(Message::wants_answer) {
+                    wanted = wanted.saturating_sub(1);
+                }
+                // A batch's begin may be acknowledged and refused: the refusal counts.
+                if answer.is_some() {
+                    *slot = answer;
+                }
+            }
+        }
+        match lost {
+            Some(error) if !refused => Err(error),
+            _ if wanted > 0 && !refused => Err(Error::Silent),
+            _ => Ok(answers),
+        }
+    }
+
+    /// One object, by a request that is no dump: what `decode` makes of the answer's type and payload.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] (ENODEV, ENOENT: there is none), or whatever kept the answer away.
+    pub fn ask<T>(
+        &mut self,
+        message: &Message,
+        decode: impl Fn(u16, &[u8]) -> Result<T, Malformed>,
+    ) -> Result<T, Error> {
+        let first = self.send(std::slice::from_ref(message))?;
+        loop {
+            let length = self.receive(true)?;
+            for message in messages(self.buffer.get(..length).unwrap_or_default()) {
+                let (header, payload) = message?;
+                if header.sequence != first {
+                    continue;
+                }
+                match header.kind {
+                    ERROR => {
+                        let refusal = acknowledgement(header, payload)?;
+                        return Err(refusal.map_or(Error::Silent, Error::Refused));
+                    }
+                    kind if kind >= FIRST_OF_FAMILY => return Ok(decode(kind, payload)?),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// All objects of a kind: those for which `decode`, of each answer's type and payload, is not none. Read again when they
+    /// change meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Restless`] when they always do; [`Error::Refused`]; whatever kept the answer away.
+    pub fn dump<T>(
+        &mut self,
+        message: &Message,
+        decode: impl Fn(u16, &[u8]) -> Result<Option<T>, Malformed>,
+    ) -> Result<Vec<T>, Error> {
+        let message = message.clone().with_flags(FLAG_DUMP);
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                thread::sleep(PAUSE);
+            }
+            match self.dump_once(&message, &decode) {
+                Ok(Some(objects)) => return Ok(objects),
+                // Changed meanwhile, or a piece was lost or larger than the buffer.
+                Ok(None) => {}
+                Err(error) if error.is(&[libc::ENOBUFS, libc::EBUSY, libc::EINTR, libc::EAGAIN]) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Restless(ATTEMPTS))
+    }
+
+    fn dump_once<T>(
+        &mut self,
+        message: &Message,
+        decode: impl Fn(u16, &[u8]) -> Result<Option<T>, Malformed>,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let first = self.send(std::slice::from_ref(message))?;
+        let (mut objects, mut whole, mut larger, mut malformed) = (Vec::new(), true, 0, None);
+        // To its end in any case: until then the kernel starts no other dump on this socket.
+        'dump: loop {
+            let length = self.receive(true)?;
+            if length > self.buffer.len() {
+                (whole, larger) = (false, length.max(larger));
+                continue;
+            }
+            for message in messages(self.buffer.get(..length).unwrap_or_default()) {
+                let (header, payload) = message?;
+                if header.sequence != first {
+                    continue;
+                }
+                whole &= header.flags & FLAG_INTERRUPTED == 0;
+                match header.kind {
+                    ERROR | DONE => {
+                        if let Some(refusal) = acknowledgement(header, payload)? {
+                            return Err(Error::Refused(refusal));
+                        }
+                        break 'dump;
+                    }
+                    kind if kind >= FIRST_OF_FAMILY => match decode(kind, payload) {
+                        Ok(object) => objects.extend(object),
+                        Err(error) => malformed = Some(error),
+                    },
+                    _ => {}
+                }
+            }
+        }
+        if larger > 0 {
+            self.buffer.resize(larger, 0);
+        }
+        match malformed {
+            Some(error) if whole => Err(error.into()),
+            _ => Ok(whole.then_some(objects)),
+        }
+    }
+
+    /// Sends all in one datagram; their sequence numbers count up from the one that is returned.
+    fn send(&mut self, requests: &[Message]) -> Result<u32, Error> {
+        let first = self.sequence.wrapping_add(1);
+        self.out.clear();
+        for message in requests {
+            self.sequence = self.sequence.wrapping_add(1);
+            if !message.write(self.sequence, &mut self.out) {
+                return Err(Error::TooLong);
+            }
+        }
+        let mut sent = self.netlink.send(&self.out);
+        if sent.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EMSGSIZE)) {
+            // The kernel counts its own overhead too.
+            sent = self
+                .netlink
+                .allow_sending(self.out.len().saturating_mul(2))
+                .and_then(|()| self.netlink.send(&self.out));
+        }
+        sent.map_err(|source| Error::System { intent: "send to the kernel", source })?;
+        Ok(first)
+    }
+
+    fn receive(&mut self, wait: bool) -> Result<usize, Error> {
+        self.netlink
+            .receive(&mut self.buffer, wait)
+            .map_err(|source| Error::System { intent: "hear from the kernel", source })
+    }
+}

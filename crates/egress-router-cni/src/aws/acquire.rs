@@ -1,0 +1,324 @@
+//! An Elastic IP for an attachment, on a secondary private address of its own.
+//!
+//! ```text
+//!   DescribeAddresses ── already this attachment's? ── done
+//!     └ DescribeNetworkInterfaces → choose → [Assigning] → AssignPrivateIpAddresses
+//!         └ [Associating] → AssociateAddress → [Associated]          [..]: written down before the call after it
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+use ipnet::{IpNet, Ipv4Net};
+
+use super::choose::choose;
+use super::cloud::Cloud;
+use super::ec2::{Address, Association, Ec2, Taken};
+use super::error::Error;
+use super::metadata::Interface;
+use super::patience::random;
+use super::release;
+use super::state::{Journal, Stage, State};
+use crate::cni;
+
+/// Undoing gets this much even where the deadline has passed: it is cheaper now than when the runtime comes again.
+const UNDOING: Duration = Duration::from_secs(5);
+/// Choices that somebody else was quicker to take, in a row, before it is said that the subnet is too busy.
+const CHOICES: usize = 5;
+/// What AssignPrivateIpAddresses says of an address that another interface has.
+const IN_USE: &[&str] =
+    &["InvalidParameterValue", "InvalidIPAddress.InUse", "PrivateIpAddressInUse", "InvalidPrivateIpAddress"];
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// `ip.addresses`: one Elastic IP. Its prefix length means nothing.
+    pub addresses: &'a [IpNet],
+    /// Hardware address of the device that `interfaceArgs.master` names; none: the instance's primary network interface.
+    pub master: Option<[u8; 6]>,
+    /// What an earlier call for the same attachment wrote down, if it did.
+    pub before: Option<&'a State>,
+}
+
+/// What the pod's interface is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acquired {
+    /// The Elastic IP, which is nowhere on the node.
+    pub public: Ipv4Addr,
+    /// Hardware address of the device that the interface's master is.
+    pub mac: [u8; 6],
+    /// The interface's address.
+    pub address: Ipv4Net,
+    /// The subnet's router.
+    pub gateway: Ipv4Addr,
+}
+
+impl From<&State> for Acquired {
+    fn from(state: &State) -> Self {
+        Self { public: state.public, mac: state.mac, address: state.private, gateway: state.gateway }
+    }
+}
+
+/// The Elastic IP is on this node, mapped to an address that is this attachment's alone, and that is written down.
+///
+/// A call is the newest word: it takes the address from wherever it is, unless the settings forbid that. A call that was
+/// killed is finished by the next one with its state in `before`.
+///
+/// # Errors
+///
+/// 7: the configuration asks for what cannot be; 11: EC2 had no answer or no room until the deadline, or another node took the
+/// address meanwhile; 102: EC2 refuses for good. Nothing is left behind, or what is left is written down.
+pub fn acquire(
+    cloud: &Cloud<'_>,
+    request: Request<'_>,
+    journal: &mut dyn Journal,
+    deadline: Instant,
+) -> Result<Acquired, cni::Error> {
+    let public = public(request.addresses)?;
+    let metadata = cloud.metadata(deadline);
+    let instance = metadata.instance()?;
+    let interface = metadata.interface(request.master)?;
+    let ec2 = cloud.ec2(&metadata, deadline)?;
+    let address = ec2.address(public)?;
+
+    let mut left = request.before.filter(|before| before.instance == instance).cloned();
+    if let Some(before) = &left
+        && (before.interface != interface.id
+            || before.public != public
+            || before.allocation != address.allocation)
+    {
+        release::undo(&ec2, before)?;
+        journal.clear()?;
+        left = None;
+    }
+
+    let mut attempt =
+        Attempt { ec2: &ec2, interface: &interface, journal, reassociates: cloud.reassociates() };
+    let state = match left {
+        Some(state) if is_at(address.association.as_ref(), &state) => {
+            return attempt.keep(state, address.association.as_ref());
+        }
+        Some(state) => attempt.resume(state)?,
+        None => None,
+    };
+    let undoing = || {
+        let ec2 = cloud.ec2(&metadata, deadline.max(Instant::now() + UNDOING));
+        ec2.map_err(cni::Error::from)
+    };
+    attempt.check(&address, public)?;
+    let mut state = match state {
+        Some(state) => state,
+        None => attempt.assign(&instance, public, &address)?,
+    };
+    match attempt.associate(&mut state, &address) {
+        Ok(acquired) => Ok(acquired),
+        Err(error) => {
+            // What cannot be undone now is written down, for DEL, GC or the next ADD.
+            let undone = undoing()
+                .and_then(|ec2| Ok(release::undo(&ec2, &state)?))
+                .and_then(|()| attempt.journal.clear());
+            Err(match undone {
+                Ok(()) => error,
+                Err(left) => {
+                    let details =
+                        format!("{}; giving back {} failed too: {left}", error.details, state.private.addr());
+                    error.details(details)
+                }
+            })
+        }
+    }
+}
+
+/// The one Elastic IP that is asked for.
+fn public(addresses: &[IpNet]) -> Result<Ipv4Addr, Error> {
+    match addresses {
+        [one] => match one.addr() {
+            IpAddr::V4(public) => Ok(public),
+            IpAddr::V6(address) => Err(Error::Configuration(format!(
+                "ip.addresses: {address} is no IPv4 address; interfaceType aws-elastic-ip takes one Elastic IP"
+            ))),
+        },
+        several => Err(Error::Configuration(format!(
+            "ip.addresses has {} addresses; interfaceType aws-elastic-ip takes one Elastic IP for each attachment",
+            several.len()
+        ))),
+    }
+}
+
+/// Whether the association is the one that `state` wanted: to a private address that only its attachment ever had.
+fn is_at(association: Option<&Association>, state: &State) -> bool {
+    association.is_some_and(|association| {
+        association.interface.as_deref() == Some(&state.interface)
+            && association.private == Some(state.private.addr())
+    })
+}
+
+struct Attempt<'a> {
+    ec2: &'a Ec2<'a>,
+    interface: &'a Interface,
+    journal: &'a mut dyn Journal,
+    reassociates: bool,
+}
+
+impl Attempt<'_> {
+    /// All is done already; AWS may charge for each remap, so nothing is done again.
+    fn keep(&mut self, mut state: State, association: Option<&Association>) -> Result<Acquired, cni::Error> {
+        if let Some(association) = association {
+            let stage = Stage::Associated { association: association.id.clone() };
+            if state.stage != stage {
+                state.stage = stage;
+                self.journal.write(&state)?;
+            }
+        }
+        Ok(Acquired::from(&state))
+    }
+
+    /// What an earlier call left, if its private address is still there for this attachment.
+    fn resume(&mut self, state: State) -> Result<Option<State>, cni::Error> {
+        let listed = self.ec2.on_interface(&state.interface)?;
+        match listed.find(state.private.addr()) {
+            Some(found) if !found.primary && found.public.is_none_or(|public| public == state.public) => {
+                Ok(Some(state))
+            }
+            _ => {
+                self.journal.clear()?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether it may be taken from where it is.
+    fn check(&self, address: &Address, public: Ipv4Addr) -> Result<(), Error> {
+        let Some(association) = &address.association else { return Ok(()) };
+        if self.reassociates {
+            return Ok(());
+        }
+        Err(Error::Conflict(format!(
+            "Elastic IP {public} is associated with {}{}, and aws.allowReassociation is false in the settings",
+            association.interface.as_deref().unwrap_or("an instance"),
+            association.private.map(|private| format!(" ({private})")).unwrap_or_default(),
+        )))
+    }
+
+    /// A private address of its own.
+    fn assign(&mut self, instance: &str, public: Ipv4Addr, address: &Address) -> Result<State, cni::Error> {
+        let listed = self.ec2.on_interface(&self.interface.id)?;
+        self.spare_the_node(&listed, public, address)?;
+        let mut taken = listed;
+        for _ in 0..CHOICES {
+            let chosen = choose(self.interface.block, random(), |address| taken.contains(address))
+                .ok_or_else(|| {
+                    Error::Conflict(format!(
+                        "subnet {} ({}) has no free address",
+                        self.interface.subnet, self.interface.block
+                    ))
+                })?;
+            let private = Ipv4Net::new(chosen, self.interface.block.prefix_len())
+                .map_err(|error| cni::Error::new(cni::Code::Aws, error.to_string()))?;
+            let state = State {
+                instance: instance.into(),
+                interface: self.interface.id.clone(),
+                mac: self.interface.mac,
+                public,
+                allocation: address.allocation.clone(),
+                private,
+                gateway: self.interface.gateway(),
+                stage: Stage::Assigning,
+            };
+            self.journal.write(&state)?;
+            match self.assign_certainly(chosen) {
+                Ok(()) => return Ok(state),
+                Err(error) if error.is_refused_as(IN_USE) => {
+                    self.journal.clear()?;
+                    taken = self.ec2.in_subnet(&self.interface.subnet)?;
+                    // The list may lag behind; this one is certainly not free.
+                    taken.addresses.push(super::ec2::Private {
+                        address: chosen,
+                        primary: false,
+                        public: None,
+                    });
+                }
+                Err(error @ Error::Refused { .. }) => {
+                    self.journal.clear()?;
+                    return Err(error.into());
+                }
+                // It may have been assigned; the state says so.
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Conflict(format!(
+            "in subnet {}, others took each address that was chosen",
+            self.interface.subnet
+        ))
+        .into())
+    }
+
+    fn assign_certainly(&self, chosen: Ipv4Addr) -> Result<(), Error> {
+        let mut patience = self.ec2.patience();
+        loop {
+            let uncertain = match self.ec2.assign(&self.interface.id, chosen) {
+                Err(error @ Error::Uncertain { .. }) => error,
+                result => return result,
+            };
+            if self.ec2.on_interface(&self.interface.id)?.find(chosen).is_some() {
+                return Ok(());
+            }
+            if !patience.pause() {
+                return Err(uncertain);
+            }
+        }
+    }
+
+    /// The node's own Elastic IP is not a pod's: without it the node may be out of reach.
+    fn spare_the_node(&self, listed: &Taken, public: Ipv4Addr, address: &Address) -> Result<(), Error> {
+        let Some(association) = &address.association else { return Ok(()) };
+        let primary =
+            listed.addresses.iter().any(|own| own.primary && Some(own.address) == association.private);
+        if association.interface.as_deref() == Some(&self.interface.id) && primary {
+            return Err(Error::Conflict(format!(
+                "Elastic IP {public} is this node's own: it is associated with the primary address of {}; give the pod another",
+                self.interface.id
+            )));
+        }
+        Ok(())
+    }
+
+    fn associate(&mut self, state: &mut State, before: &Address) -> Result<Acquired, cni::Error> {
+        if state.stage != Stage::Associating {
+            state.stage = Stage::Associating;
+            self.journal.write(state)?;
+        }
+        let association = self.associate_certainly(state, before)?;
+        state.stage = Stage::Associated { association };
+        self.journal.write(state)?;
+        Ok(Acquired::from(&*state))
+    }
+
+    fn associate_certainly(&self, state: &State, before: &Address) -> Result<String, Error> {
+        let mut patience = self.ec2.patience();
+        loop {
+            let private = state.private.addr();
+            let uncertain =
+                match self.ec2.associate(&state.allocation, &state.interface, private, self.reassociates) {
+                    Err(error @ Error::Uncertain { .. }) => error,
+                    result => return result,
+                };
+            let now = self.ec2.address(state.public)?.association;
+            match now {
+                Some(now) if is_at(Some(&now), state) => return Ok(now.id),
+                // It came through and was moved on, or somebody was quicker: theirs is the newer word.
+                Some(now) if Some(&now.id) != before.association.as_ref().map(|before| &before.id) => {
+                    return Err(Error::Overtaken(format!(
+                        "Elastic IP {} was associated with {} while this node was taking it; is it configured for two pods?",
+                        state.public,
+                        now.interface.as_deref().unwrap_or("an instance")
+                    )));
+                }
+                _ => {}
+            }
+            if !patience.pause() {
+                return Err(uncertain);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! With whose rights EC2 is asked.
+
+use std::ffi::OsString;
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::error::Error;
+use super::metadata::Metadata;
+
+/// An access key. Its secret parts are in no `Debug`, error or log.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// `AKIA…` or `ASIA…`.
+    pub key: String,
+    /// What signs.
+    pub secret: String,
+    /// Sent with temporary credentials.
+    pub session: Option<String>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+/// The metadata service's answer for a role ("Retrieve security credentials from instance metadata").
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Role {
+    code: Option<String>,
+    access_key_id: Option<String>,
+    secret_access_key: Option<String>,
+    token: Option<String>,
+}
+
+impl Credentials {
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`: a plugin's environment is its runtime's, and so the
+    /// administrator's.
+    pub fn from_environment(get: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+        let text =
+            |name| get(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty());
+        Some(Self {
+            key: text("AWS_ACCESS_KEY_ID")?,
+            secret: text("AWS_SECRET_ACCESS_KEY")?,
+            session: text("AWS_SESSION_TOKEN"),
+        })
+    }
+
+    /// Those of the instance's role. They are taken anew for each call: the service renews them five minutes before they
+    /// expire, and a call is shorter.
+    ///
+    /// # Errors
+    ///
+    /// The instance has no role, or the metadata service refuses, fails or is not understood.
+    pub fn of_instance(metadata: &Metadata<'_>) -> Result<Self, Error> {
+        const PATH: &str = "iam/security-credentials/";
+        let none = || {
+            Error::Conflict(
+                "this instance has no IAM role: attach an instance profile with the rights of the plugin's policy".into(),
+            )
+        };
+        let roles = metadata.find(PATH)?.ok_or_else(none)?;
+        let role = roles.lines().next().map(str::trim).filter(|role| !role.is_empty()).ok_or_else(none)?;
+        let answer = metadata.get(&format!("{PATH}{role}"))?;
+        // Serde's messages quote what they found, and that may be a secret.
+        let malformed = |why: &str| Error::Malformed {
+            whom: format!("the instance metadata service, asked for the credentials of role {role},"),
+            why: why.into(),
+        };
+        let parsed: Role =
+            serde_json::from_str(&answer).map_err(|_| malformed("not the JSON that is documented"))?;
+        if parsed.code.as_deref().is_some_and(|code| code != "Success") {
+            return Err(malformed("its Code is not Success; see the role's trust policy"));
+        }
+        match (parsed.access_key_id, parsed.secret_access_key) {
+            (Some(key), Some(secret)) if !key.is_empty() && !secret.is_empty() => {
+                Ok(Self { key, secret, session: parsed.token.filter(|token| !token.is_empty()) })
+            }
+            _ => Err(malformed("AccessKeyId or SecretAccessKey is missing")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn environment(name: &str) -> Option<OsString> {
+        match name {
+            "AWS_ACCESS_KEY_ID" => Some("AKID".into()),
+            "AWS_SECRET_ACCESS_KEY" => Some("deep-secret".into()),
+            "AWS_SESSION_TOKEN" => Some("session-secret".into()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn secrets_are_not_in_debug() {
+        let credentials = Credentials::from_environment(environment).unwrap();
+        let debug = format!("{credentials:?}");
+        assert!(debug.contains("AKID") && !debug.contains("secret"), "{debug}");
+    }
+
+    #[test]
+    fn half_of_a_key_is_none() {
+        let half = |name: &str| (name == "AWS_ACCESS_KEY_ID").then(|| "AKID".into());
+        assert_eq!(Credentials::from_environment(half), None);
+        let empty = |name: &str| environment(name).map(|_| OsString::new());
+        assert_eq!(Credentials::from_environment(empty), None);
+    }
+}

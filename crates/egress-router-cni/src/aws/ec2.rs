@@ -1,0 +1,407 @@
+//! EC2's Query API (2016-11-15): six calls, each a signed form, each answer typed.
+
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+use super::credentials::Credentials;
+use super::error::{Error, Refusal};
+use super::patience::Patience;
+use super::signature::{self, Scope};
+use super::transport::{Method, Request, Transport};
+use super::xml::Element;
+
+const VERSION: &str = "2016-11-15";
+/// The most that DescribeNetworkInterfaces lists at once.
+const PAGE: &str = "1000";
+/// A subnet has at most 65,531 addresses; more pages than that are an answer that goes round.
+const MOST_PAGES: usize = 70;
+
+/// A conversation with EC2.
+pub struct Ec2<'a> {
+    transport: &'a dyn Transport,
+    endpoint: Endpoint,
+    region: String,
+    credentials: Credentials,
+    patience: Patience,
+}
+
+/// Where EC2 answers: a scheme and an authority, no path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    url: String,
+    host: String,
+}
+
+/// An Elastic IP, as DescribeAddresses says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// `eipalloc-…`.
+    pub allocation: String,
+    /// Where it is associated, if it is.
+    pub association: Option<Association>,
+}
+
+/// Where an Elastic IP is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Association {
+    /// `eipassoc-…`; a new one with each association.
+    pub id: String,
+    /// `eni-…`.
+    pub interface: Option<String>,
+    /// The interface's private address that it is mapped to.
+    pub private: Option<Ipv4Addr>,
+}
+
+/// An address of a network interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Private {
+    /// It.
+    pub address: Ipv4Addr,
+    /// The interface's first, which belongs to the node.
+    pub primary: bool,
+    /// The public address that is mapped to it.
+    pub public: Option<Ipv4Addr>,
+}
+
+/// What of a network interface's, or a subnet's, addresses is taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// One by one.
+    pub addresses: Vec<Private>,
+    /// Whole prefixes, delegated to an interface.
+    pub prefixes: Vec<Ipv4Net>,
+}
+
+impl Taken {
+    /// What is said of `address`.
+    #[must_use]
+    pub fn find(&self, address: Ipv4Addr) -> Option<&Private> {
+        self.addresses.iter().find(|private| private.address == address)
+    }
+
+    /// Whether `address` is in use.
+    #[must_use]
+    pub fn contains(&self, address: Ipv4Addr) -> bool {
+        self.find(address).is_some() || self.prefixes.iter().any(|prefix| prefix.contains(&address))
+    }
+}
+
+impl Endpoint {
+    /// `https://host[:port]`, or `http` where an administrator says so.
+    ///
+    /// # Errors
+    ///
+    /// Another scheme, a path, a query or user information.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let refuse = || Error::Configuration(format!("the EC2 endpoint {text:?} is not https://host[:port]"));
+        let (scheme, rest) = text.split_once("://").ok_or_else(refuse)?;
+        let default = match scheme {
+            "https" => ":443",
+            "http" => ":80",
+            _ => return Err(refuse()),
+        };
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+        if authority.is_empty() || !authority.chars().all(allowed) {
+            return Err(refuse());
+        }
+        // What is signed is what HTTP clients send: no default port.
+        let host = authority.strip_suffix(default).unwrap_or(authority).to_owned();
+        Ok(Self { url: format!("{scheme}://{host}/"), host })
+    }
+}
+
+impl<'a> Ec2<'a> {
+    /// Nothing is asked yet.
+    #[must_use]
+    pub fn new(
+        transport: &'a dyn Transport,
+        endpoint: Endpoint,
+        region: String,
+        credentials: Credentials,
+        patience: Patience,
+    ) -> Self {
+        Self { transport, endpoint, region, credentials, patience }
+    }
+
+    /// Pauses for the next attempt of an act whose outcome was looked up; false: the deadline would pass.
+    #[must_use]
+    pub fn patience(&self) -> Patience {
+        self.patience.clone()
+    }
+
+    /// DescribeAddresses: the Elastic IP `public`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidAddress.NotFound` where it is not allocated here, and as [`Self::read`].
+    pub fn address(&self, public: Ipv4Addr) -> Result<Address, Error> {
+        const ACTION: &str = "DescribeAddresses";
+        let root = self.read(ACTION, &[("PublicIp.1", &public.to_string())])?;
+        let text = public.to_string();
+        let Some(item) = root.items("addressesSet").find(|item| item.text_of("publicIp") == Some(&text))
+        else {
+            return Err(malformed(ACTION, format!("{text} is not in the answer")));
+        };
+        let allocation =
+            item.text_of("allocationId").ok_or_else(|| malformed(ACTION, "no allocationId"))?.to_owned();
+        let association = match item.text_of("associationId") {
+            None => None,
+            Some(id) => Some(Association {
+                id: id.to_owned(),
+                interface: item.text_of("networkInterfaceId").map(Into::into),
+                private: parse(ACTION, item, "privateIpAddress")?,
+            }),
+        };
+        Ok(Address { allocation, association })
+    }
+
+    /// DescribeNetworkInterfaces: what is taken on the interface `id`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidNetworkInterfaceID.NotFound`, and as [`Self::read`].
+    pub fn on_interface(&self, id: &str) -> Result<Taken, Error> {
+        const ACTION: &str = "DescribeNetworkInterfaces";
+        let root = self.read(ACTION, &[("NetworkInterfaceId.1", id)])?;
+        let mut taken = Taken::default();
+        for item in
+            root.items("networkInterfaceSet").filter(|item| item.text_of("networkInterfaceId") == Some(id))
+        {
+            add(ACTION, item, &mut taken)?;
+        }
+        if taken.addresses.is_empty() {
+            return Err(malformed(ACTION, format!("no address of {id} is in the answer")));
+        }
+        Ok(taken)
+    }
+
+    /// DescribeNetworkInterfaces: what is taken in the whole subnet `id`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn in_subnet(&self, id: &str) -> Result<Taken, Error> {
+        const ACTION: &str = "DescribeNetworkInterfaces";
+        let mut taken = Taken::default();
+        let mut next: Option<String> = None;
+        for _ in 0..MOST_PAGES {
+            let mut parameters =
+                vec![("Filter.1.Name", "subnet-id"), ("Filter.1.Value.1", id), ("MaxResults", PAGE)];
+            if let Some(next) = &next {
+                parameters.push(("NextToken", next));
+            }
+            let root = self.read(ACTION, &parameters)?;
+            for item in root.items("networkInterfaceSet") {
+                add(ACTION, item, &mut taken)?;
+            }
+            match root.text_of("nextToken") {
+                None => return Ok(taken),
+                Some(token) => next = Some(token.to_owned()),
+            }
+        }
+        Err(malformed(ACTION, "more pages than a subnet has addresses"))
+    }
+
+    /// AssignPrivateIpAddresses: `private` becomes a secondary address of `interface`, unless it is another's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Uncertain`] where the answer was lost, and as [`Self::read`].
+    pub fn assign(&self, interface: &str, private: Ipv4Addr) -> Result<(), Error> {
+        let private = private.to_string();
+        // AllowReassignment stays false: nobody loses an address.
+        let parameters = [("NetworkInterfaceId", interface), ("PrivateIpAddress.1", &private)];
+        self.act("AssignPrivateIpAddresses", &parameters).map(drop)
+    }
+
+    /// UnassignPrivateIpAddresses. Repeating it does no harm.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn unassign(&self, interface: &str, private: Ipv4Addr) -> Result<(), Error> {
+        let private = private.to_string();
+        let parameters = [("NetworkInterfaceId", interface), ("PrivateIpAddress.1", &private)];
+        self.read("UnassignPrivateIpAddresses", &parameters).map(drop)
+    }
+
+    /// AssociateAddress: the Elastic IP `allocation` is mapped to `private` of `interface`, and taken from where it is if
+    /// `reassociate`. The new association's identity.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Uncertain`] where the answer was lost, and as [`Self::read`].
+    pub fn associate(
+        &self,
+        allocation: &str,
+        interface: &str,
+        private: Ipv4Addr,
+        reassociate: bool,
+    ) -> Result<String, Error> {
+        const ACTION: &str = "AssociateAddress";
+        let private = private.to_string();
+        let parameters = [
+            ("AllocationId", allocation),
+            ("NetworkInterfaceId", interface),
+            ("PrivateIpAddress", &private),
+            ("AllowReassociation", if reassociate { "true" } else { "false" }),
+        ];
+        let root = self.act(ACTION, &parameters)?;
+        // It was done, though nobody knows as what: the caller looks.
+        root.text_of("associationId")
+            .map(Into::into)
+            .ok_or_else(|| Error::Uncertain { action: ACTION, why: "the answer has no associationId".into() })
+    }
+
+    /// DisassociateAddress, by the association and never by the address. Repeating it does no harm: identities are not used
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidAssociationID.NotFound` where that association is no more, and as [`Self::read`].
+    pub fn disassociate(&self, association: &str) -> Result<(), Error> {
+        self.read("DisassociateAddress", &[("AssociationId", association)]).map(drop)
+    }
+
+    /// A call that may be repeated.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`]; after attempts until the deadline [`Error::Busy`] or [`Error::Unreachable`].
+    fn read(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Element, Error> {
+        self.call(action, parameters, true)
+    }
+
+    /// A call that is repeated only where it certainly was not carried out.
+    fn act(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Element, Error> {
+        self.call(action, parameters, false)
+    }
+
+    fn call(
+        &self,
+        action: &'static str,
+        parameters: &[(&str, &str)],
+        repeatable: bool,
+    ) -> Result<Element, Error> {
+        let mut patience = self.patience.clone();
+        let body = form(action, parameters);
+        let mut last = self.unreachable("the deadline had passed".into());
+        while let Some(timeout) = patience.exchange() {
+            let mut headers =
+                vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
+            let scope = Scope { region: &self.region, service: "ec2", time: jiff::Timestamp::now() };
+            let added = signature::sign(
+                "POST",
+                &self.endpoint.host,
+                &headers,
+                body.as_bytes(),
+                &self.credentials,
+                scope,
+            );
+            headers.extend(added);
+            let request = Request {
+                method: Method::Post,
+                url: &self.endpoint.url,
+                headers: &headers,
+                body: body.as_bytes(),
+                timeout,
+                proxy: true,
+            };
+            last = match self.transport.send(&request) {
+                Err(unanswered) if repeatable => self.unreachable(unanswered.to_string()),
+                Err(unanswered) => return Err(Error::Uncertain { action, why: unanswered.to_string() }),
+                Ok(response) if response.status == 200 => {
+                    let document = Element::parse(&response.body);
+                    let understood = document.map_err(|why| why.to_string()).and_then(|root| {
+                        let expected = root.name.strip_suffix("Response") == Some(action);
+                        if expected { Ok(root) } else { Err(format!("the answer is a {}", root.name)) }
+                    });
+                    return match understood {
+                        Ok(root) => Ok(root),
+                        Err(why) if repeatable => Err(malformed(action, why)),
+                        Err(why) => Err(Error::Uncertain { action, why }),
+                    };
+                }
+                Ok(response) => {
+                    let refusal = refusal(response.status, &response.body);
+                    if refusal.is_throttling() || (refusal.is_fault() && repeatable) {
+                        Error::Busy { action, refusal }
+                    } else if refusal.is_fault() {
+                        return Err(Error::Uncertain {
+                            action,
+                            why: format!("{}: {}", refusal.code, refusal.message),
+                        });
+                    } else {
+                        return Err(Error::Refused { action, refusal });
+                    }
+                }
+            };
+            if !patience.pause() {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    fn unreachable(&self, why: String) -> Error {
+        Error::Unreachable { whom: format!("EC2 at {}", self.endpoint.url), why }
+    }
+}
+
+fn add(action: &'static str, interface: &Element, taken: &mut Taken) -> Result<(), Error> {
+    for item in interface.items("privateIpAddressesSet") {
+        let address = parse(action, item, "privateIpAddress")?
+            .ok_or_else(|| malformed(action, "an address without privateIpAddress"))?;
+        let public = match item.child("association") {
+            Some(association) => parse(action, association, "publicIp")?,
+            None => None,
+        };
+        taken.addresses.push(Private { address, primary: item.text_of("primary") == Some("true"), public });
+    }
+    for item in interface.items("ipv4PrefixSet") {
+        taken.prefixes.extend(parse::<Ipv4Net>(action, item, "ipv4Prefix")?);
+    }
+    Ok(())
+}
+
+fn parse<T: std::str::FromStr>(action: &'static str, item: &Element, name: &str) -> Result<Option<T>, Error> {
+    item.text_of(name)
+        .map(|text| text.parse().map_err(|_| malformed(action, format!("{name} is {text:?}"))))
+        .transpose()
+}
+
+fn malformed(action: &str, why: impl Into<String>) -> Error {
+    Error::Malformed { whom: format!("EC2, asked for {action},"), why: why.into() }
+}
+
+/// EC2's error document; HTTP's status alone where something between answers.
+fn refusal(status: u16, body: &[u8]) -> Refusal {
+    let Ok(root) = Element::parse(body) else { return Refusal { status, ..Refusal::default() } };
+    let error = root.child("Errors").and_then(|errors| errors.child("Error")).or_else(|| root.child("Error"));
+    let text = |name| error.and_then(|error| error.text_of(name)).unwrap_or_default().to_owned();
+    let request =
+        root.text_of("RequestID").or_else(|| root.text_of("RequestId")).unwrap_or_default().to_owned();
+    Refusal { status, code: text("Code"), message: text("Message"), request }
+}
+
+fn form(action: &str, parameters: &[(&str, &str)]) -> String {
+    let mut body = format!("Action={action}&Version={VERSION}");
+    for (name, value) in parameters {
+        body.push('&');
+        body.push_str(name);
+        body.push('=');
+        for byte in value.bytes() {
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+                body.push(char::from(byte));
+            } else {
+                body.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! The instance metadata service, version 2: what this instance is, and its role's credentials.
+//!
+//! Source: "Instance metadata and user data" (EC2 User Guide). Version 1, which needs no token, is not spoken: a request that
+//! somebody tricks a program into must not reach credentials. The plugin runs on the host, so a hop limit of 1 suffices.
+
+use std::cell::RefCell;
+use std::net::Ipv4Addr;
+use std::time::Instant;
+
+use ipnet::Ipv4Net;
+
+use super::error::Error;
+use super::patience::Patience;
+use super::transport::{Method, Request, Transport};
+
+/// Where it answers on every instance.
+pub const ENDPOINT: &str = "http://169.254.169.254";
+
+/// A call ends long before.
+const TOKEN_SECONDS: &str = "300";
+/// The longest answer that is asked for, a role's credentials, is 1.5 KB.
+const LONGEST_ANSWER: usize = 64 << 10;
+
+/// A conversation with the service.
+pub struct Metadata<'a> {
+    transport: &'a dyn Transport,
+    endpoint: &'a str,
+    deadline: Instant,
+    token: RefCell<Option<String>>,
+}
+
+/// One network interface of this instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// `eni-…`.
+    pub id: String,
+    /// Of the device on this node.
+    pub mac: [u8; 6],
+    /// `subnet-…`.
+    pub subnet: String,
+    /// The subnet's IPv4 block.
+    pub block: Ipv4Net,
+}
+
+impl Interface {
+    /// The subnet's router: the second address of its block ("Subnet sizing", VPC User Guide).
+    #[must_use]
+    pub fn gateway(&self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.block.network()).saturating_add(1))
+    }
+}
+
+impl<'a> Metadata<'a> {
+    /// Nothing is asked yet. `endpoint` has no path.
+    #[must_use]
+    pub fn new(transport: &'a dyn Transport, endpoint: &'a str, deadline: Instant) -> Self {
+        Self { transport, endpoint: endpoint.trim_end_matches('/'), deadline, token: RefCell::new(None) }
+    }
+
+    /// Whether somebody here gives out tokens: asked once, without a second attempt.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let Some(timeout) = Patience::until(self.deadline).exchange() else { return false };
+        self.request_token(timeout).is_ok_and(|(status, _)| status == 200)
+    }
+
+    /// `i-…`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn instance(&self) -> Result<String, Error> {
+        self.get("instance-id")
+    }
+
+    /// Such as `eu-central-1`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn region(&self) -> Result<String, Error> {
+        self.get("placement/region")
+    }
+
+    /// The partition's, `amazonaws.com` almost everywhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn domain(&self) -> Result<String, Error> {
+        Ok(self.find("services/domain")?.unwrap_or_else(|| "amazonaws.com".into()))
+    }
+
+    /// The interface whose device has the address `mac`; none: the primary one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`]; and `mac` is none of this instance's, or what is said of it is not understood.
+    pub fn interface(&self, mac: Option<[u8; 6]>) -> Result<Interface, Error> {
+        let malformed = |what: &str, found: &str| Error::Malformed {
+            whom: format!("the instance metadata service, asked for {what},"),
+            why: format!("{found:?}"),
+        };
+        let (text, mac) = match mac {
+            Some(mac) => (mac_text(mac), mac),
+            None => {
+                let text = self.get("mac")?;
+                let mac = mac_bytes(&text).ok_or_else(|| malformed("mac", &text))?;
+                (text, mac)
+            }
+        };
+        let of = |what: &str| -> Result<String, Error> {
+            self.find(&format!("network/interfaces/macs/{text}/{what}"))?.ok_or_else(|| {
+                Error::Conflict(format!(
+                    "the device with MAC address {text} is no network interface of this instance with an IPv4 subnet ({what} is \
+                     missing); interfaceArgs.master names another"
+                ))
+            })
+        };
+        let id = of("interface-id")?;
+        let subnet = of("subnet-id")?;
+        let block = of("subnet-ipv4-cidr-block")?;
+        let parsed: Ipv4Net = block.parse().map_err(|_| malformed("subnet-ipv4-cidr-block", &block))?;
+        Ok(Interface { id, mac, subnet, block: parsed.trunc() })
+    }
+
+    /// The answer to `latest/meta-data/<path>`.
+    ///
+    /// # Errors
+    ///
+    /// No answer until the deadline, a refusal, or an answer that is empty or no text.
+    pub fn get(&self, path: &str) -> Result<String, Error> {
+        self.find(path)?.ok_or_else(|| Error::Metadata {
+            path: path.into(),
+            status: 404,
+            advice: "it should be there on every instance; does aws.metadataEndpoint name the right service?",
+        })
+    }
+
+    /// As [`Self::get`]; none: the service says that there is no such thing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`].
+    pub fn find(&self, path: &str) -> Result<Option<String>, Error> {
+        let url = format!("{}/latest/meta-data/{path}", self.endpoint);
+        let mut patience = Patience::until(self.deadline);
+        let mut last = String::from("the deadline had passed");
+        while let Some(timeout) = patience.exchange() {
+            let token = self.token()?;
+            let headers = [("x-aws-ec2-metadata-token", token)];
+            let request = Request {
+                method: Method::Get,
+                url: &url,
+                headers: &headers,
+                body: &[],
+                timeout,
+                proxy: false,
+            };
+            match self.transport.send(&request) {
+                Ok(response) => match response.status {
+                    200 => return text(path, &response.body).map(Some),
+                    404 => return Ok(None),
+                    // The token has expired, or the service was restarted.
+                    401 => {
+                        self.token.replace(None);
+                        last = "it keeps refusing the tokens that it gives out".into();
+                    }
+                    status if is_passing(status) => last = format!("status {status} to {path}"),
+                    status => return Err(refused(path, status)),
+                },
+                Err(unanswered) => last = unanswered.to_string(),
+            }
+            if !patience.pause() {
+                break;
+            }
+        }
+        Err(self.unreachable(last))
+    }
+
+    fn token(&self) -> Result<String, Error> {
+        const PATH: &str = "latest/api/token";
+        if let Some(token) = self.token.borrow().as_ref() {
+            return Ok(token.clone());
+        }
+        let mut patience = Patience::until(self.deadline);
+        let mut last = String::from("the deadline had passed");
+        while let Some(timeout) = patience.exchange() {
+            match self.request_token(timeout) {
+                Ok((200, body)) => {
+                    let token = text(PATH, &body)?;
+                    self.token.replace(Some(token.clone()));
+                    return Ok(token);
+                }
+                Ok((status, _)) if is_passing(status) => last = format!("status {status} to {PATH}"),
+                Ok((status, _)) => return Err(refused(PATH, status)),
+                Err(why) => last = why,
+            }
+            if !patience.pause() {
+                break;
+            }
+        }
+        Err(self.unreachable(last))
+    }
+
+    fn request_token(&self, timeout: std::time::Duration) -> Result<(u16, Vec<u8>), String> {
+        let url = format!("{}/latest/api/token", self.endpoint);
+        let headers = [("x-aws-ec2-metadata-token-ttl-seconds", TOKEN_SECONDS.to_owned())];
+        let request =
+            Request { method: Method::Put, url: &url, headers: &headers, body: &[], timeout, proxy: false };
+        match self.transport.send(&request) {
+            Ok(response) => Ok((response.status, response.body)),
+            Err(unanswered) => Err(unanswered.to_string()),
+        }
+    }
+
+    fn unreachable(&self, why: String) -> Error {
+        Error::Unreachable { whom: format!("the instance metadata service at {}", self.endpoint), why }
+    }
+}
+
+/// Throttled (the service allows each interface a number of packets a second) or failing.
+fn is_passing(status: u16) -> bool {
+    status == 429 || status >= 500
+}
+
+fn refused(path: &str, status: u16) -> Error {
+    let advice = match status {
+        403 => "it is switched off for this instance (HttpEndpoint of its metadata options)",
+        404 | 405 => "it gives out no tokens, so this is no service of version 2",
+        _ => "see the metadata options of this instance",
+    };
+    Error::Metadata { path: path.into(), status, advice }
+}
+
+fn text(path: &str, body: &[u8]) -> Result<String, Error> {
+    let malformed = |why: &str| Error::Malformed {
+        whom: format!("the instance metadata service, asked for {path},"),
+        why: why.into(),
+    };
+    if body.len() > LONGEST_ANSWER {
+        return Err(malformed("the answer is too long"));
+    }
+    let text = std::str::from_utf8(body).map_err(|_| malformed("the answer is no text"))?.trim();
+    if text.is_empty() || text.chars().any(|c| c.is_control() && !c.is_ascii_whitespace()) {
+        return Err(malformed("the answer is empty, or no plain text"));
+    }
+    Ok(text.to_owned())
+}
+
+/// `aa:bb:cc:dd:ee:ff`.
+#[must_use]
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn mac_bytes(text: &str) -> Option<[u8; 6]> {
+    let bytes: Vec<u8> =
+        text.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
+    bytes.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mac_address_is_read_as_it_is_written() {
+        let mac = [0x02, 0, 0xff, 0x10, 0xab, 1];
+        assert_eq!(mac_text(mac), "02:00:ff:10:ab:01");
+        assert_eq!(mac_bytes(&mac_text(mac)), Some(mac));
+        assert_eq!(mac_bytes("02:00:ff:10:ab"), None);
+        assert_eq!(mac_bytes("02:00:ff:10:ab:01:02"), None);
+        assert_eq!(mac_bytes("zz:00:ff:10:ab:01"), None);
+    }
+
+    #[test]
+    fn the_router_is_the_second_address_of_the_block() {
+        let interface = Interface {
+            id: "eni-1".into(),
+            mac: [0; 6],
+            subnet: "subnet-1".into(),
+            block: "10.0.16.0/20".parse().unwrap(),
+        };
+        assert_eq!(interface.gateway(), Ipv4Addr::new(10, 0, 16, 1));
+    }
+}

@@ -1,0 +1,123 @@
+//! HTTP, as little of it as EC2 and the metadata service need: one request, one bounded answer, no redirects.
+
+use std::time::Duration;
+
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, http};
+
+/// No answer of ours is near it: a page of 1,000 network interfaces is about 3 MB. What is longer is refused, not cut.
+const LONGEST_ANSWER: u64 = 8 << 20;
+
+/// What is asked. It has no `Debug`: headers carry tokens.
+pub struct Request<'a> {
+    /// `GET`, `PUT` or `POST`.
+    pub method: Method,
+    /// Absolute.
+    pub url: &'a str,
+    /// Besides `Host`, which follows from the URL.
+    pub headers: &'a [(&'static str, String)],
+    /// Sent with `PUT` and `POST`.
+    pub body: &'a [u8],
+    /// From connecting to the last byte of the answer.
+    pub timeout: Duration,
+    /// Whether the environment's proxy (`HTTPS_PROXY`, `NO_PROXY`) stands between. Never for the metadata service, which
+    /// answers for the machine that asks.
+    pub proxy: bool,
+}
+
+/// HTTP's word for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// GET
+    Get,
+    /// PUT
+    Put,
+    /// POST
+    Post,
+}
+
+/// An answer, of whatever status. It has no `Debug`: bodies carry credentials.
+pub struct Response {
+    /// The status code.
+    pub status: u16,
+    /// All of the body.
+    pub body: Vec<u8>,
+}
+
+/// No whole answer: refused, cut off, too late, too long. Whether the request was carried out is not known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unanswered(pub String);
+
+/// Who carries requests; tests put faults and crashes in its way.
+pub trait Transport {
+    /// One request. A status is never an error here.
+    ///
+    /// # Errors
+    ///
+    /// No whole answer within the request's time.
+    fn send(&self, request: &Request<'_>) -> Result<Response, Unanswered>;
+}
+
+/// The network. Connections are kept for the next request of the same call.
+pub struct Network {
+    direct: Agent,
+    through_proxy: Agent,
+}
+
+impl Network {
+    /// Nothing is connected yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let config = || {
+            Agent::config_builder()
+                .http_status_as_error(false)
+                // A signed request goes where it was signed for, and nowhere else.
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .user_agent("egress-router")
+                .tls_config(TlsConfig::builder().root_certs(RootCerts::WebPki).build())
+        };
+        Self { direct: config().proxy(None).build().new_agent(), through_proxy: config().build().new_agent() }
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Transport for Network {
+    fn send(&self, request: &Request<'_>) -> Result<Response, Unanswered> {
+        let agent = if request.proxy { &self.through_proxy } else { &self.direct };
+        let method = match request.method {
+            Method::Get => http::Method::GET,
+            Method::Put => http::Method::PUT,
+            Method::Post => http::Method::POST,
+        };
+        let mut builder = http::Request::builder().method(method).uri(request.url);
+        for (name, value) in request.headers {
+            builder = builder.header(*name, value);
+        }
+        let unanswered = |error: ureq::Error| Unanswered(error.to_string());
+        let mut response = match request.method {
+            Method::Get => {
+                let built = builder.body(()).map_err(|error| Unanswered(error.to_string()))?;
+                agent
+                    .run(agent.configure_request(built).timeout_global(Some(request.timeout)).build())
+                    .map_err(unanswered)?
+            }
+            Method::Put | Method::Post => {
+                let built = builder.body(request.body).map_err(|error| Unanswered(error.to_string()))?;
+                agent
+                    .run(agent.configure_request(built).timeout_global(Some(request.timeout)).build())
+                    .map_err(unanswered)?
+            }
+        };
+        let status = response.status().as_u16();
+        let body =
+            response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec().map_err(unanswered)?;
+        Ok(Response { status, body })
+    }
+}

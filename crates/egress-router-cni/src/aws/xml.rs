@@ -1,0 +1,207 @@
+//! EC2's answers: elements and text, nothing else of XML.
+
+use quick_xml::Reader;
+use quick_xml::events::Event;
+
+/// EC2 nests eight deep.
+const DEEPEST: usize = 32;
+/// A page of 1,000 network interfaces has about 100,000.
+const MOST: usize = 400_000;
+
+/// One element. Attributes and comments are left out; EC2 has none but the namespace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Element {
+    /// Without its prefix.
+    pub name: String,
+    /// Its own text, without spaces around it.
+    pub text: String,
+    /// In their order.
+    pub children: Vec<Element>,
+}
+
+/// Why it is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(String);
+
+impl Element {
+    /// The root of a whole document.
+    ///
+    /// # Errors
+    ///
+    /// It is not well-formed, is no UTF-8, declares a document type or entities, or is deeper or larger than any answer.
+    pub fn parse(document: &[u8]) -> Result<Self, Malformed> {
+        let document = std::str::from_utf8(document).map_err(|_| Malformed("no UTF-8".into()))?;
+        let refuse = |why: &str| Err(Malformed(why.into()));
+        let mut reader = Reader::from_str(document);
+        let mut open: Vec<Self> = Vec::new();
+        let mut root = None;
+        let mut elements = 0;
+        loop {
+            let event = reader.read_event().map_err(|error| Malformed(error.to_string()))?;
+            let closed = match event {
+                Event::Start(start) => {
+                    open.push(Self { name: start.local_name().as_ref().to_owned(), ..Self::default() });
+                    None
+                }
+                Event::Empty(start) => {
+                    Some(Self { name: start.local_name().as_ref().to_owned(), ..Self::default() })
+                }
+                // The reader has compared the names.
+                Event::End(_) => open.pop(),
+                Event::Text(text) => {
+                    match open.last_mut() {
+                        Some(element) => element.text.push_str(&text.xml10_content()),
+                        None if text.xml10_content().trim().is_empty() => {}
+                        None => return refuse("text outside of the root element"),
+                    }
+                    continue;
+                }
+                Event::CData(text) => {
+                    match open.last_mut() {
+                        Some(element) => element.text.push_str(&text.xml10_content()),
+                        None => return refuse("text outside of the root element"),
+                    }
+                    continue;
+                }
+                Event::GeneralRef(reference) => {
+                    let character = match reference.resolve_char_ref() {
+                        Ok(Some(character)) => Some(character),
+                        Ok(None) => match reference.xml10_content().as_ref() {
+                            "amp" => Some('&'),
+                            "lt" => Some('<'),
+                            "gt" => Some('>'),
+                            "quot" => Some('"'),
+                            "apos" => Some('\''),
+                            _ => None,
+                        },
+                        Err(_) => None,
+                    };
+                    match (character, open.last_mut()) {
+                        (Some(character), Some(element)) => element.text.push(character),
+                        _ => return refuse("a reference to what is not declared"),
+                    }
+                    continue;
+                }
+                Event::DocType(_) => return refuse("a document type"),
+                Event::Decl(_) | Event::PI(_) | Event::Comment(_) => continue,
+                Event::Eof => break,
+            };
+            elements += 1;
+            if open.len() > DEEPEST || elements > 2 * MOST {
+                return refuse("deeper or larger than any answer of EC2");
+            }
+            let Some(mut closed) = closed else { continue };
+            closed.text = closed.text.trim().to_owned();
+            match open.last_mut() {
+                Some(parent) => parent.children.push(closed),
+                None if root.is_none() => root = Some(closed),
+                None => return refuse("two root elements"),
+            }
+        }
+        if !open.is_empty() {
+            return refuse("it ends in the middle");
+        }
+        root.ok_or_else(|| Malformed("no element".into()))
+    }
+
+    /// The first child of that name.
+    #[must_use]
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|child| child.name == name)
+    }
+
+    /// The text of the first child of that name, unless empty: EC2 writes an empty element for what is not there.
+    #[must_use]
+    pub fn text_of(&self, name: &str) -> Option<&str> {
+        self.child(name).map(|child| child.text.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// The `item`s of the list `name`; none where the list is not there.
+    pub fn items<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Self> {
+        self.child(name).into_iter().flat_map(|list| &list.children).filter(|child| child.name == "item")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ANSWER: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+<DescribeAddressesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">
+  <requestId>r-1</requestId>
+  <addressesSet>
+    <item><publicIp>203.0.113.9</publicIp><associationId/><tagSet><item><value>a &amp; &#x3c;b&gt;<![CDATA[ &c ]]></value></item></tagSet></item>
+    <item><publicIp> 203.0.113.10 </publicIp></item>
+  </addressesSet>
+</DescribeAddressesResponse>"#;
+
+    #[test]
+    fn lists_texts_and_references_are_read() {
+        let root = Element::parse(ANSWER.as_bytes()).unwrap();
+        assert_eq!(root.name, "DescribeAddressesResponse");
+        let items: Vec<_> = root.items("addressesSet").collect();
+        assert_eq!(items.len(), 2);
+        assert_eq!(items[0].text_of("associationId"), None);
+        assert_eq!(items[1].text_of("publicIp"), Some("203.0.113.10"));
+        assert_eq!(items[0].items("tagSet").next().unwrap().text_of("value"), Some("a & <b> &c"));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_refused() {
+        let deep = "<a>".repeat(DEEPEST + 1);
+        for document in [
+            "",
+            "  ",
+            "text",
+            "<a>",
+            "<a></b>",
+            "<a/><b/>",
+            "<a>&unknown;</a>",
+            "<a>&</a>",
+            "<a>&#0;</a>",
+            "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
+            "<a/>tail",
+            "<html><body>Bad Gateway</html>",
+            &deep,
+        ] {
+            assert!(Element::parse(document.as_bytes()).is_err(), "{document}");
+        }
+        assert!(Element::parse(b"<a>\xff</a>").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            let _ = Element::parse(&bytes);
+        }
+
+        #[test]
+        fn what_looks_like_xml_never_panics(pieces in proptest::collection::vec(
+            prop_oneof![
+                Just("<a>"), Just("</a>"), Just("<b/>"), Just("<"), Just(">"), Just("&"), Just("&#"), Just("&#x110000;"),
+                Just("&lt;"), Just("<![CDATA["), Just("]]>"), Just("<!--"), Just("-->"), Just("<?xml"), Just("?>"), Just("x"),
+                Just("\u{fffd}"), Just("<!DOCTYPE"), Just("="), Just("\""),
+            ], 0..64)) {
+            let _ = Element::parse(pieces.concat().as_bytes());
+        }
+
+        #[test]
+        fn an_answer_cut_or_bent_anywhere_never_panics(cut in 0..ANSWER.len(), at in 0..ANSWER.len(), byte: u8) {
+            let mut bytes = ANSWER.as_bytes().to_vec();
+            bytes[at] = byte;
+            let _ = Element::parse(&bytes);
+            if cut > 0 {
+                prop_assert!(Element::parse(&ANSWER.as_bytes()[..cut]).is_err());
+            }
+        }
+
+        #[test]
+        fn text_comes_out_as_it_went_in(text in "[ -~]{0,40}") {
+            let document = format!("<a>{}</a>", quick_xml::escape::escape(&text));
+            prop_assert_eq!(Element::parse(document.as_bytes()).unwrap().text, text.trim());
+        }
+    }
+}

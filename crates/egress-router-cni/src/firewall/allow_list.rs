@@ -1,0 +1,43 @@
+//! Where the pod's own programs may go by the attachment.
+
+use super::guard::FILTER;
+use super::{Firewall, redirect};
+use crate::netlink::nftables::rule::{ICMP, ICMPV6};
+use crate::netlink::nftables::ruleset::{Hook, Kind};
+use crate::netlink::nftables::{Chain, Rule, Ruleset, Set};
+
+/// What IPv6 cannot live without on a link: multicast listener reports and their end (131, 132, 143), router solicitation
+/// (133), neighbour solicitation and advertisement (135, 136). They are outside of connection tracking.
+const DISCOVERY: [u8; 6] = [131, 132, 133, 135, 136, 143];
+
+/// Adds the chains and sets, if there is a list.
+pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
+    let Some(allowed) = &firewall.destinations.allowed else { return };
+    let discovery = Set::icmpv6_types("discovery", &DISCOVERY);
+    let mut rules = vec![
+        Rule::new("answers to who came by it").back().accept(),
+        // Errors only: a helper's expected connections are related as well, and may go anywhere.
+        Rule::new("errors of connections").protocol(ICMP).related().accept(),
+        Rule::new("errors of connections").protocol(ICMPV6).related().accept(),
+        Rule::new("neighbours and groups of the link").icmpv6_type_in(&discovery).accept(),
+    ];
+    ruleset.sets.push(discovery);
+    for (name, ipv6) in [("allowed4", false), ("allowed6", true)] {
+        let set = Set::prefixes(name, ipv6, allowed);
+        if !set.is_empty() {
+            rules.push(Rule::new("listed").to_any_of(&set).accept());
+            ruleset.sets.push(set);
+        }
+    }
+    // Whom the pod hands on to, its own programs may ask as well: the same service, no other.
+    rules.extend(redirect::redirects(firewall).map(|redirect| {
+        let port = redirect.to_port.unwrap_or(redirect.port);
+        Rule::new("as redirected").to(redirect.to).protocol(redirect.protocol.number()).to_port(port).accept()
+    }));
+    rules
+        .extend(redirect::fallbacks(firewall).map(|address| Rule::new("as redirected").to(address).accept()));
+    rules.push(Rule::new("not listed").reject());
+    let leave = Rule::new("the list is for what leaves by it").leaves_by(&firewall.interface).jump("allow");
+    ruleset.chains.push(Chain::base("output", Kind::Filter, Hook::Output, FILTER, vec![leave]));
+    ruleset.chains.push(Chain::inner("allow", rules));
+}

@@ -1,0 +1,89 @@
+//! What comes to the pod by home is handed on, and whatever leaves by the attachment bears its address.
+
+use std::net::IpAddr;
+
+use super::Firewall;
+use crate::config::destinations::Redirect;
+use crate::names;
+use crate::netlink::nftables::ruleset::{Hook, Kind};
+use crate::netlink::nftables::{Chain, Rule, Ruleset};
+
+/// NF_IP_PRI_NAT_DST.
+const DESTINATION: i32 = -100;
+/// Destinations are translated, and routing comes next.
+const TRANSLATED: i32 = -90;
+/// NF_IP_PRI_NAT_SRC.
+const SOURCE: i32 = 100;
+
+/// Adds the chains.
+pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
+    let rules = hand_on(firewall);
+    if !rules.is_empty() {
+        ruleset.chains.push(Chain::base("hand_on", Kind::Nat, Hook::Prerouting, DESTINATION, rules));
+        let (mark, mask) = mark(firewall);
+        let out = Rule::new("what is handed on leaves by it").forth().connection_marked(mark, mask);
+        let rules = vec![out.mark_packet(mark, mask)];
+        ruleset.chains.push(Chain::base("out", Kind::Filter, Hook::Prerouting, TRANSLATED, rules));
+    }
+    ruleset.chains.push(Chain::base("source", Kind::Nat, Hook::Postrouting, SOURCE, appear(firewall)));
+}
+
+/// Of connections that this attachment hands on, and of their packets that go forth; and its mask. Addresses would not tell
+/// whose they are: two attachments may hand on to the same one.
+pub(super) fn mark(firewall: &Firewall) -> (u32, u32) {
+    (names::egress_mark(firewall.mark), names::EGRESS_MARK_MASK)
+}
+
+/// Those redirects that can be served: of a family of which the attachment has an address, what it hands on would bear a
+/// stranger's otherwise.
+pub(super) fn redirects(firewall: &Firewall) -> impl Iterator<Item = &Redirect> {
+    firewall.destinations.redirects.iter().filter(|redirect| firewall.source(redirect.to.is_ipv6()).is_some())
+}
+
+/// Where all goes that no redirect takes, at most one a family.
+pub(super) fn fallbacks(firewall: &Firewall) -> impl Iterator<Item = IpAddr> {
+    let destinations = &firewall.destinations;
+    let both = [destinations.fallback_v4.map(IpAddr::V4), destinations.fallback_v6.map(IpAddr::V6)];
+    both.into_iter().flatten().filter(|address| firewall.source(address.is_ipv6()).is_some())
+}
+
+/// Whether anything is handed on.
+pub(super) fn any(firewall: &Firewall) -> bool {
+    redirects(firewall).next().is_some() || fallbacks(firewall).next().is_some()
+}
+
+fn hand_on(firewall: &Firewall) -> Vec<Rule> {
+    let Some(home) = &firewall.home else { return Vec::new() };
+    let (mark, mask) = mark(firewall);
+    let by_port = redirects(firewall).map(|redirect| {
+        Rule::new("redirect")
+            .comes_by(home)
+            .family(redirect.to.is_ipv6())
+            .protocol(redirect.protocol.number())
+            .to_port(redirect.port)
+            .to_local()
+            .mark_connection(mark, mask)
+            .hand_on(redirect.to, redirect.to_port)
+    });
+    let rest = fallbacks(firewall).map(|address| {
+        Rule::new("redirect all else")
+            .comes_by(home)
+            .family(address.is_ipv6())
+            .to_local()
+            .mark_connection(mark, mask)
+            .hand_on(address, None)
+    });
+    by_port.chain(rest).collect()
+}
+
+fn appear(firewall: &Firewall) -> Vec<Rule> {
+    let families = [false, true].into_iter().filter_map(|ipv6| Some((ipv6, firewall.source(ipv6)?)));
+    let rules = families.map(|(ipv6, source)| {
+        let ours = firewall.addresses.iter().copied().filter(|address| address.is_ipv6() == ipv6);
+        let rule = Rule::new("leave with its address").leaves_by(&firewall.interface).family(ipv6);
+        // Neighbours on the link speak with link-local addresses, which mean something only there.
+        let rule = if ipv6 { rule.not_from_link_local() } else { rule };
+        rule.from_none_of(ours).appear_as(source)
+    });
+    rules.collect()
+}

@@ -1,0 +1,126 @@
+mod listing;
+mod mutations;
+
+use std::process::Command;
+
+use super::*;
+use crate::config::destinations::{Protocol, Redirect};
+use crate::netlink::nftables;
+use crate::netlink::socket::{Protocol as Netlink, Socket};
+use crate::sys::isolated::isolated;
+
+/// Of the attachment `net1` in slot 1, beside `eth0`.
+fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
+    Firewall {
+        interface: "net1".into(),
+        home: Some("eth0".into()),
+        mark: names::mark(1),
+        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+        destinations,
+        notes: Vec::new(),
+    }
+}
+
+fn listed(nets: &[&str]) -> Destinations {
+    let nets = nets.iter().map(|net| net.parse().unwrap()).collect();
+    Destinations { allowed: Some(nets), ..Destinations::default() }
+}
+
+fn redirect(port: u16, protocol: Protocol, to: &str, to_port: Option<u16>) -> Redirect {
+    Redirect { port, protocol, to: to.parse().unwrap(), to_port }
+}
+
+fn netfilter() -> Socket {
+    Socket::open(Netlink::Netfilter).unwrap()
+}
+
+/// What nft(8), another program that speaks nf_tables, says.
+fn nft(arguments: &[&str]) -> String {
+    let output = Command::new("nft")
+        .args(arguments)
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .output()
+        .expect("this test needs the program nft (package nftables)");
+    assert!(output.status.success(), "nft {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn what_is_installed_is_found_as_it_was_built_and_goes_whole() {
+    isolated(|| {
+        let mut socket = netfilter();
+        let notes = ["slot=1".to_owned(), "net.ipv4.conf.eth0.rp_filter=1 ".repeat(20), String::new()];
+        let ruleset = Firewall { notes: notes.to_vec(), ..listing::everything() }.ruleset();
+        nftables::install(&mut socket, &ruleset).unwrap();
+        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), Vec::<String>::new());
+        assert_eq!(nftables::tables(&mut socket, "egress_router_").unwrap(), [ruleset.table.as_str()]);
+        assert_eq!(nftables::notes(&mut socket, &ruleset.table).unwrap(), notes);
+        nftables::delete(&mut socket, &ruleset.table).unwrap();
+        nftables::delete(&mut socket, &ruleset.table).unwrap();
+        assert_eq!(nftables::tables(&mut socket, "").unwrap(), Vec::<String>::new());
+        assert_eq!(nftables::notes(&mut socket, &ruleset.table).unwrap(), Vec::<String>::new());
+        let missing = nftables::differences(&mut socket, &ruleset).unwrap();
+        assert_eq!(missing, ["table egress_router_net1 is missing"]);
+        nftables::generation(&mut socket).unwrap();
+    });
+}
+
+#[test]
+fn attachments_do_not_see_each_other() {
+    isolated(|| {
+        let mut socket = netfilter();
+        let first = listing::everything();
+        let second = Firewall {
+            interface: "net2".into(),
+            mark: names::mark(2),
+            notes: vec!["2".into()],
+            ..first.clone()
+        };
+        for firewall in [&first, &second] {
+            nftables::install(&mut socket, &firewall.ruleset()).unwrap();
+        }
+        assert_eq!(nftables::differences(&mut socket, &first.ruleset()).unwrap(), Vec::<String>::new());
+        nftables::delete(&mut socket, "egress_router_net1").unwrap();
+        assert_eq!(nftables::differences(&mut socket, &second.ruleset()).unwrap(), Vec::<String>::new());
+        assert_eq!(nftables::notes(&mut socket, "egress_router_net2").unwrap(), ["2"]);
+    });
+}
+
+#[test]
+fn a_refusal_names_the_object_and_leaves_nothing() {
+    isolated(|| {
+        let mut socket = netfilter();
+        let mut ruleset = listing::everything().ruleset();
+        ruleset.chains[0].rules.insert(0, Rule::new("lost").jump("nowhere"));
+        let error = nftables::install(&mut socket, &ruleset).unwrap_err();
+        assert_eq!(
+            error.message,
+            "nf_tables: cannot install the table egress_router_net1: rule 1 of chain record (lost)"
+        );
+        assert_eq!(
+            (error.code, error.details.as_str()),
+            (crate::cni::Code::Kernel, "No such file or directory")
+        );
+        assert_eq!(nftables::tables(&mut socket, "").unwrap(), Vec::<String>::new());
+        nft(&["add table inet egress_router_net1"]);
+        let error = nftables::install(&mut socket, &listing::everything().ruleset()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "nf_tables: cannot install the table egress_router_net1: table egress_router_net1: File exists"
+        );
+    });
+}
+
+#[test]
+fn a_long_list_is_one_batch_too() {
+    isolated(|| {
+        let mut socket = netfilter();
+        let v4 = (0..20_000_u32).map(|n| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + n * 2)).into());
+        let v6 =
+            (0..5_000_u128).map(|n| IpAddr::from(std::net::Ipv6Addr::from((0xfd << 120) + n * 2)).into());
+        let destinations = Destinations { allowed: Some(v4.chain(v6).collect()), ..Destinations::default() };
+        let ruleset = firewall(&["192.168.50.10"], destinations).ruleset();
+        nftables::install(&mut socket, &ruleset).unwrap();
+        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), Vec::<String>::new());
+    });
+}

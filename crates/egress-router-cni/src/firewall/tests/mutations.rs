@@ -1,0 +1,177 @@
+//! Whatever is changed in a table that stands is named.
+
+use super::*;
+
+const TABLE: &str = "inet egress_router_net1";
+
+/// What is said of the table after each of these changes, each made to a whole one by nft(8).
+fn assert_named(change: &'static [&'static str], said: &'static [&'static str]) {
+    isolated(move || {
+        let mut socket = netfilter();
+        let ruleset = listing::everything().ruleset();
+        nftables::install(&mut socket, &ruleset).unwrap();
+        for line in change {
+            nft(&[&line.replace("TABLE", TABLE)]);
+        }
+        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), said, "{change:?}");
+    });
+}
+
+/// The handle of the rule of `chain` whose comment is `comment`.
+fn handle(chain: &str, comment: &str) -> String {
+    let page = nft(&["-a", "list", "chain", "inet", "egress_router_net1", chain]);
+    let line = page.lines().find(|line| line.contains(&format!("\"{comment}\""))).unwrap();
+    line.rsplit(' ').next().unwrap().to_owned()
+}
+
+fn assert_rule_named(
+    chain: &'static str,
+    comment: &'static str,
+    verb: &'static str,
+    said: &'static [&'static str],
+) {
+    isolated(move || {
+        let mut socket = netfilter();
+        let ruleset = listing::everything().ruleset();
+        nftables::install(&mut socket, &ruleset).unwrap();
+        let (verb, rest) = verb.split_once(' ').unwrap_or((verb, ""));
+        let at = handle(chain, comment);
+        let place = if verb == "add" { "position" } else { "handle" };
+        nft(&[&format!("{verb} rule {TABLE} {chain} {place} {at} {rest}")]);
+        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), said, "{verb} {rest}");
+    });
+}
+
+#[test]
+fn a_rule_that_is_gone() {
+    assert_rule_named(
+        "forward",
+        "no way through the pod",
+        "delete",
+        &["chain forward: the rule \"no way through the pod\" is missing or out of place"],
+    );
+    assert_rule_named(
+        "allow",
+        "not listed",
+        "delete",
+        &["chain allow: the rule \"not listed\" is missing or out of place"],
+    );
+    assert_rule_named(
+        "record",
+        "slot=1",
+        "delete",
+        &["chain record: the rule \"slot=1\" is missing or out of place"],
+    );
+    assert_named(
+        &["flush chain TABLE arrive"],
+        &[
+            "chain arrive: the rule \"came in by the pod's own network\" is missing or out of place",
+            "chain arrive: the rule \"answers go back by it\" is missing or out of place",
+        ],
+    );
+}
+
+#[test]
+fn a_rule_that_is_not_ours() {
+    assert_named(&["insert rule TABLE output accept"], &["chain output: rule 1 (immediate) is not ours"]);
+    assert_named(
+        &["add rule TABLE forward counter accept"],
+        &["chain forward: rule 5 (counter immediate) is not ours"],
+    );
+    assert_rule_named(
+        "allow",
+        "neighbours and groups of the link",
+        "add tcp dport 22 accept comment \"mine\"",
+        &["chain allow: rule 5 (\"mine\") is not ours"],
+    );
+}
+
+#[test]
+fn a_rule_that_is_another() {
+    assert_rule_named(
+        "allow",
+        "not listed",
+        "replace accept comment \"not listed\"",
+        &["chain allow: the rule \"not listed\" is not as it was built"],
+    );
+    assert_rule_named(
+        "source",
+        "leave with its address",
+        "replace oifname \"net1\" meta nfproto ipv4 ip saddr != 192.168.50.10 ip saddr != 192.168.50.11 \
+         snat ip to 192.168.50.12 comment \"leave with its address\"",
+        &["chain source: the rule \"leave with its address\" is not as it was built"],
+    );
+    assert_rule_named(
+        "source",
+        "leave with its address",
+        "replace oifname \"net1\" meta nfproto ipv4 ip saddr != 192.168.50.10 ip saddr != 192.168.50.11 \
+         snat ip to 192.168.50.10 random comment \"leave with its address\"",
+        &["chain source: the rule \"leave with its address\" is not as it was built"],
+    );
+    assert_rule_named(
+        "allow",
+        "not listed",
+        "replace reject with icmpx admin-prohibited",
+        &[
+            "chain allow: the rule \"not listed\" is missing or out of place",
+            "chain allow: rule 11 (reject) is not ours",
+        ],
+    );
+}
+
+#[test]
+fn an_order_that_is_another() {
+    isolated(|| {
+        let mut socket = netfilter();
+        let ruleset = listing::everything().ruleset();
+        nftables::install(&mut socket, &ruleset).unwrap();
+        let at = handle("forward", "no way through the pod");
+        nft(&[&format!("delete rule {TABLE} forward handle {at}")]);
+        nft(&[&format!(
+            "insert rule {TABLE} forward iifname \"net1\" drop comment \"no way through the pod\""
+        )]);
+        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn sets_that_differ() {
+    assert_named(
+        &["delete element TABLE allowed4 { 10.0.0.0/8 }"],
+        &["set allowed4: 2 elements are missing, 0 are not ours"],
+    );
+    assert_named(
+        &["add element TABLE allowed6 { 2001:db8:2::/48 }"],
+        &["set allowed6: 0 elements are missing, 2 are not ours"],
+    );
+    assert_named(
+        &["add element TABLE discovery { 128 }"],
+        &["set discovery: 0 elements are missing, 1 are not ours"],
+    );
+    assert_named(&["add set TABLE mine { type ipv4_addr; }"], &["set mine is not ours"]);
+}
+
+#[test]
+fn chains_and_tables_that_differ() {
+    assert_named(&["add chain TABLE forward { policy drop; }"], &["chain forward has the policy drop"]);
+    assert_named(&["add chain TABLE mine"], &["chain mine is not ours"]);
+    assert_named(&["add table TABLE { flags dormant; }"], &["table egress_router_net1 is dormant"]);
+    assert_named(
+        &["flush chain TABLE output", "delete chain TABLE output"],
+        &[
+            "chain output is missing",
+            "chain output: the rule \"the list is for what leaves by it\" is missing or out of place",
+        ],
+    );
+    assert_named(
+        &[
+            "flush chain TABLE answer",
+            "delete chain TABLE answer",
+            "add chain TABLE answer { type route hook output priority 0; }",
+        ],
+        &[
+            "chain answer has another type, hook or priority",
+            "chain answer: the rule \"answers go back by it\" is missing or out of place",
+        ],
+    );
+}

@@ -1,0 +1,250 @@
+//! A rule, composed as one would say it: matches first, then what happens.
+
+use std::net::IpAddr;
+
+use super::expression::{Connection, End, Expression, Header, Meta, Verdict, family};
+use super::set::Set;
+
+/// IPPROTO_ICMP.
+pub const ICMP: u8 = 1;
+/// IPPROTO_ICMPV6.
+pub const ICMPV6: u8 = 58;
+
+/// A rule of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// What `nft list ruleset` shows behind it. At most [`super::comment::LIMIT`] bytes.
+    pub comment: String,
+    /// In the order in which the kernel runs them.
+    pub expressions: Vec<Expression>,
+}
+
+impl Rule {
+    /// A rule that matches every packet and does nothing yet.
+    #[must_use]
+    pub fn new(comment: impl Into<String>) -> Self {
+        Self { comment: comment.into(), expressions: Vec::with_capacity(8) }
+    }
+
+    fn with(mut self, expressions: impl IntoIterator<Item = Expression>) -> Self {
+        self.expressions.extend(expressions);
+        self
+    }
+
+    fn equals(self, load: Expression, bytes: impl Into<Vec<u8>>) -> Self {
+        self.with([load, Expression::Compare { equal: true, bytes: bytes.into() }])
+    }
+
+    /// Any of `bits` is set in the four bytes that `load` loads.
+    fn any_bit(self, load: Expression, bits: u32) -> Self {
+        let none = 0_u32.to_ne_bytes().to_vec();
+        let compare = Expression::Compare { equal: false, bytes: none };
+        self.with([load, Expression::Bitwise { mask: bits, xor: 0 }, compare])
+    }
+
+    /// Came in by `interface`.
+    #[must_use]
+    pub fn comes_by(self, interface: &str) -> Self {
+        self.equals(Expression::Meta(Meta::InputName), padded(interface))
+    }
+
+    /// Leaves by `interface`.
+    #[must_use]
+    pub fn leaves_by(self, interface: &str) -> Self {
+        self.equals(Expression::Meta(Meta::OutputName), padded(interface))
+    }
+
+    /// Of this family.
+    #[must_use]
+    pub fn family(self, ipv6: bool) -> Self {
+        self.equals(Expression::Meta(Meta::Family), [family(ipv6)])
+    }
+
+    /// Of this transport protocol (IPPROTO_*).
+    #[must_use]
+    pub fn protocol(self, number: u8) -> Self {
+        self.equals(Expression::Meta(Meta::Protocol), [number])
+    }
+
+    /// To this port. After [`Self::protocol`], of TCP, UDP or SCTP.
+    #[must_use]
+    pub fn to_port(self, port: u16) -> Self {
+        let load = Expression::Payload { header: Header::Transport, offset: 2, length: 2 };
+        self.equals(load, port.to_be_bytes())
+    }
+
+    /// An ICMPv6 message whose type is in `types`.
+    #[must_use]
+    pub fn icmpv6_type_in(self, types: &Set) -> Self {
+        self.family(true).protocol(ICMPV6).with([
+            Expression::Payload { header: Header::Transport, offset: 0, length: 1 },
+            Expression::Lookup(types.name),
+        ])
+    }
+
+    /// Of the direction in which its connection was opened. Not for packets without a connection.
+    #[must_use]
+    pub fn forth(self) -> Self {
+        self.equals(Expression::Connection(Connection::Direction), [0])
+    }
+
+    /// Of the other direction, what tells errors of packets that went forth among it. Not for packets without a connection.
+    #[must_use]
+    pub fn back(self) -> Self {
+        self.equals(Expression::Connection(Connection::Direction), [1])
+    }
+
+    /// Tells something (mostly: an error) of a connection that is there.
+    #[must_use]
+    pub fn related(self) -> Self {
+        /// NF_CT_STATE_BIT(IP_CT_RELATED).
+        const RELATED: u32 = 4;
+        self.any_bit(Expression::Connection(Connection::State), RELATED)
+    }
+
+    /// Of a connection whose destination was translated.
+    #[must_use]
+    pub fn handed_on(self) -> Self {
+        /// IPS_DST_NAT.
+        const DESTINATION: u32 = 0x20;
+        self.any_bit(Expression::Connection(Connection::Status), DESTINATION)
+    }
+
+    /// The connection's mark, as far as `mask` goes, is `mark`.
+    #[must_use]
+    pub fn connection_marked(self, mark: u32, mask: u32) -> Self {
+        self.with([
+            Expression::Connection(Connection::Mark),
+            Expression::Bitwise { mask, xor: 0 },
+            Expression::Compare { equal: true, bytes: mark.to_ne_bytes().to_vec() },
+        ])
+    }
+
+    /// To an address of this namespace, whichever interface has it.
+    #[must_use]
+    pub fn to_local(self) -> Self {
+        /// RTN_LOCAL.
+        const LOCAL: u32 = 2;
+        self.equals(Expression::DestinationKind, LOCAL.to_ne_bytes())
+    }
+
+    /// To `address`.
+    #[must_use]
+    pub fn to(self, address: IpAddr) -> Self {
+        let ipv6 = address.is_ipv6();
+        self.family(ipv6).equals(destination(ipv6), octets(address))
+    }
+
+    /// To an address in `set`.
+    #[must_use]
+    pub fn to_any_of(self, set: &Set) -> Self {
+        let ipv6 = set.ipv6();
+        self.family(ipv6).with([destination(ipv6), Expression::Lookup(set.name)])
+    }
+
+    /// Not from any of `addresses`. After [`Self::family`], which must be theirs.
+    #[must_use]
+    pub fn from_none_of(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        addresses.into_iter().fold(self, |rule, address| {
+            let compare = Expression::Compare { equal: false, bytes: octets(address) };
+            rule.with([source(address.is_ipv6()), compare])
+        })
+    }
+
+    /// Not from a link-local address (fe80::/16, which is what of fe80::/10 interfaces use). After [`Self::family`]: IPv6.
+    #[must_use]
+    pub fn not_from_link_local(self) -> Self {
+        let load = Expression::Payload { header: Header::Network, offset: 8, length: 2 };
+        self.with([load, Expression::Compare { equal: false, bytes: vec![0xfe, 0x80] }])
+    }
+
+    /// The bits of `mask` in the connection's mark become `mark`'s.
+    #[must_use]
+    pub fn mark_connection(self, mark: u32, mask: u32) -> Self {
+        self.with([
+            Expression::Connection(Connection::Mark),
+            Expression::Bitwise { mask: !mask, xor: mark },
+            Expression::SetConnectionMark,
+        ])
+    }
+
+    /// The bits of `mask` in the packet's mark become `mark`'s.
+    #[must_use]
+    pub fn mark_packet(self, mark: u32, mask: u32) -> Self {
+        self.with([
+            Expression::Meta(Meta::Mark),
+            Expression::Bitwise { mask: !mask, xor: mark },
+            Expression::SetMark,
+        ])
+    }
+
+    /// The connection goes to `address` instead; without `port`, to the same one there.
+    #[must_use]
+    pub fn hand_on(self, address: IpAddr, port: Option<u16>) -> Self {
+        let nat = Expression::Nat { end: End::Destination, ipv6: address.is_ipv6(), port: port.is_some() };
+        self.with([Expression::Address(address)]).with(port.map(Expression::Port)).with([nat])
+    }
+
+    /// The connection comes from `address` instead.
+    #[must_use]
+    pub fn appear_as(self, address: IpAddr) -> Self {
+        let nat = Expression::Nat { end: End::Source, ipv6: address.is_ipv6(), port: false };
+        self.with([Expression::Address(address), nat])
+    }
+
+    /// Passes.
+    #[must_use]
+    pub fn accept(self) -> Self {
+        self.with([Expression::Verdict(Verdict::Accept)])
+    }
+
+    /// Goes nowhere, and nobody is told.
+    #[must_use]
+    pub fn drop(self) -> Self {
+        self.with([Expression::Verdict(Verdict::Drop)])
+    }
+
+    /// Goes nowhere, and its sender is told at once.
+    #[must_use]
+    pub fn reject(self) -> Self {
+        self.with([Expression::Reject])
+    }
+
+    /// The chain `chain` decides.
+    #[must_use]
+    pub fn jump(self, chain: &'static str) -> Self {
+        self.with([Expression::Verdict(Verdict::Jump(chain))])
+    }
+
+    /// The chain that jumped here goes on.
+    #[must_use]
+    pub fn back_to_caller(self) -> Self {
+        self.with([Expression::Verdict(Verdict::Return)])
+    }
+}
+
+/// An interface's name as the kernel compares it: IFNAMSIZ bytes, zeros behind.
+fn padded(interface: &str) -> Vec<u8> {
+    /// IFNAMSIZ.
+    const SIZE: usize = 16;
+    let mut bytes = interface.as_bytes().to_vec();
+    bytes.resize(SIZE, 0);
+    bytes
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn source(ipv6: bool) -> Expression {
+    let (offset, length) = if ipv6 { (8, 16) } else { (12, 4) };
+    Expression::Payload { header: Header::Network, offset, length }
+}
+
+fn destination(ipv6: bool) -> Expression {
+    let (offset, length) = if ipv6 { (24, 16) } else { (16, 4) };
+    Expression::Payload { header: Header::Network, offset, length }
+}

@@ -1,0 +1,83 @@
+//! What is there, asked for by kind.
+
+use super::Socket;
+use crate::netlink::Error;
+use crate::netlink::address::Address;
+use crate::netlink::link::Link;
+use crate::netlink::route::Route;
+use crate::netlink::rule::Rule;
+
+impl Socket {
+    /// All links.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn links(&mut self) -> Result<Vec<Link>, Error> {
+        self.dump(&Link::all(), |_, payload| Link::decode(payload).map(Some))
+    }
+
+    /// The link called `name`, if there is one.
+    ///
+    /// # Errors
+    /// As [`Socket::ask`].
+    pub fn link_by_name(&mut self, name: &str) -> Result<Option<Link>, Error> {
+        found(self.ask(&Link::by_name(name), |_, payload| Link::decode(payload)))
+    }
+
+    /// The link of this index, if there is one.
+    ///
+    /// # Errors
+    /// As [`Socket::ask`].
+    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
+        found(self.ask(&Link::by_index(index), |_, payload| Link::decode(payload)))
+    }
+
+    /// All addresses, of IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+        self.dump(&Address::all(), |_, payload| Address::decode(payload))
+    }
+
+    /// The routes of all tables but local, or of one table, of IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn routes(&mut self, table: Option<u32>) -> Result<Vec<Route>, Error> {
+        self.dump(&Route::all(table), |_, payload| {
+            // Kernels before 4.20 do not filter.
+            let wanted = |route: &Route| table.is_none_or(|table| route.table == table);
+            Route::decode(payload).map(|route| route.filter(wanted))
+        })
+    }
+
+    /// All rules of the shape that [`Rule`] has, of IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
+        self.dump(&Rule::all(), |_, payload| Rule::decode(payload))
+    }
+
+    /// Whether the kernel knows links of this kind (`macvlan`, `ipvlan`).
+    ///
+    /// # Errors
+    /// Whatever kept the answer away.
+    pub fn knows(&mut self, kind: &str) -> Result<bool, Error> {
+        match self.request(&Link::probe(kind)) {
+            Err(error @ Error::Refused(_)) => Ok(!error.is(&[libc::EOPNOTSUPP])),
+            Err(error) => Err(error),
+            Ok(()) => Ok(true),
+        }
+    }
+}
+
+fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        // ENOENT: kernels before 5.x, for names.
+        Err(error @ Error::Refused(_)) if error.is(&[libc::ENODEV, libc::ENOENT]) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

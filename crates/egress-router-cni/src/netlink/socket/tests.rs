@@ -1,0 +1,90 @@
+use super::{Protocol, Socket};
+use crate::netlink::Error;
+use crate::netlink::message::{FLAG_CREATE, FLAG_EXCLUSIVE, Message};
+use crate::sys::isolated::{ip, isolated};
+
+fn by_name(name: &str) -> Message {
+    let mut message = Message::new(libc::RTM_GETLINK, 0, &[0; 16]);
+    message.string(libc::IFLA_IFNAME, name);
+    message
+}
+
+fn veth(name: &str) -> Message {
+    let mut message = Message::new(libc::RTM_NEWLINK, FLAG_CREATE | FLAG_EXCLUSIVE, &[0; 16]);
+    message.string(libc::IFLA_IFNAME, name).nest(libc::IFLA_LINKINFO, |info| {
+        info.string(1, "veth");
+    });
+    message
+}
+
+#[test]
+fn an_object_is_asked_for_and_a_missing_one_is_a_refusal() {
+    isolated(|| {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        let kind = socket.ask(&by_name("lo"), |kind, _| Ok(kind)).unwrap();
+        assert_eq!(kind, libc::RTM_NEWLINK);
+        let error = socket.ask(&by_name("missing"), |kind, _| Ok(kind)).unwrap_err();
+        assert!(error.is(&[libc::ENODEV]), "{error}");
+    });
+}
+
+#[test]
+fn refusals_stand_at_their_requests_and_carry_the_kernels_text() {
+    isolated(|| {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        let answers = socket.requests(&[veth("a0"), veth("a0"), veth("a1")]).unwrap();
+        assert_eq!(answers.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(answers[1].as_ref().unwrap().errno, libc::EEXIST);
+        let mut route =
+            Message::new(libc::RTM_NEWROUTE, FLAG_CREATE, &[2, 32, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0]);
+        route.attribute(libc::RTA_DST, &[10, 0, 0, 1]).attribute(libc::RTA_GATEWAY, &[10, 9, 9, 9]);
+        match socket.request(&route).unwrap_err() {
+            Error::Refused(refusal) => {
+                assert_eq!(refusal.errno, libc::ENETUNREACH);
+                assert_eq!(refusal.to_string(), "Network is unreachable: Nexthop has invalid gateway");
+            }
+            other => panic!("{other}"),
+        }
+    });
+}
+
+#[test]
+fn a_large_batch_and_a_large_dump_arrive_whole() {
+    isolated(|| {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        ip("link set lo up");
+        let routes: Vec<_> = (0..3000_u16)
+            .map(|number| {
+                let [high, low] = number.to_be_bytes();
+                let mut message = Message::new(
+                    libc::RTM_NEWROUTE,
+                    FLAG_CREATE | FLAG_EXCLUSIVE,
+                    &[2, 32, 0, 0, 254, 4, 253, 1, 0, 0, 0, 0],
+                );
+                message.attribute(libc::RTA_DST, &[10, 1, high, low]).u32(libc::RTA_OIF, 1);
+                message
+            })
+            .collect();
+        assert!(socket.requests(&routes).unwrap().iter().all(Option::is_none));
+        let dump = Message::new(libc::RTM_GETROUTE, 0, &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let mine = socket.dump(&dump, |_, payload| Ok((payload[4] == 254).then_some(()))).unwrap();
+        assert_eq!(mine.len(), 3000);
+        let again = socket.requests(&routes).unwrap();
+        assert!(
+            again.iter().all(|answer| answer.as_ref().is_some_and(|refusal| refusal.errno == libc::EEXIST))
+        );
+        // In one send, beyond the default send and receive buffers: what is lost is said, never taken for done.
+        assert!(socket.transaction(&routes).is_ok_and(|answers| answers.iter().any(Option::is_some)));
+    });
+}
+
+#[test]
+fn an_attribute_that_is_too_long_is_not_sent() {
+    isolated(|| {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        let mut message = by_name("lo");
+        message.attribute(1, &vec![0; 70_000]);
+        assert!(matches!(socket.request(&message), Err(Error::TooLong)));
+        assert!(socket.ask(&by_name("lo"), |kind, _| Ok(kind)).is_ok());
+    });
+}

@@ -1,0 +1,233 @@
+//! What makes an attachment: the record first, the default route last.
+
+use std::collections::BTreeMap;
+
+use crate::cni::{Code, Error};
+use crate::firewall::Firewall;
+use crate::names;
+use crate::netlink::link::NewLink;
+use crate::netlink::route::{Device, Route};
+use crate::observe::Pod;
+
+use super::home::{self, Home};
+use super::note::{self, Changed, Notes, Saved};
+use super::{Family, Plan, Step, Wanted, route, slot, sysctl};
+
+/// The steps in which `wanted` comes into being, in a pod that has nothing of it.
+///
+/// # Errors
+/// [`Code::InvalidConfig`] where the interface is there already; [`Code::Kernel`] where no slot is free.
+pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
+    let name = &wanted.interface;
+    if pod.links.iter().any(|link| link.name == *name) {
+        return Err(Error::new(Code::InvalidConfig, format!("the pod has an interface {name} already")));
+    }
+    if let Some(address) =
+        wanted.addresses.iter().find(|net| pod.addresses.iter().any(|there| there.net.addr() == net.addr()))
+    {
+        return Err(Error::new(
+            Code::InvalidConfig,
+            format!("ip.addresses has {address}, which the pod has already"),
+        ));
+    }
+    let others = note::all(pod);
+    let slot = slot::free(pod, others.values())?;
+    let homes: BTreeMap<Family, Home> = wanted
+        .families()
+        .filter_map(|family| Some((family, home::find(pod, family, &others, wanted.previous.as_ref())?)))
+        .collect();
+    let kept: Vec<Route> =
+        homes.iter().flat_map(|(family, home)| route::kept(pod, wanted, home, *family)).collect();
+    let swaps: Vec<Swap> =
+        wanted.families().map(|family| Swap::of(pod, wanted, family, homes.get(&family), &others)).collect();
+    let changed = sysctl::of_pod(pod, wanted, &homes, &others);
+
+    let notes = Notes {
+        slot,
+        order: others.values().map(|notes| notes.order).max().unwrap_or(0).saturating_add(1),
+        home: homes.iter().map(|(family, home)| (*family, noted(home))).collect(),
+        families: wanted.families().collect(),
+        defaults: swaps.iter().flat_map(|swap| swap.saved.iter().cloned()).collect(),
+        routes: noted_routes(pod, &kept, &others),
+        sysctls: changed.clone(),
+        ..Notes::default()
+    }
+    .with_identity(&wanted.identity);
+
+    let mut steps = vec![Step::Firewall(firewall(wanted, &notes))];
+    steps.extend(pod_sysctls(pod, &changed));
+    steps.push(Step::CreateLink(NewLink {
+        name: name.clone(),
+        master: wanted.master,
+        kind: wanted.kind,
+        mtu: wanted.mtu,
+        mac: wanted.mac,
+    }));
+    steps.extend(sysctl::of_link(pod, wanted));
+    steps.extend(wanted.addresses.iter().map(|address| Step::AddAddress(*address)));
+    steps.push(Step::SetUp);
+    steps.extend(
+        wanted
+            .families()
+            .filter_map(|family| route::to_gateway(wanted, family, Device::New))
+            .map(Step::AddRoute),
+    );
+    let there = |route: &Route| pod.routes.iter().any(|there| route::same_entry(there, route));
+    steps.extend(kept.iter().filter(|route| !there(route)).cloned().map(Step::AddRoute));
+    for (family, home) in &homes {
+        let replaced: Vec<Route> =
+            swaps.iter().filter(|swap| swap.family == *family).flat_map(Swap::removed).collect();
+        steps.extend(route::home(pod, home, *family, slot, &replaced).into_iter().map(Step::AddRoute));
+    }
+    steps.extend(route::egress(wanted, slot, Device::New).into_iter().map(Step::AddRoute));
+    steps.extend(
+        route::rules(wanted, slot, |family| homes.contains_key(&family)).into_iter().map(Step::AddRule),
+    );
+    steps.extend(swaps.into_iter().flat_map(|swap| swap.steps));
+
+    let remarks = remarks(wanted, &homes);
+    Ok(Plan { steps, notes, home_routes: kept, remarks })
+}
+
+/// What the attachment's table holds.
+#[must_use]
+pub fn firewall(wanted: &Wanted, notes: &Notes) -> Firewall {
+    Firewall {
+        interface: wanted.interface.clone(),
+        home: notes.home_interface().map(str::to_owned),
+        mark: names::mark(notes.slot),
+        addresses: wanted.addresses.iter().map(ipnet::IpNet::addr).collect(),
+        destinations: wanted.destinations.clone(),
+        notes: notes.lines(),
+    }
+}
+
+/// How the default route of a family moves.
+struct Swap {
+    family: Family,
+    steps: Vec<Step>,
+    /// What stood before any attachment, for the record.
+    saved: Vec<Saved>,
+}
+
+impl Swap {
+    fn of(
+        pod: &Pod,
+        wanted: &Wanted,
+        family: Family,
+        home: Option<&Home>,
+        others: &BTreeMap<String, Notes>,
+    ) -> Self {
+        let of_attachment = |route: &Route| {
+            let Some(Device::Index(index)) = route.device else { return false };
+            pod.links.iter().any(|link| link.index == index && others.contains_key(&link.name))
+        };
+        let current = home::lowest_default(pod, family);
+        let at_home =
+            |route: &&Route| home.is_some_and(|home| route.device == Some(Device::Index(home.index)));
+        let further: Vec<&Route> = route::defaults(pod, route::MAIN, family)
+            .filter(at_home)
+            .filter(|route| Some(*route) != current)
+            .collect();
+
+        let mut after = route::main_default(wanted, family, Device::New);
+        let mut steps = Vec::new();
+        match current {
+            Some(before) => {
+                after.metric = before.metric;
+                after.tos = before.tos;
+                steps.push(Step::ReplaceRoute { before: before.clone(), after });
+            }
+            None => steps.push(Step::AddRoute(after)),
+        }
+        steps.extend(further.iter().map(|route| Step::DeleteRoute((*route).clone())));
+
+        // What other attachments took away, and what this one takes.
+        let mut saved: Vec<Saved> = Vec::new();
+        let youngest =
+            others.values().filter(|notes| notes.families.contains(&family)).max_by_key(|notes| notes.order);
+        let recorded = youngest.into_iter().flat_map(|notes| &notes.defaults).cloned();
+        let taken = current
+            .into_iter()
+            .chain(further)
+            .filter(|route| !of_attachment(route))
+            .map(|route| Saved::of(route, pod));
+        for one in recorded.filter(|one| Family::of_net(&one.route.destination) == family).chain(taken) {
+            if !saved.iter().any(|other| route::same_entry(&other.route, &one.route)) {
+                saved.push(one);
+            }
+        }
+        Self { family, steps, saved }
+    }
+
+    /// Routes of others that leave main.
+    fn removed(&self) -> impl Iterator<Item = Route> + '_ {
+        let saved = |route: &Route| {
+            self.saved
+                .iter()
+                .any(|saved| route::same_entry(&saved.route, route) && route.gateway == saved.route.gateway)
+        };
+        self.steps.iter().filter_map(move |step| match step {
+            Step::ReplaceRoute { before: route, .. } | Step::DeleteRoute(route) => {
+                Some(route.clone()).filter(saved)
+            }
+            _ => None,
+        })
+    }
+}
+
+fn noted(home: &Home) -> note::Home {
+    note::Home { interface: home.name.clone(), default: !home.defaults.is_empty() }
+}
+
+/// Of `kept`, those that no other program put there: new ones, and those that another attachment put there.
+fn noted_routes(pod: &Pod, kept: &[Route], others: &BTreeMap<String, Notes>) -> Vec<Saved> {
+    let there = |saved: &Saved| pod.routes.iter().any(|there| route::same_entry(there, &saved.route));
+    let recorded = |saved: &Saved| {
+        others
+            .values()
+            .flat_map(|notes| &notes.routes)
+            .any(|other| route::same_entry(&other.route, &saved.route))
+    };
+    kept.iter().map(|route| Saved::of(route, pod)).filter(|saved| !there(saved) || recorded(saved)).collect()
+}
+
+fn pod_sysctls(pod: &Pod, changed: &[Changed]) -> Vec<Step> {
+    // IPv6's switch for all sets each device's: theirs only have to be undone, where it does.
+    let all = sysctl::conf(Family::V6, "all", "forwarding");
+    let all_changes = pod.sysctls.get(&all).is_some_and(|value| value != "1");
+    let needed = changed.iter().filter(|changed| {
+        let current = pod.sysctls.get(&changed.name);
+        if sysctl::is_ipv6_forwarding(&changed.name) { all_changes } else { current != Some(&changed.value) }
+    });
+    needed
+        .map(|changed| Step::Sysctl {
+            name: changed.name.clone(),
+            value: changed.value.clone(),
+            before: pod.sysctls.get(&changed.name).cloned(),
+        })
+        .collect()
+}
+
+fn remarks(wanted: &Wanted, homes: &BTreeMap<Family, Home>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for family in wanted.families() {
+        let name = if family.is_v6() { "IPv6" } else { "IPv4" };
+        match homes.get(&family) {
+            None => remarks.push(format!("the pod has no {name} network of its own: nothing is kept")),
+            Some(home) if home.defaults.is_empty() => remarks.push(format!(
+                "{} has no {name} gateway: cluster, service and node are reached only where its routes lead",
+                home.name
+            )),
+            Some(home) if !wanted.cluster_networks.iter().any(|net| Family::of_net(net) == family) => {
+                remarks.push(format!(
+                    "no {name} network is known in clusterNetworks or serviceNetworks: the pod itself reaches only what routes of \
+                     {} lead to; who connects to the pod is answered in any case",
+                    home.name
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    remarks
+}

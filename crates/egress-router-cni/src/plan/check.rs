@@ -1,0 +1,149 @@
+//! Whether an attachment is still what ADD made. The firewall's own differences are found by
+//! [`crate::netlink::nftables`], which alone knows how the kernel tells rules.
+
+use ipnet::IpNet;
+
+use crate::config::interface::Kind;
+use crate::names;
+use crate::netlink::link::Link;
+use crate::netlink::route::{Device, Route};
+use crate::observe::Pod;
+
+use super::note::{self, Notes};
+use super::{Family, Wanted, home, route};
+
+/// What differs, one sentence each; empty where nothing does. `parent_shared` tells whether the pod is in the master's own
+/// namespace, so that the link's parent can be compared.
+#[must_use]
+pub fn check(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
+    let Some(link) = pod.links.iter().find(|link| link.name == wanted.interface) else {
+        return vec![format!("interface {} is not there", wanted.interface)];
+    };
+    let mut differences = links(wanted, link);
+    differences.extend(addresses(wanted, link, pod));
+    differences.extend(routes(wanted, notes, link, pod));
+    differences.extend(rules(wanted, notes, pod));
+    for changed in &notes.sysctls {
+        let found = pod.sysctls.get(&changed.name);
+        // A device that went away took its sysctls along.
+        if let Some(found) = found.filter(|found| **found != changed.value) {
+            differences.push(format!("sysctl {} is {found}, not {}", changed.name.join("."), changed.value));
+        }
+    }
+    differences
+}
+
+fn links(wanted: &Wanted, link: &Link) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut differ = |what: &str, found: String, made: String| {
+        if found != made {
+            differences.push(format!("interface {}: {what} is {found}, not {made}", wanted.interface));
+        }
+    };
+    let kind = match wanted.kind {
+        Kind::Macvlan(_) => "macvlan",
+        Kind::Ipvlan(_) => "ipvlan",
+    };
+    differ("kind", link.kind.clone(), kind.to_owned());
+    if link.kind == kind {
+        differ("mode", format!("{:?}", link.mode), format!("{:?}", Some(wanted.kind)));
+        if let Some(parent) = link.parent {
+            differ("index of its master", parent.to_string(), wanted.master.to_string());
+        }
+    }
+    if let Some(mtu) = wanted.mtu {
+        differ("mtu", link.mtu.to_string(), mtu.to_string());
+    }
+    if let Some(mac) = wanted.mac {
+        differ("mac", format!("{:02x?}", link.mac.unwrap_or_default()), format!("{mac:02x?}"));
+    }
+    differ("up", link.up.to_string(), true.to_string());
+    differences
+}
+
+fn addresses(wanted: &Wanted, link: &Link, pod: &Pod) -> Vec<String> {
+    let there =
+        |net: &IpNet| pod.addresses.iter().any(|address| address.link == link.index && address.net == *net);
+    let missing = wanted.addresses.iter().filter(|net| !there(net));
+    missing.map(|net| format!("interface {}: address {net} is not there", wanted.interface)).collect()
+}
+
+fn routes(wanted: &Wanted, notes: &Notes, link: &Link, pod: &Pod) -> Vec<String> {
+    let device = Device::Index(link.index);
+    let mut expected = route::egress(wanted, notes.slot, device);
+    expected.extend(wanted.families().filter_map(|family| route::to_gateway(wanted, family, device)));
+    expected.extend(notes.routes.iter().filter_map(|saved| saved.route(pod)));
+    let missing = expected.iter().filter(|route| !pod.routes.iter().any(|there| route::same(there, route)));
+    let mut differences: Vec<String> =
+        missing.map(|route| format!("route {} is not there", words(route, pod))).collect();
+    let others = note::all(pod);
+    for family in wanted.families() {
+        let home_default = notes.home.get(&family).is_some_and(|home| home.default);
+        if home_default && route::defaults(pod, names::home_table(notes.slot), family).next().is_none() {
+            differences.push(format!(
+                "table {} has no default route {}",
+                names::home_table(notes.slot),
+                name(family)
+            ));
+        }
+        let younger =
+            others.values().any(|other| other.order > notes.order && other.families.contains(&family));
+        // Another plugin may have changed its gateway since (Multus does), but not taken it away.
+        let current = home::lowest_default(pod, family);
+        if !younger && current.is_none_or(|route| route.device != Some(device)) {
+            let found = current.map_or_else(|| "missing".to_owned(), |route| words(route, pod));
+            let interface = &wanted.interface;
+            differences
+                .push(format!("the default route {} is {found}, not through {interface}", name(family)));
+        }
+    }
+    differences
+}
+
+fn rules(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
+    let expected = route::rules(wanted, notes.slot, |family| notes.home.contains_key(&family));
+    let missing = expected.iter().filter(|rule| {
+        !pod.rules.iter().any(|there| {
+            (there.ipv6, there.priority, there.mark, there.from, there.table)
+                == (rule.ipv6, rule.priority, rule.mark, rule.from, rule.table)
+        })
+    });
+    missing
+        .map(|rule| {
+            let who = match (rule.from, rule.mark) {
+                (Some(from), _) => format!("from {from}"),
+                (None, Some((mark, mask))) => format!("fwmark {mark:#x}/{mask:#x}"),
+                (None, None) => "all".to_owned(),
+            };
+            format!("rule {}: {who} lookup {} is not there", rule.priority, rule.table)
+        })
+        .collect()
+}
+
+fn name(family: Family) -> &'static str {
+    if family.is_v6() { "of IPv6" } else { "of IPv4" }
+}
+
+/// A route as ip-route(8) writes it.
+#[must_use]
+pub fn words(route: &Route, pod: &Pod) -> String {
+    let mut words = route.destination.to_string();
+    if let Some(gateway) = route.gateway {
+        words.push_str(&format!(" via {gateway}"));
+    }
+    match route.device {
+        Some(Device::Index(index)) => {
+            let name = pod.links.iter().find(|link| link.index == index).map(|link| link.name.clone());
+            words.push_str(&format!(" dev {}", name.unwrap_or_else(|| format!("#{index}"))));
+        }
+        Some(Device::New) => words.push_str(" dev (new)"),
+        None => {}
+    }
+    if let Some(metric) = route.metric.filter(|metric| *metric != 0) {
+        words.push_str(&format!(" metric {metric}"));
+    }
+    if route.table != route::MAIN {
+        words.push_str(&format!(" table {}", route.table));
+    }
+    words
+}

@@ -1,0 +1,166 @@
+//! What ends an attachment: the pod gets back what ADD took, as far as no other attachment needs it elsewhere.
+
+use std::collections::BTreeMap;
+
+use crate::names;
+use crate::netlink::link::Link;
+use crate::netlink::route::{Device, Route};
+use crate::observe::Pod;
+
+use super::home;
+use super::note::{self, Changed, Notes, Saved};
+use super::{Family, Step, route, sysctl};
+
+/// The steps that end the attachment of `interface`, whose record is `notes`: default route, other routes, rules, tables,
+/// sysctls, the link, and the record last. Right after a killed ADD or DEL too: what is not there, or is another's by now,
+/// is left alone.
+#[must_use]
+pub fn del(pod: &Pod, interface: &str, notes: &Notes) -> Vec<Step> {
+    let mut others = note::all(pod);
+    others.remove(interface);
+    let link = pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link));
+    let mut steps = Vec::new();
+    for family in &notes.families {
+        steps.extend(defaults(pod, link, *family, notes, &others));
+    }
+    steps.extend(routes(pod, notes, &others).into_iter().map(Step::DeleteRoute));
+    steps.extend(rules(pod, notes));
+    steps.extend(tables(pod, link, notes));
+    steps.extend(sysctls(pod, notes, &others));
+    steps.extend(link.map(|link| Step::DeleteLink { index: link.index, name: link.name.clone() }));
+    steps.push(Step::DeleteFirewall { interface: interface.to_owned() });
+    steps
+}
+
+/// Whether a link is of a kind that this plugin makes.
+#[must_use]
+pub fn ours(link: &Link) -> bool {
+    matches!(link.kind.as_str(), "macvlan" | "ipvlan")
+}
+
+fn defaults(
+    pod: &Pod,
+    link: Option<&Link>,
+    family: Family,
+    notes: &Notes,
+    others: &BTreeMap<String, Notes>,
+) -> Vec<Step> {
+    let current = home::lowest_default(pod, family);
+    let held =
+        current.filter(|route| link.is_some_and(|link| route.device == Some(Device::Index(link.index))));
+    if let Some(successor) = successor(pod, family, others) {
+        return match (held, current) {
+            (Some(before), _) => {
+                vec![Step::ReplaceRoute { before: before.clone(), after: at(successor, before) }]
+            }
+            (None, None) => vec![Step::AddRoute(successor)],
+            (None, Some(_)) => Vec::new(),
+        };
+    }
+    let there = |saved: &Route| {
+        let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
+        defaults.any(|there| route::same_entry(there, saved))
+    };
+    let mut saved: Vec<Route> = notes
+        .defaults
+        .iter()
+        .filter(|saved| Family::of_net(&saved.route.destination) == family)
+        .filter_map(|saved| restored(pod, saved, notes.slot))
+        .filter(|saved| !there(saved))
+        .collect();
+    let mut steps = Vec::new();
+    if let Some(before) = held
+        && let Some(position) = saved.iter().position(|saved| route::same_entry(saved, before))
+    {
+        steps.push(Step::ReplaceRoute { before: before.clone(), after: saved.remove(position) });
+    }
+    steps.extend(saved.into_iter().map(Step::AddRoute));
+    steps
+}
+
+/// The default route of the youngest attachment that stays and has this family.
+fn successor(pod: &Pod, family: Family, others: &BTreeMap<String, Notes>) -> Option<Route> {
+    let mut by_age: Vec<&Notes> = others.values().filter(|notes| notes.families.contains(&family)).collect();
+    by_age.sort_by_key(|notes| std::cmp::Reverse(notes.order));
+    let mut found = by_age
+        .iter()
+        .filter_map(|notes| route::defaults(pod, names::egress_table(notes.slot), family).next());
+    found.next().map(|route| Route { table: route::MAIN, ..route.clone() })
+}
+
+fn at(route: Route, before: &Route) -> Route {
+    Route { metric: before.metric, tos: before.tos, ..route }
+}
+
+/// A saved route with the attributes that did not fit into the record, which its copy in the home table has.
+fn restored(pod: &Pod, saved: &Saved, slot: u32) -> Option<Route> {
+    let mut route = saved.route(pod)?;
+    let table = names::home_table(slot);
+    let copy = pod.routes.iter().find(|there| route::same_entry(there, &Route { table, ..route.clone() }));
+    if let Some(copy) = copy.filter(|copy| copy.gateway == route.gateway) {
+        route.rest.clone_from(&copy.rest);
+    }
+    Some(route)
+}
+
+/// Routes of the record that no other attachment needs.
+fn routes(pod: &Pod, notes: &Notes, others: &BTreeMap<String, Notes>) -> Vec<Route> {
+    let needed = |saved: &Saved| {
+        others
+            .values()
+            .flat_map(|notes| &notes.routes)
+            .any(|other| route::same_entry(&other.route, &saved.route))
+    };
+    let found = |saved: &Saved| {
+        let route = saved.route(pod)?;
+        let mut there =
+            pod.routes.iter().filter(|there| route::same(there, &route) && there.protocol == names::PROTOCOL);
+        there.next().cloned()
+    };
+    notes.routes.iter().filter(|saved| !needed(saved)).filter_map(found).collect()
+}
+
+fn rules(pod: &Pod, notes: &Notes) -> Vec<Step> {
+    let tables = [names::home_table(notes.slot), names::egress_table(notes.slot)];
+    pod.rules.iter().filter(|rule| tables.contains(&rule.table)).cloned().map(Step::DeleteRule).collect()
+}
+
+fn tables(pod: &Pod, link: Option<&Link>, notes: &Notes) -> Vec<Step> {
+    let tables = [names::home_table(notes.slot), names::egress_table(notes.slot)];
+    // Routes through the link go away with it.
+    let stays = |route: &&Route| link.is_none_or(|link| route.device != Some(Device::Index(link.index)));
+    pod.routes
+        .iter()
+        .filter(|route| tables.contains(&route.table))
+        .filter(stays)
+        .cloned()
+        .map(Step::DeleteRoute)
+        .collect()
+}
+
+/// Backwards, as IPv6's switch for all sets each device's. What somebody has changed since is left alone.
+fn sysctls(pod: &Pod, notes: &Notes, others: &BTreeMap<String, Notes>) -> Vec<Step> {
+    let needed = |changed: &Changed| {
+        others.values().flat_map(|notes| &notes.sysctls).any(|other| other.name == changed.name)
+    };
+    let all = sysctl::conf(Family::V6, "all", "forwarding");
+    let mut all_changes = false;
+    let mut steps = Vec::new();
+    for changed in notes.sysctls.iter().rev().filter(|changed| !needed(changed)) {
+        let Some(current) = pod.sysctls.get(&changed.name) else { continue };
+        let restore = if changed.value == changed.original {
+            all_changes || *current != changed.original
+        } else {
+            *current == changed.value
+        };
+        if restore {
+            all_changes |= changed.name == all;
+            steps.push(Step::Sysctl {
+                name: changed.name.clone(),
+                value: changed.original.clone(),
+                before: Some(current.clone()),
+            });
+        }
+    }
+    steps
+}

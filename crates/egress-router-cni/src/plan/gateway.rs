@@ -1,0 +1,186 @@
+//! The gateway: the router of the network that the pod's address is in, as the node's own routes know it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::cni::{Code, Error};
+use crate::config::interface::Kind;
+use crate::config::ip::Gateways;
+use crate::netlink::route::{Device, Route};
+use crate::observe::Host;
+
+use super::{Family, master, needs_gateway, route};
+
+/// `given`, and for each family of `addresses` without one: that of the node's lowest-metric default route through `master`,
+/// if it is in the network of an address of the pod (or link-local); else the one gateway there of any other route through
+/// the master.
+///
+/// # Errors
+/// [`Code::InvalidConfig`] where a family has none, or several that differ; with the candidates.
+pub fn infer(
+    host: &Host,
+    master: u32,
+    addresses: &[IpNet],
+    given: Gateways,
+    kind: Kind,
+) -> Result<Gateways, Error> {
+    let mut gateways = given;
+    if !needs_gateway(kind) {
+        return Ok(gateways);
+    }
+    for family in missing(addresses, &given) {
+        match one(host, master, addresses, family)? {
+            IpAddr::V4(address) => gateways.v4 = Some(address),
+            IpAddr::V6(address) => gateways.v6 = Some(address),
+        }
+    }
+    Ok(gateways)
+}
+
+/// Families that have addresses and no gateway.
+pub fn missing(addresses: &[IpNet], given: &Gateways) -> Vec<Family> {
+    let lacks = |family: &Family| {
+        let mut of_family = addresses.iter().filter(|address| Family::of_net(address) == *family);
+        of_family.next().is_some_and(|address| given.of(&address.addr()).is_none())
+    };
+    Family::ALL.into_iter().filter(lacks).collect()
+}
+
+fn one(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Result<IpAddr, Error> {
+    let nets = networks(host, master, addresses, family);
+    let mut via: Vec<(&Route, IpAddr)> = host
+        .routes
+        .iter()
+        .filter(|found| found.device == Some(Device::Index(master)) && found.kind == route::UNICAST)
+        .filter(|found| Family::of_net(&found.destination) == family)
+        .filter_map(|found| Some((found, found.gateway.filter(|gateway| Family::of(gateway) == family)?)))
+        .filter(|(_, gateway)| link_local(gateway) || nets.iter().any(|net| net.contains(gateway)))
+        .filter(|(_, gateway)| !addresses.iter().any(|address| address.addr() == *gateway))
+        .collect();
+    via.sort_by_key(|(found, _)| (found.destination.prefix_len() != 0, route::metric(found)));
+    let default = via.iter().find(|(found, _)| found.destination.prefix_len() == 0);
+    if let Some((_, gateway)) = default {
+        return Ok(*gateway);
+    }
+    let different: BTreeSet<IpAddr> = via.iter().map(|(_, gateway)| *gateway).collect();
+    let words = different.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let name =
+        host.links.iter().find(|link| link.index == master).map_or("the master", |link| link.name.as_str());
+    let of = nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let cannot = |why: String| {
+        let why = format!("ip.gateway is not given for {of} and cannot be inferred: {why}");
+        Err(Error::new(Code::InvalidConfig, why))
+    };
+    match different.len() {
+        1 => different.first().copied().map_or_else(|| cannot(String::new()), Ok),
+        0 => cannot(format!("no route of the node through {name} has a gateway there")),
+        _ => cannot(format!("routes of the node through {name} have several there: {words}")),
+    }
+}
+
+/// Networks in which a gateway may be: those of the pod's addresses; for one without a prefix length, those of the master.
+fn networks(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Vec<IpNet> {
+    let mut nets = BTreeSet::new();
+    for address in addresses.iter().filter(|address| Family::of_net(address) == family) {
+        if address.prefix_len() < address.max_prefix_len() {
+            nets.insert(address.trunc());
+        } else {
+            nets.extend(
+                master::nets(host, master).filter(|net| net.contains(&address.addr())).map(|net| net.trunc()),
+            );
+        }
+    }
+    nets.into_iter().collect()
+}
+
+fn link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::interface::{IpvlanMode, MacvlanMode};
+    use crate::netlink::address::Address;
+
+    const MASTER: u32 = 2;
+
+    fn host(routes: &[(&str, &str, u32, u32)]) -> Host {
+        let net = |net: &str| Address { link: MASTER, net: net.parse().unwrap(), scope: 0, flags: 0 };
+        Host {
+            links: Vec::new(),
+            addresses: vec![net("192.168.50.2/24"), net("fd50::2/64")],
+            routes: routes
+                .iter()
+                .map(|(to, gateway, device, metric)| Route {
+                    gateway: Some(gateway.parse().unwrap()),
+                    device: Some(Device::Index(*device)),
+                    metric: Some(*metric),
+                    ..route::unicast(to.parse().unwrap())
+                })
+                .collect(),
+        }
+    }
+
+    fn inferred(
+        routes: &[(&str, &str, u32, u32)],
+        addresses: &[&str],
+        given: Gateways,
+    ) -> Result<Gateways, String> {
+        let addresses: Vec<IpNet> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        infer(&host(routes), MASTER, &addresses, given, Kind::Macvlan(MacvlanMode::Bridge))
+            .map_err(|error| error.message)
+    }
+
+    fn v4(gateway: &str) -> Gateways {
+        Gateways { v4: Some(gateway.parse().unwrap()), v6: None }
+    }
+
+    #[test]
+    fn the_default_route_with_the_lowest_metric_comes_first() {
+        let routes = [
+            ("10.0.0.0/8", "192.168.50.7", MASTER, 0),
+            ("0.0.0.0/0", "192.168.50.9", MASTER, 200),
+            ("0.0.0.0/0", "192.168.50.1", MASTER, 100),
+            ("0.0.0.0/0", "192.168.50.3", 9, 0),
+            ("0.0.0.0/0", "192.168.51.1", MASTER, 0),
+        ];
+        assert_eq!(inferred(&routes, &["192.168.50.99/24"], Gateways::default()), Ok(v4("192.168.50.1")));
+        assert_eq!(inferred(&routes, &["192.168.50.99/32"], Gateways::default()), Ok(v4("192.168.50.1")));
+        // What is given stands.
+        assert_eq!(inferred(&routes, &["192.168.50.99/24"], v4("192.168.50.77")), Ok(v4("192.168.50.77")));
+    }
+
+    #[test]
+    fn else_the_one_gateway_there() {
+        let routes = [("10.0.0.0/8", "192.168.50.7", MASTER, 0), ("11.0.0.0/8", "192.168.50.7", MASTER, 0)];
+        assert_eq!(inferred(&routes, &["192.168.50.99/24"], Gateways::default()), Ok(v4("192.168.50.7")));
+        let routes = [("10.0.0.0/8", "192.168.50.7", MASTER, 0), ("11.0.0.0/8", "192.168.50.8", MASTER, 0)];
+        let several = inferred(&routes, &["192.168.50.99/24"], Gateways::default()).unwrap_err();
+        assert!(several.ends_with("several there: 192.168.50.7, 192.168.50.8"), "{several}");
+        let none = inferred(&[], &["192.168.50.99/24"], Gateways::default()).unwrap_err();
+        assert!(none.starts_with("ip.gateway is not given for 192.168.50.0/24"), "{none}");
+        // The pod's own address is nobody's gateway.
+        let own = [("0.0.0.0/0", "192.168.50.99", MASTER, 0)];
+        assert!(inferred(&own, &["192.168.50.99/24"], Gateways::default()).is_err());
+    }
+
+    #[test]
+    fn each_family_needs_one() {
+        let routes = [("0.0.0.0/0", "192.168.50.1", MASTER, 0), ("::/0", "fe80::1", MASTER, 1024)];
+        let both = Gateways { v6: Some("fe80::1".parse().unwrap()), ..v4("192.168.50.1") };
+        assert_eq!(inferred(&routes, &["192.168.50.99/24", "fd50::99/64"], Gateways::default()), Ok(both));
+        let missing =
+            inferred(&routes[..1], &["192.168.50.99/24", "fd50::99/64"], Gateways::default()).unwrap_err();
+        assert!(missing.contains("fd50::/64"), "{missing}");
+    }
+
+    #[test]
+    fn an_ipvlan_on_layer_3_needs_none() {
+        let addresses = ["192.168.50.99/24".parse().unwrap()];
+        let found = infer(&host(&[]), MASTER, &addresses, Gateways::default(), Kind::Ipvlan(IpvlanMode::L3s));
+        assert_eq!(found, Ok(Gateways::default()));
+    }
+}

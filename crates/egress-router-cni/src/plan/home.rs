@@ -1,0 +1,150 @@
+//! Home: the pod's own network, which was its default before any attachment of ours.
+
+use std::collections::BTreeMap;
+
+use crate::names;
+use crate::netlink::link::Link;
+use crate::netlink::route::{Device, Route};
+use crate::observe::Pod;
+
+use super::note::Notes;
+use super::{Family, Previous, route};
+
+/// The pod's own network, for one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    /// Index of its interface.
+    pub index: u32,
+    /// Name of its interface.
+    pub name: String,
+    /// Its default routes, lowest metric first, in main as they were before any attachment. Where somebody took them away
+    /// before (Multus does, for the annotation `default-route`), the one that its other routes let infer. Empty where nothing
+    /// lets.
+    pub defaults: Vec<Route>,
+}
+
+/// The interface of the lowest-metric default route. If that is an attachment's: what that one found. Without: what the
+/// attachments there found, else that of `previous`, else the one interface with routes through a gateway, else the only one
+/// with an address.
+#[must_use]
+pub fn find(
+    pod: &Pod,
+    family: Family,
+    others: &BTreeMap<String, Notes>,
+    previous: Option<&Previous>,
+) -> Option<Home> {
+    let foreign = |link: &&Link| !link.loopback && !others.contains_key(&link.name);
+    let current = lowest_default(pod, family);
+    let by_default = current.and_then(|default| link(pod, default)).filter(foreign);
+    let by_record = || {
+        let mut records: Vec<&Notes> = others.values().collect();
+        records.sort_by_key(|notes| std::cmp::Reverse(notes.order));
+        let names = records
+            .into_iter()
+            .filter_map(|notes| notes.home.get(&family))
+            .map(|home| home.interface.as_str());
+        names.filter_map(|name| named(pod, name)).next()
+    };
+    let by_previous = || named(pod, &previous?.interface).filter(|link| addressed(pod, link.index, family));
+    let by_gateway = || {
+        let mut links = pod
+            .links
+            .iter()
+            .filter(foreign)
+            .filter(|link| gateways(pod, link.index, family).next().is_some());
+        links.next().filter(|_| links.next().is_none())
+    };
+    let by_address = || {
+        let mut links = pod.links.iter().filter(foreign).filter(|link| addressed(pod, link.index, family));
+        links.next().filter(|_| links.next().is_none())
+    };
+    let link = by_default
+        .or_else(by_record)
+        .or_else(|| by_previous().filter(foreign))
+        .or_else(by_gateway)
+        .or_else(by_address)?;
+    let defaults = defaults(pod, link.index, family, others, previous);
+    Some(Home { index: link.index, name: link.name.clone(), defaults })
+}
+
+/// The default route of main that the kernel takes.
+#[must_use]
+pub fn lowest_default(pod: &Pod, family: Family) -> Option<&Route> {
+    route::defaults(pod, route::MAIN, family).min_by_key(|default| route::metric(default))
+}
+
+fn defaults(
+    pod: &Pod,
+    index: u32,
+    family: Family,
+    others: &BTreeMap<String, Notes>,
+    previous: Option<&Previous>,
+) -> Vec<Route> {
+    let through = |table: u32| {
+        let mut found: Vec<Route> = route::defaults(pod, table, family)
+            .filter(|default| default.device == Some(Device::Index(index)))
+            .cloned()
+            .collect();
+        found.sort_by_key(route::metric);
+        found
+    };
+    let mut found = through(route::MAIN);
+    if found.is_empty() {
+        let mut records: Vec<&Notes> = others.values().collect();
+        records.sort_by_key(|notes| std::cmp::Reverse(notes.order));
+        let mut tables = records.iter().map(|notes| through(names::home_table(notes.slot)));
+        found = tables.find(|defaults| !defaults.is_empty()).unwrap_or_default();
+        for default in &mut found {
+            default.table = route::MAIN;
+        }
+    }
+    if found.is_empty() {
+        found.extend(inferred(pod, index, family, previous));
+    }
+    found
+}
+
+/// A default route through the gateway of the widest other route; without: through the gateway that `previous` tells.
+fn inferred(pod: &Pod, index: u32, family: Family, previous: Option<&Previous>) -> Option<Route> {
+    let widest = gateways(pod, index, family)
+        .min_by_key(|found| (found.destination.prefix_len(), route::metric(found)));
+    let told = || previous?.gateways.iter().find(|gateway| Family::of(gateway) == family).copied();
+    let (gateway, flags) = match widest {
+        Some(found) => (found.gateway, found.flags),
+        None => (Some(told()?), 0),
+    };
+    let device = Some(Device::Index(index));
+    Some(Route { gateway, device, flags, ..route::unicast(family.default_net()) })
+}
+
+fn gateways(pod: &Pod, index: u32, family: Family) -> impl Iterator<Item = &Route> {
+    pod.routes.iter().filter(move |found| {
+        found.table == route::MAIN
+            && found.kind == route::UNICAST
+            && found.gateway.is_some()
+            && found.device == Some(Device::Index(index))
+            && Family::of_net(&found.destination) == family
+    })
+}
+
+fn addressed(pod: &Pod, index: u32, family: Family) -> bool {
+    let global = |net: &ipnet::IpNet| match net {
+        ipnet::IpNet::V4(_) => true,
+        ipnet::IpNet::V6(net) => !net.addr().is_unicast_link_local(),
+    };
+    pod.addresses
+        .iter()
+        .filter(|address| address.link == index)
+        .any(|address| Family::of_net(&address.net) == family && global(&address.net))
+}
+
+fn link<'a>(pod: &'a Pod, route: &Route) -> Option<&'a Link> {
+    match route.device {
+        Some(Device::Index(index)) => pod.links.iter().find(|link| link.index == index),
+        _ => None,
+    }
+}
+
+fn named<'a>(pod: &'a Pod, name: &str) -> Option<&'a Link> {
+    pod.links.iter().find(|link| link.name == name)
+}

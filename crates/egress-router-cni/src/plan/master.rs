@@ -1,0 +1,217 @@
+//! The master: the node's interface on which the pod's is made.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::cni::{Code, Error};
+use crate::netlink::link::Link;
+use crate::observe::Host;
+
+/// The one that `interfaceArgs.master` names.
+///
+/// # Errors
+/// [`Code::InvalidConfig`] where the node has none of that name, or it is the loopback.
+pub fn named<'a>(host: &'a Host, name: &str) -> Result<&'a Link, Error> {
+    let found = host.links.iter().find(|link| link.name == name);
+    let error = |what: &str| {
+        let candidates = describe(host, host.links.iter().filter(|link| !link.loopback));
+        Error::new(
+            Code::InvalidConfig,
+            format!("interfaceArgs.master is {name:?}, {what}; the node has {candidates}"),
+        )
+    };
+    match found {
+        None => Err(error("which this node does not have")),
+        Some(link) if link.loopback => Err(error("the loopback")),
+        Some(link) => Ok(link),
+    }
+}
+
+/// The one interface of the node that has an address in the network of each of the pod's addresses. An address without a
+/// prefix length is in the network of an address of the node's.
+///
+/// # Errors
+/// [`Code::InvalidConfig`] where there is none, or several, or different ones for different addresses; with what the node
+/// has.
+pub fn infer<'a>(host: &'a Host, addresses: &[IpNet]) -> Result<&'a Link, Error> {
+    let mut agreed: Option<(&Link, &IpNet)> = None;
+    for address in addresses {
+        let candidates: Vec<&Link> = host
+            .links
+            .iter()
+            .filter(|link| !link.loopback && nets(host, link.index).any(|net| shares(&net, address)))
+            .collect();
+        let master = match *candidates.as_slice() {
+            [one] => one,
+            [] => {
+                let all = describe(host, host.links.iter().filter(|link| !link.loopback));
+                return Err(cannot(&format!(
+                    "no interface of this node has an address in the network of {address} (found: {all})"
+                )));
+            }
+            ref several => {
+                let several = describe(host, several.iter().copied());
+                return Err(cannot(&format!(
+                    "several interfaces have an address in the network of {address}: {several}"
+                )));
+            }
+        };
+        match agreed {
+            Some((before, by)) if before.index != master.index => {
+                let both = describe(host, [before, master]);
+                return Err(cannot(&format!(
+                    "{by} and {address} are in networks of different interfaces: {both}"
+                )));
+            }
+            _ => agreed = Some((master, address)),
+        }
+    }
+    agreed.map(|(link, _)| link).ok_or_else(|| cannot("ip.addresses is empty"))
+}
+
+/// Addresses of a link of the node.
+pub fn nets(host: &Host, link: u32) -> impl Iterator<Item = IpNet> + '_ {
+    host.addresses.iter().filter(move |address| address.link == link).map(|address| address.net)
+}
+
+/// The node must not lose an address to a pod.
+///
+/// # Errors
+/// [`Code::InvalidConfig`] where one of `addresses` is one of `node`.
+pub fn not_the_nodes(addresses: &[IpNet], node: &[IpAddr]) -> Result<(), Error> {
+    match addresses.iter().find(|address| node.contains(&address.addr())) {
+        Some(address) => Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "ip.addresses has {address}, which is an address of the node itself: the pod needs one of its own"
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+fn shares(node: &IpNet, pod: &IpNet) -> bool {
+    if pod.prefix_len() == pod.max_prefix_len() {
+        node.contains(&pod.addr())
+    } else {
+        pod.contains(&node.addr())
+    }
+}
+
+fn cannot(why: &str) -> Error {
+    Error::new(
+        Code::InvalidConfig,
+        format!("interfaceArgs.master is not given and cannot be inferred: {why}"),
+    )
+}
+
+fn describe<'a>(host: &Host, links: impl IntoIterator<Item = &'a Link>) -> String {
+    // A node with hundreds of pods has hundreds of veths; those without an address cannot be meant.
+    const SHOWN: usize = 16;
+    let all: Vec<String> = links
+        .into_iter()
+        .filter_map(|link| {
+            let nets: Vec<String> = nets(host, link.index).map(|net| net.to_string()).collect();
+            (!nets.is_empty()).then(|| format!("{} {}", link.name, nets.join(" ")))
+        })
+        .collect();
+    match all.get(..SHOWN) {
+        _ if all.is_empty() => "none with an address".to_owned(),
+        Some(first) => format!("{} and {} more", first.join(", "), all.len() - SHOWN),
+        None => all.join(", "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::address::Address;
+
+    fn host(links: &[(&str, &[&str])]) -> Host {
+        let mut host = Host::default();
+        for (position, (name, nets)) in links.iter().enumerate() {
+            let index = u32::try_from(position).unwrap() + 1;
+            host.links.push(Link {
+                index,
+                name: (*name).to_owned(),
+                kind: String::new(),
+                mode: None,
+                mac: None,
+                mtu: 1500,
+                up: true,
+                loopback: *name == "lo",
+                parent: None,
+            });
+            host.addresses.extend(nets.iter().map(|net| Address {
+                link: index,
+                net: net.parse().unwrap(),
+                scope: 0,
+                flags: 0,
+            }));
+        }
+        host
+    }
+
+    fn inferred(links: &[(&str, &[&str])], addresses: &[&str]) -> Result<String, String> {
+        let addresses: Vec<IpNet> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        infer(&host(links), &addresses).map(|link| link.name.clone()).map_err(|error| error.message)
+    }
+
+    const NODE: &[(&str, &[&str])] = &[
+        ("lo", &["127.0.0.1/8", "192.168.9.9/32"]),
+        ("u0", &["192.168.50.2/24", "fd50::2/64", "fe80::1/64"]),
+        ("u1", &["192.168.60.2/24", "fe80::1/64"]),
+        ("u2", &["192.168.60.3/24"]),
+        ("veth1", &[]),
+    ];
+
+    #[test]
+    fn exactly_one_in_the_same_network() {
+        assert_eq!(inferred(NODE, &["192.168.50.9/24"]), Ok("u0".into()));
+        assert_eq!(inferred(NODE, &["fd50::9/64", "192.168.50.9/24"]), Ok("u0".into()));
+        // Without a prefix length, the node's own tells the network.
+        assert_eq!(inferred(NODE, &["192.168.50.9/32"]), Ok("u0".into()));
+        // The pod's network may be wider than the node's own prefix says.
+        assert_eq!(inferred(NODE, &["192.168.48.9/21"]), Ok("u0".into()));
+    }
+
+    #[test]
+    fn none_several_or_different_ones_are_named() {
+        assert_eq!(
+            inferred(NODE, &["10.0.0.1/8"]),
+            Err("interfaceArgs.master is not given and cannot be inferred: no interface of this node has an address in the network \
+                 of 10.0.0.1/8 (found: u0 192.168.50.2/24 fd50::2/64 fe80::1/64, u1 192.168.60.2/24 fe80::1/64, u2 \
+                 192.168.60.3/24)"
+                .into())
+        );
+        let several = inferred(NODE, &["192.168.60.9/24"]).unwrap_err();
+        assert!(
+            several.ends_with("192.168.60.9/24: u1 192.168.60.2/24 fe80::1/64, u2 192.168.60.3/24"),
+            "{several}"
+        );
+        let different = [("u0", &["10.0.0.1/24"][..]), ("u1", &["fd00::1/64"])];
+        let different = inferred(&different, &["10.0.0.9/24", "fd00::9/64"]).unwrap_err();
+        assert!(different.ends_with("different interfaces: u0 10.0.0.1/24, u1 fd00::1/64"), "{different}");
+        assert!(inferred(&[("lo", &["10.0.0.1/24"])], &["10.0.0.9/24"]).is_err());
+    }
+
+    #[test]
+    fn a_named_one_has_to_be_there() {
+        assert_eq!(named(&host(NODE), "veth1").unwrap().index, 5);
+        assert!(
+            named(&host(NODE), "eth7")
+                .unwrap_err()
+                .message
+                .contains("\"eth7\", which this node does not have; the node has u0")
+        );
+        assert!(named(&host(NODE), "lo").unwrap_err().message.contains("the loopback"));
+    }
+
+    #[test]
+    fn the_nodes_own_address_is_not_a_pods() {
+        let node: Vec<IpAddr> = vec!["192.168.50.2".parse().unwrap()];
+        assert!(not_the_nodes(&["192.168.50.2/24".parse().unwrap()], &node).is_err());
+        assert_eq!(not_the_nodes(&["192.168.50.3/24".parse().unwrap()], &node), Ok(()));
+    }
+}

@@ -1,0 +1,377 @@
+//! The record of an attachment, kept in its nf_tables table: whose it is, and what DEL needs to restore the pod.
+//!
+//! Each line fits in a rule's comment ([`LIMIT`]). A route that does not (multipath) is cut to what fits; its other
+//! attributes are in its copy in the home table.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+
+use crate::netlink::route::{Device, Route};
+use crate::observe::Pod;
+
+use super::{Family, Identity};
+
+/// Bytes of a line: what a rule's user data holds (NFT_USERDATA_MAXLEN is 256) less its own header and the final zero.
+pub const LIMIT: usize = 250;
+
+/// Longest identifier in a line. Longer ones are cut, where they are written and where they are compared.
+const IDENTIFIER: usize = 200;
+
+/// A record.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// `CNI_CONTAINERID`, cut.
+    pub container_id: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+    /// The network's name, cut.
+    pub network: String,
+    /// See [`crate::names::SLOTS`].
+    pub slot: u32,
+    /// One more than that of any attachment of the pod that was there when this one came: the greatest is the youngest.
+    pub order: u32,
+    /// The pod's own network, for each family that has one.
+    pub home: BTreeMap<Family, Home>,
+    /// Families that have addresses.
+    pub families: Vec<Family>,
+    /// Default routes of before, that DEL of the last attachment restores.
+    pub defaults: Vec<Saved>,
+    /// Routes that attachments need in main through the pod's own network, and that were not there before.
+    pub routes: Vec<Saved>,
+    /// Sysctls of the pod that attachments need to be different, in the order in which they were set.
+    pub sysctls: Vec<Changed>,
+}
+
+/// The interface of the pod's own network, for one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    /// Its name.
+    pub interface: String,
+    /// Whether the home table got a default route.
+    pub default: bool,
+}
+
+/// A route, its device by name: an index means nothing once a link was made anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// Without device.
+    pub route: Route,
+    /// Name of its device.
+    pub device: Option<String>,
+}
+
+/// A sysctl that an attachment needs to be different.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// As in [`super::Step::Sysctl`].
+    pub name: Vec<String>,
+    /// What it was set to.
+    pub value: String,
+    /// What it was before any attachment.
+    pub original: String,
+}
+
+impl Notes {
+    /// Whether this is the record of `identity`'s attachment.
+    #[must_use]
+    pub fn belongs_to(&self, identity: &Identity) -> bool {
+        self.container_id == cut(&identity.container_id)
+            && self.ifname == identity.ifname
+            && self.network == cut(&identity.network)
+    }
+
+    /// Says whose it is.
+    #[must_use]
+    pub fn with_identity(mut self, identity: &Identity) -> Self {
+        self.container_id = cut(&identity.container_id).to_owned();
+        self.ifname.clone_from(&identity.ifname);
+        self.network = cut(&identity.network).to_owned();
+        self
+    }
+
+    /// The name of the pod's own interface; the first family that has one decides.
+    #[must_use]
+    pub fn home_interface(&self) -> Option<&str> {
+        self.home.values().map(|home| home.interface.as_str()).next()
+    }
+
+    /// Its lines.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = vec![
+            format!("slot {} order {}", self.slot, self.order),
+            format!("container {}", self.container_id),
+            format!("ifname {}", self.ifname),
+            format!("network {}", self.network),
+        ];
+        lines.extend(self.families.iter().map(|family| format!("family {}", digit(*family))));
+        lines.extend(self.home.iter().map(|(family, home)| {
+            let default = if home.default { " default" } else { "" };
+            format!("home {} {}{default}", digit(*family), home.interface)
+        }));
+        lines.extend(self.defaults.iter().map(|saved| saved.line("default")));
+        lines.extend(self.routes.iter().map(|saved| saved.line("route")));
+        lines.extend(self.sysctls.iter().map(|changed| {
+            format!("sysctl {} {} {}", changed.name.join("/"), changed.value, changed.original)
+        }));
+        lines
+    }
+
+    /// Reads lines. What is not understood is left out: a record of a later version still restores what this one knows.
+    /// None without a slot.
+    #[must_use]
+    pub fn parse<S: AsRef<str>>(lines: &[S]) -> Option<Self> {
+        let mut notes = Self::default();
+        for line in lines {
+            let Some((key, rest)) = line.as_ref().split_once(' ') else { continue };
+            let words: Vec<&str> = rest.split(' ').collect();
+            match (key, words.as_slice()) {
+                ("slot", [slot, "order", order]) => {
+                    notes.slot = slot.parse().unwrap_or(0);
+                    notes.order = order.parse().unwrap_or(0);
+                }
+                ("container", _) => rest.clone_into(&mut notes.container_id),
+                ("ifname", _) => rest.clone_into(&mut notes.ifname),
+                ("network", _) => rest.clone_into(&mut notes.network),
+                ("family", [digit]) => notes.families.extend(family(digit)),
+                ("home", [digit, interface, more @ ..]) => {
+                    let home = Home { interface: (*interface).to_owned(), default: more == ["default"] };
+                    notes.home.extend(family(digit).map(|family| (family, home)));
+                }
+                ("default", words) => notes.defaults.extend(Saved::parse(words)),
+                ("route", words) => notes.routes.extend(Saved::parse(words)),
+                ("sysctl", [name, value, original]) => notes.sysctls.push(Changed {
+                    name: name.split('/').map(str::to_owned).collect(),
+                    value: (*value).to_owned(),
+                    original: (*original).to_owned(),
+                }),
+                _ => {}
+            }
+        }
+        (1..=crate::names::SLOTS).contains(&notes.slot).then_some(notes)
+    }
+}
+
+/// All records of a pod that can be read, by interface.
+#[must_use]
+pub fn all(pod: &Pod) -> BTreeMap<String, Notes> {
+    let parsed =
+        pod.attachments.iter().map(|(interface, lines)| Some((interface.clone(), Notes::parse(lines)?)));
+    parsed.flatten().collect()
+}
+
+impl Saved {
+    /// Of a route that was observed.
+    #[must_use]
+    pub fn of(route: &Route, pod: &Pod) -> Self {
+        let device = match route.device {
+            Some(Device::Index(index)) => {
+                pod.links.iter().find(|link| link.index == index).map(|link| link.name.clone())
+            }
+            _ => None,
+        };
+        Self { route: Route { device: None, ..route.clone() }, device }
+    }
+
+    /// The route as it is to be written; none where its device is gone.
+    #[must_use]
+    pub fn route(&self, pod: &Pod) -> Option<Route> {
+        let device = match &self.device {
+            Some(name) => Some(Device::Index(pod.links.iter().find(|link| link.name == *name)?.index)),
+            None => None,
+        };
+        Some(Route { device, ..self.route.clone() })
+    }
+
+    fn line(&self, key: &str) -> String {
+        let route = &self.route;
+        let mut line = format!("{key} {}", route.destination);
+        let mut add = |key: &str, value: Option<String>| {
+            if let Some(value) = value {
+                // Writing to a String cannot fail.
+                let _ = write!(line, " {key} {value}");
+            }
+        };
+        let number = |value: u32| (value != 0).then(|| value.to_string());
+        add("via", route.gateway.map(|gateway| gateway.to_string()));
+        add("dev", self.device.clone());
+        add("src", route.source.map(|source| source.to_string()));
+        add("metric", route.metric.map(|metric| metric.to_string()));
+        add("table", (route.table != super::route::MAIN).then(|| route.table.to_string()));
+        add("proto", number(route.protocol.into()));
+        add("scope", number(route.scope.into()));
+        add("kind", (route.kind != super::route::UNICAST).then(|| route.kind.to_string()));
+        add("tos", number(route.tos.into()));
+        add("flags", number(route.flags));
+        for (kind, payload) in &route.rest {
+            let mut word = format!(" rest {kind}:");
+            for byte in payload {
+                let _ = write!(word, "{byte:02x}");
+            }
+            if line.len() + word.len() <= LIMIT {
+                line.push_str(&word);
+            }
+        }
+        line
+    }
+
+    fn parse(words: &[&str]) -> Option<Self> {
+        let (destination, pairs) = words.split_first()?;
+        let mut saved =
+            Self { route: super::route::unicast(destination.parse::<IpNet>().ok()?), device: None };
+        let route = &mut saved.route;
+        route.protocol = 0;
+        for pair in pairs.chunks_exact(2) {
+            let [key, value] = pair else { continue };
+            match *key {
+                "via" => route.gateway = Some(value.parse().ok()?),
+                "dev" => saved.device = Some((*value).to_owned()),
+                "src" => route.source = Some(value.parse().ok()?),
+                "metric" => route.metric = Some(value.parse().ok()?),
+                "table" => route.table = value.parse().ok()?,
+                "proto" => route.protocol = value.parse().ok()?,
+                "scope" => route.scope = value.parse().ok()?,
+                "kind" => route.kind = value.parse().ok()?,
+                "tos" => route.tos = value.parse().ok()?,
+                "flags" => route.flags = value.parse().ok()?,
+                "rest" => route.rest.push(attribute(value)?),
+                _ => {}
+            }
+        }
+        Some(saved)
+    }
+}
+
+fn attribute(text: &str) -> Option<(u16, Vec<u8>)> {
+    let (kind, hex) = text.split_once(':')?;
+    let digits = hex
+        .as_bytes()
+        .chunks_exact(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    Some((kind.parse().ok()?, digits.collect::<Option<_>>()?))
+}
+
+fn cut(text: &str) -> &str {
+    text.get(..IDENTIFIER).unwrap_or(text)
+}
+
+fn digit(family: Family) -> char {
+    match family {
+        Family::V4 => '4',
+        Family::V6 => '6',
+    }
+}
+
+fn family(digit: &str) -> Option<Family> {
+    match digit {
+        "4" => Some(Family::V4),
+        "6" => Some(Family::V6),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn saved() -> impl Strategy<Value = Saved> {
+        let rest =
+            proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..4)), 0..2);
+        let numbers = (any::<u32>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u32>());
+        (
+            any::<std::net::IpAddr>(),
+            any::<Option<std::net::IpAddr>>(),
+            any::<Option<std::net::IpAddr>>(),
+            any::<Option<u32>>(),
+            proptest::option::of("[a-z0-9.@_-]{1,15}"),
+            numbers,
+            rest,
+        )
+            .prop_map(
+                |(to, gateway, source, metric, device, (table, protocol, scope, kind, tos, flags), rest)| {
+                    Saved {
+                        route: Route {
+                            table,
+                            destination: IpNet::from(to),
+                            gateway,
+                            device: None,
+                            source,
+                            metric,
+                            protocol,
+                            scope,
+                            kind,
+                            tos,
+                            flags,
+                            rest,
+                        },
+                        device,
+                    }
+                },
+            )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_written_is_read(
+            slot in 1..=255_u32,
+            order: u32,
+            container_id in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
+            network in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
+            defaults in proptest::collection::vec(saved(), 0..3),
+            routes in proptest::collection::vec(saved(), 0..3),
+            default: bool,
+        ) {
+            let notes = Notes {
+                container_id, ifname: "net1".into(), network, slot, order,
+                home: [(Family::V4, Home { interface: "eth0".into(), default })].into(),
+                families: vec![Family::V4, Family::V6],
+                defaults, routes,
+                sysctls: vec![Changed {
+                    name: ["net", "ipv4", "conf", "a.b", "rp_filter"].map(str::to_owned).to_vec(),
+                    value: "2".into(),
+                    original: "1".into(),
+                }],
+            };
+            let lines = notes.lines();
+            prop_assert!(lines.iter().all(|line| line.len() <= LIMIT), "{lines:?}");
+            prop_assert_eq!(Notes::parse(&lines), Some(notes));
+        }
+
+        #[test]
+        fn no_line_is_a_panic(lines in proptest::collection::vec("(slot|default|route|sysctl|home|) ?.{0,60}", 0..6)) {
+            let _ = Notes::parse(&lines);
+        }
+    }
+
+    #[test]
+    fn a_route_that_does_not_fit_loses_only_its_other_attributes() {
+        let mut route = super::super::route::unicast("0.0.0.0/0".parse().unwrap());
+        route.gateway = Some("10.0.0.1".parse().unwrap());
+        route.rest = vec![(9, vec![7; 200]), (8, vec![1, 2])];
+        let saved = Saved { route, device: Some("eth0".into()) };
+        let line = saved.line("default");
+        assert_eq!(line, "default 0.0.0.0/0 via 10.0.0.1 dev eth0 proto 153 rest 8:0102");
+    }
+
+    #[test]
+    fn identifiers_are_cut_on_both_sides() {
+        let identity =
+            Identity { container_id: "c".repeat(400), ifname: "net1".into(), network: "n".repeat(400) };
+        let notes = Notes { slot: 1, ..Notes::default() }.with_identity(&identity);
+        assert!(notes.belongs_to(&identity));
+        assert_eq!(Notes::parse(&notes.lines()), Some(notes.clone()));
+        assert!(!notes.belongs_to(&Identity { network: "m".into(), ..identity }));
+    }
+
+    #[test]
+    fn a_record_without_a_slot_is_none() {
+        assert_eq!(Notes::parse(&["network x"]), None);
+        assert_eq!(Notes::parse(&["slot 256 order 1"]), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! Routes and rules of an attachment: its own way out, the pod's own network as it was, and who takes which.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::names;
+use crate::netlink::route::{Device, Route};
+use crate::netlink::rule::Rule;
+use crate::observe::Pod;
+
+use super::home::Home;
+use super::{Family, Wanted};
+
+/// RT_TABLE_MAIN.
+pub const MAIN: u32 = 254;
+/// RTN_UNICAST.
+pub const UNICAST: u8 = 1;
+/// RT_SCOPE_LINK.
+pub const LINK: u8 = 253;
+
+/// A plain route of ours in main.
+#[must_use]
+pub fn unicast(destination: IpNet) -> Route {
+    Route {
+        table: MAIN,
+        destination,
+        gateway: None,
+        device: None,
+        source: None,
+        metric: None,
+        protocol: names::PROTOCOL,
+        scope: 0,
+        kind: UNICAST,
+        tos: 0,
+        flags: 0,
+        rest: Vec::new(),
+    }
+}
+
+/// The metric as the kernel counts: IPv6 has none below 1.
+#[must_use]
+pub fn metric(route: &Route) -> u32 {
+    match (Family::of_net(&route.destination), route.metric) {
+        (Family::V6, None | Some(0)) => 1024,
+        (_, metric) => metric.unwrap_or(0),
+    }
+}
+
+/// Whether the kernel takes both for the same entry.
+#[must_use]
+pub fn same_entry(one: &Route, other: &Route) -> bool {
+    one.table == other.table
+        && one.destination.trunc() == other.destination.trunc()
+        && metric(one) == metric(other)
+        && one.tos == other.tos
+}
+
+/// Whether one leads where the other leads.
+#[must_use]
+pub fn same(one: &Route, other: &Route) -> bool {
+    same_entry(one, other)
+        && one.gateway == other.gateway
+        && one.device == other.device
+        && one.kind == other.kind
+}
+
+/// Unicast default routes of a table.
+pub fn defaults(pod: &Pod, table: u32, family: Family) -> impl Iterator<Item = &Route> {
+    pod.routes.iter().filter(move |route| {
+        route.table == table
+            && route.kind == UNICAST
+            && route.destination.prefix_len() == 0
+            && Family::of_net(&route.destination) == family
+    })
+}
+
+fn on_link(destination: IpNet, device: Device) -> Route {
+    // IPv6 has no scopes of routes.
+    let scope = if destination.addr().is_ipv4() { LINK } else { 0 };
+    Route { device: Some(device), scope, ..unicast(destination) }
+}
+
+fn host(address: IpAddr) -> IpNet {
+    IpNet::from(address)
+}
+
+/// The route to the gateway, where none of the pod's addresses has it in its network.
+#[must_use]
+pub fn to_gateway(wanted: &Wanted, family: Family, device: Device) -> Option<Route> {
+    let gateway = wanted.gateway(family)?;
+    if link_local(&gateway) || wanted.addresses.iter().any(|net| net.contains(&gateway)) {
+        return None;
+    }
+    Some(on_link(host(gateway), device))
+}
+
+/// The attachment's default route in main.
+#[must_use]
+pub fn main_default(wanted: &Wanted, family: Family, device: Device) -> Route {
+    let gateway = wanted.gateway(family);
+    let scope = if gateway.is_none() && family == Family::V4 { LINK } else { 0 };
+    Route {
+        gateway,
+        device: Some(device),
+        source: wanted.source(family),
+        scope,
+        ..unicast(family.default_net())
+    }
+}
+
+/// The egress table: its own networks and its gateway, for what has its address as source.
+#[must_use]
+pub fn egress(wanted: &Wanted, slot: u32, device: Device) -> Vec<Route> {
+    let mut routes: Vec<Route> = Vec::new();
+    for net in &wanted.addresses {
+        let route = on_link(net.trunc(), device);
+        // Two addresses of one network need one route.
+        if net.prefix_len() < net.max_prefix_len() && !routes.iter().any(|other| same_entry(other, &route)) {
+            routes.push(route);
+        }
+    }
+    for family in wanted.families() {
+        routes.extend(to_gateway(wanted, family, device));
+        routes.push(main_default(wanted, family, device));
+    }
+    for route in &mut routes {
+        route.table = names::egress_table(slot);
+    }
+    routes
+}
+
+/// The home table: the pod's own network as main has it, nearest routes first (a gateway has to be reachable when its route
+/// comes), `home`'s default last.
+#[must_use]
+pub fn home(pod: &Pod, home: &Home, family: Family, slot: u32, extra: &[Route]) -> Vec<Route> {
+    let own = pod.routes.iter().filter(|route| {
+        route.table == MAIN
+            && route.device == Some(Device::Index(home.index))
+            && route.protocol != names::PROTOCOL
+            && route.destination.prefix_len() != 0
+            && Family::of_net(&route.destination) == family
+    });
+    let mut routes: Vec<Route> = own.chain(&home.defaults).chain(extra).cloned().collect();
+    routes.sort_by_key(|route| (route.gateway.is_some(), route.destination.prefix_len() == 0));
+    let mut table: Vec<Route> = Vec::new();
+    for route in routes {
+        let route = Route { table: names::home_table(slot), protocol: names::PROTOCOL, ..route };
+        if !table.iter().any(|other| same_entry(other, &route)) {
+            table.push(route);
+        }
+    }
+    table
+}
+
+/// Who takes which table: what came in by the pod's own network goes back by it, what has the attachment's address goes out
+/// by the attachment.
+#[must_use]
+pub fn rules(wanted: &Wanted, slot: u32, homes: impl Fn(Family) -> bool) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for family in wanted.families() {
+        let rule = |mark: Option<(u32, u32)>, from: Option<IpNet>, table: u32| Rule {
+            ipv6: family.is_v6(),
+            priority: names::rule_priority(slot),
+            mark,
+            from,
+            table,
+            protocol: names::PROTOCOL,
+        };
+        if homes(family) {
+            rules.push(rule(Some((names::mark(slot), names::MARK_MASK)), None, names::home_table(slot)));
+        }
+        let own = wanted.addresses.iter().map(IpNet::addr).filter(|address| Family::of(address) == family);
+        rules.extend(own.map(|address| rule(None, Some(host(address)), names::egress_table(slot))));
+    }
+    rules
+}
+
+/// Routes that main needs so that cluster, service and node stay behind the pod's own network. Those that lead there already
+/// are left out.
+#[must_use]
+pub fn kept(pod: &Pod, wanted: &Wanted, home: &Home, family: Family) -> Vec<Route> {
+    let Some(default) = home.defaults.first() else { return Vec::new() };
+    let nodes =
+        wanted.node_addresses.iter().filter(|address| !link_local(address)).map(|address| host(*address));
+    let wanted_nets = wanted.cluster_networks.iter().map(IpNet::trunc).chain(nodes);
+    let mut routes: Vec<Route> = Vec::new();
+    for destination in wanted_nets.filter(|net| Family::of_net(net) == family && net.prefix_len() != 0) {
+        let route = Route {
+            destination,
+            gateway: default.gateway,
+            device: default.device,
+            source: default.source,
+            flags: default.flags,
+            scope: default.scope,
+            ..unicast(destination)
+        };
+        if !routes.iter().any(|other| same_entry(other, &route))
+            && !leads_home(pod, wanted, home, &destination)
+        {
+            routes.push(route);
+        }
+    }
+    routes
+}
+
+/// Whether main leads all of `destination` home once the default is another: a route other than ours covers it, and no
+/// network of the attachment is nearer.
+fn leads_home(pod: &Pod, wanted: &Wanted, home: &Home, destination: &IpNet) -> bool {
+    let covers = |route: &&Route| {
+        route.table == MAIN
+            && route.protocol != names::PROTOCOL
+            && route.destination.prefix_len() != 0
+            && route.destination.contains(destination)
+    };
+    let nearest = pod.routes.iter().filter(covers).max_by_key(|route| route.destination.prefix_len());
+    let Some(nearest) = nearest.filter(|route| route.device == Some(Device::Index(home.index))) else {
+        return false;
+    };
+    !wanted.addresses.iter().any(|net| {
+        net.prefix_len() < net.max_prefix_len()
+            && net.prefix_len() >= nearest.destination.prefix_len()
+            && (net.contains(destination) || destination.contains(&net.trunc()))
+    })
+}
+
+fn link_local(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}

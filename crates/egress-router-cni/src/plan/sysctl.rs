@@ -1,0 +1,133 @@
+//! Sysctls that an attachment needs: of the pod's own network (restored by DEL of the last attachment that needs them) and of
+//! its own link (which takes them away with itself).
+
+use std::collections::BTreeMap;
+
+use crate::observe::Pod;
+
+use super::note::{Changed, Notes};
+use super::{Family, Step, Wanted, home::Home};
+
+/// `net.<family>.conf.<interface>.<key>`.
+#[must_use]
+pub fn conf(family: Family, interface: &str, key: &str) -> Vec<String> {
+    let family = if family.is_v6() { "ipv6" } else { "ipv4" };
+    ["net", family, "conf", interface, key].map(str::to_owned).to_vec()
+}
+
+/// Which sysctls of the pod have to be different for `wanted`, in the order in which they are set; with what they were before
+/// any attachment, which the records of `others` know better than the pod.
+///
+/// * A pod that drops what comes from where it would not send to (`rp_filter` 1) would drop what comes from other nodes once
+///   its default route leads elsewhere; 2 asks only that there is a way.
+/// * Forwarding is on only for who hands on. IPv4 asks the device by which a packet came; IPv6 only knows one switch for all
+///   (which sets each device's as well, so those that were on already are set again when it goes off: they come before it, as
+///   undoing goes backwards).
+#[must_use]
+pub fn of_pod(
+    pod: &Pod,
+    wanted: &Wanted,
+    homes: &BTreeMap<Family, Home>,
+    others: &BTreeMap<String, Notes>,
+) -> Vec<Changed> {
+    let mut needed: Vec<(Vec<String>, &str)> = Vec::new();
+    if let Some(home) = homes.get(&Family::V4) {
+        let strict =
+            |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("1");
+        let loose =
+            |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("2");
+        // The kernel takes the greater of both.
+        if (strict("all") || strict(&home.name)) && !loose("all") && !loose(&home.name) {
+            needed.push((conf(Family::V4, &home.name, "rp_filter"), "2"));
+        }
+        if hands_on(wanted, Family::V4) {
+            needed.push((conf(Family::V4, &home.name, "forwarding"), "1"));
+        }
+    }
+    let mut changed: Vec<Changed> = needed
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let original = original(pod, others, &name)?.to_owned();
+            (original != value).then(|| Changed { name, value: value.to_owned(), original })
+        })
+        .collect();
+    if homes.contains_key(&Family::V6) && hands_on(wanted, Family::V6) {
+        changed.extend(ipv6_forwarding(pod, others));
+    }
+    changed
+}
+
+fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Notes>) -> Vec<Changed> {
+    let all = conf(Family::V6, "all", "forwarding");
+    // Whoever turned it on knows how each device was; now they are all on.
+    let known = others.values().find(|notes| notes.sysctls.iter().any(|changed| changed.name == all));
+    if let Some(notes) = known {
+        return notes.sysctls.iter().filter(|changed| is_ipv6_forwarding(&changed.name)).cloned().collect();
+    }
+    let on =
+        |original: &String| Changed { name: Vec::new(), value: "1".to_owned(), original: original.clone() };
+    let Some(before) = pod.sysctls.get(&all).filter(|value| *value != "1") else { return Vec::new() };
+    let own =
+        pod.sysctls.iter().filter(|(name, value)| is_ipv6_forwarding(name) && **name != all && *value == "1");
+    let mut changed: Vec<Changed> =
+        own.map(|(name, value)| Changed { name: name.clone(), ..on(value) }).collect();
+    changed.push(Changed { name: all, ..on(before) });
+    changed
+}
+
+/// Those of the new link. Before it goes up: it says who has its address when it does, believes no router, and does not wait
+/// until its addresses are known to be nobody else's.
+#[must_use]
+pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
+    let mut needed: Vec<(Family, &str, &str)> = Vec::new();
+    if wanted.source(Family::V4).is_some() {
+        needed.push((Family::V4, "arp_notify", "1"));
+        if hands_on(wanted, Family::V4) {
+            needed.push((Family::V4, "forwarding", "1"));
+        }
+    }
+    // A kernel without IPv6 has no such file, and nothing to be told.
+    if pod.sysctls.keys().any(|name| name.get(1).is_some_and(|family| family == "ipv6")) {
+        needed.push((Family::V6, "accept_ra", "0"));
+        if wanted.source(Family::V6).is_some() {
+            needed.extend([
+                (Family::V6, "disable_ipv6", "0"),
+                (Family::V6, "accept_dad", "0"),
+                (Family::V6, "ndisc_notify", "1"),
+            ]);
+        }
+    }
+    let step = |(family, key, value): (Family, &str, &str)| Step::Sysctl {
+        name: conf(family, &wanted.interface, key),
+        value: value.to_owned(),
+        before: None,
+    };
+    needed.into_iter().map(step).collect()
+}
+
+/// What a sysctl was before any attachment.
+fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, Notes>, name: &[String]) -> Option<&'a str> {
+    let mut recorded =
+        others.values().flat_map(|notes| &notes.sysctls).filter(|changed| changed.name == name);
+    recorded
+        .next()
+        .map(|changed| changed.original.as_str())
+        .or_else(|| pod.sysctls.get(name).map(String::as_str))
+}
+
+/// Whether something that comes in by the pod's own network goes on through the attachment.
+#[must_use]
+pub fn hands_on(wanted: &Wanted, family: Family) -> bool {
+    let destinations = &wanted.destinations;
+    let fallback = match family {
+        Family::V4 => destinations.fallback_v4.is_some(),
+        Family::V6 => destinations.fallback_v6.is_some(),
+    };
+    fallback || destinations.redirects.iter().any(|redirect| Family::of(&redirect.to) == family)
+}
+
+/// Whether IPv6's switch for all sets this one too.
+#[must_use]
+pub fn is_ipv6_forwarding(name: &[String]) -> bool {
+    matches!(name, [net, family, conf, _, key] if net == "net" && family == "ipv6" && conf == "conf" && key == "forwarding")
+}

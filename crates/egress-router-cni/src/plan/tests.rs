@@ -1,0 +1,494 @@
+use proptest::prelude::*;
+
+use super::simulated::{HOME, Simulated, link, net, pod, there, wanted};
+use super::*;
+use crate::config::destinations::{Destinations, Protocol, Redirect};
+use crate::netlink::address::Address;
+use crate::netlink::route::Device;
+
+const BOTH: &[Family] = &Family::ALL;
+
+fn redirecting(number: u8, families: &[Family]) -> Wanted {
+    let mut wanted = wanted(number, families);
+    let to = |family: &Family| {
+        if family.is_v6() { "2001:db8::7".parse().unwrap() } else { "203.0.113.7".parse().unwrap() }
+    };
+    wanted.destinations.redirects = families
+        .iter()
+        .map(|family| Redirect { port: 80, protocol: Protocol::Tcp, to: to(family), to_port: None })
+        .collect();
+    wanted
+}
+
+fn holder(simulated: &Simulated, family: Family) -> Option<String> {
+    let default = home::lowest_default(&simulated.pod, family)?;
+    let Some(Device::Index(index)) = default.device else { return None };
+    simulated.pod.links.iter().find(|link| link.index == index).map(|link| link.name.clone())
+}
+
+fn has(simulated: &Simulated, table: u32, destination: &str, gateway: Option<&str>) -> bool {
+    let gateway = gateway.map(|gateway| gateway.parse().unwrap());
+    let destination = net(destination);
+    simulated
+        .pod
+        .routes
+        .iter()
+        .any(|route| (route.table, route.destination, route.gateway) == (table, destination, gateway))
+}
+
+#[test]
+fn the_record_comes_first_and_the_default_route_last() {
+    let plan = add::add(&wanted(1, BOTH), &pod().pod).unwrap();
+    assert!(
+        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.home.as_deref() == Some("eth0"))
+    );
+    let tail: Vec<&Step> = plan.steps.iter().rev().take(2).collect();
+    assert!(tail.iter().all(
+        |step| matches!(step, Step::ReplaceRoute { before, .. } if before.destination.prefix_len() == 0)
+    ));
+}
+
+#[test]
+fn the_pods_own_network_keeps_cluster_service_and_way_back() {
+    let mut simulated = pod();
+    simulated.add(&wanted(1, BOTH));
+    assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("net1"));
+    assert_eq!(holder(&simulated, Family::V6).as_deref(), Some("net1"));
+    for (destination, gateway) in
+        [("10.244.0.0/16", "10.244.1.1"), ("172.30.0.0/16", "10.244.1.1"), ("fd44::/48", "fe80::1")]
+    {
+        assert!(has(&simulated, route::MAIN, destination, Some(gateway)), "{destination}");
+    }
+    // The node, whose network is the new interface's.
+    assert!(has(&simulated, route::MAIN, "192.168.1.2/32", Some("10.244.1.1")));
+    assert!(has(&simulated, route::MAIN, "fd50:1::2/128", Some("fe80::1")));
+    let table = crate::names::home_table(1);
+    assert!(
+        has(&simulated, table, "0.0.0.0/0", Some("10.244.1.1"))
+            && has(&simulated, table, "10.244.1.0/24", None)
+    );
+    assert!(has(&simulated, table, "::/0", Some("fe80::1")));
+    let table = crate::names::egress_table(1);
+    assert!(
+        has(&simulated, table, "0.0.0.0/0", Some("192.168.1.1"))
+            && has(&simulated, table, "192.168.1.0/24", None)
+    );
+    let default = home::lowest_default(&simulated.pod, Family::V4).unwrap();
+    assert_eq!(default.source, Some("192.168.1.9".parse().unwrap()));
+    assert_eq!(simulated.pod.rules.len(), 4);
+}
+
+#[test]
+fn what_leads_home_already_is_left_alone() {
+    let mut simulated = pod();
+    simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.1"), HOME, None));
+    simulated.pod.routes.push(there("10.0.0.0/8", Some("10.244.1.1"), HOME, None));
+    let plan = add::add(&wanted(1, &[Family::V4]), &simulated.pod).unwrap();
+    let kept: Vec<String> = plan.home_routes.iter().map(|route| route.destination.to_string()).collect();
+    assert_eq!(kept, ["192.168.1.2/32"]);
+}
+
+#[test]
+fn a_gateway_outside_of_the_network_gets_a_route_of_its_own() {
+    let mut wanted = wanted(1, BOTH);
+    wanted.addresses = vec![net("192.168.1.9/32"), net("fd50:1::9/128")];
+    let mut simulated = pod();
+    let before = simulated.state();
+    simulated.add(&wanted);
+    for table in [route::MAIN, crate::names::egress_table(1)] {
+        assert!(
+            has(&simulated, table, "192.168.1.1/32", None) && has(&simulated, table, "fd50:1::1/128", None)
+        );
+    }
+    simulated.del("net1");
+    assert_eq!(simulated.state(), before);
+}
+
+#[test]
+fn an_ipvlan_on_layer_3_has_a_default_route_by_device() {
+    let mut wanted = wanted(1, BOTH);
+    wanted.kind = Kind::Ipvlan(IpvlanMode::L3);
+    wanted.gateways = Gateways::default();
+    let mut simulated = pod();
+    simulated.add(&wanted);
+    let default = home::lowest_default(&simulated.pod, Family::V4).unwrap();
+    assert_eq!((default.gateway, default.scope), (None, route::LINK));
+}
+
+#[test]
+fn an_interface_or_address_that_is_there_is_refused() {
+    let mut simulated = pod();
+    simulated.pod.links.push(link(3, "net1", "veth"));
+    assert!(add::add(&wanted(1, BOTH), &simulated.pod).unwrap_err().message.contains("net1 already"));
+    let mut wanted = wanted(2, BOTH);
+    wanted.addresses.push(net("10.244.1.5/16"));
+    assert!(add::add(&wanted, &simulated.pod).unwrap_err().message.contains("10.244.1.5/16"));
+}
+
+/// Multus deletes the default route of the other networks before this plugin runs.
+#[test]
+fn home_is_found_without_its_default_route() {
+    let mut simulated = pod();
+    simulated.pod.routes.retain(|route| route.destination.prefix_len() != 0);
+    simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.3"), HOME, None));
+    simulated.pod.routes.push(there("10.128.0.0/14", Some("10.244.1.1"), HOME, None));
+    let before = simulated.state();
+    simulated.add(&wanted(1, BOTH));
+    assert!(has(&simulated, crate::names::home_table(1), "0.0.0.0/0", Some("10.244.1.1")));
+    assert!(has(&simulated, route::MAIN, "10.244.0.0/16", Some("10.244.1.1")));
+    // Multus then replaces our default route by its own.
+    let index = simulated.pod.links.iter().find(|link| link.name == "net1").unwrap().index;
+    simulated.pod.routes.retain(|route| route.table != route::MAIN || route.destination != net("0.0.0.0/0"));
+    simulated.pod.routes.push(there("0.0.0.0/0", Some("192.168.1.1"), index, None));
+    simulated.add(&wanted(2, BOTH));
+    simulated.del("net1");
+    assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("net2"));
+    simulated.del("net2");
+    assert_eq!(simulated.state(), before);
+}
+
+#[test]
+fn home_in_each_way_it_is_found() {
+    let none = std::collections::BTreeMap::new();
+    let found = |simulated: &Simulated, previous: Option<&Previous>| {
+        home::find(&simulated.pod, Family::V4, &none, previous)
+            .map(|home| (home.name, home.defaults.first().and_then(|route| route.gateway)))
+    };
+    let gateway = |text: &str| Some(text.parse().unwrap());
+    let mut simulated = pod();
+    simulated.pod.links.push(link(3, "eth1", "veth"));
+    simulated.pod.addresses.push(Address { link: 3, net: net("10.9.0.5/24"), scope: 0, flags: 0 });
+    simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
+    simulated.pod.routes.push(there("0.0.0.0/0", Some("10.9.0.1"), 3, Some(50)));
+    assert_eq!(found(&simulated, None), Some(("eth0".into(), gateway("10.244.1.1"))));
+    simulated
+        .pod
+        .routes
+        .iter_mut()
+        .filter(|route| route.metric.is_none())
+        .for_each(|route| route.metric = Some(100));
+    assert_eq!(found(&simulated, None), Some(("eth1".into(), gateway("10.9.0.1"))));
+    // Without default routes: what the plugins before tell, else nothing that two could be.
+    simulated.pod.routes.retain(|route| route.gateway.is_none());
+    let previous = Previous { interface: "eth1".into(), gateways: vec!["10.9.0.7".parse().unwrap()] };
+    assert_eq!(found(&simulated, Some(&previous)), Some(("eth1".into(), gateway("10.9.0.7"))));
+    assert_eq!(found(&simulated, None), None);
+    simulated.pod.routes.push(there("172.30.0.0/16", Some("10.9.0.3"), 3, None));
+    assert_eq!(found(&simulated, None), Some(("eth1".into(), gateway("10.9.0.3"))));
+    simulated.pod.routes.retain(|route| route.gateway.is_none());
+    simulated.pod.addresses.retain(|address| address.link != 3);
+    assert_eq!(found(&simulated, None), Some(("eth0".into(), None)));
+}
+
+#[test]
+fn a_pod_without_other_networks_works_too() {
+    let mut simulated = pod();
+    simulated.drop_home();
+    let before = simulated.state();
+    simulated.add(&wanted(1, BOTH));
+    assert_eq!(holder(&simulated, Family::V6).as_deref(), Some("net1"));
+    assert!(simulated.pod.rules.iter().all(|rule| rule.mark.is_none()));
+    simulated.del("net1");
+    assert_eq!(simulated.state(), before);
+}
+
+impl Simulated {
+    fn drop_home(&mut self) {
+        self.act(&Step::DeleteLink { index: HOME, name: "eth0".into() }).unwrap();
+    }
+}
+
+#[test]
+fn sysctls_change_only_as_far_as_needed() {
+    let named = |steps: &[Step], part: &str| {
+        let sysctls = steps.iter().filter_map(|step| match step {
+            Step::Sysctl { name, value, .. } => Some(format!("{}={value}", name.join("."))),
+            _ => None,
+        });
+        sysctls.filter(|name| name.contains(part)).collect::<Vec<_>>()
+    };
+    let mut simulated = pod();
+    let plan = add::add(&wanted(1, BOTH), &simulated.pod).unwrap();
+    assert_eq!(named(&plan.steps, "rp_filter"), [""; 0]);
+    assert_eq!(named(&plan.steps, "forwarding"), [""; 0]);
+    simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "1".into());
+    simulated.pod.sysctls.insert(sysctl::conf(Family::V6, "lo", "forwarding"), "1".into());
+    let plan = add::add(&redirecting(1, BOTH), &simulated.pod).unwrap();
+    assert_eq!(named(&plan.steps, "rp_filter"), ["net.ipv4.conf.eth0.rp_filter=2"]);
+    assert_eq!(
+        named(&plan.steps, "forwarding"),
+        [
+            "net.ipv4.conf.eth0.forwarding=1",
+            "net.ipv6.conf.lo.forwarding=1",
+            "net.ipv6.conf.all.forwarding=1",
+            "net.ipv4.conf.net1.forwarding=1"
+        ]
+    );
+    simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "2".into());
+    assert_eq!(named(&add::add(&wanted(1, BOTH), &simulated.pod).unwrap().steps, "rp_filter"), [""; 0]);
+}
+
+#[test]
+fn a_new_link_is_deaf_to_routers_and_tells_its_addresses() {
+    let plan = add::add(&wanted(1, &[Family::V4]), &pod().pod).unwrap();
+    let up = plan.steps.iter().position(|step| *step == Step::SetUp).unwrap();
+    for (family, key, value) in [(Family::V4, "arp_notify", "1"), (Family::V6, "accept_ra", "0")] {
+        let step =
+            Step::Sysctl { name: sysctl::conf(family, "net1", key), value: value.into(), before: None };
+        assert!(plan.steps[..up].contains(&step), "{key}");
+    }
+}
+
+#[test]
+fn somebody_elses_later_change_is_left_alone() {
+    let mut simulated = pod();
+    simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
+    simulated.add(&wanted(1, BOTH));
+    simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "0".into());
+    // Another plugin's default route is not ours to take.
+    let default = simulated
+        .pod
+        .routes
+        .iter_mut()
+        .find(|route| route.table == route::MAIN && route.destination == net("0.0.0.0/0"))
+        .unwrap();
+    *default = there("0.0.0.0/0", Some("10.244.1.77"), HOME, None);
+    simulated.del("net1");
+    assert_eq!(simulated.pod.sysctls[&sysctl::conf(Family::V4, "eth0", "rp_filter")], "0");
+    assert!(has(&simulated, route::MAIN, "0.0.0.0/0", Some("10.244.1.77")));
+}
+
+/// Somebody deleted the interface itself, and its routes with it.
+#[test]
+fn a_link_that_vanished_leaves_nothing_behind() {
+    let mut simulated = pod();
+    let before = simulated.state();
+    simulated.add(&redirecting(1, BOTH));
+    let index = simulated.pod.links.iter().find(|link| link.name == "net1").unwrap().index;
+    simulated.act(&Step::DeleteLink { index, name: "net1".into() }).unwrap();
+    simulated.del("net1");
+    assert_eq!(simulated.state(), before);
+}
+
+#[test]
+fn a_link_of_that_name_that_is_not_ours_stays() {
+    let mut simulated = pod();
+    simulated.add(&wanted(1, BOTH));
+    let net1 = simulated.pod.links.iter_mut().find(|link| link.name == "net1").unwrap();
+    net1.kind = "veth".into();
+    simulated.del("net1");
+    assert!(simulated.pod.links.iter().any(|link| link.name == "net1"));
+    assert!(simulated.pod.attachments.is_empty());
+}
+
+#[test]
+fn check_names_everything_that_differs() {
+    let mut simulated = pod();
+    simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
+    let wanted =
+        Wanted { kind: Kind::Macvlan(crate::config::interface::MacvlanMode::Bridge), ..wanted(1, BOTH) };
+    simulated.add(&wanted);
+    simulated.pod.links.iter_mut().for_each(|link| {
+        if link.name == "net1" {
+            link.mode = Some(wanted.kind);
+        }
+    });
+    let checked = |simulated: &Simulated| {
+        let notes = note::all(&simulated.pod).remove("net1").unwrap();
+        check::check(&wanted, &notes, &simulated.pod)
+    };
+    assert_eq!(checked(&simulated), [""; 0]);
+    let whole = simulated.clone();
+    for position in 0..simulated.pod.routes.len() {
+        let route = whole.pod.routes[position].clone();
+        let of_home = route.device == Some(Device::Index(HOME)) && route.destination.prefix_len() != 0;
+        // The pod's own networks, and what the kernel makes of addresses, is not ours to watch.
+        if route.protocol == 2 || (of_home && route.table == crate::names::home_table(1)) {
+            continue;
+        }
+        simulated = whole.clone();
+        simulated.pod.routes.remove(position);
+        assert_eq!(checked(&simulated).len(), 1, "{route:?}");
+    }
+    for position in 0..whole.pod.rules.len() {
+        simulated = whole.clone();
+        simulated.pod.rules.remove(position);
+        assert_eq!(checked(&simulated).len(), 1);
+    }
+    simulated = whole.clone();
+    simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
+    assert_eq!(checked(&simulated), ["sysctl net.ipv4.conf.eth0.rp_filter is 1, not 2"]);
+    simulated = whole.clone();
+    simulated.pod.addresses.retain(|address| address.net != net("192.168.1.9/24"));
+    assert_eq!(checked(&simulated), ["interface net1: address 192.168.1.9/24 is not there"]);
+    simulated = whole;
+    simulated.pod.links.retain(|link| link.name != "net1");
+    assert_eq!(checked(&simulated), ["interface net1 is not there"]);
+}
+
+prop_compose! {
+    fn any_pod()(
+        default_v4 in proptest::option::of(proptest::option::of(1..200_u32)),
+        default_v6 in proptest::option::of(1..2000_u32),
+        second in proptest::option::of(300..400_u32),
+        gateway_routes: bool,
+        cluster_there: bool,
+        other_interface: bool,
+        sysctls in proptest::collection::vec(prop_oneof![Just("0"), Just("1"), Just("2")], 12),
+        without_ipv6: bool,
+        attributes in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..150)), 0..3),
+    ) -> Simulated {
+        let mut simulated = pod();
+        let pod = &mut simulated.pod;
+        pod.routes.retain(|route| route.destination.prefix_len() != 0);
+        pod.routes.extend(default_v4.map(|metric| Route {
+            rest: attributes, ..there("0.0.0.0/0", Some("10.244.1.1"), HOME, metric)
+        }));
+        pod.routes.extend(default_v6.map(|metric| there("::/0", Some("fe80::1"), HOME, Some(metric))));
+        pod.routes.extend(second.map(|metric| there("0.0.0.0/0", Some("10.244.1.2"), HOME, Some(metric))));
+        pod.routes.extend(gateway_routes.then(|| there("10.128.0.0/14", Some("10.244.1.1"), HOME, None)));
+        pod.routes.extend(cluster_there.then(|| there("172.30.0.0/16", Some("10.244.1.1"), HOME, Some(5))));
+        if other_interface {
+            pod.links.push(link(3, "eth1", "veth"));
+            pod.addresses.push(Address { link: 3, net: net("10.9.0.5/24"), scope: 0, flags: 0 });
+            pod.routes.push(there("10.9.0.0/24", None, 3, None));
+        }
+        for (value, random) in pod.sysctls.values_mut().zip(sysctls) {
+            random.clone_into(value);
+        }
+        for (name, value) in &mut pod.sysctls {
+            if name.last().is_some_and(|key| key == "forwarding") && value == "2" {
+                "1".clone_into(value);
+            }
+        }
+        if without_ipv6 {
+            pod.sysctls.retain(|name, _| name[1] == "ipv4");
+        }
+        simulated
+    }
+}
+
+prop_compose! {
+    fn any_wanted(number: u8)(kinds in 0..3_usize, redirects: bool, chained: bool) -> Wanted {
+        let families = [&[Family::V4][..], &[Family::V6], BOTH][kinds];
+        let mut wanted = if redirects { redirecting(number, families) } else { wanted(number, families) };
+        if chained {
+            wanted.previous = Some(Previous { interface: "eth0".into(), gateways: vec!["10.244.1.1".parse().unwrap()] });
+        }
+        wanted
+    }
+}
+
+fn any_three() -> impl Strategy<Value = [Wanted; 3]> {
+    (any_wanted(1), any_wanted(2), any_wanted(3)).prop_map(|(one, two, three)| [one, two, three])
+}
+
+/// A kernel without IPv6 is asked for none.
+fn without_ipv6(simulated: &Simulated, wanted: Wanted) -> Wanted {
+    if simulated.pod.sysctls.keys().any(|name| name[1] == "ipv6") {
+        return wanted;
+    }
+    let number = wanted.interface.trim_start_matches("net").parse().unwrap();
+    super::simulated::wanted(number, &[Family::V4])
+}
+
+fn with_ipv4_only_kernel(mut simulated: Simulated) -> Simulated {
+    // The model makes IPv6's files of a link as copies of the defaults'.
+    if !simulated.pod.sysctls.keys().any(|name| name[1] == "ipv6") {
+        simulated.pod.addresses.retain(|address| address.net.addr().is_ipv4());
+        simulated.pod.routes.retain(|route| route.destination.addr().is_ipv4());
+    }
+    simulated
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Attachments come and go in every order, and the last one out leaves the pod as the first one found it.
+    #[test]
+    fn the_last_one_out_restores_everything(
+        simulated in any_pod(),
+        wanted in any_three(),
+        toggles in proptest::collection::vec(0..3_usize, 1..10),
+    ) {
+        let mut simulated = with_ipv4_only_kernel(simulated);
+        let before = simulated.state();
+        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
+        let mut order: Vec<usize> = Vec::new();
+        for which in toggles {
+            let one = &wanted[which];
+            match order.iter().position(|other| *other == which) {
+                None => { simulated.add(one); order.push(which); }
+                Some(position) => { simulated.del(&one.interface); order.remove(position); }
+            }
+            for family in Family::ALL {
+                let youngest = order.iter().rev().find(|which| wanted[**which].source(family).is_some());
+                if let Some(youngest) = youngest {
+                    prop_assert_eq!(holder(&simulated, family), Some(wanted[*youngest].interface.clone()));
+                }
+            }
+        }
+        for which in order {
+            simulated.del(&wanted[which].interface);
+        }
+        prop_assert_eq!(simulated.state(), before);
+    }
+
+    /// Whoever is killed between two steps, of ADD or of DEL, is followed by a DEL that ends it.
+    #[test]
+    fn a_kill_after_any_step_is_repaired(
+        simulated in any_pod(),
+        wanted in any_three(),
+        there_before in 0..3_usize,
+        killed in 0..60_usize,
+        killed_again in 0..60_usize,
+    ) {
+        let mut simulated = with_ipv4_only_kernel(simulated);
+        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
+        for other in wanted.iter().take(there_before) {
+            simulated.add(other);
+        }
+        let last = &wanted[2];
+        let before = simulated.state();
+        let plan = add::add(last, &simulated.pod).unwrap();
+        simulated.run(&plan.steps[..killed.min(plan.steps.len())]);
+        if let Some(notes) = note::all(&simulated.pod).get("net3") {
+            let steps = del::del(&simulated.pod, "net3", notes);
+            simulated.run(&steps[..killed_again.min(steps.len())]);
+        }
+        simulated.del("net3");
+        prop_assert_eq!(simulated.state(), before.clone());
+        simulated.del("net3");
+        prop_assert_eq!(simulated.state(), before);
+    }
+
+    /// A failure at any step, undone in reverse.
+    #[test]
+    fn undoing_is_the_opposite_of_doing(simulated in any_pod(), wanted in any_three(), there_before in 0..3_usize) {
+        let mut simulated = with_ipv4_only_kernel(simulated);
+        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
+        for other in wanted.iter().take(there_before) {
+            simulated.add(other);
+        }
+        let before = simulated.state();
+        let plan = add::add(&wanted[2], &simulated.pod).unwrap();
+        for failed in 0..=plan.steps.len() {
+            let mut copy = simulated.clone();
+            copy.run(&plan.steps[..failed]);
+            for step in plan.steps[..failed].iter().rev() {
+                copy.undo(step).unwrap();
+            }
+            prop_assert_eq!(copy.state(), before.clone());
+        }
+    }
+}
+
+#[test]
+fn nothing_is_allowed_stays_in_the_plan() {
+    let mut wanted = wanted(1, BOTH);
+    wanted.destinations = Destinations { allowed: Some(Vec::new()), ..Destinations::default() };
+    let plan = add::add(&wanted, &pod().pod).unwrap();
+    assert!(
+        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.destinations.allowed == Some(Vec::new()))
+    );
+}
