@@ -87,9 +87,14 @@ impl World {
         });
         node.write("/etc/cni/net.d/egress-router.d/settings.json", "0600", &settings.to_string())?;
         let mut listeners = Vec::new();
-        for (at, addresses) in
-            [(&outside, OUTSIDE), (&outside, ELSEWHERE), (&outside, GATEWAY), (&node, NODE), (&node, BRIDGE), (&node2, REMOTE)]
-        {
+        for (at, addresses) in [
+            (&outside, OUTSIDE),
+            (&outside, ELSEWHERE),
+            (&outside, GATEWAY),
+            (&node, NODE),
+            (&node, BRIDGE),
+            (&node2, REMOTE),
+        ] {
             for address in addresses {
                 listeners.push(at.start_listening(Transport::Tcp, address, PORT)?);
             }
@@ -130,8 +135,16 @@ impl World {
     /// When it is there already.
     pub fn second_uplink(&self) -> Result<()> {
         self.lab.link(
-            Port::new(&self.outside, "lan1", &["192.168.60.1/24", "2001:db8:60::1/64 nodad", "fe80::1/64 nodad"]),
-            Port::new(&self.node, "uplink1", &["192.168.60.2/24", "2001:db8:60::2/64 nodad", "fe80::2/64 nodad"]),
+            Port::new(
+                &self.outside,
+                "lan1",
+                &["192.168.60.1/24", "2001:db8:60::1/64 nodad", "fe80::1/64 nodad"],
+            ),
+            Port::new(
+                &self.node,
+                "uplink1",
+                &["192.168.60.2/24", "2001:db8:60::2/64 nodad", "fe80::2/64 nodad"],
+            ),
         )
     }
 }
@@ -158,6 +171,10 @@ pub fn plugin() -> Result<PathBuf> {
 /// It is not installed.
 pub fn debian(name: &str) -> Result<PathBuf> {
     let path = PathBuf::from("/usr/lib/cni").join(name);
-    ensure!(path.is_file(), "{} is not there; the Debian package is: containernetworking-plugins", path.display());
+    ensure!(
+        path.is_file(),
+        "{} is not there; the Debian package is: containernetworking-plugins",
+        path.display()
+    );
     Ok(path)
 }

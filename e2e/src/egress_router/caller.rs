@@ -56,7 +56,12 @@ impl World {
             ("CNI_NETNS", pod.netns.clone()),
             ("CNI_IFNAME", ifname.to_owned()),
             ("CNI_PATH", "/usr/lib/cni".to_owned()),
-            ("CNI_ARGS", format!("IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_UID=7d6a;K8S_POD_INFRA_CONTAINER_ID={name}")),
+            (
+                "CNI_ARGS",
+                format!(
+                    "IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_UID=7d6a;K8S_POD_INFRA_CONTAINER_ID={name}"
+                ),
+            ),
         ];
         Plugin {
             node: self.node.clone(),
@@ -91,7 +96,8 @@ impl Plugin {
     /// # Errors
     /// When it cannot be started.
     pub fn call(&self, verb: &str, config: &str) -> Result<Answer> {
-        let mut command: Vec<OsString> = vec!["env".into(), "-i".into(), format!("CNI_COMMAND={verb}").into()];
+        let mut command: Vec<OsString> =
+            vec!["env".into(), "-i".into(), format!("CNI_COMMAND={verb}").into()];
         let variables = self.environment.iter().filter(|(_, value)| !value.is_empty());
         command.extend(variables.map(|(key, value)| format!("{key}={value}").into()));
         command.extend(self.wrapper.iter().map(OsString::from));
@@ -162,7 +168,8 @@ impl Answer {
     /// # Errors
     /// It is not.
     pub fn refusal(self) -> Result<Self> {
-        let error = self.json["code"].is_u64() && self.json["msg"].as_str().is_some_and(|msg| !msg.is_empty());
+        let error =
+            self.json["code"].is_u64() && self.json["msg"].as_str().is_some_and(|msg| !msg.is_empty());
         ensure!(self.code.is_some_and(|code| code != 0) && error, "{self:#?}");
         Ok(self)
     }

@@ -91,9 +91,13 @@ impl Node {
         // One second: a lost first packet is sent again after one, and whoever expects success asks again.
         let begun = Instant::now();
         let output = match transport {
-            Transport::Tcp => {
-                self.run(["socat", "-T1", "-u", &format!("TCP{family}:{host}:{port},connect-timeout=1"), "-"])?
-            }
+            Transport::Tcp => self.run([
+                "socat",
+                "-T1",
+                "-u",
+                &format!("TCP{family}:{host}:{port},connect-timeout=1"),
+                "-",
+            ])?,
             Transport::Udp => {
                 let to = format!("UDP{family}:{host}:{port}");
                 self.run_with_input(["socat", "-T1", "-t1", "-", &to], "?\n")?
@@ -101,7 +105,8 @@ impl Node {
         };
         let took = begun.elapsed();
         let seen = output.stdout.trim();
-        let silent = ["timed out", "Operation now in progress"].iter().any(|word| output.stderr.contains(word));
+        let silent =
+            ["timed out", "Operation now in progress"].iter().any(|word| output.stderr.contains(word));
         let meeting = if !seen.is_empty() {
             Meeting::SeenAs(plain(seen))
         } else if output.stderr.trim().is_empty() || silent {
@@ -161,9 +166,11 @@ impl Listener {
             Transport::Tcp => "-Hltn",
             Transport::Udp => "-Hlun",
         };
-        wait_until(&format!("{} listens on {address}:{port}", self.node.name()), Duration::from_secs(5), || {
-            Ok(!self.node.run(["ss", sockets, &filter])?.stdout.trim().is_empty())
-        })
+        wait_until(
+            &format!("{} listens on {address}:{port}", self.node.name()),
+            Duration::from_secs(5),
+            || Ok(!self.node.run(["ss", sockets, &filter])?.stdout.trim().is_empty()),
+        )
     }
 }
 

@@ -42,7 +42,13 @@ fn they_are_deleted_in_any_order_and_the_youngest_that_is_left_leads_outside() {
             for other in &left {
                 let (plugin, result) = &all[*other];
                 let check = plugin.check(result).unwrap();
-                assert_eq!(check.code, Some(0), "{order:?}, {} after {}: {check:#?}", NAMES[*other], NAMES[index]);
+                assert_eq!(
+                    check.code,
+                    Some(0),
+                    "{order:?}, {} after {}: {check:#?}",
+                    NAMES[*other],
+                    NAMES[index]
+                );
             }
         }
         assert_eq!(scene.changes(), Vec::<String>::new(), "{order:?}");
@@ -70,12 +76,18 @@ fn one_of_each_family_share_a_pod() {
 #[test]
 fn each_has_its_own_list_and_its_own_redirects() {
     let scene = Scene::new();
-    let first = scene.attachment("net1", json!({
-        "addresses": ["192.168.50.91/24"], "destinations": ["203.0.113.9/32", "8081 TCP 203.0.113.9 80"],
-    }));
-    let second = scene.attachment("net2", json!({
-        "addresses": ["192.168.50.92/24"], "destinations": ["8082 TCP 203.0.113.9 80"],
-    }));
+    let first = scene.attachment(
+        "net1",
+        json!({
+            "addresses": ["192.168.50.91/24"], "destinations": ["203.0.113.9/32", "8081 TCP 203.0.113.9 80"],
+        }),
+    );
+    let second = scene.attachment(
+        "net2",
+        json!({
+            "addresses": ["192.168.50.92/24"], "destinations": ["8082 TCP 203.0.113.9 80"],
+        }),
+    );
     let results = [first.add().unwrap(), second.add().unwrap()];
     let pod = &scene.pod.addresses[0];
     scene.world.node2.wait_seen_as("192.168.50.91", pod, 8081).unwrap();

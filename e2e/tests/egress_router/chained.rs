@@ -30,7 +30,8 @@ fn behind_debians_bridge_the_results_are_merged_and_both_are_undone() {
         let before = pod.inside.network_state().unwrap();
         let plugin = world.plugin(&pod, "eth0", ours(version, &previous)).unwrap();
         let result = plugin.add().unwrap();
-        let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        let names: Vec<_> =
+            result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
         assert_eq!(names.last(), Some(&json!("egress0")), "{result}");
         assert_eq!(names.len(), previous["interfaces"].as_array().unwrap().len() + 1, "{result}");
         assert_eq!(result["ips"][0]["address"], previous["ips"][0]["address"], "{result}");

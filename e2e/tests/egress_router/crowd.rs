@@ -23,7 +23,12 @@ fn eight_pods_at_once_are_served_as_if_each_were_alone() {
         let jobs: Vec<_> = plugins.iter().zip(&results).collect();
         at_once(&jobs, |(plugin, result)| plugin.del(Some(result)).unwrap());
         for (pod, before) in pods.iter().zip(&before) {
-            assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new(), "{}", pod.name());
+            assert_eq!(
+                before.changes(&pod.inside.network_state().unwrap()),
+                Vec::<String>::new(),
+                "{}",
+                pod.name()
+            );
         }
     }
 }
@@ -34,7 +39,12 @@ fn three_attachments_of_one_pod_at_once_do_not_take_each_others_place() {
     // Nothing may break all the same.
     let scene = Scene::new();
     let plugins: Vec<_> = (1..4)
-        .map(|number| scene.attachment(&format!("net{number}"), json!({"addresses": [format!("192.168.50.{}/24", 90 + number)]})))
+        .map(|number| {
+            scene.attachment(
+                &format!("net{number}"),
+                json!({"addresses": [format!("192.168.50.{}/24", 90 + number)]}),
+            )
+        })
         .collect();
     let results = at_once(&plugins, |plugin| plugin.add().unwrap());
     for number in 1..4 {

@@ -29,10 +29,15 @@ fn b01_a_failure_is_an_error_with_a_code_and_a_message() {
     assert!(refusal.words().contains("nosuch0"), "{refusal:#?}");
     assert_eq!(refusal.json["cniVersion"], "1.1.0");
     let plugin = scene.plugin(v4());
-    for (verb, stdin) in [("ADD", "{"), ("ADD", ""), ("DEL", "[]"), ("CHECK", "null"), ("GC", "{}"), ("NONSENSE", "{}")] {
+    for (verb, stdin) in
+        [("ADD", "{"), ("ADD", ""), ("DEL", "[]"), ("CHECK", "null"), ("GC", "{}"), ("NONSENSE", "{}")]
+    {
         let answer = plugin.call(verb, stdin).unwrap();
         answer.clone().refusal().unwrap_or_else(|error| panic!("{verb} {stdin:?}: {error}"));
-        assert!(answer.error_code().is_some_and(|code| (1..=8).contains(&code)), "{verb} {stdin:?}: {answer:#?}");
+        assert!(
+            answer.error_code().is_some_and(|code| (1..=8).contains(&code)),
+            "{verb} {stdin:?}: {answer:#?}"
+        );
     }
     for variable in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"] {
         let refusal = plugin.clone().env(variable, "").refused().unwrap();
@@ -60,10 +65,22 @@ fn b02_addresses_by_the_pods_name_work_and_a_config_map_is_asked_for() {
     scene.outside_sees("192.168.50.35");
     plugin.del(Some(&result)).unwrap();
     refused(&scene, without_ip("podIP", json!({"someone": {"addresses": ["192.168.50.9/24"]}})), 7, &["pod"]);
-    let nameless = scene.world.plugin(&scene.pod, "net1", without_ip("podIP", json!({"*": {"addresses": ["192.168.50.9/24"]}})));
+    let nameless = scene.world.plugin(
+        &scene.pod,
+        "net1",
+        without_ip("podIP", json!({"*": {"addresses": ["192.168.50.9/24"]}})),
+    );
     let refusal = nameless.unwrap().env("CNI_ARGS", "").refused().unwrap();
-    assert!(matches!(refusal.error_code(), Some(4 | 7)) && refusal.words().contains("K8S_POD_NAME"), "{refusal:#?}");
-    let refusal = scene.world.plugin(&scene.pod, "net1", without_ip("ipConfig", json!({"name": "addresses"}))).unwrap().refused().unwrap();
+    assert!(
+        matches!(refusal.error_code(), Some(4 | 7)) && refusal.words().contains("K8S_POD_NAME"),
+        "{refusal:#?}"
+    );
+    let refusal = scene
+        .world
+        .plugin(&scene.pod, "net1", without_ip("ipConfig", json!({"name": "addresses"})))
+        .unwrap()
+        .refused()
+        .unwrap();
     assert!(refusal.words().contains("kubeconfig"), "{refusal:#?}");
     scene.restored();
 }
@@ -75,7 +92,12 @@ fn b03_exactly_one_source_and_only_known_interface_types() {
     let mut two = config(one.clone());
     two["podIP"] = json!({"*": one});
     refused(&scene, two, 7, &["ip", "podIP", "ipConfig"]);
-    refused(&scene, json!({"cniVersion": "1.1.0", "name": "egress", "type": "egress-router"}), 7, &["ip", "podIP", "ipConfig"]);
+    refused(
+        &scene,
+        json!({"cniVersion": "1.1.0", "name": "egress", "type": "egress-router"}),
+        7,
+        &["ip", "podIP", "ipConfig"],
+    );
     let mut unknown = config(v4());
     unknown["interfaceType"] = json!("bridge");
     refused(&scene, unknown, 7, &["interfaceType", "macvlan", "ipvlan", "aws-elastic-ip"]);
@@ -120,14 +142,20 @@ fn b05_the_master_is_the_interface_whose_subnet_has_the_address() {
     let plugin = scene.plugin(json!({"addresses": ["192.168.60.99/24"], "gateway": "192.168.60.1"}));
     let result = plugin.add().unwrap();
     scene.outside_sees("192.168.60.99");
-    assert!(scene.pod.inside.sh("ip route get 192.168.60.2").unwrap().contains("dev eth0"), "its master is reached by the pods' network");
+    assert!(
+        scene.pod.inside.sh("ip route get 192.168.60.2").unwrap().contains("dev eth0"),
+        "its master is reached by the pods' network"
+    );
     plugin.del(Some(&result)).unwrap();
     // The default route's interface is not taken where no subnet fits, nor is any where two do.
     let nowhere = scene.plugin(json!({"addresses": ["198.18.0.9/24"]})).refused().unwrap();
     assert_eq!(nowhere.error_code(), Some(7), "{nowhere:#?}");
     assert!(nowhere.words().contains("uplink0") && nowhere.words().contains("192.168.50.2"), "{nowhere:#?}");
     scene.world.node.sh("ip addr add 192.168.60.3/24 dev uplink0").unwrap();
-    let ambiguous = scene.plugin(json!({"addresses": ["192.168.60.99/24"], "gateway": "192.168.60.1"})).refused().unwrap();
+    let ambiguous = scene
+        .plugin(json!({"addresses": ["192.168.60.99/24"], "gateway": "192.168.60.1"}))
+        .refused()
+        .unwrap();
     assert_eq!(ambiguous.error_code(), Some(7), "{ambiguous:#?}");
     assert!(ambiguous.words().contains("uplink0") && ambiguous.words().contains("uplink1"), "{ambiguous:#?}");
     assert_eq!(scene.changes(), Vec::<String>::new());
@@ -141,7 +169,12 @@ fn b06_every_address_is_configured_and_none_at_all_is_refused() {
     let addresses = scene.pod.inside.sh("ip -o -4 addr show dev net1").unwrap();
     assert!(addresses.contains("192.168.50.99/24") && addresses.contains("192.168.50.98/24"), "{addresses}");
     plugin.del(Some(&result)).unwrap();
-    for none in [json!({"addresses": []}), json!({}), json!({"addresses": ["nonsense"]}), json!({"addresses": ["192.168.50.99/33"]})] {
+    for none in [
+        json!({"addresses": []}),
+        json!({}),
+        json!({"addresses": ["nonsense"]}),
+        json!({"addresses": ["192.168.50.99/33"]}),
+    ] {
         refused(&scene, config(none), 7, &["addresses"]);
     }
 }
@@ -149,8 +182,21 @@ fn b06_every_address_is_configured_and_none_at_all_is_refused() {
 #[test]
 fn b07_a_destination_that_is_wrong_is_refused_before_anything_is_touched() {
     let scene = Scene::new();
-    for wrong in ["80 TCP 203.0.113.26/30 80", "80 TCP nowhere", "80 ICMP 203.0.113.9", "TCP 80 203.0.113.9", "203.0.113.0/33", "", "80"] {
-        refused(&scene, config(json!({"addresses": ["192.168.50.99/24"], "destinations": [wrong]})), 7, &["destinations"]);
+    for wrong in [
+        "80 TCP 203.0.113.26/30 80",
+        "80 TCP nowhere",
+        "80 ICMP 203.0.113.9",
+        "TCP 80 203.0.113.9",
+        "203.0.113.0/33",
+        "",
+        "80",
+    ] {
+        refused(
+            &scene,
+            config(json!({"addresses": ["192.168.50.99/24"], "destinations": [wrong]})),
+            7,
+            &["destinations"],
+        );
     }
     // A CIDR is no redirect, and a redirect to one address may be written as /32.
     let plugin = scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32", "80 TCP 203.0.113.9/32 80"]}));
@@ -161,12 +207,18 @@ fn b07_a_destination_that_is_wrong_is_refused_before_anything_is_touched() {
 #[test]
 fn b08_what_is_not_listed_is_out_of_reach_and_the_pod_is_no_router() {
     let scene = Scene::new();
-    let plugin = scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32", "80 TCP 203.0.113.9"]}));
+    let plugin = scene.plugin(
+        json!({"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32", "80 TCP 203.0.113.9"]}),
+    );
     let result = plugin.add().unwrap();
     scene.outside_sees(OWN[0]);
     refused_at_once(&scene.pod.inside, Transport::Tcp, ELSEWHERE[0], PORT);
     // Somebody in the LAN takes the pod for a way into the cluster, and somebody in the cluster for a way out.
-    scene.world.outside.sh("ip route add 10.0.0.0/8 via 192.168.50.99; ip route add 172.30.0.0/16 via 192.168.50.99").unwrap();
+    scene
+        .world
+        .outside
+        .sh("ip route add 10.0.0.0/8 via 192.168.50.99; ip route add 172.30.0.0/16 via 192.168.50.99")
+        .unwrap();
     for there in [REMOTE[0], SERVICE[0], &scene.pod.addresses[0]] {
         let (meeting, _) = scene.world.outside.meets(Transport::Tcp, there, PORT).unwrap();
         assert!(!matches!(meeting, Meeting::SeenAs(_)), "{there}: {meeting:?}");
@@ -200,7 +252,12 @@ fn b10_ipv6_works_at_once() {
     // Duplicate address detection takes a second or two.
     assert!(took < Duration::from_millis(700), "{took:?}");
     // And the address can be bound to from the first moment.
-    scene.pod.inside.run(["socat", "-u", "/dev/null", "UDP6-SENDTO:[2001:db8:50::1]:9,bind=[2001:db8:50::99]"]).map(|output| assert!(output.success(), "{output:?}")).unwrap();
+    scene
+        .pod
+        .inside
+        .run(["socat", "-u", "/dev/null", "UDP6-SENDTO:[2001:db8:50::1]:9,bind=[2001:db8:50::99]"])
+        .map(|output| assert!(output.success(), "{output:?}"))
+        .unwrap();
     scene.outside_sees(OWN[1]);
     scene.world.node2.wait_seen_as(OWN[1], &scene.pod.addresses[1], 8080).unwrap();
 }
@@ -224,8 +281,14 @@ fn b11_the_pods_interface_may_have_any_name() {
 #[test]
 fn b12_a_second_attachment_in_one_pod_works_beside_the_first() {
     let scene = Scene::new();
-    let first = scene.attachment("net1", json!({"addresses": ["192.168.50.98/24"], "destinations": ["8081 TCP 203.0.113.9 80"]}));
-    let second = scene.attachment("net2", json!({"addresses": ["192.168.50.99/24"], "destinations": ["8082 TCP 203.0.113.9 80"]}));
+    let first = scene.attachment(
+        "net1",
+        json!({"addresses": ["192.168.50.98/24"], "destinations": ["8081 TCP 203.0.113.9 80"]}),
+    );
+    let second = scene.attachment(
+        "net2",
+        json!({"addresses": ["192.168.50.99/24"], "destinations": ["8082 TCP 203.0.113.9 80"]}),
+    );
     let results = [first.add().unwrap(), second.add().unwrap()];
     scene.world.node2.wait_seen_as("192.168.50.98", &scene.pod.addresses[0], 8081).unwrap();
     scene.world.node2.wait_seen_as("192.168.50.99", &scene.pod.addresses[0], 8082).unwrap();
@@ -237,7 +300,8 @@ fn b12_a_second_attachment_in_one_pod_works_beside_the_first() {
 #[test]
 fn b13_del_takes_everything_back_while_the_pod_lives_on() {
     let scene = Scene::new();
-    let plugin = scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}));
+    let plugin =
+        scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}));
     let result = plugin.add().unwrap();
     plugin.del(Some(&result)).unwrap();
     scene.restored();
@@ -271,12 +335,17 @@ fn b14_check_sees_every_difference_and_every_version_is_spoken() {
         let check = plugin.check(&result).unwrap();
         assert_eq!(check.code, Some(0), "{check:#?}");
         scene.pod.inside.sh(change).unwrap();
-        let check = plugin.check(&result).unwrap().refusal().unwrap_or_else(|error| panic!("{change}: {error:#}"));
+        let check =
+            plugin.check(&result).unwrap().refusal().unwrap_or_else(|error| panic!("{change}: {error:#}"));
         assert!(check.words().contains(word), "{change}: {check:#?}");
         plugin.del(Some(&result)).unwrap();
     }
     let versions = plugin.call("VERSION", "").unwrap().result().unwrap();
-    assert_eq!(versions["supportedVersions"], json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]), "{versions}");
+    assert_eq!(
+        versions["supportedVersions"],
+        json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]),
+        "{versions}"
+    );
     let status = plugin.call("STATUS", &plugin.config.to_string()).unwrap();
     assert_eq!(status.code, Some(0), "{status:#?}");
     let mut old = plugin.config.clone();
@@ -294,7 +363,8 @@ fn b14_gc_removes_what_is_not_named_and_nothing_else() {
     let scene = Scene::new();
     let other = scene.world.pod("other").unwrap();
     let kept = scene.plugin(v4());
-    let lost = scene.world.plugin(&other, "net1", config(json!({"addresses": ["192.168.50.98/24"]}))).unwrap();
+    let lost =
+        scene.world.plugin(&other, "net1", config(json!({"addresses": ["192.168.50.98/24"]}))).unwrap();
     let mut foreign = config(json!({"addresses": ["192.168.50.97/24"]}));
     foreign["name"] = json!("another-network");
     let foreign = scene.world.plugin(&other, "net2", foreign).unwrap();
@@ -325,9 +395,14 @@ fn b15_a_previous_result_is_merged_and_routes_are_answered() {
         "dns": {"nameservers": ["10.96.0.10"]},
     });
     let result = scene.world.plugin(&scene.pod, "net1", config).unwrap().add().unwrap();
-    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    let names: Vec<_> =
+        result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["veth9", "eth0", "net1"], "{result}");
-    assert_eq!((&result["ips"][0]["interface"], &result["ips"][1]["interface"]), (&json!(1), &json!(2)), "{result}");
+    assert_eq!(
+        (&result["ips"][0]["interface"], &result["ips"][1]["interface"]),
+        (&json!(1), &json!(2)),
+        "{result}"
+    );
     assert_eq!(result["dns"]["nameservers"], json!(["10.96.0.10"]), "{result}");
     let routes = result["routes"].as_array().unwrap();
     let has = |dst: &str, gw: &str| routes.iter().any(|route| route["dst"] == dst && route["gw"] == gw);
@@ -347,7 +422,11 @@ fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
         let result = plugin.add().unwrap();
         plugin.del(Some(&result)).unwrap();
         let stat = scene.world.node.sh(&format!("stat -c '%a %s' {file} 2>/dev/null || echo 640 0")).unwrap();
-        let (mode, size) = stat.trim().split_once(' ').map(|(mode, size)| (mode.to_owned(), size.parse::<u64>().unwrap())).unwrap();
+        let (mode, size) = stat
+            .trim()
+            .split_once(' ')
+            .map(|(mode, size)| (mode.to_owned(), size.parse::<u64>().unwrap()))
+            .unwrap();
         assert_eq!(mode, "640");
         size
     };
@@ -388,7 +467,9 @@ fn b17_other_nodes_services_and_the_own_node_stay_in_reach() {
 #[test]
 fn b18_ports_are_ports_and_each_leads_to_one_place() {
     let scene = Scene::new();
-    let with = |destinations: Value| config(json!({"addresses": ["192.168.50.99/24"], "destinations": destinations}));
+    let with = |destinations: Value| {
+        config(json!({"addresses": ["192.168.50.99/24"], "destinations": destinations}))
+    };
     for wrong in [
         json!(["0 TCP 203.0.113.9"]),
         json!(["65536 TCP 203.0.113.9"]),
@@ -398,7 +479,10 @@ fn b18_ports_are_ports_and_each_leads_to_one_place() {
     ] {
         refused(&scene, with(wrong), 7, &["destinations"]);
     }
-    let plugin = scene.world.plugin(&scene.pod, "net1", with(json!(["80  TCP\t203.0.113.9", "80 udp 203.0.113.9"]))).unwrap();
+    let plugin = scene
+        .world
+        .plugin(&scene.pod, "net1", with(json!(["80  TCP\t203.0.113.9", "80 udp 203.0.113.9"])))
+        .unwrap();
     plugin.add().unwrap();
     scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 80).unwrap();
 }
@@ -406,12 +490,19 @@ fn b18_ports_are_ports_and_each_leads_to_one_place() {
 #[test]
 fn b19_the_pod_answers_arp_for_nobody_else() {
     let scene = Scene::new();
-    scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]})).add().unwrap();
+    scene
+        .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}))
+        .add()
+        .unwrap();
     scene.outside_sees(OWN[0]);
     // The LAN looks for addresses that the pod has a route to.
     let others = [BRIDGE[0], REMOTE[0], &scene.pod.addresses[0]];
     for other in others {
-        scene.world.outside.sh(&format!("ip route add {other}/32 dev lan0; ping -n -c3 -i0.3 -W1 {other} || true")).unwrap();
+        scene
+            .world
+            .outside
+            .sh(&format!("ip route add {other}/32 dev lan0; ping -n -c3 -i0.3 -W1 {other} || true"))
+            .unwrap();
         let entry = scene.world.outside.sh(&format!("ip neigh show {other} dev lan0")).unwrap();
         assert!(!entry.contains("lladdr"), "{entry}");
     }
@@ -422,7 +513,9 @@ fn b20_nothing_is_executed_and_nothing_is_waited_for() {
     let scene = Scene::new();
     let trace = "/run/trace";
     let words = ["strace", "-f", "-qqq", "-o", trace, "-e", "trace=execve,clone,clone3,fork,vfork"];
-    let plugin = scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]})).wrapped(words);
+    let plugin = scene
+        .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}))
+        .wrapped(words);
     let result = plugin.add().unwrap();
     assert_eq!(scene.world.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
     plugin.del(Some(&result)).unwrap();
@@ -437,14 +530,26 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
         "data": {"ip": "{\"addresses\": [\"192.168.50.99/24\"]}", "note": "ignored"}});
     let body = map.to_string();
     let node = &scene.world.node;
-    let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
     node.write("/run/answer", "0600", &answer).unwrap();
     node.write("/run/serve", "0700", "#!/bin/bash\nwhile read -r line && [ \"$line\" != $'\\r' ]; do echo \"$line\" >>/run/asked; done\ncat /run/answer\n").unwrap();
     node.sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=api -addext 'subjectAltName=IP:127.0.0.1' \
              -addext 'basicConstraints=critical,CA:TRUE' -days 2 -keyout /run/key -out /run/cert 2>/dev/null; cat /run/key /run/cert >/run/pem")
         .unwrap();
-    let _server = node.start_process(["socat", "OPENSSL-LISTEN:6443,bind=127.0.0.1,fork,reuseaddr,cert=/run/pem,verify=0", "EXEC:/run/serve"]).unwrap();
-    e2e::netns::wait_until("it listens", Duration::from_secs(5), || Ok(!node.sh("ss -Hltn src 127.0.0.1:6443")?.is_empty())).unwrap();
+    let _server = node
+        .start_process([
+            "socat",
+            "OPENSSL-LISTEN:6443,bind=127.0.0.1,fork,reuseaddr,cert=/run/pem,verify=0",
+            "EXEC:/run/serve",
+        ])
+        .unwrap();
+    e2e::netns::wait_until("it listens", Duration::from_secs(5), || {
+        Ok(!node.sh("ss -Hltn src 127.0.0.1:6443")?.is_empty())
+    })
+    .unwrap();
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "node",
         "clusters": [{"name": "node", "cluster": {"server": "https://127.0.0.1:6443", "certificate-authority": "/run/cert"}}],
@@ -454,7 +559,8 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
     node.write("/run/kubeconfig", "0600", &kubeconfig.to_string()).unwrap();
     let settings = json!({"kubeconfig": "/run/kubeconfig", "clusterNetworks": ["10.244.0.0/16"]});
     node.write("/etc/cni/net.d/egress-router.d/settings.json", "0600", &settings.to_string()).unwrap();
-    let plugin = scene.world.plugin(&scene.pod, "net1", without_ip("ipConfig", json!({"name": "addresses"}))).unwrap();
+    let plugin =
+        scene.world.plugin(&scene.pod, "net1", without_ip("ipConfig", json!({"name": "addresses"}))).unwrap();
     let result = plugin.add().unwrap();
     scene.outside_sees(OWN[0]);
     let asked = node.sh("cat /run/asked").unwrap();

@@ -1,6 +1,8 @@
 //! The lab itself, proven by Debian's plugins: without this, nothing that the others prove would be worth much.
 
-use e2e::egress_router::{BRIDGE, ELSEWHERE, GATEWAY, NODE, OUTSIDE, PORT, REMOTE, SERVICE, UPLINK, World, debian};
+use e2e::egress_router::{
+    BRIDGE, ELSEWHERE, GATEWAY, NODE, OUTSIDE, PORT, REMOTE, SERVICE, UPLINK, World, debian,
+};
 use serde_json::json;
 
 #[test]
@@ -38,6 +40,9 @@ fn debians_macvlan_leaves_by_its_own_address_and_leaves_no_trace() {
     macvlan.del(Some(&result)).unwrap();
     assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
     assert_eq!(node.changes(&world.node.network_state().unwrap()), Vec::<String>::new());
-    let refusal = macvlan.with(json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": "none"})).refused().unwrap();
+    let refusal = macvlan
+        .with(json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": "none"}))
+        .refused()
+        .unwrap();
     assert!(refusal.words().contains("Link not found"), "{refusal:?}");
 }

@@ -23,7 +23,11 @@ fn the_default_route_was_taken_away_before_add() {
     scene.is_reached_from(&scene.world.node2, "10.1.0.2");
     scene.is_reached_from(&scene.world.node2, "fd00:1::2");
     // And after ours, Multus makes the default route that the annotation names itself.
-    scene.pod.inside.sh("ip route del default dev net1; ip route add default via 192.168.50.1 dev net1").unwrap();
+    scene
+        .pod
+        .inside
+        .sh("ip route del default dev net1; ip route add default via 192.168.50.1 dev net1")
+        .unwrap();
     scene.outside_sees(OWN[0]);
     plugin.del(Some(&result)).unwrap();
     scene.restored();
@@ -48,7 +52,10 @@ fn the_whole_life_of_an_attachment() {
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         config["cniVersion"] = json!(version);
         let plugin = scene.world.plugin(&scene.pod, "net1", config.clone()).unwrap();
-        let plugin = plugin.env("CNI_ARGS", "IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;MAC=02:00:5e:00:53:09");
+        let plugin = plugin.env(
+            "CNI_ARGS",
+            "IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;MAC=02:00:5e:00:53:09",
+        );
         let result = plugin.add().unwrap();
         assert_eq!(result["cniVersion"], version);
         assert_eq!(result["interfaces"][0]["mac"], "02:00:5e:00:53:09", "{result}");

@@ -15,7 +15,8 @@ fn state_of_net1(pod: &Pod) -> Vec<String> {
              ip route show table local dev net1; ip route show dev net1 proto kernel | sed 's/ src .*//'
              ip -6 route show dev net1 proto kernel | grep -v '^fe80'")
         .unwrap();
-    let mut lines: Vec<_> = lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let mut lines: Vec<_> =
+        lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     lines.sort();
     lines
 }
@@ -37,7 +38,8 @@ fn the_same_configuration_gives_the_same_link_addresses_and_kernel_routes() {
         let theirs = peer.add().unwrap();
         let expected = state_of_net1(&scene.pod);
         peer.del(Some(&theirs)).unwrap();
-        let mut config = config(json!({"addresses": addresses, "gateway": ["192.168.50.1", "2001:db8:50::1"]}));
+        let mut config =
+            config(json!({"addresses": addresses, "gateway": ["192.168.50.1", "2001:db8:50::1"]}));
         if addresses.iter().all(|address| !address.contains(':')) {
             config["ip"]["gateway"] = json!("192.168.50.1");
         }

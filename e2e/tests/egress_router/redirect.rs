@@ -19,9 +19,19 @@ fn operators(destinations: Value) -> Value {
 #[test]
 fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
     let scene = Scene::new();
-    let plugin = scene.world.plugin(&scene.pod, "net1", operators(json!([
-        "80 TCP 203.0.113.9", "8080 TCP 203.0.113.10 80", "53 UDP 203.0.113.9", "5353 udp 203.0.113.10 53",
-    ]))).unwrap();
+    let plugin = scene
+        .world
+        .plugin(
+            &scene.pod,
+            "net1",
+            operators(json!([
+                "80 TCP 203.0.113.9",
+                "8080 TCP 203.0.113.10 80",
+                "53 UDP 203.0.113.9",
+                "5353 udp 203.0.113.10 53",
+            ])),
+        )
+        .unwrap();
     let result = plugin.add().unwrap();
     assert_eq!(result["cniVersion"], "0.4.0");
     assert_eq!(result["ips"][0]["version"], "4", "{result}");
@@ -52,7 +62,8 @@ fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
 #[test]
 fn ipv6_is_handed_on_to_another_port() {
     let scene = Scene::new();
-    let plugin = scene.plugin(json!({"addresses": ["2001:db8:50::99/64"], "destinations": ["8080 tcp 2001:db8:9::9 80"]}));
+    let plugin = scene
+        .plugin(json!({"addresses": ["2001:db8:50::99/64"], "destinations": ["8080 tcp 2001:db8:9::9 80"]}));
     let result = plugin.add().unwrap();
     scene.world.node2.wait_seen_as(OWN[1], &scene.pod.addresses[1], 8080).unwrap();
     plugin.del(Some(&result)).unwrap();
@@ -94,7 +105,10 @@ fn redirects_stay_allowed_beside_a_list() {
 #[test]
 fn sctp_is_handed_on() {
     let scene = Scene::new();
-    scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["3868 SCTP 203.0.113.9 3869"]})).add().unwrap();
+    scene
+        .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["3868 SCTP 203.0.113.9 3869"]}))
+        .add()
+        .unwrap();
     let echo = "echo $SOCAT_PEERADDR >&2; od -An -tu2 --endian=big -j2 -N2 >&2";
     let address = format!("IP4-RECVFROM:132,bind={},fork", OUTSIDE[0]);
     let server = scene.world.outside.start_process(["socat", &address, &format!("SYSTEM:{echo}")]).unwrap();
@@ -104,11 +118,18 @@ fn sctp_is_handed_on() {
     let sum = crc32c(&packet).to_le_bytes();
     packet[8..12].copy_from_slice(&sum);
     let bytes: String = packet.iter().map(|byte| format!("\\x{byte:02x}")).collect();
-    wait_until("the packet arrives outside, at the other port, from the pod's own address", Duration::from_secs(10), || {
-        scene.world.node2.sh(&format!("printf '{bytes}' | socat -u - IP4-SENDTO:{}:132", scene.pod.addresses[0]))?;
-        let seen = |text| server.wait_for(text, Duration::from_millis(200)).is_ok();
-        Ok(seen(OWN[0]) && seen("3869"))
-    })
+    wait_until(
+        "the packet arrives outside, at the other port, from the pod's own address",
+        Duration::from_secs(10),
+        || {
+            scene
+                .world
+                .node2
+                .sh(&format!("printf '{bytes}' | socat -u - IP4-SENDTO:{}:132", scene.pod.addresses[0]))?;
+            let seen = |text| server.wait_for(text, Duration::from_millis(200)).is_ok();
+            Ok(seen(OWN[0]) && seen("3869"))
+        },
+    )
     .unwrap();
 }
 

@@ -63,11 +63,16 @@ fn connections_of_the_pods_own_network_live_through_add_and_del() {
     // A conversation with another node, question by question.
     let _server = scene.pod.inside.start_process(["socat", "TCP4-LISTEN:7000,fork", "EXEC:cat"]).unwrap();
     let command = format!(
-        "mkfifo /run/questions; exec 3<>/run/questions; socat - TCP4:{}:7000,retry=50,interval=0.1 <&3", scene.pod.addresses[0]
+        "mkfifo /run/questions; exec 3<>/run/questions; socat - TCP4:{}:7000,retry=50,interval=0.1 <&3",
+        scene.pod.addresses[0]
     );
     let client = scene.world.node2.start_process(["bash", "-c", &command]).unwrap();
     let ask = |question: &str| {
-        scene.world.node2.sh(&format!("until [ -p /run/questions ]; do sleep 0.01; done; echo {question} >/run/questions")).unwrap();
+        scene
+            .world
+            .node2
+            .sh(&format!("until [ -p /run/questions ]; do sleep 0.01; done; echo {question} >/run/questions"))
+            .unwrap();
         client.wait_for(question, std::time::Duration::from_secs(5)).unwrap();
     };
     ask("before");
@@ -91,10 +96,14 @@ fn an_add_that_is_killed_anywhere_is_taken_back_by_del_or_done_by_the_next_add()
         }
         assert!(at < ENOUGH && answer.code == Some(137), "{at}: {answer:#?}");
         if at % 2 == 0 {
-            plugin.add().unwrap_or_else(|error| panic!("ADD after one that was killed at call {at}: {error:#}"));
+            plugin
+                .add()
+                .unwrap_or_else(|error| panic!("ADD after one that was killed at call {at}: {error:#}"));
             scene.outside_sees(OWN[0]);
         }
-        plugin.del(None).unwrap_or_else(|error| panic!("DEL after an ADD that was killed at call {at}: {error:#}"));
+        plugin
+            .del(None)
+            .unwrap_or_else(|error| panic!("DEL after an ADD that was killed at call {at}: {error:#}"));
         assert_eq!(scene.changes(), Vec::<String>::new(), "killed at call {at}");
         killed = at;
     }
@@ -111,13 +120,17 @@ fn a_del_that_is_killed_anywhere_is_done_by_the_next_one() {
     let mut killed = 0;
     loop {
         let at = killed + 1;
-        plugin.add().unwrap_or_else(|error| panic!("ADD after a DEL that was killed at call {killed}: {error:#}"));
+        plugin
+            .add()
+            .unwrap_or_else(|error| panic!("ADD after a DEL that was killed at call {killed}: {error:#}"));
         let answer = injected(&plugin, "signal=KILL", at).call("DEL", &plugin.config.to_string()).unwrap();
         if answer.code == Some(0) {
             break;
         }
         assert!(at < ENOUGH && answer.code == Some(137), "{at}: {answer:#?}");
-        plugin.del(None).unwrap_or_else(|error| panic!("DEL after one that was killed at call {at}: {error:#}"));
+        plugin
+            .del(None)
+            .unwrap_or_else(|error| panic!("DEL after one that was killed at call {at}: {error:#}"));
         assert_eq!(scene.changes(), Vec::<String>::new(), "killed at call {at}");
         killed = at;
     }

@@ -22,12 +22,14 @@ use serde_json::{Value, json};
 use driver::{Call, Chunk, Job, Work};
 use table::{Column, Table};
 
-/// ADDs and DELs of each program, and VERSIONs twice as many.
+/// ADDs and DELs of each program, and at least twice as many VERSIONs.
 const CALLS: usize = 100;
 /// Pods, and so calls in a chunk.
 const PODS: usize = 10;
 /// At once.
 const CROWD: usize = 8;
+/// Of them in all, in whole crowds.
+const CROWD_CALLS: usize = 13 * CROWD;
 /// Of a plugin that waits for duplicate address detection: one or two seconds each.
 const SLOW_CALLS: usize = 5;
 /// Chunks that may be thrown away for each that counts, until the machine is given up as never quiet.
@@ -44,19 +46,27 @@ pub(crate) fn measure(program: Option<&Path>) -> Result<String> {
     let mut table = Table::new(&ours, &[("macvlan", &peer), ("static", &debian("static")?)])?;
 
     let ip = |addresses: Value, gateway: &str| json!({"addresses": addresses, "gateway": gateway});
-    let egress = |mut config: Value| {
+    // The newest version that both speak.
+    let spoken = |mut config: Value| {
+        config["cniVersion"] = json!("1.0.0");
+        config
+    };
+    let config = |ip: Value| {
+        let mut config = spoken(e2e::egress_router::config(ip));
         config["interfaceArgs"] = json!({"master": UPLINK});
         config
     };
-    let config = |ip: Value| egress(e2e::egress_router::config(ip));
     let plain = |pod: usize| config(ip(json!([format!("192.168.50.{}/24", 100 + pod)]), GATEWAY[0]));
     // Redirects and a list: the whole job, as an operator's configuration has it.
     let whole = |pod: usize| {
         let mut config = config(ip(json!([format!("192.168.50.{}/24", 100 + pod)]), GATEWAY[0]));
-        config["ip"]["destinations"] = json!(["203.0.113.0/24", "80 TCP 203.0.113.9", "8080 TCP 203.0.113.10 80"]);
+        config["ip"]["destinations"] =
+            json!(["203.0.113.0/24", "80 TCP 203.0.113.9", "8080 TCP 203.0.113.10 80"]);
         config
     };
-    let inferred = |pod: usize| e2e::egress_router::config(json!({"addresses": [format!("192.168.50.{}/24", 100 + pod)]}));
+    let inferred = |pod: usize| {
+        spoken(e2e::egress_router::config(json!({"addresses": [format!("192.168.50.{}/24", 100 + pod)]})))
+    };
     let ipv6 = |pod: usize| config(ip(json!([format!("2001:db8:50::{}/64", 100 + pod)]), GATEWAY[1]));
     let macvlan = |addresses: Value| {
         json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": UPLINK,
@@ -65,6 +75,14 @@ pub(crate) fn measure(program: Option<&Path>) -> Result<String> {
     let peers = |pod: usize| macvlan(json!([{"address": format!("192.168.50.{}/24", 100 + pod)}]));
     let peers_ipv6 = |pod: usize| macvlan(json!([{"address": format!("2001:db8:50::{}/64", 100 + pod)}]));
 
+    eprintln!("bench: memory");
+    for (column, program, config) in [
+        (Column::Ours, &ours, &plain as &dyn Fn(usize) -> Value),
+        (Column::OursWhole, &ours, &whole),
+        (Column::Peer, &peer, &peers),
+    ] {
+        table.memory(column, &bench.run(program, config, PODS, Work::Memory)?);
+    }
     let mut subjects = [
         Subject::new(Column::Ours, &ours, CALLS, &plain),
         Subject::new(Column::Peer, &peer, CALLS, &peers),
@@ -79,8 +97,8 @@ pub(crate) fn measure(program: Option<&Path>) -> Result<String> {
     }
     eprintln!("bench: {CROWD} at once");
     let mut crowds = [
-        Subject::new(Column::OursCrowd, &ours, CALLS, &plain),
-        Subject::new(Column::PeerCrowd, &peer, CALLS, &peers),
+        Subject::new(Column::OursCrowd, &ours, CROWD_CALLS, &plain),
+        Subject::new(Column::PeerCrowd, &peer, CROWD_CALLS, &peers),
     ];
     bench.in_turn(&mut crowds, Work::AtOnce)?;
     for subject in crowds {
@@ -94,12 +112,6 @@ pub(crate) fn measure(program: Option<&Path>) -> Result<String> {
     bench.in_turn(&mut versions, Work::Version)?;
     for subject in versions {
         table.calls(subject.column, &subject.chunks);
-    }
-    eprintln!("bench: memory");
-    for (column, program, config) in
-        [(Column::Ours, &ours, &plain as &dyn Fn(usize) -> Value), (Column::OursWhole, &ours, &whole), (Column::Peer, &peer, &peers)]
-    {
-        table.memory(column, &bench.run(program, config, PODS, Work::Memory)?);
     }
     bench.unchanged()?;
     table.circumstances = bench.circumstances()?;
@@ -160,7 +172,13 @@ impl Bench {
     }
 
     /// A chunk while nobody else was at work.
-    fn run(&self, program: &Path, config: &dyn Fn(usize) -> Value, calls: usize, work: Work) -> Result<Chunk> {
+    fn run(
+        &self,
+        program: &Path,
+        config: &dyn Fn(usize) -> Value,
+        calls: usize,
+        work: Work,
+    ) -> Result<Chunk> {
         let calls = self.pods.iter().take(calls).enumerate().map(|(number, pod)| Call {
             container: pod.name().to_owned(),
             netns: pod.netns.clone(),
@@ -169,7 +187,10 @@ impl Bench {
         let job = Job { program: program.to_owned(), work, calls: calls.collect() };
         let job = serde_json::to_string(&job)?;
         loop {
-            let output = self.world.node.run_as_runtime([self.own.as_os_str(), "egress-router-driver".as_ref()], &job)?;
+            let output = self
+                .world
+                .node
+                .run_as_runtime([self.own.as_os_str(), "egress-router-driver".as_ref()], &job)?;
             ensure!(output.success(), "{}: {}", program.display(), output.text().trim());
             let chunk: Chunk = serde_json::from_str(&output.stdout).context("the driver's answer")?;
             if chunk.quiet() {
@@ -195,7 +216,11 @@ impl Bench {
     fn circumstances(&self) -> Result<Vec<String>> {
         let build = if cfg!(debug_assertions) { "DEBUG" } else { "release" };
         Ok(vec![
-            format!("{} on {}; bench: {build} build", jiff::Timestamp::now().strftime("%F"), crate::machine::hardware()?),
+            format!(
+                "{} on {}; bench: {build} build",
+                jiff::Timestamp::now().strftime("%F"),
+                crate::machine::hardware()?
+            ),
             format!(
                 "{} chunks counted, {} discarded because others used more than {:.0} % of the machine; load average at the end {}",
                 self.kept.get(),

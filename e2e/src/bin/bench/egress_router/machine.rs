@@ -61,13 +61,20 @@ impl Times {
     fn now() -> Result<Self> {
         let stat = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;
         // user nice system idle iowait irq softirq steal: all but idle and iowait, in ticks of 10 ms.
-        let fields: Vec<f64> =
-            stat.lines().next().unwrap_or_default().split_whitespace().skip(1).map(|field| field.parse().unwrap_or_default()).collect();
+        let fields: Vec<f64> = stat
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(1)
+            .map(|field| field.parse().unwrap_or_default())
+            .collect();
         let busy = [0, 1, 2, 5, 6, 7].iter().filter_map(|index| fields.get(*index)).sum::<f64>() / 100.0;
         let mut own = 0.0;
         for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
             let usage = getrusage(who)?;
-            own += (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6;
+            own +=
+                (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6;
         }
         Ok(Self { at: Instant::now(), busy, own })
     }

@@ -69,7 +69,11 @@ impl Table {
             let size = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
             Ok((name.to_owned(), size))
         };
-        Ok(Self { circumstances: Vec::new(), rows: BTreeMap::new(), sizes: programs.map(size).collect::<Result<_>>()? })
+        Ok(Self {
+            circumstances: Vec::new(),
+            rows: BTreeMap::new(),
+            sizes: programs.map(size).collect::<Result<_>>()?,
+        })
     }
 
     pub(crate) fn calls(&mut self, column: Column, chunks: &[Chunk]) {
@@ -98,7 +102,8 @@ impl Table {
 
     fn goals(&self) -> Vec<(&'static str, &'static str, String, bool)> {
         let megabyte = 1e6;
-        let (add, peer) = (self.median(Column::Ours, |row| &row.add), self.median(Column::Peer, |row| &row.add));
+        let (add, peer) =
+            (self.median(Column::Ours, |row| &row.add), self.median(Column::Peer, |row| &row.add));
         let memory = self.rows.get(&Column::Ours).map_or(f64::NAN, |row| at(&row.memory, 100)) / megabyte;
         let size = self.sizes.first().map_or(f64::NAN, |(_, size)| *size as f64) / megabyte;
         let del = self.median(Column::Ours, |row| &row.del);
@@ -107,7 +112,12 @@ impl Table {
         let version = self.median(Column::OursVersion, |row| &row.add);
         vec![
             ("ADD, median", "≤ 1.5 ms", format!("{add:.2} ms"), add <= 1.5),
-            ("ADD against macvlan + static", "≥ 5 times faster", format!("{:.1} times", peer / add), peer / add >= 5.0),
+            (
+                "ADD against macvlan + static",
+                "≥ 5 times faster",
+                format!("{:.1} times", peer / add),
+                peer / add >= 5.0,
+            ),
             ("Memory, most of any ADD", "≤ 3 MB", format!("{memory:.2} MB"), memory <= 3.0),
             ("Program file", "≤ 2.5 MB", format!("{size:.2} MB"), size <= 2.5),
             ("DEL, median", "≤ 20 ms", format!("{del:.1} ms"), del <= 20.0),
@@ -129,13 +139,22 @@ impl fmt::Display for Table {
         for (what, wanted, measured, met) in self.goals() {
             writeln!(f, "| {what} | {wanted} | {measured} | {} |", if met { "met" } else { "**missed**" })?;
         }
-        writeln!(f, "\n| ms | n | ADD median | p10 | p90 | processor | DEL median | p10 | p90 | processor | memory, MB |")?;
+        writeln!(
+            f,
+            "\n| ms | n | ADD median | p10 | p90 | processor | DEL median | p10 | p90 | processor | memory, MB |"
+        )?;
         writeln!(f, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")?;
         for (column, row) in &self.rows {
             write!(f, "| {} | {} |", column.title(), row.add.len())?;
             for (values, percent) in [
-                (&row.add, 50), (&row.add, 10), (&row.add, 90), (&row.add_processor, 50),
-                (&row.del, 50), (&row.del, 10), (&row.del, 90), (&row.del_processor, 50),
+                (&row.add, 50),
+                (&row.add, 10),
+                (&row.add, 90),
+                (&row.add_processor, 50),
+                (&row.del, 50),
+                (&row.del, 10),
+                (&row.del, 90),
+                (&row.del_processor, 50),
             ] {
                 write!(f, " {} |", cell(at(values, percent)))?;
             }
@@ -168,7 +187,10 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_were_measured() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!((at(&values, 10), at(&values, 50), at(&values, 90), at(&values, 100)), (11.0, 51.0, 90.0, 100.0));
+        assert_eq!(
+            (at(&values, 10), at(&values, 50), at(&values, 90), at(&values, 100)),
+            (11.0, 51.0, 90.0, 100.0)
+        );
         assert_eq!(at(&[7.0], 90), 7.0);
         assert!(at(&[], 50).is_nan());
         assert_eq!([cell(f64::NAN), cell(1.234), cell(12.34), cell(1234.5)], ["", "1.23", "12.3", "1234"]);
