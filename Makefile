@@ -13,12 +13,13 @@ BUILD_PACKAGES := gcc libc6-dev make util-linux
 # musl-tools: static programs; the CA bundle goes into the images. An engine is the user's own choice, and buildah the tests'.
 IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
 # iproute2, iptables, iputils-ping, socat: network namespaces with packets; runc, nftables, openssl, conntrack, busybox-static:
-# cluster nodes; python3-venv: Hetzner's own client; shellcheck: the scripts.
+# cluster nodes; python3-venv: Hetzner's own client, and an EC2; shellcheck: the scripts; g++: libFuzzer; qemu-system-x86,
+# qemu-system-common, cpio: a kernel of Debian's own under emulation.
 TEST_PACKAGES := $(IMAGE_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
-  runc nftables openssl conntrack busybox-static python3-venv shellcheck
-# A kernel of Debian's own under emulation, over this machine's files.
-STOCK_KERNEL_PACKAGES := qemu-system-x86 qemu-system-common cpio
+  runc nftables openssl conntrack busybox-static python3-venv shellcheck g++ qemu-system-x86 qemu-system-common cpio
 DENY := 0.20.2
+# The crates that have an image.
+IMAGES := natgw egress-router-cni
 
 .PHONY: help
 help: ## This list
@@ -46,12 +47,17 @@ test: test-packages ## Everything that proves the project; ends with how many te
 	@scripts/assets.sh cluster >/dev/null
 	@scripts/assets.sh observability >/dev/null
 	@scripts/python-hcloud.sh >/dev/null
-	@scripts/images.sh natgw >/dev/null
+	@for crate in $(IMAGES); do scripts/images.sh $$crate >/dev/null || exit 1; done
+	@scripts/fuzz.sh 2
 	@scripts/test.sh
 
 .PHONY: images
 images: image-packages ## Container images, with docker, podman or buildah (ENGINE=... picks), and as OCI archives
-	@scripts/images.sh natgw
+	@for crate in $(IMAGES); do scripts/images.sh $$crate || exit 1; done
+
+.PHONY: fuzz
+fuzz: test-packages ## Look for inputs that break the plugin's parsers, ten minutes each (SECONDS_EACH=..., TARGETS="...")
+	@scripts/fuzz.sh $(or $(SECONDS_EACH),600) $(TARGETS)
 
 .PHONY: sweep
 sweep: test-packages ## Every fault at every call of every natgw scenario; `make test` has every death and a slice of the faults
@@ -62,7 +68,6 @@ sweep: test-packages ## Every fault at every call of every natgw scenario; `make
 
 .PHONY: test-cgroup2
 test-cgroup2: test-packages ## A cluster's node on a stock Debian kernel with cgroup v2 (emulated: about 10 minutes; needs root)
-	@scripts/packages.sh $(STOCK_KERNEL_PACKAGES)
 	@scripts/prerequisites.sh
 	@scripts/cgroup2.sh
 
@@ -70,6 +75,7 @@ test-cgroup2: test-packages ## A cluster's node on a stock Debian kernel with cg
 lint: test-packages ## Format, clippy, licences and sources, links, each crate alone, scripts, generated files
 	@scripts/prerequisites.sh
 	cargo fmt --all --check
+	for manifest in crates/*/fuzz/Cargo.toml; do cargo fmt --manifest-path $$manifest --check || exit 1; done
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@scripts/crates-alone.sh
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet

@@ -15,12 +15,14 @@
 //! Needs root, and nothing else of the machine: no image is pulled, no bridge, rule or route is left.
 
 mod cloud;
+pub mod image;
 mod installation;
 mod internet;
 mod keeper;
 mod machine;
 mod namespace;
 mod probe;
+mod segment;
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -39,6 +41,7 @@ pub use internet::{HOST, Internet};
 pub use machine::Machine;
 pub use namespace::Network;
 pub use probe::{Probe, Prober};
+pub use segment::{SEGMENT_GATEWAY, SEGMENT_INTERFACE};
 
 use keeper::Keeper;
 

@@ -1,5 +1,5 @@
-//! natgw's container image, as an engine of this machine builds it: small, static, nobody's root, nothing in it but what is
-//! needed, and enough to run: it starts in an empty root, and speaks TLS to a cloud by the CA bundle that it brings.
+//! The container images, as an engine of this machine builds them: small, static, nobody's root, nothing in them but what is
+//! needed, and enough to run: a program starts in an empty root, and speaks TLS to a cloud by the CA bundle that it brings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 #[path = "image/tls.rs"]
@@ -18,7 +18,34 @@ use tempfile::TempDir;
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The project's goal, in bytes of what a node downloads.
 const LARGEST: u64 = 12_000_000;
+/// Of the plugin's program: a goal, too. It is copied to each node, and read by each call.
+const LARGEST_PLUGIN: u64 = 2_500_000;
 const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
+
+/// A crate's image, and what is expected of it.
+struct Delivered {
+    name: &'static str,
+    program: &'static str,
+    entrypoint: &'static [&'static str],
+    description: &'static str,
+    image: OnceLock<Image>,
+}
+
+static NATGW: Delivered = Delivered {
+    name: "natgw",
+    program: "natgw",
+    entrypoint: &["/natgw"],
+    description: "One primary NAT-gateway Node per cluster; the private network's default route follows it",
+    image: OnceLock::new(),
+};
+static PLUGIN: Delivered = Delivered {
+    name: "egress-router-cni",
+    program: "egress-router",
+    entrypoint: &["/egress-router", "install"],
+    description: "CNI plugin: gives a pod a static, cluster-external egress interface",
+    image: OnceLock::new(),
+};
+static ALL: [&Delivered; 2] = [&NATGW, &PLUGIN];
 
 /// The image, unpacked.
 struct Image {
@@ -28,34 +55,36 @@ struct Image {
     _folder: TempDir,
 }
 
-/// Builds it, unless it is there already, and unpacks it once.
-fn image() -> &'static Image {
-    static IMAGE: OnceLock<Image> = OnceLock::new();
-    IMAGE.get_or_init(|| {
-        let archive = archive();
-        let folder = tempfile::tempdir().unwrap();
-        let (layout, root) = (folder.path().join("layout"), folder.path().join("root"));
-        for path in [&layout, &root] {
-            std::fs::create_dir(path).unwrap();
-        }
-        output(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&layout));
-        let blob = |descriptor: &Value| {
-            layout.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"))
-        };
-        let index = read(&layout.join("index.json"));
-        let manifest = read(&blob(&index["manifests"][0]));
-        for layer in manifest["layers"].as_array().unwrap() {
-            output(Command::new("tar").arg("-xzf").arg(blob(layer)).arg("-C").arg(&root));
-        }
-        Image { archive, config: read(&blob(&manifest["config"])), root, _folder: folder }
-    })
+impl Delivered {
+    /// Builds it, unless it is there already, and unpacks it once.
+    fn image(&self) -> &Image {
+        self.image.get_or_init(|| unpacked(archive(self.name)))
+    }
+}
+
+fn unpacked(archive: PathBuf) -> Image {
+    let folder = tempfile::tempdir().unwrap();
+    let (layout, root) = (folder.path().join("layout"), folder.path().join("root"));
+    for path in [&layout, &root] {
+        std::fs::create_dir(path).unwrap();
+    }
+    output(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&layout));
+    let blob = |descriptor: &Value| {
+        layout.join("blobs").join(descriptor["digest"].as_str().unwrap().replace(':', "/"))
+    };
+    let index = read(&layout.join("index.json"));
+    let manifest = read(&blob(&index["manifests"][0]));
+    for layer in manifest["layers"].as_array().unwrap() {
+        output(Command::new("tar").arg("-xzf").arg(blob(layer)).arg("-C").arg(&root));
+    }
+    Image { archive, config: read(&blob(&manifest["config"])), root, _folder: folder }
 }
 
 /// What `make images` leaves.
-fn archive() -> PathBuf {
+fn archive(name: &str) -> PathBuf {
     let mut command = Command::new(Path::new(REPOSITORY).join("scripts/images.sh"));
     // Not cargo's own variables of this test: dependencies would be built anew for them.
-    command.arg("natgw").env_clear().stderr(Stdio::inherit());
+    command.arg(name).env_clear().stderr(Stdio::inherit());
     command.envs(std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("CC_")));
     for key in ["PATH", "HOME", "TMPDIR", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR", "ENGINE"] {
         command.envs(std::env::var_os(key).map(|value| (key, value)));
@@ -79,92 +108,119 @@ fn git(arguments: &[&str]) -> String {
     String::from_utf8(output(&mut command)).unwrap().trim_end().to_owned()
 }
 
-/// natgw in a root that holds nothing but the image.
-fn in_root(root: &Path) -> Launch {
+/// A program in a root that holds nothing but the image.
+fn in_root(delivered: &Delivered, root: &Path) -> Launch {
     // A user namespace gives the right to change the root to whoever has it not; for root it is one more wall.
     Program::at("/usr/bin/unshare")
-        .name("natgw")
+        .name(delivered.program)
         .args(["--map-root-user", "--root"])
         .arg(root)
-        .args(["--wd", "/", "--", "/natgw"])
+        .args(["--wd", "/", "--"])
+        .arg(format!("/{}", delivered.program))
 }
 
 #[test]
-fn it_is_small_and_belongs_to_nobody() {
-    let image = image();
-    let size = std::fs::metadata(&image.archive).unwrap().len();
-    println!("{size} bytes to download");
-    assert!(size <= LARGEST, "{size} bytes");
+fn they_are_small_and_belong_to_nobody() {
+    for delivered in ALL {
+        let image = delivered.image();
+        let size = std::fs::metadata(&image.archive).unwrap().len();
+        println!("{}: {size} bytes to download", delivered.name);
+        assert!(size <= LARGEST, "{size} bytes");
 
-    let config = &image.config["config"];
-    assert_eq!(config["User"], "65532:65532");
-    assert_eq!(config["Entrypoint"], json!(["/natgw"]));
-    assert!(config.get("Cmd").is_none_or(Value::is_null));
-    let changed = !git(&["status", "--porcelain", "--untracked-files=no"]).is_empty();
-    let revision = git(&["rev-parse", "HEAD"]) + if changed { "-dirty" } else { "" };
-    let labels: BTreeMap<&str, &str> = BTreeMap::from([
-        ("title", "natgw"),
-        (
-            "description",
-            "One primary NAT-gateway Node per cluster; the private network's default route follows it",
-        ),
-        ("version", env!("CARGO_PKG_VERSION")),
-        ("revision", &revision),
-        ("source", "https://github.com/perimeter-dev/perimeter"),
-        ("licenses", "Apache-2.0"),
-    ]);
-    for (key, value) in labels {
-        assert_eq!(config["Labels"][format!("org.opencontainers.image.{key}")], value, "{key}");
+        let config = &image.config["config"];
+        assert_eq!(config["User"], "65532:65532");
+        assert_eq!(config["Entrypoint"], json!(delivered.entrypoint));
+        assert!(config.get("Cmd").is_none_or(Value::is_null));
+        let changed = !git(&["status", "--porcelain", "--untracked-files=no"]).is_empty();
+        let revision = git(&["rev-parse", "HEAD"]) + if changed { "-dirty" } else { "" };
+        let labels: BTreeMap<&str, &str> = BTreeMap::from([
+            ("title", delivered.name),
+            ("description", delivered.description),
+            ("version", env!("CARGO_PKG_VERSION")),
+            ("revision", &revision),
+            ("source", "https://github.com/perimeter-dev/perimeter"),
+            ("licenses", "Apache-2.0"),
+        ]);
+        for (key, value) in labels {
+            assert_eq!(config["Labels"][format!("org.opencontainers.image.{key}")], value, "{key}");
+        }
+        // The time of the commit, not of the build: else the same commit would give other bytes.
+        let created: jiff::Timestamp = image.config["created"].as_str().unwrap().parse().unwrap();
+        assert_eq!(created.as_second().to_string(), git(&["log", "-1", "--format=%ct"]));
+        let machine = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+        assert_eq!((&image.config["os"], &image.config["architecture"]), (&json!("linux"), &json!(machine)));
     }
-    // The time of the commit, not of the build: else the same commit would give other bytes.
-    let created: jiff::Timestamp = image.config["created"].as_str().unwrap().parse().unwrap();
-    assert_eq!(created.as_second().to_string(), git(&["log", "-1", "--format=%ct"]));
-    let machine = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
-    assert_eq!((&image.config["os"], &image.config["architecture"]), (&json!("linux"), &json!(machine)));
 }
 
 #[test]
-fn it_holds_the_program_the_licence_and_the_bundle_and_nothing_else() {
-    let root = &image().root;
-    let listed = output(Command::new("find").arg(root).args(["!", "-type", "d", "-printf", "%P %m %y\n"]));
-    let listed = String::from_utf8(listed).unwrap();
-    let files: BTreeSet<&str> = listed.lines().collect();
-    let bundle = format!("{BUNDLE} 644 f");
-    assert_eq!(files, BTreeSet::from(["natgw 755 f", "LICENSE 644 f", bundle.as_str()]));
-    let licence = |folder: &Path| std::fs::read_to_string(folder.join("LICENSE")).unwrap();
-    assert_eq!(licence(root), licence(Path::new(REPOSITORY)));
-    let certificates = std::fs::read_to_string(root.join(BUNDLE)).unwrap();
-    assert!(certificates.matches("BEGIN CERTIFICATE").count() > 50);
+fn they_hold_the_program_the_licence_and_the_bundle_and_nothing_else() {
+    for delivered in ALL {
+        let root = &delivered.image().root;
+        let listed =
+            output(Command::new("find").arg(root).args(["!", "-type", "d", "-printf", "%P %m %y\n"]));
+        let listed = String::from_utf8(listed).unwrap();
+        let files: BTreeSet<&str> = listed.lines().collect();
+        let (bundle, program) = (format!("{BUNDLE} 644 f"), format!("{} 755 f", delivered.program));
+        assert_eq!(files, BTreeSet::from([program.as_str(), "LICENSE 644 f", bundle.as_str()]));
+        let licence = |folder: &Path| std::fs::read_to_string(folder.join("LICENSE")).unwrap();
+        assert_eq!(licence(root), licence(Path::new(REPOSITORY)));
+        let certificates = std::fs::read_to_string(root.join(BUNDLE)).unwrap();
+        assert!(certificates.matches("BEGIN CERTIFICATE").count() > 50);
+    }
 }
 
 #[test]
-fn the_program_asks_for_no_interpreter() {
-    let program = std::fs::read(image().root.join("natgw")).unwrap();
-    assert_eq!(program[..5], *b"\x7fELF\x02", "64-bit ELF");
-    let number = |at: usize, bytes: usize| {
-        program[at..at + bytes].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
-    };
-    // e_phoff, e_phentsize, e_phnum of the file's header; p_type is the first word of a program header.
-    let (table, entry, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
-    assert!(count > 0);
-    const INTERPRETER: usize = 3;
-    assert!((0..count).all(|index| number(table + index * entry, 4) != INTERPRETER));
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_str().unwrap();
-    assert!(!String::from_utf8_lossy(&program).contains(checkout), "a path of this machine");
+fn the_programs_ask_for_no_interpreter() {
+    for delivered in ALL {
+        let program = std::fs::read(delivered.image().root.join(delivered.program)).unwrap();
+        assert_eq!(program[..5], *b"\x7fELF\x02", "64-bit ELF");
+        let number = |at: usize, bytes: usize| {
+            program[at..at + bytes].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+        };
+        // e_phoff, e_phentsize, e_phnum of the file's header; p_type is the first word of a program header.
+        let (table, entry, count) = (number(0x20, 8), number(0x36, 2), number(0x38, 2));
+        assert!(count > 0);
+        const INTERPRETER: usize = 3;
+        assert!((0..count).all(|index| number(table + index * entry, 4) != INTERPRETER));
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_str().unwrap();
+        assert!(!String::from_utf8_lossy(&program).contains(checkout), "a path of this machine");
+    }
 }
 
 #[tokio::test]
-async fn it_starts_in_a_root_of_its_own() {
-    let (code, said) = run(&in_root(&image().root).arg("--version")).await.unwrap();
+async fn natgw_starts_in_a_root_of_its_own() {
+    let (code, said) = run(&in_root(&NATGW, &NATGW.image().root).arg("--version")).await.unwrap();
     assert_eq!(code, 0, "{said}");
     assert!(said.starts_with(&format!("natgw {}", env!("CARGO_PKG_VERSION"))), "{said}");
     assert!(said.contains(&git(&["rev-parse", "--short=12", "HEAD"])), "{said}");
 }
 
+/// A node's folder is mounted into the installer's root; here it is one in it.
+#[tokio::test]
+async fn the_plugin_starts_in_a_root_of_its_own_and_installs_itself() {
+    let root = tempfile::tempdir().unwrap();
+    output(Command::new("cp").args(["-R", "-T"]).arg(&PLUGIN.image().root).arg(root.path()));
+    let size = std::fs::metadata(root.path().join("egress-router")).unwrap().len();
+    println!("{size} bytes of program");
+    assert!(size <= LARGEST_PLUGIN, "{size} bytes");
+    let bin = root.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let (code, said) = run(&in_root(&PLUGIN, root.path()).args(["install", "--bin-dir=/bin"])).await.unwrap();
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(
+        std::fs::read(bin.join("egress-router")).unwrap(),
+        std::fs::read(root.path().join("egress-router")).unwrap()
+    );
+    let version = Program::at(bin.join("egress-router")).env("CNI_COMMAND", "VERSION");
+    let (code, said) = run(&version).await.unwrap();
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("\"1.1.0\"") && said.contains("\"0.3.0\""), "{said}");
+}
+
 /// A copy of the image with other authorities to trust, and with the files that a pod would mount.
 fn copy(world: &World, authorities: Option<&str>, endpoint: &str) -> TempDir {
     let root = tempfile::tempdir().unwrap();
-    output(Command::new("cp").args(["-R", "-T"]).arg(&image().root).arg(root.path()));
+    output(Command::new("cp").args(["-R", "-T"]).arg(&NATGW.image().root).arg(root.path()));
     if let Some(authorities) = authorities {
         std::fs::write(root.path().join(BUNDLE), authorities).unwrap();
     }
@@ -180,7 +236,7 @@ async fn it_trusts_a_cloud_by_its_bundle_and_by_nothing_else() {
     let gateway = world.node(Some("198.51.100.1")).await.unwrap();
     let front = tls::Front::of(&world.hetzner.url()).unwrap();
     let dry_run = |root: &TempDir| {
-        in_root(root.path())
+        in_root(&NATGW, root.path())
             .env("HCLOUD_TOKEN", world.hetzner.token())
             .env("KUBECONFIG", "/kubeconfig")
             .args(["--config", "/natgw.yaml", "--dry-run"])

@@ -1,1 +1,79 @@
 //! The only writer: runs a plan's steps in order, and undoes what it did, in reverse, when one fails.
+
+mod link;
+mod linux;
+mod sysctl;
+#[cfg(test)]
+mod tests;
+mod wording;
+
+pub use linux::Linux;
+
+use crate::cni::Error;
+use crate::plan::Step;
+
+/// Where steps are done and undone.
+pub trait Kernel {
+    /// Does one step, whole or not at all.
+    ///
+    /// # Errors
+    /// Which step failed on which object; the kernel's words are the details.
+    fn act(&mut self, step: &Step) -> Result<(), Error>;
+
+    /// Takes back one step that [`Self::act`] has done, and after which nothing else was done that is not undone already.
+    ///
+    /// # Errors
+    /// What stays, and why.
+    fn undo(&mut self, step: &Step) -> Result<(), Error>;
+}
+
+/// All of `steps`, or none of them: stops at the first that fails, and undoes those before it, in reverse.
+///
+/// # Errors
+/// That of the step that failed. What could not be undone is named in its details.
+pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
+    let mut done: Vec<&Step> = Vec::with_capacity(steps.len());
+    for step in steps {
+        if let Err(error) = kernel.act(step) {
+            return Err(with(error, "not undone", undone(done, kernel)));
+        }
+        done.push(step);
+    }
+    Ok(())
+}
+
+/// Takes back all of `steps`, which [`run`] has done, in reverse, and goes on where one cannot be.
+///
+/// # Errors
+/// The first that stays; others are in its details.
+pub fn undo(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
+    all(undone(steps.iter().collect(), kernel))
+}
+
+/// As many of `steps` as can be done, in order: what DEL and GC need, where the rest is better than nothing.
+///
+/// # Errors
+/// The first that failed; others are in its details.
+pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
+    all(steps.iter().filter_map(|step| kernel.act(step).err()).collect())
+}
+
+fn undone(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
+    done.into_iter().rev().filter_map(|step| kernel.undo(step).err()).collect()
+}
+
+fn all(errors: Vec<Error>) -> Result<(), Error> {
+    let mut errors = errors.into_iter();
+    match errors.next() {
+        Some(first) => Err(with(first, "and", errors.collect())),
+        None => Ok(()),
+    }
+}
+
+fn with(mut error: Error, word: &str, others: Vec<Error>) -> Error {
+    for other in others {
+        let separator = if error.details.is_empty() { "" } else { "; " };
+        error.details = format!("{}{separator}{word}: {other}", error.details);
+    }
+    error
+}

@@ -6,6 +6,7 @@ pub mod address;
 pub mod error;
 pub mod link;
 pub mod message;
+pub mod netconf;
 pub mod nftables;
 pub mod route;
 pub mod rule;

@@ -2,10 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use crate::cni;
+use crate::names;
 use crate::netlink::address::Address;
 use crate::netlink::link::Link;
 use crate::netlink::route::Route;
 use crate::netlink::rule::Rule;
+use crate::netlink::socket::{Socket, Sockets};
+use crate::netlink::{Error, nftables};
+
+mod sysctl;
 
 /// What inference needs of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,4 +39,128 @@ pub struct Pod {
     pub sysctls: BTreeMap<Vec<String>, String>,
     /// Our tables: interface name to its notes.
     pub attachments: BTreeMap<String, Vec<String>>,
+}
+
+/// RT_TABLE_MAIN.
+const MAIN: u32 = 254;
+
+/// Reads the node.
+///
+/// # Errors
+/// Code 100 with the kernel's words; code 11 when it changes faster than it can be read.
+pub fn host(socket: &mut Socket) -> Result<Host, cni::Error> {
+    Ok(Host {
+        links: socket.links().map_err(cannot("links of the node"))?,
+        addresses: socket.addresses().map_err(cannot("addresses of the node"))?,
+        routes: socket.routes(Some(MAIN)).map_err(cannot("routes of the node"))?,
+    })
+}
+
+/// Reads the pod in whose namespace `sockets` were opened.
+///
+/// # Errors
+/// Code 100 with the kernel's words; code 11 when it changes faster than it can be read.
+pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
+    let route = &mut sockets.route;
+    let links = route.links().map_err(cannot("links of the pod"))?;
+    let settings = route.netconf().map_err(cannot("settings of the pod's links"))?;
+    Ok(Pod {
+        addresses: route.addresses().map_err(cannot("addresses of the pod"))?,
+        routes: route.routes(None).map_err(cannot("routes of the pod"))?,
+        rules: route.rules().map_err(cannot("rules of the pod"))?,
+        sysctls: sysctl::names(&settings, &links),
+        attachments: attachments(&mut sockets.netfilter)?,
+        links,
+    })
+}
+
+/// Our tables: interface name to notes.
+///
+/// # Errors
+/// Code 100 with the kernel's words.
+pub fn attachments(netfilter: &mut Socket) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
+    let prefix = names::table("");
+    let mut attachments = BTreeMap::new();
+    for table in nftables::tables(netfilter, &prefix)? {
+        let notes = nftables::notes(netfilter, &table)?;
+        attachments.insert(table.strip_prefix(&prefix).unwrap_or(&table).to_owned(), notes);
+    }
+    Ok(attachments)
+}
+
+fn cannot(what: &str) -> impl Fn(Error) -> cni::Error + '_ {
+    move |error| error.to_cni(format!("cannot read the {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{host, pod};
+    use crate::netlink::socket::{Protocol, Socket, Sockets};
+    use crate::sys::isolated::{ip, isolated};
+
+    #[test]
+    fn an_empty_pod_and_an_empty_node_are_seen() {
+        isolated(|| {
+            let pod = pod(&mut Sockets::open().unwrap()).unwrap();
+            assert_eq!(pod.links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(), ["lo"]);
+            assert!(pod.links[0].loopback && pod.routes.is_empty() && pod.attachments.is_empty());
+            assert!(pod.rules.iter().any(|rule| !rule.ipv6 && rule.table == 254 && rule.priority == 32766));
+            let host = host(&mut Socket::open(Protocol::Route).unwrap()).unwrap();
+            assert_eq!((host.links, host.addresses), (pod.links, pod.addresses));
+        });
+    }
+
+    #[test]
+    fn everything_of_a_pod_is_seen() {
+        isolated(|| {
+            for line in [
+                "link set lo up",
+                "link add eth0 address 02:00:00:00:00:07 mtu 1400 type veth peer name peer",
+                "link add link peer name net1 type macvlan mode vepa",
+                "link set eth0 up",
+                "link set peer up",
+                "addr add 10.1.0.2/24 dev eth0",
+                "addr add fd00:1::2/64 dev eth0 nodad",
+                "route add default via 10.1.0.1",
+                "-6 route add default via fd00:1::1 metric 9",
+                "rule add fwmark 0x10000/0xff0000 table 71001 priority 7101 protocol 153",
+                "-6 rule add from fd00:1::2 table 72001 priority 7101",
+            ] {
+                ip(line);
+            }
+            std::fs::write("/proc/sys/net/ipv4/conf/eth0/rp_filter", "2").unwrap();
+            std::fs::write("/proc/sys/net/ipv6/conf/eth0/forwarding", "1").unwrap();
+            let pod = pod(&mut Sockets::open().unwrap()).unwrap();
+            let link = |name: &str| pod.links.iter().find(|link| link.name == name).unwrap();
+            let (eth0, net1) = (link("eth0"), link("net1"));
+            assert_eq!((eth0.mtu, eth0.mac, eth0.up), (1400, Some([2, 0, 0, 0, 0, 7]), true));
+            assert_eq!(
+                (net1.kind.as_str(), net1.parent, net1.up),
+                ("macvlan", Some(link("peer").index), false)
+            );
+            assert!(net1.mode.is_some());
+            assert!(
+                pod.addresses
+                    .iter()
+                    .any(|there| there.link == eth0.index && there.net.to_string() == "10.1.0.2/24")
+            );
+            assert_eq!(pod.routes.iter().filter(|route| route.destination.prefix_len() == 0).count(), 2);
+            assert!(pod.routes.iter().all(|route| route.table == 254));
+            let rules: Vec<_> =
+                pod.rules.iter().filter(|rule| rule.priority == 7101).map(ToString::to_string).collect();
+            assert_eq!(
+                rules,
+                [
+                    "7101: from all fwmark 0x10000/0xff0000 lookup 71001",
+                    "7101: from fd00:1::2/128 lookup 72001 (IPv6)"
+                ]
+            );
+            // What netlink says is what the files say.
+            assert!(pod.sysctls.len() >= 3 * 6, "{:?}", pod.sysctls);
+            for (name, value) in &pod.sysctls {
+                let file = format!("/proc/sys/{}", name.join("/"));
+                assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), value, "{file}");
+            }
+        });
+    }
 }

@@ -106,7 +106,7 @@ version = 3
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true # lowering it takes CAP_SYS_RESOURCE, which this machine's root may lack
 [plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/opt/perimeter/assets"]
+  bin_dirs = ["/opt/cni/bin", "/opt/perimeter/assets"] # What is installed by pods goes into the usual one.
 EOT
 
 # The network routes between the pods' ranges, so nothing is masqueraded: a pod is seen with its own address everywhere.

@@ -1,13 +1,11 @@
 //! natgw on a cluster as a user installs it: its own image, and an overlay on its Kustomize base.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use tempfile::TempDir;
-use tokio::process::Command;
 
 use super::{Cloud, Cluster};
 
@@ -107,13 +105,8 @@ impl Installation {
 
 /// The OCI archive of natgw's image: the one that `E2E_NATGW_IMAGE` names, else from `scripts/images.sh`.
 async fn archive() -> Result<PathBuf> {
-    if let Some(archive) = std::env::var_os("E2E_NATGW_IMAGE").filter(|archive| !archive.is_empty()) {
-        return Ok(archive.into());
+    match std::env::var_os("E2E_NATGW_IMAGE").filter(|archive| !archive.is_empty()) {
+        Some(archive) => Ok(archive.into()),
+        None => super::image::build("natgw").await,
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/images.sh");
-    let mut command = Command::new(script);
-    command.arg("natgw").stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
-    let output = command.output().await.context(script)?;
-    ensure!(output.status.success(), "{script} natgw: {}; it says why above", output.status);
-    Ok(String::from_utf8(output.stdout)?.trim_end().into())
 }

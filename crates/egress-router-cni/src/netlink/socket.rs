@@ -57,6 +57,25 @@ pub struct Socket {
     buffer: Vec<u8>,
 }
 
+/// The two conversations that a pod's attachment needs, in one namespace.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Links, addresses, routes, rules.
+    pub route: Socket,
+    /// nf_tables.
+    pub netfilter: Socket,
+}
+
+impl Sockets {
+    /// Both, in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// As [`Socket::open`].
+    pub fn open() -> Result<Self, Error> {
+        Ok(Self { route: Socket::open(Protocol::Route)?, netfilter: Socket::open(Protocol::Netfilter)? })
+    }
+}
+
 /// What the kernel said to one request.
 type Answer = Option<Refusal>;
 

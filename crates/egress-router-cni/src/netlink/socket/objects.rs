@@ -4,6 +4,7 @@ use super::Socket;
 use crate::netlink::Error;
 use crate::netlink::address::Address;
 use crate::netlink::link::Link;
+use crate::netlink::netconf::Netconf;
 use crate::netlink::route::Route;
 use crate::netlink::rule::Rule;
 
@@ -58,6 +59,14 @@ impl Socket {
     /// As [`Socket::dump`].
     pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
         self.dump(&Rule::all(), |_, payload| Rule::decode(payload))
+    }
+
+    /// Forwarding and reverse path filters of all devices.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn netconf(&mut self) -> Result<Vec<Netconf>, Error> {
+        self.dump(&Netconf::all(), |_, payload| Netconf::decode(payload))
     }
 
     /// Whether the kernel knows links of this kind (`macvlan`, `ipvlan`).

@@ -1,0 +1,45 @@
+//! The new link: made by the host's socket, where its master is, straight into the pod.
+
+use crate::netlink::Error;
+use crate::netlink::link::{Link, NewLink};
+use crate::netlink::socket::Socket;
+
+/// Makes `new` in the namespace whose open descriptor is `namespace` and which `pod` is in, and tells what came of it. On an
+/// error nothing is left.
+///
+/// # Errors
+/// The kernel's: EEXIST where the pod has a link of that name.
+pub fn create(host: &mut Socket, pod: &mut Socket, namespace: i32, new: &NewLink) -> Result<Link, Error> {
+    match host.request(&new.create(&new.name, namespace)) {
+        Ok(()) => there(pod, &new.name),
+        // Older kernels compare the name with the host's links too.
+        Err(error) if error.is(&[libc::EEXIST]) && pod.link_by_name(&new.name)?.is_none() => {
+            create_and_rename(host, pod, namespace, new)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn create_and_rename(
+    host: &mut Socket,
+    pod: &mut Socket,
+    namespace: i32,
+    new: &NewLink,
+) -> Result<Link, Error> {
+    // One of a kind on the node: a process makes one link at a time. At most 15 bytes: process IDs have at most 22 bits.
+    let passing = format!("egr{:x}", std::process::id());
+    host.request(&new.create(&passing, namespace))?;
+    let link = there(pod, &passing)?;
+    if let Err(error) = pod.request(&Link::rename(link.index, &new.name)) {
+        // That the renaming failed says more than that this did.
+        let _ = pod.request(&Link::delete(link.index));
+        return Err(error);
+    }
+    Ok(Link { name: new.name.clone(), ..link })
+}
+
+/// The link that was just made.
+fn there(pod: &mut Socket, name: &str) -> Result<Link, Error> {
+    // None: somebody else deleted it at once, so nothing is left.
+    pod.link_by_name(name)?.ok_or(Error::Silent)
+}

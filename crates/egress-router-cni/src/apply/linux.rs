@@ -1,0 +1,174 @@
+//! The kernel itself.
+
+use std::io;
+
+use super::wording::{Doing, Undoing};
+use super::{Kernel, link, sysctl};
+use crate::cni;
+use crate::names;
+use crate::netlink::Error;
+use crate::netlink::address;
+use crate::netlink::link::{Link, NewLink};
+use crate::netlink::message::Message;
+use crate::netlink::nftables;
+use crate::netlink::route::Route;
+use crate::netlink::socket::{Socket, Sockets};
+use crate::plan::Step;
+use crate::sys::Namespace;
+
+/// The pod's kernel. The calling thread has to be in the pod's namespace: the sysctls are those of where it is.
+#[derive(Debug)]
+pub struct Linux<'a> {
+    pod: &'a mut Sockets,
+    host: Option<(&'a mut Socket, &'a Namespace)>,
+    link: Option<Link>,
+    /// Steps that found nothing to delete, so that undoing them adds nothing.
+    idle: Vec<Step>,
+    /// Routes that were deleted, in that order.
+    deleted: Vec<Route>,
+}
+
+impl<'a> Linux<'a> {
+    /// Steps in the namespace in which `pod` was opened.
+    #[must_use]
+    pub fn new(pod: &'a mut Sockets) -> Self {
+        Self { pod, host: None, link: None, idle: Vec::new(), deleted: Vec::new() }
+    }
+
+    /// Able to make links: by `host`, a socket of the node, in `namespace`, the pod's.
+    #[must_use]
+    pub fn making_links(mut self, host: &'a mut Socket, namespace: &'a Namespace) -> Self {
+        self.host = Some((host, namespace));
+        self
+    }
+
+    /// The link that [`Step::CreateLink`] made, as it was right after.
+    #[must_use]
+    pub fn link(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+
+    /// Index of the new link.
+    fn new_link(&self) -> Option<u32> {
+        self.link.as_ref().map(|link| link.index)
+    }
+
+    fn create(&mut self, new: &NewLink) -> Result<(), Error> {
+        let Some((host, namespace)) = &mut self.host else {
+            return Err(system("make a link from where the master is", libc::ENODEV));
+        };
+        self.link = Some(link::create(host, &mut self.pod.route, namespace.descriptor(), new)?);
+        Ok(())
+    }
+
+    fn on_new_link(&mut self, message: impl Fn(u32) -> Message) -> Result<(), Error> {
+        // Index 0 is no link's: without one that was made, the kernel refuses.
+        let index = self.new_link().unwrap_or(0);
+        self.request(&message(index))
+    }
+
+    fn request(&mut self, message: &Message) -> Result<(), Error> {
+        self.pod.route.request(message)
+    }
+
+    /// Deletes; that there is nothing to delete is told apart from a refusal.
+    fn delete(&mut self, message: &Message) -> Result<bool, Error> {
+        match self.request(message) {
+            Ok(()) => Ok(true),
+            Err(error) if error.is(&[libc::ESRCH, libc::ENOENT, libc::ENODEV]) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds a route that was deleted where it stood. Among appended ones (the same destination, TOS and metric) order
+    /// decides, so those that were deleted after it, and are there again, go behind it once more.
+    fn restore(&mut self, route: &Route) -> Result<(), Error> {
+        let after = match self.deleted.iter().rposition(|deleted| deleted == route) {
+            Some(place) => self.deleted.split_off(place),
+            None => Vec::new(),
+        };
+        match self.request(&route.add(None)) {
+            Err(error) if error.is(&[libc::EEXIST]) => {}
+            answer => return answer,
+        }
+        self.request(&route.append(None))?;
+        for rival in after.iter().skip(1).filter(|rival| rival.rivals(route)) {
+            self.request(&rival.delete(None))?;
+            self.request(&rival.append(None))?;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for Linux<'_> {
+    fn act(&mut self, step: &Step) -> Result<(), cni::Error> {
+        let new = self.new_link();
+        let answer = match step {
+            Step::Firewall(firewall) => {
+                return nftables::install(&mut self.pod.netfilter, &firewall.ruleset());
+            }
+            Step::DeleteFirewall { interface } => {
+                return nftables::delete(&mut self.pod.netfilter, &names::table(interface));
+            }
+            Step::Sysctl { name, value, .. } => sysctl::write(name, value).map_err(written),
+            Step::CreateLink(link) => self.create(link),
+            Step::AddAddress(net) => self.on_new_link(|link| address::add(link, *net)),
+            Step::SetUp => self.on_new_link(|link| Link::set_up(link, true)),
+            Step::AddRoute(route) => self.request(&route.add(new)),
+            Step::ReplaceRoute { after, .. } => self.request(&after.replace(new)),
+            Step::AddRule(rule) => self.request(&rule.add()),
+            Step::DeleteLink { index, .. } => self.delete(&Link::delete(*index)).map(|_| ()),
+            Step::DeleteRoute(route) => self.delete(&route.delete(new)).map(|there| {
+                if there {
+                    self.deleted.push(route.clone());
+                } else {
+                    self.idle.push(step.clone());
+                }
+            }),
+            Step::DeleteRule(rule) => self.delete(&rule.delete()).map(|there| {
+                if !there {
+                    self.idle.push(step.clone());
+                }
+            }),
+        };
+        answer.map_err(|error| error.to_cni(format!("cannot {}", Doing(step))))
+    }
+
+    fn undo(&mut self, step: &Step) -> Result<(), cni::Error> {
+        if let Some(place) = self.idle.iter().rposition(|idle| idle == step) {
+            self.idle.remove(place);
+            return Ok(());
+        }
+        let new = self.new_link();
+        let answer = match step {
+            Step::Firewall(firewall) => {
+                return nftables::delete(&mut self.pod.netfilter, &names::table(&firewall.interface));
+            }
+            Step::Sysctl { name, before: Some(before), .. } => sysctl::write(name, before).map_err(written),
+            Step::Sysctl { before: None, .. } => Ok(()),
+            Step::CreateLink(_) => match self.link.take() {
+                Some(link) => self.delete(&Link::delete(link.index)).map(|_| ()),
+                None => Ok(()),
+            },
+            Step::AddAddress(net) => self.on_new_link(|link| address::delete(link, *net)),
+            Step::SetUp => self.on_new_link(|link| Link::set_up(link, false)),
+            Step::AddRoute(route) => self.request(&route.delete(new)),
+            Step::ReplaceRoute { before, .. } => self.request(&before.replace(new)),
+            Step::DeleteRoute(route) => self.restore(route),
+            Step::AddRule(rule) => self.request(&rule.delete()),
+            Step::DeleteRule(rule) => self.request(&rule.add()),
+            Step::DeleteLink { .. } | Step::DeleteFirewall { .. } => {
+                return Err(cni::Error::new(cni::Code::Kernel, format!("cannot {}", Undoing(step))));
+            }
+        };
+        answer.map_err(|error| error.to_cni(format!("cannot {}", Undoing(step))))
+    }
+}
+
+fn written(source: io::Error) -> Error {
+    Error::System { intent: "write the file", source }
+}
+
+fn system(intent: &'static str, errno: i32) -> Error {
+    Error::System { intent, source: io::Error::from_raw_os_error(errno) }
+}

@@ -1,0 +1,1 @@
+//! Every step, done and undone by the kernel.

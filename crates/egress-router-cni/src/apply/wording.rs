@@ -1,0 +1,54 @@
+//! What a step does, as it is said when it fails.
+
+use std::fmt;
+
+use crate::netlink::link::name_of;
+use crate::plan::Step;
+
+/// "install the nf_tables table of net1".
+pub struct Doing<'a>(pub &'a Step);
+
+/// "delete the nf_tables table of net1": what undoing does.
+pub struct Undoing<'a>(pub &'a Step);
+
+impl fmt::Display for Doing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Step::Firewall(firewall) => write!(f, "install the nf_tables table of {}", firewall.interface),
+            Step::Sysctl { name, value, .. } => write!(f, "set {} to {value}", name.join(".")),
+            Step::CreateLink(new) => {
+                write!(f, "create the {} {} on link {} of the node", name_of(&new.kind), new.name, new.master)
+            }
+            Step::AddAddress(net) => write!(f, "add the address {net} to the new link"),
+            Step::SetUp => write!(f, "set the new link up"),
+            Step::AddRoute(route) => write!(f, "add the route {route}"),
+            Step::ReplaceRoute { before, after } => write!(f, "replace the route {before} by {after}"),
+            Step::DeleteRoute(route) => write!(f, "delete the route {route}"),
+            Step::AddRule(rule) => write!(f, "add the rule {rule}"),
+            Step::DeleteRule(rule) => write!(f, "delete the rule {rule}"),
+            Step::DeleteLink { name, .. } => write!(f, "delete the link {name}"),
+            Step::DeleteFirewall { interface } => write!(f, "delete the nf_tables table of {interface}"),
+        }
+    }
+}
+
+impl fmt::Display for Undoing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Step::Firewall(firewall) => write!(f, "delete the nf_tables table of {}", firewall.interface),
+            Step::Sysctl { name, before, .. } => {
+                write!(f, "set {} to {} again", name.join("."), before.as_deref().unwrap_or("what it was"))
+            }
+            Step::CreateLink(new) => write!(f, "delete the link {}", new.name),
+            Step::AddAddress(net) => write!(f, "take the address {net} from the new link"),
+            Step::SetUp => write!(f, "set the new link down"),
+            Step::AddRoute(route) => write!(f, "delete the route {route}"),
+            Step::ReplaceRoute { before, after } => write!(f, "replace the route {after} by {before}"),
+            Step::DeleteRoute(route) => write!(f, "add the route {route} again"),
+            Step::AddRule(rule) => write!(f, "delete the rule {rule}"),
+            Step::DeleteRule(rule) => write!(f, "add the rule {rule} again"),
+            Step::DeleteLink { name, .. } => write!(f, "bring back the link {name}"),
+            Step::DeleteFirewall { interface } => write!(f, "bring back the nf_tables table of {interface}"),
+        }
+    }
+}

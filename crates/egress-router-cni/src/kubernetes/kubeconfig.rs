@@ -1,0 +1,321 @@
+//! The part of a kubeconfig that a node's programs have: one server, one certificate authority, a token or a client certificate.
+//!
+//! Source: client-go's `clientcmd/api/v1` types. What would start a program or go through somebody else is refused by name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use ureq::http::Uri;
+use ureq::tls::{Certificate, PemItem, PrivateKey, parse_pem};
+
+use crate::cni::{Code, Error};
+
+/// Whom to ask, and as whom. It has no `Debug`: it holds the token and the key.
+pub struct Access {
+    /// `server`.
+    pub server: Uri,
+    /// `tls-server-name`: whose certificate it shows, where that is not the server's name.
+    pub server_name: Option<String>,
+    /// `certificate-authority` or its data; none: the public ones.
+    pub authorities: Option<Vec<Certificate<'static>>>,
+    /// `insecure-skip-tls-verify`.
+    pub skip_verification: bool,
+    /// `token`, or what `tokenFile` holds at this moment: it is renewed there.
+    pub token: Option<String>,
+    /// `client-certificate` and `client-key`, or their data.
+    pub identity: Option<(Vec<Certificate<'static>>, PrivateKey<'static>)>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct File {
+    current_context: Option<String>,
+    #[serde(default)]
+    contexts: Vec<NamedContext>,
+    #[serde(default)]
+    clusters: Vec<NamedCluster>,
+    #[serde(default)]
+    users: Vec<NamedUser>,
+}
+
+#[derive(Deserialize)]
+struct NamedContext {
+    name: String,
+    context: Context,
+}
+
+#[derive(Deserialize)]
+struct Context {
+    cluster: String,
+    user: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "kebab-case", default)]
+struct Cluster {
+    server: String,
+    tls_server_name: Option<String>,
+    insecure_skip_tls_verify: bool,
+    certificate_authority: Option<PathBuf>,
+    certificate_authority_data: Option<String>,
+    proxy_url: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NamedUser {
+    name: String,
+    user: User,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "kebab-case", default)]
+struct User {
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<PathBuf>,
+    client_certificate: Option<PathBuf>,
+    client_certificate_data: Option<String>,
+    client_key: Option<PathBuf>,
+    client_key_data: Option<String>,
+    exec: Option<serde::de::IgnoredAny>,
+    auth_provider: Option<serde::de::IgnoredAny>,
+    username: Option<String>,
+    #[serde(rename = "as")]
+    impersonate: Option<String>,
+}
+
+/// The file that a message is about.
+struct At<'a>(&'a Path);
+
+impl At<'_> {
+    fn error(&self, code: Code, words: impl std::fmt::Display) -> Error {
+        Error::new(code, format!("the kubeconfig {}: {words}", self.0.display()))
+    }
+
+    fn invalid(&self, words: impl std::fmt::Display) -> Error {
+        self.error(Code::InvalidConfig, words)
+    }
+
+    /// Relative paths are relative to the kubeconfig.
+    fn read(&self, key: &str, file: &Path) -> Result<Vec<u8>, Error> {
+        let file = self.0.parent().unwrap_or(Path::new("/")).join(file);
+        std::fs::read(&file).map_err(|error| {
+            self.error(Code::Io, format_args!("{key} {} cannot be read", file.display()))
+                .details(error.to_string())
+        })
+    }
+
+    /// The bytes of a pair such as `client-key-data` (which counts first, as for client-go) and `client-key`.
+    fn bytes(
+        &self,
+        key: &str,
+        data: Option<&String>,
+        file: Option<&PathBuf>,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let filled = |text: &&String| !text.is_empty();
+        match (data.filter(filled), file.filter(|path| !path.as_os_str().is_empty())) {
+            (Some(data), _) => {
+                let dense: String = data.split_ascii_whitespace().collect();
+                STANDARD
+                    .decode(dense)
+                    .map(Some)
+                    .map_err(|_| self.invalid(format_args!("{key}-data is not base64")))
+            }
+            (None, Some(file)) => self.read(key, file).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn certificates(&self, key: &str, pem: &[u8]) -> Result<Vec<Certificate<'static>>, Error> {
+        let mut certificates = Vec::new();
+        for item in parse_pem(pem) {
+            match item {
+                Ok(PemItem::Certificate(certificate)) => certificates.push(certificate),
+                Ok(_) => (),
+                Err(_) => return Err(self.invalid(format_args!("{key} is not PEM"))),
+            }
+        }
+        if certificates.is_empty() {
+            return Err(self.invalid(format_args!("{key} holds no certificate")));
+        }
+        Ok(certificates)
+    }
+}
+
+impl Access {
+    /// What the current context of the file `path` says.
+    ///
+    /// # Errors
+    ///
+    /// Code 5 where it, or a file that it names, cannot be read; 6 for what is not YAML of this shape; 7 for what is missing,
+    /// contradicts itself or is not supported. No message holds what the file says of tokens and keys.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read(path)
+            .map_err(|error| At(path).error(Code::Io, "it cannot be read").details(error.to_string()))?;
+        Self::parse(&text, path)
+    }
+
+    /// The same of `text`, whose relative paths begin where `path` is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub fn parse(text: &[u8], path: &Path) -> Result<Self, Error> {
+        let at = At(path);
+        let text = std::str::from_utf8(text).map_err(|_| at.error(Code::Decode, "it is not UTF-8"))?;
+        // The error's own words would quote the lines around, and a token is one of them.
+        let file: File = serde_yaml::from_str(text)
+            .map_err(|_| at.error(Code::Decode, "it is not YAML with clusters, users and contexts"))?;
+        let (cluster, user) = file.current(&at)?;
+        cluster.supported(&at)?;
+        user.supported(&at)?;
+        let authorities = at
+            .bytes(
+                "certificate-authority",
+                cluster.certificate_authority_data.as_ref(),
+                cluster.certificate_authority.as_ref(),
+            )?
+            .map(|pem| at.certificates("certificate-authority", &pem))
+            .transpose()?;
+        Ok(Self {
+            server: server(&at, &cluster.server)?,
+            server_name: cluster.tls_server_name.clone().filter(|name| !name.is_empty()),
+            authorities,
+            skip_verification: cluster.insecure_skip_tls_verify,
+            token: user.token(&at)?,
+            identity: user.identity(&at)?,
+        })
+    }
+
+    /// What every request's URL begins with.
+    pub(super) fn base(&self) -> String {
+        let prefix = self.server.path().trim_end_matches('/');
+        let authority = self.server.authority().map(ToString::to_string).unwrap_or_default();
+        match &self.server_name {
+            Some(name) => format!("https://{name}:{}{prefix}", self.server.port_u16().unwrap_or(443)),
+            None => format!("https://{authority}{prefix}"),
+        }
+    }
+}
+
+impl File {
+    fn current(self, at: &At<'_>) -> Result<(Cluster, User), Error> {
+        let wanted = self.current_context.filter(|name| !name.is_empty());
+        let wanted = wanted.ok_or_else(|| at.invalid("current-context is missing"))?;
+        let named = |what: &str, name: &str| at.invalid(format_args!("there is no {what} {name:?}"));
+        let context = self.contexts.into_iter().find(|context| context.name == wanted);
+        let context = context.ok_or_else(|| named("context", &wanted))?.context;
+        let cluster = self.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
+        let cluster = cluster.ok_or_else(|| named("cluster", &context.cluster))?.cluster;
+        let user = match context.user.filter(|name| !name.is_empty()) {
+            None => User::default(),
+            Some(name) => {
+                let user = self.users.into_iter().find(|user| user.name == name);
+                user.ok_or_else(|| named("user", &name))?.user
+            }
+        };
+        Ok((cluster, user))
+    }
+}
+
+impl Cluster {
+    fn supported(&self, at: &At<'_>) -> Result<(), Error> {
+        if self.proxy_url.as_ref().is_some_and(|url| !url.is_empty()) {
+            return Err(at.invalid("proxy-url is not supported: the node has to reach the API server itself"));
+        }
+        let has_authority = self.certificate_authority.is_some() || self.certificate_authority_data.is_some();
+        if self.insecure_skip_tls_verify && has_authority {
+            return Err(at.invalid(
+                "insecure-skip-tls-verify and a certificate-authority contradict each other: leave one of them out",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl User {
+    fn supported(&self, at: &At<'_>) -> Result<(), Error> {
+        let only = "is not supported: it has to be token, tokenFile, or client-certificate and client-key";
+        for (key, there) in [
+            ("exec", self.exec.is_some()),
+            ("auth-provider", self.auth_provider.is_some()),
+            ("username", self.username.is_some()),
+            ("as", self.impersonate.is_some()),
+        ] {
+            if there {
+                return Err(at.invalid(format_args!("{key} of a user {only}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file counts first, as for client-go: it is renewed.
+    fn token(&self, at: &At<'_>) -> Result<Option<String>, Error> {
+        let (key, token) = match self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
+            Some(file) => {
+                let bytes = at.read("tokenFile", file)?;
+                ("tokenFile", String::from_utf8(bytes).map_err(|_| at.invalid("tokenFile is not UTF-8"))?)
+            }
+            None => ("token", self.token.clone().unwrap_or_default()),
+        };
+        let token = token.trim();
+        // It becomes a line of the request.
+        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(at.invalid(format_args!("{key} holds other characters than a token has")));
+        }
+        Ok((!token.is_empty()).then(|| token.to_owned()))
+    }
+
+    fn identity(
+        &self,
+        at: &At<'_>,
+    ) -> Result<Option<(Vec<Certificate<'static>>, PrivateKey<'static>)>, Error> {
+        let certificate = at.bytes(
+            "client-certificate",
+            self.client_certificate_data.as_ref(),
+            self.client_certificate.as_ref(),
+        )?;
+        let key = at.bytes("client-key", self.client_key_data.as_ref(), self.client_key.as_ref())?;
+        let (certificate, key) = match (certificate, key) {
+            (Some(certificate), Some(key)) => (certificate, key),
+            (None, None) => return Ok(None),
+            _ => return Err(at.invalid("client-certificate and client-key need each other")),
+        };
+        let chain = at.certificates("client-certificate", &certificate)?;
+        let key = PrivateKey::from_pem(&key).map_err(|_| at.invalid("client-key holds no private key"))?;
+        // ureq panics where they do not belong together.
+        let der = rustls::pki_types::PrivateKeyDer::try_from(key.der().to_vec());
+        let provider = rustls::crypto::ring::default_provider();
+        let certificates = chain.iter().map(|one| one.der().to_vec().into()).collect();
+        der.ok()
+            .and_then(|der| {
+                rustls::sign::CertifiedKey::from_der(certificates, der, &provider).ok().map(Arc::new)
+            })
+            .ok_or_else(|| at.invalid("client-key is not the key of client-certificate"))?;
+        Ok(Some((chain, key)))
+    }
+}
+
+fn server(at: &At<'_>, text: &str) -> Result<Uri, Error> {
+    let uri: Option<Uri> = text.parse().ok();
+    // A token over plain HTTP is everybody's; user names in URLs are nobody's.
+    uri.filter(|uri| {
+        uri.scheme_str() == Some("https")
+            && uri.host().is_some_and(|host| !host.is_empty())
+            && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+            && uri.query().is_none()
+    })
+    .ok_or_else(|| at.invalid("server has to be https://host:port"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! One request to the API server, and what its answer means.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::tls::{ClientCert, RootCerts, TlsConfig};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
+use ureq::{Agent, http::Uri};
+
+use super::kubeconfig::Access;
+
+/// A ConfigMap holds up to 1 MiB, and its metadata of who changed what about as much again.
+const LONGEST_ANSWER: u64 = 4 << 20;
+
+/// As much of the API server's words as a person reads in an Event.
+const LONGEST_WORDS: usize = 300;
+
+/// What came of it. It has no `Debug`: a ConfigMap is nobody else's business.
+pub(super) enum Answer {
+    /// The ConfigMap's `data`.
+    Data(BTreeMap<String, String>),
+    /// The API server refused, and would again.
+    Refused {
+        /// Of HTTP.
+        status: u16,
+        /// Its own.
+        words: String,
+    },
+    /// The other side could not prove that it is the API server.
+    Untrusted(String),
+    /// Nothing that would not be otherwise a moment later.
+    Again(String),
+}
+
+/// Who asks. It has no `Debug`: it holds the token.
+pub(super) struct Client {
+    agent: Agent,
+    base: String,
+    bearer: Option<String>,
+}
+
+impl Client {
+    pub(super) fn new(access: &Access) -> Self {
+        let roots = match &access.authorities {
+            Some(certificates) => certificates.iter().cloned().into(),
+            None => RootCerts::WebPki,
+        };
+        let identity =
+            access.identity.as_ref().map(|(chain, key)| ClientCert::new_with_certs(chain, key.to_owned()));
+        let tls = TlsConfig::builder()
+            .root_certs(roots)
+            .client_cert(identity)
+            .disable_verification(access.skip_verification)
+            .build();
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .https_only(true)
+            // The token goes to the server that it was given for, and nowhere else.
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .user_agent("egress-router")
+            .tls_config(tls)
+            .build();
+        let agent = match &access.server_name {
+            // ureq verifies the name that the URL has: it gets this one there, and the server's address underneath.
+            Some(_) => Agent::with_parts(config, DefaultConnector::default(), At(access.server.clone())),
+            None => Agent::new_with_config(config),
+        };
+        Self {
+            agent,
+            base: access.base(),
+            bearer: access.token.as_ref().map(|token| format!("Bearer {token}")),
+        }
+    }
+
+    /// GET of `path`, within `timeout`.
+    pub(super) fn get(&self, path: &str, timeout: Duration) -> Answer {
+        let mut request = self
+            .agent
+            .get(format!("{}{path}", self.base))
+            .header("accept", "application/json")
+            .config()
+            // Zero would mean none.
+            .timeout_global(Some(timeout.max(Duration::from_millis(1))))
+            .build();
+        if let Some(bearer) = &self.bearer {
+            request = request.header("authorization", bearer);
+        }
+        let mut response = match request.call() {
+            Ok(response) => response,
+            Err(error) => return unanswered(&error),
+        };
+        let status = response.status().as_u16();
+        let body = match response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec() {
+            Ok(body) => body,
+            Err(ureq::Error::BodyExceedsLimit(_)) => {
+                return Answer::Refused {
+                    status,
+                    words: format!("an answer of more than {LONGEST_ANSWER} bytes"),
+                };
+            }
+            Err(error) => return unanswered(&error),
+        };
+        read(status, &body)
+    }
+}
+
+/// What a whole answer means.
+pub(super) fn read(status: u16, body: &[u8]) -> Answer {
+    #[derive(Deserialize)]
+    struct ConfigMap {
+        kind: Option<String>,
+        data: Option<BTreeMap<String, String>>,
+    }
+    #[derive(Deserialize)]
+    struct Status {
+        message: Option<String>,
+    }
+    if status == 200 {
+        return match serde_json::from_slice::<ConfigMap>(body) {
+            Ok(ConfigMap { kind: Some(kind), data }) if kind == "ConfigMap" => {
+                Answer::Data(data.unwrap_or_default())
+            }
+            Ok(_) => Answer::Refused { status, words: "the answer is not a ConfigMap".to_owned() },
+            // Cut off by whatever stands between.
+            Err(error) if error.is_eof() => Answer::Again(format!("the answer was cut off: {error}")),
+            Err(error) => {
+                Answer::Refused { status, words: format!("the answer is not a ConfigMap: {error}") }
+            }
+        };
+    }
+    let words =
+        serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message).unwrap_or_default();
+    let words: String = words.chars().take(LONGEST_WORDS).collect();
+    if status == 429 || status >= 500 {
+        Answer::Again(format!("status {status}{}{words}", if words.is_empty() { "" } else { ": " }))
+    } else {
+        Answer::Refused { status, words }
+    }
+}
+
+fn unanswered(error: &ureq::Error) -> Answer {
+    let tls = match error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()),
+        _ => None,
+    };
+    match tls {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+            Answer::Untrusted(error.to_string())
+        }
+        // The other side's: with TLS 1.3 a client certificate is refused after the handshake.
+        Some(rustls::Error::AlertReceived(alert)) => {
+            Answer::Refused { status: 401, words: format!("TLS alert {alert:?}") }
+        }
+        _ => Answer::Again(error.to_string()),
+    }
+}
+
+/// Every name is this server.
+#[derive(Debug)]
+struct At(Uri);
+
+impl Resolver for At {
+    fn resolve(
+        &self,
+        _: &Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        DefaultResolver::default().resolve(&self.0, config, timeout)
+    }
+}

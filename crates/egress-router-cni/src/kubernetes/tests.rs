@@ -1,0 +1,312 @@
+//! Against a TLS server in this process, one connection after another.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+
+use super::config_map;
+use crate::cni::{Code, Error};
+
+const TOKEN: &str = "s3cr3t-t0k3n";
+const FOUND: &str = r#"{"kind": "ConfigMap", "metadata": {"name": "addresses"}, "data": {"ip": "{}"}, "binaryData": {"x": "AA=="}}"#;
+
+type Authority = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Certificate and key, PEM, for `name`.
+fn signed(authority: &Authority, name: &str) -> (rcgen::Certificate, KeyPair) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, authority).unwrap();
+    (certificate, key)
+}
+
+/// What the server does with one connection.
+#[derive(Clone)]
+enum Reaction {
+    /// This status and body.
+    Answer(u16, &'static str),
+    /// Half of it, then the connection ends.
+    CutOff,
+    /// Nothing for this long.
+    Silent(Duration),
+}
+
+struct Server {
+    directory: tempfile::TempDir,
+    authority: Authority,
+    port: u16,
+    host: &'static str,
+    requests: Arc<Mutex<Vec<String>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Reacts to one connection after another as `reactions` say, the last one for ever.
+    fn start(listen: &str, certified: &str, with_clients: bool, reactions: Vec<Reaction>) -> Self {
+        let authority = authority();
+        let (certificate, key) = signed(&authority, certified);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .unwrap();
+        let builder = if with_clients {
+            let mut roots = RootCertStore::empty();
+            roots.add(authority.der().clone()).unwrap();
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+            builder.with_client_cert_verifier(verifier)
+        } else {
+            builder.with_no_client_auth()
+        };
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let config = Arc::new(builder.with_single_cert(vec![certificate.der().clone()], key).unwrap());
+        let listener = TcpListener::bind((listen.parse::<IpAddr>().unwrap(), 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        let thread = std::thread::spawn(move || {
+            let mut reactions = reactions.into_iter().peekable();
+            while let Some(reaction) = reactions.peek().cloned() {
+                let Ok((socket, _)) = listener.accept() else { return };
+                let connection = ServerConnection::new(config.clone()).unwrap();
+                let mut stream = BufReader::new(StreamOwned::new(connection, socket));
+                let mut request = String::new();
+                while stream.read_line(&mut request).is_ok_and(|read| read > 2) {}
+                // The test's end comes as an empty connection.
+                if request.is_empty() {
+                    if Arc::strong_count(&seen) == 1 {
+                        return;
+                    }
+                    continue;
+                }
+                seen.lock().unwrap().push(request);
+                let stream = stream.get_mut();
+                match reaction {
+                    Reaction::Answer(status, body) => {
+                        let length = body.len();
+                        let _ = write!(
+                            stream,
+                            "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+                        );
+                        stream.conn.send_close_notify();
+                        let _ = stream.flush();
+                        let _ = stream.read(&mut [0; 16]);
+                    }
+                    Reaction::CutOff => {
+                        let half = &FOUND[..FOUND.len() / 2];
+                        let _ =
+                            write!(stream, "HTTP/1.1 200 X\r\nContent-Length: {}\r\n\r\n{half}", FOUND.len());
+                        let _ = stream.flush();
+                    }
+                    Reaction::Silent(time) => std::thread::sleep(time),
+                }
+                if reactions.len() > 1 {
+                    reactions.next();
+                }
+            }
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let host = if listen.contains(':') { "[::1]" } else { "127.0.0.1" };
+        Self { directory, authority, port, host, requests, thread: Some(thread) }
+    }
+
+    fn plain(reactions: Vec<Reaction>) -> Self {
+        Self::start("127.0.0.1", "127.0.0.1", false, reactions)
+    }
+
+    /// A kubeconfig with this server and `more` of cluster and user.
+    fn kubeconfig(&self, cluster: &str, user: &str) -> PathBuf {
+        let (host, port) = (self.host, self.port);
+        let text = format!(
+            "current-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: 'https://{host}:{port}', {cluster}}}}}]\nusers: [{{name: a, user: {{{user}}}}}]\n"
+        );
+        let path = self.directory.path().join("kubeconfig");
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn trusted(&self) -> String {
+        format!("certificate-authority-data: {}", STANDARD.encode(self.authority.pem()))
+    }
+
+    fn read(&self) -> Result<std::collections::BTreeMap<String, String>, Error> {
+        self.read_within(Duration::from_secs(20))
+    }
+
+    fn read_within(&self, deadline: Duration) -> Result<std::collections::BTreeMap<String, String>, Error> {
+        let path = self.kubeconfig(&self.trusted(), &format!("token: {TOKEN}"));
+        let result = config_map(&path, "web", "addresses", deadline);
+        if let Err(error) = &result {
+            assert!(!format!("{error} {error:?}").contains(TOKEN));
+        }
+        result
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.requests = Arc::default();
+        let host = self.host.trim_matches(['[', ']']);
+        let _ = std::net::TcpStream::connect((host, self.port));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn refused(status: u16, body: &'static str) -> Error {
+    Server::plain(vec![Reaction::Answer(status, body)]).read().unwrap_err()
+}
+
+#[test]
+fn with_a_token() {
+    let server = Server::plain(vec![Reaction::Answer(200, FOUND)]);
+    let data = server.read().unwrap();
+    assert_eq!(data.into_iter().collect::<Vec<_>>(), [("ip".to_owned(), "{}".to_owned())]);
+    let request = server.requests.lock().unwrap()[0].to_ascii_lowercase();
+    assert!(request.starts_with("get /api/v1/namespaces/web/configmaps/addresses http/1.1\r\n"), "{request}");
+    assert!(request.contains(&format!("authorization: bearer {TOKEN}\r\n")), "{request}");
+}
+
+#[test]
+fn with_a_client_certificate() {
+    let server = Server::start("127.0.0.1", "127.0.0.1", true, vec![Reaction::Answer(200, FOUND)]);
+    let (certificate, key) = signed(&server.authority, "node");
+    std::fs::write(server.directory.path().join("node.pem"), certificate.pem()).unwrap();
+    std::fs::write(server.directory.path().join("node.key"), key.serialize_pem()).unwrap();
+    let path = server.kubeconfig(&server.trusted(), "client-certificate: node.pem, client-key: node.key");
+    assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
+}
+
+#[test]
+fn without_the_client_certificate_that_the_server_wants() {
+    let server = Server::start("127.0.0.1", "127.0.0.1", true, vec![Reaction::Answer(200, FOUND)]);
+    let error = server.read_within(Duration::from_secs(2)).unwrap_err();
+    assert!(matches!(error.code, Code::Kubernetes | Code::TryAgain), "{error}");
+}
+
+#[test]
+fn over_ipv6() {
+    assert!(Server::start("::1", "::1", false, vec![Reaction::Answer(200, FOUND)]).read().is_ok());
+}
+
+#[test]
+fn a_server_of_another_name() {
+    let server = Server::start("127.0.0.1", "api.test", false, vec![Reaction::Answer(200, FOUND)]);
+    assert_eq!(server.read().unwrap_err().code, Code::Kubernetes);
+    let cluster = format!("{}, tls-server-name: api.test", server.trusted());
+    let path = server.kubeconfig(&cluster, "token: a");
+    assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
+}
+
+#[test]
+fn another_authority_is_not_trusted_unless_told_to() {
+    let server = Server::plain(vec![Reaction::Answer(200, FOUND)]);
+    let cluster = format!("certificate-authority-data: {}", STANDARD.encode(authority().pem()));
+    let path = server.kubeconfig(&cluster, &format!("token: {TOKEN}"));
+    let error = config_map(&path, "web", "addresses", Duration::from_secs(20)).unwrap_err();
+    assert_eq!(error.code, Code::Kubernetes, "{error}");
+    assert!(error.message.contains("not trusted"), "{error}");
+    assert!(server.requests.lock().unwrap().is_empty(), "the token was sent");
+    let path = server.kubeconfig("insecure-skip-tls-verify: true", "token: a");
+    assert!(config_map(&path, "web", "addresses", Duration::from_secs(20)).is_ok());
+}
+
+#[test]
+fn a_slow_server_ends_at_the_deadline() {
+    let server = Server::plain(vec![Reaction::Silent(Duration::from_secs(2))]);
+    let start = Instant::now();
+    let error = server.read_within(Duration::from_millis(400)).unwrap_err();
+    assert_eq!(error.code, Code::TryAgain, "{error}");
+    assert!(start.elapsed() < Duration::from_millis(1500), "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_passes_is_tried_again() {
+    for first in [
+        Reaction::Answer(503, r#"{"message": "etcd is away"}"#),
+        Reaction::Answer(429, ""),
+        Reaction::Answer(500, "<html>"),
+        Reaction::CutOff,
+        Reaction::Answer(200, r#"{"kind": "ConfigMap", "data": {"ip": "#),
+    ] {
+        let server = Server::plain(vec![first, Reaction::Answer(200, FOUND)]);
+        assert!(server.read().is_ok());
+        assert_eq!(server.requests.lock().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn what_does_not_pass_is_try_again_with_the_servers_words() {
+    let server = Server::plain(vec![Reaction::Answer(503, r#"{"message": "etcd is away"}"#)]);
+    let error = server.read_within(Duration::from_millis(500)).unwrap_err();
+    assert_eq!((error.code, error.details.as_str()), (Code::TryAgain, "status 503: etcd is away"));
+    assert!(server.requests.lock().unwrap().len() > 1);
+}
+
+#[test]
+fn nobody_listens() {
+    let server = Server::plain(vec![Reaction::Answer(200, FOUND)]);
+    let path = server.kubeconfig(&server.trusted(), "token: a");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    std::fs::write(&path, text.replace(&format!(":{}'", server.port), &format!(":{free}'"))).unwrap();
+    let error = config_map(&path, "web", "addresses", Duration::from_millis(300)).unwrap_err();
+    assert_eq!(error.code, Code::TryAgain, "{error}");
+}
+
+#[test]
+fn refusals_say_what_is_missing() {
+    let error = refused(404, r#"{"kind": "Status", "message": "configmaps \"addresses\" not found"}"#);
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (Code::Kubernetes, "ConfigMap web/addresses is not there")
+    );
+    assert_eq!(error.details, "configmaps \"addresses\" not found");
+    let error = refused(403, "{}");
+    assert_eq!(error.code, Code::Kubernetes);
+    assert!(error.message.contains("\"get\" on configmaps in the namespace web"), "{error}");
+    let error = refused(401, "Unauthorized");
+    assert_eq!(error.code, Code::Kubernetes);
+    assert!(error.message.contains("does not accept the token"), "{error}");
+    assert_eq!(refused(302, "").code, Code::Kubernetes);
+    assert_eq!(refused(200, r#"{"kind": "Pod"}"#).code, Code::Kubernetes);
+    assert_eq!(refused(200, "[]").code, Code::Kubernetes);
+}
+
+#[test]
+fn a_config_map_without_data_is_empty() {
+    assert!(
+        Server::plain(vec![Reaction::Answer(200, r#"{"kind": "ConfigMap"}"#)]).read().unwrap().is_empty()
+    );
+}
+
+#[test]
+fn a_name_never_leaves_its_place_in_the_url() {
+    for (namespace, name) in
+        [("web/..", "a"), ("web", "a/../../secrets/b"), ("", "a"), ("web", ""), ("w%2f", "a")]
+    {
+        let error =
+            config_map(&PathBuf::from("/absent"), namespace, name, Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig, "{error}");
+    }
+}

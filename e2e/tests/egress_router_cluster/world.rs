@@ -1,0 +1,242 @@
+//! Two nodes with one more interface each, and pods that say as whom they are asked.
+
+use std::time::{Duration, Instant};
+
+use e2e::cluster::{Cluster, Internet, SEGMENT_GATEWAY, image};
+use e2e::kustomize::overlay;
+use serde_json::{Value, json};
+
+/// Far longer than anything takes, on a machine that is ten times slower too.
+pub const PATIENCE: Duration = Duration::from_secs(240);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const BUSYBOX: &str = "perimeter.dev/busybox:1";
+/// What attachments leave on a node while they live.
+const RECORDS: &str = "find /run/egress-router /var/lib/cni/egress-router -name '*.json' 2>/dev/null || :";
+/// Tells whoever asks as whom it is seen.
+const SERVE: &str = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho; echo $REMOTE_ADDR\\n' >/www/cgi-bin/seen; \
+    chmod +x /www/cgi-bin/seen; exec httpd -f -p 80 -h /www";
+
+pub struct World {
+    pub cluster: Cluster,
+    _internet: Internet,
+}
+
+/// A pod that answers, and its Service.
+pub struct Server {
+    pub pod: String,
+    pub service: String,
+}
+
+impl World {
+    /// Everything but the plugin.
+    pub async fn start() -> Self {
+        let cluster = Cluster::start(2).await.unwrap();
+        println!("two nodes Ready after {:.1} s", cluster.took().as_secs_f64());
+        cluster.segment().unwrap();
+        let _internet = cluster.internet().unwrap();
+        let names = ["busybox", "sh", "httpd", "wget", "mkdir", "chmod", "printf", "sleep"];
+        let applets: Vec<String> = names.iter().map(|name| format!("/bin/busybox:/bin/{name}")).collect();
+        cluster.make_image(BUSYBOX, &applets).await.unwrap();
+        World { cluster, _internet }
+    }
+
+    /// As its page says: the image, `kubectl apply -k`, and containerd's RuntimeClasses.
+    pub async fn install(&self) {
+        let archive = image::build("egress-router-cni").await.unwrap();
+        self.cluster.import_image(&archive).await.unwrap();
+        let overlay = overlay("egress-router-cni", &[]).unwrap();
+        // Settings as an overlay of the user's replaces them.
+        let file = overlay.path().join("kustomization.yaml");
+        let mut kustomization: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        kustomization["configMapGenerator"] = json!([{
+            "name": "egress-router-cni-settings", "namespace": "egress-router-cni", "behavior": "replace",
+            "files": ["settings.json"],
+        }]);
+        kustomization["generatorOptions"] = json!({"disableNameSuffixHash": true});
+        std::fs::write(&file, kustomization.to_string()).unwrap();
+        let settings = json!({"clusterNetworks": [self.cluster.range()]});
+        std::fs::write(overlay.path().join("settings.json"), settings.to_string()).unwrap();
+        self.kubectl(&["apply", "-k", &overlay.path().to_string_lossy()]).await;
+        let status = ["rollout", "status", "daemonset/egress-router-cni", "--timeout=240s"];
+        let namespaced: Vec<&str> = ["-n", "egress-router-cni"].into_iter().chain(status).collect();
+        if let Err(error) = self.cluster.kubectl(&namespaced).await {
+            let what = self.kubectl(&["-n", "egress-router-cni", "describe", "pods"]).await;
+            let logs = self
+                .cluster
+                .kubectl(&[
+                    "-n",
+                    "egress-router-cni",
+                    "logs",
+                    "--all-containers",
+                    "-l",
+                    "app.kubernetes.io/name=egress-router-cni",
+                ])
+                .await;
+            panic!("{error:#}\n{what}\n{logs:?}");
+        }
+
+        let gateway = SEGMENT_GATEWAY.to_string();
+        let ip = |address: &str| json!({"addresses": [address], "gateway": gateway});
+        let by_name = json!({"podIP": {"web-0": ip("198.18.50.80/24"), "db-*": ip("198.18.50.81/24")}});
+        let from_map = json!({"ipConfig": {"name": "egress-addresses", "overrides": {
+            "addresses": ["198.18.50.90", "198.18.50.91"], "gateway": gateway,
+        }}});
+        for (class, source) in [("egress", by_name), ("egress-config", from_map)] {
+            self.runtime_class(class, &source).await;
+        }
+        for node in self.cluster.nodes() {
+            // Its shims and pods live on; process 1 starts it again.
+            node.exec(&["bash", "-c", "kill $(pidof containerd)"]).await.unwrap();
+            let end = Instant::now() + PATIENCE;
+            while node.exec(&["/opt/perimeter/assets/ctr", "version"]).await.is_err() {
+                assert!(Instant::now() < end, "containerd does not come back on {}", node.name());
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+    }
+
+    /// Pods of this class have the node's own network, and behind it the plugin.
+    async fn runtime_class(&self, class: &str, source: &Value) {
+        for node in self.cluster.nodes() {
+            let folder = format!("/etc/cni/{class}.d");
+            let own = node.exec(&["cat", "/etc/cni/net.d/10-pods.conflist"]).await.unwrap();
+            let mut list: Value = serde_json::from_str(&own).unwrap();
+            let mut plugin = source.clone();
+            plugin["type"] = json!("egress-router");
+            list["plugins"].as_array_mut().unwrap().insert(1, plugin);
+            let runtime = format!(
+                "[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.{class}]\n\
+                 runtime_type = \"io.containerd.runc.v2\"\ncni_conf_dir = \"{folder}\"\ncni_max_conf_num = 1\n"
+            );
+            let script = format!(
+                "mkdir -p {folder}; cat >{folder}/10-{class}.conflist <<'END'\n{list}\nEND\n\
+                 cat >>/etc/containerd/config.toml <<'END'\n{runtime}END\n"
+            );
+            node.exec(&["bash", "-euc", &script]).await.unwrap();
+        }
+        self.apply(&json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": class}, "handler": class,
+        }))
+        .await;
+    }
+
+    pub async fn kubectl(&self, arguments: &[&str]) -> String {
+        self.cluster.kubectl(arguments).await.unwrap()
+    }
+
+    async fn apply(&self, object: &Value) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), object.to_string()).unwrap();
+        self.kubectl(&["apply", "-f", &file.path().to_string_lossy()]).await;
+    }
+
+    /// A pod that answers on that node, with the node's usual network.
+    pub async fn server(&self, node: &str) -> Server {
+        self.create("server", None, node).await;
+        self.until_ready("server").await;
+        self.kubectl(&["expose", "pod", "server", "--port=80"]).await;
+        let service = self.kubectl(&["get", "service", "server", "-o", "jsonpath={.spec.clusterIP}"]).await;
+        Server { pod: self.address("server").await, service }
+    }
+
+    /// A pod of that class on that node, when it is Ready: its address in the cluster.
+    pub async fn pod(&self, name: &str, class: &str, node: &str) -> String {
+        self.create(name, Some(class), node).await;
+        self.until_ready(name).await;
+        self.address(name).await
+    }
+
+    /// A pod that does not start: what its Event says.
+    pub async fn refused(&self, name: &str, class: &str, node: &str) -> String {
+        self.create(name, Some(class), node).await;
+        let end = Instant::now() + PATIENCE;
+        let of = format!("involvedObject.name={name},reason=FailedCreatePodSandBox");
+        loop {
+            let said = self
+                .kubectl(&["get", "events", "--field-selector", &of, "-o", "jsonpath={.items[*].message}"])
+                .await;
+            if !said.is_empty() {
+                return said;
+            }
+            assert!(Instant::now() < end, "nothing was said of {name}");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn create(&self, name: &str, class: Option<&str>, node: &str) {
+        let container = json!({
+            "name": "web", "image": BUSYBOX, "command": ["/bin/sh", "-c", SERVE],
+            "readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 1},
+        });
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {
+                "nodeName": node, "runtimeClassName": class, "terminationGracePeriodSeconds": 0,
+                "containers": [container],
+            },
+        }))
+        .await;
+    }
+
+    pub async fn until_ready(&self, name: &str) {
+        let pod = format!("pod/{name}");
+        let ready = ["wait", "--for=condition=Ready", &pod, "--timeout=240s"];
+        if let Err(error) = self.cluster.kubectl(&ready).await {
+            panic!("{error:#}\n{}", self.kubectl(&["describe", &pod]).await);
+        }
+    }
+
+    async fn address(&self, name: &str) -> String {
+        self.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.podIP}"]).await
+    }
+
+    pub async fn delete(&self, name: &str) {
+        // By its name alone it would be found in Events of the next pod of that name.
+        self.kubectl(&["delete", "pod", name, "--timeout=240s"]).await;
+        self.kubectl(&["delete", "events", "--field-selector", &format!("involvedObject.name={name}")]).await;
+    }
+
+    /// As whom a pod is seen by a host.
+    pub async fn asked(&self, pod: &str, host: &str) -> String {
+        let url = format!("http://{host}/cgi-bin/seen");
+        let answer = self.cluster.kubectl(&["exec", pod, "--", "/bin/wget", "-T", "20", "-qO-", &url]).await;
+        answer.unwrap_or_else(|error| format!("{error:#}")).trim().to_owned()
+    }
+
+    /// What a pod's namespace looks like.
+    pub async fn inside(&self, pod: &str) -> String {
+        let node = self.kubectl(&["get", "pod", pod, "-o", "jsonpath={.spec.nodeName}"]).await;
+        let look = "for i in /proc/[0-9]*; do \
+            if tr '\\0' ' ' <$i/cmdline | grep -q '^httpd -f'; then at=$i; \
+            echo; nsenter --net=$at/ns/net bash -c 'ip addr; ip route show table all; ip rule; nft list ruleset'; fi; done";
+        self.cluster
+            .machine(&node)
+            .exec(&["bash", "-c", look])
+            .await
+            .unwrap_or_else(|error| format!("{error:#}"))
+    }
+
+    /// `ip` of the ConfigMap that the class `egress-config` names.
+    pub async fn config_map(&self, ip: &Value) {
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "egress-addresses"},
+            "data": {"ip": ip.to_string()},
+        }))
+        .await;
+    }
+
+    /// When all pods are gone, the nodes hold no attachment's record.
+    pub async fn nothing_is_left(&self) {
+        for node in self.cluster.nodes() {
+            let end = Instant::now() + PATIENCE;
+            loop {
+                let left = node.exec(&["bash", "-c", RECORDS]).await.unwrap();
+                if !left.contains(".json") {
+                    break;
+                }
+                assert!(Instant::now() < end, "{}: {left}", node.name());
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! egress-router on a stock Debian kernel, under emulation: ipvlan in each of its modes, the same firewall and macvlan on an
+//! older kernel, and an Elastic IP from its association to the packet.
+//!
+//! All tests of this file run in one machine, which takes seconds to boot: [`machine::inside`].
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "egress_router_kernel/kinds.rs"]
+mod kinds;
+#[path = "egress_router_kernel/machine.rs"]
+mod machine;
+#[path = "egress_router_kernel/world.rs"]
+mod world;

@@ -1,0 +1,130 @@
+//! Kinds and modes of links.
+
+use serde_json::{Value, json};
+
+use crate::machine::inside;
+use crate::world::{FAR, OUTSIDE, OUTSIDE_6, World, config, run};
+
+const EGRESS: &str = "192.168.50.77";
+const EGRESS_6: &str = "2001:db8:50::77";
+
+fn attachment(kind: &str, mode: &str, ip: Value) -> Value {
+    config(json!({"interfaceType": kind, "interfaceArgs": {"mode": mode, "master": "up0"}, "ip": ip}))
+}
+
+/// ADD, the pod's ways, CHECK, DEL, and nothing is left.
+fn prove(config: &Value, seen: &[(&str, &str)]) -> Value {
+    let world = World::new();
+    let before = world.state();
+    let result = world.succeed("ADD", config);
+    for (host, expected) in seen {
+        assert_eq!(world.seen_by(host).as_deref(), Some(*expected), "seen by {host}; {}", world.state());
+    }
+    assert_eq!(
+        world.seen_by(FAR).as_deref(),
+        Some("10.244.1.10"),
+        "a pod on another node; {}",
+        world.state()
+    );
+    world.check(config, &result);
+    world.succeed("DEL", config);
+    world.until_state(&before);
+    world.succeed("DEL", config);
+    result
+}
+
+#[test]
+fn ipvlan_l2_leaves_with_its_own_address() {
+    inside(|| {
+        let config = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
+        let result = prove(&config, &[(OUTSIDE, EGRESS)]);
+        assert_eq!(result["ips"][0]["address"], "192.168.50.77/24");
+        assert_eq!(result["ips"][0]["gateway"], "192.168.50.1");
+    });
+}
+
+#[test]
+fn ipvlan_l2_leaves_by_both_families() {
+    inside(|| {
+        let ip = json!({"addresses": ["192.168.50.77/24", "2001:db8:50::77/64"]});
+        prove(&attachment("ipvlan", "l2", ip), &[(OUTSIDE, EGRESS), (OUTSIDE_6, EGRESS_6)]);
+    });
+}
+
+/// Neither ARP nor gateway: the node hands on, and the LAN is told where the address is.
+fn layer_3(mode: &str) {
+    let world = World::new();
+    run("ip -n lan route add 10.99.7.7/32 via 192.168.50.2");
+    let before = world.state();
+    let config = attachment("ipvlan", mode, json!({"addresses": ["10.99.7.7/32"]}));
+    let result = world.succeed("ADD", &config);
+    assert_eq!(world.seen_by(OUTSIDE).as_deref(), Some("10.99.7.7"), "{}", world.state());
+    assert_eq!(world.seen_by(FAR).as_deref(), Some("10.244.1.10"), "{}", world.state());
+    assert!(run("ip -n pod -d link show net1").contains(&format!("ipvlan  mode {mode} ")));
+    world.check(&config, &result);
+    world.succeed("DEL", &config);
+    world.until_state(&before);
+}
+
+#[test]
+fn ipvlan_l3_needs_no_gateway() {
+    inside(|| layer_3("l3"));
+}
+
+#[test]
+fn ipvlan_l3s_needs_no_gateway() {
+    inside(|| layer_3("l3s"));
+}
+
+#[test]
+fn macvlan_works_on_this_kernel_too() {
+    inside(|| {
+        let ip = json!({"addresses": ["192.168.50.77/24", "2001:db8:50::77/64"]});
+        prove(&attachment("macvlan", "bridge", ip), &[(OUTSIDE, EGRESS), (OUTSIDE_6, EGRESS_6)]);
+    });
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_at_once() {
+    inside(|| {
+        let world = World::new();
+        run("ip -n lan address add 203.0.113.10/32 dev lo");
+        let ip = json!({"addresses": ["192.168.50.77/24"], "destinations": ["203.0.113.9/32"]});
+        let config = attachment("ipvlan", "l2", ip);
+        let result = world.succeed("ADD", &config);
+        assert_eq!(world.seen_by(OUTSIDE).as_deref(), Some(EGRESS));
+        let asked = std::time::Instant::now();
+        assert_eq!(world.seen_by("203.0.113.10"), None);
+        assert!(asked.elapsed().as_secs() < 5, "it was dropped, not rejected");
+        world.check(&config, &result);
+        // Whoever takes a rule away is found out.
+        run("ip netns exec pod nft flush ruleset");
+        let (succeeded, answer) = world.call("CHECK", &crate::world::with(&config, "prevResult", result));
+        assert!(!succeeded && answer["code"] == 101, "{answer}");
+    });
+}
+
+#[test]
+fn a_mode_that_ipvlan_has_not_is_refused_with_those_that_it_has() {
+    inside(|| {
+        let world = World::new();
+        let before = world.state();
+        let config = attachment("ipvlan", "bridge", json!({"addresses": ["192.168.50.77/24"]}));
+        let (succeeded, answer) = world.call("ADD", &config);
+        assert!(!succeeded && answer["code"] == 7, "{answer}");
+        for mode in ["l2", "l3", "l3s"] {
+            assert!(answer["msg"].as_str().unwrap().contains(mode), "{answer}");
+        }
+        assert_eq!(world.state(), before);
+    });
+}
+
+#[test]
+fn the_plugin_says_that_it_is_ready() {
+    inside(|| {
+        let world = World::new();
+        let mut config = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
+        config["cniVersion"] = json!("1.1.0");
+        world.succeed("STATUS", &config);
+    });
+}

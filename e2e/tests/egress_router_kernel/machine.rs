@@ -1,0 +1,72 @@
+//! The machine: this very test program, started again under another kernel.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+/// Set inside.
+const INSIDE: &str = "E2E_INSIDE_STOCK_KERNEL";
+/// Where the plugin is, inside.
+pub const PLUGIN: &str = "/opt/cni/bin/egress-router";
+/// Seconds: boot and tests take ten on a quiet machine.
+const LIMIT: &str = "600";
+/// What the tests call, as Debian's packages.
+const PACKAGES: &str = "iproute2 nftables";
+/// What the kernel does not load by itself: the links of the tests' own world.
+const MODULES: &str = "veth ipvlan macvlan nf_tables";
+
+/// Runs a test inside. Outside, the first test boots a machine, in which all tests run, and each looks for its own end.
+pub fn inside<T: FnOnce()>(test: T) {
+    if std::env::var_os(INSIDE).is_some() {
+        return test();
+    }
+    let name = name_of::<T>();
+    let said = boot();
+    if said.lines().any(|line| line == format!("test {name} ... ok")) {
+        return;
+    }
+    let own = said.split(&format!("---- {name} stdout ----")).nth(1);
+    let own = own.map_or(said, |rest| rest.split("\n---- ").next().unwrap_or(rest));
+    panic!("{name} on the stock kernel: {own}");
+}
+
+/// `module::function` of the test that a closure stands in.
+fn name_of<T>() -> &'static str {
+    let path = std::any::type_name::<T>();
+    path.split_once("::").unwrap().1.split("::{{").next().unwrap()
+}
+
+/// What all tests together said, inside.
+fn boot() -> &'static str {
+    static SAID: OnceLock<String> = OnceLock::new();
+    SAID.get_or_init(|| {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let tests = std::env::current_exe().unwrap();
+        let output = Command::new(repository.join("e2e/stock-kernel/run.sh"))
+            .args(["--with", PACKAGES, "--modules", MODULES])
+            .arg("--add")
+            .arg(format!("{}:{PLUGIN}", plugin(repository).display()))
+            .arg("--add")
+            .arg(format!("{}:/tests", tests.display()))
+            .args(["--", "env", &format!("{INSIDE}=1"), "/tests", "--test-threads=1"])
+            .env("LIMIT", LIMIT)
+            .env("RUST_BACKTRACE", "0")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+        println!("{}", said.join("\n"));
+        said.join("\n")
+    })
+}
+
+/// The plugin as its image holds it, or the one that `E2E_EGRESS_ROUTER` names.
+fn plugin(repository: &Path) -> PathBuf {
+    if let Some(named) = std::env::var_os("E2E_EGRESS_ROUTER").filter(|named| !named.is_empty()) {
+        return named.into();
+    }
+    let mut script = Command::new(repository.join("scripts/static.sh"));
+    let output = script.arg("egress-router-cni").stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{script:?}: {}; it says why above", output.status);
+    String::from_utf8(output.stdout).unwrap().trim_end().into()
+}

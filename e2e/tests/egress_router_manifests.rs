@@ -1,0 +1,159 @@
+//! What `kubectl apply -k` installs of egress-router-cni: accepted by a real API server with strict validation and its own
+//! admission, with the least rights, and true to the program.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::path::Path;
+
+use e2e::control_plane::ControlPlane;
+use e2e::kustomize::{kubectl, manifests, objects, only, render};
+use e2e::rights::{Grant, Rights};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::{Api, ObjectMeta, PostParams};
+use serde_json::{Value, json};
+
+const NAME: &str = "egress-router-cni";
+
+fn rendered(folder: &str) -> Vec<Value> {
+    objects(&render(&manifests().join(folder)).unwrap()).unwrap()
+}
+
+/// What the API server says of each object of a folder (`-k`) or a file (`-f`).
+fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
+    let mut command = kubectl().unwrap();
+    command.args(["apply", "--validate=strict", "--kubeconfig"]).arg(control_plane.kubeconfig());
+    let output = command.args(more).arg(from).arg(path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// On a control plane of its own: the namespace is the real one. A setting that an existing cluster cannot have keeps this
+/// test away from one.
+#[tokio::test]
+async fn a_real_api_server_accepts_every_rendering_and_the_installers_pod() {
+    let control_plane = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
+    // A dry run of a whole folder fails at what lies in a namespace that is not there.
+    apply(&control_plane, "-f", &manifests().join(NAME).join("namespace.yaml"), &[]);
+    for folder in [NAME, "examples/egress-router-cni"] {
+        let said = apply(&control_plane, "-k", &manifests().join(folder), &["--dry-run=server"]);
+        assert_eq!(said.len(), rendered(folder).len(), "{said:?}");
+        println!("{} objects accepted: {folder}", said.len());
+    }
+    let class = manifests().join("examples/egress-router-cni/containerd/runtime-class.yaml");
+    apply(&control_plane, "-f", &class, &["--dry-run=server"]);
+
+    // Not only dry, and a second look finds no difference.
+    let base = manifests().join(NAME);
+    apply(&control_plane, "-k", &base, &[]);
+    let mut diff = kubectl().unwrap();
+    diff.args(["diff", "--kubeconfig"]).arg(control_plane.kubeconfig()).arg("-k").arg(&base);
+    let diff = diff.output().unwrap();
+    assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
+    nearly_restricted(control_plane.client()).await;
+}
+
+/// But for being root and for two folders of its node, the installer's pod is one that the strictest level of Pod Security
+/// lets in.
+async fn nearly_restricted(client: kube::Client) {
+    let labels = [("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())].into();
+    let named = |name: &str| ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    let metadata = ObjectMeta { labels: Some(labels), ..named("egress-router-restricted") };
+    let create = PostParams::default();
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    Api::all(client.clone()).create(&create, &namespace).await.unwrap();
+    let account = ServiceAccount { metadata: named(NAME), ..ServiceAccount::default() };
+    Api::namespaced(client.clone(), "egress-router-restricted").create(&create, &account).await.unwrap();
+
+    let template = only(&rendered(NAME), "DaemonSet").unwrap()["spec"]["template"]["spec"].clone();
+    let mut pod = Pod {
+        metadata: named("installer"),
+        spec: serde_json::from_value(template).unwrap(),
+        ..Pod::default()
+    };
+    let pods = Api::<Pod>::namespaced(client, "egress-router-restricted");
+    let Err(kube::Error::Api(refusal)) = pods.create(&create, &pod).await else { panic!("it was let in") };
+    let (_, reasons) = refusal.message.split_once("\"restricted:latest\": ").unwrap();
+    assert_eq!(
+        reasons,
+        "restricted volume types (volumes \"bin\", \"node-settings\" use restricted volume type \"hostPath\"), \
+         runAsNonRoot != true (pod or containers \"install\", \"installer\" must set \
+         securityContext.runAsNonRoot=true), runAsUser=0 (pod must not set runAsUser=0)"
+    );
+    let spec = pod.spec.as_mut().unwrap();
+    spec.volumes.as_mut().unwrap().iter_mut().filter(|volume| volume.host_path.is_some()).for_each(
+        |volume| {
+            volume.host_path = None;
+            volume.empty_dir = Some(Default::default());
+        },
+    );
+    let context = spec.security_context.as_mut().unwrap();
+    (context.run_as_user, context.run_as_non_root) = (Some(65532), Some(true));
+    pods.create(&create, &pod).await.unwrap();
+}
+
+/// One verb on one resource. That it is enough is seen on the cluster of `egress_router_cluster`.
+#[test]
+fn the_plugin_may_read_config_maps_and_nothing_else() {
+    let grants = Rights::of(NAME).unwrap().grants().unwrap();
+    let expected = Grant {
+        namespace: None,
+        group: String::new(),
+        resource: "configmaps".into(),
+        name: None,
+        verb: "get".into(),
+    };
+    assert_eq!(grants, [expected]);
+    // The example grants the same in single namespaces only.
+    let example = rendered("examples/egress-router-cni");
+    assert!(example.iter().all(|object| object["kind"] != "ClusterRoleBinding"));
+    let binding = only(&example, "RoleBinding").unwrap();
+    let account = json!([{"kind": "ServiceAccount", "name": NAME, "namespace": NAME}]);
+    assert_eq!((&binding["roleRef"]["name"], &binding["subjects"]), (&json!(NAME), &account));
+}
+
+#[test]
+fn every_object_of_the_base_bears_the_recommended_labels() {
+    for object in rendered(NAME) {
+        let labels = &object["metadata"]["labels"];
+        let named = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        for (key, value) in [
+            ("name", NAME),
+            ("part-of", "perimeter"),
+            ("component", "installer"),
+            ("managed-by", "kustomize"),
+        ] {
+            assert_eq!(labels[format!("app.kubernetes.io/{key}")], value, "{named}");
+        }
+    }
+}
+
+/// Both containers do the same, in the same places; one of them goes on.
+#[test]
+fn the_installer_writes_two_folders_of_its_node_as_root_without_capabilities() {
+    let objects = rendered(NAME);
+    let daemon_set = &only(&objects, "DaemonSet").unwrap()["spec"];
+    let pod = &daemon_set["template"]["spec"];
+    let (first, second) = (&pod["initContainers"][0], &pod["containers"][0]);
+    for key in ["image", "resources", "securityContext", "volumeMounts"] {
+        assert_eq!(first[key], second[key], "{key}");
+    }
+    let mut arguments = first["args"].as_array().unwrap().clone();
+    arguments.push(json!("--watch"));
+    assert_eq!(second["args"], json!(arguments));
+    assert_eq!(
+        first["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
+    );
+    for absent in ["hostNetwork", "hostPID", "hostIPC"] {
+        assert!(pod.get(absent).is_none(), "{absent}");
+    }
+    let paths: Vec<&Value> = pod["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|volume| volume.pointer("/hostPath/path"))
+        .collect();
+    assert_eq!(paths, [&json!("/opt/cni/bin"), &json!("/etc/cni/net.d/egress-router.d")]);
+    let map = &only(&objects, "ConfigMap").unwrap()["metadata"]["name"];
+    assert_eq!(&pod["volumes"][2]["configMap"]["name"], map);
+}
