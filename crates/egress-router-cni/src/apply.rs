@@ -8,6 +8,7 @@ mod tests;
 mod wording;
 
 pub use linux::Linux;
+pub use wording::Doing;
 
 use crate::cni::Error;
 use crate::plan::Step;

@@ -1,25 +1,276 @@
 //! The original's log: `log_file`, `log_level`. It never makes a call fail.
 
 use std::fmt;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
-/// Where lines go.
+/// From here on the file becomes `<file>.1`, in the place of an older one, when it is opened next: two of them are kept. 10 MiB
+/// are about 100,000 lines.
+const LONGEST: u64 = 10 << 20;
+
+/// Where a log may be. A network configuration may be a tenant's, and this program is root: it must not write lines to just
+/// any file of the node. The second is where cluster-network-operator puts it.
+const FOLDERS: [&str; 2] = ["/var/log", "/tmp"];
+
+/// `log_level`: each has those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// `panic`: nothing, since nothing here panics.
+    Panic,
+    /// `error`: what made a call fail.
+    Error,
+    /// `verbose`, the default: what was done.
+    Verbose,
+    /// `debug`: why, and with what.
+    Debug,
+}
+
+impl Level {
+    fn parse(text: &str) -> Option<Self> {
+        [("panic", Self::Panic), ("error", Self::Error), ("verbose", Self::Verbose), ("debug", Self::Debug)]
+            .into_iter()
+            .find(|(name, _)| text.eq_ignore_ascii_case(name))
+            .map(|(_, level)| level)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Panic => "panic",
+            Self::Error => "error",
+            Self::Verbose => "verbose",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// Where lines go: to the file, if there is one. Errors go to standard error as well, which runtimes keep.
 #[derive(Debug)]
-pub struct Log;
+pub struct Log {
+    level: Level,
+    file: Option<File>,
+}
 
 impl Log {
-    /// Opens it; what cannot be opened is said on standard error.
+    /// Opens `file` for lines up to `level` (panic, error, verbose, debug). The file is made with mode 0640; one that is there
+    /// already keeps its mode. What cannot be done is said on standard error, and the call goes on without it.
     #[must_use]
-    pub fn open(_file: Option<&Path>, _level: Option<&str>) -> Self {
-        Self
+    pub fn open(file: Option<&Path>, level: Option<&str>) -> Self {
+        Self::within(&FOLDERS.map(Path::new), file, level)
+    }
+
+    fn within(folders: &[&Path], file: Option<&Path>, level: Option<&str>) -> Self {
+        let level = level.filter(|text| !text.is_empty()).map_or(Level::Verbose, |text| {
+            Level::parse(text).unwrap_or_else(|| {
+                warn(format_args!(
+                    "log_level {text:?} is not panic, error, verbose or debug: verbose is taken"
+                ));
+                Level::Verbose
+            })
+        });
+        let file = file.and_then(|path| {
+            opened(folders, path)
+                .inspect_err(|error| {
+                    warn(format_args!("log_file {} cannot be used: {error}", path.display()))
+                })
+                .ok()
+        });
+        Self { level, file }
     }
 
     /// What made a call fail.
-    pub fn error(&self, _args: fmt::Arguments<'_>) {}
+    pub fn error(&self, args: fmt::Arguments<'_>) {
+        if self.level >= Level::Error {
+            warn(args);
+        }
+        self.line(Level::Error, args);
+    }
 
     /// What was done.
-    pub fn verbose(&self, _args: fmt::Arguments<'_>) {}
+    pub fn verbose(&self, args: fmt::Arguments<'_>) {
+        self.line(Level::Verbose, args);
+    }
 
     /// Why, and with what.
-    pub fn debug(&self, _args: fmt::Arguments<'_>) {}
+    pub fn debug(&self, args: fmt::Arguments<'_>) {
+        self.line(Level::Debug, args);
+    }
+
+    fn line(&self, level: Level, args: fmt::Arguments<'_>) {
+        let Some(mut file) = self.file.as_ref().filter(|_| level <= self.level) else { return };
+        let now = jiff::Timestamp::now();
+        let line = format!("{now:.3} [{}] {}\n", level.as_str(), one_line(&args.to_string()));
+        // One write, so that the lines of calls at the same time stay whole. A full disk is no reason to fail.
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+/// Control characters, line ends above all, as Rust writes them: nobody's words make a line of their own.
+fn one_line(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut line, letter| {
+        if letter.is_control() {
+            line.extend(letter.escape_default());
+        } else {
+            line.push(letter);
+        }
+        line
+    })
+}
+
+fn warn(args: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "egress-router: {}", one_line(&args.to_string()));
+}
+
+fn opened(folders: &[&Path], path: &Path) -> io::Result<File> {
+    let file = append(folders, path)?;
+    if file.metadata()?.len() < LONGEST {
+        return Ok(file);
+    }
+    // Calls at the same time: the first one moves the file, the others find another one under its name.
+    file.lock()?;
+    if fs::symlink_metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino())) {
+        let mut old = path.as_os_str().to_owned();
+        old.push(".1");
+        fs::rename(path, PathBuf::from(old))?;
+    }
+    append(folders, path)
+}
+
+fn append(folders: &[&Path], path: &Path) -> io::Result<File> {
+    let refused = |words: &str| Err(io::Error::other(words.to_owned()));
+    let inside = |path: &Path| folders.iter().any(|folder| path.starts_with(folder));
+    let parent = path.parent().unwrap_or(Path::new("/")).canonicalize()?;
+    if !inside(&parent) {
+        return refused("it has to be in /var/log or /tmp");
+    }
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o640)
+        // Without waiting for the reader of a pipe.
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    let (there, ours) = (file.metadata()?, fs::metadata("/proc/self")?);
+    if !there.is_file() {
+        return refused("it is not a regular file");
+    }
+    if there.nlink() != 1 || there.uid() != ours.uid() {
+        return refused("it is somebody else's file, or has a second name");
+    }
+    // A folder above may have become a link since it was looked at.
+    if !inside(&fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?) {
+        return refused("it has to be in /var/log or /tmp");
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use super::{LONGEST, Log};
+
+    fn read(path: &Path) -> Vec<String> {
+        fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    fn write_all(log: &Log) {
+        log.error(format_args!("e"));
+        log.verbose(format_args!("v"));
+        log.debug(format_args!("d"));
+    }
+
+    #[test]
+    fn each_level_has_those_before_it() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        for (level, lines) in [
+            (Some("panic"), 0),
+            (Some("error"), 1),
+            (None, 2),
+            (Some("VERBOSE"), 2),
+            (Some("loud"), 2),
+            (Some("debug"), 3),
+        ] {
+            let path = folder.path().join(level.unwrap_or("none"));
+            write_all(&Log::open(Some(&path), level));
+            assert_eq!(read(&path).len(), lines, "{level:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_has_a_time_and_a_level_and_is_one_line() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let path = folder.path().join("log");
+        Log::open(Some(&path), None).verbose(format_args!("ADD\nforged\u{1b}[0m"));
+        let line = read(&path).pop().unwrap();
+        let (time, rest) = line.split_once(' ').unwrap();
+        assert!(time.parse::<jiff::Timestamp>().is_ok(), "{time}");
+        assert_eq!(rest, r"[verbose] ADD\nforged\u{1b}[0m");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0);
+    }
+
+    #[test]
+    fn no_file_but_a_regular_one_of_ours_in_its_folders() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let target = folder.path().join("target");
+        fs::write(&target, "").unwrap();
+        symlink(&target, folder.path().join("link")).unwrap();
+        fs::hard_link(&target, folder.path().join("second")).unwrap();
+        symlink("/", folder.path().join("root")).unwrap();
+        for path in [
+            folder.path().join("link"),
+            folder.path().join("second"),
+            folder.path().to_path_buf(),
+            folder.path().join("absent/log"),
+            folder.path().join("root/log"),
+            "/dev/null".into(),
+            "/etc/cron.d/log".into(),
+            "/tmp/../etc/log".into(),
+            "log".into(),
+        ] {
+            let log = Log::open(Some(&path), Some("debug"));
+            assert!(log.file.is_none(), "{}", path.display());
+            write_all(&log);
+        }
+        assert_eq!(read(&target), Vec::<String>::new());
+        let outside = tempfile::tempdir_in("/tmp").unwrap();
+        let log = Log::within(&[outside.path()], Some(&folder.path().join("log")), None);
+        assert!(log.file.is_none());
+    }
+
+    #[test]
+    fn a_long_file_makes_room_once() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+        for round in 0..3 {
+            let file = fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
+            file.set_len(LONGEST).unwrap();
+            let log = Log::open(Some(&path), None);
+            log.verbose(format_args!("{round}"));
+            assert!(fs::metadata(&path).unwrap().len() < 100);
+            assert_eq!(fs::metadata(&old).unwrap().len(), LONGEST);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn lines_of_many_at_the_same_time_stay_whole() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let path = folder.path().join("log");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let log = Log::open(Some(&path), None);
+                    (0..50).for_each(|_| log.verbose(format_args!("{}", "x".repeat(200))));
+                });
+            }
+        });
+        let lines = read(&path);
+        assert_eq!(lines.len(), 400);
+        assert!(lines.iter().all(|line| line.ends_with(&format!("[verbose] {}", "x".repeat(200)))));
+    }
 }

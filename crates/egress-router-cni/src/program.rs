@@ -1,9 +1,154 @@
-//! Which verb is asked for, and what the answer is.
+//! Which verb is asked for, and what the answer is: JSON on standard output, the exit code, and nothing else.
 
+use std::ffi::OsString;
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
+
+use crate::cni::version::requested;
+use crate::cni::{Call, Code, Command, Error};
+use crate::config::network::Network;
+use crate::config::settings::Settings;
+use crate::log::Log;
+use crate::verb::{self, Context};
+
+/// A network configuration with the `prevResult` of a long chain has a few KiB.
+const LONGEST: u64 = 4 * 1024 * 1024;
+
+const ABOUT: &str = "egress-router: a CNI plugin that gives a pod a static, cluster-external egress interface.
+
+A container runtime starts it, with CNI_COMMAND (ADD, DEL, CHECK, STATUS, GC, VERSION) and its kin in the environment and a
+network configuration on standard input. By hand:
+
+  egress-router install ...    copies the program onto a node
+  egress-router --dry-run      with CNI_COMMAND=ADD: prints the steps, and touches nothing
+  egress-router --version
+  egress-router --help
+";
 
 /// The whole program.
 #[must_use]
 pub fn run() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let first = args.next();
+    match first.as_ref().and_then(|arg| arg.to_str()) {
+        None if first.is_none() => call(false),
+        Some("--dry-run") => call(true),
+        Some("install") => crate::install::run(args),
+        Some("--version" | "-V") => say(&format!("egress-router {}\n", env!("CARGO_PKG_VERSION"))),
+        Some("--help" | "-h") => say(ABOUT),
+        _ => {
+            let unknown = first.unwrap_or_default();
+            let _ =
+                writeln!(std::io::stderr(), "egress-router: no such command: {}\n{ABOUT}", unknown.display());
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn call(rehearsal: bool) -> ExitCode {
+    let get = |name: &str| std::env::var_os(name);
+    let call = match Call::from_env(get) {
+        Ok(Some(call)) => call,
+        Ok(None) => {
+            let _ = std::io::stderr().write_all(ABOUT.as_bytes());
+            // A person at a terminal has asked for nothing that failed.
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return fail(&error, &requested(&read().unwrap_or_default())),
+    };
+    let stdin = match read() {
+        Ok(stdin) => stdin,
+        Err(error) => return fail(&error, &requested(b"")),
+    };
+    if call.command == Command::Version {
+        return say(&verb::version::version(&stdin));
+    }
+    match answer(&call, &stdin, rehearsal, get) {
+        Ok(answer) => say(&answer),
+        Err(error) => fail(&error, &requested(&stdin)),
+    }
+}
+
+fn answer(
+    call: &Call,
+    stdin: &[u8],
+    rehearsal: bool,
+    get: impl Fn(&str) -> Option<OsString>,
+) -> Result<String, Error> {
+    let network = Network::parse(stdin, call)?;
+    network.version.has(call.command)?;
+    let log = Log::open(network.log_file.as_deref(), network.log_level.as_deref());
+    let answer = Settings::load(get).and_then(|settings| {
+        let context = Context { call, network: &network, settings: &settings, log: &log };
+        log.debug(format_args!(
+            "{} {} {} in {:?}, network {}",
+            call.command.as_str(),
+            call.container_id,
+            call.ifname,
+            call.netns,
+            network.name
+        ));
+        dispatch(&context, rehearsal)
+    });
+    match &answer {
+        Ok(answer) => log.verbose(format_args!(
+            "{} {} {}: done {answer}",
+            call.command.as_str(),
+            call.container_id,
+            call.ifname
+        )),
+        Err(error) => log.error(format_args!(
+            "{} {} {}: code {}: {error}",
+            call.command.as_str(),
+            call.container_id,
+            call.ifname,
+            error.code.number()
+        )),
+    }
+    answer
+}
+
+fn dispatch(context: &Context<'_>, rehearsal: bool) -> Result<String, Error> {
+    let nothing = |()| String::new();
+    match context.call.command {
+        Command::Add if rehearsal => verb::add::rehearse(context),
+        _ if rehearsal => Err(Error::new(Code::InvalidEnvironment, "--dry-run knows CNI_COMMAND=ADD alone")),
+        Command::Add => verb::add::add(context),
+        Command::Del => verb::del::del(context).map(nothing),
+        Command::Check => verb::check::check(context).map(nothing),
+        Command::Status => verb::status::status(context).map(nothing),
+        Command::Gc => verb::gc::gc(context).map(nothing),
+        Command::Version => Ok(verb::version::version(b"")),
+    }
+}
+
+/// All of standard input; nothing where a person sits at it, who would wait for ever.
+fn read() -> Result<Vec<u8>, Error> {
+    let stdin = std::io::stdin();
+    let mut text = Vec::new();
+    if stdin.is_terminal() {
+        return Ok(text);
+    }
+    stdin.lock().take(LONGEST + 1).read_to_end(&mut text).map_err(|error| {
+        Error::new(Code::Io, "cannot read the network configuration on standard input")
+            .details(error.to_string())
+    })?;
+    if text.len() as u64 > LONGEST {
+        let message = format!("the network configuration on standard input has more than {LONGEST} bytes");
+        return Err(Error::new(Code::Decode, message));
+    }
+    Ok(text)
+}
+
+fn say(answer: &str) -> ExitCode {
+    match std::io::stdout().write_all(answer.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The runtime is gone: it will call DEL.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn fail(error: &Error, version: &str) -> ExitCode {
+    let _ = std::io::stdout().write_all(error.to_json(version).as_bytes());
     ExitCode::FAILURE
 }

@@ -1,1 +1,226 @@
-//! What outlives a call: one small file for each attachment.
+//! What outlives a call: attachments that stand (ended by a reboot, as their pods are), and Elastic IPs that are to be given
+//! back (not ended by one). Files of one JSON object each, readable by root alone.
+
+pub mod attachment;
+pub mod elastic_ip;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cni::{Code, Error};
+use crate::sys::Namespace;
+
+pub use attachment::Attachment;
+pub use elastic_ip::ElasticIp;
+
+/// A longer container ID is shortened in a file's name, which may have 255 bytes; the file itself holds it whole.
+const LONGEST: usize = 128;
+
+/// A folder of records of one kind.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    path: PathBuf,
+    /// Whether a record has to outlive a crash of the node.
+    lasting: bool,
+}
+
+/// What every record says of the pod.
+pub trait Owned {
+    /// `CNI_CONTAINERID`.
+    fn container_id(&self) -> &str;
+    /// The interface's name in the pod.
+    fn interface(&self) -> &str;
+}
+
+/// A pod's namespace, as it was at ADD.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Place {
+    /// `CNI_NETNS`.
+    pub path: PathBuf,
+    /// Device and inode: a path is used again.
+    pub identity: (u64, u64),
+}
+
+impl Place {
+    /// The namespace, if it is still the same.
+    #[must_use]
+    pub fn open(&self) -> Option<Namespace> {
+        let namespace = Namespace::open(&self.path).ok()?;
+        (namespace.identity().ok()? == self.identity).then_some(namespace)
+    }
+}
+
+impl Folder {
+    /// `directory/name`. It is made with the first record.
+    #[must_use]
+    pub fn new(directory: &Path, name: &str, lasting: bool) -> Self {
+        Self { path: directory.join(name), lasting }
+    }
+
+    /// The record takes the place of what was there, in one act.
+    ///
+    /// # Errors
+    /// [`Code::Io`], with the path.
+    pub fn write<T: Owned + Serialize>(&self, record: &T) -> Result<(), Error> {
+        let path = self.file(record.container_id(), record.interface());
+        self.write_to(&path, record).map_err(|error| failed("write", &path, &error))
+    }
+
+    fn write_to<T: Serialize>(&self, path: &Path, record: &T) -> std::io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+        // One call at a time for one attachment (the specification promises it), so the process's id is enough.
+        let new = path.with_extension(format!("new-{}", std::process::id()));
+        // What a killed call left, that had the same id by chance.
+        remove_file(&new)?;
+        let written = self.write_new(&new, record).and_then(|()| fs::rename(&new, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        written?;
+        if self.lasting { File::open(&self.path)?.sync_all() } else { Ok(()) }
+    }
+
+    fn write_new<T: Serialize>(&self, path: &Path, record: &T) -> std::io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(&serde_json::to_vec(record)?)?;
+        if self.lasting { file.sync_all() } else { Ok(()) }
+    }
+
+    /// The record of an attachment, if there is one that can be read.
+    ///
+    /// # Errors
+    /// [`Code::Io`] or [`Code::Decode`], with the path.
+    pub fn read<T: Owned + DeserializeOwned>(
+        &self,
+        container_id: &str,
+        interface: &str,
+    ) -> Result<Option<T>, Error> {
+        let record = read::<T>(&self.file(container_id, interface))?;
+        Ok(record.filter(|record| record.container_id() == container_id && record.interface() == interface))
+    }
+
+    /// Removes it. None is as good as removed.
+    ///
+    /// # Errors
+    /// [`Code::Io`], with the path.
+    pub fn remove(&self, container_id: &str, interface: &str) -> Result<(), Error> {
+        let path = self.file(container_id, interface);
+        remove_file(&path).map_err(|error| failed("remove", &path, &error))
+    }
+
+    /// All records, and what kept some from being read.
+    #[must_use]
+    pub fn all<T: Owned + DeserializeOwned>(&self) -> (Vec<T>, Vec<Error>) {
+        let (mut records, mut errors) = (Vec::new(), Vec::new());
+        let entries = match fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return (records, errors),
+            Err(error) => return (records, vec![failed("read", &self.path, &error)]),
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                match read::<T>(&path) {
+                    Ok(record) => records.extend(record),
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        (records, errors)
+    }
+
+    /// `@` is in no container ID.
+    fn file(&self, container_id: &str, interface: &str) -> PathBuf {
+        let short = container_id.get(..LONGEST).unwrap_or(container_id);
+        self.path.join(format!("{short}@{interface}.json"))
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+    match fs::read(path) {
+        Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
+            let message = format!("the record {} is not one of this program's", path.display());
+            Error::new(Code::Decode, message).details(error.to_string())
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("read", path, &error)),
+    }
+}
+
+fn remove_file(path: &Path) -> std::io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn failed(intent: &str, path: &Path, error: &std::io::Error) -> Error {
+    Error::new(Code::Io, format!("cannot {intent} the record {}", path.display())).details(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
+    struct Simple(String, String, u32);
+
+    impl Owned for Simple {
+        fn container_id(&self) -> &str {
+            &self.0
+        }
+
+        fn interface(&self) -> &str {
+            &self.1
+        }
+    }
+
+    #[test]
+    fn a_record_comes_is_read_and_goes() {
+        for lasting in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let folder = Folder::new(directory.path(), "some/where", lasting);
+            assert_eq!(folder.read::<Simple>("c", "net1"), Ok(None));
+            assert_eq!(folder.all::<Simple>(), (Vec::new(), Vec::new()));
+            folder.write(&Simple("c".into(), "net1".into(), 1)).unwrap();
+            folder.write(&Simple("c".into(), "net1".into(), 2)).unwrap();
+            let path = directory.path().join("some/where/c@net1.json");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+            assert_eq!(folder.read("c", "net1"), Ok(Some(Simple("c".into(), "net1".into(), 2))));
+            assert_eq!(folder.all::<Simple>().0.len(), 1);
+            folder.remove("c", "net1").unwrap();
+            folder.remove("c", "net1").unwrap();
+            assert_eq!(folder.read::<Simple>("c", "net1"), Ok(None));
+        }
+    }
+
+    #[test]
+    fn long_container_ids_are_told_apart_by_the_records_themselves() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::new(directory.path(), "a", false);
+        let (one, other) = (format!("{}1", "x".repeat(300)), format!("{}2", "x".repeat(300)));
+        folder.write(&Simple(one.clone(), "net1".into(), 1)).unwrap();
+        assert!(folder.read::<Simple>(&one, "net1").unwrap().is_some());
+        assert_eq!(folder.read::<Simple>(&other, "net1"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_not_a_record_is_named_and_does_not_hide_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::new(directory.path(), "a", false);
+        folder.write(&Simple("c".into(), "net1".into(), 1)).unwrap();
+        fs::write(directory.path().join("a/d@net1.json"), "{").unwrap();
+        assert!(folder.read::<Simple>("d", "net1").unwrap_err().message.contains("d@net1.json"));
+        let (records, errors) = folder.all::<Simple>();
+        assert_eq!((records.len(), errors.len()), (1, 1));
+    }
+}

@@ -1,1 +1,57 @@
-//! One file for each verb.
+//! One file for each verb, and what several of them do alike.
+
+pub mod add;
+pub mod answer;
+pub mod check;
+pub mod del;
+pub mod gc;
+pub mod resolve;
+pub mod scene;
+pub mod status;
+pub mod version;
+
+use crate::cni::{Call, Error};
+use crate::config::network::Network;
+use crate::config::settings::Settings;
+use crate::log::Log;
+use crate::plan::Identity;
+
+/// Everything that a verb is told.
+pub struct Context<'a> {
+    /// By the environment.
+    pub call: &'a Call,
+    /// By the network configuration.
+    pub network: &'a Network,
+    /// By the node's administrator.
+    pub settings: &'a Settings,
+    /// To whom it tells what it does.
+    pub log: &'a Log,
+}
+
+impl Context<'_> {
+    /// Whose attachment the call is about.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            container_id: self.call.container_id.clone(),
+            ifname: self.call.ifname.clone(),
+            network: self.network.name.clone(),
+        }
+    }
+}
+
+/// Several failures as one: the first, with the others among its details.
+///
+/// # Errors
+/// That, where there is one.
+pub fn first(errors: Vec<Error>) -> Result<(), Error> {
+    let mut errors = errors.into_iter();
+    let Some(mut first) = errors.next() else { return Ok(()) };
+    for error in errors {
+        if !first.details.is_empty() {
+            first.details.push_str("; ");
+        }
+        first.details.push_str(&format!("also: {error}"));
+    }
+    Err(first)
+}

@@ -74,12 +74,17 @@ pub struct Changed {
 }
 
 impl Notes {
-    /// Whether this is the record of `identity`'s attachment.
+    /// Whether this is the record of `identity`'s attachment: its container and `CNI_IFNAME`, which no two attachments share.
+    /// The network may have got another name since.
     #[must_use]
     pub fn belongs_to(&self, identity: &Identity) -> bool {
-        self.container_id == cut(&identity.container_id)
-            && self.ifname == identity.ifname
-            && self.network == cut(&identity.network)
+        self.container_id == cut(&identity.container_id) && self.ifname == identity.ifname
+    }
+
+    /// Whether its network is `name`.
+    #[must_use]
+    pub fn is_of_network(&self, name: &str) -> bool {
+        self.network == cut(name)
     }
 
     /// Says whose it is.
@@ -366,7 +371,8 @@ mod tests {
         let notes = Notes { slot: 1, ..Notes::default() }.with_identity(&identity);
         assert!(notes.belongs_to(&identity));
         assert_eq!(Notes::parse(&notes.lines()), Some(notes.clone()));
-        assert!(!notes.belongs_to(&Identity { network: "m".into(), ..identity }));
+        assert!(notes.is_of_network(&identity.network) && !notes.is_of_network("m"));
+        assert!(!notes.belongs_to(&Identity { ifname: "net2".into(), ..identity }));
     }
 
     #[test]

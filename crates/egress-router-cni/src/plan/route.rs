@@ -10,7 +10,7 @@ use crate::netlink::rule::Rule;
 use crate::observe::Pod;
 
 use super::home::Home;
-use super::{Family, Wanted};
+use super::{Family, Wanted, sysctl};
 
 /// RT_TABLE_MAIN.
 pub const MAIN: u32 = 254;
@@ -153,8 +153,8 @@ pub fn home(pod: &Pod, home: &Home, family: Family, slot: u32, extra: &[Route]) 
     table
 }
 
-/// Who takes which table: what came in by the pod's own network goes back by it, what has the attachment's address goes out
-/// by the attachment.
+/// Who takes which table: what came in by the pod's own network goes back by it, what the attachment hands on and what has its
+/// address goes out by the attachment.
 #[must_use]
 pub fn rules(wanted: &Wanted, slot: u32, homes: impl Fn(Family) -> bool) -> Vec<Rule> {
     let mut rules = Vec::new();
@@ -169,6 +169,10 @@ pub fn rules(wanted: &Wanted, slot: u32, homes: impl Fn(Family) -> bool) -> Vec<
         };
         if homes(family) {
             rules.push(rule(Some((names::mark(slot), names::MARK_MASK)), None, names::home_table(slot)));
+        }
+        if sysctl::hands_on(wanted, family) {
+            let mark = names::egress_mark(names::mark(slot));
+            rules.push(rule(Some((mark, names::EGRESS_MARK_MASK)), None, names::egress_table(slot)));
         }
         let own = wanted.addresses.iter().map(IpNet::addr).filter(|address| Family::of(address) == family);
         rules.extend(own.map(|address| rule(None, Some(host(address)), names::egress_table(slot))));

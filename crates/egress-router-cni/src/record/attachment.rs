@@ -1,0 +1,186 @@
+//! An attachment that stands: with what it was made of, for CHECK, and what its table records, should that be flushed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::{Folder, Owned, Place};
+use crate::config::destinations::{Destinations, Protocol, Redirect};
+use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
+use crate::config::ip::Gateways;
+use crate::plan::{Identity, Wanted};
+
+/// `<run directory>/attachments/<container>@<interface>.json`. There once ADD has come to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attachment {
+    container_id: String,
+    interface: String,
+    ifname: String,
+    network: String,
+    /// The pod's namespace.
+    pub place: Place,
+    /// As in the table ([`crate::plan::note`]).
+    pub notes: Vec<String>,
+    kind: String,
+    mode: String,
+    master: u32,
+    mtu: Option<u32>,
+    mac: Option<[u8; 6]>,
+    addresses: Vec<IpNet>,
+    gateway_v4: Option<Ipv4Addr>,
+    gateway_v6: Option<Ipv6Addr>,
+    allowed: Option<Vec<IpNet>>,
+    redirects: Vec<(u16, u8, IpAddr, Option<u16>)>,
+    fallback_v4: Option<Ipv4Addr>,
+    fallback_v6: Option<Ipv6Addr>,
+}
+
+impl Owned for Attachment {
+    fn container_id(&self) -> &str {
+        &self.container_id
+    }
+
+    fn interface(&self) -> &str {
+        &self.interface
+    }
+}
+
+/// The folder of all of the node's.
+#[must_use]
+pub fn folder(run_directory: &Path) -> Folder {
+    Folder::new(run_directory, "attachments", false)
+}
+
+const MODES: [(Kind, &str, &str); 7] = [
+    (Kind::Macvlan(MacvlanMode::Bridge), "macvlan", "bridge"),
+    (Kind::Macvlan(MacvlanMode::Private), "macvlan", "private"),
+    (Kind::Macvlan(MacvlanMode::Vepa), "macvlan", "vepa"),
+    (Kind::Macvlan(MacvlanMode::Passthru), "macvlan", "passthru"),
+    (Kind::Ipvlan(IpvlanMode::L2), "ipvlan", "l2"),
+    (Kind::Ipvlan(IpvlanMode::L3), "ipvlan", "l3"),
+    (Kind::Ipvlan(IpvlanMode::L3s), "ipvlan", "l3s"),
+];
+
+const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
+
+impl Attachment {
+    /// Of what ADD has made.
+    #[must_use]
+    pub fn new(wanted: &Wanted, place: Place, notes: Vec<String>) -> Self {
+        let (kind, mode) = MODES
+            .into_iter()
+            .find(|(kind, ..)| *kind == wanted.kind)
+            .map_or(("", ""), |(_, kind, mode)| (kind, mode));
+        let Destinations { allowed, redirects, fallback_v4, fallback_v6 } = wanted.destinations.clone();
+        Self {
+            container_id: wanted.identity.container_id.clone(),
+            interface: wanted.interface.clone(),
+            ifname: wanted.identity.ifname.clone(),
+            network: wanted.identity.network.clone(),
+            place,
+            notes,
+            kind: kind.to_owned(),
+            mode: mode.to_owned(),
+            master: wanted.master,
+            mtu: wanted.mtu,
+            mac: wanted.mac,
+            addresses: wanted.addresses.clone(),
+            gateway_v4: wanted.gateways.v4,
+            gateway_v6: wanted.gateways.v6,
+            allowed,
+            redirects: redirects
+                .iter()
+                .map(|redirect| (redirect.port, redirect.protocol.number(), redirect.to, redirect.to_port))
+                .collect(),
+            fallback_v4,
+            fallback_v6,
+        }
+    }
+
+    /// Whose.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            container_id: self.container_id.clone(),
+            ifname: self.ifname.clone(),
+            network: self.network.clone(),
+        }
+    }
+
+    /// What it was made of; what only making needs is empty. None where another version of the program wrote what this one
+    /// does not know.
+    #[must_use]
+    pub fn wanted(&self) -> Option<Wanted> {
+        let (kind, ..) =
+            MODES.into_iter().find(|(_, kind, mode)| *kind == self.kind && *mode == self.mode)?;
+        let redirects = self.redirects.iter().map(|(port, number, to, to_port)| {
+            let protocol = PROTOCOLS.into_iter().find(|protocol| protocol.number() == *number)?;
+            Some(Redirect { port: *port, protocol, to: *to, to_port: *to_port })
+        });
+        Some(Wanted {
+            identity: self.identity(),
+            interface: self.interface.clone(),
+            kind,
+            master: self.master,
+            node_addresses: Vec::new(),
+            mtu: self.mtu,
+            mac: self.mac,
+            addresses: self.addresses.clone(),
+            gateways: Gateways { v4: self.gateway_v4, v6: self.gateway_v6 },
+            destinations: Destinations {
+                allowed: self.allowed.clone(),
+                redirects: redirects.collect::<Option<_>>()?,
+                fallback_v4: self.fallback_v4,
+                fallback_v6: self.fallback_v6,
+            },
+            cluster_networks: Vec::new(),
+            previous: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_is_known_again() {
+        for (kind, ..) in MODES {
+            let wanted = Wanted {
+                identity: Identity { container_id: "c".into(), ifname: "eth0".into(), network: "n".into() },
+                interface: "egress0".into(),
+                kind,
+                master: 4,
+                node_addresses: Vec::new(),
+                mtu: Some(1400),
+                mac: Some([2, 0, 0, 0, 0, 1]),
+                addresses: vec!["10.0.0.9/24".parse().unwrap(), "fd00::9/64".parse().unwrap()],
+                gateways: Gateways { v4: Some(Ipv4Addr::new(10, 0, 0, 1)), v6: Some(Ipv6Addr::LOCALHOST) },
+                destinations: Destinations {
+                    allowed: Some(Vec::new()),
+                    redirects: PROTOCOLS
+                        .map(|protocol| Redirect {
+                            port: 80,
+                            protocol,
+                            to: "10.1.1.1".parse().unwrap(),
+                            to_port: Some(8080),
+                        })
+                        .to_vec(),
+                    fallback_v4: Some(Ipv4Addr::new(10, 1, 1, 2)),
+                    fallback_v6: None,
+                },
+                cluster_networks: Vec::new(),
+                previous: None,
+            };
+            let place = Place { path: "/run/netns/x".into(), identity: (1, 2) };
+            let record = Attachment::new(&wanted, place, vec!["slot 1 order 1".into()]);
+            let text = serde_json::to_vec(&record).unwrap();
+            let read: Attachment = serde_json::from_slice(&text).unwrap();
+            assert_eq!(read, record);
+            assert_eq!(read.wanted(), Some(wanted));
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! ADD: everything is known and decided before the pod is touched.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+
+use crate::apply::{self, Linux};
+use crate::aws;
+use crate::cni::{Code, Error};
+use crate::config::interface::{InterfaceType, Kind};
+use crate::config::ip::Ip;
+use crate::names;
+use crate::netlink::link::Link;
+use crate::observe::Pod;
+use crate::plan::note::Notes;
+use crate::plan::{self, Plan, Previous, Wanted};
+use crate::record::{Attachment, ElasticIp, attachment, elastic_ip};
+
+use super::resolve::{self, Master};
+use super::scene::Scene;
+use super::{Context, answer};
+
+/// What Elastic IPs of pods that are gone may cost this one.
+const COLLECTING: Duration = Duration::from_secs(5);
+
+/// The answer.
+///
+/// # Errors
+/// What is wrong with the call, the configuration or the pod, before anything is touched; or what failed, and then everything
+/// is as it was.
+pub fn add(context: &Context<'_>) -> Result<String, Error> {
+    let mut attachment = Attaching::prepare(context)?;
+    let pod = attachment.collect_leftovers()?;
+    attachment.acquire()?;
+    let made = attachment.plan(&pod).and_then(|(wanted, plan)| {
+        let link = attachment.make(&wanted, &plan)?;
+        Ok((wanted, plan, link))
+    });
+    match made {
+        Ok((wanted, plan, link)) => {
+            let previous = context.network.previous.as_ref();
+            let netns = context.call.netns.as_deref().unwrap_or(Path::new(""));
+            let dns = context.network.dns.as_ref();
+            let result = answer::answer(&wanted, previous, &link, netns, &plan.home_routes, dns);
+            Ok(result.to_json(context.network.version))
+        }
+        Err(error) => Err(attachment.give_back(error)),
+    }
+}
+
+/// What ADD would do, one step a line. Nothing is touched, and nobody but the API server is asked.
+///
+/// # Errors
+/// As [`add`].
+pub fn rehearse(context: &Context<'_>) -> Result<String, Error> {
+    let mut attachment = Attaching::prepare(context)?;
+    let pod = attachment.scene.pod()?;
+    if attachment.interface_type == InterfaceType::AwsElasticIp {
+        let message =
+            "an Elastic IP cannot be rehearsed: its private address is known once EC2 has assigned it";
+        return Err(Error::new(Code::InvalidConfig, message));
+    }
+    let (_, plan) = attachment.plan(&pod)?;
+    let steps = plan.steps.iter().map(|step| format!("{}\n", apply::Doing(step)));
+    let remarks = plan.remarks.iter().map(|remark| format!("# {remark}\n"));
+    Ok(steps.chain(remarks).collect())
+}
+
+/// The interface's name in the pod: `CNI_IFNAME`, unless a plugin before this one has made that.
+pub(super) fn interface_name(context: &Context<'_>) -> String {
+    if chained(context) {
+        context.network.chained_name.clone().unwrap_or_else(|| names::CHAINED_INTERFACE.to_owned())
+    } else {
+        context.call.ifname.clone()
+    }
+}
+
+/// Whether `CNI_IFNAME` is another plugin's.
+fn chained(context: &Context<'_>) -> bool {
+    let Some(previous) = &context.network.previous else { return false };
+    let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
+    previous
+        .interfaces
+        .iter()
+        .any(|interface| interface.name == context.call.ifname && in_pod(&interface.sandbox))
+}
+
+struct Attaching<'a> {
+    context: &'a Context<'a>,
+    scene: Scene,
+    interface: String,
+    interface_type: InterfaceType,
+    kind: Kind,
+    ip: Ip,
+    master: Option<Master>,
+    /// Whether an Elastic IP is to be given back if something fails.
+    acquired: bool,
+}
+
+impl<'a> Attaching<'a> {
+    fn prepare(context: &'a Context<'a>) -> Result<Self, Error> {
+        let mut ip = resolve::ip(context)?;
+        let (interface_type, kind) = resolve::interface(context)?;
+        let mut scene = Scene::of_call(context.call)?;
+        let master = match interface_type {
+            InterfaceType::AwsElasticIp => None,
+            _ => Some(resolve::master(context, &mut scene.host, &mut ip, kind)?),
+        };
+        let interface = interface_name(context);
+        Ok(Self { context, scene, interface, interface_type, kind, ip, master, acquired: false })
+    }
+
+    /// The pod, after what a killed ADD left of this very interface is gone.
+    fn collect_leftovers(&mut self) -> Result<Pod, Error> {
+        let pod = self.scene.pod()?;
+        let Some(lines) = pod.attachments.get(&self.interface) else { return Ok(pod) };
+        let notes = Notes::parse(lines).unwrap_or_default();
+        let identity = self.context.identity();
+        let folder = attachment::folder(&self.context.settings.run_directory);
+        let whole = folder.read::<Attachment>(&identity.container_id, &self.interface);
+        let there = pod.links.iter().any(|link| link.name == self.interface);
+        // An attachment that stands has its record; a link that another container's call made is not ours to end.
+        if there && (!notes.belongs_to(&identity) || !matches!(whole, Ok(None))) {
+            return Ok(pod);
+        }
+        self.context
+            .log
+            .verbose(format_args!("{}: what an ADD that was killed has left is removed", self.interface));
+        let steps = plan::del::del(&pod, &self.interface, &notes);
+        apply::run_all(&steps, &mut Linux::new(&mut self.scene.sockets))?;
+        self.scene.pod()
+    }
+
+    /// For aws-elastic-ip: address, gateway and master are what EC2 and the metadata service say.
+    fn acquire(&mut self) -> Result<(), Error> {
+        if self.interface_type != InterfaceType::AwsElasticIp {
+            return Ok(());
+        }
+        let Self { context, scene, interface, ip, .. } = self;
+        let (identity, place) = (context.identity(), scene.place.clone());
+        let folder = elastic_ip::folder(&context.settings.state_directory);
+        collect_elastic_ips(context, scene, &folder)?;
+        let before = folder.read::<ElasticIp>(&identity.container_id, interface)?;
+        let mut journal =
+            elastic_ip::Journal { folder: &folder, identity: &identity, interface, place: &place };
+        let (acquired, master) = scene.on_node(|socket| {
+            let request = aws::Request {
+                addresses: &ip.addresses,
+                master: resolve::master_mac(context, socket)?,
+                before: before.as_ref().map(|record| &record.state),
+            };
+            let acquired =
+                aws::acquire(request, context.settings, &mut journal, Instant::now() + aws::PATIENCE)?;
+            Ok((acquired, resolve::master_of_mac(socket, acquired.mac)))
+        })?;
+        context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.address));
+        ip.addresses = vec![IpNet::V4(acquired.address)];
+        ip.gateways.v4.get_or_insert(acquired.gateway);
+        self.acquired = true;
+        match master {
+            Ok(master) => self.master = Some(master),
+            Err(error) => return Err(self.give_back(error)),
+        }
+        Ok(())
+    }
+
+    fn plan(&mut self, pod: &Pod) -> Result<(Wanted, Plan), Error> {
+        let (network, settings) = (self.context.network, self.context.settings);
+        let master =
+            self.master.clone().ok_or_else(|| Error::new(Code::InvalidConfig, "no master is known"))?;
+        let mut cluster_networks = settings.cluster_networks.clone();
+        cluster_networks.extend(&network.cluster_networks);
+        let wanted = Wanted {
+            identity: self.context.identity(),
+            interface: self.interface.clone(),
+            kind: self.kind,
+            master: master.index,
+            node_addresses: master.addresses,
+            mtu: network.mtu,
+            mac: self.mac()?,
+            addresses: self.ip.addresses.clone(),
+            gateways: self.ip.gateways,
+            destinations: self.ip.destinations.clone(),
+            cluster_networks,
+            previous: self.previous(),
+        };
+        let plan = plan::add::add(&wanted, pod)?;
+        for remark in &plan.remarks {
+            self.context.log.verbose(format_args!("{}: {remark}", self.interface));
+        }
+        Ok((wanted, plan))
+    }
+
+    /// An ipvlan has its master's hardware address, and no other.
+    fn mac(&self) -> Result<Option<[u8; 6]>, Error> {
+        match (self.kind, self.context.network.mac) {
+            (Kind::Ipvlan(_), Some(mac)) => Err(Error::new(
+                Code::InvalidConfig,
+                format!(
+                    "the pod asks for the hardware address {}: an ipvlan has its master's, only a macvlan has its own",
+                    aws::metadata::mac_text(mac)
+                ),
+            )),
+            (_, mac) => Ok(mac),
+        }
+    }
+
+    fn previous(&self) -> Option<Previous> {
+        let previous = self.context.network.previous.as_ref()?;
+        let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
+        let of_pod =
+            previous.interfaces.iter().enumerate().filter(|(_, interface)| in_pod(&interface.sandbox));
+        let named = of_pod.clone().find(|(_, interface)| interface.name == self.context.call.ifname);
+        let (index, interface) = named.or_else(|| of_pod.clone().next())?;
+        let ips = previous.ips.iter().filter(|ip| ip.interface.is_none_or(|of| of == index));
+        Some(Previous {
+            interface: interface.name.clone(),
+            gateways: ips.filter_map(|ip| ip.gateway).collect(),
+        })
+    }
+
+    fn make(&mut self, wanted: &Wanted, plan: &Plan) -> Result<Link, Error> {
+        let Scene { namespace, place, host, sockets, .. } = &mut self.scene;
+        let mut kernel = Linux::new(sockets).making_links(host, namespace);
+        apply::run(&plan.steps, &mut kernel)?;
+        let link = kernel.link().cloned();
+        let record = Attachment::new(wanted, place.clone(), plan.notes.lines());
+        let written = attachment::folder(&self.context.settings.run_directory).write(&record);
+        match (written, link) {
+            (Ok(()), Some(link)) => Ok(link),
+            (written, _) => {
+                let missing = || Error::new(Code::Kernel, format!("{} is not there", wanted.interface));
+                let mut error = written.err().unwrap_or_else(missing);
+                if let Err(left) = apply::undo(&plan.steps, &mut kernel) {
+                    error.details.push_str(&format!("; not undone: {left}"));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// `error`, after the Elastic IP went back.
+    fn give_back(&mut self, mut error: Error) -> Error {
+        if !self.acquired {
+            return error;
+        }
+        let (identity, interface) = (self.context.identity(), self.interface.clone());
+        let folder = elastic_ip::folder(&self.context.settings.state_directory);
+        let settings = self.context.settings;
+        let given_back = self
+            .scene
+            .on_node(|_| super::del::release(settings, &folder, &identity.container_id, &interface));
+        if let Err(left) = given_back {
+            error.details.push_str(&format!("; not undone: {left}"));
+        }
+        error
+    }
+}
+
+/// Multus forwards no GC, so who comes next ends what nobody has ended: Elastic IPs whose pod's namespace is gone.
+fn collect_elastic_ips(
+    context: &Context<'_>,
+    scene: &mut Scene,
+    folder: &crate::record::Folder,
+) -> Result<(), Error> {
+    let (records, errors) = folder.all::<ElasticIp>();
+    for error in errors {
+        context.log.error(format_args!("{error}"));
+    }
+    let gone: Vec<ElasticIp> = records.into_iter().filter(|record| record.place.open().is_none()).collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    scene.on_node(|_| {
+        let deadline = Instant::now() + COLLECTING;
+        for record in gone {
+            let released = aws::release(&record.state, context.settings, deadline)
+                .and_then(|()| folder.remove(&record.container_id, &record.interface));
+            match released {
+                Ok(()) => {
+                    context.log.verbose(format_args!("{} of a pod that is gone is free", record.state.public))
+                }
+                Err(error) => {
+                    context.log.error(format_args!("{} of a pod that is gone: {error}", record.state.public))
+                }
+            }
+        }
+        Ok(())
+    })
+}

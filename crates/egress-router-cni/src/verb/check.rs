@@ -1,0 +1,76 @@
+//! CHECK: whether everything is still as ADD made it.
+
+use std::time::Instant;
+
+use crate::aws;
+use crate::cni::{Code, Error};
+use crate::netlink::nftables;
+use crate::plan::check::check as differences;
+use crate::plan::{add, note};
+use crate::record::{Attachment, ElasticIp, attachment, elastic_ip};
+
+use super::Context;
+use super::add::interface_name;
+use super::scene::Scene;
+
+/// Compares link, addresses, routes, rules, tables, sysctls and firewall with what ADD has recorded, and the Elastic IP with
+/// what EC2 says.
+///
+/// # Errors
+/// Code 101 with everything that differs; 8 where the pod's namespace is not there.
+pub fn check(context: &Context<'_>) -> Result<(), Error> {
+    let identity = context.identity();
+    let mut scene = Scene::of_call(context.call)?;
+    let pod = scene.pod()?;
+    let (interface, record) = attachment(context, &identity.container_id)?;
+    let previous = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
+    if !previous.clone().any(|listed| listed.name == interface) {
+        return Err(failed(&[format!("prevResult lists no interface {interface}")]));
+    }
+    let notes = pod.attachments.get(&interface).and_then(|lines| note::Notes::parse(lines));
+    let wanted = record.and_then(|record| record.wanted());
+    let (Some(notes), Some(wanted)) = (notes, wanted) else {
+        return Err(failed(&[format!(
+            "{interface} has no record: it was not made by this program, or not to its end"
+        )]));
+    };
+    let mut found = differences(&wanted, &notes, &pod);
+    let mac = pod.links.iter().find(|link| link.name == interface).and_then(|link| link.mac);
+    let mac = mac.map(aws::metadata::mac_text);
+    let listed = previous.filter(|listed| listed.name == interface).find_map(|listed| listed.mac.as_deref());
+    if let (Some(listed), Some(mac)) = (listed, mac)
+        && !listed.eq_ignore_ascii_case(&mac)
+    {
+        found.push(format!("interface {interface}: mac is {mac}, not {listed}"));
+    }
+    let ruleset = add::firewall(&wanted, &notes).ruleset();
+    found.extend(nftables::differences(&mut scene.sockets.netfilter, &ruleset)?);
+    if !found.is_empty() {
+        return Err(failed(&found));
+    }
+    let elastic_ips = elastic_ip::folder(&context.settings.state_directory);
+    match elastic_ips.read::<ElasticIp>(&identity.container_id, &interface)? {
+        Some(record) => {
+            scene.on_node(|_| aws::check(&record.state, context.settings, Instant::now() + aws::PATIENCE))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What the attachment is called, and its record. CHECK's `prevResult` has the interface itself, so it cannot tell whether ADD
+/// was chained: the records do.
+fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Option<Attachment>), Error> {
+    let folder = attachment::folder(&context.settings.run_directory);
+    let own = folder.read::<Attachment>(container_id, &context.call.ifname)?;
+    if own.is_some() {
+        return Ok((context.call.ifname.clone(), own));
+    }
+    let chained = interface_name(context);
+    let record = folder.read::<Attachment>(container_id, &chained)?;
+    let interface = if record.is_some() { chained } else { context.call.ifname.clone() };
+    Ok((interface, record))
+}
+
+fn failed(differences: &[String]) -> Error {
+    Error::new(Code::CheckFailed, differences.join("; "))
+}

@@ -1,0 +1,189 @@
+//! Which addresses, and on what: everything that configuration, ConfigMap and node say, before the pod is looked at.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::cni::{Code, Error};
+use crate::config::interface::{InterfaceType, Kind, kind};
+use crate::config::ip::Ip;
+use crate::config::network::Source;
+use crate::config::settings::Platform;
+use crate::netlink::socket::Socket;
+use crate::observe::Host;
+use crate::plan::{gateway, master};
+use crate::{aws, kubernetes, observe};
+
+use super::Context;
+
+/// A runtime waits for minutes; an API server that has not answered one GET by then will not.
+const CONFIG_MAP: Duration = Duration::from_secs(5);
+
+/// What the pod gets: `ip`, its entry of `podIP`, or what the ConfigMap says.
+///
+/// # Errors
+/// Code 4 where the pod's name or namespace is needed and not told, 7 where nothing is for this pod or it asks for what it
+/// may not, and as [`kubernetes::config_map`] and [`crate::config::ip_config::IpConfig::resolve`].
+pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
+    let args = &context.call.args;
+    let ip = match &context.network.source {
+        Source::Ip(ip) => ip.clone(),
+        Source::PodIp(pods) => {
+            let pod = args.pod_name.as_deref().ok_or_else(|| {
+                Error::new(Code::InvalidEnvironment, "CNI_ARGS names no K8S_POD_NAME: podIP needs it")
+            })?;
+            pods.find(pod).cloned().ok_or_else(|| {
+                let keys: Vec<_> = pods.0.keys().map(String::as_str).collect();
+                let message = format!("podIP has no entry for the pod {pod:?}: it has {}", keys.join(", "));
+                Error::new(Code::InvalidConfig, message)
+            })?
+        }
+        Source::IpConfig(config) => {
+            let namespace = config.namespace(args.pod_namespace.as_deref(), context.settings)?;
+            let kubeconfig = &context.settings.kubeconfig;
+            let data = kubernetes::config_map(kubeconfig, namespace, &config.name, CONFIG_MAP)?;
+            config.resolve(&data, args.pod_name.as_deref())?
+        }
+        Source::Unread => {
+            return Err(Error::new(Code::InvalidConfig, "exactly one of ip, podIP and ipConfig is needed"));
+        }
+    };
+    requested(context, ip)
+}
+
+/// What the pod asks for takes the place of what it would get, if the administrator allows that.
+fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
+    let requested = &context.network.requested;
+    let configured = |asked: &IpNet| ip.addresses.iter().find(|own| own.addr() == asked.addr());
+    if requested.iter().all(|asked| configured(asked).is_some()) {
+        return Ok(ip);
+    }
+    let words = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if !context.settings.allow_requested_ips {
+        return Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "the pod asks for {}: it gets {}, and allowRequestedIPs in the node's settings does not let it choose",
+                words(requested),
+                words(&ip.addresses)
+            ),
+        ));
+    }
+    // Asked for without a prefix length, an address is in the network that it would be in otherwise.
+    let placed = requested.iter().map(|asked| {
+        let network = ip.addresses.iter().find(|own| own.contains(&asked.addr()));
+        let alone = asked.prefix_len() == asked.max_prefix_len();
+        network
+            .filter(|_| alone)
+            .and_then(|own| IpNet::new(asked.addr(), own.prefix_len()).ok())
+            .unwrap_or(*asked)
+    });
+    ip.addresses = placed.collect();
+    Ok(ip)
+}
+
+/// What is made, by the configuration or else by where the node runs.
+///
+/// # Errors
+/// Code 7 for a mode that the type does not have.
+pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> {
+    let interface_type = context.network.interface_type.unwrap_or_else(|| {
+        match aws::platform(context.settings, Path::new("/sys")) {
+            Platform::Aws => InterfaceType::AwsElasticIp,
+            Platform::Auto | Platform::None => InterfaceType::Macvlan,
+        }
+    });
+    Ok((interface_type, kind(interface_type, context.network.mode.as_deref())?))
+}
+
+/// A master: its index on the node, and its own addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Master {
+    /// On the node.
+    pub index: u32,
+    /// Bare.
+    pub addresses: Vec<std::net::IpAddr>,
+}
+
+/// The master, and `ip` with its gateways. Without anything to infer, the node is not read whole.
+///
+/// # Errors
+/// Code 7 where something cannot be inferred, 100 where the kernel refuses.
+pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kind) -> Result<Master, Error> {
+    let given = context.network.master.as_deref();
+    let lacking =
+        crate::plan::needs_gateway(kind) && !gateway::missing(&ip.addresses, &ip.gateways).is_empty();
+    let host = match given {
+        Some(name) if !lacking => alone(socket, name)?,
+        _ => observe::host(socket)?,
+    };
+    let link = match given {
+        Some(name) => master::named(&host, name)?,
+        None => master::infer(&host, &ip.addresses)?,
+    };
+    let found = of(&host, link.index);
+    master::not_the_nodes(&ip.addresses, &found.addresses)?;
+    ip.gateways = gateway::infer(&host, link.index, &ip.addresses, ip.gateways, kind)?;
+    context
+        .log
+        .debug(format_args!("master {} (index {}), gateways {:?}", link.name, link.index, ip.gateways));
+    Ok(found)
+}
+
+/// The hardware address of `interfaceArgs.master`, where it is given.
+///
+/// # Errors
+/// Code 7 where the node has no such interface, 100 where the kernel refuses.
+pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[u8; 6]>, Error> {
+    let Some(name) = context.network.master.as_deref() else { return Ok(None) };
+    let link =
+        socket.link_by_name(name).map_err(|error| error.to_cni(format!("cannot read interface {name}")))?;
+    match link {
+        Some(link) if link.mac.is_some() => Ok(link.mac),
+        Some(_) => Err(Error::new(
+            Code::InvalidConfig,
+            format!("interfaceArgs.master is {name:?}, which has no hardware address"),
+        )),
+        None => Err(Error::new(
+            Code::InvalidConfig,
+            format!("interfaceArgs.master is {name:?}, which this node does not have"),
+        )),
+    }
+}
+
+/// The device with the hardware address of a network interface of the instance.
+///
+/// # Errors
+/// Code 7 where the node has none, 100 where the kernel refuses.
+pub fn master_of_mac(socket: &mut Socket, mac: [u8; 6]) -> Result<Master, Error> {
+    let host = observe::host(socket)?;
+    // What was made on top of a device may have its hardware address as well.
+    let mut links: Vec<_> =
+        host.links.iter().filter(|link| link.mac == Some(mac) && !link.loopback).collect();
+    links.sort_by_key(|link| (!link.kind.is_empty(), link.index));
+    let link = links.first().ok_or_else(|| {
+        let mac = aws::metadata::mac_text(mac);
+        Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
+    })?;
+    Ok(of(&host, link.index))
+}
+
+/// The node as far as one named interface goes.
+fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
+    let cannot =
+        |error: crate::netlink::Error| error.to_cni(format!("cannot read the interface {name} of the node"));
+    match socket.link_by_name(name).map_err(cannot)? {
+        Some(link) => {
+            let addresses = socket.addresses().map_err(cannot)?;
+            let addresses = addresses.into_iter().filter(|address| address.link == link.index).collect();
+            Ok(Host { links: vec![link], addresses, routes: Vec::new() })
+        }
+        // With everything that it might have been.
+        None => observe::host(socket),
+    }
+}
+
+fn of(host: &Host, index: u32) -> Master {
+    Master { index, addresses: master::nets(host, index).map(|net| net.addr()).collect() }
+}

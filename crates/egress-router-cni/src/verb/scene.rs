@@ -1,0 +1,137 @@
+//! Where a verb acts: the node, in whose namespace the program was started, and the pod.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use crate::cni::{Call, Code, Error};
+use crate::netlink;
+use crate::netlink::socket::{Protocol, Socket, Sockets};
+use crate::observe::{self, Pod};
+use crate::record::Place;
+use crate::sys::Namespace;
+
+/// The node's namespace and the pod's, with sockets in both. The thread is in the pod's from [`Self::open`] on, but for what
+/// [`Self::on_node`] runs.
+pub struct Scene {
+    node: Namespace,
+    /// The pod's.
+    pub namespace: Namespace,
+    /// As a record keeps it.
+    pub place: Place,
+    /// Of the node.
+    pub host: Socket,
+    /// Of the pod.
+    pub sockets: Sockets,
+}
+
+/// The pod's namespace. None where it is gone, or none was named.
+///
+/// # Errors
+/// Code 8 where it is the node's own: what is the node's is not taken for a pod's, unless `CNI_NETNS_OVERRIDE` says so; code 5
+/// where it cannot be opened though it is there.
+pub fn find(call: &Call) -> Result<Option<Namespace>, Error> {
+    let Some(path) = &call.netns else { return Ok(None) };
+    let namespace = match Namespace::open(path) {
+        Ok(namespace) => namespace,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(failed(Code::Io, &format!("cannot open CNI_NETNS {}", path.display()), &error));
+        }
+    };
+    if !call.netns_override && same(&namespace, &own()?)? {
+        return Err(Error::new(
+            Code::InvalidNamespace,
+            format!(
+                "CNI_NETNS {} is the namespace of the node itself: it has to be a pod's (CNI_NETNS_OVERRIDE=true allows it)",
+                path.display()
+            ),
+        ));
+    }
+    Ok(Some(namespace))
+}
+
+impl Scene {
+    /// For ADD and CHECK.
+    ///
+    /// # Errors
+    /// Code 8 where there is no such namespace, or it is none or the node's; 100 where the kernel refuses.
+    pub fn of_call(call: &Call) -> Result<Self, Error> {
+        let path = call.netns.as_deref().unwrap_or(Path::new(""));
+        let namespace = find(call)?.ok_or_else(|| {
+            Error::new(Code::InvalidNamespace, format!("CNI_NETNS {} is not there", path.display()))
+        })?;
+        Self::open(namespace, path)
+    }
+
+    /// In a namespace that is open.
+    ///
+    /// # Errors
+    /// As [`Self::of_call`].
+    pub fn open(namespace: Namespace, path: &Path) -> Result<Self, Error> {
+        let node = own()?;
+        let identity = namespace.identity().map_err(|error| {
+            failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
+        })?;
+        let host = Socket::open(Protocol::Route).map_err(no_socket)?;
+        namespace.enter().map_err(|error| {
+            let message = format!("{} cannot be entered as a network namespace", path.display());
+            failed(Code::InvalidNamespace, &message, &error)
+        })?;
+        let sockets = Sockets::open().map_err(no_socket);
+        if sockets.is_err() {
+            let _ = node.enter();
+        }
+        let place = Place { path: path.to_owned(), identity };
+        Ok(Self { node, namespace, place, host, sockets: sockets? })
+    }
+
+    /// What stands in the pod.
+    ///
+    /// # Errors
+    /// Code 100, or 11 where it does not come to rest.
+    pub fn pod(&mut self) -> Result<Pod, Error> {
+        observe::pod(&mut self.sockets)
+    }
+
+    /// Runs `work`, which speaks with the world, where the node's network is.
+    ///
+    /// # Errors
+    /// That of `work`; code 100 where the namespace cannot be changed.
+    pub fn on_node<T>(&mut self, work: impl FnOnce(&mut Socket) -> Result<T, Error>) -> Result<T, Error> {
+        let moved =
+            |error: std::io::Error| failed(Code::Kernel, "cannot change between node and pod", &error);
+        self.node.enter().map_err(moved)?;
+        let answer = work(&mut self.host);
+        self.namespace.enter().map_err(moved)?;
+        answer
+    }
+
+    /// Back to the node, for the next pod.
+    ///
+    /// # Errors
+    /// Code 100 where the namespace cannot be changed.
+    pub fn leave(self) -> Result<(), Error> {
+        self.node
+            .enter()
+            .map_err(|error| failed(Code::Kernel, "cannot go back to the node's namespace", &error))
+    }
+}
+
+fn own() -> Result<Namespace, Error> {
+    Namespace::current()
+        .map_err(|error| failed(Code::Kernel, "cannot open the node's network namespace", &error))
+}
+
+fn same(one: &Namespace, other: &Namespace) -> Result<bool, Error> {
+    one.same(other).map_err(|error| failed(Code::InvalidNamespace, "cannot read CNI_NETNS", &error))
+}
+
+fn no_socket(error: netlink::Error) -> Error {
+    error.to_cni("cannot speak with the kernel")
+}
+
+fn failed(code: Code, message: &str, error: &std::io::Error) -> Error {
+    Error::new(code, message).details(error.to_string())
+}
