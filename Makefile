@@ -14,9 +14,13 @@ BUILD_PACKAGES := gcc libc6-dev make util-linux
 IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
 # iproute2, iptables, iputils-ping, socat: network namespaces with packets; runc, nftables, openssl, conntrack, busybox-static:
 # cluster nodes; python3-venv: Hetzner's own client, and an EC2; shellcheck: the scripts; g++: libFuzzer; qemu-system-x86,
-# qemu-system-common, cpio: a kernel of Debian's own under emulation.
+# qemu-system-common, cpio: a kernel of Debian's own under emulation; strace: faults at any system call;
+# containernetworking-plugins: what the CNI plugin is compared with.
 TEST_PACKAGES := $(IMAGE_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
-  runc nftables openssl conntrack busybox-static python3-venv shellcheck strace containernetworking-plugins g++ qemu-system-x86 qemu-system-common cpio
+  runc nftables openssl conntrack busybox-static python3-venv shellcheck g++ qemu-system-x86 qemu-system-common cpio \
+  strace containernetworking-plugins
+# Network namespaces with packets, for those who only look.
+LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
 DENY := 0.20.2
 # The crates that have an image.
 IMAGES := natgw egress-router-cni
