@@ -20,7 +20,8 @@ pub fn create(host: &mut Socket, pod: &mut Socket, namespace: i32, new: &NewLink
     }
 }
 
-fn create_and_rename(
+/// The same, by way of a name that neither has.
+pub(super) fn create_and_rename(
     host: &mut Socket,
     pod: &mut Socket,
     namespace: i32,

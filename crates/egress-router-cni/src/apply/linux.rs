@@ -24,15 +24,17 @@ pub struct Linux<'a> {
     link: Option<Link>,
     /// Steps that found nothing to delete, so that undoing them adds nothing.
     idle: Vec<Step>,
-    /// Routes that were deleted, in that order.
+    /// Routes that were deleted and are not there again, in the order in which they were.
     deleted: Vec<Route>,
+    /// All routes as they stood when the first was deleted.
+    order: Option<Vec<Route>>,
 }
 
 impl<'a> Linux<'a> {
     /// Steps in the namespace in which `pod` was opened.
     #[must_use]
     pub fn new(pod: &'a mut Sockets) -> Self {
-        Self { pod, host: None, link: None, idle: Vec::new(), deleted: Vec::new() }
+        Self { pod, host: None, link: None, idle: Vec::new(), deleted: Vec::new(), order: None }
     }
 
     /// Able to make links: by `host`, a socket of the node, in `namespace`, the pod's.
@@ -80,21 +82,51 @@ impl<'a> Linux<'a> {
         }
     }
 
+    fn note_idle(&mut self, step: &Step, there: bool) {
+        if !there {
+            self.idle.push(step.clone());
+        }
+    }
+
+    /// Deletes a route, and remembers among which it stood: see [`Self::restore`].
+    fn delete_route(&mut self, route: &Route, new: Option<u32>) -> Result<bool, Error> {
+        if self.order.is_none() {
+            self.order = Some(self.pod.route.routes(None)?);
+        }
+        let there = self.delete(&route.delete(new))?;
+        if there {
+            self.deleted.push(route.clone());
+        }
+        Ok(there)
+    }
+
     /// Adds a route that was deleted where it stood. Among appended ones (the same destination, TOS and metric) order
-    /// decides, so those that were deleted after it, and are there again, go behind it once more.
+    /// decides, so those that stood behind it go behind it again.
     fn restore(&mut self, route: &Route) -> Result<(), Error> {
-        let after = match self.deleted.iter().rposition(|deleted| deleted == route) {
-            Some(place) => self.deleted.split_off(place),
-            None => Vec::new(),
+        let earlier = match self.deleted.iter().rposition(|deleted| deleted == route) {
+            Some(place) => {
+                self.deleted.truncate(place);
+                self.deleted.as_slice()
+            }
+            None => &[],
         };
-        match self.request(&route.add(None)) {
+        match self.pod.route.request(&route.add(None)) {
             Err(error) if error.is(&[libc::EEXIST]) => {}
             answer => return answer,
         }
+        let order = self.order.as_deref().unwrap_or_default();
+        let place = order.iter().position(|there| there == route).unwrap_or(order.len());
+        let behind: Vec<_> = order
+            .iter()
+            .skip(place.saturating_add(1))
+            .filter(|rival| rival.rivals(route) && !earlier.contains(rival))
+            .cloned()
+            .collect();
         self.request(&route.append(None))?;
-        for rival in after.iter().skip(1).filter(|rival| rival.rivals(route)) {
-            self.request(&rival.delete(None))?;
-            self.request(&rival.append(None))?;
+        for rival in behind {
+            if self.delete(&rival.delete(None))? {
+                self.request(&rival.append(None))?;
+            }
         }
         Ok(())
     }
@@ -118,18 +150,10 @@ impl Kernel for Linux<'_> {
             Step::ReplaceRoute { after, .. } => self.request(&after.replace(new)),
             Step::AddRule(rule) => self.request(&rule.add()),
             Step::DeleteLink { index, .. } => self.delete(&Link::delete(*index)).map(|_| ()),
-            Step::DeleteRoute(route) => self.delete(&route.delete(new)).map(|there| {
-                if there {
-                    self.deleted.push(route.clone());
-                } else {
-                    self.idle.push(step.clone());
-                }
-            }),
-            Step::DeleteRule(rule) => self.delete(&rule.delete()).map(|there| {
-                if !there {
-                    self.idle.push(step.clone());
-                }
-            }),
+            Step::DeleteRoute(route) => {
+                self.delete_route(route, new).map(|there| self.note_idle(step, there))
+            }
+            Step::DeleteRule(rule) => self.delete(&rule.delete()).map(|there| self.note_idle(step, there)),
         };
         answer.map_err(|error| error.to_cni(format!("cannot {}", Doing(step))))
     }
@@ -150,7 +174,11 @@ impl Kernel for Linux<'_> {
                 Some(link) => self.delete(&Link::delete(link.index)).map(|_| ()),
                 None => Ok(()),
             },
-            Step::AddAddress(net) => self.on_new_link(|link| address::delete(link, *net)),
+            Step::AddAddress(net) => match self.on_new_link(|link| address::delete(link, *net)) {
+                // IPv6 forgets its addresses when a link goes down.
+                Err(error) if error.is(&[libc::EADDRNOTAVAIL]) => Ok(()),
+                answer => answer,
+            },
             Step::SetUp => self.on_new_link(|link| Link::set_up(link, false)),
             Step::AddRoute(route) => self.request(&route.delete(new)),
             Step::ReplaceRoute { before, .. } => self.request(&before.replace(new)),

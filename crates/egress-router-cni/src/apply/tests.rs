@@ -1,1 +1,329 @@
-//! Every step, done and undone by the kernel.
+//! Every step, done and undone by the kernel, in namespaces of the tests' own.
+
+mod pod;
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{Kernel, Linux, run, run_all, undo};
+use crate::cni::{Code, Error};
+use crate::config::destinations::Destinations;
+use crate::config::interface::{Kind, MacvlanMode};
+use crate::config::ip::Gateways;
+use crate::netlink::link::NewLink;
+use crate::netlink::route::{Device, Route};
+use crate::observe;
+use crate::plan::{Identity, Step, Wanted, add, del, note};
+use crate::sys::isolated::isolated;
+use pod::{Place, ip_in};
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// An attachment with everything that an attachment can have.
+fn wanted(master: u32, number: u8, addresses: &[&str]) -> Wanted {
+    let has = |ipv6: bool| addresses.iter().any(|address| net(address).addr().is_ipv6() == ipv6);
+    Wanted {
+        identity: Identity { container_id: "c1".into(), ifname: format!("net{number}"), network: "n".into() },
+        interface: format!("net{number}"),
+        kind: Kind::Macvlan(MacvlanMode::Bridge),
+        master,
+        node_addresses: vec![address("192.168.50.2"), address("fd50::2")],
+        mtu: Some(1400),
+        mac: Some([2, 0, 0, 0, 1, number]),
+        addresses: addresses.iter().map(|address| net(address)).collect(),
+        gateways: Gateways {
+            v4: has(false).then(|| "192.168.50.1".parse().unwrap()),
+            v6: has(true).then(|| "fd50::1".parse().unwrap()),
+        },
+        destinations: Destinations {
+            allowed: Some(vec![net("203.0.113.0/24"), net("2001:db8::/32")]),
+            fallback_v4: Some("203.0.113.9".parse().unwrap()),
+            fallback_v6: Some("2001:db8::9".parse().unwrap()),
+            ..Destinations::default()
+        },
+        cluster_networks: vec![net("10.244.0.0/16"), net("172.30.0.0/16"), net("fd44::/48")],
+        previous: None,
+    }
+}
+
+/// Fails at one step, without doing it.
+struct Failing<'a> {
+    kernel: Linux<'a>,
+    left: usize,
+}
+
+impl Kernel for Failing<'_> {
+    fn act(&mut self, step: &Step) -> Result<(), Error> {
+        if self.left == 0 {
+            return Err(Error::new(Code::Kernel, "not this one"));
+        }
+        self.left -= 1;
+        self.kernel.act(step)
+    }
+
+    fn undo(&mut self, step: &Step) -> Result<(), Error> {
+        self.kernel.undo(step)
+    }
+}
+
+/// Fails at each step in turn, and after the last: what is seen of the pod and of the node is what was seen before.
+fn leaves_nothing(place: &mut Place, steps: &[Step]) {
+    let before = place.seen();
+    for left in 0..steps.len() {
+        let (sockets, host, namespace) = place.parts();
+        let mut kernel = Failing { kernel: Linux::new(sockets).making_links(host, namespace), left };
+        let error = run(steps, &mut kernel).unwrap_err();
+        assert_eq!(error, Error::new(Code::Kernel, "not this one"), "{:?}", steps[left]);
+        place.assert_seen(&before, &format!("failed at {:?}", steps[left]));
+    }
+    let (sockets, host, namespace) = place.parts();
+    let mut kernel = Linux::new(sockets).making_links(host, namespace);
+    run(steps, &mut kernel).unwrap_or_else(|error| panic!("{error}"));
+    undo(steps, &mut kernel).unwrap();
+    place.assert_seen(&before, "done and undone");
+}
+
+fn plan_of(place: &mut Place, number: u8, addresses: &[&str]) -> Vec<Step> {
+    let wanted = wanted(place.master(), number, addresses);
+    add::add(&wanted, &observe::pod(place.parts().0).unwrap()).unwrap().steps
+}
+
+#[test]
+fn an_add_that_fails_at_any_step_leaves_nothing() {
+    for addresses in [
+        &["192.168.50.9/24", "fd50::9/64"][..],
+        &["fd50::9/64"],
+        &["192.168.50.9/24", "192.168.50.10/24"],
+        &["198.51.100.7/32"],
+    ] {
+        isolated(move || {
+            let mut place = Place::new();
+            let steps = plan_of(&mut place, 1, addresses);
+            assert!(steps.len() >= 12, "{steps:?}");
+            leaves_nothing(&mut place, &steps);
+        });
+    }
+}
+
+#[test]
+fn a_second_add_that_fails_at_any_step_leaves_the_first() {
+    isolated(|| {
+        let mut place = Place::new();
+        let first = plan_of(&mut place, 1, &["192.168.50.9/24", "fd50::9/64"]);
+        let (sockets, host, namespace) = place.parts();
+        run(&first, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
+        let second = plan_of(&mut place, 2, &["192.168.50.10/24", "fd50::10/64"]);
+        leaves_nothing(&mut place, &second);
+    });
+}
+
+#[test]
+fn what_add_makes_del_takes() {
+    isolated(|| {
+        let mut place = Place::new();
+        let before = place.seen();
+        for _ in 0..2 {
+            let steps = plan_of(&mut place, 1, &["192.168.50.9/24", "fd50::9/64"]);
+            let (sockets, host, namespace) = place.parts();
+            let mut kernel = Linux::new(sockets).making_links(host, namespace);
+            run(&steps, &mut kernel).unwrap();
+            let link = kernel.link().unwrap();
+            assert_eq!((link.name.as_str(), link.mtu, link.mac), ("net1", 1400, Some([2, 0, 0, 0, 1, 1])));
+            let pod = observe::pod(place.parts().0).unwrap();
+            let notes = note::all(&pod);
+            let steps = del::del(&pod, "net1", &notes["net1"]);
+            run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
+            // Once more finds nothing to do, and nothing to complain of.
+            run_all(&steps[steps.len() - 2..], &mut Linux::new(place.parts().0)).unwrap();
+            place.assert_seen(&before, "added and deleted");
+        }
+    });
+}
+
+#[test]
+fn routes_and_rules_that_were_there_come_back_in_their_order() {
+    isolated(|| {
+        let mut place = Place::new();
+        for line in [
+            "route append default via 10.244.1.3",
+            "route append default via 10.244.1.4",
+            "route add 10.12.0.0/16 nexthop via 10.244.1.1 weight 3 nexthop via 10.244.1.5 weight 1",
+            "route add 10.13.0.0/16 via 10.244.1.1 mtu 1300 tos 0x10",
+            "route add unreachable 10.14.0.0/16 metric 7",
+            "-6 route append default via fd44::3 metric 1024 proto 99",
+            "-6 route append fd00:12::/64 dev eth0 metric 7",
+            "-6 route add unreachable fd00:14::/64",
+            "rule add from 10.9.0.0/16 table 9 priority 77",
+            "-6 rule add fwmark 0x7/0xf table 9 priority 77",
+        ] {
+            ip_in(&place, line);
+        }
+        let pod = observe::pod(place.parts().0).unwrap();
+        let ours = |table: u32| table != 254;
+        let (defaults, others): (Vec<Route>, Vec<Route>) = pod
+            .routes
+            .iter()
+            .filter(|route| route.protocol != 2)
+            .cloned()
+            .partition(|route| route.destination.prefix_len() == 0);
+        let mut steps: Vec<Step> = Vec::new();
+        // The first of each family is replaced, the others are deleted, as ADD does.
+        for ipv6 in [false, true] {
+            let mut defaults = defaults.iter().filter(|route| route.destination.addr().is_ipv6() == ipv6);
+            let before = defaults.next().unwrap().clone();
+            let gateway = address(if ipv6 { "fd44::7" } else { "10.244.1.7" });
+            let after = Route {
+                metric: before.metric,
+                device: before.device,
+                ..Route::new(254, before.destination, Some(gateway), Device::New)
+            };
+            let device = before
+                .device
+                .or(Some(Device::Index(pod.links.iter().find(|l| l.name == "eth0").unwrap().index)));
+            steps.push(Step::ReplaceRoute { before, after: Route { device, ..after } });
+            steps.extend(defaults.cloned().map(Step::DeleteRoute));
+        }
+        steps.extend(others.into_iter().map(Step::DeleteRoute));
+        steps.extend(
+            pod.rules
+                .iter()
+                .filter(|rule| ours(rule.table) && rule.priority == 77)
+                .cloned()
+                .map(Step::DeleteRule),
+        );
+        // One that is not there is no error, and does not appear by undoing.
+        steps.push(Step::DeleteRoute(Route::new(9, net("10.99.0.0/16"), None, Device::Index(1))));
+        leaves_nothing(&mut place, &steps);
+
+        // All at once, without a replaced one before them.
+        let deleted: Vec<Step> = defaults.into_iter().map(Step::DeleteRoute).collect();
+        assert!(deleted.len() >= 4, "{deleted:?}");
+        leaves_nothing(&mut place, &deleted);
+    });
+}
+
+#[test]
+fn a_refusal_names_the_step_and_carries_the_kernels_words() {
+    isolated(|| {
+        let mut place = Place::new();
+        let before = place.seen();
+        let unreachable = Route::new(254, net("10.99.0.0/16"), Some(address("192.0.2.1")), Device::New);
+        let link = NewLink {
+            name: "net1".into(),
+            master: place.master(),
+            kind: Kind::Macvlan(MacvlanMode::Private),
+            mtu: None,
+            mac: None,
+        };
+        let create = Step::CreateLink(link.clone());
+        let cases = [
+            (
+                Step::AddRoute(unreachable),
+                "cannot add the route 10.99.0.0/16 via 192.0.2.1 dev (the new link) table 254",
+                "Nexthop has invalid gateway",
+            ),
+            (create.clone(), "cannot create the macvlan net1 on link", "File exists"),
+            (
+                Step::Sysctl {
+                    name: ["net", "ipv4", "conf", "gone", "forwarding"].map(str::to_owned).to_vec(),
+                    value: "1".into(),
+                    before: None,
+                },
+                "cannot set net.ipv4.conf.gone.forwarding to 1",
+                "No such file",
+            ),
+            (Step::AddAddress(net("10.244.1.2/24")), "", ""),
+        ];
+        for (step, message, details) in cases {
+            let (sockets, host, namespace) = place.parts();
+            let mut kernel = Linux::new(sockets).making_links(host, namespace);
+            let answer = run(&[create.clone(), Step::SetUp, step], &mut kernel);
+            if message.is_empty() {
+                answer.unwrap();
+                undo(std::slice::from_ref(&create), &mut kernel).unwrap();
+            } else {
+                let error = answer.unwrap_err();
+                assert_eq!(error.code, Code::Kernel);
+                assert!(error.message.starts_with(message), "{error:?}");
+                assert!(error.details.contains(details), "{error:?}");
+            }
+            place.assert_seen(&before, message);
+        }
+        // A master that is not there, and a mode that it does not allow.
+        for master in [0, 9999] {
+            let (sockets, host, namespace) = place.parts();
+            let step = Step::CreateLink(NewLink { master, ..link.clone() });
+            let error = run(&[step], &mut Linux::new(sockets).making_links(host, namespace)).unwrap_err();
+            assert!(!error.details.is_empty(), "{error:?}");
+            place.assert_seen(&before, "no such master");
+        }
+    });
+}
+
+#[test]
+fn a_name_that_only_the_node_has_is_no_obstacle() {
+    isolated(|| {
+        let mut place = Place::new();
+        let new = NewLink {
+            name: "u0".into(),
+            master: place.master(),
+            kind: Kind::Macvlan(MacvlanMode::Bridge),
+            mtu: None,
+            mac: None,
+        };
+        let (sockets, host, namespace) = place.parts();
+        let link = super::link::create(host, &mut sockets.route, namespace.descriptor(), &new).unwrap();
+        assert_eq!(link.name, "u0");
+        let other = NewLink { name: "net2".into(), ..new };
+        // As on kernels that compare with the node's names.
+        let renamed =
+            super::link::create_and_rename(host, &mut sockets.route, namespace.descriptor(), &other).unwrap();
+        assert_eq!(sockets.route.link_by_name("net2").unwrap(), Some(renamed));
+        let taken = super::link::create_and_rename(host, &mut sockets.route, namespace.descriptor(), &other)
+            .unwrap_err();
+        assert!(taken.is(&[libc::EEXIST]), "{taken}");
+        let names: Vec<_> = sockets.route.links().unwrap().into_iter().map(|link| link.name).collect();
+        assert!(!names.iter().any(|name| name.starts_with("egr")), "{names:?}");
+    });
+}
+
+#[test]
+fn what_cannot_be_undone_is_said() {
+    struct Stubborn;
+    impl Kernel for Stubborn {
+        fn act(&mut self, step: &Step) -> Result<(), Error> {
+            match step {
+                Step::SetUp => Err(Error::new(Code::Kernel, "cannot set it up").details("no")),
+                _ => Ok(()),
+            }
+        }
+
+        fn undo(&mut self, step: &Step) -> Result<(), Error> {
+            match step {
+                Step::AddAddress(net) => {
+                    Err(Error::new(Code::Kernel, format!("cannot take {net}")).details("busy"))
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+    let steps = ["10.0.0.1/8", "10.0.0.2/8"].map(|text| Step::AddAddress(net(text)));
+    let all = [steps.to_vec(), vec![Step::SetUp, Step::SetUp]].concat();
+    let error = run(&all, &mut Stubborn).unwrap_err();
+    assert_eq!(
+        (error.message.as_str(), error.details.as_str()),
+        (
+            "cannot set it up",
+            "no; not undone: cannot take 10.0.0.2/8: busy; not undone: cannot take 10.0.0.1/8: busy"
+        )
+    );
+    assert_eq!(undo(&steps, &mut Stubborn).unwrap_err().details, "busy; and: cannot take 10.0.0.1/8: busy");
+    assert_eq!(run_all(&all, &mut Stubborn).unwrap_err().details, "no; and: cannot set it up: no");
+}

@@ -36,6 +36,9 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     }));
     rules
         .extend(redirect::fallbacks(firewall).map(|address| Rule::new("as redirected").to(address).accept()));
+    // A program that connects holds its socket while the kernel makes an ICMP error for it: the error is only noted then, and
+    // told a second later, after the first repetition. A reset is heard as soon as the socket is let go.
+    rules.push(Rule::new("not listed").reset());
     rules.push(Rule::new("not listed").reject());
     let leave = Rule::new("the list is for what leaves by it").leaves_by(&firewall.interface).jump("allow");
     ruleset.chains.push(Chain::base("output", Kind::Filter, Hook::Output, FILTER, vec![leave]));

@@ -1,5 +1,6 @@
 mod listing;
 mod mutations;
+mod packets;
 
 use std::process::Command;
 

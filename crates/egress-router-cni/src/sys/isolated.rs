@@ -54,3 +54,17 @@ pub fn ip(line: &str) -> String {
     assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
+
+/// A new, empty network namespace; the calling thread stays where it is.
+///
+/// # Panics
+/// When the kernel gives none.
+pub fn another() -> super::Namespace {
+    let here = super::Namespace::current().unwrap();
+    // SAFETY: as in `isolated`.
+    let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+    assert_eq!(answer, 0, "a new network namespace: {}", io::Error::last_os_error());
+    let new = super::Namespace::current().unwrap();
+    here.enter().unwrap();
+    new
+}

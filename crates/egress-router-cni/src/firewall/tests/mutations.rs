@@ -52,9 +52,9 @@ fn a_rule_that_is_gone() {
     );
     assert_rule_named(
         "allow",
-        "not listed",
+        "neighbours and groups of the link",
         "delete",
-        &["chain allow: the rule \"not listed\" is missing or out of place"],
+        &["chain allow: the rule \"neighbours and groups of the link\" is missing or out of place"],
     );
     assert_rule_named(
         "record",
@@ -90,9 +90,9 @@ fn a_rule_that_is_not_ours() {
 fn a_rule_that_is_another() {
     assert_rule_named(
         "allow",
-        "not listed",
-        "replace accept comment \"not listed\"",
-        &["chain allow: the rule \"not listed\" is not as it was built"],
+        "neighbours and groups of the link",
+        "replace accept comment \"neighbours and groups of the link\"",
+        &["chain allow: the rule \"neighbours and groups of the link\" is not as it was built"],
     );
     assert_rule_named(
         "source",
@@ -110,11 +110,11 @@ fn a_rule_that_is_another() {
     );
     assert_rule_named(
         "allow",
-        "not listed",
+        "neighbours and groups of the link",
         "replace reject with icmpx admin-prohibited",
         &[
-            "chain allow: the rule \"not listed\" is missing or out of place",
-            "chain allow: rule 11 (reject) is not ours",
+            "chain allow: the rule \"neighbours and groups of the link\" is missing or out of place",
+            "chain allow: rule 4 (reject) is not ours",
         ],
     );
 }

@@ -1,1 +1,283 @@
+//! What the table does to packets.
 
+mod lab;
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use super::*;
+use lab::{Lab, attachment, connect, connect_in_vain, delete, install, pod_serves, send};
+
+fn seen(address: &str) -> IpAddr {
+    address.parse().unwrap()
+}
+
+/// At once, not when somebody loses patience.
+fn assert_refused(address: &str) {
+    let start = Instant::now();
+    let error = connect(address).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{address}: {error}");
+    assert!(start.elapsed() < Duration::from_millis(500), "{address}: refused at once");
+}
+
+fn redirects() -> Destinations {
+    Destinations {
+        redirects: vec![
+            redirect(80, Protocol::Tcp, "203.0.113.1", Some(8080)),
+            redirect(443, Protocol::Tcp, "2001:db8:2::1", None),
+            redirect(53, Protocol::Udp, "203.0.113.1", None),
+            redirect(53, Protocol::Udp, "2001:db8:2::1", Some(5353)),
+        ],
+        ..Destinations::default()
+    }
+}
+
+#[test]
+fn a_redirect_leaves_with_the_address_and_answers_another_node() {
+    isolated(|| {
+        let lab = Lab::new();
+        let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
+        install(&attachment(1, redirects()));
+        let (v4, v6) = (seen("192.168.51.10"), seen("2001:db8:51::10"));
+        assert_eq!(outside.serves("203.0.113.1:8080", cluster.connects("10.244.1.5:80")).unwrap(), v4);
+        assert_eq!(outside.serves("[2001:db8:2::1]:443", cluster.connects("[fd00:1::5]:443")).unwrap(), v6);
+        assert_eq!(
+            outside.serves_udp("203.0.113.1:53", cluster.sends("10.244.2.5", "10.244.1.5:53")).unwrap(),
+            v4
+        );
+        assert_eq!(
+            outside.serves_udp("[2001:db8:2::1]:5353", cluster.sends("fd00:2::5", "[fd00:1::5]:53")).unwrap(),
+            v6
+        );
+        // The target's own word that nobody listens there comes back to who asked.
+        for (from, to) in [("10.244.2.5", "10.244.1.5:53"), ("fd00:2::5", "[fd00:1::5]:53")] {
+            let error = cluster.within(|| send(from, to).unwrap().recv(&mut [0])).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{to}");
+        }
+        // What no redirect takes is the pod's.
+        let own = pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap();
+        assert_eq!(own, seen("10.244.2.5"));
+        assert_eq!(
+            cluster.within(|| connect("[fd00:1::5]:81")).unwrap_err().kind(),
+            ErrorKind::ConnectionRefused
+        );
+        // What is not for the pod is not redirected.
+        assert_ne!(cluster.within(|| connect_in_vain("198.51.100.1:80")), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_fallback_takes_all_else() {
+    isolated(|| {
+        let lab = Lab::new();
+        let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
+        let fallback_v4 = Some("203.0.113.9".parse().unwrap());
+        let fallback_v6 = Some("2001:db8:2::9".parse().unwrap());
+        install(&attachment(1, Destinations { fallback_v4, fallback_v6, ..redirects() }));
+        let (v4, v6) = (seen("192.168.51.10"), seen("2001:db8:51::10"));
+        assert_eq!(outside.serves("203.0.113.1:8080", cluster.connects("10.244.1.5:80")).unwrap(), v4);
+        assert_eq!(outside.serves("203.0.113.9:81", cluster.connects("10.244.1.5:81")).unwrap(), v4);
+        assert_eq!(outside.serves("[2001:db8:2::9]:81", cluster.connects("[fd00:1::5]:81")).unwrap(), v6);
+        let ping = cluster.within(|| ping("10.244.1.5"));
+        assert!(ping, "what has no ports as well");
+    });
+}
+
+/// Whether an echo comes back.
+fn ping(address: &str) -> bool {
+    let mut command = Command::new("ping");
+    let command = command.args(["-c", "1", "-W", "5", "-q", address]);
+    command.output().expect("this test needs the program ping (package iputils-ping)").status.success()
+}
+
+#[test]
+fn connections_from_another_node_are_answered_by_home() {
+    isolated(|| {
+        let lab = Lab::new();
+        let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
+        let ours = attachment(1, Destinations::default());
+        // The control: without the table the answer goes out by net1 and is lost.
+        assert_eq!(cluster.within(|| connect_in_vain("10.244.1.5:80")), ErrorKind::TimedOut);
+        install(&ours);
+        assert_eq!(
+            pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
+            seen("10.244.2.5")
+        );
+        assert_eq!(
+            pod_serves("[fd00:1::5]:81", cluster.connects("[fd00:1::5]:81")).unwrap(),
+            seen("fd00:2::5")
+        );
+        assert!(cluster.within(|| ping("10.244.1.5")));
+        assert!(cluster.within(|| ping("fd00:1::5")));
+        // Errors and refusals that the kernel makes by itself, too.
+        assert_eq!(
+            cluster.within(|| connect("10.244.1.5:82")).unwrap_err().kind(),
+            ErrorKind::ConnectionRefused
+        );
+        for (from, to) in [("10.244.2.5", "10.244.1.5:82"), ("fd00:2::5", "[fd00:1::5]:82")] {
+            let error = cluster.within(|| send(from, to).unwrap().recv(&mut [0])).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{to}");
+        }
+        // What the pod begins leaves by the attachment, and who comes by that is answered by it.
+        assert_eq!(
+            outside.serves("203.0.113.1:80", || connect("203.0.113.1:80")).unwrap(),
+            seen("192.168.51.10")
+        );
+        assert_eq!(
+            pod_serves("192.168.51.10:83", outside.connects("192.168.51.10:83")).unwrap(),
+            seen("192.168.51.1")
+        );
+        // A program that insists on the home's address leaves with the attachment's, or nobody could answer it.
+        let insisting = || send("10.244.1.5", "203.0.113.1:53");
+        assert_eq!(outside.serves_udp("203.0.113.1:53", insisting).unwrap(), seen("192.168.51.10"));
+    });
+}
+
+#[test]
+fn bits_of_others_in_marks_stay() {
+    isolated(|| {
+        let lab = Lab::new();
+        let cluster = &lab.cluster;
+        install(&attachment(1, Destinations::default()));
+        for line in [
+            "add table inet other",
+            "add counter inet other connection",
+            "add counter inet other answer",
+            "add chain inet other first { type filter hook prerouting priority -160; }",
+            "add rule inet other first ct direction original ct mark set 0x00550005",
+            "add chain inet other made { type filter hook output priority -160; }",
+            "add rule inet other made ct direction reply meta mark set 0x00aa0009",
+            "add chain inet other in { type filter hook input priority 0; }",
+            "add rule inet other in ct mark 0x00010005 counter name connection",
+            "add chain inet other out { type filter hook output priority 0; }",
+            "add rule inet other out meta mark 0x00010009 counter name answer",
+        ] {
+            nft(&[line]);
+        }
+        assert_eq!(
+            pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
+            seen("10.244.2.5")
+        );
+        for counter in ["connection", "answer"] {
+            let listed = nft(&["list", "counter", "inet", "other", counter]);
+            assert!(!listed.contains("packets 0 "), "{listed}");
+        }
+    });
+}
+
+#[test]
+fn only_what_is_listed_is_reached() {
+    isolated(|| {
+        let lab = Lab::new();
+        let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
+        let list = listed(&["10.0.0.0/8", "2001:db8:1::/48"]);
+        let redirects = vec![redirect(80, Protocol::Tcp, "203.0.113.1", Some(8080))];
+        install(&attachment(1, Destinations { redirects, ..list }));
+        let (v4, v6) = (seen("192.168.51.10"), seen("2001:db8:51::10"));
+        let here = |to: &'static str| move || connect(to);
+        assert_eq!(outside.serves("10.1.2.3:80", here("10.1.2.3:80")).unwrap(), v4);
+        // By a gateway that is not listed: its neighbour discovery passes.
+        assert_eq!(outside.serves("[2001:db8:1::1]:80", here("[2001:db8:1::1]:80")).unwrap(), v6);
+        for unlisted in ["198.51.100.1:80", "192.168.51.1:80", "[2001:db8:bad::1]:80", "[2001:db8:51::1]:80"]
+        {
+            assert_refused(unlisted);
+        }
+        for (from, to) in [("0.0.0.0", "198.51.100.1:53"), ("::", "[2001:db8:bad::1]:53")] {
+            assert_eq!(send(from, to).unwrap_err().kind(), ErrorKind::PermissionDenied, "{to}");
+        }
+        // A redirect's target: its service, also for the pod itself, and no other.
+        assert_eq!(outside.serves("203.0.113.1:8080", cluster.connects("10.244.1.5:80")).unwrap(), v4);
+        assert_eq!(outside.serves("203.0.113.1:8080", here("203.0.113.1:8080")).unwrap(), v4);
+        assert_refused("203.0.113.1:80");
+        // Whoever comes by the attachment is answered, listed or not, errors included.
+        assert_eq!(
+            pod_serves("192.168.51.10:83", outside.connects("192.168.51.10:83")).unwrap(),
+            seen("192.168.51.1")
+        );
+        for (from, to) in [("192.168.51.1", "192.168.51.10:84"), ("2001:db8:51::1", "[2001:db8:51::10]:84")] {
+            let error = outside.within(|| send(from, to).unwrap().recv(&mut [0])).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{to}");
+        }
+        // The pod's own network is not the list's.
+        let home = cluster.serves("10.244.1.1:80", here("10.244.1.1:80")).unwrap();
+        assert_eq!(home, seen("10.244.1.5"));
+    });
+}
+
+#[test]
+fn an_empty_list_lets_nothing_out() {
+    isolated(|| {
+        let _lab = Lab::new();
+        install(&attachment(1, listed(&[])));
+        for unlisted in ["198.51.100.1:80", "10.1.2.3:80", "[2001:db8:1::1]:80"] {
+            assert_refused(unlisted);
+        }
+    });
+}
+
+#[test]
+fn the_pod_is_no_router() {
+    isolated(|| {
+        let lab = Lab::new();
+        let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
+        for destinations in [Destinations::default(), redirects(), listed(&["0.0.0.0/0", "::/0"])] {
+            let ours = attachment(1, destinations);
+            install(&ours);
+            for (to, kind) in [
+                ("198.51.100.1:80", ErrorKind::HostUnreachable),
+                ("[2001:db8:bad::1]:80", ErrorKind::PermissionDenied),
+            ] {
+                assert_eq!(cluster.within(|| connect(to)).unwrap_err().kind(), kind, "{to} from the cluster");
+            }
+            for to in ["10.244.1.1:80", "[fd00:1::1]:80"] {
+                assert_eq!(outside.within(|| connect_in_vain(to)), ErrorKind::TimedOut, "{to} from outside");
+            }
+            delete(&ours);
+        }
+        // The control: without the table there is a way, and nobody listens at its end.
+        assert_eq!(
+            outside.within(|| connect("10.244.1.1:80")).unwrap_err().kind(),
+            ErrorKind::ConnectionRefused
+        );
+        assert_eq!(
+            outside.within(|| connect("[fd00:1::1]:80")).unwrap_err().kind(),
+            ErrorKind::ConnectionRefused
+        );
+    });
+}
+
+#[test]
+fn each_of_two_attachments_hands_on_by_itself() {
+    isolated(|| {
+        let lab = Lab::new();
+        let (cluster, [first, second]) = (&lab.cluster, &lab.outside);
+        let to = |port| Destinations {
+            redirects: vec![
+                redirect(port, Protocol::Tcp, "203.0.113.1", Some(80)),
+                redirect(port, Protocol::Tcp, "2001:db8:2::1", Some(80)),
+            ],
+            ..Destinations::default()
+        };
+        install(&attachment(1, to(8081)));
+        install(&attachment(2, to(8082)));
+        lab.default_through(2);
+        // The same target, through either.
+        for (client, network, slot) in [("8081", first, 1), ("8082", second, 2)] {
+            let (v4, v6) = (format!("10.244.1.5:{client}"), format!("[fd00:1::5]:{client}"));
+            let served = network.serves("203.0.113.1:80", cluster.connects(&v4)).unwrap();
+            assert_eq!(served, seen(&format!("192.168.5{slot}.10")));
+            let served = network.serves("[2001:db8:2::1]:80", cluster.connects(&v6)).unwrap();
+            assert_eq!(served, seen(&format!("2001:db8:5{slot}::10")));
+        }
+        // The way back is there, whichever of them stays.
+        assert_eq!(
+            pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
+            seen("10.244.2.5")
+        );
+        delete(&attachment(1, to(8081)));
+        assert_eq!(
+            pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
+            seen("10.244.2.5")
+        );
+    });
+}

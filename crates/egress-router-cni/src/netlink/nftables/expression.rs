@@ -66,8 +66,8 @@ pub enum Expression {
         /// A port is in register 2.
         port: bool,
     },
-    /// Refuses: ICMP, or ICMPv6, "administratively prohibited".
-    Reject,
+    /// Tells the sender that it goes nowhere.
+    Reject(Refusal),
     /// Ends the rule.
     Verdict(Verdict),
 }
@@ -118,6 +118,15 @@ pub enum End {
     Destination,
 }
 
+/// nft_reject_types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// ICMP or ICMPv6: administratively prohibited.
+    Prohibited,
+    /// TCP's reset; only where the protocol is TCP.
+    Reset,
+}
+
 /// nft_verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -145,7 +154,7 @@ impl Expression {
             Self::Lookup(_) => "lookup",
             Self::Address(_) | Self::Port(_) | Self::Verdict(_) => "immediate",
             Self::Nat { .. } => "nat",
-            Self::Reject => "reject",
+            Self::Reject(_) => "reject",
         }
     }
 
@@ -198,8 +207,9 @@ impl Expression {
             Self::Port(port) => value(message.be32(1, SECOND), 2, &port.to_be_bytes()),
             Self::Verdict(verdict) => message.be32(1, VERDICT).nest(2, |message| verdict.write(message)),
             Self::Nat { end, ipv6, port } => nat(message, *end, *ipv6, *port),
-            // NFTA_REJECT_TYPE (NFT_REJECT_ICMPX_UNREACH), _ICMP_CODE (NFT_REJECT_ICMPX_ADMIN_PROHIBITED).
-            Self::Reject => message.be32(1, 2).u8(2, 3),
+            // NFTA_REJECT_TYPE (NFT_REJECT_TCP_RST, NFT_REJECT_ICMPX_UNREACH), _ICMP_CODE (NFT_REJECT_ICMPX_ADMIN_PROHIBITED).
+            Self::Reject(Refusal::Reset) => message.be32(1, 1),
+            Self::Reject(Refusal::Prohibited) => message.be32(1, 2).u8(2, 3),
         };
     }
 }

@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
-use super::expression::{Connection, End, Expression, Header, Meta, Verdict, family};
+use super::expression::{Connection, End, Expression, Header, Meta, Refusal, Verdict, family};
 use super::set::Set;
 
 /// IPPROTO_ICMP.
 pub const ICMP: u8 = 1;
+/// IPPROTO_TCP.
+const TCP: u8 = 6;
 /// IPPROTO_ICMPV6.
 pub const ICMPV6: u8 = 58;
 
@@ -204,10 +206,16 @@ impl Rule {
         self.with([Expression::Verdict(Verdict::Drop)])
     }
 
-    /// Goes nowhere, and its sender is told at once.
+    /// Goes nowhere, and its sender is told: administratively prohibited.
     #[must_use]
     pub fn reject(self) -> Self {
-        self.with([Expression::Reject])
+        self.with([Expression::Reject(Refusal::Prohibited)])
+    }
+
+    /// A TCP connection ends, as if nobody listened.
+    #[must_use]
+    pub fn reset(self) -> Self {
+        self.protocol(TCP).with([Expression::Reject(Refusal::Reset)])
     }
 
     /// The chain `chain` decides.

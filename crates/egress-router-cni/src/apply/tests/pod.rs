@@ -1,0 +1,152 @@
+//! A node with an uplink, a pod with its own network, and all that can be seen of both.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::netlink::nftables;
+use crate::netlink::socket::{Protocol, Socket, Sockets};
+use crate::sys::Namespace;
+use crate::sys::isolated::{another, ip};
+
+/// The calling thread is in the pod, as the plugin is; the node is another namespace.
+pub struct Place {
+    node: Namespace,
+    pod: Namespace,
+    host: Socket,
+    sockets: Sockets,
+    master: u32,
+}
+
+/// What was seen: name and text.
+pub type Seen = BTreeMap<String, String>;
+
+/// Runs `ip` in the pod.
+pub fn ip_in(_: &Place, line: &str) -> String {
+    ip(line)
+}
+
+impl Place {
+    /// The calling thread's namespace, which has to be empty, becomes the node.
+    pub fn new() -> Self {
+        let (node, pod) = (Namespace::current().unwrap(), another());
+        let file = format!("/proc/{}/fd/{}", std::process::id(), pod.descriptor());
+        for line in [
+            "link set lo up",
+            "link add u0 type veth peer name u1",
+            // What the kernel does by itself, later, would be seen as a change.
+            "link set u0 addrgenmode none",
+            "link set u1 addrgenmode none",
+            "link set u0 up",
+            "link set u1 up",
+            "addr add 192.168.50.2/24 dev u0",
+            "addr add fd50::2/64 dev u0 nodad",
+            "link add vp0 type veth peer name eth0",
+            "link set vp0 addrgenmode none",
+            &format!("link set eth0 netns {file}"),
+            "link set vp0 up",
+        ] {
+            ip(line);
+        }
+        let mut host = Socket::open(Protocol::Route).unwrap();
+        let master = host.link_by_name("u0").unwrap().unwrap().index;
+        pod.enter().unwrap();
+        for line in [
+            "link set lo up",
+            "link set eth0 addrgenmode none",
+            "link set eth0 up",
+            "addr add 10.244.1.2/24 dev eth0",
+            "addr add fd44::2/64 dev eth0 nodad",
+            "route add default via 10.244.1.1 mtu 1450",
+            "-6 route add default via fd44::1",
+            // Without a gateway, and with a metric of its own: copied into the home table, too.
+            "route add 169.254.20.10/32 dev eth0 metric 50",
+        ] {
+            ip(line);
+        }
+        for (name, value) in [
+            ("ipv4/conf/eth0/rp_filter", "1"),
+            ("ipv6/conf/eth0/forwarding", "1"),
+            ("ipv6/conf/lo/accept_ra", "2"),
+        ] {
+            fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
+        }
+        Self { node, pod, host, sockets: Sockets::open().unwrap(), master }
+    }
+
+    pub fn master(&self) -> u32 {
+        self.master
+    }
+
+    /// The pod's sockets, the node's, and the pod's namespace.
+    pub fn parts(&mut self) -> (&mut Sockets, &mut Socket, &Namespace) {
+        (&mut self.sockets, &mut self.host, &self.pod)
+    }
+
+    /// Links, addresses, routes, rules, tables and sysctls of pod and node, as an administrator sees them.
+    pub fn seen(&mut self) -> Seen {
+        self.node.enter().unwrap();
+        let mut seen = objects("node");
+        self.pod.enter().unwrap();
+        seen.extend(objects("pod"));
+        seen.insert(
+            "pod tables".into(),
+            format!("{:?}", nftables::tables(&mut self.sockets.netfilter, "").unwrap()),
+        );
+        for family in ["ipv4", "ipv6"] {
+            sysctls(Path::new("/proc/sys/net").join(family).as_path(), &mut seen);
+        }
+        seen
+    }
+
+    /// That everything is seen again, to the byte.
+    pub fn assert_seen(&mut self, before: &Seen, when: &str) {
+        let after = self.seen();
+        let keys = before.keys().chain(after.keys());
+        for key in keys {
+            assert_eq!(before.get(key), after.get(key), "{key}, {when}");
+        }
+    }
+}
+
+fn objects(place: &str) -> Seen {
+    settle();
+    ["-d link", "-d addr", "-4 -d route show table all", "-6 -d route show table all", "-4 rule", "-6 rule"]
+        .map(|line| (format!("{place} {line}"), ip(line)))
+        .into()
+}
+
+/// The kernel makes IPv6's routes of an address, and of a link that went up, a moment later.
+fn settle() {
+    let end = Instant::now() + Duration::from_secs(10);
+    let (addresses, links) = (ip("-6 -o addr show"), ip("-o link show up"));
+    let addresses = addresses.split_whitespace().filter_map(|word| word.split_once('/'));
+    let names = links.lines().filter_map(|line| line.split([':', '@']).nth(1)).map(str::trim);
+    let awaited: Vec<_> = addresses
+        .map(|(address, _)| format!("local {address} "))
+        .chain(names.filter(|name| *name != "lo").map(|name| format!("multicast ff00::/8 dev {name} ")))
+        .collect();
+    loop {
+        let routes = ip("-6 route show table local");
+        if awaited.iter().all(|route| routes.contains(route)) {
+            return;
+        }
+        assert!(Instant::now() < end, "waited for {awaited:?}, there are only these:\n{routes}");
+    }
+}
+
+fn sysctls(folder: &Path, seen: &mut Seen) {
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            // Neighbour tables have counters of their own, and nothing here touches them.
+            if !path.ends_with("neigh") {
+                sysctls(&path, seen);
+            }
+        } else if let Ok(text) = fs::read_to_string(&path) {
+            // Some are written only.
+            seen.insert(path.display().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! EC2 throttles, fails, and loses answers, before and after it has done what it was asked.
+
+use std::time::{Duration, Instant};
+
+use egress_router_cni::cni::Code;
+
+use super::gate::{Fault, Planned};
+use super::node::{Snapshot, World};
+
+const ADD: [&str; 4] =
+    ["DescribeAddresses", "DescribeNetworkInterfaces", "AssignPrivateIpAddresses", "AssociateAddress"];
+const DEL: [&str; 2] = ["DisassociateAddress", "UnassignPrivateIpAddresses"];
+
+/// What passes, each once or twice.
+fn passing() -> Vec<Fault> {
+    vec![
+        Fault::Refuse(503, "RequestLimitExceeded"),
+        Fault::Refuse(400, "Throttling"),
+        Fault::Refuse(500, "InternalError"),
+        Fault::Refuse(503, "Unavailable"),
+        Fault::CutBefore,
+        Fault::CutAfter,
+        Fault::After(500, "<Response><Errors><Error><Code>InternalError</Code></Error></Errors></Response>"),
+        Fault::After(502, "<html><body>Bad Gateway</body></html>"),
+    ]
+}
+
+#[test]
+fn what_passes_is_waited_for() {
+    for action in ADD.into_iter().chain(DEL) {
+        for (n, fault) in passing().into_iter().enumerate() {
+            for times in [1, 2] {
+                let (world, _) = World::new();
+                world.gate.plan(action, fault.clone(), times);
+                let acquired = world.a.add().unwrap_or_else(|error| panic!("{action}, fault {n}: {error}"));
+                assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired), "{action}, fault {n}");
+                world.a.del().unwrap_or_else(|error| panic!("{action}, fault {n}: {error}"));
+                assert_eq!(world.snapshot(), Snapshot::clean(), "{action}, fault {n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_pass_is_to_be_tried_again_and_leaves_nothing() {
+    for action in ADD {
+        for fault in [Fault::Refuse(503, "RequestLimitExceeded"), Fault::CutBefore, Fault::CutAfter] {
+            let (world, _) = World::new();
+            world.a.patience.set(Duration::from_millis(300));
+            world.gate.plan(action, fault.clone(), u32::MAX);
+            let start = Instant::now();
+            let result = world.a.add();
+            // An answer that is lost after EC2 did it is found out, where what tells is not lost too.
+            if let Err(error) = result {
+                assert_eq!(error.code, Code::TryAgain, "{action}: {error}");
+            } else {
+                assert!(matches!(fault, Fault::CutAfter), "{action}");
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "{action}: {:?}", start.elapsed());
+            world.gate.calm();
+            world.a.patience.set(Duration::from_secs(20));
+            world.a.del().unwrap();
+            assert_eq!(world.snapshot(), Snapshot::clean(), "{action}");
+        }
+    }
+}
+
+#[test]
+fn a_del_that_ec2_does_not_serve_is_to_be_tried_again() {
+    for action in DEL {
+        let (world, _) = World::new();
+        world.a.add().unwrap();
+        world.a.patience.set(Duration::from_millis(300));
+        world.gate.plan(action, Fault::Refuse(503, "RequestLimitExceeded"), u32::MAX);
+        assert_eq!(world.a.del().unwrap_err().code, Code::TryAgain);
+        assert!(world.a.state().is_some(), "what is left is still written down");
+        world.gate.calm();
+        world.a.patience.set(Duration::from_secs(20));
+        world.a.del().unwrap();
+        assert_eq!(world.snapshot(), Snapshot::clean());
+    }
+}
+
+#[test]
+fn an_association_that_was_lost_and_moved_on_is_not_stolen_back() {
+    for fault in [Fault::CutBefore, Fault::CutAfter] {
+        let (world, ec2) = World::new();
+        let meanwhile = move || {
+            let mut ec2 = ec2.lock().unwrap();
+            let elastic = ec2.elastics.get_mut(&super::node::PUBLIC).unwrap();
+            elastic.association =
+                Some(("eipassoc-newer".into(), "eni-b".into(), "10.0.0.6".parse().unwrap()));
+        };
+        let planned =
+            Planned { action: "AssociateAddress", fault, times: 1, meanwhile: Some(Box::new(meanwhile)) };
+        world.gate.faults.lock().unwrap().push(planned);
+        let error = world.a.add().unwrap_err();
+        assert_eq!(error.code, Code::TryAgain);
+        assert!(error.message.contains("eni-b"), "{error}");
+        let left = world.snapshot();
+        assert_eq!(left.at, Some(("eni-b".into(), "10.0.0.6".parse().unwrap())));
+        assert!(left.secondary.is_empty(), "{left:?}");
+        assert_eq!(world.a.state(), None);
+    }
+}
+
+#[test]
+fn an_answer_that_is_not_understood_is_said() {
+    let (world, _) = World::new();
+    world.gate.plan("DescribeAddresses", Fault::After(200, "<html>portal</html>"), u32::MAX);
+    let error = world.a.add().unwrap_err();
+    assert_eq!(error.code, Code::Aws);
+    assert!(error.message.contains("DescribeAddresses") && error.details.contains("html"), "{error}");
+}

@@ -1,0 +1,156 @@
+//! What stands between a node and an EC2: it checks how requests are signed, and puts faults in their way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use super::ec2::error;
+use super::http::{Answer, Asked, Server};
+use super::metadata::{KEY, REGION, SESSION};
+
+pub type Form = BTreeMap<String, String>;
+
+/// An EC2 behind the gate.
+pub trait Backend: Send + Sync {
+    fn answer(&self, form: &Form) -> (u16, String);
+}
+
+/// What happens to requests.
+#[derive(Clone)]
+pub enum Fault {
+    /// Refused before it is carried out.
+    Refuse(u16, &'static str),
+    /// Cut off before it is carried out.
+    CutBefore,
+    /// Carried out, and the answer is lost.
+    CutAfter,
+    /// Carried out, and the answer is this.
+    After(u16, &'static str),
+}
+
+/// Faults for one action.
+pub struct Planned {
+    pub action: &'static str,
+    pub fault: Fault,
+    /// How often; then all is well again.
+    pub times: u32,
+    /// Runs after the request was carried out or refused, before the answer.
+    pub meanwhile: Option<Box<dyn FnMut() + Send>>,
+}
+
+/// A gate in front of a backend.
+pub struct Gate {
+    pub faults: Arc<Mutex<Vec<Planned>>>,
+    /// The actions that were carried out.
+    pub log: Arc<Mutex<Vec<String>>>,
+    server: Server,
+}
+
+impl Gate {
+    pub fn start(backend: Arc<dyn Backend>) -> Self {
+        let faults: Arc<Mutex<Vec<Planned>>> = Arc::default();
+        let log: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (shared, written) = (faults.clone(), log.clone());
+        let server = Server::start(move |asked| {
+            check(asked);
+            let form = parse(&asked.body);
+            let fault = next(&shared, &form["Action"]);
+            if let Some((Fault::Refuse(status, code), meanwhile)) = fault {
+                run(meanwhile);
+                return Answer::Reply(status, error(code, "planned"));
+            }
+            if let Some((Fault::CutBefore, meanwhile)) = fault {
+                run(meanwhile);
+                return Answer::Cut;
+            }
+            written.lock().unwrap().push(form["Action"].clone());
+            let (status, document) = backend.answer(&form);
+            match fault {
+                Some((Fault::CutAfter, meanwhile)) => {
+                    run(meanwhile);
+                    Answer::Cut
+                }
+                Some((Fault::After(status, document), meanwhile)) => {
+                    run(meanwhile);
+                    Answer::Reply(status, document.into())
+                }
+                _ => Answer::Reply(status, document),
+            }
+        });
+        Self { faults, log, server }
+    }
+
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    pub fn plan(&self, action: &'static str, fault: Fault, times: u32) {
+        self.faults.lock().unwrap().push(Planned { action, fault, times, meanwhile: None });
+    }
+
+    /// No faults, no log.
+    pub fn calm(&self) {
+        self.faults.lock().unwrap().clear();
+        self.log.lock().unwrap().clear();
+    }
+
+    /// How often `action` was carried out.
+    pub fn count(&self, action: &str) -> usize {
+        self.log.lock().unwrap().iter().filter(|done| *done == action).count()
+    }
+}
+
+type Meanwhile = Option<Box<dyn FnMut() + Send>>;
+
+fn run(meanwhile: Meanwhile) {
+    if let Some(mut meanwhile) = meanwhile {
+        meanwhile();
+    }
+}
+
+fn next(faults: &Mutex<Vec<Planned>>, action: &str) -> Option<(Fault, Meanwhile)> {
+    let mut faults = faults.lock().unwrap();
+    let planned = faults.iter_mut().find(|planned| planned.action == action && planned.times > 0)?;
+    planned.times -= 1;
+    Some((planned.fault.clone(), planned.meanwhile.take()))
+}
+
+/// The signature's form; whether its value is right is for AWS's own test suite to say.
+fn check(asked: &Asked) {
+    assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/"));
+    assert_eq!(asked.header("content-type"), Some("application/x-www-form-urlencoded; charset=utf-8"));
+    assert_eq!(
+        asked.header("x-amz-security-token"),
+        Some(SESSION),
+        "temporary credentials come with their token"
+    );
+    let time = asked.header("x-amz-date").unwrap();
+    let expected = format!(
+        "AWS4-HMAC-SHA256 Credential={KEY}/{}/{REGION}/ec2/aws4_request, \
+         SignedHeaders=content-type;host;x-amz-date;x-amz-security-token, Signature=",
+        &time[..8]
+    );
+    let signature = asked.header("authorization").unwrap().strip_prefix(&expected).unwrap();
+    assert!(signature.len() == 64 && signature.bytes().all(|byte| byte.is_ascii_hexdigit()));
+}
+
+/// A form's fields.
+pub fn parse(body: &str) -> Form {
+    let text = |encoded: &str| {
+        let mut bytes = Vec::new();
+        let mut rest = encoded.as_bytes();
+        while let [first, tail @ ..] = rest {
+            rest = tail;
+            if *first == b'%' {
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&tail[..2]).unwrap(), 16).unwrap());
+                rest = &tail[2..];
+            } else {
+                bytes.push(*first);
+            }
+        }
+        String::from_utf8(bytes).unwrap()
+    };
+    body.split('&')
+        .map(|field| field.split_once('=').unwrap())
+        .map(|(key, value)| (text(key), text(value)))
+        .collect()
+}

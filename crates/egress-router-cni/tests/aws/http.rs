@@ -1,0 +1,105 @@
+//! As much of an HTTP server as a test needs: a thread for each connection, answers or cut connections.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// One request.
+pub struct Asked {
+    pub method: String,
+    pub path: String,
+    headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Asked {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+}
+
+/// What comes back.
+pub enum Answer {
+    Reply(u16, String),
+    /// The connection ends without a word.
+    Cut,
+}
+
+/// A server on a port of its own, until it is dropped.
+pub struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub fn start(handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, handler) = (stop.clone(), Arc::new(handler));
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::SeqCst) {
+                    break;
+                }
+                let (stream, handler) = (stream.unwrap(), handler.clone());
+                std::thread::spawn(move || serve(&stream, &*handler));
+            }
+        });
+        Self { address, stop, thread: Some(thread) }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(stream: &TcpStream, handler: &dyn Fn(&Asked) -> Answer) {
+    stream.set_nodelay(true).unwrap();
+    let mut reader = BufReader::new(stream);
+    while let Some(asked) = read(&mut reader) {
+        let Answer::Reply(status, body) = handler(&asked) else { break };
+        let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\n\r\n", body.len());
+        if (&mut &*stream).write_all(&[head.as_bytes(), body.as_bytes()].concat()).is_err() {
+            break;
+        }
+    }
+    let _ = stream.shutdown(std::net::Shutdown::Both);
+}
+
+fn read(reader: &mut BufReader<&TcpStream>) -> Option<Asked> {
+    let mut line = String::new();
+    if reader.read_line(&mut line).ok()? == 0 {
+        return None;
+    }
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        match line.trim_end().split_once(':') {
+            None => break,
+            Some((key, value)) => headers.push((key.to_owned(), value.trim().to_owned())),
+        }
+    }
+    let mut asked = Asked { method, path, headers, body: String::new() };
+    let length: usize = asked.header("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    asked.body = String::from_utf8(body).unwrap();
+    Some(asked)
+}

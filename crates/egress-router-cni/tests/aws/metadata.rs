@@ -1,0 +1,93 @@
+//! An instance metadata service that is as strict as the real one: no token, no answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use super::http::{Answer, Asked, Server};
+
+pub const REGION: &str = "eu-central-1";
+pub const KEY: &str = "ASIAEXAMPLE";
+pub const SECRET: &str = "the-secret-key-of-the-role";
+pub const SESSION: &str = "the-session-token-of-the-role";
+
+/// What it does besides answering.
+#[derive(Default)]
+pub struct Mood {
+    /// Answers to come, before it serves: a status, or none for a cut connection.
+    pub faults: Vec<Option<u16>>,
+    /// How many requests a token is good for.
+    pub uses: Option<u32>,
+    /// `HttpTokens` cannot be had: `HttpEndpoint` is disabled.
+    pub disabled: bool,
+    /// No instance profile.
+    pub no_role: bool,
+    /// Token to the requests that it is still good for.
+    tokens: BTreeMap<String, u32>,
+    /// All that was asked for, tokens too.
+    pub asked: Vec<String>,
+}
+
+/// One instance's service.
+pub struct Metadata {
+    pub mood: Arc<Mutex<Mood>>,
+    server: Server,
+}
+
+impl Metadata {
+    /// `tree` is what is under `latest/meta-data/`, besides the region and the role.
+    pub fn start(tree: BTreeMap<String, String>) -> Self {
+        let mood = Arc::new(Mutex::new(Mood::default()));
+        let shared = mood.clone();
+        Self { mood, server: Server::start(move |asked| answer(&mut shared.lock().unwrap(), &tree, asked)) }
+    }
+
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+}
+
+fn answer(mood: &mut Mood, tree: &BTreeMap<String, String>, asked: &Asked) -> Answer {
+    mood.asked.push(format!("{} {}", asked.method, asked.path));
+    if !mood.faults.is_empty() {
+        return mood.faults.remove(0).map_or(Answer::Cut, |status| Answer::Reply(status, "busy".into()));
+    }
+    let refuse = |status| Answer::Reply(status, format!("status {status}"));
+    if mood.disabled {
+        return refuse(403);
+    }
+    if asked.path == "/latest/api/token" {
+        // The real one refuses what came through a proxy, and what does not say how long.
+        let seconds: Option<u32> =
+            asked.header("x-aws-ec2-metadata-token-ttl-seconds").and_then(|seconds| seconds.parse().ok());
+        if asked.method != "PUT" || !asked.body.is_empty() {
+            return refuse(405);
+        }
+        if asked.header("x-forwarded-for").is_some() {
+            return refuse(403);
+        }
+        if !seconds.is_some_and(|seconds| (1..=21600).contains(&seconds)) {
+            return refuse(400);
+        }
+        let token = format!("token-{}==", mood.asked.len());
+        mood.tokens.insert(token.clone(), mood.uses.unwrap_or(u32::MAX));
+        return Answer::Reply(200, token);
+    }
+    let left = asked.header("x-aws-ec2-metadata-token").and_then(|token| mood.tokens.get_mut(token));
+    match left {
+        Some(left) if *left > 0 => *left -= 1,
+        _ => return refuse(401),
+    }
+    let Some(path) = asked.path.strip_prefix("/latest/meta-data/") else { return refuse(404) };
+    let found = match path {
+        "placement/region" => Some(REGION.into()),
+        "services/domain" => Some("amazonaws.com".into()),
+        "iam/security-credentials/" if !mood.no_role => Some("node-role".into()),
+        "iam/security-credentials/node-role" if !mood.no_role => Some(format!(
+            "{{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"2026-11-20T00:00:00Z\",\n  \"Type\" : \"AWS-HMAC\",\n  \
+             \"AccessKeyId\" : \"{KEY}\",\n  \"SecretAccessKey\" : \"{SECRET}\",\n  \"Token\" : \"{SESSION}\",\n  \
+             \"Expiration\" : \"2026-11-20T06:00:00Z\"\n}}"
+        )),
+        path => tree.get(path).cloned(),
+    };
+    found.map_or_else(|| refuse(404), |text| Answer::Reply(200, text))
+}

@@ -1,0 +1,189 @@
+//! What EC2 refuses for good: the message says what to do, and nothing is left.
+
+use std::net::Ipv4Addr;
+
+use egress_router_cni::aws::acquire::acquire;
+use egress_router_cni::aws::{Journal, Request, State};
+use egress_router_cni::cni::{self, Code};
+
+use super::gate::Fault;
+use super::metadata::{SECRET, SESSION};
+use super::node::{PUBLIC, Snapshot, World};
+
+#[test]
+fn a_missing_right_is_named_and_what_was_done_is_undone() {
+    for action in
+        ["DescribeAddresses", "DescribeNetworkInterfaces", "AssignPrivateIpAddresses", "AssociateAddress"]
+    {
+        let (world, _) = World::new();
+        world.gate.plan(action, Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
+        let error = world.a.add().unwrap_err();
+        assert_eq!(error.code, Code::Aws);
+        assert!(error.message.contains(&format!("ec2:{action}")), "{error}");
+        assert!(error.details.contains("r-err"), "{error}");
+        assert_eq!(world.snapshot(), Snapshot::clean());
+        assert_eq!(world.a.state(), None);
+    }
+}
+
+#[test]
+fn what_cannot_be_undone_is_written_down() {
+    let (world, _) = World::new();
+    world.gate.plan("AssociateAddress", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
+    world.gate.plan("UnassignPrivateIpAddresses", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
+    let error = world.a.add().unwrap_err();
+    assert!(error.message.contains("ec2:AssociateAddress"), "{error}");
+    assert!(error.details.contains("ec2:UnassignPrivateIpAddresses"), "{error}");
+    assert!(world.a.state().is_some());
+    world.gate.calm();
+    world.a.del().unwrap();
+    assert_eq!(world.snapshot(), Snapshot::clean());
+}
+
+#[test]
+fn an_address_that_is_not_allocated_is_refused() {
+    let (world, ec2) = World::new();
+    ec2.lock().unwrap().elastics.insert(
+        Ipv4Addr::new(198, 51, 100, 1),
+        super::ec2::Elastic { allocation: "eipalloc-2".into(), association: None },
+    );
+    ec2.lock().unwrap().elastics.remove(&PUBLIC);
+    let error = world.a.add().unwrap_err();
+    assert_eq!(error.code, Code::Aws);
+    assert!(
+        error.message.contains("not allocated") && error.details.contains("InvalidAddress.NotFound"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_full_interface_is_said() {
+    let (world, ec2) = World::new();
+    ec2.lock().unwrap().limit = 1;
+    let error = world.a.add().unwrap_err();
+    assert_eq!(error.code, Code::Aws);
+    assert!(error.message.contains("instance type"), "{error}");
+    assert_eq!((world.snapshot(), world.a.state()), (Snapshot::clean(), None));
+}
+
+#[test]
+fn a_full_subnet_is_said_and_the_last_free_address_is_found() {
+    let (world, ec2) = World::new();
+    let free = Ipv4Addr::new(10, 0, 0, 19);
+    let others = (8..31).chain([4]).map(|last| Ipv4Addr::new(10, 0, 0, last)).filter(|other| *other != free);
+    ec2.lock().unwrap().interfaces.get_mut("eni-c").unwrap().addresses.extend(others);
+    // EC2 says which are taken only when a choice has failed, and in pages.
+    assert_eq!(world.a.add().unwrap().address.addr(), free);
+    let error = world.b.add().unwrap_err();
+    assert_eq!(error.code, Code::Aws);
+    assert!(error.message.contains("subnet-1"), "{error}");
+    assert_eq!(world.b.state(), None);
+}
+
+#[test]
+fn an_address_that_is_elsewhere_is_left_there_if_the_settings_say_so() {
+    let (mut world, _) = World::new();
+    let acquired = world.b.add().unwrap();
+    world.a.settings.allow_reassociation = Some(false);
+    let error = world.a.add().unwrap_err();
+    assert_eq!(error.code, Code::Aws);
+    assert!(error.message.contains("eni-b") && error.message.contains("allowReassociation"), "{error}");
+    assert_eq!(world.snapshot(), Snapshot::only(&world.b, &acquired));
+}
+
+#[test]
+fn somebody_who_is_quicker_keeps_it_if_the_settings_say_so() {
+    let (mut world, _) = World::new();
+    world.a.settings.allow_reassociation = Some(false);
+    world.gate.plan("AssociateAddress", Fault::Refuse(400, "Resource.AlreadyAssociated"), 1);
+    let error = world.a.add().unwrap_err();
+    assert_eq!(error.code, Code::Aws);
+    assert!(error.message.contains("allowReassociation"), "{error}");
+    assert_eq!((world.snapshot(), world.a.state()), (Snapshot::clean(), None));
+}
+
+#[test]
+fn the_nodes_own_elastic_ip_is_not_a_pods() {
+    let (world, ec2) = World::new();
+    let own = ("eipassoc-own".to_owned(), "eni-a".to_owned(), Ipv4Addr::new(10, 0, 0, 5));
+    ec2.lock().unwrap().elastics.get_mut(&PUBLIC).unwrap().association = Some(own.clone());
+    let error = world.a.add().unwrap_err();
+    assert_eq!(error.code, Code::Aws);
+    assert!(error.message.contains("node's own"), "{error}");
+    assert_eq!(world.snapshot().at, Some((own.1, own.2)));
+}
+
+#[test]
+fn exactly_one_address_of_ipv4_is_asked_for() {
+    let (world, _) = World::new();
+    for addresses in [&["2001:db8::9/128"][..], &["203.0.113.9/32", "203.0.113.10/32"], &[]] {
+        let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let request = Request { addresses: &addresses, master: None, before: None };
+        let error =
+            world.a.with(|cloud, deadline| acquire(cloud, request, &mut Nowhere, deadline)).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(error.message.contains("ip.addresses"), "{error}");
+    }
+    assert!(world.a.metadata.mood.lock().unwrap().asked.is_empty(), "nobody was asked");
+}
+
+#[test]
+fn a_device_that_is_no_network_interface_of_the_instance_is_refused() {
+    let (world, _) = World::new();
+    let addresses = ["203.0.113.9/32".parse().unwrap()];
+    let request = Request { addresses: &addresses, master: Some([2, 0, 0, 0, 0, 1]), before: None };
+    let error = world.a.with(|cloud, deadline| acquire(cloud, request, &mut Nowhere, deadline)).unwrap_err();
+    assert!(error.message.contains("02:00:00:00:00:01") && error.message.contains("master"), "{error}");
+}
+
+#[test]
+fn a_state_that_cannot_be_written_stops_before_anything_is_done() {
+    let (world, _) = World::new();
+    let addresses = ["203.0.113.9/32".parse().unwrap()];
+    for writes in 0..3 {
+        let request = Request { addresses: &addresses, master: None, before: None };
+        let mut full = Full(writes);
+        let error = world.a.with(|cloud, deadline| acquire(cloud, request, &mut full, deadline)).unwrap_err();
+        assert_eq!(error.code, Code::Io);
+        assert_eq!(world.snapshot(), Snapshot::clean(), "the disk is full after {writes} writes");
+    }
+}
+
+#[test]
+fn no_error_tells_a_secret() {
+    for (action, status, code) in [
+        ("DescribeAddresses", 401, "AuthFailure"),
+        ("AssociateAddress", 403, "UnauthorizedOperation"),
+        ("AssignPrivateIpAddresses", 400, "SignatureDoesNotMatch"),
+    ] {
+        let (world, _) = World::new();
+        world.gate.plan(action, Fault::Refuse(status, code), u32::MAX);
+        let error = world.a.add().unwrap_err();
+        let all = format!("{error} {error:?} {}", error.to_json("1.1.0"));
+        assert!(!all.contains(SECRET) && !all.contains(SESSION), "{all}");
+    }
+}
+
+struct Nowhere;
+
+impl Journal for Nowhere {
+    fn write(&mut self, _: &State) -> Result<(), cni::Error> {
+        Ok(())
+    }
+    fn clear(&mut self) -> Result<(), cni::Error> {
+        Ok(())
+    }
+}
+
+/// A disk with room for so many writes.
+struct Full(u32);
+
+impl Journal for Full {
+    fn write(&mut self, _: &State) -> Result<(), cni::Error> {
+        self.0 = self.0.checked_sub(1).ok_or_else(|| cni::Error::new(Code::Io, "no space left"))?;
+        Ok(())
+    }
+    fn clear(&mut self) -> Result<(), cni::Error> {
+        Ok(())
+    }
+}
