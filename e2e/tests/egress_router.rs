@@ -3,6 +3,8 @@
 //!
 //! The lab is made of namespaces of its own: root is needed only where the kernel forbids users to make them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// Whatever is said of a family is said with its place in all the pairs of addresses.
+#![allow(clippy::needless_range_loop)]
 
 use e2e::egress_router::{BRIDGE, GATEWAY, NODE, OUTSIDE, PORT, Plugin, Pod, REMOTE, SERVICE, World, config};
 use e2e::netns::{Meeting, Node, Snapshot, Transport};

@@ -168,20 +168,20 @@ impl Answer {
     /// # Errors
     /// It is not.
     pub fn refusal(self) -> Result<Self> {
-        let error =
-            self.json["code"].is_u64() && self.json["msg"].as_str().is_some_and(|msg| !msg.is_empty());
+        let message = self.json.get("msg").and_then(Value::as_str).unwrap_or_default();
+        let error = self.error_code().is_some() && !message.is_empty();
         ensure!(self.code.is_some_and(|code| code != 0) && error, "{self:#?}");
         Ok(self)
     }
 
     /// `code` of an error.
     pub fn error_code(&self) -> Option<u64> {
-        self.json["code"].as_u64()
+        self.json.get("code").and_then(Value::as_u64)
     }
 
     /// `msg` and `details` of an error.
     pub fn words(&self) -> String {
-        let text = |key: &str| self.json[key].as_str().unwrap_or_default().to_owned();
+        let text = |key: &str| self.json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         format!("{} {}", text("msg"), text("details"))
     }
 }

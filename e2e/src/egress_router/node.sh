@@ -23,7 +23,11 @@ table ip6 cluster {
 }
 RULES
 # State of its own, as /run and /etc are already.
+mkdir -p /run/lab/lib
+mount --rbind /var/lib /run/lab/lib
 mount -t tmpfs -o mode=755 lab /var/lib
+find /run/lab/lib -mindepth 1 -maxdepth 1 ! -name cni -exec ln -s -t /var/lib {} +
+mount -t tmpfs -o mode=755 lab /var/log
 mkdir -p /run/netns
 rm -f /etc/cni
 mkdir -p /etc/cni/net.d/egress-router.d

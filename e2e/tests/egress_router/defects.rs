@@ -414,7 +414,7 @@ fn b15_a_previous_result_is_merged_and_routes_are_answered() {
 fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
     let scene = Scene::new();
     let size = |level: &str| {
-        let file = format!("/run/log-{level}");
+        let file = format!("/var/log/egress-router-{level}");
         let mut config = config(v4());
         config["log_file"] = json!(file);
         config["log_level"] = json!(level);
@@ -496,7 +496,8 @@ fn b19_the_pod_answers_arp_for_nobody_else() {
         .unwrap();
     scene.outside_sees(OWN[0]);
     // The LAN looks for addresses that the pod has a route to.
-    let others = [BRIDGE[0], REMOTE[0], &scene.pod.addresses[0]];
+    let neighbour = scene.world.pod("neighbour").unwrap();
+    let others = [REMOTE[0], SERVICE[0], &neighbour.addresses[0]];
     for other in others {
         scene
             .world
@@ -537,7 +538,7 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
     node.write("/run/answer", "0600", &answer).unwrap();
     node.write("/run/serve", "0700", "#!/bin/bash\nwhile read -r line && [ \"$line\" != $'\\r' ]; do echo \"$line\" >>/run/asked; done\ncat /run/answer\n").unwrap();
     node.sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=api -addext 'subjectAltName=IP:127.0.0.1' \
-             -addext 'basicConstraints=critical,CA:TRUE' -days 2 -keyout /run/key -out /run/cert 2>/dev/null; cat /run/key /run/cert >/run/pem")
+             -addext 'basicConstraints=critical,CA:FALSE' -days 2 -keyout /run/key -out /run/cert 2>/dev/null; cat /run/key /run/cert >/run/pem")
         .unwrap();
     let _server = node
         .start_process([

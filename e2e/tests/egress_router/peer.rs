@@ -5,15 +5,15 @@ use e2e::egress_router::{UPLINK, debian};
 use super::*;
 
 /// Lines about the new link and what belongs to it by itself: kind, mode, master, MTU, addresses and their routes. Left out:
-/// what only one of them is asked to do (the default route, the cluster's routes, their tables, the packet filter), and
+/// the transmit queue's length, of which the peer makes 0 without being asked; what only one of them is asked to do (the default route, the cluster's routes, their tables, the packet filter), and
 /// duplicate address detection, which the peer waits for.
 fn state_of_net1(pod: &Pod) -> Vec<String> {
     let lines = pod
         .inside
-        .sh("ip -d -o link show net1 | sed -E 's/^[0-9]+: //; s/link\\/ether [0-9a-f:]+/ether/'
+        .sh("ip -d -o link show net1 | sed -E 's/^[0-9]+: //; s/link\\/ether [0-9a-f:]+/ether/; s/ qlen [0-9]+/ /; s/ usedbcqueuelen [0-9]+//'
              ip -o addr show dev net1 scope global | sed -E 's/^[0-9]+: //; s/ (nodad|dynamic|tentative)//g; s/ valid_lft.*//'
              ip route show table local dev net1; ip route show dev net1 proto kernel | sed 's/ src .*//'
-             ip -6 route show dev net1 proto kernel | grep -v '^fe80'")
+             ip -6 route show dev net1 proto kernel | sed '/^fe80/d'")
         .unwrap();
     let mut lines: Vec<_> =
         lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();

@@ -76,7 +76,10 @@ fn connections_of_the_pods_own_network_live_through_add_and_del() {
         client.wait_for(question, std::time::Duration::from_secs(5)).unwrap();
     };
     ask("before");
-    let plugin = plugin(&scene);
+    // Redirects would take what comes to their ports, known or not.
+    let plugin = scene.plugin(json!({
+        "addresses": ["192.168.50.99/24", "2001:db8:50::99/64"], "destinations": ["203.0.113.9/32", "2001:db8:9::/64"],
+    }));
     let result = plugin.add().unwrap();
     ask("meanwhile");
     plugin.del(Some(&result)).unwrap();
@@ -94,7 +97,7 @@ fn an_add_that_is_killed_anywhere_is_taken_back_by_del_or_done_by_the_next_add()
         if answer.code == Some(0) {
             break;
         }
-        assert!(at < ENOUGH && answer.code == Some(137), "{at}: {answer:#?}");
+        assert!(at < ENOUGH && matches!(answer.code, None | Some(137)), "{at}: {answer:#?}");
         if at % 2 == 0 {
             plugin
                 .add()
@@ -127,7 +130,7 @@ fn a_del_that_is_killed_anywhere_is_done_by_the_next_one() {
         if answer.code == Some(0) {
             break;
         }
-        assert!(at < ENOUGH && answer.code == Some(137), "{at}: {answer:#?}");
+        assert!(at < ENOUGH && matches!(answer.code, None | Some(137)), "{at}: {answer:#?}");
         plugin
             .del(None)
             .unwrap_or_else(|error| panic!("DEL after one that was killed at call {at}: {error:#}"));
@@ -146,26 +149,38 @@ fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
     plugin.add().unwrap();
     let whole = scene.pod.inside.network_state().unwrap();
     plugin.del(None).unwrap();
-    let (mut failed, mut survived) = (0, 0);
+    let (mut failed, mut survived, mut wrong) = (0, 0, Vec::new());
     for at in 1.. {
-        assert!(at < ENOUGH);
+        assert!(at < ENOUGH, "{wrong:#?}");
         let answer = injected(&plugin, "error=ENOMEM", at).call("ADD", &plugin.config.to_string()).unwrap();
-        if answer.code == Some(0) {
+        let changes = if answer.code == Some(0) {
             // Either nothing was injected any more, or what failed was not needed: the state is whole then.
-            let state = scene.pod.inside.network_state().unwrap();
-            assert_eq!(whole.changes(&state), Vec::<String>::new(), "call {at} failed: {answer:#?}");
-            plugin.del(None).unwrap();
             survived += 1;
-            // No plugin shrugs off so many in a row: it makes no more of them.
-            if survived > 12 {
-                break;
-            }
+            whole.changes(&scene.pod.inside.network_state().unwrap())
         } else {
-            assert_eq!(scene.changes(), Vec::<String>::new(), "call {at} failed: {answer:#?}");
             failed += 1;
             survived = 0;
+            scene.changes()
+        };
+        if !changes.is_empty() {
+            wrong.push(format!(
+                "call {at}: {:?} {}, and {} changes are left",
+                answer.code,
+                answer.words(),
+                changes.len()
+            ));
+        }
+        plugin.del(None).unwrap();
+        if !scene.changes().is_empty() {
+            wrong.push(format!("call {at}: and DEL does not help: {}", scene.changes().len()));
+            scene.pod.inside.sh("ip link del net1 2>/dev/null || true").unwrap();
+        }
+        // No plugin shrugs off so many in a row: it makes no more of them.
+        if survived > 12 {
+            break;
         }
     }
+    assert_eq!(wrong, Vec::<String>::new());
     println!("ADD failed at {failed} of its calls to the system, and left nothing");
     assert!(failed > 10, "only {failed}");
     scene.restored();

@@ -45,29 +45,29 @@ pub(crate) fn measure(program: Option<&Path>) -> Result<String> {
     let bench = Bench::new()?;
     let mut table = Table::new(&ours, &[("macvlan", &peer), ("static", &debian("static")?)])?;
 
-    let ip = |addresses: Value, gateway: &str| json!({"addresses": addresses, "gateway": gateway});
     // The newest version that both speak.
-    let spoken = |mut config: Value| {
-        config["cniVersion"] = json!("1.0.0");
-        config
+    let config = |ip: Value, args: Value| json!({"cniVersion": "1.0.0", "name": "egress", "type": "egress-router", "ip": ip, "interfaceArgs": args});
+    let master = || json!({"master": UPLINK});
+    let plain = |pod: usize| {
+        config(
+            json!({"addresses": [format!("192.168.50.{}/24", 100 + pod)], "gateway": GATEWAY[0]}),
+            master(),
+        )
     };
-    let config = |ip: Value| {
-        let mut config = spoken(e2e::egress_router::config(ip));
-        config["interfaceArgs"] = json!({"master": UPLINK});
-        config
-    };
-    let plain = |pod: usize| config(ip(json!([format!("192.168.50.{}/24", 100 + pod)]), GATEWAY[0]));
     // Redirects and a list: the whole job, as an operator's configuration has it.
     let whole = |pod: usize| {
-        let mut config = config(ip(json!([format!("192.168.50.{}/24", 100 + pod)]), GATEWAY[0]));
-        config["ip"]["destinations"] =
-            json!(["203.0.113.0/24", "80 TCP 203.0.113.9", "8080 TCP 203.0.113.10 80"]);
-        config
+        let destinations = ["203.0.113.0/24", "80 TCP 203.0.113.9", "8080 TCP 203.0.113.10 80"];
+        let addresses = [format!("192.168.50.{}/24", 100 + pod)];
+        config(json!({"addresses": addresses, "gateway": GATEWAY[0], "destinations": destinations}), master())
     };
-    let inferred = |pod: usize| {
-        spoken(e2e::egress_router::config(json!({"addresses": [format!("192.168.50.{}/24", 100 + pod)]})))
+    let inferred =
+        |pod: usize| config(json!({"addresses": [format!("192.168.50.{}/24", 100 + pod)]}), json!({}));
+    let ipv6 = |pod: usize| {
+        config(
+            json!({"addresses": [format!("2001:db8:50::{}/64", 100 + pod)], "gateway": GATEWAY[1]}),
+            master(),
+        )
     };
-    let ipv6 = |pod: usize| config(ip(json!([format!("2001:db8:50::{}/64", 100 + pod)]), GATEWAY[1]));
     let macvlan = |addresses: Value| {
         json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": UPLINK,
             "ipam": {"type": "static", "addresses": addresses}})
