@@ -1,10 +1,235 @@
 //! How the program gets onto a node: `egress-router install`.
 
-use std::ffi::OsString;
-use std::process::ExitCode;
+pub mod file;
+pub mod options;
 
-/// `egress-router install`, with the arguments after that word.
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+pub use self::options::{Options, USAGE};
+use crate::config::settings::Settings;
+use crate::kubernetes::kubeconfig::Access;
+use crate::sys::signal::Termination;
+
+/// What network configurations give as `type`.
+const PROGRAM: &str = "egress-router";
+
+/// `egress-router install`, with the words that follow it.
+///
+/// Ends with 0 where everything asked for is done, 1 where something could not be done, 2 where the command line is wrong.
 #[must_use]
-pub fn run(_args: impl Iterator<Item = OsString>) -> ExitCode {
-    ExitCode::FAILURE
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        let _ = writeln!(io::stdout(), "{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match Options::parse(arguments) {
+        Ok(options) => installed(&options),
+        Err(words) => {
+            let _ = writeln!(io::stderr(), "{PROGRAM} install: {words}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
 }
+
+fn installed(options: &Options) -> ExitCode {
+    if options.uninstall {
+        return if report(&uninstall(options)) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    // Before the first pass, so that no signal is lost between them.
+    let termination = match options.watch.then(Termination::hold).transpose() {
+        Ok(termination) => termination,
+        Err(error) => {
+            say_failed(&format!("signals cannot be waited for: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut node = Node::new(options);
+    let whole = report(&node.pass());
+    let Some(termination) = termination else {
+        return if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    };
+    let mut last = Vec::new();
+    loop {
+        match termination.within(options.interval) {
+            Ok(true) => return ExitCode::SUCCESS,
+            Ok(false) => (),
+            Err(error) => {
+                say_failed(&format!("signals cannot be waited for: {error}"));
+                return ExitCode::FAILURE;
+            }
+        }
+        let done = node.pass();
+        // A failure that lasts is said once.
+        if done.iter().any(Result::is_ok) || done != last {
+            report(&done);
+        }
+        last = done;
+    }
+}
+
+/// What was done, and what could not be done.
+type Done = Vec<Result<String, String>>;
+
+fn report(done: &Done) -> bool {
+    for one in done {
+        match one {
+            Ok(words) => drop(writeln!(io::stdout(), "{words}")),
+            Err(words) => say_failed(words),
+        }
+    }
+    done.iter().all(Result::is_ok)
+}
+
+fn say_failed(words: &str) {
+    let _ = writeln!(io::stderr(), "{PROGRAM} install: {words}");
+}
+
+fn uninstall(options: &Options) -> Done {
+    let files = [
+        Some(options.bin_dir.join(PROGRAM)),
+        options.kubeconfig_out.clone(),
+        options.settings.as_ref().map(|(_, out)| out.clone()),
+    ];
+    let removed = files.into_iter().flatten().filter_map(|path| match file::remove(&path) {
+        Ok(true) => Some(Ok(format!("removed {}", path.display()))),
+        Ok(false) => None,
+        Err(error) => Some(Err(format!("{} cannot be removed: {error}", path.display()))),
+    });
+    removed.collect()
+}
+
+/// The files of one node.
+struct Node<'a> {
+    options: &'a Options,
+    /// The installed program as it was last seen to be ours, so that its bytes are not compared at each pass.
+    seen: Option<(u64, u64, SystemTime)>,
+}
+
+impl<'a> Node<'a> {
+    fn new(options: &'a Options) -> Self {
+        Self { options, seen: None }
+    }
+
+    /// Does what has to be done. Settings and kubeconfig first: the program is not called for before it is there.
+    fn pass(&mut self) -> Done {
+        let settings = self.options.settings.as_ref().map(|(from, to)| settings(from, to));
+        let kubeconfig = self.options.kubeconfig_out.as_ref().map(|to| self.kubeconfig(to));
+        let done = [settings, kubeconfig, Some(self.program())];
+        done.into_iter().flatten().filter_map(Result::transpose).collect()
+    }
+
+    fn program(&mut self) -> Result<Option<String>, String> {
+        let path = self.options.bin_dir.join(PROGRAM);
+        let look = || {
+            use std::os::unix::fs::MetadataExt;
+            let there = fs::symlink_metadata(&path).ok()?;
+            Some((there.ino(), there.size(), there.modified().ok()?))
+        };
+        if self.seen.is_some() && self.seen == look() {
+            return Ok(None);
+        }
+        // The running program, whatever has become of its name.
+        let program =
+            fs::read("/proc/self/exe").map_err(|error| format!("/proc/self/exe cannot be read: {error}"))?;
+        let written = replaced(&path, &program, 0o755)?;
+        self.seen = look();
+        Ok(written)
+    }
+
+    fn kubeconfig(&self, to: &Path) -> Result<Option<String>, String> {
+        let read = |name: &str| {
+            let path = self.options.service_account.join(name);
+            fs::read(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+        };
+        let server = match &self.options.server {
+            Some(server) => server.clone(),
+            None => server(|name| std::env::var(name).ok())?,
+        };
+        let text = kubeconfig(&server, &read("ca.crt")?, &read("token")?)?;
+        replaced(to, text.as_bytes(), 0o600)
+    }
+}
+
+fn replaced(path: &Path, content: &[u8], mode: u32) -> Result<Option<String>, String> {
+    match file::replace(path, content, mode) {
+        Ok(true) => Ok(Some(format!("wrote {} ({} bytes)", path.display(), content.len()))),
+        Ok(false) => Ok(None),
+        Err(error) => Err(format!("{} cannot be written: {error}", path.display())),
+    }
+}
+
+/// What is not valid does not take the place of what is.
+fn settings(from: &PathBuf, to: &Path) -> Result<Option<String>, String> {
+    let text = fs::read(from).map_err(|error| format!("{} cannot be read: {error}", from.display()))?;
+    Settings::parse(&text).map_err(|error| format!("{}: {error}", from.display()))?;
+    // Not secret, and asked for by whoever looks why a pod was refused.
+    replaced(to, &text, 0o644)
+}
+
+/// The API server's URL, as a pod is told it.
+fn server(get: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let needed = |name: &str| {
+        get(name).filter(|value| !value.is_empty()).ok_or_else(|| format!("{name} is not set: give --server"))
+    };
+    let (host, port) = (needed("KUBERNETES_SERVICE_HOST")?, needed("KUBERNETES_SERVICE_PORT")?);
+    Ok(match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("https://[{address}]:{port}"),
+        _ => format!("https://{host}:{port}"),
+    })
+}
+
+/// A kubeconfig that is known to be readable. Messages never hold the token.
+fn kubeconfig(server: &str, authority: &[u8], token: &[u8]) -> Result<String, String> {
+    let token = std::str::from_utf8(token).unwrap_or_default().trim();
+    // JSON Web Tokens and Kubernetes' static ones; nothing that YAML would have to quote.
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    if token.is_empty() || !token.bytes().all(plain) {
+        return Err(
+            "the service account's token is empty, or holds other characters than a token has".to_owned()
+        );
+    }
+    if !server.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
+        return Err(format!("{server:?} is no URL of an API server"));
+    }
+    if authority.is_empty() {
+        // Without one, the public authorities would count.
+        return Err("the service account's ca.crt is empty".to_owned());
+    }
+    let authority = STANDARD.encode(authority);
+    let text = format!(
+        "# Written by egress-router install, again and again: changes do not last.
+apiVersion: v1
+kind: Config
+current-context: {PROGRAM}
+clusters:
+- name: {PROGRAM}
+  cluster:
+    server: \"{server}\"
+    certificate-authority-data: \"{authority}\"
+users:
+- name: {PROGRAM}
+  user:
+    token: \"{token}\"
+contexts:
+- name: {PROGRAM}
+  context:
+    cluster: {PROGRAM}
+    user: {PROGRAM}
+"
+    );
+    Access::parse(text.as_bytes(), Path::new("/")).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 pub(crate) mod isolated;
+pub mod signal;
 
 use std::fs::File;
 use std::io;

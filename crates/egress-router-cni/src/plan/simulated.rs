@@ -187,6 +187,8 @@ impl Simulated {
                     (Family::V4, "rp_filter"),
                     (Family::V4, "forwarding"),
                     (Family::V4, "arp_notify"),
+                    (Family::V4, "arp_ignore"),
+                    (Family::V4, "arp_announce"),
                     (Family::V6, "forwarding"),
                     (Family::V6, "ndisc_notify"),
                     (Family::V6, "accept_ra"),

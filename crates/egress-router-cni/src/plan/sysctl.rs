@@ -75,13 +75,18 @@ fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Notes>) -> Vec<Changed> 
     changed
 }
 
-/// Those of the new link. Before it goes up: it says who has its address when it does, believes no router, and does not wait
-/// until its addresses are known to be nobody else's.
+/// Those of the new link. Before it goes up: it says who has its address when it does, answers for no other, believes no
+/// router, and does not wait until its addresses are known to be nobody else's.
 #[must_use]
 pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
     let mut needed: Vec<(Family, &str, &str)> = Vec::new();
     if wanted.source(Family::V4).is_some() {
-        needed.push((Family::V4, "arp_notify", "1"));
+        needed.extend([
+            (Family::V4, "arp_notify", "1"),
+            // Not for the pod's other addresses, which are nobody's business out there.
+            (Family::V4, "arp_ignore", "1"),
+            (Family::V4, "arp_announce", "2"),
+        ]);
         if hands_on(wanted, Family::V4) {
             needed.push((Family::V4, "forwarding", "1"));
         }

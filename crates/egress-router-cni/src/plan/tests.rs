@@ -232,7 +232,9 @@ fn sysctls_change_only_as_far_as_needed() {
 fn a_new_link_is_deaf_to_routers_and_tells_its_addresses() {
     let plan = add::add(&wanted(1, &[Family::V4]), &pod().pod).unwrap();
     let up = plan.steps.iter().position(|step| *step == Step::SetUp).unwrap();
-    for (family, key, value) in [(Family::V4, "arp_notify", "1"), (Family::V6, "accept_ra", "0")] {
+    for (family, key, value) in
+        [(Family::V4, "arp_notify", "1"), (Family::V4, "arp_ignore", "1"), (Family::V6, "accept_ra", "0")]
+    {
         let step =
             Step::Sysctl { name: sysctl::conf(family, "net1", key), value: value.into(), before: None };
         assert!(plan.steps[..up].contains(&step), "{key}");

@@ -54,3 +54,94 @@ pub fn answer(
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cni::Version;
+    use crate::config::destinations::Destinations;
+    use crate::config::interface::{Kind, MacvlanMode};
+    use crate::config::ip::Gateways;
+    use crate::plan::Identity;
+    use crate::plan::route::unicast;
+
+    fn wanted(addresses: &[&str]) -> Wanted {
+        Wanted {
+            identity: Identity { container_id: "c".into(), ifname: "net1".into(), network: "n".into() },
+            interface: "net1".into(),
+            kind: Kind::Macvlan(MacvlanMode::Bridge),
+            master: 2,
+            node_addresses: Vec::new(),
+            mtu: None,
+            mac: None,
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            gateways: Gateways { v4: Some("192.168.1.1".parse().unwrap()), v6: None },
+            destinations: Destinations::default(),
+            cluster_networks: Vec::new(),
+            previous: None,
+        }
+    }
+
+    fn link() -> Link {
+        Link {
+            index: 9,
+            name: "net1".into(),
+            kind: "macvlan".into(),
+            mode: None,
+            mac: Some([2, 0, 0, 0, 0, 0xab]),
+            mtu: 1400,
+            up: true,
+            loopback: false,
+            parent: None,
+        }
+    }
+
+    fn answered(
+        addresses: &[&str],
+        previous: Option<serde_json::Value>,
+        version: Version,
+    ) -> serde_json::Value {
+        let previous = previous.map(|previous| Result::parse(&previous).unwrap());
+        let mut kept = unicast("172.30.0.0/16".parse().unwrap());
+        kept.gateway = Some("10.1.0.1".parse().unwrap());
+        let result =
+            answer(&wanted(addresses), previous.as_ref(), &link(), Path::new("/run/netns/x"), &[kept], None);
+        serde_json::from_str(&result.to_json(version)).unwrap()
+    }
+
+    #[test]
+    fn alone_it_is_the_attachment() {
+        assert_eq!(
+            answered(&["192.168.1.9/24"], None, Version::V1_1_0),
+            json!({
+                "cniVersion": "1.1.0",
+                "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:ab", "sandbox": "/run/netns/x", "mtu": 1400}],
+                "ips": [{"address": "192.168.1.9/24", "gateway": "192.168.1.1", "interface": 0}],
+                "routes": [{"dst": "0.0.0.0/0", "gw": "192.168.1.1"}, {"dst": "172.30.0.0/16", "gw": "10.1.0.1"}],
+            })
+        );
+    }
+
+    #[test]
+    fn chained_it_comes_after_what_still_holds() {
+        let previous = json!({
+            "cniVersion": "0.4.0",
+            "interfaces": [{"name": "cni0"}, {"name": "eth0", "sandbox": "/run/netns/x"}],
+            "ips": [{"version": "4", "address": "10.1.0.9/24", "gateway": "10.1.0.1", "interface": 1}],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "172.30.0.0/16", "gw": "10.1.0.1"}],
+            "dns": {"nameservers": ["10.1.0.2"]},
+        });
+        let answer = answered(&["192.168.1.9/24"], Some(previous), Version::V0_4_0);
+        assert_eq!(answer["interfaces"][2]["name"], "net1");
+        assert_eq!(answer["ips"][1]["interface"], 2);
+        assert_eq!(answer["ips"][0]["interface"], 1);
+        // The default route of IPv6 is still the pod's own, that of IPv4 is not.
+        assert_eq!(
+            answer["routes"],
+            json!([{"dst": "::/0"}, {"dst": "172.30.0.0/16", "gw": "10.1.0.1"}, {"dst": "0.0.0.0/0", "gw": "192.168.1.1"}])
+        );
+        assert_eq!(answer["dns"]["nameservers"][0], "10.1.0.2");
+    }
+}

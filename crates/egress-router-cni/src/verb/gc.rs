@@ -24,38 +24,18 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
         }
     };
     let mut errors = Vec::new();
-    let mut stale: BTreeMap<(String, String), (Identity, Option<Place>, Vec<String>)> = BTreeMap::new();
-    let (attachments, unread) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
-    errors.extend(unread);
-    for record in attachments {
-        let key = (record.container_id().to_owned(), record.interface().to_owned());
-        stale.insert(key, (record.identity(), Some(record.place.clone()), record.notes));
-    }
-    let (elastic_ips, unread) = elastic_ip::folder(&context.settings.state_directory).all::<ElasticIp>();
-    errors.extend(unread);
-    for record in elastic_ips {
-        let identity = Identity {
-            container_id: record.container_id.clone(),
-            ifname: record.ifname.clone(),
-            network: record.network.clone(),
-        };
-        let key = (record.container_id, record.interface);
-        stale.entry(key).or_insert_with(|| (identity, Some(record.place), Vec::new()));
-    }
-    stale.retain(|_, (identity, ..)| {
-        let attachment = network::Attachment {
-            container_id: identity.container_id.clone(),
-            ifname: identity.ifname.clone(),
-        };
-        identity.network == context.network.name && !valid.contains(&attachment)
+    let mut recorded = recorded(context, &mut errors);
+    recorded.retain(|_, record| {
+        let Identity { container_id, ifname, network } = record.identity.clone();
+        network == context.network.name && !valid.contains(&network::Attachment { container_id, ifname })
     });
-    for ((container_id, interface), (identity, place, notes)) in stale {
+    for ((container_id, interface), record) in recorded {
         context
             .log
             .verbose(format_args!("{container_id} {interface}: the runtime does not know it, it ends"));
-        let ended = match place.and_then(|place| place.open().map(|namespace| (namespace, place))) {
-            Some((namespace, place)) => Scene::open(namespace, &place.path).and_then(|mut scene| {
-                let ended = end(&mut scene, &identity, &interface, &notes);
+        let ended = match record.place.open() {
+            Some(namespace) => Scene::open(namespace, &record.place.path).and_then(|mut scene| {
+                let ended = end(&mut scene, &interface, &record);
                 ended.and(scene.leave())
             }),
             None => Ok(()),
@@ -67,10 +47,43 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     first(errors)
 }
 
-fn end(scene: &mut Scene, identity: &Identity, interface: &str, lines: &[String]) -> Result<(), Error> {
+/// What any record says of one attachment.
+struct Recorded {
+    identity: Identity,
+    place: Place,
+    notes: Vec<String>,
+}
+
+/// All attachments of the node, by container and interface.
+fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String, String), Recorded> {
+    let (attachments, unread) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
+    errors.extend(unread);
+    let (elastic_ips, unread) = elastic_ip::folder(&context.settings.state_directory).all::<ElasticIp>();
+    errors.extend(unread);
+    let mut recorded = BTreeMap::new();
+    for record in elastic_ips {
+        let identity = Identity {
+            container_id: record.container_id.clone(),
+            ifname: record.ifname,
+            network: record.network,
+        };
+        let record_of = Recorded { identity, place: record.place, notes: Vec::new() };
+        recorded.insert((record.container_id, record.interface), record_of);
+    }
+    for record in attachments {
+        let key = (record.container_id().to_owned(), record.interface().to_owned());
+        let identity = record.identity();
+        recorded.insert(key, Recorded { identity, place: record.place, notes: record.notes });
+    }
+    recorded
+}
+
+fn end(scene: &mut Scene, interface: &str, record: &Recorded) -> Result<(), Error> {
     let pod = scene.pod()?;
-    let lines = pod.attachments.get(interface).map_or(lines, Vec::as_slice);
-    let Some(notes) = Notes::parse(lines).filter(|notes| notes.belongs_to(identity)) else { return Ok(()) };
+    let lines = pod.attachments.get(interface).unwrap_or(&record.notes);
+    let Some(notes) = Notes::parse(lines).filter(|notes| notes.belongs_to(&record.identity)) else {
+        return Ok(());
+    };
     let steps = plan::del::del(&pod, interface, &notes);
     apply::run_all(&steps, &mut Linux::new(&mut scene.sockets))
 }

@@ -1,0 +1,168 @@
+//! What the command line says.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// All that can be said.
+pub const USAGE: &str = "\
+egress-router install [options]: puts the program and its files onto a node. Files are replaced whole, and only where they
+differ.
+
+  --bin-dir DIR           the runtime's folder of plugins (default /host/opt/cni/bin)
+  --kubeconfig-out FILE   writes a kubeconfig from the pod's service account, for the node's root alone
+  --service-account DIR   where that is (default /var/run/secrets/kubernetes.io/serviceaccount)
+  --server URL            the API server in it (default: from KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT)
+  --settings FILE         the node's settings to install, if they are valid
+  --settings-out FILE     where to
+  --watch                 goes on until SIGTERM: renewed tokens and changed settings are written again, and what is missing
+  --interval SECONDS      how often --watch looks (default 10)
+  --uninstall             removes what install writes with the same options";
+
+/// What `egress-router install` shall do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// `--bin-dir`.
+    pub bin_dir: PathBuf,
+    /// `--kubeconfig-out`.
+    pub kubeconfig_out: Option<PathBuf>,
+    /// `--service-account`.
+    pub service_account: PathBuf,
+    /// `--server`.
+    pub server: Option<String>,
+    /// `--settings` and `--settings-out`.
+    pub settings: Option<(PathBuf, PathBuf)>,
+    /// `--watch`.
+    pub watch: bool,
+    /// `--interval`.
+    pub interval: Duration,
+    /// `--uninstall`.
+    pub uninstall: bool,
+}
+
+impl Options {
+    /// What follows `install`: `--key value` or `--key=value`.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, for a person.
+    pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
+        let mut options = Self {
+            bin_dir: "/host/opt/cni/bin".into(),
+            kubeconfig_out: None,
+            service_account: "/var/run/secrets/kubernetes.io/serviceaccount".into(),
+            server: None,
+            settings: None,
+            watch: false,
+            // A token is renewed many minutes before it ends; this is for those who have changed a setting and wait.
+            interval: Duration::from_secs(10),
+            uninstall: false,
+        };
+        let (mut settings, mut settings_out) = (None, None);
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            let text = argument.into_string().map_err(|text| format!("{} is not UTF-8", text.display()))?;
+            let (key, mut given) = match text.split_once('=') {
+                Some((key, value)) => (key.to_owned(), Some(OsString::from(value))),
+                None => (text, None),
+            };
+            match key.as_str() {
+                "--watch" | "--uninstall" if given.is_some() => return Err(format!("{key} has no value")),
+                "--watch" => options.watch = true,
+                "--uninstall" => options.uninstall = true,
+                "--bin-dir" | "--kubeconfig-out" | "--service-account" | "--server" | "--settings"
+                | "--settings-out" | "--interval" => {
+                    let value = given
+                        .take()
+                        .or_else(|| arguments.next())
+                        .filter(|value| !value.is_empty())
+                        .ok_or_else(|| format!("{key} needs a value"))?;
+                    match key.as_str() {
+                        "--bin-dir" => options.bin_dir = value.into(),
+                        "--kubeconfig-out" => options.kubeconfig_out = Some(value.into()),
+                        "--service-account" => options.service_account = value.into(),
+                        "--settings" => settings = Some(PathBuf::from(value)),
+                        "--settings-out" => settings_out = Some(PathBuf::from(value)),
+                        "--server" => options.server = Some(value.to_string_lossy().into_owned()),
+                        _ => {
+                            let seconds = value
+                                .to_str()
+                                .and_then(|text| text.parse().ok())
+                                .filter(|seconds| *seconds > 0);
+                            let seconds = seconds
+                                .ok_or("--interval has to be a whole number of seconds, at least 1")?;
+                            options.interval = Duration::from_secs(seconds);
+                        }
+                    }
+                }
+                _ => return Err(format!("{key:?} is not known")),
+            }
+        }
+        options.settings = match (settings, settings_out, options.uninstall) {
+            (Some(settings), Some(out), _) => Some((settings, out)),
+            (None, None, _) => None,
+            // Nothing is read to remove it.
+            (None, Some(out), true) => Some((PathBuf::new(), out)),
+            _ => return Err("--settings and --settings-out need each other".to_owned()),
+        };
+        if options.watch && options.uninstall {
+            return Err("--watch and --uninstall contradict each other".to_owned());
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::Options;
+
+    fn parse(arguments: &[&str]) -> Result<Options, String> {
+        Options::parse(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn both_ways_to_write_a_value() {
+        let one = parse(&["--bin-dir=/b", "--settings=/s", "--settings-out=/o", "--interval=1", "--watch"])
+            .unwrap();
+        let other = parse(&[
+            "--watch",
+            "--bin-dir",
+            "/b",
+            "--settings",
+            "/s",
+            "--settings-out",
+            "/o",
+            "--interval",
+            "1",
+        ]);
+        assert_eq!(one, other.unwrap());
+        assert_eq!(
+            (one.bin_dir.as_path(), one.interval, one.watch),
+            (Path::new("/b"), Duration::from_secs(1), true)
+        );
+        assert_eq!(parse(&[]).unwrap().bin_dir, Path::new("/host/opt/cni/bin"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (arguments, word) in [
+            (&["--bindir=/b"][..], "--bindir"),
+            (&["--bin-dir"], "needs a value"),
+            (&["--bin-dir="], "needs a value"),
+            (&["--watch=1"], "no value"),
+            (&["--settings=/s"], "need each other"),
+            (&["--settings-out=/s"], "need each other"),
+            (&["--interval=0"], "at least 1"),
+            (&["--interval=x"], "at least 1"),
+            (&["--watch", "--uninstall"], "contradict"),
+            (&["now"], "not known"),
+        ] {
+            assert!(parse(arguments).unwrap_err().contains(word), "{arguments:?}");
+        }
+        assert!(parse(&["--uninstall", "--settings-out=/s"]).is_ok());
+    }
+}

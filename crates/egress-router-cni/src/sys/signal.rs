@@ -1,0 +1,54 @@
+//! Signals that ask a program to end, waited for instead of interrupting it.
+
+use std::io;
+use std::mem;
+use std::ptr;
+use std::time::Duration;
+
+/// SIGTERM and SIGINT. The first process of a container has no default reaction to them.
+pub struct Termination {
+    signals: libc::sigset_t,
+}
+
+impl Termination {
+    /// From here on both wait for [`Self::within`], in this thread and in those that it starts: call it before there are others.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn hold() -> io::Result<Self> {
+        // SAFETY: a sigset_t is plain data, for which zeroes are a value; sigemptyset gives it the one that is meant.
+        let mut signals: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: the set is ours, and both numbers are signals.
+        unsafe {
+            libc::sigemptyset(&raw mut signals);
+            libc::sigaddset(&raw mut signals, libc::SIGTERM);
+            libc::sigaddset(&raw mut signals, libc::SIGINT);
+        }
+        // SAFETY: the set outlives the call, and the old mask is not asked for.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, ptr::null_mut()) } {
+            0 => Ok(Self { signals }),
+            number => Err(io::Error::from_raw_os_error(number)),
+        }
+    }
+
+    /// Whether one of them came within `time`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn within(&self, time: Duration) -> io::Result<bool> {
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        // SAFETY: set and time outlive the call, and what came is not asked for.
+        let came = unsafe { libc::sigtimedwait(&raw const self.signals, ptr::null_mut(), &raw const time) };
+        if came > 0 {
+            return Ok(true);
+        }
+        match io::Error::last_os_error() {
+            // The time is over, or another signal was handled meanwhile; whoever waits comes again.
+            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Ok(false),
+            error => Err(error),
+        }
+    }
+}
