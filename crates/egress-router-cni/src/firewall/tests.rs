@@ -1,3 +1,4 @@
+mod interpreted;
 mod listing;
 mod mutations;
 mod packets;
