@@ -127,7 +127,7 @@ fn an_elastic_ip_that_nobody_allocated_leaves_the_pod_as_it_was() {
         let config = config(json!({"ip": {"addresses": ["198.51.100.99"]}}));
         let (succeeded, answer) = cloud.world.call("ADD", &config);
         assert!(!succeeded && answer["code"] == 102, "{answer}");
-        assert!(answer["msg"].as_str().unwrap().contains("198.51.100.99"), "{answer}");
+        assert!(answer.to_string().contains("198.51.100.99"), "{answer}");
         assert_eq!(cloud.world.state(), before);
         assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
     });
