@@ -102,7 +102,7 @@ impl<'a> Attaching<'a> {
     fn prepare(context: &'a Context<'a>) -> Result<Self, Error> {
         let mut ip = resolve::ip(context)?;
         let (interface_type, kind) = resolve::interface(context)?;
-        let mut scene = Scene::of_call(context.call)?;
+        let mut scene = Scene::of_call(context)?;
         let master = match interface_type {
             InterfaceType::AwsElasticIp => None,
             _ => Some(resolve::master(context, &mut scene.host, &mut ip, kind)?),
@@ -230,14 +230,13 @@ impl<'a> Attaching<'a> {
         let Scene { namespace, place, host, sockets, .. } = &mut self.scene;
         let mut kernel = Linux::new(sockets).making_links(host, namespace);
         apply::run(&plan.steps, &mut kernel)?;
-        let link = kernel.link().cloned();
-        let record = Attachment::new(wanted, place.clone(), plan.notes.lines());
-        let written = attachment::folder(&self.context.settings.run_directory).write(&record);
-        match (written, link) {
-            (Ok(()), Some(link)) => Ok(link),
-            (written, _) => {
-                let missing = || Error::new(Code::Kernel, format!("{} is not there", wanted.interface));
-                let mut error = written.err().unwrap_or_else(missing);
+        let Some(link) = kernel.link().cloned() else {
+            return Err(Error::new(Code::Kernel, format!("{} is not there", wanted.interface)));
+        };
+        let record = Attachment::new(wanted, &link, place.clone(), plan.notes.lines());
+        match attachment::folder(&self.context.settings.run_directory).write(&record) {
+            Ok(()) => Ok(link),
+            Err(mut error) => {
                 if let Err(left) = apply::undo(&plan.steps, &mut kernel) {
                     error.details.push_str(&format!("; not undone: {left}"));
                 }

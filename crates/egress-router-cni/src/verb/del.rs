@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::apply::{self, Linux};
 use crate::aws;
-use crate::cni::Error;
+use crate::cni::{Code, Error};
 use crate::config::settings::Settings;
 use crate::observe::Pod;
 use crate::plan::note::{self, Notes};
@@ -26,11 +26,17 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
     match scene::find(context.call) {
         Ok(Some(namespace)) => {
             let path = context.call.netns.clone().unwrap_or_default();
-            let ended = Scene::open(namespace, &path).and_then(|mut scene| {
-                let ended = end(context, &identity, &records, &mut scene);
-                ended.and(scene.leave())
-            });
-            errors.extend(ended.err());
+            match Scene::open(context, namespace, &path) {
+                Ok(mut scene) => {
+                    errors.extend(end(context, &identity, &records, &mut scene).err());
+                    errors.extend(scene.leave().err());
+                }
+                // The runtime has unmounted it, and not yet removed the file: the pod is gone.
+                Err(error) if error.code == Code::InvalidNamespace => {
+                    context.log.verbose(format_args!("{error}: nothing is left there"));
+                }
+                Err(error) => errors.push(error),
+            }
         }
         Ok(None) => {}
         Err(error) => errors.push(error),

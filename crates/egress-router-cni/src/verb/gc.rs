@@ -36,7 +36,7 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             .log
             .verbose(format_args!("{container_id} {interface}: the runtime does not know it, it ends"));
         let ended = match record.place.open() {
-            Some(namespace) => Scene::open(namespace, &record.place.path).and_then(|mut scene| {
+            Some(namespace) => Scene::open(context, namespace, &record.place.path).and_then(|mut scene| {
                 let ended = end(&mut scene, &interface, &record);
                 ended.and(scene.leave())
             }),
