@@ -4,7 +4,7 @@
 //! /api/v1/namespaces/{namespace}/configmaps/{name}`.
 
 pub mod kubeconfig;
-mod request;
+pub mod request;
 
 use std::collections::BTreeMap;
 use std::path::Path;
