@@ -1,5 +1,6 @@
 //! The only writer: runs a plan's steps in order, and undoes what it did, in reverse, when one fails.
 
+mod advertised;
 mod link;
 mod linux;
 mod sysctl;

@@ -54,6 +54,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Where this node runs: `settings.platform`, or what is found out; never `Auto`. `sys_root` is where `/sys` is.
 #[must_use]
 pub fn platform(settings: &Settings, sys_root: &Path) -> Platform {
+    // The metadata service has no certificate.
     let network = Network::new();
     let cloud = Cloud::new(&network, &settings.aws, &environment);
     platform::platform(&network, cloud.metadata_endpoint(), settings, sys_root)
@@ -70,7 +71,7 @@ pub fn acquire(
     journal: &mut dyn Journal,
     deadline: Instant,
 ) -> Result<Acquired, cni::Error> {
-    let network = Network::new();
+    let network = network()?;
     acquire::acquire(&Cloud::new(&network, &settings.aws, &environment), request, journal, deadline)
 }
 
@@ -80,7 +81,7 @@ pub fn acquire(
 ///
 /// As there.
 pub fn release(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
-    let network = Network::new();
+    let network = network()?;
     Ok(release::release(&Cloud::new(&network, &settings.aws, &environment), state, deadline)?)
 }
 
@@ -90,7 +91,7 @@ pub fn release(state: &State, settings: &Settings, deadline: Instant) -> Result<
 ///
 /// 101: it does not, and where it is; 11 and 102 as [`acquire()`].
 pub fn check(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
-    let network = Network::new();
+    let network = network()?;
     check_with(&Cloud::new(&network, &settings.aws, &environment), state, deadline)
 }
 
@@ -120,7 +121,7 @@ pub fn check_with(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result
 ///
 /// 50: what is missing.
 pub fn ready(settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
-    let network = Network::new();
+    let network = network()?;
     ready_with(&Cloud::new(&network, &settings.aws, &environment), deadline)
 }
 
@@ -136,6 +137,19 @@ pub fn ready_with(cloud: &Cloud<'_>, deadline: Instant) -> Result<(), cni::Error
         let error = cni::Error::from(error);
         cni::Error { code: Code::NotAvailable, ..error }
     })
+}
+
+/// With `AWS_CA_BUNDLE`, where something between (a proxy that looks into TLS) or a private region has certificates of its own.
+fn network() -> Result<Network, cni::Error> {
+    let Some(file) = environment("AWS_CA_BUNDLE").filter(|file| !file.is_empty()) else {
+        return Ok(Network::new());
+    };
+    let refuse = |why: String| {
+        cni::Error::new(Code::InvalidEnvironment, format!("AWS_CA_BUNDLE ({}) {why}", file.display()))
+    };
+    let bundle =
+        std::fs::read(&file).map_err(|error| refuse("cannot be read".into()).details(error.to_string()))?;
+    Network::trusting(&bundle).ok_or_else(|| refuse("holds no certificate".into()))
 }
 
 fn environment(name: &str) -> Option<OsString> {

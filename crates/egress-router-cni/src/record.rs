@@ -116,7 +116,20 @@ impl Folder {
 
     /// All records, and what kept some from being read.
     #[must_use]
-    pub fn all<T: Owned + DeserializeOwned>(&self) -> (Vec<T>, Vec<Error>) {
+    pub fn all<T: DeserializeOwned>(&self) -> (Vec<T>, Vec<Error>) {
+        self.those(|_| true)
+    }
+
+    /// All records of one container, and what kept some from being read.
+    #[must_use]
+    pub fn of_container<T: Owned + DeserializeOwned>(&self, container_id: &str) -> (Vec<T>, Vec<Error>) {
+        let prefix = format!("{}@", short(container_id));
+        let (mut records, errors) = self.those::<T>(|name| name.starts_with(&prefix));
+        records.retain(|record| record.container_id() == container_id);
+        (records, errors)
+    }
+
+    fn those<T: DeserializeOwned>(&self, of: impl Fn(&str) -> bool) -> (Vec<T>, Vec<Error>) {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries,
@@ -124,9 +137,9 @@ impl Folder {
             Err(error) => return (records, vec![failed("read", &self.path, &error)]),
         };
         for entry in entries.flatten() {
-            let path = entry.path();
-            if path.extension().is_some_and(|extension| extension == "json") {
-                match read::<T>(&path) {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.ends_with(".json") && of(name)) {
+                match read::<T>(&entry.path()) {
                     Ok(record) => records.extend(record),
                     Err(error) => errors.push(error),
                 }
@@ -137,9 +150,12 @@ impl Folder {
 
     /// `@` is in no container ID.
     fn file(&self, container_id: &str, interface: &str) -> PathBuf {
-        let short = container_id.get(..LONGEST).unwrap_or(container_id);
-        self.path.join(format!("{short}@{interface}.json"))
+        self.path.join(format!("{}@{interface}.json", short(container_id)))
     }
+}
+
+fn short(container_id: &str) -> &str {
+    container_id.get(..LONGEST).unwrap_or(container_id)
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
@@ -209,6 +225,9 @@ mod tests {
         let folder = Folder::new(directory.path(), "a", false);
         let (one, other) = (format!("{}1", "x".repeat(300)), format!("{}2", "x".repeat(300)));
         folder.write(&Simple(one.clone(), "net1".into(), 1)).unwrap();
+        folder.write(&Simple("y".into(), "net1".into(), 1)).unwrap();
+        assert_eq!(folder.of_container::<Simple>(&one).0.len(), 1);
+        assert_eq!(folder.of_container::<Simple>(&other).0.len(), 0);
         assert!(folder.read::<Simple>(&one, "net1").unwrap().is_some());
         assert_eq!(folder.read::<Simple>(&other, "net1"), Ok(None));
     }

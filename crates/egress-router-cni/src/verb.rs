@@ -8,6 +8,7 @@ pub mod gc;
 pub mod resolve;
 pub mod scene;
 pub mod status;
+pub mod turn;
 pub mod version;
 
 use crate::cni::{Call, Error};

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::advertised::{self, written};
 use super::wording::{Doing, Undoing};
 use super::{Kernel, link, sysctl};
 use crate::cni;
@@ -14,6 +15,7 @@ use crate::netlink::nftables;
 use crate::netlink::route::Route;
 use crate::netlink::socket::{Socket, Sockets};
 use crate::plan::Step;
+use crate::plan::sysctl::is_ipv6_forwarding;
 use crate::sys::Namespace;
 
 /// The pod's kernel. The calling thread has to be in the pod's namespace: the sysctls are those of where it is.
@@ -82,6 +84,14 @@ impl<'a> Linux<'a> {
         }
     }
 
+    fn write(&mut self, name: &[String], value: &str, before: Option<&str>) -> Result<(), Error> {
+        if is_ipv6_forwarding(name) {
+            advertised::write(&mut self.pod.route, name, value, before)
+        } else {
+            sysctl::write(name, value).map_err(written)
+        }
+    }
+
     fn note_idle(&mut self, step: &Step, there: bool) {
         if !there {
             self.idle.push(step.clone());
@@ -142,7 +152,7 @@ impl Kernel for Linux<'_> {
             Step::DeleteFirewall { interface } => {
                 return nftables::delete(&mut self.pod.netfilter, &names::table(interface));
             }
-            Step::Sysctl { name, value, .. } => sysctl::write(name, value).map_err(written),
+            Step::Sysctl { name, value, before } => self.write(name, value, before.as_deref()),
             Step::CreateLink(link) => self.create(link),
             Step::AddAddress(net) => self.on_new_link(|link| address::add(link, *net)),
             Step::SetUp => self.on_new_link(|link| Link::set_up(link, true)),
@@ -168,7 +178,7 @@ impl Kernel for Linux<'_> {
             Step::Firewall(firewall) => {
                 return nftables::delete(&mut self.pod.netfilter, &names::table(&firewall.interface));
             }
-            Step::Sysctl { name, before: Some(before), .. } => sysctl::write(name, before).map_err(written),
+            Step::Sysctl { name, value, before: Some(before) } => self.write(name, before, Some(value)),
             Step::Sysctl { before: None, .. } => Ok(()),
             Step::CreateLink(_) => match self.link.take() {
                 Some(link) => self.delete(&Link::delete(link.index)).map(|_| ()),
@@ -191,10 +201,6 @@ impl Kernel for Linux<'_> {
         };
         answer.map_err(|error| error.to_cni(format!("cannot {}", Undoing(step))))
     }
-}
-
-fn written(source: io::Error) -> Error {
-    Error::System { intent: "write the file", source }
 }
 
 fn system(intent: &'static str, errno: i32) -> Error {

@@ -15,7 +15,7 @@ use crate::netlink::link::NewLink;
 use crate::netlink::route::{Device, Route};
 use crate::observe;
 use crate::plan::{Identity, Step, Wanted, add, del, note};
-use crate::sys::isolated::isolated;
+use crate::sys::isolated::{another, isolated};
 use pod::{Place, ip_in};
 
 fn net(text: &str) -> IpNet {
@@ -97,19 +97,20 @@ fn plan_of(place: &mut Place, number: u8, addresses: &[&str]) -> Vec<Step> {
 
 #[test]
 fn an_add_that_fails_at_any_step_leaves_nothing() {
-    for addresses in [
-        &["192.168.50.9/24", "fd50::9/64"][..],
-        &["fd50::9/64"],
-        &["192.168.50.9/24", "192.168.50.10/24"],
-        &["198.51.100.7/32"],
-    ] {
-        isolated(move || {
+    isolated(|| {
+        for addresses in [
+            &["192.168.50.9/24", "fd50::9/64"][..],
+            &["fd50::9/64"],
+            &["192.168.50.9/24", "192.168.50.10/24"],
+            &["198.51.100.7/32"],
+        ] {
+            another().enter().unwrap();
             let mut place = Place::new();
             let steps = plan_of(&mut place, 1, addresses);
             assert!(steps.len() >= 12, "{steps:?}");
             leaves_nothing(&mut place, &steps);
-        });
-    }
+        }
+    });
 }
 
 #[test]

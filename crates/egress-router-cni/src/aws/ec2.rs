@@ -2,7 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use ipnet::Ipv4Net;
+pub use answer::{Address, Association, Private, Taken};
+pub use endpoint::Endpoint;
+
+use answer::malformed;
 
 use super::credentials::Credentials;
 use super::error::{Error, Refusal};
@@ -11,11 +14,14 @@ use super::signature::{self, Scope};
 use super::transport::{Method, Request, Transport};
 use super::xml::Element;
 
+mod answer;
+mod endpoint;
+
 const VERSION: &str = "2016-11-15";
-/// The most that DescribeNetworkInterfaces lists at once.
-const PAGE: &str = "1000";
+/// How many network interfaces are listed at once: an interface with 50 addresses takes 20 KB.
+const PAGE: &str = "200";
 /// A subnet has at most 65,531 addresses; more pages than that are an answer that goes round.
-const MOST_PAGES: usize = 70;
+const MOST_PAGES: usize = 400;
 
 /// A conversation with EC2.
 pub struct Ec2<'a> {
@@ -24,92 +30,6 @@ pub struct Ec2<'a> {
     region: String,
     credentials: Credentials,
     patience: Patience,
-}
-
-/// Where EC2 answers: a scheme and an authority, no path.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    url: String,
-    host: String,
-}
-
-/// An Elastic IP, as DescribeAddresses says it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    /// `eipalloc-…`.
-    pub allocation: String,
-    /// Where it is associated, if it is.
-    pub association: Option<Association>,
-}
-
-/// Where an Elastic IP is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Association {
-    /// `eipassoc-…`; a new one with each association.
-    pub id: String,
-    /// `eni-…`.
-    pub interface: Option<String>,
-    /// The interface's private address that it is mapped to.
-    pub private: Option<Ipv4Addr>,
-}
-
-/// An address of a network interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Private {
-    /// It.
-    pub address: Ipv4Addr,
-    /// The interface's first, which belongs to the node.
-    pub primary: bool,
-    /// The public address that is mapped to it.
-    pub public: Option<Ipv4Addr>,
-}
-
-/// What of a network interface's, or a subnet's, addresses is taken.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// One by one.
-    pub addresses: Vec<Private>,
-    /// Whole prefixes, delegated to an interface.
-    pub prefixes: Vec<Ipv4Net>,
-}
-
-impl Taken {
-    /// What is said of `address`.
-    #[must_use]
-    pub fn find(&self, address: Ipv4Addr) -> Option<&Private> {
-        self.addresses.iter().find(|private| private.address == address)
-    }
-
-    /// Whether `address` is in use.
-    #[must_use]
-    pub fn contains(&self, address: Ipv4Addr) -> bool {
-        self.find(address).is_some() || self.prefixes.iter().any(|prefix| prefix.contains(&address))
-    }
-}
-
-impl Endpoint {
-    /// `https://host[:port]`, or `http` where an administrator says so.
-    ///
-    /// # Errors
-    ///
-    /// Another scheme, a path, a query or user information.
-    pub fn parse(text: &str) -> Result<Self, Error> {
-        let refuse = || Error::Configuration(format!("the EC2 endpoint {text:?} is not https://host[:port]"));
-        let (scheme, rest) = text.split_once("://").ok_or_else(refuse)?;
-        let default = match scheme {
-            "https" => ":443",
-            "http" => ":80",
-            _ => return Err(refuse()),
-        };
-        let authority = rest.strip_suffix('/').unwrap_or(rest);
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-        if authority.is_empty() || !authority.chars().all(allowed) {
-            return Err(refuse());
-        }
-        // What is signed is what HTTP clients send: no default port.
-        let host = authority.strip_suffix(default).unwrap_or(authority).to_owned();
-        Ok(Self { url: format!("{scheme}://{host}/"), host })
-    }
 }
 
 impl<'a> Ec2<'a> {
@@ -144,17 +64,7 @@ impl<'a> Ec2<'a> {
         else {
             return Err(malformed(ACTION, format!("{text} is not in the answer")));
         };
-        let allocation =
-            item.text_of("allocationId").ok_or_else(|| malformed(ACTION, "no allocationId"))?.to_owned();
-        let association = match item.text_of("associationId") {
-            None => None,
-            Some(id) => Some(Association {
-                id: id.to_owned(),
-                interface: item.text_of("networkInterfaceId").map(Into::into),
-                private: parse(ACTION, item, "privateIpAddress")?,
-            }),
-        };
-        Ok(Address { allocation, association })
+        Address::read(ACTION, item)
     }
 
     /// DescribeNetworkInterfaces: what is taken on the interface `id`.
@@ -169,7 +79,7 @@ impl<'a> Ec2<'a> {
         for item in
             root.items("networkInterfaceSet").filter(|item| item.text_of("networkInterfaceId") == Some(id))
         {
-            add(ACTION, item, &mut taken)?;
+            taken.read(ACTION, item)?;
         }
         if taken.addresses.is_empty() {
             return Err(malformed(ACTION, format!("no address of {id} is in the answer")));
@@ -194,7 +104,7 @@ impl<'a> Ec2<'a> {
             }
             let root = self.read(ACTION, &parameters)?;
             for item in root.items("networkInterfaceSet") {
-                add(ACTION, item, &mut taken)?;
+                taken.read(ACTION, item)?;
             }
             match root.text_of("nextToken") {
                 None => return Ok(taken),
@@ -310,6 +220,9 @@ impl<'a> Ec2<'a> {
                 proxy: true,
             };
             last = match self.transport.send(&request) {
+                Err(unanswered) if repeatable && unanswered.lasting => {
+                    return Err(Error::Untrusted { whom: self.whom(), why: unanswered.why });
+                }
                 Err(unanswered) if repeatable => self.unreachable(unanswered.to_string()),
                 Err(unanswered) => return Err(Error::Uncertain { action, why: unanswered.to_string() }),
                 Ok(response) if response.status == 200 => {
@@ -346,34 +259,12 @@ impl<'a> Ec2<'a> {
     }
 
     fn unreachable(&self, why: String) -> Error {
-        Error::Unreachable { whom: format!("EC2 at {}", self.endpoint.url), why }
+        Error::Unreachable { whom: self.whom(), why }
     }
-}
 
-fn add(action: &'static str, interface: &Element, taken: &mut Taken) -> Result<(), Error> {
-    for item in interface.items("privateIpAddressesSet") {
-        let address = parse(action, item, "privateIpAddress")?
-            .ok_or_else(|| malformed(action, "an address without privateIpAddress"))?;
-        let public = match item.child("association") {
-            Some(association) => parse(action, association, "publicIp")?,
-            None => None,
-        };
-        taken.addresses.push(Private { address, primary: item.text_of("primary") == Some("true"), public });
+    fn whom(&self) -> String {
+        format!("EC2 at {}", self.endpoint.url)
     }
-    for item in interface.items("ipv4PrefixSet") {
-        taken.prefixes.extend(parse::<Ipv4Net>(action, item, "ipv4Prefix")?);
-    }
-    Ok(())
-}
-
-fn parse<T: std::str::FromStr>(action: &'static str, item: &Element, name: &str) -> Result<Option<T>, Error> {
-    item.text_of(name)
-        .map(|text| text.parse().map_err(|_| malformed(action, format!("{name} is {text:?}"))))
-        .transpose()
-}
-
-fn malformed(action: &str, why: impl Into<String>) -> Error {
-    Error::Malformed { whom: format!("EC2, asked for {action},"), why: why.into() }
 }
 
 /// EC2's error document; HTTP's status alone where something between answers.

@@ -16,6 +16,16 @@ pub enum Error {
         /// The last attempt's fate.
         why: String,
     },
+    /// Whoever answers there is not trusted, or is none of its kind.
+    #[error(
+        "{whom} cannot be spoken to; is its endpoint right, and does AWS_CA_BUNDLE hold who signed its certificate?"
+    )]
+    Untrusted {
+        /// EC2 or the metadata service, with its endpoint.
+        whom: String,
+        /// TLS's words.
+        why: String,
+    },
     /// It answered, and said that it is busy or broken, until the deadline.
     #[error("EC2 had no room for {action} until the deadline")]
     Busy {
@@ -156,7 +166,9 @@ impl From<Error> for cni::Error {
             Error::Busy { refusal, .. } => Self::new(Code::TryAgain, message).details(said(refusal)),
             Error::Overtaken(_) => Self::new(Code::TryAgain, message),
             Error::Refused { refusal, .. } => Self::new(Code::Aws, message).details(said(refusal)),
-            Error::Malformed { why, .. } => Self::new(Code::Aws, message).details(cut(why)),
+            Error::Malformed { why, .. } | Error::Untrusted { why, .. } => {
+                Self::new(Code::Aws, message).details(cut(why))
+            }
             Error::Metadata { .. } | Error::Conflict(_) => Self::new(Code::Aws, message),
             Error::Configuration(_) => Self::new(Code::InvalidConfig, message),
         }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use ureq::tls::{RootCerts, TlsConfig};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, http};
 
-/// No answer of ours is near it: a page of 1,000 network interfaces is about 3 MB. What is longer is refused, not cut.
+/// No answer of ours is near it: a page of 200 network interfaces with 50 addresses each is 4 MB. What is longer is refused,
+/// not cut.
 const LONGEST_ANSWER: u64 = 8 << 20;
 
 /// What is asked. It has no `Debug`: headers carry tokens.
@@ -46,8 +47,13 @@ pub struct Response {
 
 /// No whole answer: refused, cut off, too late, too long. Whether the request was carried out is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unanswered(pub String);
+#[error("{why}")]
+pub struct Unanswered {
+    /// In the words of who noticed.
+    pub why: String,
+    /// Asking again changes nothing: the certificate is not trusted, the URL is none.
+    pub lasting: bool,
+}
 
 /// Who carries requests; tests put faults and crashes in its way.
 pub trait Transport {
@@ -66,9 +72,26 @@ pub struct Network {
 }
 
 impl Network {
-    /// Nothing is connected yet.
+    /// Nothing is connected yet. Servers are trusted as Mozilla's list says.
     #[must_use]
     pub fn new() -> Self {
+        Self::with(&RootCerts::WebPki)
+    }
+
+    /// As [`Self::new`], but trusts what `bundle`, a file's text (`AWS_CA_BUNDLE`), lists instead; none: there is no
+    /// certificate in it.
+    #[must_use]
+    pub fn trusting(bundle: &[u8]) -> Option<Self> {
+        let certificates: Vec<_> = parse_pem(bundle)
+            .filter_map(|item| match item {
+                Ok(PemItem::Certificate(certificate)) => Some(certificate),
+                _ => None,
+            })
+            .collect();
+        (!certificates.is_empty()).then(|| Self::with(&certificates.into()))
+    }
+
+    fn with(roots: &RootCerts) -> Self {
         let config = || {
             Agent::config_builder()
                 .http_status_as_error(false)
@@ -76,7 +99,7 @@ impl Network {
                 .max_redirects(0)
                 .max_redirects_will_error(false)
                 .user_agent("egress-router")
-                .tls_config(TlsConfig::builder().root_certs(RootCerts::WebPki).build())
+                .tls_config(TlsConfig::builder().root_certs(roots.clone()).build())
         };
         Self { direct: config().proxy(None).build().new_agent(), through_proxy: config().build().new_agent() }
     }
@@ -96,20 +119,20 @@ impl Transport for Network {
             Method::Put => http::Method::PUT,
             Method::Post => http::Method::POST,
         };
+        let no_request = |error: http::Error| Unanswered { why: error.to_string(), lasting: true };
         let mut builder = http::Request::builder().method(method).uri(request.url);
         for (name, value) in request.headers {
             builder = builder.header(*name, value);
         }
-        let unanswered = |error: ureq::Error| Unanswered(error.to_string());
         let mut response = match request.method {
             Method::Get => {
-                let built = builder.body(()).map_err(|error| Unanswered(error.to_string()))?;
+                let built = builder.body(()).map_err(no_request)?;
                 agent
                     .run(agent.configure_request(built).timeout_global(Some(request.timeout)).build())
                     .map_err(unanswered)?
             }
             Method::Put | Method::Post => {
-                let built = builder.body(request.body).map_err(|error| Unanswered(error.to_string()))?;
+                let built = builder.body(request.body).map_err(no_request)?;
                 agent
                     .run(agent.configure_request(built).timeout_global(Some(request.timeout)).build())
                     .map_err(unanswered)?
@@ -120,4 +143,14 @@ impl Transport for Network {
             response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec().map_err(unanswered)?;
         Ok(Response { status, body })
     }
+}
+
+fn unanswered(error: ureq::Error) -> Unanswered {
+    let lasting = match &error {
+        ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::BadUri(_) | ureq::Error::Http(_) => true,
+        // How rustls' refusal of a certificate comes out of a stream.
+        ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    };
+    Unanswered { why: error.to_string(), lasting }
 }

@@ -5,7 +5,7 @@ use quick_xml::events::Event;
 
 /// EC2 nests eight deep.
 const DEEPEST: usize = 32;
-/// A page of 1,000 network interfaces has about 100,000.
+/// A page of 200 network interfaces with 50 addresses each has about 100,000.
 const MOST: usize = 400_000;
 
 /// One element. Attributes and comments are left out; EC2 has none but the namespace.
@@ -88,7 +88,7 @@ impl Element {
                 Event::Eof => break,
             };
             elements += 1;
-            if open.len() > DEEPEST || elements > 2 * MOST {
+            if open.len() > DEEPEST || elements > MOST {
                 return refuse("deeper or larger than any answer of EC2");
             }
             let Some(mut closed) = closed else { continue };

@@ -148,6 +148,12 @@ impl Route {
         Ok((route.table != LOCAL_TABLE).then_some(route))
     }
 
+    /// Whether the kernel takes it away when its time has passed: what a router advertised.
+    #[must_use]
+    pub fn expires(&self) -> bool {
+        self.rest.iter().any(|(kind, _)| *kind == EXPIRES)
+    }
+
     /// Asks for all routes of all families: of one table, where the kernel can (Linux 4.20).
     #[must_use]
     pub fn all(table: Option<u32>) -> Message {
@@ -229,6 +235,8 @@ impl Route {
             match (*kind, from) {
                 (FROM, Some((_, source))) => message.attribute(FROM, source),
                 (kind, _) if object && kind & !NESTED == MULTIPATH => &mut message,
+                // A copy of ours is for good: no advertisement would renew it.
+                (EXPIRES, _) if self.protocol == crate::names::PROTOCOL => &mut message,
                 (kind, _) => message.attribute(kind, payload),
             };
         }

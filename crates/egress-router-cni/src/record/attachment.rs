@@ -10,6 +10,7 @@ use super::{Folder, Owned, Place};
 use crate::config::destinations::{Destinations, Protocol, Redirect};
 use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
 use crate::config::ip::Gateways;
+use crate::netlink::link::Link;
 use crate::plan::{Identity, Wanted};
 
 /// `<run directory>/attachments/<container>@<interface>.json`. There once ADD has come to its end.
@@ -67,9 +68,9 @@ const MODES: [(Kind, &str, &str); 7] = [
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 impl Attachment {
-    /// Of what ADD has made.
+    /// Of what ADD has made: `link`, as it was right after.
     #[must_use]
-    pub fn new(wanted: &Wanted, place: Place, notes: Vec<String>) -> Self {
+    pub fn new(wanted: &Wanted, link: &Link, place: Place, notes: Vec<String>) -> Self {
         let (kind, mode) = MODES
             .into_iter()
             .find(|(kind, ..)| *kind == wanted.kind)
@@ -85,8 +86,8 @@ impl Attachment {
             kind: kind.to_owned(),
             mode: mode.to_owned(),
             master: wanted.master,
-            mtu: wanted.mtu,
-            mac: wanted.mac,
+            mtu: Some(link.mtu),
+            mac: link.mac,
             addresses: wanted.addresses.clone(),
             gateway_v4: wanted.gateways.v4,
             gateway_v6: wanted.gateways.v6,
@@ -110,7 +111,7 @@ impl Attachment {
         }
     }
 
-    /// What it was made of; what only making needs is empty. None where another version of the program wrote what this one
+    /// What it was made of, with the hardware address and the MTU that it got; what only making needs is empty. None where another version of the program wrote what this one
     /// does not know.
     #[must_use]
     pub fn wanted(&self) -> Option<Wanted> {
@@ -176,7 +177,18 @@ mod tests {
                 previous: None,
             };
             let place = Place { path: "/run/netns/x".into(), identity: (1, 2) };
-            let record = Attachment::new(&wanted, place, vec!["slot 1 order 1".into()]);
+            let link = Link {
+                index: 9,
+                name: "egress0".into(),
+                kind: "macvlan".into(),
+                mode: None,
+                mac: wanted.mac,
+                mtu: 1400,
+                up: false,
+                loopback: false,
+                parent: None,
+            };
+            let record = Attachment::new(&wanted, &link, place, vec!["slot 1 order 1".into()]);
             let text = serde_json::to_vec(&record).unwrap();
             let read: Attachment = serde_json::from_slice(&text).unwrap();
             assert_eq!(read, record);

@@ -1,5 +1,6 @@
 //! Tests in a network namespace of their own.
 
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::{env, io, thread};
 
@@ -67,4 +68,42 @@ pub fn another() -> super::Namespace {
     let new = super::Namespace::current().unwrap();
     here.enter().unwrap();
     new
+}
+
+/// Says on the link of index `link` that its link-local address is a router, for half an hour (RFC 4861, 4.2).
+///
+/// # Errors
+/// The kernel's: the link may not be up yet.
+pub fn advertise_router(link: u32) -> io::Result<()> {
+    let hops: libc::c_int = 255;
+    let message: [u8; 16] = [134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: every pointer is that of a live value, with its own size; the descriptor is closed by its owner.
+    let sent = unsafe {
+        let number = super::checked(libc::socket(
+            libc::AF_INET6,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::IPPROTO_ICMPV6,
+        ))?;
+        let socket = OwnedFd::from_raw_fd(number);
+        super::checked(libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MULTICAST_HOPS,
+            (&raw const hops).cast(),
+            super::length_of(&hops),
+        ))?;
+        let mut to: libc::sockaddr_in6 = std::mem::zeroed();
+        to.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+        to.sin6_addr.s6_addr = std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1).octets();
+        to.sin6_scope_id = link;
+        libc::sendto(
+            socket.as_raw_fd(),
+            message.as_ptr().cast(),
+            message.len(),
+            0,
+            (&raw const to).cast(),
+            super::length_of(&to),
+        )
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -102,7 +102,7 @@ impl<'a> Attaching<'a> {
     fn prepare(context: &'a Context<'a>) -> Result<Self, Error> {
         let mut ip = resolve::ip(context)?;
         let (interface_type, kind) = resolve::interface(context)?;
-        let mut scene = Scene::of_call(context.call)?;
+        let mut scene = Scene::of_call(context)?;
         let master = match interface_type {
             InterfaceType::AwsElasticIp => None,
             _ => Some(resolve::master(context, &mut scene.host, &mut ip, kind)?),
@@ -114,15 +114,21 @@ impl<'a> Attaching<'a> {
     /// The pod, after what a killed ADD left of this very interface is gone.
     fn collect_leftovers(&mut self) -> Result<Pod, Error> {
         let pod = self.scene.pod()?;
-        let Some(lines) = pod.attachments.get(&self.interface) else { return Ok(pod) };
+        let there = pod.links.iter().any(|link| link.name == self.interface);
+        // Said before EC2 is asked for anything: what would be undone then is that of the attachment that stands.
+        let taken = || {
+            Error::new(Code::InvalidConfig, format!("the pod has an interface {} already", self.interface))
+        };
+        let Some(lines) = pod.attachments.get(&self.interface) else {
+            return if there { Err(taken()) } else { Ok(pod) };
+        };
         let notes = Notes::parse(lines).unwrap_or_default();
         let identity = self.context.identity();
         let folder = attachment::folder(&self.context.settings.run_directory);
         let whole = folder.read::<Attachment>(&identity.container_id, &self.interface);
-        let there = pod.links.iter().any(|link| link.name == self.interface);
         // An attachment that stands has its record; a link that another container's call made is not ours to end.
         if there && (!notes.belongs_to(&identity) || !matches!(whole, Ok(None))) {
-            return Ok(pod);
+            return Err(taken());
         }
         self.context
             .log
@@ -224,14 +230,13 @@ impl<'a> Attaching<'a> {
         let Scene { namespace, place, host, sockets, .. } = &mut self.scene;
         let mut kernel = Linux::new(sockets).making_links(host, namespace);
         apply::run(&plan.steps, &mut kernel)?;
-        let link = kernel.link().cloned();
-        let record = Attachment::new(wanted, place.clone(), plan.notes.lines());
-        let written = attachment::folder(&self.context.settings.run_directory).write(&record);
-        match (written, link) {
-            (Ok(()), Some(link)) => Ok(link),
-            (written, _) => {
-                let missing = || Error::new(Code::Kernel, format!("{} is not there", wanted.interface));
-                let mut error = written.err().unwrap_or_else(missing);
+        let Some(link) = kernel.link().cloned() else {
+            return Err(Error::new(Code::Kernel, format!("{} is not there", wanted.interface)));
+        };
+        let record = Attachment::new(wanted, &link, place.clone(), plan.notes.lines());
+        match attachment::folder(&self.context.settings.run_directory).write(&record) {
+            Ok(()) => Ok(link),
+            Err(mut error) => {
                 if let Err(left) = apply::undo(&plan.steps, &mut kernel) {
                     error.details.push_str(&format!("; not undone: {left}"));
                 }
@@ -248,9 +253,11 @@ impl<'a> Attaching<'a> {
         let (identity, interface) = (self.context.identity(), self.interface.clone());
         let folder = elastic_ip::folder(&self.context.settings.state_directory);
         let settings = self.context.settings;
-        let given_back = self
-            .scene
-            .on_node(|_| super::del::release(settings, &folder, &identity.container_id, &interface));
+        let given_back =
+            self.scene.on_node(|_| match folder.read::<ElasticIp>(&identity.container_id, &interface)? {
+                Some(record) => super::del::release(settings, &folder, &record),
+                None => Ok(()),
+            });
         if let Err(left) = given_back {
             error.details.push_str(&format!("; not undone: {left}"));
         }

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use crate::aws;
+use crate::cni::result::Interface;
 use crate::cni::{Code, Error};
+use crate::netlink::link::Link;
 use crate::netlink::nftables;
 use crate::plan::check::check as differences;
 use crate::plan::{add, note};
@@ -20,7 +22,7 @@ use super::scene::Scene;
 /// Code 101 with everything that differs; 8 where the pod's namespace is not there.
 pub fn check(context: &Context<'_>) -> Result<(), Error> {
     let identity = context.identity();
-    let mut scene = Scene::of_call(context.call)?;
+    let mut scene = Scene::of_call(context)?;
     let pod = scene.pod()?;
     let (interface, record) = attachment(context, &identity.container_id)?;
     let previous = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
@@ -35,13 +37,9 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
         )]));
     };
     let mut found = differences(&wanted, &notes, &pod);
-    let mac = pod.links.iter().find(|link| link.name == interface).and_then(|link| link.mac);
-    let mac = mac.map(aws::metadata::mac_text);
-    let listed = previous.filter(|listed| listed.name == interface).find_map(|listed| listed.mac.as_deref());
-    if let (Some(listed), Some(mac)) = (listed, mac)
-        && !listed.eq_ignore_ascii_case(&mac)
-    {
-        found.push(format!("interface {interface}: mac is {mac}, not {listed}"));
+    let link = pod.links.iter().find(|link| link.name == interface);
+    for listed in previous.filter(|listed| listed.name == interface) {
+        found.extend(link.and_then(|link| answered(listed, link)));
     }
     let ruleset = add::firewall(&wanted, &notes).ruleset();
     found.extend(nftables::differences(&mut scene.sockets.netfilter, &ruleset)?);
@@ -69,6 +67,19 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
     let record = folder.read::<Attachment>(container_id, &chained)?;
     let interface = if record.is_some() { chained } else { context.call.ifname.clone() };
     Ok((interface, record))
+}
+
+/// How a link differs from what ADD has answered.
+fn answered(listed: &Interface, link: &Link) -> Option<String> {
+    let name = &listed.name;
+    match (&listed.mac, link.mac.map(aws::metadata::mac_text)) {
+        (Some(answered), Some(mac)) if !answered.eq_ignore_ascii_case(&mac) => {
+            return Some(format!("interface {name}: mac is {mac}, prevResult has {answered}"));
+        }
+        _ => {}
+    }
+    let answered = listed.mtu.filter(|mtu| *mtu != link.mtu)?;
+    Some(format!("interface {name}: mtu is {}, prevResult has {answered}", link.mtu))
 }
 
 fn failed(differences: &[String]) -> Error {

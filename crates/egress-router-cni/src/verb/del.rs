@@ -1,17 +1,16 @@
 //! DEL: whatever is left of an attachment ends, and the pod, should it live on, is as it was. Repeated, it does nothing.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::apply::{self, Linux};
 use crate::aws;
-use crate::cni::Error;
+use crate::cni::{Code, Error};
 use crate::config::settings::Settings;
-use crate::names;
 use crate::observe::Pod;
-use crate::plan::note::Notes;
+use crate::plan::note::{self, Notes};
 use crate::plan::{self, Identity, Step};
-use crate::record::{Attachment, ElasticIp, Folder, attachment, elastic_ip};
-use crate::sys::Namespace;
+use crate::record::{Attachment, ElasticIp, Folder, Owned as _, attachment, elastic_ip};
 
 use super::scene::{self, Scene};
 use super::{Context, first};
@@ -23,55 +22,90 @@ use super::{Context, first};
 pub fn del(context: &Context<'_>) -> Result<(), Error> {
     let identity = context.identity();
     let mut errors = Vec::new();
+    let records = Records::of(context.settings, &identity, &mut errors);
     match scene::find(context.call) {
         Ok(Some(namespace)) => {
             let path = context.call.netns.clone().unwrap_or_default();
-            errors.extend(in_pod(context, &identity, namespace, &path).err());
+            match Scene::open(context, namespace, &path) {
+                Ok(mut scene) => {
+                    errors.extend(end(context, &identity, &records, &mut scene).err());
+                    errors.extend(scene.leave().err());
+                }
+                // The runtime has unmounted it, and not yet removed the file: the pod is gone.
+                Err(error) if error.code == Code::InvalidNamespace => {
+                    context.log.verbose(format_args!("{error}: nothing is left there"));
+                }
+                Err(error) => errors.push(error),
+            }
         }
         Ok(None) => {}
         Err(error) => errors.push(error),
     }
-    for interface in candidates(context) {
-        errors.extend(forget(context.settings, &identity.container_id, &interface, errors.is_empty()));
-    }
+    errors.extend(records.forget(context.settings, errors.is_empty()));
     first(errors)
 }
 
-/// What ADD may have called the interface. DEL need not know whether it was chained: its configuration may have no
-/// `prevResult`.
-fn candidates(context: &Context<'_>) -> Vec<String> {
-    let chained = context.network.chained_name.clone().unwrap_or_else(|| names::CHAINED_INTERFACE.to_owned());
-    vec![context.call.ifname.clone(), chained]
+/// What the node has written down of a container's interface: usually one attachment, whatever it is called in the pod. DEL
+/// need not know whether it was chained; its configuration may have no `prevResult`.
+struct Records {
+    attachments: Vec<Attachment>,
+    elastic_ips: Vec<ElasticIp>,
 }
 
-fn in_pod(
+impl Records {
+    fn of(settings: &Settings, identity: &Identity, errors: &mut Vec<Error>) -> Self {
+        let (mut attachments, unread) =
+            attachment::folder(&settings.run_directory).of_container::<Attachment>(&identity.container_id);
+        errors.extend(unread);
+        attachments.retain(|record| record.identity().ifname == identity.ifname);
+        let (mut elastic_ips, unread) =
+            elastic_ip::folder(&settings.state_directory).of_container::<ElasticIp>(&identity.container_id);
+        errors.extend(unread);
+        elastic_ips.retain(|record| record.ifname == identity.ifname);
+        Self { attachments, elastic_ips }
+    }
+
+    /// Gives Elastic IPs back, and removes the records; those of attachments only once nothing is left in the pod.
+    fn forget(&self, settings: &Settings, ended: bool) -> Vec<Error> {
+        let mut errors = Vec::new();
+        let folder = elastic_ip::folder(&settings.state_directory);
+        errors.extend(self.elastic_ips.iter().filter_map(|record| release(settings, &folder, record).err()));
+        let folder = attachment::folder(&settings.run_directory);
+        let ended = self.attachments.iter().filter(|_| ended);
+        errors.extend(
+            ended.filter_map(|record| folder.remove(record.container_id(), record.interface()).err()),
+        );
+        errors
+    }
+}
+
+fn end(
     context: &Context<'_>,
     identity: &Identity,
-    namespace: Namespace,
-    path: &std::path::Path,
+    records: &Records,
+    scene: &mut Scene,
 ) -> Result<(), Error> {
-    let mut scene = Scene::open(namespace, path)?;
-    let ended = end(context, identity, &mut scene);
-    let left = scene.leave();
-    ended.and(left)
-}
-
-fn end(context: &Context<'_>, identity: &Identity, scene: &mut Scene) -> Result<(), Error> {
-    let folder = attachment::folder(&context.settings.run_directory);
     let mut errors = Vec::new();
-    for interface in candidates(context) {
-        let pod = scene.pod()?;
-        let record = folder.read::<Attachment>(&identity.container_id, &interface).unwrap_or_else(|error| {
-            context.log.error(format_args!("{error}"));
-            None
-        });
-        let steps = steps(context, identity, &pod, &interface, record.as_ref());
+    let mut pod = scene.pod()?;
+    for interface in interfaces(identity, records, &pod) {
+        let record = records.attachments.iter().find(|record| record.interface() == interface);
+        let steps = steps(context, identity, &pod, &interface, record);
         if !steps.is_empty() {
             context.log.verbose(format_args!("{interface}: {} steps end it", steps.len()));
             errors.extend(apply::run_all(&steps, &mut Linux::new(&mut scene.sockets)).err());
+            pod = scene.pod()?;
         }
     }
     first(errors)
+}
+
+/// What may be ours: by the pod's tables, by the node's records, and by its name.
+fn interfaces(identity: &Identity, records: &Records, pod: &Pod) -> BTreeSet<String> {
+    let tables = note::all(pod).into_iter().filter(|(_, notes)| notes.belongs_to(identity));
+    let mut interfaces: BTreeSet<String> = tables.map(|(interface, _)| interface).collect();
+    interfaces.extend(records.attachments.iter().map(|record| record.interface().to_owned()));
+    interfaces.insert(identity.ifname.clone());
+    interfaces
 }
 
 /// By the table's record; where the table was flushed, by the file's; without either, the link alone, if `prevResult` proves
@@ -112,26 +146,8 @@ fn mac(link: &crate::netlink::link::Link) -> Option<String> {
     link.mac.map(aws::metadata::mac_text)
 }
 
-/// Gives an attachment's Elastic IP back, and removes its records; that of the attachment only once nothing is left in the
-/// pod.
-pub(super) fn forget(settings: &Settings, container_id: &str, interface: &str, ended: bool) -> Vec<Error> {
-    let mut errors = Vec::new();
-    let elastic_ips = elastic_ip::folder(&settings.state_directory);
-    errors.extend(release(settings, &elastic_ips, container_id, interface).err());
-    if ended {
-        errors.extend(attachment::folder(&settings.run_directory).remove(container_id, interface).err());
-    }
-    errors
-}
-
-/// Gives an Elastic IP back, if there is one.
-pub(super) fn release(
-    settings: &Settings,
-    folder: &Folder,
-    container_id: &str,
-    interface: &str,
-) -> Result<(), Error> {
-    let Some(record) = folder.read::<ElasticIp>(container_id, interface)? else { return Ok(()) };
+/// Gives an Elastic IP back, and forgets it.
+pub(super) fn release(settings: &Settings, folder: &Folder, record: &ElasticIp) -> Result<(), Error> {
     aws::release(&record.state, settings, Instant::now() + aws::PATIENCE)?;
-    folder.remove(container_id, interface)
+    folder.remove(&record.container_id, &record.interface)
 }

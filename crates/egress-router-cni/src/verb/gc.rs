@@ -29,20 +29,26 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
         let Identity { container_id, ifname, network } = record.identity.clone();
         network == context.network.name && !valid.contains(&network::Attachment { container_id, ifname })
     });
+    let attachments = attachment::folder(&context.settings.run_directory);
+    let elastic_ips = elastic_ip::folder(&context.settings.state_directory);
     for ((container_id, interface), record) in recorded {
         context
             .log
             .verbose(format_args!("{container_id} {interface}: the runtime does not know it, it ends"));
         let ended = match record.place.open() {
-            Some(namespace) => Scene::open(namespace, &record.place.path).and_then(|mut scene| {
+            Some(namespace) => Scene::open(context, namespace, &record.place.path).and_then(|mut scene| {
                 let ended = end(&mut scene, &interface, &record);
                 ended.and(scene.leave())
             }),
             None => Ok(()),
         };
-        let whole = ended.is_ok();
-        errors.extend(ended.err());
-        errors.extend(del::forget(context.settings, &container_id, &interface, whole));
+        let forgotten = ended.and_then(|()| attachments.remove(&container_id, &interface));
+        errors.extend(forgotten.err());
+        let given_back = match &record.elastic_ip {
+            Some(elastic_ip) => del::release(context.settings, &elastic_ips, elastic_ip),
+            None => Ok(()),
+        };
+        errors.extend(given_back.err());
     }
     first(errors)
 }
@@ -52,6 +58,7 @@ struct Recorded {
     identity: Identity,
     place: Place,
     notes: Vec<String>,
+    elastic_ip: Option<ElasticIp>,
 }
 
 /// All attachments of the node, by container and interface.
@@ -60,20 +67,22 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
     errors.extend(unread);
     let (elastic_ips, unread) = elastic_ip::folder(&context.settings.state_directory).all::<ElasticIp>();
     errors.extend(unread);
-    let mut recorded = BTreeMap::new();
+    let mut recorded: BTreeMap<(String, String), Recorded> = BTreeMap::new();
     for record in elastic_ips {
         let identity = Identity {
             container_id: record.container_id.clone(),
-            ifname: record.ifname,
-            network: record.network,
+            ifname: record.ifname.clone(),
+            network: record.network.clone(),
         };
-        let record_of = Recorded { identity, place: record.place, notes: Vec::new() };
-        recorded.insert((record.container_id, record.interface), record_of);
+        let key = (record.container_id.clone(), record.interface.clone());
+        let place = record.place.clone();
+        recorded.insert(key, Recorded { identity, place, notes: Vec::new(), elastic_ip: Some(record) });
     }
     for record in attachments {
         let key = (record.container_id().to_owned(), record.interface().to_owned());
+        let elastic_ip = recorded.remove(&key).and_then(|recorded| recorded.elastic_ip);
         let identity = record.identity();
-        recorded.insert(key, Recorded { identity, place: record.place, notes: record.notes });
+        recorded.insert(key, Recorded { identity, place: record.place, notes: record.notes, elastic_ip });
     }
     recorded
 }

@@ -10,6 +10,9 @@ use crate::observe::{self, Pod};
 use crate::record::Place;
 use crate::sys::Namespace;
 
+use super::Context;
+use super::turn::Turn;
+
 /// The node's namespace and the pod's, with sockets in both. The thread is in the pod's from [`Self::open`] on, but for what
 /// [`Self::on_node`] runs.
 pub struct Scene {
@@ -22,6 +25,7 @@ pub struct Scene {
     pub host: Socket,
     /// Of the pod.
     pub sockets: Sockets,
+    _turn: Option<Turn>,
 }
 
 /// The pod's namespace. None where it is gone, or none was named.
@@ -57,34 +61,37 @@ impl Scene {
     ///
     /// # Errors
     /// Code 8 where there is no such namespace, or it is none or the node's; 100 where the kernel refuses.
-    pub fn of_call(call: &Call) -> Result<Self, Error> {
+    pub fn of_call(context: &Context<'_>) -> Result<Self, Error> {
+        let call = context.call;
         let path = call.netns.as_deref().unwrap_or(Path::new(""));
         let namespace = find(call)?.ok_or_else(|| {
             Error::new(Code::InvalidNamespace, format!("CNI_NETNS {} is not there", path.display()))
         })?;
-        Self::open(namespace, path)
+        Self::open(context, namespace, path)
     }
 
-    /// In a namespace that is open.
+    /// In a namespace that is open, once no other call acts there.
     ///
     /// # Errors
     /// As [`Self::of_call`].
-    pub fn open(namespace: Namespace, path: &Path) -> Result<Self, Error> {
+    pub fn open(context: &Context<'_>, namespace: Namespace, path: &Path) -> Result<Self, Error> {
         let node = own()?;
         let identity = namespace.identity().map_err(|error| {
             failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
         })?;
+        let turn = Turn::wait(&context.settings.run_directory, identity);
         let host = Socket::open(Protocol::Route).map_err(no_socket)?;
         namespace.enter().map_err(|error| {
             let message = format!("{} cannot be entered as a network namespace", path.display());
-            failed(Code::InvalidNamespace, &message, &error)
+            let is_none = error.raw_os_error() == Some(libc::EINVAL);
+            failed(if is_none { Code::InvalidNamespace } else { Code::Kernel }, &message, &error)
         })?;
         let sockets = Sockets::open().map_err(no_socket);
         if sockets.is_err() {
             let _ = node.enter();
         }
         let place = Place { path: path.to_owned(), identity };
-        Ok(Self { node, namespace, place, host, sockets: sockets? })
+        Ok(Self { node, namespace, place, host, sockets: sockets?, _turn: turn })
     }
 
     /// What stands in the pod.

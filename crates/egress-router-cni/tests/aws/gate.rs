@@ -47,10 +47,15 @@ pub struct Gate {
 
 impl Gate {
     pub fn start(backend: Arc<dyn Backend>) -> Self {
+        Self::with(backend, None)
+    }
+
+    /// With TLS, where there is a configuration for it.
+    pub fn with(backend: Arc<dyn Backend>, tls: Option<Arc<rustls::ServerConfig>>) -> Self {
         let faults: Arc<Mutex<Vec<Planned>>> = Arc::default();
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let (shared, written) = (faults.clone(), log.clone());
-        let server = Server::start(move |asked| {
+        let handler = move |asked: &Asked| {
             check(asked);
             let form = parse(&asked.body);
             let fault = next(&shared, &form["Action"]);
@@ -75,7 +80,11 @@ impl Gate {
                 }
                 _ => Answer::Reply(status, document),
             }
-        });
+        };
+        let server = match tls {
+            None => Server::start(handler),
+            Some(config) => Server::start_tls(config, handler),
+        };
         Self { faults, log, server }
     }
 

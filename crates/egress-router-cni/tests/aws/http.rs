@@ -29,6 +29,7 @@ pub enum Answer {
 
 /// A server on a port of its own, until it is dropped.
 pub struct Server {
+    scheme: &'static str,
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -36,24 +37,44 @@ pub struct Server {
 
 impl Server {
     pub fn start(handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        Self::listen("http", handler, |stream, handler| serve(stream, handler))
+    }
+
+    /// With TLS, as `config` says.
+    pub fn start_tls(
+        config: Arc<rustls::ServerConfig>,
+        handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        Self::listen("https", handler, move |stream, handler| {
+            let connection = rustls::ServerConnection::new(config.clone()).unwrap();
+            serve(rustls::StreamOwned::new(connection, stream), handler);
+        })
+    }
+
+    fn listen(
+        scheme: &'static str,
+        handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+        speak: impl Fn(TcpStream, &dyn Fn(&Asked) -> Answer) + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, handler) = (stop.clone(), Arc::new(handler));
+        let (stopped, both) = (stop.clone(), Arc::new((handler, speak)));
         let thread = std::thread::spawn(move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::SeqCst) {
                     break;
                 }
-                let (stream, handler) = (stream.unwrap(), handler.clone());
-                std::thread::spawn(move || serve(&stream, &*handler));
+                let (stream, both) = (stream.unwrap(), both.clone());
+                stream.set_nodelay(true).unwrap();
+                std::thread::spawn(move || (both.1)(stream, &both.0));
             }
         });
-        Self { address, stop, thread: Some(thread) }
+        Self { scheme, address, stop, thread: Some(thread) }
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
 }
 
@@ -67,20 +88,23 @@ impl Drop for Server {
     }
 }
 
-fn serve(stream: &TcpStream, handler: &dyn Fn(&Asked) -> Answer) {
-    stream.set_nodelay(true).unwrap();
+fn serve(stream: impl Read + Write, handler: &dyn Fn(&Asked) -> Answer) {
     let mut reader = BufReader::new(stream);
     while let Some(asked) = read(&mut reader) {
         let Answer::Reply(status, body) = handler(&asked) else { break };
         let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\n\r\n", body.len());
-        if (&mut &*stream).write_all(&[head.as_bytes(), body.as_bytes()].concat()).is_err() {
+        let stream = reader.get_mut();
+        if stream
+            .write_all(&[head.as_bytes(), body.as_bytes()].concat())
+            .and_then(|()| stream.flush())
+            .is_err()
+        {
             break;
         }
     }
-    let _ = stream.shutdown(std::net::Shutdown::Both);
 }
 
-fn read(reader: &mut BufReader<&TcpStream>) -> Option<Asked> {
+fn read(reader: &mut impl BufRead) -> Option<Asked> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {
         return None;

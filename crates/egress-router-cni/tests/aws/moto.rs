@@ -8,16 +8,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use egress_router_cni::aws;
 use egress_router_cni::aws::transport::{Method, Network, Request, Response, Transport};
 use egress_router_cni::aws::xml::Element;
-use egress_router_cni::aws::{self, State};
-use egress_router_cni::cni::{self, Code};
+use egress_router_cni::cni::Code;
 use egress_router_cni::config::settings::{Platform, Settings};
 
 use super::crashes;
 use super::gate::{Backend, Form};
 use super::metadata::REGION;
-use super::node::{Snapshot, World};
+use super::node::{Memory, Snapshot, World};
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 
@@ -201,24 +201,13 @@ fn moto_sees_the_same() {
 
 /// With the functions that the plugin's verbs call.
 fn through_the_front_door(world: &World) {
-    struct Memory(Option<State>);
-    impl aws::Journal for Memory {
-        fn write(&mut self, state: &State) -> Result<(), cni::Error> {
-            self.0 = Some(state.clone());
-            Ok(())
-        }
-        fn clear(&mut self) -> Result<(), cni::Error> {
-            self.0 = None;
-            Ok(())
-        }
-    }
     let settings = Settings { platform: Platform::Aws, aws: world.a.settings.clone(), ..Settings::default() };
     let deadline = Instant::now() + aws::PATIENCE;
     aws::ready(&settings, deadline).unwrap();
     assert_eq!(aws::platform(&settings, "/sys".as_ref()), Platform::Aws);
     let addresses = [ipnet::IpNet::new(world.public.into(), 32).unwrap()];
     let request = aws::Request { addresses: &addresses, master: Some(world.a.mac), before: None };
-    let mut memory = Memory(None);
+    let mut memory = Memory::default();
     let acquired = aws::acquire(request, &settings, &mut memory, deadline).unwrap();
     assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired));
     let state = memory.0.unwrap();

@@ -1,9 +1,16 @@
 //! An Elastic IP moves with its pod, and everybody else keeps what is theirs.
 
-use egress_router_cni::aws::{check_with, ready_with};
-use egress_router_cni::cni::Code;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
 
-use super::node::{Snapshot, World};
+use egress_router_cni::aws::acquire::acquire;
+use egress_router_cni::aws::cloud::Cloud;
+use egress_router_cni::aws::transport::Network;
+use egress_router_cni::aws::{Acquired, Request, check_with, ready_with};
+use egress_router_cni::cni::{self, Code};
+use egress_router_cni::config::settings;
+
+use super::node::{Memory, Node, Snapshot, World};
 
 #[test]
 fn an_attachment_gets_an_address_of_its_own_with_what_the_pod_needs() {
@@ -89,7 +96,7 @@ fn nodes_that_add_at_once_agree_and_leave_nothing() {
         let (world, _) = World::new();
         let World { a, b, .. } = &world;
         let results = std::thread::scope(|scope| {
-            let run = |node: &super::node::Node| {
+            let run = |node: &Node| {
                 let (settings, public) = (node.settings.clone(), node.public);
                 let add = move || add_alone(&settings, public);
                 scope.spawn(add)
@@ -110,30 +117,16 @@ fn nodes_that_add_at_once_agree_and_leave_nothing() {
     }
 }
 
-type Added = (Result<egress_router_cni::aws::Acquired, egress_router_cni::cni::Error>, Option<String>);
+type Added = (Result<Acquired, cni::Error>, Option<String>);
 
-fn add_alone(settings: &egress_router_cni::config::settings::Aws, public: std::net::Ipv4Addr) -> Added {
-    use egress_router_cni::aws::{
-        Journal, Request, State, acquire::acquire, cloud::Cloud, transport::Network,
-    };
-    struct Memory(Option<String>);
-    impl Journal for Memory {
-        fn write(&mut self, state: &State) -> Result<(), egress_router_cni::cni::Error> {
-            self.0 = Some(serde_json::to_string(state).unwrap());
-            Ok(())
-        }
-        fn clear(&mut self) -> Result<(), egress_router_cni::cni::Error> {
-            self.0 = None;
-            Ok(())
-        }
-    }
+fn add_alone(settings: &settings::Aws, public: Ipv4Addr) -> Added {
     let (network, nothing) = (Network::new(), |_: &str| None);
     let addresses = [ipnet::IpNet::new(public.into(), 32).unwrap()];
     let request = Request { addresses: &addresses, master: None, before: None };
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    let mut memory = Memory(None);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut memory = Memory::default();
     let result = acquire(&Cloud::new(&network, settings, &nothing), request, &mut memory, deadline);
-    (result, memory.0)
+    (result, memory.0.map(|state| serde_json::to_string(&state).unwrap()))
 }
 
 #[test]

@@ -203,6 +203,22 @@ impl Journal for File<'_> {
     }
 }
 
+/// A state file in memory.
+#[derive(Default)]
+pub struct Memory(pub Option<State>);
+
+impl Journal for Memory {
+    fn write(&mut self, state: &State) -> Result<(), cni::Error> {
+        self.0 = Some(state.clone());
+        Ok(())
+    }
+
+    fn clear(&mut self) -> Result<(), cni::Error> {
+        self.0 = None;
+        Ok(())
+    }
+}
+
 impl Node {
     fn new(
         gate: &Gate,

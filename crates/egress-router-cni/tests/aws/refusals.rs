@@ -8,7 +8,7 @@ use egress_router_cni::cni::{self, Code};
 
 use super::gate::Fault;
 use super::metadata::{SECRET, SESSION};
-use super::node::{PUBLIC, Snapshot, World};
+use super::node::{Memory, PUBLIC, Snapshot, World};
 
 #[test]
 fn a_missing_right_is_named_and_what_was_done_is_undone() {
@@ -119,8 +119,10 @@ fn exactly_one_address_of_ipv4_is_asked_for() {
     for addresses in [&["2001:db8::9/128"][..], &["203.0.113.9/32", "203.0.113.10/32"], &[]] {
         let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         let request = Request { addresses: &addresses, master: None, before: None };
-        let error =
-            world.a.with(|cloud, deadline| acquire(cloud, request, &mut Nowhere, deadline)).unwrap_err();
+        let error = world
+            .a
+            .with(|cloud, deadline| acquire(cloud, request, &mut Memory::default(), deadline))
+            .unwrap_err();
         assert_eq!(error.code, Code::InvalidConfig);
         assert!(error.message.contains("ip.addresses"), "{error}");
     }
@@ -132,7 +134,10 @@ fn a_device_that_is_no_network_interface_of_the_instance_is_refused() {
     let (world, _) = World::new();
     let addresses = ["203.0.113.9/32".parse().unwrap()];
     let request = Request { addresses: &addresses, master: Some([2, 0, 0, 0, 0, 1]), before: None };
-    let error = world.a.with(|cloud, deadline| acquire(cloud, request, &mut Nowhere, deadline)).unwrap_err();
+    let error = world
+        .a
+        .with(|cloud, deadline| acquire(cloud, request, &mut Memory::default(), deadline))
+        .unwrap_err();
     assert!(error.message.contains("02:00:00:00:00:01") && error.message.contains("master"), "{error}");
 }
 
@@ -161,17 +166,6 @@ fn no_error_tells_a_secret() {
         let error = world.a.add().unwrap_err();
         let all = format!("{error} {error:?} {}", error.to_json("1.1.0"));
         assert!(!all.contains(SECRET) && !all.contains(SESSION), "{all}");
-    }
-}
-
-struct Nowhere;
-
-impl Journal for Nowhere {
-    fn write(&mut self, _: &State) -> Result<(), cni::Error> {
-        Ok(())
-    }
-    fn clear(&mut self) -> Result<(), cni::Error> {
-        Ok(())
     }
 }
 

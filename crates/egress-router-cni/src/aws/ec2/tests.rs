@@ -59,7 +59,7 @@ fn a_delegated_prefix_takes_all_of_its_addresses() {
     let root = Element::parse(document).unwrap();
     let mut taken = Taken::default();
     for item in root.items("networkInterfaceSet") {
-        add("DescribeNetworkInterfaces", item, &mut taken).unwrap();
+        taken.read("DescribeNetworkInterfaces", item).unwrap();
     }
     assert!(taken.find(Ipv4Addr::new(10, 0, 0, 4)).unwrap().primary);
     assert_eq!(taken.find(Ipv4Addr::new(10, 0, 0, 4)).unwrap().public, Some(Ipv4Addr::new(203, 0, 113, 1)));

@@ -22,7 +22,7 @@ impl Transport for Service {
         self.asked.set(self.asked.get() + 1);
         self.status
             .map(|status| Response { status, body: b"token".to_vec() })
-            .ok_or_else(|| Unanswered("nobody".into()))
+            .ok_or_else(|| Unanswered { why: "nobody".into(), lasting: false })
     }
 }
 

@@ -88,6 +88,8 @@ fn a_route_that_was_read_and_deleted_comes_back_the_same() {
             "route add prohibit 10.19.0.0/16",
             "route add throw 10.20.0.0/16 table 9",
             "route add 10.21.0.0/16 via 10.1.0.1 realm 5",
+            "-6 nexthop add id 8 via fd00:1::9 dev eth0",
+            "-6 route add fd00:13::/64 nhid 8",
             "route add default via 10.1.0.1",
             "route append default via 10.1.0.3 metric 9",
             "-6 route add fd00:10::/64 via fd00:1::1",

@@ -1,6 +1,13 @@
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ipnet::IpNet;
+
 use super::{Protocol, Socket};
 use crate::netlink::Error;
+use crate::netlink::address::{self, Address};
 use crate::netlink::message::{FLAG_CREATE, FLAG_EXCLUSIVE, Message};
+use crate::sys::Namespace;
 use crate::sys::isolated::{ip, isolated};
 
 fn by_name(name: &str) -> Message {
@@ -86,5 +93,58 @@ fn an_attribute_that_is_too_long_is_not_sent() {
         message.attribute(1, &vec![0; 70_000]);
         assert!(matches!(socket.request(&message), Err(Error::TooLong)));
         assert!(socket.ask(&by_name("lo"), |kind, _| Ok(kind)).is_ok());
+    });
+}
+
+/// Addresses that come and go as fast as a processor can make them: no dump of many pieces is quiet then.
+#[test]
+fn a_dump_in_a_storm_is_whole_or_refused() {
+    isolated(|| {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        ip("link set lo up");
+        let address = |second: u8, number: u16| {
+            let [high, low] = number.to_be_bytes();
+            address::add(1, IpNet::new(IpAddr::from([10, second, high, low]), 32).unwrap())
+        };
+        let stable: Vec<_> = (0..1000).map(|number| address(1, number)).collect();
+        assert!(socket.requests(&stable).unwrap().iter().all(Option::is_none));
+        let count = |addresses: &[Address]| {
+            let ours = |there: &&Address| there.net.to_string().starts_with("10.1.");
+            addresses.iter().filter(ours).count()
+        };
+        let (namespace, over) = (Namespace::current().unwrap(), AtomicBool::new(false));
+        let (mut whole, mut refused) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                namespace.enter().unwrap();
+                let mut socket = Socket::open(Protocol::Route).unwrap();
+                let mut number = 0;
+                while !over.load(Ordering::Relaxed) {
+                    number = (number + 1) % 60_000;
+                    socket.request(&address(2, number)).unwrap();
+                    let net = IpNet::new(
+                        IpAddr::from([10, 2, number.to_be_bytes()[0], number.to_be_bytes()[1]]),
+                        32,
+                    );
+                    socket.request(&address::delete(1, net.unwrap())).unwrap();
+                }
+            });
+            for _ in 0..5 {
+                match socket.addresses() {
+                    Ok(addresses) => {
+                        assert_eq!(count(&addresses), 1000);
+                        whole += 1;
+                    }
+                    Err(error) => {
+                        assert!(matches!(error, Error::Restless(_)), "{error}");
+                        assert_eq!(error.to_cni("").code, crate::cni::Code::TryAgain);
+                        refused += 1;
+                    }
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(whole + refused, 5);
+        assert_eq!(count(&socket.addresses().unwrap()), 1000);
     });
 }

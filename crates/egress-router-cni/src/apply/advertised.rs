@@ -1,0 +1,115 @@
+//! Default routes that a router advertised. A device that starts to forward IPv6 is a router itself, so the kernel forgets
+//! them (linux/net/ipv6/addrconf.c, rt6_purge_dflt_routers): here they are kept, as routes like any other.
+
+use std::io;
+
+use super::sysctl;
+use crate::netlink::Error;
+use crate::netlink::route::Route;
+use crate::netlink::socket::Socket;
+
+/// RTPROT_RA.
+const ADVERTISED: u8 = 9;
+
+/// Writes `value` into a forwarding sysctl of IPv6, and adds again what that made the kernel forget.
+///
+/// # Errors
+/// The kernel's; the sysctl then is `before` again.
+pub fn write(route: &mut Socket, name: &[String], value: &str, before: Option<&str>) -> Result<(), Error> {
+    let kept = advertised(route)?;
+    sysctl::write(name, value).map_err(written)?;
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let restored = restore(route, &kept);
+    if let (Err(_), Some(before)) = (&restored, before) {
+        // That a route is lost says more than that this failed too.
+        let _ = sysctl::write(name, before);
+    }
+    restored
+}
+
+/// What a failed write of a sysctl is.
+pub fn written(source: io::Error) -> Error {
+    Error::System { intent: "write the file", source }
+}
+
+fn advertised(route: &mut Socket) -> Result<Vec<Route>, Error> {
+    let mut routes = route.routes(None)?;
+    routes.retain(|route| route.protocol == ADVERTISED && route.destination.prefix_len() == 0);
+    Ok(routes)
+}
+
+fn restore(route: &mut Socket, kept: &[Route]) -> Result<(), Error> {
+    let there = advertised(route)?;
+    for lost in kept
+        .iter()
+        .filter(|kept| !there.iter().any(|there| there.rivals(kept) && there.gateway == kept.gateway))
+    {
+        match route.request(&lost.append(None)) {
+            // The router advertised it again meanwhile.
+            Err(error) if error.is(&[libc::EEXIST]) => {}
+            answer => answer?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::netlink::socket::Protocol;
+    use crate::sys::isolated::{advertise_router, ip, isolated};
+
+    fn name(link: &str) -> Vec<String> {
+        ["net", "ipv6", "conf", link, "forwarding"].map(str::to_owned).to_vec()
+    }
+
+    /// Without what the kernel knows of its origin, and without the seconds.
+    fn seen(routes: &[Route]) -> Vec<String> {
+        routes.iter().map(|route| format!("{route} {} {}", route.protocol, route.expires())).collect()
+    }
+
+    #[test]
+    fn a_router_that_was_advertised_stays() {
+        isolated(|| {
+            for line in ["link set lo up", "link add eth0 type veth peer name eth1"] {
+                ip(line);
+            }
+            for (key, value) in [
+                ("eth0/accept_dad", "0"),
+                ("eth1/accept_dad", "0"),
+                ("eth0/accept_ra_from_local", "1"),
+                ("eth0/accept_ra", "1"),
+            ] {
+                std::fs::write(format!("/proc/sys/net/ipv6/conf/{key}"), value).unwrap();
+            }
+            for line in ["link set eth0 up", "link set eth1 up"] {
+                ip(line);
+            }
+            let mut socket = Socket::open(Protocol::Route).unwrap();
+            let router = socket.link_by_name("eth1").unwrap().unwrap().index;
+            let end = Instant::now() + Duration::from_secs(10);
+            while advertised(&mut socket).unwrap().is_empty() {
+                assert!(Instant::now() < end, "the kernel took no advertisement");
+                // Until the link is up and has its address, there is no way out.
+                let _ = advertise_router(router);
+                std::thread::yield_now();
+            }
+            let before = advertised(&mut socket).unwrap();
+            assert!(before[0].expires());
+            // The bare sysctl would lose it, and that is what is worked around.
+            write(&mut socket, &name("all"), "1", Some("0")).unwrap();
+            assert_eq!(seen(&advertised(&mut socket).unwrap()), seen(&before));
+            write(&mut socket, &name("all"), "0", Some("1")).unwrap();
+            assert_eq!(seen(&advertised(&mut socket).unwrap()), seen(&before));
+            let old = &before[0];
+            let new = Route { rest: Vec::new(), protocol: 99, ..old.clone() };
+            socket.request(&new.replace(None)).unwrap();
+            socket.request(&old.replace(None)).unwrap();
+            assert_eq!(seen(&advertised(&mut socket).unwrap()), seen(&before));
+        });
+    }
+}

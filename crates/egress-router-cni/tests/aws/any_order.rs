@@ -1,0 +1,127 @@
+//! Any calls on two nodes, in any order, killed anywhere, with any faults: nobody loses what is theirs, and nothing is left.
+
+use std::net::Ipv4Addr;
+
+use egress_router_cni::cni::Code;
+use proptest::prelude::*;
+
+use super::gate::Fault;
+use super::node::{Fate, Node, Snapshot, World};
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// On the first node, or the second; killed at that point, if it gets so far.
+    Add(bool, Option<u32>),
+    Del(bool, Option<u32>),
+    /// One answer, of that action, goes wrong in that way.
+    Fault(usize, usize),
+    /// Another program gets an address on the first node's interface.
+    Other(u8),
+    /// The administrator takes the Elastic IP away from wherever it is.
+    Disassociate,
+}
+
+const ACTIONS: [&str; 6] = [
+    "DescribeAddresses",
+    "DescribeNetworkInterfaces",
+    "AssignPrivateIpAddresses",
+    "AssociateAddress",
+    "DisassociateAddress",
+    "UnassignPrivateIpAddresses",
+];
+
+fn faults() -> [Fault; 4] {
+    [
+        Fault::Refuse(503, "RequestLimitExceeded"),
+        Fault::Refuse(403, "UnauthorizedOperation"),
+        Fault::CutBefore,
+        Fault::CutAfter,
+    ]
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let point = || proptest::option::weighted(0.6, 0..16u32);
+    prop_oneof![
+        4 => (any::<bool>(), point()).prop_map(|(node, point)| Act::Add(node, point)),
+        3 => (any::<bool>(), point()).prop_map(|(node, point)| Act::Del(node, point)),
+        2 => (0..ACTIONS.len(), 0..faults().len()).prop_map(|(action, fault)| Act::Fault(action, fault)),
+        1 => (8..31u8).prop_map(Act::Other),
+        1 => Just(Act::Disassociate),
+    ]
+}
+
+fn run(acts: &[Act]) {
+    let (world, ec2) = World::new();
+    // Addresses of the other program.
+    let mut others: Vec<Ipv4Addr> = Vec::new();
+    for act in acts {
+        let before = world.snapshot();
+        let node = |first: bool| if first { (&world.a, &world.b) } else { (&world.b, &world.a) };
+        let fate = |point: &Option<u32>| point.map_or_else(Fate::default, Fate::at);
+        match act {
+            Act::Add(first, point) => {
+                let (own, other) = node(*first);
+                match own.add_until(&fate(point)) {
+                    Ok(Ok(acquired)) => {
+                        assert_eq!(
+                            world.snapshot().at,
+                            Some((own.interface.clone(), acquired.address.addr()))
+                        );
+                    }
+                    Ok(Err(error)) => assert!([Code::TryAgain, Code::Aws].contains(&error.code), "{error}"),
+                    Err(_) => {}
+                }
+                unharmed(other, &before, &world.snapshot());
+            }
+            Act::Del(first, point) => {
+                let (own, other) = node(*first);
+                let _ = own.del_until(&fate(point));
+                let after = world.snapshot();
+                unharmed(other, &before, &after);
+                let moved = after.at.is_some() && after.at != before.at;
+                assert!(!moved, "DEL associates nothing");
+                if before.at.as_ref().is_some_and(|(interface, _)| *interface == other.interface) {
+                    assert_eq!(after.at, before.at, "DEL took it from the other node");
+                }
+            }
+            Act::Fault(action, fault) => world.gate.plan(ACTIONS[*action], faults()[*fault].clone(), 1),
+            Act::Other(last) => {
+                let address = Ipv4Addr::new(10, 0, 0, *last);
+                let chosen = [&world.a, &world.b]
+                    .iter()
+                    .any(|n| n.state().is_some_and(|s| s.private.addr() == address));
+                if !chosen && others.len() < 4 && !others.contains(&address) {
+                    ec2.lock().unwrap().interfaces.get_mut("eni-a").unwrap().addresses.push(address);
+                    others.push(address);
+                }
+            }
+            Act::Disassociate => {
+                ec2.lock().unwrap().elastics.get_mut(&world.public).unwrap().association = None;
+            }
+        }
+    }
+    world.gate.calm();
+    for node in [&world.a, &world.b] {
+        node.del().unwrap();
+        assert_eq!(node.state(), None);
+    }
+    let left = world.snapshot();
+    assert_eq!(left.at, None);
+    let kept = left.secondary.get("eni-a").cloned().unwrap_or_default();
+    assert_eq!(kept, others, "the other program's addresses, and no other");
+    assert!(!left.secondary.contains_key("eni-b"), "{left:?}");
+}
+
+/// What is on `node`'s interface is as it was.
+fn unharmed(node: &Node, before: &Snapshot, after: &Snapshot) {
+    assert_eq!(before.secondary.get(&node.interface), after.secondary.get(&node.interface));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_left_and_nothing_is_stolen(acts in proptest::collection::vec(act(), 1..12)) {
+        run(&acts);
+    }
+}

@@ -1,0 +1,43 @@
+//! The page about Elastic IPs says what the code does.
+
+use std::collections::BTreeSet;
+
+use super::gate::Fault;
+use super::node::{Fate, World};
+
+const PAGE: &str = include_str!("../../../../docs/egress-router-cni/aws.md");
+
+/// The indented block that begins with `first` and contains `word`.
+fn json(word: &str) -> serde_json::Value {
+    let mut blocks = PAGE.split("\n\n").filter(|block| block.starts_with("    {") && block.contains(word));
+    serde_json::from_str(blocks.next().unwrap()).unwrap()
+}
+
+#[test]
+fn the_policy_grants_what_is_asked_for_and_no_more() {
+    let policy = json("Statement");
+    let granted: BTreeSet<String> = policy["Statement"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|statement| statement["Action"].as_array().unwrap())
+        .map(|action| action.as_str().unwrap().strip_prefix("ec2:").unwrap().to_owned())
+        .collect();
+
+    let (world, _) = World::new();
+    world.gate.plan("AssociateAddress", Fault::CutBefore, 1);
+    world.a.add().unwrap();
+    world.a.del().unwrap();
+    world.a.add_until(&Fate::at(9)).unwrap_err();
+    world.a.del().unwrap();
+    let asked: BTreeSet<String> = world.gate.log.lock().unwrap().iter().cloned().collect();
+    assert_eq!(granted, asked);
+    for action in asked {
+        assert!(PAGE.split("## Settings").next().unwrap().contains(&action), "{action} is in the table");
+    }
+}
+
+#[test]
+fn the_example_is_json() {
+    assert_eq!(json("interfaceType")["ip"]["addresses"], serde_json::json!(["203.0.113.9"]));
+}

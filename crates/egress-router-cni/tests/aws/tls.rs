@@ -1,0 +1,58 @@
+//! EC2 over TLS: only who is trusted hears anything.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egress_router_cni::aws::acquire::acquire;
+use egress_router_cni::aws::cloud::Cloud;
+use egress_router_cni::aws::transport::Network;
+use egress_router_cni::aws::{Acquired, Request};
+use egress_router_cni::cni::{self, Code};
+use egress_router_cni::config::settings;
+
+use super::gate::Gate;
+use super::node::{Memory, Snapshot, World};
+
+/// A certificate for this host that it signed itself, as a server takes it and as a bundle.
+fn certificate() -> (Arc<rustls::ServerConfig>, String) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    (Arc::new(config), made.cert.pem())
+}
+
+fn add(network: &Network, settings: &settings::Aws, world: &World) -> Result<Acquired, cni::Error> {
+    let addresses = [ipnet::IpNet::new(world.public.into(), 32).unwrap()];
+    let request = Request { addresses: &addresses, master: None, before: None };
+    let (nothing, deadline) = (|_: &str| None, Instant::now() + Duration::from_secs(20));
+    acquire(&Cloud::new(network, settings, &nothing), request, &mut Memory::default(), deadline)
+}
+
+#[test]
+fn only_who_is_trusted_is_asked() {
+    let (world, _) = World::new();
+    let (config, bundle) = certificate();
+    let gate = Gate::with(world.backend.clone(), Some(config));
+    let settings = settings::Aws { ec2_endpoint: Some(gate.url()), ..world.a.settings.clone() };
+
+    let start = Instant::now();
+    let (_, other) = certificate();
+    for network in [Network::new(), Network::trusting(other.as_bytes()).unwrap()] {
+        let error = add(&network, &settings, &world).unwrap_err();
+        assert_eq!(error.code, Code::Aws, "{error}");
+        assert!(error.message.contains("AWS_CA_BUNDLE") && error.message.contains(&gate.url()), "{error}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "asking again is in vain");
+    assert!(gate.log.lock().unwrap().is_empty());
+
+    let trusting = Network::trusting(bundle.as_bytes()).unwrap();
+    let acquired = add(&trusting, &settings, &world).unwrap();
+    assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired));
+    assert!(Network::trusting(b"no certificate").is_none());
+}
