@@ -5,6 +5,7 @@
 
 pub mod kubeconfig;
 pub mod request;
+pub mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::Path;

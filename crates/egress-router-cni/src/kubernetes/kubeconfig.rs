@@ -13,6 +13,7 @@ use serde::Deserialize;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, PrivateKey, parse_pem};
 
+use super::yaml;
 use crate::cni::{Code, Error};
 
 /// Whom to ask, and as whom. It has no `Debug`: it holds the token and the key.
@@ -183,9 +184,10 @@ impl Access {
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, Error> {
         let at = At(path);
         let text = std::str::from_utf8(text).map_err(|_| at.error(Code::Decode, "it is not UTF-8"))?;
-        // The error's own words would quote the lines around, and a token is one of them.
-        let file: Kubeconfig = serde_yaml::from_str(text)
-            .map_err(|_| at.error(Code::Decode, "it is not YAML with clusters, users and contexts"))?;
+        let file = Kubeconfig::parse(text).map_err(|line| {
+            let place = line.map_or_else(String::new, |line| format!(" (line {line})"));
+            at.error(Code::Decode, format_args!("it is not a kubeconfig as kubectl writes it{place}"))
+        })?;
         let (cluster, user) = file.current(&at)?;
         cluster.supported(&at)?;
         user.supported(&at)?;
@@ -219,6 +221,15 @@ impl Access {
 }
 
 impl Kubeconfig {
+    /// YAML or JSON. The error is the line, if it is known: other words could quote a token.
+    fn parse(text: &str) -> Result<Self, Option<usize>> {
+        let value = match serde_json::from_str(text) {
+            Ok(value) => value,
+            Err(_) => yaml::parse(text).map_err(|unknown| Some(unknown.line))?,
+        };
+        Self::deserialize(value).map_err(|_| None)
+    }
+
     fn current(self, at: &At<'_>) -> Result<(Cluster, User), Error> {
         let wanted = self.current_context.filter(|name| !name.is_empty());
         let wanted = wanted.ok_or_else(|| at.invalid("current-context is missing"))?;
