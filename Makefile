@@ -14,9 +14,13 @@ BUILD_PACKAGES := gcc libc6-dev make util-linux
 IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
 # iproute2, iptables, iputils-ping, socat: network namespaces with packets; runc, nftables, openssl, conntrack, busybox-static:
 # cluster nodes; python3-venv: Hetzner's own client, and an EC2; shellcheck: the scripts; g++: libFuzzer; qemu-system-x86,
-# qemu-system-common, cpio: a kernel of Debian's own under emulation.
+# qemu-system-common, cpio: a kernel of Debian's own under emulation; strace: faults at any system call;
+# containernetworking-plugins: what the CNI plugin is compared with.
 TEST_PACKAGES := $(IMAGE_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
-  runc nftables openssl conntrack busybox-static python3-venv shellcheck g++ qemu-system-x86 qemu-system-common cpio
+  runc nftables openssl conntrack busybox-static python3-venv shellcheck g++ qemu-system-x86 qemu-system-common cpio \
+  strace containernetworking-plugins
+# Network namespaces with packets, for those who only look.
+LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
 DENY := 0.20.2
 # The crates that have an image.
 IMAGES := natgw egress-router-cni
@@ -32,6 +36,13 @@ demo: build-packages ## Watch natgw make a gateway, and the route move, on a rea
 	cargo build --locked -p natgw -p e2e --bins
 	@"$$(scripts/target.sh)/debug/demo" natgw
 
+.PHONY: demo-egress-router
+demo-egress-router: ## Watch a pod leave through an address of its own, with packets; needs no root where users may make namespaces
+	@scripts/packages.sh $(LAB_PACKAGES)
+	@scripts/prerequisites.sh
+	cargo build --locked -p egress-router-cni -p e2e --bins
+	@"$$(scripts/target.sh)/debug/demo" egress-router
+
 .PHONY: demo-cluster
 demo-cluster: test-packages ## The same on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
 	@scripts/prerequisites.sh
@@ -46,6 +57,7 @@ test: test-packages ## Everything that proves the project; ends with how many te
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
 	@scripts/assets.sh cluster >/dev/null
 	@scripts/assets.sh observability >/dev/null
+	@scripts/assets.sh cni >/dev/null
 	@scripts/python-hcloud.sh >/dev/null
 	@for crate in $(IMAGES); do scripts/images.sh $$crate >/dev/null || exit 1; done
 	@scripts/fuzz.sh 2
@@ -92,7 +104,10 @@ generate: ## Write the generated files again: the command line in docs/
 	@"$$(scripts/target.sh)/debug/natgw" --help | scripts/without-environment.sh >docs/natgw-help.txt
 
 .PHONY: bench
-bench: build-packages ## Measure natgw as users get it and print a table (about 6 minutes and two release builds; ONLY=start,crowd: parts)
+bench: bench-natgw bench-egress-router ## Measure the programs as users get them and print tables (ten minutes and release builds)
+
+.PHONY: bench-natgw
+bench-natgw: build-packages ## natgw's part (about 6 minutes; ONLY=start,crowd: parts)
 	@scripts/packages.sh musl-tools
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
@@ -101,11 +116,21 @@ bench: build-packages ## Measure natgw as users get it and print a table (about 
 	@target=$$(scripts/target.sh); "$$target/release/bench" natgw \
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/natgw" $(if $(ONLY),--only $(ONLY))
 
+.PHONY: bench-egress-router
+bench-egress-router: ## The CNI plugin's part, against Debian's plugins (2 minutes on a machine where nothing else runs)
+	@scripts/packages.sh $(LAB_PACKAGES) musl-tools containernetworking-plugins
+	@scripts/prerequisites.sh
+	cargo build --release --locked -p e2e --bin bench
+	@scripts/static.sh egress-router-cni
+	@target=$$(scripts/target.sh); "$$target/release/bench" egress-router \
+	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/egress-router"
+
 .PHONY: assets
 assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client
 	@scripts/assets.sh $(KUBERNETES)
 	@scripts/assets.sh cluster
 	@scripts/assets.sh observability
+	@scripts/assets.sh cni
 	@scripts/python-hcloud.sh
 
 .PHONY: advisories

@@ -6,7 +6,8 @@
 # containerd, its shim and ctr, CNI plugins, CoreDNS, pause and fetch. Never taken from KUBEBUILDER_ASSETS.
 # assets.sh observability: the same for what looks at a controller: promtool, an OpenTelemetry collector, and the resource
 # definitions of prometheus-operator.
-# assets.sh --print [KUBERNETES | cluster | observability]: prints the folder, there or not, and builds nothing.
+# assets.sh cni: the same for what calls CNI plugins: cnitool, and libcni, a small program around the library of that name.
+# assets.sh --print [KUBERNETES | cluster | observability | cni]: prints the folder, there or not, and builds nothing.
 #
 # Programs are built once, from their modules, with Go 1.21 or newer, which fetches the Go that they ask for. They stay in
 # ${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-~/.cache}/perimeter}, in a folder for each set of pins.
@@ -24,14 +25,14 @@ say() { printf 'assets: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
 version() { # FOLDER MODULE: the version pinned
-  awk -v m="$2" '$1 == m && $2 ~ /^v/ { print $2; exit }' "$PINS/$1/go.mod"
+  awk -v m="$2" '$1 == "require" { sub(/^require /, "") } $1 == m && $2 ~ /^v/ { print $2; exit }' "$PINS/$1/go.mod"
 }
 
 key_of() { # FILE...: of all that decides what is built
   cat "$@" <(echo "$RECIPE $(uname -sm)") | sha256sum | cut -c-12
 }
 
-folder_of() { # KUBERNETES | cluster | observability: the name holds all that decides what is in it
+folder_of() { # KUBERNETES | cluster | observability | cni: the name holds all that decides what is in it
   local files
   if [[ $1 == cluster ]]; then
     mapfile -t files < <(cd "$PINS" && find "${CLUSTER[@]}" -type f | LC_ALL=C sort)
@@ -39,6 +40,8 @@ folder_of() { # KUBERNETES | cluster | observability: the name holds all that de
   elif [[ $1 == observability ]]; then
     mapfile -t files < <(cd "$PINS" && find "${OBSERVABILITY[@]}" -type f | LC_ALL=C sort)
     echo "$ASSETS/observability-$(version promtool github.com/prometheus/prometheus)-$(cd "$PINS" && key_of "${files[@]}")"
+  elif [[ $1 == cni ]]; then
+    echo "$ASSETS/cni-$(version libcni github.com/containernetworking/cni)-$(key_of "$PINS"/libcni/{go.{mod,sum},main.go})"
   else
     echo "$ASSETS/kubernetes-$(version "kubernetes-$1" k8s.io/kubernetes)-$(
       key_of "$PINS"/{etcd,"kubernetes-$1"}/go.{mod,sum})"
@@ -49,7 +52,7 @@ clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
 
 build() { # PINS PACKAGE OUTPUT [LDFLAGS]
   local name=${3##*/} log=$3.log begun=$SECONDS next=$HEARTBEAT elapsed
-  name="$name $(version "$1" "${2%%/@(cmd|plugins/@(main|ipam|meta))/*}")"
+  name="$name $(version "$1" "${2%%/@(cmd|cnitool|plugins/@(main|ipam|meta))/*}")"
   name=${name% } # A program of ours has no version.
   say "$name: building"
   go build -C "$PINS/$1" -v -o "$3" -ldflags "-s -w ${4-}" "$2" >"$log" 2>&1 &
@@ -109,7 +112,12 @@ build_observability() { # FOLDER
   done
 }
 
-build_all() { # KUBERNETES | cluster | observability, FOLDER
+build_cni() { # FOLDER
+  build libcni github.com/containernetworking/cni/cnitool "$1/cnitool"
+  build libcni . "$1/libcni"
+}
+
+build_all() { # KUBERNETES | cluster | observability | cni, FOLDER
   export GOTOOLCHAIN=auto CGO_ENABLED=0 GOWORK=off GOFLAGS="-trimpath -buildvcs=false -mod=readonly"
   rm -rf "$ASSETS"/*.new.* # Of builds that were killed: the lock is ours.
   new=$(mktemp -d "$2.new.XXXXXX")
@@ -117,6 +125,7 @@ build_all() { # KUBERNETES | cluster | observability, FOLDER
   case $1 in
     cluster) build_cluster "$new" ;;
     observability) build_observability "$new" ;;
+    cni) build_cni "$new" ;;
     *) build_control_plane "$1" "$new" ;;
   esac
   mv -T "$new" "$2"
@@ -128,12 +137,14 @@ if [[ ${1-} == --print ]]; then
   print_only=yes
   shift
 fi
-[[ $# -le 1 && ${1-} != -* ]] || die "usage: assets.sh [--print] [KUBERNETES | cluster | observability]"
+[[ $# -le 1 && ${1-} != -* ]] || die "usage: assets.sh [--print] [KUBERNETES | cluster | observability | cni]"
 
 if [[ ${1-} == cluster ]]; then
   what=cluster title="what a cluster's nodes run"
 elif [[ ${1-} == observability ]]; then
   what=observability title="promtool and a collector"
+elif [[ ${1-} == cni ]]; then
+  what=cni title="what calls CNI plugins"
 elif [[ ${E2E_EXISTING_CLUSTER-} == 1 ]]; then
   say "E2E_EXISTING_CLUSTER=1: the tests use that cluster; nothing is built"
   exit 0

@@ -57,3 +57,6 @@ TAGS=remove_all_sd pin promtool github.com/prometheus/prometheus@v0.315.0 /cmd/p
 pin otelcol $otel/otelcol@v0.162.0 $otel/{service,receiver/otlpreceiver,exporter/debugexporter}@v0.162.0 \
   $otel/confmap/provider/fileprovider@v1.68.0
 pin prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85.0
+
+# What calls CNI plugins: cnitool, and the library of runtimes and Multus behind main.go.
+pin libcni github.com/containernetworking/cni@v1.3.0 /cnitool

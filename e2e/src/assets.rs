@@ -23,6 +23,14 @@ pub fn observability() -> Result<PathBuf> {
     built("observability")
 }
 
+/// The folder of what calls CNI plugins: `cnitool`, and `libcni` (e2e/assets/libcni). Built as [`cluster`] is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn cni() -> Result<PathBuf> {
+    built("cni")
+}
+
 /// The folder of the control plane of that Kubernetes (`1.36`): `KUBEBUILDER_ASSETS`, or built as [`cluster`] is.
 ///
 /// # Errors

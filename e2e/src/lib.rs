@@ -3,11 +3,14 @@
 //! ```text
 //!   natgw ── fault_proxy ── control_plane   (real etcd, kube-apiserver, kube-controller-manager; hollow nodes)
 //!     └───── fault_proxy ── hetzner         (a stand-in, as strict as the API is)
+//!
+//!   egress-router ── egress_router        (a node, its pods, another node, a LAN, an outside: namespaces with packets)
 //! ```
 
 pub mod assets;
 pub mod cluster;
 pub mod control_plane;
+pub mod egress_router;
 pub mod fault_proxy;
 pub mod hetzner;
 pub mod hollow_node;

@@ -33,7 +33,7 @@ use anyhow::{Context, bail, ensure};
 pub use network::{PrivateNetwork, Server};
 pub use node::{Iptables, Node, Output, Process};
 pub use snapshot::Snapshot;
-pub use traffic::Listener;
+pub use traffic::{Listener, Meeting, Transport};
 
 /// `PATH` of everything that a lab runs: the programs of a node's administrator, wherever the test's own `PATH` leads.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

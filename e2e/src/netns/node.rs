@@ -16,6 +16,9 @@ use super::{Holder, PATH, wait_until};
 /// says nothing.
 const PATIENCE: &str = "60";
 
+/// All of a node's namespaces besides its network.
+const WHOLE: [&str; 3] = ["--mount", "--uts", "--pid"];
+
 /// Makes the node's own view of the files, then waits for the end of its standard input. `/proc` is still the outer one
 /// here: its pid is the one by which `nsenter` finds it.
 const HOLD: &str = r#"
@@ -150,9 +153,24 @@ impl Node {
         &self,
         command: impl IntoIterator<Item = S>,
     ) -> anyhow::Result<Process> {
-        let mut enter = self.enter(true);
+        let mut enter = self.enter(&WHOLE);
         enter.args(["setpriv", "--pdeathsig", "KILL"]).args(command);
         Process::start(enter)
+    }
+
+    /// Runs a command with the node's network and files, but among the processes of this machine, whose `/proc` it sees: as
+    /// container runtimes run what they call.
+    ///
+    /// # Errors
+    /// When it cannot be started; its own failure is in the answer.
+    pub fn run_as_runtime<S: AsRef<OsStr>>(
+        &self,
+        command: impl IntoIterator<Item = S>,
+        input: &str,
+    ) -> anyhow::Result<Output> {
+        let mut enter = self.enter(&["--mount"]);
+        enter.args(["timeout", "--kill-after=1", PATIENCE]).args(command);
+        finish(enter, input)
     }
 
     /// Writes a file of the node (in a folder that is its own: /run, /etc, /usr/local/sbin), with `mode` as chmod takes it.
@@ -225,7 +243,7 @@ impl Node {
 
     /// Lines for `ip -batch`, in this node's network but with the lab's view of pids.
     pub(super) fn ip_batch(&self, lines: &str) -> anyhow::Result<()> {
-        let mut command = self.enter(false);
+        let mut command = self.enter(&[]);
         command.args(["ip", "-batch", "-"]);
         let output = finish(command, lines)?;
         ensure!(output.success(), "{}", output.stderr.trim());
@@ -244,27 +262,28 @@ impl Node {
         Ok(output.stdout)
     }
 
-    fn run_with_input<S: AsRef<OsStr>>(
+    /// Runs a command in the node, with `input` as its standard input.
+    ///
+    /// # Errors
+    /// When it cannot be started; its own failure is in the answer.
+    pub fn run_with_input<S: AsRef<OsStr>>(
         &self,
         command: impl IntoIterator<Item = S>,
         input: &str,
     ) -> anyhow::Result<Output> {
-        let mut enter = self.enter(true);
+        let mut enter = self.enter(&WHOLE);
         enter.args(["timeout", "--kill-after=1", PATIENCE]).args(command);
         finish(enter, input)
     }
 
-    /// Enters the node's namespaces: all of them, or the network alone.
-    fn enter(&self, whole: bool) -> Command {
+    /// Enters the node's network, and more of its namespaces.
+    fn enter(&self, more: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.env("PATH", PATH).args(["--target", &self.holder.pid.to_string(), "--net"]);
         if self.owner.is_some() {
             command.args(["--preserve-credentials", "--user"]);
         }
-        if whole {
-            command.args(["--mount", "--uts", "--pid"]);
-        }
-        command.arg("--");
+        command.args(more).arg("--");
         command
     }
 }

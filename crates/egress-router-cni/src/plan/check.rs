@@ -12,8 +12,7 @@ use crate::observe::Pod;
 use super::note::{self, Notes};
 use super::{Family, Wanted, home, route};
 
-/// What differs, one sentence each; empty where nothing does. `parent_shared` tells whether the pod is in the master's own
-/// namespace, so that the link's parent can be compared.
+/// What differs, one sentence each; empty where nothing does.
 #[must_use]
 pub fn check(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
     let Some(link) = pod.links.iter().find(|link| link.name == wanted.interface) else {
@@ -23,6 +22,12 @@ pub fn check(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
     differences.extend(addresses(wanted, link, pod));
     differences.extend(routes(wanted, notes, link, pod));
     differences.extend(rules(wanted, notes, pod));
+    let forwarding = super::sysctl::conf(Family::V4, &wanted.interface, "forwarding");
+    if super::sysctl::hands_on(wanted, Family::V4)
+        && pod.sysctls.get(&forwarding).is_some_and(|value| value != "1")
+    {
+        differences.push(format!("sysctl {} is not 1", forwarding.join(".")));
+    }
     for changed in &notes.sysctls {
         let found = pod.sysctls.get(&changed.name);
         // A device that went away took its sysctls along.

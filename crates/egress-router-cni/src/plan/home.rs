@@ -82,7 +82,8 @@ fn defaults(
 ) -> Vec<Route> {
     let through = |table: u32| {
         let mut found: Vec<Route> = route::defaults(pod, table, family)
-            .filter(|default| default.device == Some(Device::Index(index)))
+            // Without a device of its own, a route has several next hops: home's, as nothing else is known of them.
+            .filter(|default| default.device.is_none_or(|device| device == Device::Index(index)))
             .cloned()
             .collect();
         found.sort_by_key(route::metric);

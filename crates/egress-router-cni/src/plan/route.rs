@@ -197,6 +197,8 @@ pub fn kept(pod: &Pod, wanted: &Wanted, home: &Home, family: Family) -> Vec<Rout
             source: default.source,
             flags: default.flags,
             scope: default.scope,
+            // Several next hops are one attribute; others (metrics, say) are the default's own.
+            rest: if default.device.is_none() { default.rest.clone() } else { Vec::new() },
             ..unicast(destination)
         };
         if !routes.iter().any(|other| same_entry(other, &route))

@@ -1,9 +1,10 @@
-//! Measures a controller and prints a table in Markdown: `bench natgw`. Progress goes to standard error.
+//! Measures a controller and prints a table in Markdown: `bench natgw`, `bench egress-router`. Progress goes to standard error.
 //!
 //! It talks to loopback only, and leaves nothing behind. What is measured should be what users get, the static release
 //! build: `make bench` does so.
 
 mod crowd;
+mod egress_router;
 mod figures;
 mod machine;
 mod moves;
@@ -65,12 +66,27 @@ enum Part {
 enum Controller {
     /// The NAT gateway controller.
     Natgw,
+    /// The CNI plugin, against Debian's macvlan and static plugins.
+    EgressRouter,
+    /// Its part within the node's namespaces.
+    #[value(hide = true)]
+    EgressRouterDriver,
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let args = Args::parse();
-    match until_interrupted(natgw(&args)).await {
+    let measured = match args.controller {
+        Controller::Natgw => tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(anyhow::Error::from)
+            .and_then(|runtime| runtime.block_on(until_interrupted(natgw(&args))))
+            .map(|report| report.to_string()),
+        // Its processes end with this one, however that ends.
+        Controller::EgressRouter => egress_router::measure(args.program.as_deref()),
+        Controller::EgressRouterDriver => egress_router::driver::run().map(|()| String::new()),
+    };
+    match measured {
         Ok(report) => {
             print!("{report}");
             ExitCode::SUCCESS
@@ -93,7 +109,7 @@ async fn until_interrupted(measure: impl Future<Output = Result<Report>>) -> Res
 }
 
 async fn natgw(args: &Args) -> Result<Report> {
-    let Args { controller: Controller::Natgw, program, only } = args;
+    let Args { program, only, .. } = args;
     let wanted = |part: Part| only.is_empty() || only.contains(&part);
     let clock = Instant::now();
     let say = |what: &str| eprintln!("bench: {:3} s: {what}", clock.elapsed().as_secs());

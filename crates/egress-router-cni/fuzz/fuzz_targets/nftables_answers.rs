@@ -1,0 +1,43 @@
+//! Whatever the kernel, or a kernel to come, answers about tables, chains, rules, sets and elements: it is read or refused, and
+//! compared with what was asked for.
+#![no_main]
+
+use egress_router_cni::config::destinations::Destinations;
+use egress_router_cni::firewall::Firewall;
+use egress_router_cni::netlink::message::{Malformed, messages};
+use egress_router_cni::netlink::nftables::difference::{Found, differences};
+use egress_router_cni::netlink::nftables::found::{Chain, Element, Rule, Set, Table};
+use libfuzzer_sys::fuzz_target;
+
+fn read(found: &mut Found, kind: u16, payload: &[u8]) -> Result<(), Malformed> {
+    // NFT_MSG_NEW…
+    match kind & 0xff {
+        0 => found.table = Some(Table::read(payload)?),
+        3 => found.chains.push(Chain::read(payload)?),
+        6 => found.rules.push(Rule::read(payload)?),
+        9 => found.sets.push((Set::read(payload)?, Vec::new())),
+        _ => {
+            let elements = Element::read_all(payload)?;
+            if let Some((_, all)) = found.sets.last_mut() {
+                all.extend(elements);
+            }
+        }
+    }
+    Ok(())
+}
+
+fuzz_target!(|datagram: &[u8]| {
+    let mut found = Found::default();
+    for (header, payload) in messages(datagram).flatten() {
+        let _ = read(&mut found, header.kind, payload);
+    }
+    let firewall = Firewall {
+        interface: "net1".into(),
+        home: Some("eth0".into()),
+        mark: 0x1_0000,
+        addresses: vec!["192.0.2.1".parse().expect("an address")],
+        destinations: Destinations { allowed: Some(Vec::new()), ..Destinations::default() },
+        notes: vec!["note".into()],
+    };
+    let _ = differences(&firewall.ruleset(), &found);
+});

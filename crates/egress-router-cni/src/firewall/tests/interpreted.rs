@@ -1,0 +1,236 @@
+//! The table as an interpreter of its expressions sees it: for any destinations and any packet, who passes.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use proptest::prelude::*;
+
+use super::*;
+use crate::netlink::nftables::expression::{Connection, Expression, Header, Meta, Verdict};
+
+/// A packet and its surroundings.
+#[derive(Debug, Clone)]
+struct Packet {
+    comes_by: &'static str,
+    leaves_by: &'static str,
+    to: IpAddr,
+    protocol: u8,
+    port: u16,
+    /// None: not tracked.
+    connection: Option<Tracked>,
+}
+
+#[derive(Debug, Clone)]
+struct Tracked {
+    state: u32,
+    direction: u8,
+    status: u32,
+    mark: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Passes,
+    Fails,
+}
+
+impl Packet {
+    fn header(&self, header: Header) -> Vec<u8> {
+        match (header, self.to) {
+            (Header::Network, IpAddr::V4(to)) => [&[0; 16][..], &to.octets()].concat(),
+            (Header::Network, IpAddr::V6(to)) => [&[0; 24][..], &to.octets()].concat(),
+            // ICMPv6: its type is the first byte. Others: the destination's port.
+            (Header::Transport, _) => {
+                [&self.port.to_be_bytes()[1..], &[0], &self.port.to_be_bytes()].concat()
+            }
+        }
+    }
+
+    fn meta(&self, key: Meta) -> Vec<u8> {
+        let name = |name: &str| [name.as_bytes(), &[0; 16]].concat()[..16].to_vec();
+        match key {
+            Meta::InputName => name(self.comes_by),
+            Meta::OutputName => name(self.leaves_by),
+            Meta::Family => vec![if self.to.is_ipv6() { 10 } else { 2 }],
+            Meta::Protocol => vec![self.protocol],
+            Meta::Mark => vec![0; 4],
+        }
+    }
+}
+
+impl Tracked {
+    fn load(&self, key: Connection) -> Vec<u8> {
+        match key {
+            Connection::State => self.state.to_ne_bytes().to_vec(),
+            Connection::Direction => vec![self.direction],
+            Connection::Status => self.status.to_ne_bytes().to_vec(),
+            Connection::Mark => self.mark.to_ne_bytes().to_vec(),
+        }
+    }
+}
+
+/// What the chain, and those that it jumps to, decide. None: nothing.
+fn decide(ruleset: &Ruleset, chain: &str, packet: &Packet) -> Option<Fate> {
+    let chain = ruleset.chains.iter().find(|other| other.name == chain)?;
+    chain.rules.iter().find_map(|rule| run(ruleset, rule, packet))
+}
+
+fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Fate> {
+    let mut register = Vec::new();
+    for expression in &rule.expressions {
+        match expression {
+            Expression::Meta(key) => register = packet.meta(*key),
+            Expression::Connection(key) => register = packet.connection.as_ref()?.load(*key),
+            Expression::Payload { header, offset, length } => {
+                let (start, length) = (*offset as usize, *length as usize);
+                register = packet.header(*header)[start..start + length].to_vec();
+            }
+            Expression::Bitwise { mask, xor } => {
+                let value = u32::from_ne_bytes(register.try_into().unwrap());
+                register = ((value & mask) ^ xor).to_ne_bytes().to_vec();
+            }
+            Expression::Compare { equal, bytes } if (register == *bytes) != *equal => return None,
+            Expression::Compare { .. } => {}
+            Expression::Lookup(name) => {
+                let set = ruleset.sets.iter().find(|set| set.name == *name).unwrap();
+                let below = set.elements.iter().rfind(|element| element.key <= register)?;
+                if below.end || !set.interval && below.key != register {
+                    return None;
+                }
+            }
+            Expression::Verdict(Verdict::Accept) => return Some(Fate::Passes),
+            Expression::Verdict(Verdict::Drop) | Expression::Reject(_) => return Some(Fate::Fails),
+            Expression::Verdict(Verdict::Jump(chain)) => return decide(ruleset, chain, packet),
+            other => panic!("no filter has {other:?}"),
+        }
+    }
+    None
+}
+
+/// Few values, so that lists, redirects and packets meet.
+fn address() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        (0_u32..16).prop_map(|n| IpAddr::from(Ipv4Addr::from(0x0a00_0000 | n << 28 | n))),
+        (0_u128..16).prop_map(|n| IpAddr::from(Ipv6Addr::from(0xfd << 120 | n << 100 | n))),
+    ]
+}
+
+fn net() -> impl Strategy<Value = IpNet> {
+    (address(), any::<prop::sample::Index>()).prop_map(|(address, length)| {
+        let most = if address.is_ipv6() { 129 } else { 33 };
+        IpNet::new(address, u8::try_from(length.index(most)).unwrap()).unwrap()
+    })
+}
+
+fn destinations() -> impl Strategy<Value = Destinations> {
+    let protocol = prop_oneof![Just(Protocol::Tcp), Just(Protocol::Udp), Just(Protocol::Sctp)];
+    let redirect = (1_u16..4, protocol, address(), proptest::option::of(1_u16..4))
+        .prop_map(|(port, protocol, to, to_port)| Redirect { port, protocol, to, to_port });
+    (
+        proptest::option::of(proptest::collection::vec(net(), 0..4)),
+        proptest::collection::vec(redirect, 0..4),
+        proptest::option::of(address()),
+    )
+        .prop_map(|(allowed, redirects, fallback)| Destinations {
+            allowed,
+            redirects,
+            fallback_v4: fallback.and_then(|to| if let IpAddr::V4(to) = to { Some(to) } else { None }),
+            fallback_v6: fallback.and_then(|to| if let IpAddr::V6(to) = to { Some(to) } else { None }),
+        })
+}
+
+fn packet() -> impl Strategy<Value = Packet> {
+    let interface = || prop_oneof![Just("net1"), Just("eth0"), Just("net10"), Just("lo")];
+    let mark = prop_oneof![
+        Just(0),
+        Just(names::mark(1)),
+        Just(names::egress_mark(names::mark(1))),
+        Just(names::egress_mark(names::mark(2))),
+        any::<u32>()
+    ];
+    // New, established or related; the bit of a translated destination, and others.
+    let tracked = (
+        prop_oneof![Just(8_u32), Just(2), Just(4)],
+        0_u8..2,
+        prop_oneof![Just(0_u32), Just(0x20), any::<u32>()],
+        mark,
+    )
+        .prop_map(|(state, direction, status, mark)| Tracked { state, direction, status, mark });
+    (
+        interface(),
+        interface(),
+        address(),
+        prop_oneof![Just(6_u8), Just(17), Just(132), Just(1), Just(58), any::<u8>()],
+        prop_oneof![1_u16..5, 130_u16..144],
+        proptest::option::of(tracked),
+    )
+        .prop_map(|(comes_by, leaves_by, to, protocol, port, connection)| Packet {
+            comes_by,
+            leaves_by,
+            to,
+            protocol,
+            port,
+            connection,
+        })
+}
+
+/// Whether a program of the pod may send this: the seed's words, not the table's.
+fn may_leave(destinations: &Destinations, packet: &Packet) -> bool {
+    let Some(allowed) = &destinations.allowed else { return true };
+    let back = packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
+    let related = packet.connection.as_ref().is_some_and(|connection| connection.state == 4);
+    let error = related && [1, 58].contains(&packet.protocol);
+    let neighbours =
+        packet.to.is_ipv6() && packet.protocol == 58 && [131, 132, 133, 135, 136, 143].contains(&packet.port);
+    let redirected = destinations.redirects.iter().any(|redirect| {
+        let port = redirect.to_port.unwrap_or(redirect.port);
+        (redirect.to, redirect.protocol.number(), port) == (packet.to, packet.protocol, packet.port)
+    });
+    let fallback = destinations.fallback_v4.map(IpAddr::V4) == Some(packet.to)
+        || destinations.fallback_v6.map(IpAddr::V6) == Some(packet.to);
+    packet.leaves_by != "net1"
+        || back
+        || error
+        || neighbours
+        || redirected
+        || fallback
+        || allowed.iter().any(|net| net.contains(&packet.to))
+}
+
+fn both_families(destinations: Destinations) -> Firewall {
+    firewall(&["192.168.50.10", "2001:db8:50::10"], destinations)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_programs_send_passes_exactly_when_it_may(destinations in destinations(), packet in packet()) {
+        let may = may_leave(&destinations, &packet);
+        let ruleset = both_families(destinations).ruleset();
+        let passes = decide(&ruleset, "output", &packet) != Some(Fate::Fails);
+        prop_assert_eq!(passes, may);
+    }
+
+    #[test]
+    fn what_goes_through_was_handed_on_by_this_attachment(destinations in destinations(), packet in packet()) {
+        let redirects = destinations.redirect();
+        let ours = packet.connection.as_ref().is_some_and(|connection| {
+            connection.status & 0x20 != 0 && connection.mark & 0xff00_0000 == 0x0100_0000
+        });
+        let way = (packet.comes_by, packet.leaves_by, packet.connection.as_ref().map(|connection| connection.direction));
+        let concerns = packet.comes_by == "net1" || packet.leaves_by == "net1";
+        let may = !concerns
+            || redirects && ours && [("eth0", "net1", Some(0)), ("net1", "eth0", Some(1))].contains(&way);
+        let ruleset = both_families(destinations).ruleset();
+        let passes = decide(&ruleset, "forward", &packet) != Some(Fate::Fails);
+        prop_assert_eq!(passes, may);
+    }
+
+    #[test]
+    fn without_a_home_nothing_goes_through(destinations in destinations(), packet in packet()) {
+        let concerns = packet.comes_by == "net1" || packet.leaves_by == "net1";
+        let ruleset = Firewall { home: None, ..both_families(destinations) }.ruleset();
+        prop_assert_eq!(decide(&ruleset, "forward", &packet) == Some(Fate::Fails), concerns);
+    }
+}

@@ -1,0 +1,67 @@
+//! A pod, as its sandbox is when a secondary plugin is called: one interface, routes, and a named network namespace.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::Result;
+
+use super::{BRIDGE, World};
+use crate::netns::{Node, Port};
+
+/// Host names of pods start here in their node's network.
+const FIRST: u32 = 10;
+
+/// A pod of the node.
+#[derive(Debug)]
+pub struct Pod {
+    /// Its namespaces.
+    pub inside: Node,
+    /// Its address in the pods' network, of either family.
+    pub addresses: [String; 2],
+    /// The interface with that address.
+    pub interface: String,
+    /// `CNI_NETNS`: a path on the node.
+    pub netns: String,
+}
+
+impl Pod {
+    pub(super) fn start(world: &World, name: &str, interface: &str) -> Result<Self> {
+        static PODS: AtomicU32 = AtomicU32::new(0);
+        // Unique in this process, hence in each of its worlds.
+        let number = FIRST + PODS.fetch_add(1, Ordering::Relaxed) % 200;
+        let inside = world.lab.node(name)?;
+        let addresses = [format!("10.244.1.{number}"), format!("fd00:244:1::{number:x}")];
+        let [v4, v6] = [format!("{}/24", addresses[0]), format!("{}/64 nodad", addresses[1])];
+        // Link-local addresses as everywhere outside of labs; this first interface has been up for long, the plugin's will be new.
+        let ipv6 = "/proc/sys/net/ipv6/conf/default";
+        inside.sh(&format!("echo 0 >{ipv6}/addr_gen_mode; echo 0 >{ipv6}/accept_dad"))?;
+        let cable = format!("veth{number}");
+        world.lab.link(Port::new(&world.node, &cable, &[]), Port::new(&inside, interface, &[&v4, &v6]))?;
+        let netns = format!("/run/netns/{name}");
+        world.node.sh(&format!("ip link set {cable} master cluster0"))?;
+        keep(world, &inside, &netns)?;
+        inside.sh(&format!(
+            "ip route add default via {}; ip -6 route add default via {}; echo 1 >{ipv6}/accept_dad",
+            BRIDGE[0], BRIDGE[1]
+        ))?;
+        world.node.sh("until ip link show cluster0 | grep -q 'state UP'; do sleep 0.01; done")?;
+        Ok(Self { inside, addresses, interface: interface.to_owned(), netns })
+    }
+
+    /// A sandbox without an interface, for a list of plugins that begins with the pod's own network.
+    pub(super) fn bare(world: &World, name: &str) -> Result<Self> {
+        let inside = world.lab.node(name)?;
+        let netns = format!("/run/netns/{name}");
+        keep(world, &inside, &netns)?;
+        Ok(Self { inside, addresses: Default::default(), interface: "eth0".to_owned(), netns })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.inside.name()
+    }
+}
+
+/// What a container runtime does: the namespace stays where its path is, whatever becomes of the processes in it.
+fn keep(world: &World, inside: &Node, netns: &str) -> Result<()> {
+    world.node.sh(&format!("touch {netns}; mount --bind /proc/{}/ns/net {netns}", inside.pid())).map(drop)
+}

@@ -1,0 +1,125 @@
+//! egress-router as a runtime calls it, proven with packets: who outside sees whom, what of the cluster is still reached, and
+//! that a namespace is afterwards as it was before, to the byte.
+//!
+//! The lab is made of namespaces of its own: root is needed only where the kernel forbids users to make them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// Whatever is said of a family is said with its place in all the pairs of addresses.
+#![allow(clippy::needless_range_loop)]
+
+use e2e::egress_router::{BRIDGE, GATEWAY, NODE, OUTSIDE, PORT, Plugin, Pod, REMOTE, SERVICE, World, config};
+use e2e::netns::{Meeting, Node, Snapshot, Transport};
+use serde_json::{Value, json};
+
+#[path = "egress_router/allowed.rs"]
+mod allowed;
+#[path = "egress_router/attachments.rs"]
+mod attachments;
+#[path = "egress_router/chained.rs"]
+mod chained;
+#[path = "egress_router/crowd.rs"]
+mod crowd;
+#[path = "egress_router/defects.rs"]
+mod defects;
+#[path = "egress_router/families.rs"]
+mod families;
+#[path = "egress_router/lab.rs"]
+mod lab;
+#[path = "egress_router/multus.rs"]
+mod multus;
+#[path = "egress_router/peer.rs"]
+mod peer;
+#[path = "egress_router/redirect.rs"]
+mod redirect;
+#[path = "egress_router/undo.rs"]
+mod undo;
+
+/// The pod's own address outside, of either family.
+const OWN: [&str; 2] = ["192.168.50.99", "2001:db8:50::99"];
+
+/// A world with one pod, and how both were before anything was called.
+struct Scene {
+    world: World,
+    pod: Pod,
+    pod_before: Snapshot,
+    node_before: Snapshot,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with_interface("eth0")
+    }
+
+    fn with_interface(interface: &str) -> Self {
+        let world = World::new().unwrap();
+        let pod = world.pod_with("pod", interface).unwrap();
+        let (pod_before, node_before) =
+            (pod.inside.network_state().unwrap(), world.node.network_state().unwrap());
+        Self { world, pod, pod_before, node_before }
+    }
+
+    /// egress-router for `net1`.
+    fn plugin(&self, ip: Value) -> Plugin {
+        self.attachment("net1", ip)
+    }
+
+    fn attachment(&self, ifname: &str, ip: Value) -> Plugin {
+        self.world.plugin(&self.pod, ifname, config(ip)).unwrap()
+    }
+
+    /// What differs in the pod from how it was at first.
+    fn changes(&self) -> Vec<String> {
+        self.pod_before.changes(&self.pod.inside.network_state().unwrap())
+    }
+
+    /// The pod and the node are as they were, and the plugin has left no files.
+    fn restored(&self) {
+        assert_eq!(self.changes(), Vec::<String>::new());
+        let node = self.node_before.changes(&self.world.node.network_state().unwrap());
+        assert_eq!(node, Vec::<String>::new());
+        let left = "find /run/egress-router/attachments /var/lib/cni -type f 2>/dev/null || true";
+        assert_eq!(self.world.node.sh(left).unwrap(), "");
+    }
+
+    /// The pod's own network serves it as it did: node, bridge, another node's pod, a service, in both families or one.
+    fn cluster_is_reached(&self, families: std::ops::Range<usize>) {
+        for family in families {
+            for there in [NODE, BRIDGE, REMOTE, SERVICE] {
+                self.pod.inside.wait_seen_as(&self.pod.addresses[family], there[family], PORT).unwrap();
+            }
+        }
+    }
+
+    /// The outside sees the pod as `expected`.
+    fn outside_sees(&self, expected: &str) {
+        let family = usize::from(expected.contains(':'));
+        self.pod.inside.wait_seen_as(expected, OUTSIDE[family], PORT).unwrap();
+    }
+
+    /// Who connects from elsewhere to the pod's address in its own network is answered.
+    fn is_reached_from(&self, client: &Node, as_whom: &str) {
+        let address = &self.pod.addresses[usize::from(as_whom.contains(':'))];
+        let _server = self.pod.inside.listen(address, 8080).unwrap();
+        client.wait_seen_as(as_whom, address, 8080).unwrap();
+    }
+}
+
+fn v4() -> Value {
+    json!({"addresses": ["192.168.50.99/24"]})
+}
+
+fn v6() -> Value {
+    json!({"addresses": ["2001:db8:50::99/64"]})
+}
+
+fn dual() -> Value {
+    json!({"addresses": ["192.168.50.99/24", "2001:db8:50::99/64"]})
+}
+
+/// An attempt that is refused before the time is up, not one that nobody answers.
+fn refused_at_once(node: &Node, transport: Transport, address: &str, port: u16) -> String {
+    let (meeting, took) = node.meets(transport, address, port).unwrap();
+    let Meeting::Refused(words) = meeting else { panic!("{address}:{port}: {meeting:?} after {took:?}") };
+    // A connection that is not refused is given up after 1 s.
+    assert!(took.as_millis() < 500, "{address}:{port}: {words} after {took:?}");
+    words
+}

@@ -1,0 +1,115 @@
+//! Several attachments in one pod.
+
+use super::*;
+
+const NAMES: [&str; 3] = ["net1", "net2", "net3"];
+const ADDRESSES: [&str; 3] = ["192.168.50.91", "192.168.50.92", "192.168.50.93"];
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+#[test]
+fn they_are_deleted_in_any_order_and_the_youngest_that_is_left_leads_outside() {
+    let scene = Scene::new();
+    for order in ORDERS {
+        let all: Vec<(Plugin, Value)> = NAMES
+            .iter()
+            .zip(ADDRESSES)
+            .map(|(name, address)| {
+                let plugin = scene.attachment(name, json!({"addresses": [format!("{address}/24")]}));
+                let result = plugin.add().unwrap();
+                scene.outside_sees(address);
+                (plugin, result)
+            })
+            .collect();
+        // What is bound to one of them leaves by it, whichever is the default.
+        for address in ADDRESSES {
+            let to = format!("TCP4:{}:{PORT},bind={address},connect-timeout=1", OUTSIDE[0]);
+            let output = scene.pod.inside.run(["socat", "-T1", "-u", &to, "-"]).unwrap();
+            assert_eq!(output.stdout.trim(), address, "{output:?}");
+        }
+        scene.cluster_is_reached(0..1);
+        scene.is_reached_from(&scene.world.node2, "10.1.0.2");
+        let mut left = vec![0, 1, 2];
+        for index in order {
+            let (plugin, result) = &all[index];
+            plugin.del(Some(result)).unwrap();
+            left.retain(|other| *other != index);
+            match left.last() {
+                Some(youngest) => scene.outside_sees(ADDRESSES[*youngest]),
+                None => scene.outside_sees(NODE[0]),
+            }
+            scene.is_reached_from(&scene.world.node2, "10.1.0.2");
+            // Those that are left are whole.
+            for other in &left {
+                let (plugin, result) = &all[*other];
+                let check = plugin.check(result).unwrap();
+                assert_eq!(
+                    check.code,
+                    Some(0),
+                    "{order:?}, {} after {}: {check:#?}",
+                    NAMES[*other],
+                    NAMES[index]
+                );
+            }
+        }
+        assert_eq!(scene.changes(), Vec::<String>::new(), "{order:?}");
+    }
+    scene.restored();
+}
+
+#[test]
+fn one_of_each_family_share_a_pod() {
+    let scene = Scene::new();
+    let first = scene.attachment("net1", v4());
+    let second = scene.attachment("net2", v6());
+    let results = [first.add().unwrap(), second.add().unwrap()];
+    for family in 0..2 {
+        scene.outside_sees(OWN[family]);
+    }
+    scene.cluster_is_reached(0..2);
+    first.del(Some(&results[0])).unwrap();
+    scene.outside_sees(NODE[0]);
+    scene.outside_sees(OWN[1]);
+    second.del(Some(&results[1])).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn each_has_its_own_list_and_its_own_redirects() {
+    let scene = Scene::new();
+    let first = scene.attachment(
+        "net1",
+        json!({
+            "addresses": ["192.168.50.91/24"], "destinations": ["203.0.113.9/32", "8081 TCP 203.0.113.9 80"],
+        }),
+    );
+    let second = scene.attachment(
+        "net2",
+        json!({
+            "addresses": ["192.168.50.92/24"], "destinations": ["8082 TCP 203.0.113.9 80"],
+        }),
+    );
+    let results = [first.add().unwrap(), second.add().unwrap()];
+    let pod = &scene.pod.addresses[0];
+    scene.world.node2.wait_seen_as("192.168.50.91", pod, 8081).unwrap();
+    scene.world.node2.wait_seen_as("192.168.50.92", pod, 8082).unwrap();
+    second.del(Some(&results[1])).unwrap();
+    scene.world.node2.wait_seen_as("192.168.50.91", pod, 8081).unwrap();
+    refused_at_once(&scene.world.node2, Transport::Tcp, pod, 8082);
+    first.del(Some(&results[0])).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn an_interface_that_is_there_is_never_taken_over() {
+    let scene = Scene::new();
+    scene.pod.inside.sh("ip link add net1 type veth peer name other").unwrap();
+    let before = scene.pod.inside.network_state().unwrap();
+    let plugin = scene.plugin(v4());
+    let refusal = plugin.refused().unwrap();
+    assert!(refusal.words().contains("net1"), "{refusal:?}");
+    // The runtime's DEL after a failed ADD is no reason to delete what is somebody else's.
+    plugin.del(None).unwrap();
+    assert_eq!(before.changes(&scene.pod.inside.network_state().unwrap()), Vec::<String>::new());
+    let taken = scene.attachment("eth0", v4()).refused().unwrap();
+    assert!(taken.words().contains("eth0"), "{taken:?}");
+}

@@ -1,0 +1,72 @@
+//! Behind the plugin that made the pod's own interface, in one list.
+
+use e2e::egress_router::debian;
+
+use super::*;
+
+fn bridge(version: &str) -> Value {
+    json!({
+        "cniVersion": version, "name": "cluster", "type": "bridge", "bridge": "cluster0", "isGateway": true, "isDefaultGateway": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.1.0/24", "rangeStart": "10.244.1.230", "gateway": "10.244.1.1"}]]},
+    })
+}
+
+fn ours(version: &str, previous: &Value) -> Value {
+    let mut config = config(v4());
+    config["cniVersion"] = json!(version);
+    config["name"] = json!("cluster");
+    config["prevResult"] = previous.clone();
+    config
+}
+
+#[test]
+fn behind_debians_bridge_the_results_are_merged_and_both_are_undone() {
+    for version in ["0.3.1", "0.4.0", "1.0.0"] {
+        let world = World::new().unwrap();
+        let pod = world.bare_pod("chained").unwrap();
+        let empty = pod.inside.network_state().unwrap();
+        let bridge = world.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge(version));
+        let previous = bridge.add().unwrap();
+        let before = pod.inside.network_state().unwrap();
+        let plugin = world.plugin(&pod, "eth0", ours(version, &previous)).unwrap();
+        let result = plugin.add().unwrap();
+        let names: Vec<_> =
+            result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+        assert_eq!(names.last(), Some(&json!("egress0")), "{result}");
+        assert_eq!(names.len(), previous["interfaces"].as_array().unwrap().len() + 1, "{result}");
+        assert_eq!(result["ips"][0]["address"], previous["ips"][0]["address"], "{result}");
+        assert_eq!(result["ips"][1]["address"], "192.168.50.99/24", "{result}");
+        assert_eq!(result["ips"][1]["interface"], names.len() - 1, "{result}");
+        let address = previous["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap().to_owned();
+        pod.inside.wait_seen_as(OWN[0], OUTSIDE[0], PORT).unwrap();
+        for there in [NODE, BRIDGE, REMOTE, SERVICE] {
+            pod.inside.wait_seen_as(&address, there[0], PORT).unwrap();
+        }
+        if version >= "0.4.0" {
+            let check = plugin.check(&result).unwrap();
+            assert_eq!(check.code, Some(0), "{check:#?}");
+        }
+        // Last in, first out, and both are given the result of the whole list.
+        plugin.del(Some(&result)).unwrap();
+        assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
+        bridge.del(Some(&result)).unwrap();
+        assert_eq!(empty.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_chained_interface_has_the_name_that_was_asked_for() {
+    let world = World::new().unwrap();
+    let pod = world.bare_pod("chained").unwrap();
+    let bridge = world.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
+    let previous = bridge.add().unwrap();
+    let mut config = ours("1.0.0", &previous);
+    config["interfaceArgs"] = json!({"name": "wan0"});
+    let plugin = world.plugin(&pod, "eth0", config).unwrap();
+    let before = pod.inside.network_state().unwrap();
+    let result = plugin.add().unwrap();
+    assert!(pod.inside.sh("ip -d link show wan0").unwrap().contains("macvlan"));
+    pod.inside.wait_seen_as(OWN[0], OUTSIDE[0], PORT).unwrap();
+    plugin.del(Some(&result)).unwrap();
+    assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
+}

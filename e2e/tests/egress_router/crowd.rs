@@ -1,0 +1,65 @@
+//! Many pods at the same time.
+
+use super::*;
+
+#[test]
+fn eight_pods_at_once_are_served_as_if_each_were_alone() {
+    let world = World::new().unwrap();
+    let pods: Vec<Pod> = (0..8).map(|number| world.pod(&format!("pod{number}")).unwrap()).collect();
+    let before: Vec<_> = pods.iter().map(|pod| pod.inside.network_state().unwrap()).collect();
+    let plugins: Vec<_> = pods
+        .iter()
+        .enumerate()
+        .map(|(number, pod)| {
+            let ip = json!({"addresses": [format!("192.168.50.{}/24", 100 + number), format!("2001:db8:50::{}/64", 100 + number)]});
+            world.plugin(pod, "net1", config(ip)).unwrap()
+        })
+        .collect();
+    for _ in 0..3 {
+        let results = at_once(&plugins, |plugin| plugin.add().unwrap());
+        for (number, pod) in pods.iter().enumerate() {
+            pod.inside.wait_seen_as(&format!("192.168.50.{}", 100 + number), OUTSIDE[0], PORT).unwrap();
+        }
+        let jobs: Vec<_> = plugins.iter().zip(&results).collect();
+        at_once(&jobs, |(plugin, result)| plugin.del(Some(result)).unwrap());
+        for (pod, before) in pods.iter().zip(&before) {
+            assert_eq!(
+                before.changes(&pod.inside.network_state().unwrap()),
+                Vec::<String>::new(),
+                "{}",
+                pod.name()
+            );
+        }
+    }
+}
+
+#[test]
+fn three_attachments_of_one_pod_at_once_do_not_take_each_others_place() {
+    // Multus calls one after the other; the specification allows a runtime to do otherwise only for different containers.
+    // Nothing may break all the same.
+    let scene = Scene::new();
+    let plugins: Vec<_> = (1..4)
+        .map(|number| {
+            scene.attachment(
+                &format!("net{number}"),
+                json!({"addresses": [format!("192.168.50.{}/24", 90 + number)]}),
+            )
+        })
+        .collect();
+    let results = at_once(&plugins, |plugin| plugin.add().unwrap());
+    for number in 1..4 {
+        let to = format!("TCP4:{}:{PORT},bind=192.168.50.{},connect-timeout=1", OUTSIDE[0], 90 + number);
+        let output = scene.pod.inside.run(["socat", "-T1", "-u", &to, "-"]).unwrap();
+        assert_eq!(output.stdout.trim(), format!("192.168.50.{}", 90 + number), "{output:?}");
+    }
+    let jobs: Vec<_> = plugins.iter().zip(&results).collect();
+    at_once(&jobs, |(plugin, result)| plugin.del(Some(result)).unwrap());
+    scene.restored();
+}
+
+fn at_once<T: Sync, R: Send>(items: &[T], act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| act(item))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}

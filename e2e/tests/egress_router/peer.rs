@@ -1,0 +1,61 @@
+//! Debian's macvlan and static plugins, given the same: where both do the same job, the kernel's state is the same.
+
+use e2e::egress_router::{UPLINK, debian};
+
+use super::*;
+
+/// Lines about the new link and what belongs to it by itself: kind, mode, master, MTU, addresses and their routes. Left out:
+/// the transmit queue's length, of which the peer makes 0 without being asked; what only one of them is asked to do (the default route, the cluster's routes, their tables, the packet filter), and
+/// duplicate address detection, which the peer waits for.
+fn state_of_net1(pod: &Pod) -> Vec<String> {
+    let lines = pod
+        .inside
+        .sh("ip -d -o link show net1 | sed -E 's/^[0-9]+: //; s/link\\/ether [0-9a-f:]+/ether/; s/ qlen [0-9]+/ /; s/ usedbcqueuelen [0-9]+//'
+             ip -o addr show dev net1 scope global | sed -E 's/^[0-9]+: //; s/ (nodad|dynamic|tentative)//g; s/ valid_lft.*//'
+             ip route show table local dev net1; ip route show dev net1 proto kernel | sed 's/ src .*//'
+             ip -6 route show dev net1 proto kernel | sed '/^fe80/d'")
+        .unwrap();
+    let mut lines: Vec<_> =
+        lines.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn the_same_configuration_gives_the_same_link_addresses_and_kernel_routes() {
+    let scene = Scene::new();
+    for (mode, addresses) in [
+        ("bridge", vec!["192.168.50.99/24"]),
+        ("private", vec!["192.168.50.99/24", "192.168.50.98/24"]),
+        ("vepa", vec!["192.168.50.99/32"]),
+        ("bridge", vec!["192.168.50.99/24", "2001:db8:50::99/64"]),
+    ] {
+        let list: Vec<_> = addresses.iter().map(|address| json!({"address": address})).collect();
+        let peer = scene.world.other_plugin(debian("macvlan").unwrap(), &scene.pod, "net1", json!({
+            "cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": UPLINK, "mode": mode, "mtu": 1400,
+            "ipam": {"type": "static", "addresses": list},
+        }));
+        let theirs = peer.add().unwrap();
+        let expected = state_of_net1(&scene.pod);
+        peer.del(Some(&theirs)).unwrap();
+        let mut config =
+            config(json!({"addresses": addresses, "gateway": ["192.168.50.1", "2001:db8:50::1"]}));
+        if addresses.iter().all(|address| !address.contains(':')) {
+            config["ip"]["gateway"] = json!("192.168.50.1");
+        }
+        config["cniVersion"] = json!("1.0.0");
+        config["interfaceArgs"] = json!({"master": UPLINK, "mode": mode, "mtu": 1400});
+        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let ours = plugin.add().unwrap();
+        assert_eq!(state_of_net1(&scene.pod), expected, "{mode} {addresses:?}");
+        // And so are the answers, as far as both say the same thing.
+        for (index, address) in addresses.iter().enumerate() {
+            assert_eq!(ours["ips"][index]["address"], *address, "{ours}");
+            assert_eq!(ours["ips"][index]["interface"], theirs["ips"][index]["interface"], "{ours} {theirs}");
+        }
+        assert_eq!(ours["interfaces"][0]["name"], theirs["interfaces"][0]["name"]);
+        assert_eq!(ours["interfaces"][0]["sandbox"], theirs["interfaces"][0]["sandbox"]);
+        plugin.del(Some(&ours)).unwrap();
+        assert_eq!(scene.changes(), Vec::<String>::new());
+    }
+}

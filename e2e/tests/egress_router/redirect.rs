@@ -1,0 +1,142 @@
+//! `destinations` as cluster-network-operator writes them: what comes to the pod is handed on from its own address.
+
+use std::time::Duration;
+
+use e2e::egress_router::ELSEWHERE;
+use e2e::netns::wait_until;
+
+use super::*;
+
+/// cluster-network-operator's configuration, to the letter (its template for macvlan in redirect mode), but
+/// for the log, which it keeps in this machine's /tmp.
+fn operators(destinations: Value) -> Value {
+    json!({
+        "cniVersion": "0.4.0", "type": "egress-router", "name": "egress-router-cni-nad",
+        "ip": {"addresses": ["192.168.50.99/24"], "destinations": destinations, "gateway": "192.168.50.1"},
+        "log_file": "/var/log/egress-router-log", "log_level": "debug",
+    })
+}
+
+#[test]
+fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
+    let scene = Scene::new();
+    let plugin = scene
+        .world
+        .plugin(
+            &scene.pod,
+            "net1",
+            operators(json!([
+                "80 TCP 203.0.113.9",
+                "8080 TCP 203.0.113.10 80",
+                "53 UDP 203.0.113.9",
+                "5353 udp 203.0.113.10 53",
+            ])),
+        )
+        .unwrap();
+    let result = plugin.add().unwrap();
+    assert_eq!(result["cniVersion"], "0.4.0");
+    assert_eq!(result["ips"][0]["version"], "4", "{result}");
+    let client = scene.world.pod("client").unwrap();
+    let pod = &scene.pod.addresses[0];
+    let _dns: Vec<_> = [OUTSIDE[0], ELSEWHERE[0]]
+        .map(|address| scene.world.outside.listen_by(Transport::Udp, address, 53).unwrap())
+        .into();
+    // From a pod beside it, from the node, and from another node.
+    for who in [&client.inside, &scene.world.node, &scene.world.node2] {
+        for (transport, port) in
+            [(Transport::Tcp, 80), (Transport::Tcp, 8080), (Transport::Udp, 53), (Transport::Udp, 5353)]
+        {
+            who.wait_seen_by(transport, OWN[0], pod, port).unwrap();
+        }
+    }
+    // Where they are handed on to: the second host saw what came to 8080.
+    refused_at_once(&client.inside, Transport::Tcp, pod, 81);
+    scene.outside_sees(OWN[0]);
+    scene.cluster_is_reached(0..1);
+    // A redirect is for who comes by the pods' network, not for the LAN.
+    let (meeting, _) = scene.world.outside.meets(Transport::Tcp, OWN[0], 80).unwrap();
+    assert!(!matches!(meeting, Meeting::SeenAs(_)), "{meeting:?}");
+    plugin.del(Some(&result)).unwrap();
+    assert_eq!(scene.changes(), Vec::<String>::new());
+}
+
+#[test]
+fn ipv6_is_handed_on_to_another_port() {
+    let scene = Scene::new();
+    let plugin = scene
+        .plugin(json!({"addresses": ["2001:db8:50::99/64"], "destinations": ["8080 tcp 2001:db8:9::9 80"]}));
+    let result = plugin.add().unwrap();
+    scene.world.node2.wait_seen_as(OWN[1], &scene.pod.addresses[1], 8080).unwrap();
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn the_fallback_takes_every_other_port() {
+    for fallback in [
+        json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9", "203.0.113.10"]}),
+        json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"], "fallbackIP": "203.0.113.10"}),
+    ] {
+        let scene = Scene::new();
+        let plugin = scene.plugin(fallback);
+        let result = plugin.add().unwrap();
+        let pod = &scene.pod.addresses[0];
+        // 80 leads to the first host, all else to the second: only there is somebody at 7777.
+        let _other = scene.world.outside.listen(ELSEWHERE[0], 7777).unwrap();
+        scene.world.node2.wait_seen_as(OWN[0], pod, 7777).unwrap();
+        scene.world.node2.wait_seen_as(OWN[0], pod, 80).unwrap();
+        plugin.del(Some(&result)).unwrap();
+        scene.restored();
+    }
+}
+
+#[test]
+fn redirects_stay_allowed_beside_a_list() {
+    let scene = Scene::new();
+    scene
+        .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32", "8080 TCP 203.0.113.10 80"]}))
+        .add()
+        .unwrap();
+    scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 8080).unwrap();
+    scene.outside_sees(OWN[0]);
+}
+
+/// This kernel may have no SCTP of its own; handing packets on needs none. What is sent is a first packet (INIT, RFC 9260,
+/// 3.3.2), and its checksum has to be right.
+#[test]
+fn sctp_is_handed_on() {
+    let scene = Scene::new();
+    scene
+        .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["3868 SCTP 203.0.113.9 3869"]}))
+        .add()
+        .unwrap();
+    let echo = "echo $SOCAT_PEERADDR >&2; od -An -tu2 --endian=big -j2 -N2 >&2";
+    let address = format!("IP4-RECVFROM:132,bind={},fork", OUTSIDE[0]);
+    let server = scene.world.outside.start_process(["socat", &address, &format!("SYSTEM:{echo}")]).unwrap();
+    let mut packet: Vec<u8> = [5000u16, 3868].iter().flat_map(|port| port.to_be_bytes()).collect();
+    packet.extend([0; 8]); // verification tag 0, checksum
+    packet.extend([1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
+    let sum = crc32c(&packet).to_le_bytes();
+    packet[8..12].copy_from_slice(&sum);
+    let bytes: String = packet.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    wait_until(
+        "the packet arrives outside, at the other port, from the pod's own address",
+        Duration::from_secs(10),
+        || {
+            scene
+                .world
+                .node2
+                .sh(&format!("printf '{bytes}' | socat -u - IP4-SENDTO:{}:132", scene.pod.addresses[0]))?;
+            let seen = |text| server.wait_for(text, Duration::from_millis(200)).is_ok();
+            Ok(seen(OWN[0]) && seen("3869"))
+        },
+    )
+    .unwrap();
+}
+
+/// Castagnoli's, as RFC 9260 (appendix A) takes it.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0x82f6_3b78 * (sum & 1)))
+    })
+}

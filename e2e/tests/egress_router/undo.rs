@@ -1,0 +1,203 @@
+//! What is left when a call is cut short, refused, or taken back: nothing.
+
+use super::*;
+
+/// Every system call that changes something outside of the process, or is about to; those that a CPU lacks are skipped.
+const CALLS: &str = "sendto,sendmsg,?sendmmsg,recvfrom,recvmsg,write,writev,?pwrite64,setns,socket,bind,openat,flock,fsync,\
+                     fdatasync,?rename,?renameat,renameat2,?unlink,unlinkat,?mkdir,mkdirat";
+/// More than the longest call makes.
+const ENOUGH: usize = 400;
+
+/// Everything that ADD can do at once: both families, redirects, a list, strict rp_filter.
+fn everything() -> Value {
+    json!({
+        "addresses": ["192.168.50.99/24", "192.168.50.98/24", "2001:db8:50::99/64"],
+        "destinations": ["203.0.113.9/32", "2001:db8:9::/64", "80 TCP 203.0.113.9", "80 TCP 2001:db8:9::9", "203.0.113.10"],
+    })
+}
+
+fn strict_scene() -> Scene {
+    let mut scene = Scene::new();
+    scene.pod.inside.sh("for i in all eth0; do echo 1 >/proc/sys/net/ipv4/conf/$i/rp_filter; done").unwrap();
+    scene.pod_before = scene.pod.inside.network_state().unwrap();
+    scene
+}
+
+/// A fixed MAC: two ADDs give the same state then.
+fn plugin(scene: &Scene) -> Plugin {
+    let mut config = config(everything());
+    config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:01"});
+    scene.world.plugin(&scene.pod, "net1", config).unwrap()
+}
+
+fn injected(plugin: &Plugin, what: &str, at: usize) -> Plugin {
+    let inject = format!("inject={CALLS}:{what}:when={at}");
+    let words = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={CALLS}"), "-e", &inject];
+    plugin.clone().wrapped(words.map(str::to_owned))
+}
+
+#[test]
+fn hot_unplug_leaves_the_pod_as_it_was() {
+    let scene = strict_scene();
+    for ip in [v4(), v6(), dual(), everything()] {
+        let plugin = scene.plugin(ip);
+        let result = plugin.add().unwrap();
+        assert_ne!(scene.changes(), Vec::<String>::new());
+        plugin.del(Some(&result)).unwrap();
+        scene.restored();
+        // DEL is repeatable, and needs neither the result nor the interface.
+        plugin.del(None).unwrap();
+        plugin.add().unwrap();
+        plugin.del(None).unwrap();
+        scene.restored();
+        plugin.add().unwrap();
+        scene.pod.inside.sh("ip link del net1").unwrap();
+        plugin.del(None).unwrap();
+        scene.restored();
+    }
+}
+
+#[test]
+fn connections_of_the_pods_own_network_live_through_add_and_del() {
+    let scene = strict_scene();
+    // A conversation with another node, question by question.
+    let _server = scene.pod.inside.start_process(["socat", "TCP4-LISTEN:7000,fork", "EXEC:cat"]).unwrap();
+    let command = format!(
+        "mkfifo /run/questions; exec 3<>/run/questions; socat - TCP4:{}:7000,retry=50,interval=0.1 <&3",
+        scene.pod.addresses[0]
+    );
+    let client = scene.world.node2.start_process(["bash", "-c", &command]).unwrap();
+    let ask = |question: &str| {
+        scene
+            .world
+            .node2
+            .sh(&format!("until [ -p /run/questions ]; do sleep 0.01; done; echo {question} >/run/questions"))
+            .unwrap();
+        client.wait_for(question, std::time::Duration::from_secs(5)).unwrap();
+    };
+    ask("before");
+    // Redirects would take what comes to their ports, known or not.
+    let plugin = scene.plugin(json!({
+        "addresses": ["192.168.50.99/24", "2001:db8:50::99/64"], "destinations": ["203.0.113.9/32", "2001:db8:9::/64"],
+    }));
+    let result = plugin.add().unwrap();
+    ask("meanwhile");
+    plugin.del(Some(&result)).unwrap();
+    ask("afterwards");
+}
+
+#[test]
+fn an_add_that_is_killed_anywhere_is_taken_back_by_del_or_done_by_the_next_add() {
+    let scene = strict_scene();
+    let plugin = plugin(&scene);
+    let mut killed = 0;
+    loop {
+        let at = killed + 1;
+        let answer = injected(&plugin, "signal=KILL", at).call("ADD", &plugin.config.to_string()).unwrap();
+        if answer.code == Some(0) {
+            break;
+        }
+        assert!(at < ENOUGH && matches!(answer.code, None | Some(137)), "{at}: {answer:#?}");
+        if at % 2 == 0 {
+            plugin
+                .add()
+                .unwrap_or_else(|error| panic!("ADD after one that was killed at call {at}: {error:#}"));
+            scene.outside_sees(OWN[0]);
+        }
+        plugin
+            .del(None)
+            .unwrap_or_else(|error| panic!("DEL after an ADD that was killed at call {at}: {error:#}"));
+        assert_eq!(scene.changes(), Vec::<String>::new(), "killed at call {at}");
+        killed = at;
+    }
+    println!("ADD was killed at each of its {killed} calls to the system");
+    assert!(killed > 10, "only {killed}");
+    plugin.del(None).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn a_del_that_is_killed_anywhere_is_done_by_the_next_one() {
+    let scene = strict_scene();
+    let plugin = plugin(&scene);
+    let mut killed = 0;
+    loop {
+        let at = killed + 1;
+        plugin
+            .add()
+            .unwrap_or_else(|error| panic!("ADD after a DEL that was killed at call {killed}: {error:#}"));
+        let answer = injected(&plugin, "signal=KILL", at).call("DEL", &plugin.config.to_string()).unwrap();
+        if answer.code == Some(0) {
+            break;
+        }
+        assert!(at < ENOUGH && matches!(answer.code, None | Some(137)), "{at}: {answer:#?}");
+        plugin
+            .del(None)
+            .unwrap_or_else(|error| panic!("DEL after one that was killed at call {at}: {error:#}"));
+        assert_eq!(scene.changes(), Vec::<String>::new(), "killed at call {at}");
+        killed = at;
+    }
+    println!("DEL was killed at each of its {killed} calls to the system");
+    assert!(killed > 5, "only {killed}");
+    scene.restored();
+}
+
+#[test]
+fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
+    let scene = strict_scene();
+    let plugin = plugin(&scene);
+    plugin.add().unwrap();
+    let whole = scene.pod.inside.network_state().unwrap();
+    plugin.del(None).unwrap();
+    let (mut failed, mut survived, mut wrong) = (0, 0, Vec::new());
+    for at in 1.. {
+        assert!(at < ENOUGH, "{wrong:#?}");
+        let answer = injected(&plugin, "error=ENOMEM", at).call("ADD", &plugin.config.to_string()).unwrap();
+        let changes = if answer.code == Some(0) {
+            // Either nothing was injected any more, or what failed was not needed: the state is whole then.
+            survived += 1;
+            whole.changes(&scene.pod.inside.network_state().unwrap())
+        } else {
+            failed += 1;
+            survived = 0;
+            scene.changes()
+        };
+        if !changes.is_empty() {
+            wrong.push(format!(
+                "call {at}: {:?} {}, and {} changes are left",
+                answer.code,
+                answer.words(),
+                changes.len()
+            ));
+        }
+        plugin.del(None).unwrap();
+        if !scene.changes().is_empty() {
+            wrong.push(format!("call {at}: and DEL does not help: {}", scene.changes().len()));
+            scene.pod.inside.sh("ip link del net1 2>/dev/null || true").unwrap();
+        }
+        // No plugin shrugs off so many in a row: it makes no more of them.
+        if survived > 12 {
+            break;
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    println!("ADD failed at {failed} of its calls to the system, and left nothing");
+    assert!(failed > 10, "only {failed}");
+    scene.restored();
+}
+
+#[test]
+fn del_without_namespace_or_with_another_in_its_place_is_no_failure() {
+    let scene = Scene::new();
+    let plugin = plugin(&scene);
+    let result = plugin.add().unwrap();
+    let netns = &scene.pod.netns;
+    scene.world.node.sh(&format!("umount {netns}")).unwrap();
+    // The path is a plain file now, then nothing, then not said at all.
+    plugin.del(Some(&result)).unwrap();
+    scene.world.node.sh(&format!("rm {netns}")).unwrap();
+    plugin.del(Some(&result)).unwrap();
+    plugin.clone().env("CNI_NETNS", "").del(Some(&result)).unwrap();
+    let left = "find /run/egress-router/attachments /var/lib/cni -type f 2>/dev/null || true";
+    assert_eq!(scene.world.node.sh(left).unwrap(), "");
+}
