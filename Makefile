@@ -127,7 +127,7 @@ bench-egress-router: ## The CNI plugin's part, against Debian's plugins (2 minut
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/egress-router"
 
 .PHONY: assets
-assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Python's moto and hcloud
+assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client, moto
 	@scripts/assets.sh $(KUBERNETES)
 	@scripts/assets.sh cluster
 	@scripts/assets.sh observability
