@@ -217,7 +217,7 @@ pub enum Step {
         /// Its name, for messages.
         name: String,
     },
-    /// In the pod: the nf_tables table of an attachment, the last act of DEL. Cannot be undone. One that is not there is no
+    /// In the pod: the nf_tables table of an attachment, the last act of DEL but the link's end. Cannot be undone. One that is not there is no
     /// error.
     DeleteFirewall {
         /// The attachment's interface.
