@@ -26,6 +26,7 @@ impl fmt::Display for Doing<'_> {
             Step::DeleteRoute(route) => write!(f, "delete the route {route}"),
             Step::AddRule(rule) => write!(f, "add the rule {rule}"),
             Step::DeleteRule(rule) => write!(f, "delete the rule {rule}"),
+            Step::Condemn { name, owner, .. } => write!(f, "write {owner:?} onto the link {name}"),
             Step::DeleteLink { name, .. } => write!(f, "delete the link {name}"),
             Step::DeleteFirewall { interface } => write!(f, "delete the nf_tables table of {interface}"),
         }
@@ -47,6 +48,7 @@ impl fmt::Display for Undoing<'_> {
             Step::DeleteRoute(route) => write!(f, "add the route {route} again"),
             Step::AddRule(rule) => write!(f, "delete the rule {rule}"),
             Step::DeleteRule(rule) => write!(f, "add the rule {rule} again"),
+            Step::Condemn { name, .. } => write!(f, "take the alias from the link {name}"),
             Step::DeleteLink { name, .. } => write!(f, "bring back the link {name}"),
             Step::DeleteFirewall { interface } => write!(f, "bring back the nf_tables table of {interface}"),
         }

@@ -24,6 +24,8 @@ pub struct Link {
     pub loopback: bool,
     /// IFLA_LINK: its master (or peer), an index in the namespace where that one is.
     pub parent: Option<u32>,
+    /// IFLA_IFALIAS: a text that somebody wrote onto it.
+    pub alias: Option<String>,
 }
 
 /// A link to be made, by a socket of the host, in the pod.
@@ -46,6 +48,7 @@ const NAME: u16 = 3;
 const MTU: u16 = 4;
 const LINK: u16 = 5;
 const INFO: u16 = 18;
+const ALIAS: u16 = 20;
 const NAMESPACE: u16 = 28;
 const FILTER: u16 = 29;
 /// IFLA_INFO_KIND, IFLA_INFO_DATA.
@@ -87,6 +90,7 @@ impl Link {
             up: flags & UP != 0,
             loopback: flags & LOOPBACK != 0,
             parent: None,
+            alias: None,
         };
         for attribute in attributes {
             let attribute = attribute?;
@@ -95,6 +99,7 @@ impl Link {
                 NAME => link.name = attribute.string()?,
                 MTU => link.mtu = attribute.u32()?,
                 LINK => link.parent = Some(attribute.u32()?).filter(|index| *index != 0),
+                ALIAS => link.alias = Some(attribute.string()?).filter(|alias| !alias.is_empty()),
                 INFO => (link.kind, link.mode) = info(&attribute)?,
                 _ => {}
             }
@@ -129,6 +134,14 @@ impl Link {
     pub fn rename(index: u32, name: &str) -> Message {
         let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
         message.string(NAME, name);
+        message
+    }
+
+    /// Writes a text of at most 255 bytes onto the link of this index.
+    #[must_use]
+    pub fn inscribe(index: u32, alias: &str) -> Message {
+        let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
+        message.string(ALIAS, alias);
         message
     }
 

@@ -9,7 +9,7 @@ use crate::observe::Pod;
 
 use super::home;
 use super::note::{self, Changed, Notes, Saved};
-use super::{Family, Step, route, sysctl};
+use super::{Family, Identity, Step, route, sysctl};
 
 /// The steps that end the attachment of `interface`, whose record is `notes`: default route, other routes, rules, tables,
 /// sysctls, the record, and the link last. Right after a killed ADD or DEL too: what is not there, or is another's by now,
@@ -27,12 +27,35 @@ pub fn del(pod: &Pod, interface: &str, notes: &Notes) -> Vec<Step> {
     steps.extend(rules(pod, notes));
     steps.extend(tables(pod, link, notes));
     steps.extend(sysctls(pod, notes, &others));
-    // Before the link, although the record goes with it: the kernel takes 20 ms to free a table, and closing the socket waits
-    // for that. While the link is deleted, which takes as long, it costs nothing. Who is killed between the two has the node's
-    // record.
+    // The record before the link: the kernel takes 20 ms to free a table, and closing the socket waits for that. While the link
+    // is deleted, which takes as long, it costs nothing; a link goes down as its deletion begins, so nothing leaves by it
+    // unfiltered. Who is killed between the two has told the link whose it was.
+    steps.extend(link.map(|link| Step::Condemn {
+        index: link.index,
+        name: link.name.clone(),
+        owner: owner(&notes.container_id, &notes.ifname),
+    }));
     steps.push(Step::DeleteFirewall { interface: interface.to_owned() });
-    steps.extend(link.map(|link| Step::DeleteLink { index: link.index, name: link.name.clone() }));
+    steps.extend(link.map(end));
     steps
+}
+
+/// What a link that is about to be deleted says of itself, since nothing else does any longer.
+#[must_use]
+pub fn owner(container_id: &str, ifname: &str) -> String {
+    format!("egress-router DEL {container_id} {ifname}")
+}
+
+/// The links that a DEL of this attachment has left standing because it was killed before its last act.
+pub fn condemned<'a>(pod: &'a Pod, identity: &Identity) -> impl Iterator<Item = &'a Link> + use<'a> {
+    let owner = owner(note::cut(&identity.container_id), &identity.ifname);
+    pod.links.iter().filter(|link| ours(link)).filter(move |link| link.alias.as_ref() == Some(&owner))
+}
+
+/// The end of a link of ours.
+#[must_use]
+pub fn end(link: &Link) -> Step {
+    Step::DeleteLink { index: link.index, name: link.name.clone() }
 }
 
 /// Whether a link is of a kind that this plugin makes.

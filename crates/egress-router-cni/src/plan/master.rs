@@ -142,6 +142,7 @@ mod tests {
                 up: true,
                 loopback: *name == "lo",
                 parent: None,
+                alias: None,
             });
             host.addresses.extend(nets.iter().map(|net| Address {
                 link: index,

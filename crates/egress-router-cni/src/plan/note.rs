@@ -258,7 +258,8 @@ fn attribute(text: &str) -> Option<(u16, Vec<u8>)> {
     Some((kind.parse().ok()?, digits.collect::<Option<_>>()?))
 }
 
-fn cut(text: &str) -> &str {
+/// What a note holds of an identifier.
+pub(super) fn cut(text: &str) -> &str {
     text.get(..IDENTIFIER).unwrap_or(text)
 }
 

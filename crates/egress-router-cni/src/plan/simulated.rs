@@ -35,6 +35,7 @@ pub(super) fn link(index: u32, name: &str, kind: &str) -> Link {
         up: true,
         loopback: name == "lo",
         parent: None,
+        alias: None,
     }
 }
 
@@ -231,6 +232,10 @@ impl Simulated {
                 self.pod.rules.push(rule.clone());
             }
             Step::DeleteRule(rule) => self.pod.rules.retain(|other| other != rule),
+            Step::Condemn { index, owner, .. } => {
+                let condemned = self.pod.links.iter_mut().filter(|link| link.index == *index);
+                condemned.for_each(|link| link.alias = Some(owner.clone()));
+            }
             Step::DeleteLink { index, .. } => self.drop_link(*index),
             Step::DeleteFirewall { interface } => {
                 self.pod.attachments.remove(interface);
@@ -273,6 +278,10 @@ impl Simulated {
         if let Some(notes) = note::all(&self.pod).get(interface) {
             self.run(&super::del::del(&self.pod, interface, notes));
         }
+        let identity =
+            Identity { container_id: "c1".into(), ifname: interface.to_owned(), network: "n".into() };
+        let left: Vec<Step> = super::del::condemned(&self.pod, &identity).map(super::del::end).collect();
+        self.run(&left);
     }
 
     /// Everything that can be seen, in an order that does not tell how it came to be.

@@ -187,6 +187,7 @@ mod tests {
                 up: false,
                 loopback: false,
                 parent: None,
+                alias: None,
             };
             let record = Attachment::new(&wanted, &link, place, vec!["slot 1 order 1".into()]);
             let text = serde_json::to_vec(&record).unwrap();

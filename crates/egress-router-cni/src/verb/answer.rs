@@ -95,6 +95,7 @@ mod tests {
             up: true,
             loopback: false,
             parent: None,
+            alias: None,
         }
     }
 
