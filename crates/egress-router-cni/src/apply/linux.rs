@@ -170,9 +170,7 @@ impl Kernel for Linux<'_> {
             Step::AddRoute(route) => self.request(&route.add(new)),
             Step::ReplaceRoute { after, .. } => self.request(&after.replace(new)),
             Step::AddRule(rule) => self.request(&rule.add()),
-            Step::Condemn { index, owner, .. } => {
-                self.delete(&Link::inscribe(*index, owner)).map(|_| ())
-            }
+            Step::Condemn { index, owner, .. } => self.delete(&Link::inscribe(*index, owner)).map(|_| ()),
             Step::DeleteLink { index, .. } => self.delete(&Link::delete(*index)).map(|_| ()),
             Step::DeleteRoute(route) => {
                 self.delete_route(route, new).map(|there| self.note_idle(step, there))

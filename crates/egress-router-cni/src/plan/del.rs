@@ -11,6 +11,9 @@ use super::home;
 use super::note::{self, Changed, Notes, Saved};
 use super::{Family, Identity, Step, route, sysctl};
 
+/// What the alias of a link that is about to be deleted begins with.
+const CONDEMNED: &str = "egress-router DEL ";
+
 /// The steps that end the attachment of `interface`, whose record is `notes`: default route, other routes, rules, tables,
 /// sysctls, the record, and the link last. Right after a killed ADD or DEL too: what is not there, or is another's by now,
 /// is left alone.
@@ -43,7 +46,13 @@ pub fn del(pod: &Pod, interface: &str, notes: &Notes) -> Vec<Step> {
 /// What a link that is about to be deleted says of itself, since nothing else does any longer.
 #[must_use]
 pub fn owner(container_id: &str, ifname: &str) -> String {
-    format!("egress-router DEL {container_id} {ifname}")
+    format!("{CONDEMNED}{container_id} {ifname}")
+}
+
+/// Whether a DEL, of whichever call, was about to end this link.
+#[must_use]
+pub fn is_condemned(link: &Link) -> bool {
+    ours(link) && link.alias.as_ref().is_some_and(|alias| alias.starts_with(CONDEMNED))
 }
 
 /// The links that a DEL of this attachment has left standing because it was killed before its last act.

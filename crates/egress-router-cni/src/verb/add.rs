@@ -14,7 +14,7 @@ use crate::names;
 use crate::netlink::link::Link;
 use crate::observe::Pod;
 use crate::plan::note::Notes;
-use crate::plan::{self, Plan, Previous, Wanted};
+use crate::plan::{self, Plan, Previous, Step, Wanted};
 use crate::record::{Attachment, ElasticIp, attachment, elastic_ip};
 
 use super::resolve::{self, Master};
@@ -114,13 +114,18 @@ impl<'a> Attaching<'a> {
     /// The pod, after what a killed ADD left of this very interface is gone.
     fn collect_leftovers(&mut self) -> Result<Pod, Error> {
         let pod = self.scene.pod()?;
-        let there = pod.links.iter().any(|link| link.name == self.interface);
+        let link = pod.links.iter().find(|link| link.name == self.interface);
+        let there = link.is_some();
         // Said before EC2 is asked for anything: what would be undone then is that of the attachment that stands.
         let taken = || {
             Error::new(Code::InvalidConfig, format!("the pod has an interface {} already", self.interface))
         };
         let Some(lines) = pod.attachments.get(&self.interface) else {
-            return if there { Err(taken()) } else { Ok(pod) };
+            return match link {
+                None => Ok(pod),
+                Some(link) if plan::del::is_condemned(link) => self.clear(&[plan::del::end(link)]),
+                Some(_) => Err(taken()),
+            };
         };
         let notes = Notes::parse(lines).unwrap_or_default();
         let identity = self.context.identity();
@@ -130,11 +135,14 @@ impl<'a> Attaching<'a> {
         if there && (!notes.belongs_to(&identity) || !matches!(whole, Ok(None))) {
             return Err(taken());
         }
+        self.clear(&plan::del::del(&pod, &self.interface, &notes))
+    }
+
+    fn clear(&mut self, steps: &[Step]) -> Result<Pod, Error> {
         self.context
             .log
-            .verbose(format_args!("{}: what an ADD that was killed has left is removed", self.interface));
-        let steps = plan::del::del(&pod, &self.interface, &notes);
-        apply::run_all(&steps, &mut Linux::new(&mut self.scene.sockets))?;
+            .verbose(format_args!("{}: what a call that was killed has left is removed", self.interface));
+        apply::run_all(steps, &mut Linux::new(&mut self.scene.sockets))?;
         self.scene.pod()
     }
 

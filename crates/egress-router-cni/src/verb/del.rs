@@ -110,12 +110,13 @@ fn interfaces(identity: &Identity, records: &Records, pod: &Pod) -> BTreeSet<Str
     let tables = note::all(pod).into_iter().filter(|(_, notes)| notes.belongs_to(identity));
     let mut interfaces: BTreeSet<String> = tables.map(|(interface, _)| interface).collect();
     interfaces.extend(records.attachments.iter().map(|record| record.interface().to_owned()));
+    interfaces.extend(plan::del::condemned(pod, identity).map(|link| link.name.clone()));
     interfaces.insert(identity.ifname.clone());
     interfaces
 }
 
-/// By the table's record; where the table was flushed, by the file's; without either, the link alone, if `prevResult` proves
-/// that it is ours.
+/// By the table's record; where the table was flushed, by the file's; without either, the link alone, if its alias or
+/// `prevResult` proves that it is ours.
 fn steps(
     context: &Context<'_>,
     identity: &Identity,
@@ -135,6 +136,9 @@ fn steps(
     if let Some(notes) = record.and_then(|record| Notes::parse(&record.notes)) {
         return plan::del::del(pod, interface, &notes);
     }
+    if let Some(link) = plan::del::condemned(pod, identity).find(|link| link.name == interface) {
+        return vec![plan::del::end(link)];
+    }
     // A chain answers in its order: CNI_IFNAME is ours only where no plugin before this one made it, and then it is the last.
     let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
     let mut all = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
@@ -142,7 +146,7 @@ fn steps(
     let link = pod.links.iter().find(|link| link.name == interface && plan::del::ours(link));
     match (listed, link) {
         (Some(listed), Some(link)) if mac(link) == listed.mac.as_deref().map(str::to_ascii_lowercase) => {
-            vec![Step::DeleteLink { index: link.index, name: link.name.clone() }]
+            vec![plan::del::end(link)]
         }
         _ => Vec::new(),
     }
