@@ -107,6 +107,48 @@ fn every_code_is_explained() {
     }
 }
 
+/// A message whose words change is looked for in vain.
+#[test]
+fn every_message_that_is_explained_is_said() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut said = String::new();
+    let mut folders = vec![sources];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                // A string goes on in the next line; what is filled in stands for itself.
+                let text = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
+                said.push_str(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+            }
+        }
+    }
+    let table = PAGE
+        .split("The commonest of code 7:")
+        .nth(1)
+        .unwrap()
+        .split("To try a configuration")
+        .next()
+        .unwrap();
+    let mut messages = 0;
+    for cell in table.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next()) {
+        // Other words in the same cell stand in further backquotes; those in parentheses are examples.
+        let cell = cell.split(" (").next().unwrap().trim_end_matches('`');
+        for words in cell.split("` … `") {
+            for part in words.split("none is given").flat_map(|part| part.split("\"eth1\"")) {
+                let parts = part.split(": no interface").flat_map(|part| part.split(": several interfaces"));
+                for part in parts.map(str::trim).filter(|part| part.len() > 12) {
+                    assert!(said.contains(part.trim_end_matches(',')), "nobody says {part:?}");
+                    messages += 1;
+                }
+            }
+        }
+    }
+    assert!(messages > 9, "{messages}");
+}
+
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/examples/egress-router-cni")
 }

@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,12 +30,15 @@ const CONTAINER: &str = "c0ffee";
 const NAMESPACES: [&str; 3] = ["lan", "far", "pod"];
 
 /// The namespaces. Dropped: gone.
-pub struct World(());
+pub struct World {
+    /// Of the plugin, besides what CNI says.
+    pub environment: Vec<(&'static str, String)>,
+}
 
 impl World {
     /// Everything, the pod with its own network, no attachment.
     pub fn new() -> Self {
-        let world = World(());
+        let world = World { environment: Vec::new() };
         run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         for namespace in NAMESPACES {
             run(&format!("ip netns add {namespace}"));
@@ -89,6 +93,7 @@ impl World {
                 ("CNI_ARGS", "IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0"),
                 ("PATH", "/nowhere"),
             ])
+            .envs(self.environment.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -134,9 +139,11 @@ impl World {
             "ip rule show",
             "ip -6 rule show",
             "nft list ruleset",
-            "sysctl net.ipv4.conf net.ipv6.conf net.ipv4.ip_forward",
         ]
         .map(|command| run(&format!("ip netns exec pod {command}")))
+        .into_iter()
+        .chain([within("pod", sysctls)])
+        .collect::<Vec<_>>()
         .join("\n")
     }
 
@@ -208,6 +215,23 @@ pub fn within<T: Send + 'static>(namespace: &str, act: impl FnOnce() -> T + Send
     })
     .join()
     .unwrap()
+}
+
+/// Those of all interfaces, and the one that would reset them. A few cannot be read before they are written.
+fn sysctls() -> String {
+    let read = |file: &Path| {
+        let value = std::fs::read_to_string(file).unwrap_or_default();
+        format!("{} = {}", file.display(), value.trim())
+    };
+    let mut lines = vec![read("/proc/sys/net/ipv4/ip_forward".as_ref())];
+    for family in ["ipv4", "ipv6"] {
+        for interface in std::fs::read_dir(format!("/proc/sys/net/{family}/conf")).unwrap() {
+            let files = std::fs::read_dir(interface.unwrap().path()).unwrap();
+            lines.extend(files.map(|file| read(&file.unwrap().path())));
+        }
+    }
+    lines.sort();
+    lines.join("\n")
 }
 
 fn link(here: &str, namespace: &str, there: &str, our: &[&str], their: &[&str]) {

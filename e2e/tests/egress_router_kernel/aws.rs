@@ -1,0 +1,134 @@
+//! An Elastic IP, from its association to the packet. EC2 and the metadata service are those of the crate's own tests (where
+//! moto has to see the same), and run in the machine, too; what VPC's router does, the LAN's does here.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::ec2::{Ec2, Elastic, Interface};
+use crate::gate::{Backend, Form, Gate};
+use crate::machine::inside;
+use crate::metadata::Metadata;
+use crate::world::{FAR, OUTSIDE, World, config, run};
+
+const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 80);
+const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
+/// The node's interface in its subnet.
+const HARDWARE: &str = "02:00:00:00:00:aa";
+
+struct Shared(Arc<Mutex<Ec2>>);
+
+impl Backend for Shared {
+    fn answer(&self, form: &Form) -> (u16, String) {
+        self.0.lock().unwrap().answer(form)
+    }
+}
+
+/// A world on EC2.
+struct Cloud {
+    world: World,
+    ec2: Arc<Mutex<Ec2>>,
+    _gate: Gate,
+    _metadata: Metadata,
+}
+
+impl Cloud {
+    fn new() -> Self {
+        let mut world = World::new();
+        run(&format!("ip link set up0 address {HARDWARE}"));
+        let mut ec2 = Ec2 { limit: 10, ..Ec2::default() };
+        ec2.subnets.insert("subnet-1", "192.168.50.0/24".parse().unwrap());
+        for (id, address) in [("eni-a", NODE), ("eni-b", Ipv4Addr::new(192, 168, 50, 3))] {
+            ec2.interfaces.insert(id.into(), Interface { subnet: "subnet-1", addresses: vec![address] });
+        }
+        ec2.elastics.insert(PUBLIC, Elastic { allocation: "eipalloc-1".into(), association: None });
+        let ec2 = Arc::new(Mutex::new(ec2));
+        let gate = Gate::start(Arc::new(Shared(ec2.clone())));
+        let of = |what: &str| format!("network/interfaces/macs/{HARDWARE}/{what}");
+        let metadata = Metadata::start(BTreeMap::from([
+            ("instance-id".into(), "i-a".into()),
+            ("mac".into(), HARDWARE.into()),
+            ("network/interfaces/macs/".into(), format!("{HARDWARE}/")),
+            (of("interface-id"), "eni-a".into()),
+            (of("device-number"), "0".into()),
+            (of("subnet-id"), "subnet-1".into()),
+            (of("subnet-ipv4-cidr-block"), "192.168.50.0/24".into()),
+            (of("local-ipv4s"), NODE.to_string()),
+        ]));
+        let settings = json!({
+            "platform": "aws", "aws": {"ec2Endpoint": gate.url(), "metadataEndpoint": metadata.url()},
+        });
+        std::fs::write("/run/settings.json", settings.to_string()).unwrap();
+        world.environment.push(("EGRESS_ROUTER_SETTINGS", "/run/settings.json".to_owned()));
+        Cloud { world, ec2, _gate: gate, _metadata: metadata }
+    }
+
+    /// Where the Elastic IP is: interface and private address.
+    fn at(&self) -> Option<(String, Ipv4Addr)> {
+        let ec2 = self.ec2.lock().unwrap();
+        let (_, interface, private) = ec2.elastics[&PUBLIC].association.clone()?;
+        Some((interface, private))
+    }
+
+    /// Addresses of the node's interface besides its own.
+    fn secondary(&self) -> Vec<Ipv4Addr> {
+        self.ec2.lock().unwrap().interfaces["eni-a"].addresses[1..].to_vec()
+    }
+}
+
+/// As a user writes it: on AWS nobody has to say which type.
+fn network() -> Value {
+    config(json!({"podIP": {"web-*": {"addresses": [PUBLIC.to_string()]}}}))
+}
+
+#[test]
+fn an_elastic_ip_is_the_pods_way_out() {
+    inside(|| {
+        let cloud = Cloud::new();
+        let before = cloud.world.state();
+        let result = cloud.world.succeed("ADD", &network());
+        let (interface, private) = cloud.at().expect("associated");
+        assert_eq!((interface.as_str(), cloud.secondary()), ("eni-a", vec![private]));
+        assert_ne!(private, NODE, "the node's own address keeps its own Elastic IP");
+        assert_eq!(result["ips"][0]["address"], format!("{private}/24"));
+        assert_eq!(result["ips"][0]["gateway"], "192.168.50.1");
+        assert_eq!(cloud.world.seen_by(OUTSIDE).as_deref(), Some(&*private.to_string()));
+        assert_eq!(cloud.world.seen_by(FAR).as_deref(), Some("10.244.1.10"));
+        assert!(run("ip -n pod -d link show net1").contains("ipvlan  mode l2 "));
+        cloud.world.check(&network(), &result);
+        cloud.world.succeed("DEL", &network());
+        cloud.world.until_state(&before);
+        assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
+        cloud.world.succeed("DEL", &network());
+    });
+}
+
+#[test]
+fn a_pod_that_has_moved_keeps_its_elastic_ip_when_its_former_node_is_done() {
+    inside(|| {
+        let cloud = Cloud::new();
+        cloud.world.succeed("ADD", &network());
+        let elsewhere = ("eni-b".to_owned(), Ipv4Addr::new(192, 168, 50, 9));
+        let association = ("eipassoc-other".to_owned(), elsewhere.0.clone(), elsewhere.1);
+        cloud.ec2.lock().unwrap().elastics.get_mut(&PUBLIC).unwrap().association = Some(association);
+        cloud.world.succeed("DEL", &network());
+        assert_eq!(cloud.at(), Some(elsewhere));
+        assert_eq!(cloud.secondary(), [] as [Ipv4Addr; 0]);
+    });
+}
+
+#[test]
+fn an_elastic_ip_that_nobody_allocated_leaves_the_pod_as_it_was() {
+    inside(|| {
+        let cloud = Cloud::new();
+        let before = cloud.world.state();
+        let config = config(json!({"ip": {"addresses": ["198.51.100.99"]}}));
+        let (succeeded, answer) = cloud.world.call("ADD", &config);
+        assert!(!succeeded && answer["code"] == 102, "{answer}");
+        assert!(answer.to_string().contains("198.51.100.99"), "{answer}");
+        assert_eq!(cloud.world.state(), before);
+        assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
+    });
+}
