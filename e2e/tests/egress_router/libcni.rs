@@ -70,7 +70,7 @@ fn one_plugin_as_multus_calls_it_in_every_version() {
 }
 
 #[test]
-fn a_list_behind_debians_bridge_is_added_checked_and_deleted() {
+fn a_list_behind_debians_bridge_is_added_and_deleted() {
     for version in ["0.3.1", "0.4.0", "1.0.0"] {
         let world = World::new().unwrap();
         let pod = world.bare_pod("chained").unwrap();
@@ -88,10 +88,14 @@ fn a_list_behind_debians_bridge_is_added_checked_and_deleted() {
         let own = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap();
         pod.inside.wait_seen_as(own, SERVICE[0], PORT).unwrap();
         if version >= "0.4.0" {
-            must(call("check"));
-            pod.inside.sh("nft flush chain inet egress_router_egress0 allow").unwrap();
+            // bridge wants every address of the whole result on its own interface, so no list that adds one further on
+            // passes its CHECK; ours is asked alone (`chained`).
             let check = call("check");
-            assert!(!check.success() && check.text().contains("allow"), "{check:#?}");
+            assert_eq!(
+                check.stderr.trim(),
+                "Failed to match addr 192.168.50.99/24 on interface eth0",
+                "{check:#?}"
+            );
         }
         must(call("del"));
         assert_eq!(empty.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
