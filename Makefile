@@ -59,8 +59,9 @@ test: test-packages ## Everything that proves the project; ends with how many te
 	@scripts/assets.sh observability >/dev/null
 	@scripts/assets.sh cni >/dev/null
 	@scripts/python-hcloud.sh >/dev/null
+	@scripts/python-moto.sh >/dev/null
 	@for crate in $(IMAGES); do scripts/images.sh $$crate >/dev/null || exit 1; done
-	@scripts/fuzz.sh 2
+	@scripts/fuzz.sh 1
 	@scripts/test.sh
 
 .PHONY: images
@@ -126,12 +127,13 @@ bench-egress-router: ## The CNI plugin's part, against Debian's plugins (2 minut
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/egress-router"
 
 .PHONY: assets
-assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client
+assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client, moto
 	@scripts/assets.sh $(KUBERNETES)
 	@scripts/assets.sh cluster
 	@scripts/assets.sh observability
 	@scripts/assets.sh cni
 	@scripts/python-hcloud.sh
+	@scripts/python-moto.sh
 
 .PHONY: advisories
 advisories: ## Known vulnerabilities in the dependencies (needs the internet)

@@ -61,7 +61,15 @@ pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 }
 
 fn undone(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
-    done.into_iter().rev().filter_map(|step| kernel.undo(step).err()).collect()
+    let mut left = Vec::new();
+    for step in done.into_iter().rev() {
+        // The record goes only when nothing is left that DEL would need it for.
+        let needed = matches!(step, Step::Firewall(_)) && !left.is_empty();
+        if !needed {
+            left.extend(kernel.undo(step).err());
+        }
+    }
+    left
 }
 
 fn all(errors: Vec<Error>) -> Result<(), Error> {

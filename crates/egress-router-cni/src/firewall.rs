@@ -66,6 +66,11 @@ impl Firewall {
 
     /// The source of what is forwarded in this family.
     fn source(&self, ipv6: bool) -> Option<IpAddr> {
-        self.addresses.iter().copied().find(|address| address.is_ipv6() == ipv6)
+        self.of_family(ipv6).next()
+    }
+
+    /// The attachment's addresses of this family.
+    fn of_family(&self, ipv6: bool) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().copied().filter(move |address| address.is_ipv6() == ipv6)
     }
 }

@@ -4,7 +4,8 @@
 //! /api/v1/namespaces/{namespace}/configmaps/{name}`.
 
 pub mod kubeconfig;
-mod request;
+pub mod request;
+pub mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::Path;

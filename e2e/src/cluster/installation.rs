@@ -70,7 +70,7 @@ impl Installation {
     /// # Errors
     /// It cannot be built, or busybox is missing.
     pub async fn give_images(cluster: &Cluster) -> Result<()> {
-        let archive = archive().await?;
+        let archive = super::image::build("natgw").await?;
         cluster.import_image(&archive).await?;
         ensure!(Path::new(BUSYBOX).exists(), "{BUSYBOX} is missing (Debian: busybox-static)");
         let applets = ["/bin/busybox", "/bin/sh", "/bin/chroot"].map(|name| format!("{BUSYBOX}:{name}"));
@@ -100,13 +100,5 @@ impl Installation {
         Ok(holder
             .map(|holder| holder.split('_').next().unwrap_or_default().to_owned())
             .filter(|pod| !pod.is_empty()))
-    }
-}
-
-/// The OCI archive of natgw's image: the one that `E2E_NATGW_IMAGE` names, else from `scripts/images.sh`.
-async fn archive() -> Result<PathBuf> {
-    match std::env::var_os("E2E_NATGW_IMAGE").filter(|archive| !archive.is_empty()) {
-        Some(archive) => Ok(archive.into()),
-        None => super::image::build("natgw").await,
     }
 }

@@ -10,13 +10,21 @@ use crate::netlink::socket::Socket;
 /// # Errors
 /// The kernel's: EEXIST where the pod has a link of that name.
 pub fn create(host: &mut Socket, pod: &mut Socket, namespace: i32, new: &NewLink) -> Result<Link, Error> {
-    match host.request(&new.create(&new.name, namespace)) {
-        Ok(()) => there(pod, &new.name),
+    match host.request(&new.create(&new.name, namespace)).and_then(|()| there(pod, &new.name)) {
+        Ok(link) => Ok(link),
         // Older kernels compare the name with the host's links too.
         Err(error) if error.is(&[libc::EEXIST]) && pod.link_by_name(&new.name)?.is_none() => {
             create_and_rename(host, pod, namespace, new)
         }
-        Err(error) => Err(error),
+        Err(error) => {
+            // An answer that was lost does not tell whether the link is there. The name was free when the pod was read.
+            if !matches!(error, Error::Refused(_))
+                && let Ok(Some(link)) = pod.link_by_name(&new.name)
+            {
+                let _ = pod.request(&Link::delete(link.index));
+            }
+            Err(error)
+        }
     }
 }
 

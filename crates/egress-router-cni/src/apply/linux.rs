@@ -110,6 +110,17 @@ impl<'a> Linux<'a> {
         Ok(there)
     }
 
+    /// Takes back a step that may have been done or not.
+    fn undo_if_done(&mut self, step: &Step) {
+        let new = self.new_link();
+        // Where it was not done, the kernel refuses.
+        let _ = match step {
+            // Among equal ones, it would be appended to itself.
+            Step::DeleteRoute(route) => self.request(&route.add(new)),
+            step => return drop(self.undo(step)),
+        };
+    }
+
     /// Adds a route that was deleted where it stood. Among appended ones (the same destination, TOS and metric) order
     /// decides, so those that stood behind it go behind it again.
     fn restore(&mut self, route: &Route) -> Result<(), Error> {
@@ -165,7 +176,13 @@ impl Kernel for Linux<'_> {
             }
             Step::DeleteRule(rule) => self.delete(&rule.delete()).map(|there| self.note_idle(step, there)),
         };
-        answer.map_err(|error| error.to_cni(format!("cannot {}", Doing(step))))
+        answer.map_err(|error| {
+            // Without the kernel's answer, it may have been done.
+            if !matches!(error, Error::Refused(_)) {
+                self.undo_if_done(step);
+            }
+            error.to_cni(format!("cannot {}", Doing(step)))
+        })
     }
 
     fn undo(&mut self, step: &Step) -> Result<(), cni::Error> {

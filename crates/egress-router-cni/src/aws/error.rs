@@ -142,6 +142,8 @@ fn advice(action: &str, refusal: &Refusal) -> String {
         "Resource.AlreadyAssociated" => {
             "the Elastic IP is associated elsewhere, and aws.allowReassociation is false in the settings".into()
         }
+        // No answer of EC2's: something between answered.
+        "" => format!("the answer is HTTP status {} without EC2's error document; is the endpoint right?", refusal.status),
         code => code.into(),
     }
 }
@@ -196,6 +198,13 @@ mod tests {
     #[test]
     fn a_code_that_is_not_known_is_said_as_it_is() {
         assert!(refused("OperationNotPermitted").message.ends_with("OperationNotPermitted"));
+    }
+
+    #[test]
+    fn something_between_that_answers_is_not_taken_for_ec2() {
+        let refusal = Refusal { status: 301, ..Refusal::default() };
+        let error = cni::Error::from(Error::Refused { action: "DescribeAddresses", refusal });
+        assert!(error.code == Code::Aws && error.message.contains("301"), "{error}");
     }
 
     #[test]

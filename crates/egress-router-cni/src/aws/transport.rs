@@ -1,5 +1,6 @@
 //! HTTP, as little of it as EC2 and the metadata service need: one request, one bounded answer, no redirects.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -65,17 +66,18 @@ pub trait Transport {
     fn send(&self, request: &Request<'_>) -> Result<Response, Unanswered>;
 }
 
-/// The network. Connections are kept for the next request of the same call.
+/// The network. Connections are kept for the next request of the same call; nothing is set up before the first.
 pub struct Network {
-    direct: Agent,
-    through_proxy: Agent,
+    roots: RootCerts,
+    direct: OnceCell<Agent>,
+    through_proxy: OnceCell<Agent>,
 }
 
 impl Network {
-    /// Nothing is connected yet. Servers are trusted as Mozilla's list says.
+    /// Servers are trusted as Mozilla's list says.
     #[must_use]
     pub fn new() -> Self {
-        Self::with(&RootCerts::WebPki)
+        Self::with(RootCerts::WebPki)
     }
 
     /// As [`Self::new`], but trusts what `bundle`, a file's text (`AWS_CA_BUNDLE`), lists instead; none: there is no
@@ -88,10 +90,14 @@ impl Network {
                 _ => None,
             })
             .collect();
-        (!certificates.is_empty()).then(|| Self::with(&certificates.into()))
+        (!certificates.is_empty()).then(|| Self::with(certificates.into()))
     }
 
-    fn with(roots: &RootCerts) -> Self {
+    fn with(roots: RootCerts) -> Self {
+        Self { roots, direct: OnceCell::new(), through_proxy: OnceCell::new() }
+    }
+
+    fn agent(&self, proxy: bool) -> &Agent {
         let config = || {
             Agent::config_builder()
                 .http_status_as_error(false)
@@ -99,9 +105,13 @@ impl Network {
                 .max_redirects(0)
                 .max_redirects_will_error(false)
                 .user_agent("egress-router")
-                .tls_config(TlsConfig::builder().root_certs(roots.clone()).build())
+                .tls_config(TlsConfig::builder().root_certs(self.roots.clone()).build())
         };
-        Self { direct: config().proxy(None).build().new_agent(), through_proxy: config().build().new_agent() }
+        if proxy {
+            self.through_proxy.get_or_init(|| config().build().new_agent())
+        } else {
+            self.direct.get_or_init(|| config().proxy(None).build().new_agent())
+        }
     }
 }
 
@@ -113,7 +123,7 @@ impl Default for Network {
 
 impl Transport for Network {
     fn send(&self, request: &Request<'_>) -> Result<Response, Unanswered> {
-        let agent = if request.proxy { &self.through_proxy } else { &self.direct };
+        let agent = self.agent(request.proxy);
         let method = match request.method {
             Method::Get => http::Method::GET,
             Method::Put => http::Method::PUT,

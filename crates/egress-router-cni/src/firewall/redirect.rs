@@ -79,11 +79,10 @@ fn hand_on(firewall: &Firewall) -> Vec<Rule> {
 fn appear(firewall: &Firewall) -> Vec<Rule> {
     let families = [false, true].into_iter().filter_map(|ipv6| Some((ipv6, firewall.source(ipv6)?)));
     let rules = families.map(|(ipv6, source)| {
-        let ours = firewall.addresses.iter().copied().filter(|address| address.is_ipv6() == ipv6);
         let rule = Rule::new("leave with its address").leaves_by(&firewall.interface).family(ipv6);
         // Neighbours on the link speak with link-local addresses, which mean something only there.
         let rule = if ipv6 { rule.not_from_link_local() } else { rule };
-        rule.from_none_of(ours).appear_as(source)
+        rule.from_none_of(firewall.of_family(ipv6)).appear_as(source)
     });
     rules.collect()
 }

@@ -1,6 +1,9 @@
 //! Connections that came in by home are answered by home, whatever the routes say: they may come from anywhere in the
 //! cluster, and nobody tells a plugin which networks that is.
 //!
+//! So do those that stood before the attachment, in either direction, when a pod gets it while it lives: what its programs send
+//! next would otherwise leave by the attachment, with an address that the other side does not know.
+//!
 //! The connection's mark remembers; a rule (see [`crate::plan`]) sends packets that bear it to home's own table.
 
 use super::Firewall;
@@ -14,26 +17,33 @@ const MANGLE: i32 = -150;
 /// Adds the chains, if there is a home.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let Some(home) = &firewall.home else { return };
-    let answers = || {
-        Rule::new("answers go back by it")
-            .back()
-            .connection_marked(firewall.mark, MARK_MASK)
-            .mark_packet(firewall.mark, MARK_MASK)
-    };
+    let (mark, mask) = (firewall.mark, MARK_MASK);
+    let answers =
+        Rule::new("answers go back by it").back().connection_marked(mark, mask).mark_packet(mark, mask);
     // Each packet, not only the first: a mark of an attachment that is gone since then is replaced by ours. Of several
     // attachments the oldest is heard last and so decides, whichever comes or goes beside it.
-    let remember = Rule::new("came in by the pod's own network")
-        .comes_by(home)
-        .forth()
-        .mark_connection(firewall.mark, MARK_MASK);
-    // Answers to what was handed on come in by the attachment; to what was not, they are made here, what makes routing
-    // decide again.
+    let remember =
+        Rule::new("came in by the pod's own network").comes_by(home).forth().mark_connection(mark, mask);
     ruleset.chains.push(Chain::base(
         "arrive",
         Kind::Filter,
         Hook::Prerouting,
         MANGLE,
-        vec![remember, answers()],
+        vec![remember, answers],
     ));
-    ruleset.chains.push(Chain::base("answer", Kind::Route, Hook::Output, MANGLE, vec![answers()]));
+    // What is made here, in a chain that makes routing decide again. Whatever bears the mark: of connections that stood
+    // before, tracking may take the pod for the one who opened them.
+    let mut made: Vec<_> = [false, true].into_iter().filter_map(|ipv6| before(firewall, ipv6)).collect();
+    made.push(Rule::new("answers go back by it").connection_marked(mark, mask).mark_packet(mark, mask));
+    ruleset.chains.push(Chain::base("answer", Kind::Route, Hook::Output, MANGLE, made));
+}
+
+/// Connections of TCP, which tells, that would leave by the attachment and cannot have begun with it.
+fn before(firewall: &Firewall, ipv6: bool) -> Option<Rule> {
+    firewall.source(ipv6)?;
+    let (mark, mask) = (firewall.mark, MARK_MASK);
+    let rule = Rule::new("stood before it").leaves_by(&firewall.interface).family(ipv6);
+    let rule = if ipv6 { rule.not_from_link_local() } else { rule };
+    let rule = rule.from_none_of(firewall.of_family(ipv6)).midway();
+    Some(rule.mark_connection(mark, mask).mark_packet(mark, mask))
 }

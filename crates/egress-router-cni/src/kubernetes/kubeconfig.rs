@@ -2,6 +2,8 @@
 //!
 //! Source: client-go's `clientcmd/api/v1` types. What would start a program or go through somebody else is refused by name.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use serde::Deserialize;
 use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, PrivateKey, parse_pem};
 
+use super::yaml;
 use crate::cni::{Code, Error};
 
 /// Whom to ask, and as whom. It has no `Debug`: it holds the token and the key.
@@ -31,7 +34,7 @@ pub struct Access {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct File {
+struct Kubeconfig {
     current_context: Option<String>,
     #[serde(default)]
     contexts: Vec<NamedContext>,
@@ -93,6 +96,15 @@ struct User {
     impersonate: Option<String>,
 }
 
+/// A bundle of all public authorities has 250 KB. What is larger (a device, above all) is cut, and then not valid.
+const LONGEST_FILE: u64 = 4 << 20;
+
+fn bounded(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(file)?.take(LONGEST_FILE).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The file that a message is about.
 struct At<'a>(&'a Path);
 
@@ -108,7 +120,7 @@ impl At<'_> {
     /// Relative paths are relative to the kubeconfig.
     fn read(&self, key: &str, file: &Path) -> Result<Vec<u8>, Error> {
         let file = self.0.parent().unwrap_or(Path::new("/")).join(file);
-        std::fs::read(&file).map_err(|error| {
+        bounded(&file).map_err(|error| {
             self.error(Code::Io, format_args!("{key} {} cannot be read", file.display()))
                 .details(error.to_string())
         })
@@ -159,7 +171,7 @@ impl Access {
     /// Code 5 where it, or a file that it names, cannot be read; 6 for what is not YAML of this shape; 7 for what is missing,
     /// contradicts itself or is not supported. No message holds what the file says of tokens and keys.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read(path)
+        let text = bounded(path)
             .map_err(|error| At(path).error(Code::Io, "it cannot be read").details(error.to_string()))?;
         Self::parse(&text, path)
     }
@@ -172,9 +184,10 @@ impl Access {
     pub fn parse(text: &[u8], path: &Path) -> Result<Self, Error> {
         let at = At(path);
         let text = std::str::from_utf8(text).map_err(|_| at.error(Code::Decode, "it is not UTF-8"))?;
-        // The error's own words would quote the lines around, and a token is one of them.
-        let file: File = serde_yaml::from_str(text)
-            .map_err(|_| at.error(Code::Decode, "it is not YAML with clusters, users and contexts"))?;
+        let file = Kubeconfig::parse(text).map_err(|line| {
+            let place = line.map_or_else(String::new, |line| format!(" (line {line})"));
+            at.error(Code::Decode, format_args!("it is not a kubeconfig as kubectl writes it{place}"))
+        })?;
         let (cluster, user) = file.current(&at)?;
         cluster.supported(&at)?;
         user.supported(&at)?;
@@ -207,7 +220,16 @@ impl Access {
     }
 }
 
-impl File {
+impl Kubeconfig {
+    /// YAML or JSON. The error is the line, if it is known: other words could quote a token.
+    fn parse(text: &str) -> Result<Self, Option<usize>> {
+        let value = match serde_json::from_str(text) {
+            Ok(value) => value,
+            Err(_) => yaml::parse(text).map_err(|unknown| Some(unknown.line))?,
+        };
+        Self::deserialize(value).map_err(|_| None)
+    }
+
     fn current(self, at: &At<'_>) -> Result<(Cluster, User), Error> {
         let wanted = self.current_context.filter(|name| !name.is_empty());
         let wanted = wanted.ok_or_else(|| at.invalid("current-context is missing"))?;

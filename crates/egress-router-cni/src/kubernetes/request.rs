@@ -18,7 +18,7 @@ const LONGEST_ANSWER: u64 = 4 << 20;
 const LONGEST_WORDS: usize = 300;
 
 /// What came of it. It has no `Debug`: a ConfigMap is nobody else's business.
-pub(super) enum Answer {
+pub enum Answer {
     /// The ConfigMap's `data`.
     Data(BTreeMap<String, String>),
     /// The API server refused, and would again.
@@ -109,7 +109,8 @@ impl Client {
 }
 
 /// What a whole answer means.
-pub(super) fn read(status: u16, body: &[u8]) -> Answer {
+#[must_use]
+pub fn read(status: u16, body: &[u8]) -> Answer {
     #[derive(Deserialize)]
     struct ConfigMap {
         kind: Option<String>,

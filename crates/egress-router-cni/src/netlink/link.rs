@@ -118,14 +118,6 @@ impl Link {
         message
     }
 
-    /// Asks for the link of this index.
-    #[must_use]
-    pub fn by_index(index: u32) -> Message {
-        let mut message = Message::new(libc::RTM_GETLINK, 0, &fixed(index, 0, 0));
-        message.u32(FILTER, SKIP_COUNTERS);
-        message
-    }
-
     /// Turns the link of this index on or off.
     #[must_use]
     pub fn set_up(index: u32, up: bool) -> Message {

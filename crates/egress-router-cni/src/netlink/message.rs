@@ -42,12 +42,6 @@ impl Message {
         self.flags & FLAG_ACK != 0
     }
 
-    /// NLM_F_*.
-    #[must_use]
-    pub fn flags(&self) -> u16 {
-        self.flags
-    }
-
     /// Adds flags.
     #[must_use]
     pub fn with_flags(mut self, flags: u16) -> Self {
@@ -98,11 +92,6 @@ impl Message {
         self.attribute(kind, &value.to_be_bytes())
     }
 
-    /// An attribute of eight bytes in network order, as nf_tables wants.
-    pub fn be64(&mut self, kind: u16, value: u64) -> &mut Self {
-        self.attribute(kind, &value.to_be_bytes())
-    }
-
     /// A text, with the zero byte at its end.
     pub fn string(&mut self, kind: u16, value: &str) -> &mut Self {
         let mut payload = Vec::with_capacity(value.len().saturating_add(1));
@@ -150,8 +139,6 @@ impl Message {
 
 /// NLM_F_REQUEST.
 pub const FLAG_REQUEST: u16 = 0x1;
-/// NLM_F_MULTI: one of several, until NLMSG_DONE.
-pub const FLAG_MULTI: u16 = 0x2;
 /// NLM_F_ACK.
 pub const FLAG_ACK: u16 = 0x4;
 /// NLM_F_DUMP_INTR: what is dumped changed meanwhile.

@@ -35,6 +35,10 @@ const INTERVAL_END: u32 = 1;
 pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error> {
     let (subjects, messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
     commit(socket, messages).map_err(|(place, error)| {
+        // Without the kernel's answer, it may be there.
+        if !matches!(error, Error::Refused(_)) {
+            let _ = delete(socket, &ruleset.table);
+        }
         let subject = place.and_then(|place| subjects.get(place)).unwrap_or(&Subject::Batch);
         error.to_cni(format!("nf_tables: cannot install the table {}: {subject}", ruleset.table))
     })

@@ -75,14 +75,16 @@ const LOCAL_TABLE: u32 = 255;
 /// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE, RTN_PROHIBIT, RTN_THROW: what an administrator writes.
 const KINDS: [u8; 5] = [1, 6, 7, 8, 9];
 /// RT_SCOPE_LINK.
+#[cfg(test)]
 const LINK_SCOPE: u8 = 253;
 /// RTN_UNICAST.
+#[cfg(test)]
 const UNICAST: u8 = 1;
 
 impl Route {
     /// A unicast route of ours. Its scope is the kernel's rule: the link where there is no gateway, in IPv4.
-    #[must_use]
-    pub fn new(table: u32, destination: IpNet, gateway: Option<IpAddr>, device: Device) -> Self {
+    #[cfg(test)]
+    pub(crate) fn new(table: u32, destination: IpNet, gateway: Option<IpAddr>, device: Device) -> Self {
         let direct = gateway.is_none() && destination.addr().is_ipv4();
         Self {
             table,
@@ -130,7 +132,9 @@ impl Route {
         for attribute in attributes {
             let attribute = attribute?;
             match attribute.kind {
-                DESTINATION => route.destination = address::net(address::read_of(family, &attribute)?, to)?,
+                DESTINATION => {
+                    route.destination = address::net(address::read_of(family, &attribute)?, to)?.trunc()
+                }
                 DEVICE => route.device = Some(Device::Index(attribute.u32()?)),
                 GATEWAY => route.gateway = Some(address::read_of(family, &attribute)?),
                 VIA => route.gateway = Some(via(&attribute)?),

@@ -36,10 +36,6 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// the answer. So this only keeps a plugin from hanging on a kernel that is unlike all others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Requests of rtnetlink in one send: their answers (below 1 KiB each in the kernel's books) fit the smallest receive buffer
-/// in use, 208 KiB, without one getting lost.
-const BATCH: usize = 128;
-
 /// Which part of the kernel a socket speaks with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -105,20 +101,6 @@ impl Socket {
             Some(refusal) => Err(Error::Refused(refusal)),
             None => Ok(()),
         }
-    }
-
-    /// Independent requests in as few sends as possible, in order. The kernel goes on after one that it refuses: the answers
-    /// stand at the places of their requests, none for done.
-    ///
-    /// # Errors
-    /// Whatever kept answers away. Which requests took place is then unknown.
-    pub fn requests(&mut self, requests: &[Message]) -> Result<Vec<Answer>, Error> {
-        let mut answers = Vec::with_capacity(requests.len());
-        for some in requests.chunks(BATCH) {
-            let some: Vec<_> = some.iter().map(|message| message.clone().with_flags(FLAG_ACK)).collect();
-            answers.append(&mut self.transaction(&some)?);
-        }
-        Ok(answers)
     }
 
     /// All of `requests` in one send, as a batch of nf_tables has to be. Those that bear NLM_F_ACK are acknowledged, and any

@@ -131,9 +131,8 @@ fn steps(
     }
     // A chain answers in its order: CNI_IFNAME is ours only where no plugin before this one made it, and then it is the last.
     let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
-    let listed = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
-    let listed =
-        listed.filter(|listed| in_pod(&listed.sandbox)).next_back().filter(|listed| listed.name == interface);
+    let mut all = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
+    let listed = all.rfind(|listed| in_pod(&listed.sandbox)).filter(|listed| listed.name == interface);
     let link = pod.links.iter().find(|link| link.name == interface && plan::del::ours(link));
     match (listed, link) {
         (Some(listed), Some(link)) if mac(link) == listed.mac.as_deref().map(str::to_ascii_lowercase) => {

@@ -187,3 +187,79 @@ fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
 fn of(host: &Host, index: u32) -> Master {
     Master { index, addresses: master::nets(host, index).map(|net| net.addr()).collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cni::Call;
+    use crate::config::network::Network;
+    use crate::config::settings::Settings;
+    use crate::log::Log;
+
+    fn resolved(source: Value, args: &str, settings: &Settings) -> Result<Vec<String>, Error> {
+        let variables = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "c"),
+            ("CNI_NETNS", "/run/netns/none"),
+            ("CNI_IFNAME", "net1"),
+            ("CNI_ARGS", args),
+        ];
+        let get =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
+        let call = Call::from_env(get)?.unwrap();
+        let mut network = source;
+        for (key, value) in [("cniVersion", "1.0.0"), ("name", "n"), ("type", "egress-router")] {
+            network[key] = value.into();
+        }
+        let network = Network::parse(network.to_string().as_bytes(), &call)?;
+        let log = Log::open(None, Some("panic"));
+        let ip = ip(&Context { call: &call, network: &network, settings, log: &log })?;
+        Ok(ip.addresses.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn the_pods_name_decides() {
+        let pods =
+            json!({"podIP": {"db": {"addresses": ["10.0.0.1/24"]}, "web-*": {"addresses": ["10.0.0.2/24"]}}});
+        let settings = Settings::default();
+        let of = |args: &str| resolved(pods.clone(), args, &settings);
+        assert_eq!(of("K8S_POD_NAME=db"), Ok(vec!["10.0.0.1/24".into()]));
+        assert_eq!(of("K8S_POD_NAME=web-7"), Ok(vec!["10.0.0.2/24".into()]));
+        let none = of("K8S_POD_NAME=other").unwrap_err();
+        assert_eq!(
+            (none.code, none.message.as_str()),
+            (Code::InvalidConfig, "podIP has no entry for the pod \"other\": it has db, web-*")
+        );
+        let unnamed = of("").unwrap_err();
+        assert_eq!(unnamed.code, Code::InvalidEnvironment);
+        assert!(unnamed.message.contains("K8S_POD_NAME"), "{unnamed}");
+    }
+
+    #[test]
+    fn a_pod_chooses_only_where_the_administrator_lets_it() {
+        let asks = |ips: Value| json!({"ip": {"addresses": ["10.0.0.1/24"]}, "runtimeConfig": {"ips": ips}});
+        let refused = Settings::default();
+        let allowed = Settings { allow_requested_ips: true, ..Settings::default() };
+        let error = resolved(asks(json!(["10.0.0.7/24"])), "", &refused).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(
+            error.message.contains("10.0.0.7/24") && error.message.contains("allowRequestedIPs"),
+            "{error}"
+        );
+        // What it gets anyway may be asked for.
+        assert_eq!(resolved(asks(json!(["10.0.0.1"])), "", &refused), Ok(vec!["10.0.0.1/24".into()]));
+        assert_eq!(resolved(asks(json!(["10.0.0.7/28"])), "", &allowed), Ok(vec!["10.0.0.7/28".into()]));
+        assert_eq!(resolved(asks(json!(["10.0.0.7"])), "", &allowed), Ok(vec!["10.0.0.7/24".into()]));
+        assert_eq!(resolved(asks(json!(["10.9.0.7"])), "", &allowed), Ok(vec!["10.9.0.7/32".into()]));
+    }
+
+    #[test]
+    fn another_namespaces_config_map_is_the_administrators_to_allow() {
+        let config = json!({"ipConfig": {"name": "ips", "namespace": "infra"}});
+        let error = resolved(config, "K8S_POD_NAMESPACE=tenant", &Settings::default()).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(error.message.contains("infra") && error.message.contains("configMapNamespaces"), "{error}");
+    }
+}

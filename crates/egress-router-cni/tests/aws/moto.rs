@@ -30,7 +30,11 @@ fn python() -> PathBuf {
     };
     let assets = std::env::var_os("PERIMETER_ASSETS").map_or_else(cache, PathBuf::from);
     let python = assets.join(format!("moto-{version}/python"));
-    assert!(python.exists(), "moto is missing ({}): run scripts/python-moto.sh", python.display());
+    assert!(
+        python.exists(),
+        "moto is missing ({}): run `make assets` first, or scripts/python-moto.sh",
+        python.display()
+    );
     python
 }
 

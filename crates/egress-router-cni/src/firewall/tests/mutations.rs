@@ -171,6 +171,8 @@ fn chains_and_tables_that_differ() {
         ],
         &[
             "chain answer has another type, hook or priority",
+            "chain answer: the rule \"stood before it\" is missing or out of place",
+            "chain answer: the rule \"stood before it\" is missing or out of place",
             "chain answer: the rule \"answers go back by it\" is missing or out of place",
         ],
     );

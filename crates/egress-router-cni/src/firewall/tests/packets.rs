@@ -2,7 +2,8 @@
 
 mod lab;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -131,6 +132,63 @@ fn connections_from_another_node_are_answered_by_home() {
         let insisting = || send("10.244.1.5", "203.0.113.1:53");
         assert_eq!(outside.serves_udp("203.0.113.1:53", insisting).unwrap(), seen("192.168.51.10"));
     });
+}
+
+#[test]
+fn connections_that_stood_before_go_on() {
+    isolated(|| {
+        let lab = Lab::new();
+        lab.default_through_home();
+        let mut pairs = standing(&lab);
+        install(&attachment(1, Destinations::default()));
+        lab.default_through(1);
+        for (ours, theirs) in &mut pairs {
+            // The pod speaks first: nothing that came in tells whose connection it is.
+            for _ in 0..2 {
+                ours.write_all(b"!").unwrap();
+                theirs.read_exact(&mut [0]).unwrap();
+                theirs.write_all(b"?").unwrap();
+                ours.read_exact(&mut [0]).unwrap();
+            }
+        }
+        // New ones go the new way.
+        let outside = &lab.outside[0];
+        assert_eq!(
+            outside.serves("203.0.113.1:80", || connect("203.0.113.1:80")).unwrap(),
+            seen("192.168.51.10")
+        );
+        // The control: without the chain they end.
+        delete(&attachment(1, Destinations::default()));
+        lab.default_through_home();
+        let mut pairs = standing(&lab);
+        install(&attachment(1, Destinations::default()));
+        nft(&["flush chain inet egress_router_net1 answer"]);
+        lab.default_through(1);
+        for (ours, theirs) in &mut pairs {
+            ours.write_all(b"!").unwrap();
+            theirs.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            assert_eq!(theirs.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+    });
+}
+
+/// Connections, of which the pod's end is the first, that a client on another node and the pod opened.
+fn standing(lab: &Lab) -> Vec<(TcpStream, TcpStream)> {
+    let bind = |address: &&str| TcpListener::bind(address).unwrap();
+    let (ours, theirs) = (["10.244.1.5:0", "[fd00:1::5]:0"], ["10.244.2.5:0", "[fd00:2::5]:0"]);
+    let (here, there) = (ours.each_ref().map(bind), lab.cluster.within(|| theirs.each_ref().map(bind)));
+    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+    let accepted = |listener: &TcpListener| listener.accept().unwrap().0;
+    let inward = here.iter().map(|listener| {
+        let client = lab.cluster.connects(&address(listener))().unwrap();
+        (accepted(listener), client)
+    });
+    let mut pairs: Vec<_> = inward.collect();
+    pairs.extend(there.iter().map(|listener| (connect(&address(listener)).unwrap(), accepted(listener))));
+    for end in pairs.iter().flat_map(|(ours, theirs)| [ours, theirs]) {
+        end.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    }
+    pairs
 }
 
 #[test]

@@ -3,8 +3,10 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
+use serde_json::Value;
 
 use super::Access;
+use super::yaml;
 use crate::cni::{Code, Error};
 
 const SECRET: &str = "s3cr3t-t0k3n";
@@ -97,9 +99,9 @@ fn what_is_not_supported_is_named() {
 #[test]
 fn what_is_missing_is_named() {
     for (text, code, word) in [
-        ("", Code::InvalidConfig, "current-context"),
-        ("a: [", Code::Decode, "YAML"),
-        ("clusters: 7", Code::Decode, "YAML"),
+        ("", Code::Decode, "not a kubeconfig"),
+        ("a: [", Code::Decode, "(line 1)"),
+        ("clusters: 7", Code::Decode, "not a kubeconfig"),
         ("{}", Code::InvalidConfig, "current-context"),
         ("current-context: x", Code::InvalidConfig, "\"x\""),
         (
@@ -144,7 +146,118 @@ fn no_error_tells_the_token() {
     }
 }
 
+/// Pieces of kubeconfigs, and what makes trouble in YAML.
+const PIECES: [&str; 48] = [
+    "\n",
+    "\n",
+    "\n  ",
+    "\n  ",
+    "\n    ",
+    "\n- ",
+    "\n  - ",
+    " ",
+    "  ",
+    "\t",
+    ": ",
+    ":",
+    "- ",
+    "#",
+    " # x",
+    "'",
+    "\"",
+    "''",
+    "\\n",
+    "{",
+    "}",
+    "[",
+    "]",
+    ", ",
+    "~",
+    "null",
+    "true",
+    "false",
+    "&a ",
+    "*a",
+    "!x ",
+    "|",
+    ">",
+    "---",
+    "...",
+    "? ",
+    "1",
+    "token",
+    "name: a",
+    "user:",
+    "cluster:",
+    "server: https://a:1",
+    "current-context: a",
+    "contexts:",
+    "clusters:",
+    "users:",
+    "é",
+    "context:",
+];
+
+/// Where the small reader takes a text, the large one reads the same, but for scalars that are no strings to it.
+fn compare(text: &str) {
+    let Ok(ours) = yaml::parse(text) else { return };
+    match serde_yaml::from_str::<Value>(text) {
+        Ok(theirs) => assert!(same(&ours, &theirs), "{text:?}: {ours} {theirs}"),
+        Err(error) => panic!("taken, but not YAML: {text:?}: {error}"),
+    }
+}
+
+fn same(ours: &Value, theirs: &Value) -> bool {
+    match (ours, theirs) {
+        (Value::Array(ours), Value::Array(theirs)) => {
+            ours.len() == theirs.len() && ours.iter().zip(theirs).all(|(ours, theirs)| same(ours, theirs))
+        }
+        (Value::Object(ours), Value::Object(theirs)) => {
+            ours.len() == theirs.len()
+                && ours.iter().all(|(key, ours)| theirs.get(key).is_some_and(|theirs| same(ours, theirs)))
+        }
+        (Value::String(ours), Value::Number(_)) => {
+            ours.bytes().all(|byte| byte.is_ascii_digit() || b"+-._eE".contains(&byte))
+        }
+        // YAML 1.1's words for true, false and null.
+        (Value::String(ours), Value::Bool(_) | Value::Null) => ours.len() <= 5,
+        (ours, theirs) => ours == theirs,
+    }
+}
+
+#[test]
+fn as_kubectl_kubeadm_and_others_write_it() {
+    for text in [
+        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: LS0t\n    server: https://10.0.0.1:6443\n  name: kubernetes\n\
+         contexts:\n- context:\n    cluster: kubernetes\n    user: node\n  name: node@kubernetes\ncurrent-context: node@kubernetes\n\
+         kind: Config\npreferences: {}\nusers:\n- name: node\n  user:\n    client-certificate: /var/lib/a.pem\n    client-key: /var/lib/a.pem\n",
+        "---\n# Kubeconfig file for Multus CNI plugin.\napiVersion: v1\nkind: Config\nclusters:\n- name: local\n  cluster:\n    \
+         server: https://[10.96.0.1]:443\n    certificate-authority-data: LS0t\nusers:\n- name: multus\n  user:\n    token: \"ey.J\"\ncontexts:\n\
+         - name: multus-context\n  context:\n    cluster: local\n    user: multus\ncurrent-context: multus-context\n",
+        "users:\n  -\n    name: 'it''s'   # a comment\n    user: {token: a, tokenFile: \"b\\\\c\"}\n\nclusters: [{name: a, cluster: {server: https://a}}]\n",
+    ] {
+        super::Kubeconfig::parse(text).unwrap();
+        compare(text);
+    }
+    let json = r#"{"current-context": "a",
+        "users": [{"name": "a", "user": {"token": "b"}}]}"#;
+    assert_eq!(super::Kubeconfig::parse(json).unwrap().users.len(), 1);
+}
+
 proptest! {
+    #[test]
+    fn nothing_is_read_as_something_else(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..24)) {
+        compare(&pieces.concat());
+    }
+
+    #[test]
+    fn nor_is_a_kubeconfig_that_was_changed(at in any::<proptest::sample::Index>(), length in 0usize..6, piece in proptest::sample::select(&PIECES[..])) {
+        let text = file(SERVER, "token: abc, client-key-data: aGFsbG8=") + "extra:\n- a: 'b'\n  c: \"d\"\n- e\n";
+        let at = at.index(text.len());
+        let end = (at + length).min(text.len());
+        compare(&format!("{}{piece}{}", &text[..at], &text[end..]));
+    }
+
     #[test]
     fn never_a_panic(text in any::<Vec<u8>>(), cluster in "[ -~]{0,60}", user in "[ -~]{0,60}") {
         let _ = Access::parse(&text, Path::new("/k"));

@@ -118,14 +118,6 @@ impl<'a> Attribute<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A number of eight bytes in network order.
-    ///
-    /// # Errors
-    /// When it has another length.
-    pub fn be64(&self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_be_bytes)
-    }
-
     /// A text, up to its first zero byte.
     ///
     /// # Errors

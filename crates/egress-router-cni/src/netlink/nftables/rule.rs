@@ -104,6 +104,20 @@ impl Rule {
         self.any_bit(Expression::Connection(Connection::State), RELATED)
     }
 
+    /// The first packet that is seen of a TCP connection, and not the one that opens it: it stood before it was tracked.
+    #[must_use]
+    pub fn midway(self) -> Self {
+        /// NF_CT_STATE_BIT(IP_CT_NEW).
+        const NEW: u32 = 8;
+        /// SYN, with and without ECE and CWR, which negotiate ECN.
+        const OPENING: [u8; 2] = [0x02, 0xc2];
+        let rule = self.any_bit(Expression::Connection(Connection::State), NEW).protocol(TCP);
+        OPENING.into_iter().fold(rule, |rule, flags| {
+            let load = Expression::Payload { header: Header::Transport, offset: 13, length: 1 };
+            rule.with([load, Expression::Compare { equal: false, bytes: vec![flags] }])
+        })
+    }
+
     /// Of a connection whose destination was translated.
     #[must_use]
     pub fn handed_on(self) -> Self {

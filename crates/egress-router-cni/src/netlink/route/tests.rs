@@ -46,6 +46,19 @@ proptest! {
         let _ = asked_paths(&bytes);
     }
 
+    /// A byte that is not what it was: still, what is read can be asked for.
+    #[test]
+    fn whatever_is_read_can_be_asked_for(route in routes(), place: prop::sample::Index, byte: u8) {
+        let mut bytes = route.add(None).body().to_vec();
+        *place.get_mut(&mut bytes) = byte;
+        if let Ok(Some(read)) = Route::decode(&bytes) {
+            let again = Route::decode(read.add(None).body());
+            if read.rest.is_empty() {
+                prop_assert_eq!(again, Ok(Some(read)));
+            }
+        }
+    }
+
     #[test]
     fn what_is_asked_for_reads_like_what_is_there(route in routes()) {
         for message in [route.add(None), route.append(None), route.replace(None), route.delete(None)] {

@@ -25,14 +25,6 @@ impl Socket {
         found(self.ask(&Link::by_name(name), |_, payload| Link::decode(payload)))
     }
 
-    /// The link of this index, if there is one.
-    ///
-    /// # Errors
-    /// As [`Socket::ask`].
-    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, Error> {
-        found(self.ask(&Link::by_index(index), |_, payload| Link::decode(payload)))
-    }
-
     /// All addresses, of IPv4 and IPv6.
     ///
     /// # Errors

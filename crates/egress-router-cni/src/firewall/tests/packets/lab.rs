@@ -168,6 +168,12 @@ impl Lab {
         lab
     }
 
+    /// The main table's default routes, as they are before any attachment.
+    pub(super) fn default_through_home(&self) {
+        ip("route replace default via 10.244.1.1");
+        ip("-6 route replace default via fd00:1::1");
+    }
+
     /// The main table's default routes.
     pub(super) fn default_through(&self, slot: u32) {
         ip(&format!("route replace default via 192.168.5{slot}.1"));

@@ -1,0 +1,20 @@
+//! `prevResult`: what is answered is read as what was answered, in every version.
+#![no_main]
+
+use egress_router_cni::cni::Version;
+use egress_router_cni::cni::result::Result;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(value) = serde_json::from_slice::<serde_json::Value>(text) else { return };
+    let Ok(result) = Result::parse(&value) else { return };
+    for version in Version::ALL {
+        let answer = result.to_json(version);
+        let value: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        let again = Result::parse(&value).expect("an answer is a result");
+        assert_eq!(again.to_json(version), answer);
+        if version == Version::NEWEST {
+            assert_eq!(again, result);
+        }
+    }
+});

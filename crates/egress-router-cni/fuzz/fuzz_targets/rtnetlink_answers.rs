@@ -1,0 +1,28 @@
+//! Whatever the kernel, or a kernel to come, answers about links, addresses, routes, rules and settings of devices, and however
+//! it refuses: it is read or refused. A route that was read can be asked for, and reads the same then.
+#![no_main]
+
+use egress_router_cni::netlink::address::Address;
+use egress_router_cni::netlink::link::Link;
+use egress_router_cni::netlink::message::{acknowledgement, messages};
+use egress_router_cni::netlink::netconf::Netconf;
+use egress_router_cni::netlink::route::Route;
+use egress_router_cni::netlink::rule::Rule;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|datagram: &[u8]| {
+    for (header, payload) in messages(datagram).flatten() {
+        let _ = acknowledgement(header, payload);
+        let _ = (Link::decode(payload), Address::decode(payload), Netconf::decode(payload));
+        if let Ok(Some(rule)) = Rule::decode(payload) {
+            assert_eq!(Rule::decode(rule.add().body()).map(|again| again.is_some()), Ok(true));
+        }
+        // With other attributes, some of which stand for each other, it is enough that it reads.
+        if let Ok(Some(route)) = Route::decode(payload) {
+            let again = Route::decode(route.add(None).body());
+            if route.rest.is_empty() {
+                assert_eq!(again, Ok(Some(route)));
+            }
+        }
+    }
+});

@@ -1,0 +1,98 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn saved() -> impl Strategy<Value = Saved> {
+    let rest = proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..4)), 0..2);
+    let numbers = (any::<u32>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>(), any::<u32>());
+    (
+        any::<std::net::IpAddr>(),
+        any::<Option<std::net::IpAddr>>(),
+        any::<Option<std::net::IpAddr>>(),
+        any::<Option<u32>>(),
+        proptest::option::of("[a-z0-9.@_-]{1,15}"),
+        numbers,
+        rest,
+    )
+        .prop_map(
+            |(to, gateway, source, metric, device, (table, protocol, scope, kind, tos, flags), rest)| Saved {
+                route: Route {
+                    table,
+                    destination: IpNet::from(to),
+                    gateway,
+                    device: None,
+                    source,
+                    metric,
+                    protocol,
+                    scope,
+                    kind,
+                    tos,
+                    flags,
+                    rest,
+                },
+                device,
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_written_is_read(
+        slot in 1..=255_u32,
+        order: u32,
+        container_id in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
+        network in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
+        defaults in proptest::collection::vec(saved(), 0..3),
+        routes in proptest::collection::vec(saved(), 0..3),
+        default: bool,
+    ) {
+        let notes = Notes {
+            container_id, ifname: "net1".into(), network, slot, order,
+            home: [(Family::V4, Home { interface: "eth0".into(), default })].into(),
+            families: vec![Family::V4, Family::V6],
+            defaults, routes,
+            sysctls: vec![Changed {
+                name: ["net", "ipv4", "conf", "a.b", "rp_filter"].map(str::to_owned).to_vec(),
+                value: "2".into(),
+                original: "1".into(),
+            }],
+        };
+        let lines = notes.lines();
+        prop_assert!(lines.iter().all(|line| line.len() <= LIMIT), "{lines:?}");
+        prop_assert_eq!(Notes::parse(&lines), Some(notes));
+    }
+
+    #[test]
+    fn no_line_is_a_panic(lines in proptest::collection::vec("(slot|default|route|sysctl|home|) ?.{0,60}", 0..6)) {
+        let _ = Notes::parse(&lines);
+    }
+}
+
+#[test]
+fn a_route_that_does_not_fit_loses_only_its_other_attributes() {
+    let mut route = super::super::route::unicast("0.0.0.0/0".parse().unwrap());
+    route.gateway = Some("10.0.0.1".parse().unwrap());
+    route.rest = vec![(9, vec![7; 200]), (8, vec![1, 2])];
+    let saved = Saved { route, device: Some("eth0".into()) };
+    let line = saved.line("default");
+    assert_eq!(line, "default 0.0.0.0/0 via 10.0.0.1 dev eth0 proto 153 rest 8:0102");
+}
+
+#[test]
+fn identifiers_are_cut_on_both_sides() {
+    let identity =
+        Identity { container_id: "c".repeat(400), ifname: "net1".into(), network: "n".repeat(400) };
+    let notes = Notes { slot: 1, ..Notes::default() }.with_identity(&identity);
+    assert!(notes.belongs_to(&identity));
+    assert_eq!(Notes::parse(&notes.lines()), Some(notes.clone()));
+    assert!(notes.is_of_network(&identity.network) && !notes.is_of_network("m"));
+    assert!(!notes.belongs_to(&Identity { ifname: "net2".into(), ..identity }));
+}
+
+#[test]
+fn a_record_without_a_slot_is_none() {
+    assert_eq!(Notes::parse(&["network x"]), None);
+    assert_eq!(Notes::parse(&["slot 256 order 1"]), None);
+}

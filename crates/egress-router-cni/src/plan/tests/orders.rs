@@ -1,0 +1,163 @@
+//! Attachments that come, go and fail in every order, in pods of every kind.
+
+use proptest::prelude::*;
+
+use super::super::simulated::{HOME, Simulated, link, net, pod, there};
+use super::*;
+
+prop_compose! {
+    fn any_pod()(
+        default_v4 in proptest::option::of(proptest::option::of(1..200_u32)),
+        default_v6 in proptest::option::of(1..2000_u32),
+        second in proptest::option::of(300..400_u32),
+        gateway_routes: bool,
+        cluster_there: bool,
+        other_interface: bool,
+        sysctls in proptest::collection::vec(prop_oneof![Just("0"), Just("1"), Just("2")], 12),
+        without_ipv6: bool,
+        attributes in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 0..150)), 0..3),
+    ) -> Simulated {
+        let mut simulated = pod();
+        let pod = &mut simulated.pod;
+        pod.routes.retain(|route| route.destination.prefix_len() != 0);
+        pod.routes.extend(default_v4.map(|metric| Route {
+            rest: attributes, ..there("0.0.0.0/0", Some("10.244.1.1"), HOME, metric)
+        }));
+        pod.routes.extend(default_v6.map(|metric| there("::/0", Some("fe80::1"), HOME, Some(metric))));
+        pod.routes.extend(second.map(|metric| there("0.0.0.0/0", Some("10.244.1.2"), HOME, Some(metric))));
+        pod.routes.extend(gateway_routes.then(|| there("10.128.0.0/14", Some("10.244.1.1"), HOME, None)));
+        pod.routes.extend(cluster_there.then(|| there("172.30.0.0/16", Some("10.244.1.1"), HOME, Some(5))));
+        if other_interface {
+            pod.links.push(link(3, "eth1", "veth"));
+            pod.addresses.push(Address { link: 3, net: net("10.9.0.5/24"), scope: 0, flags: 0 });
+            pod.routes.push(there("10.9.0.0/24", None, 3, None));
+        }
+        for (value, random) in pod.sysctls.values_mut().zip(sysctls) {
+            random.clone_into(value);
+        }
+        for (name, value) in &mut pod.sysctls {
+            if name.last().is_some_and(|key| key == "forwarding") && value == "2" {
+                "1".clone_into(value);
+            }
+        }
+        if without_ipv6 {
+            pod.sysctls.retain(|name, _| name[1] == "ipv4");
+        }
+        simulated
+    }
+}
+
+prop_compose! {
+    fn any_wanted(number: u8)(kinds in 0..3_usize, redirects: bool, chained: bool) -> Wanted {
+        let families = [&[Family::V4][..], &[Family::V6], BOTH][kinds];
+        let mut wanted = if redirects { redirecting(number, families) } else { wanted(number, families) };
+        if chained {
+            wanted.previous = Some(Previous { interface: "eth0".into(), gateways: vec!["10.244.1.1".parse().unwrap()] });
+        }
+        wanted
+    }
+}
+
+fn any_three() -> impl Strategy<Value = [Wanted; 3]> {
+    (any_wanted(1), any_wanted(2), any_wanted(3)).prop_map(|(one, two, three)| [one, two, three])
+}
+
+/// A kernel without IPv6 is asked for none.
+fn without_ipv6(simulated: &Simulated, wanted: Wanted) -> Wanted {
+    if simulated.pod.sysctls.keys().any(|name| name[1] == "ipv6") {
+        return wanted;
+    }
+    let number = wanted.interface.trim_start_matches("net").parse().unwrap();
+    super::simulated::wanted(number, &[Family::V4])
+}
+
+fn with_ipv4_only_kernel(mut simulated: Simulated) -> Simulated {
+    // The model makes IPv6's files of a link as copies of the defaults'.
+    if !simulated.pod.sysctls.keys().any(|name| name[1] == "ipv6") {
+        simulated.pod.addresses.retain(|address| address.net.addr().is_ipv4());
+        simulated.pod.routes.retain(|route| route.destination.addr().is_ipv4());
+    }
+    simulated
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Attachments come and go in every order, and the last one out leaves the pod as the first one found it.
+    #[test]
+    fn the_last_one_out_restores_everything(
+        simulated in any_pod(),
+        wanted in any_three(),
+        toggles in proptest::collection::vec(0..3_usize, 1..10),
+    ) {
+        let mut simulated = with_ipv4_only_kernel(simulated);
+        let before = simulated.state();
+        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
+        let mut order: Vec<usize> = Vec::new();
+        for which in toggles {
+            let one = &wanted[which];
+            match order.iter().position(|other| *other == which) {
+                None => { simulated.add(one); order.push(which); }
+                Some(position) => { simulated.del(&one.interface); order.remove(position); }
+            }
+            for family in Family::ALL {
+                let youngest = order.iter().rev().find(|which| wanted[**which].source(family).is_some());
+                if let Some(youngest) = youngest {
+                    prop_assert_eq!(holder(&simulated, family), Some(wanted[*youngest].interface.clone()));
+                }
+            }
+        }
+        for which in order {
+            simulated.del(&wanted[which].interface);
+        }
+        prop_assert_eq!(simulated.state(), before);
+    }
+
+    /// Whoever is killed between two steps, of ADD or of DEL, is followed by a DEL that ends it.
+    #[test]
+    fn a_kill_after_any_step_is_repaired(
+        simulated in any_pod(),
+        wanted in any_three(),
+        there_before in 0..3_usize,
+        killed in 0..60_usize,
+        killed_again in 0..60_usize,
+    ) {
+        let mut simulated = with_ipv4_only_kernel(simulated);
+        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
+        for other in wanted.iter().take(there_before) {
+            simulated.add(other);
+        }
+        let last = &wanted[2];
+        let before = simulated.state();
+        let plan = add::add(last, &simulated.pod).unwrap();
+        simulated.run(&plan.steps[..killed.min(plan.steps.len())]);
+        if let Some(notes) = note::all(&simulated.pod).get("net3") {
+            let steps = del::del(&simulated.pod, "net3", notes);
+            simulated.run(&steps[..killed_again.min(steps.len())]);
+        }
+        simulated.del("net3");
+        prop_assert_eq!(simulated.state(), before.clone());
+        simulated.del("net3");
+        prop_assert_eq!(simulated.state(), before);
+    }
+
+    /// A failure at any step, undone in reverse.
+    #[test]
+    fn undoing_is_the_opposite_of_doing(simulated in any_pod(), wanted in any_three(), there_before in 0..3_usize) {
+        let mut simulated = with_ipv4_only_kernel(simulated);
+        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
+        for other in wanted.iter().take(there_before) {
+            simulated.add(other);
+        }
+        let before = simulated.state();
+        let plan = add::add(&wanted[2], &simulated.pod).unwrap();
+        for failed in 0..=plan.steps.len() {
+            let mut copy = simulated.clone();
+            copy.run(&plan.steps[..failed]);
+            for step in plan.steps[..failed].iter().rev() {
+                copy.undo(step).unwrap();
+            }
+            prop_assert_eq!(copy.state(), before.clone());
+        }
+    }
+}
