@@ -145,7 +145,7 @@ impl<'a> Metadata<'a> {
     pub fn find(&self, path: &str) -> Result<Option<String>, Error> {
         let url = format!("{}/latest/meta-data/{path}", self.endpoint);
         let mut patience = Patience::until(self.deadline);
-        let mut last = String::from("the deadline had passed");
+        let mut last = None;
         while let Some(timeout) = patience.exchange() {
             let token = self.token()?;
             let headers = [("x-aws-ec2-metadata-token", token)];
@@ -164,18 +164,19 @@ impl<'a> Metadata<'a> {
                     // The token has expired, or the service was restarted.
                     401 => {
                         self.token.replace(None);
-                        last = "it keeps refusing the tokens that it gives out".into();
+                        last = Some("it keeps refusing the tokens that it gives out".into());
                     }
-                    status if is_passing(status) => last = format!("status {status} to {path}"),
+                    status if is_passing(status) => last = Some(format!("status {status} to {path}")),
                     status => return Err(refused(path, status)),
                 },
-                Err(unanswered) => last = unanswered.to_string(),
+                // The last attempt may only have had no time; what the service said tells more.
+                Err(unanswered) => drop(last.get_or_insert(unanswered.to_string())),
             }
             if !patience.pause() {
                 break;
             }
         }
-        Err(self.unreachable(last))
+        Err(self.unreachable(last.unwrap_or_else(|| "the deadline had passed".into())))
     }
 
     fn token(&self) -> Result<String, Error> {

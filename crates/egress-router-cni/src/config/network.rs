@@ -8,7 +8,6 @@ use super::interface::{self, InterfaceType};
 use super::ip::Ip;
 use super::ip_config::IpConfig;
 use super::pod_ip::PodIp;
-use super::settings;
 use crate::cni::call::{NAME, is_name};
 use crate::cni::field::{Dict, Field};
 use crate::cni::{self, Call, Code, Command, Error};
@@ -125,7 +124,8 @@ impl Network {
         }
         let mut network = Self {
             previous,
-            log_file: settings::path(dict, "log_file")?,
+            // Where it may be is the log's affair, and no reason to refuse.
+            log_file: dict.text("log_file")?.map(Into::into),
             log_level: dict.text("log_level")?.map(str::to_owned),
             ..Self::empty(version, name, source)
         };
@@ -145,7 +145,7 @@ impl Network {
         Self {
             chained_name: args.and_then(|args| interface::name(&args, "name").ok().flatten()),
             previous: dict.get("prevResult").and_then(|field| cni::result::Result::parse(field.value).ok()),
-            log_file: settings::path(dict, "log_file").ok().flatten(),
+            log_file: dict.text("log_file").ok().flatten().map(Into::into),
             log_level: dict.text("log_level").ok().flatten().map(str::to_owned),
             ..Self::empty(version, name, Source::Unread)
         }

@@ -179,7 +179,7 @@ fn boolean(dict: &Dict<'_>, key: &str) -> Result<Option<bool>, Error> {
 }
 
 /// An absolute path: a runtime's working directory is nobody's business.
-pub(super) fn path(dict: &Dict<'_>, key: &str) -> Result<Option<PathBuf>, Error> {
+fn path(dict: &Dict<'_>, key: &str) -> Result<Option<PathBuf>, Error> {
     let (Some(field), Some(text)) = (dict.get(key), dict.text(key)?) else { return Ok(None) };
     if text.starts_with('/') && !text.contains('\0') {
         Ok(Some(PathBuf::from(text)))

@@ -98,7 +98,13 @@ impl Address {
     /// Asks for all addresses of all families.
     #[must_use]
     pub fn all() -> Message {
-        Message::new(libc::RTM_GETADDR, 0, &fixed(libc::AF_UNSPEC, 0, 0, 0))
+        Self::of(0)
+    }
+
+    /// Asks for all addresses of the link of index `link`: of all links, where the kernel cannot filter (before Linux 4.20).
+    #[must_use]
+    pub fn of(link: u32) -> Message {
+        Message::new(libc::RTM_GETADDR, 0, &fixed(libc::AF_UNSPEC, 0, 0, link))
     }
 }
 

@@ -37,7 +37,8 @@ impl Termination {
     /// The kernel's.
     pub fn within(&self, time: Duration) -> io::Result<bool> {
         let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+            // musl's `time_t` is deprecated for what it will be on 32 bits; here it has 64.
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: time.subsec_nanos().into(),
         };
         // SAFETY: set and time outlive the call, and what came is not asked for.

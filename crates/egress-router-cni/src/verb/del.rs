@@ -10,7 +10,7 @@ use crate::config::settings::Settings;
 use crate::observe::Pod;
 use crate::plan::note::{self, Notes};
 use crate::plan::{self, Identity, Step};
-use crate::record::{Attachment, ElasticIp, Folder, Owned as _, attachment, elastic_ip};
+use crate::record::{Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
 
 use super::scene::{self, Scene};
 use super::{Context, first};
@@ -22,7 +22,7 @@ use super::{Context, first};
 pub fn del(context: &Context<'_>) -> Result<(), Error> {
     let identity = context.identity();
     let mut errors = Vec::new();
-    let records = Records::of(context.settings, &identity, &mut errors);
+    let records = Records::of(context, &identity, &mut errors);
     match scene::find(context.call) {
         Ok(Some(namespace)) => {
             let path = context.call.netns.clone().unwrap_or_default();
@@ -41,7 +41,7 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
         Ok(None) => {}
         Err(error) => errors.push(error),
     }
-    errors.extend(records.forget(context.settings, errors.is_empty()));
+    errors.extend(records.forget(context.settings, &identity, errors.is_empty()));
     first(errors)
 }
 
@@ -53,10 +53,15 @@ struct Records {
 }
 
 impl Records {
-    fn of(settings: &Settings, identity: &Identity, errors: &mut Vec<Error>) -> Self {
+    /// An attachment's record that cannot be read is no reason to keep a pod: its table has everything that DEL needs. One of
+    /// an Elastic IP is.
+    fn of(context: &Context<'_>, identity: &Identity, errors: &mut Vec<Error>) -> Self {
+        let settings = context.settings;
         let (mut attachments, unread) =
             attachment::folder(&settings.run_directory).of_container::<Attachment>(&identity.container_id);
-        errors.extend(unread);
+        for error in unread {
+            context.log.error(format_args!("{error}"));
+        }
         attachments.retain(|record| record.identity().ifname == identity.ifname);
         let (mut elastic_ips, unread) =
             elastic_ip::folder(&settings.state_directory).of_container::<ElasticIp>(&identity.container_id);
@@ -66,15 +71,16 @@ impl Records {
     }
 
     /// Gives Elastic IPs back, and removes the records; those of attachments only once nothing is left in the pod.
-    fn forget(&self, settings: &Settings, ended: bool) -> Vec<Error> {
+    fn forget(&self, settings: &Settings, identity: &Identity, ended: bool) -> Vec<Error> {
         let mut errors = Vec::new();
         let folder = elastic_ip::folder(&settings.state_directory);
         errors.extend(self.elastic_ips.iter().filter_map(|record| release(settings, &folder, record).err()));
         let folder = attachment::folder(&settings.run_directory);
-        let ended = self.attachments.iter().filter(|_| ended);
-        errors.extend(
-            ended.filter_map(|record| folder.remove(record.container_id(), record.interface()).err()),
-        );
+        let read = self.attachments.iter().map(Owned::interface);
+        // That of its own name, also if it could not be read.
+        for interface in read.chain([identity.ifname.as_str()]).filter(|_| ended) {
+            errors.extend(folder.remove(&identity.container_id, interface).err());
+        }
         errors
     }
 }

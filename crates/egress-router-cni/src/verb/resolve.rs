@@ -10,6 +10,7 @@ use crate::config::interface::{InterfaceType, Kind, kind};
 use crate::config::ip::Ip;
 use crate::config::network::Source;
 use crate::config::settings::Platform;
+use crate::netlink::address::Address;
 use crate::netlink::socket::Socket;
 use crate::observe::Host;
 use crate::plan::{gateway, master};
@@ -175,8 +176,10 @@ fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
         |error: crate::netlink::Error| error.to_cni(format!("cannot read the interface {name} of the node"));
     match socket.link_by_name(name).map_err(cannot)? {
         Some(link) => {
-            let addresses = socket.addresses().map_err(cannot)?;
-            let addresses = addresses.into_iter().filter(|address| address.link == link.index).collect();
+            // A node may have thousands of addresses that are not this one's: those of all Services, say.
+            let asked = socket.dump(&Address::of(link.index), |_, payload| Address::decode(payload));
+            let mut addresses = asked.map_err(cannot)?;
+            addresses.retain(|address| address.link == link.index);
             Ok(Host { links: vec![link], addresses, routes: Vec::new() })
         }
         // With everything that it might have been.

@@ -53,7 +53,7 @@ fn a_service_that_is_switched_off_is_said() {
     let error = world.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("HttpEndpoint"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(10), "it was asked again, in vain");
 }
 
 #[test]

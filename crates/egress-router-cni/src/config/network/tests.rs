@@ -189,7 +189,7 @@ fn what_is_wrong_is_named() {
         ("ip", json!({"addresses": ["x"]}), Code::InvalidConfig, "ip.addresses[0]"),
         ("clusterNetworks", json!(["0.0.0.0/0"]), Code::InvalidConfig, "clusterNetworks[0]"),
         ("serviceNetworks", json!("10.0.0.0/8"), Code::Decode, "serviceNetworks"),
-        ("log_file", json!("log"), Code::InvalidConfig, "log_file"),
+        ("log_file", json!([]), Code::Decode, "log_file"),
         ("log_level", json!(7), Code::Decode, "log_level"),
         ("dns", json!([]), Code::Decode, "dns"),
         ("prevResult", json!({"ips": [7]}), Code::Decode, "prevResult.ips[0]"),
