@@ -27,7 +27,7 @@ IMAGES := natgw egress-router-cni
 
 .PHONY: help
 help: ## This list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "make %-20s %s\n", $$1, $$2 }'
 
 .PHONY: demo
 demo: build-packages ## Watch natgw make a gateway, and the route move, on a real control plane; needs no root

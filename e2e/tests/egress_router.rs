@@ -24,6 +24,8 @@ mod defects;
 mod families;
 #[path = "egress_router/lab.rs"]
 mod lab;
+#[path = "egress_router/libcni.rs"]
+mod libcni;
 #[path = "egress_router/multus.rs"]
 mod multus;
 #[path = "egress_router/peer.rs"]

@@ -10,7 +10,7 @@ mod world;
 use std::time::Instant;
 
 use serde_json::json;
-use world::{PATIENCE, World};
+use world::World;
 
 /// One cluster for the whole story: it takes longer to start than all of it.
 #[tokio::test]
@@ -40,6 +40,7 @@ async fn by_name(world: &World, server: &world::Server) {
         }
         // And comes to it, from this node and from another.
         assert_eq!(world.asked("server", &own).await, server.pod, "{}", world.inside("web-0").await);
+        assert!(world.records(node).await.contains(".json"), "no record while it lives");
         world.delete("web-0").await;
     }
     let also = world.pod("db-7", "egress", "node-2").await;
@@ -72,5 +73,4 @@ async fn from_a_config_map(world: &World) {
     let refused = world.refused("worker", "egress-config", "node-1").await;
     assert!(refused.contains("198.18.50.99") && refused.contains("198.18.50.90"), "{refused}");
     world.delete("worker").await;
-    println!("told within {PATIENCE:?}");
 }

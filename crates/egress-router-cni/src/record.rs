@@ -74,9 +74,9 @@ impl Folder {
 
     fn write_to<T: Serialize>(&self, path: &Path, record: &T) -> std::io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-        // One call at a time for one attachment (the specification promises it), so the process's id is enough.
-        let new = path.with_extension(format!("new-{}", std::process::id()));
-        // What a killed call left, that had the same id by chance.
+        // One call at a time for one attachment (the specification promises it), so one name is enough.
+        let new = unfinished(path);
+        // What a killed call left.
         remove_file(&new)?;
         let written = self.write_new(&new, record).and_then(|()| fs::rename(&new, path));
         if written.is_err() {
@@ -111,7 +111,8 @@ impl Folder {
     /// [`Code::Io`], with the path.
     pub fn remove(&self, container_id: &str, interface: &str) -> Result<(), Error> {
         let path = self.file(container_id, interface);
-        remove_file(&path).map_err(|error| failed("remove", &path, &error))
+        let removed = remove_file(&path).and_then(|()| remove_file(&unfinished(&path)));
+        removed.map_err(|error| failed("remove", &path, &error))
     }
 
     /// All records, and what kept some from being read.
@@ -167,6 +168,11 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", path, &error)),
     }
+}
+
+/// What a record is called until it is whole.
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_extension("new")
 }
 
 fn remove_file(path: &Path) -> std::io::Result<()> {

@@ -44,6 +44,7 @@ impl Pod {
             BRIDGE[0], BRIDGE[1]
         ))?;
         world.node.sh("until ip link show cluster0 | grep -q 'state UP'; do sleep 0.01; done")?;
+        inside.sh(&format!("until ip -6 -o addr show dev {interface} scope link | grep -v tentative | grep -q fe80; do sleep 0.01; done"))?;
         Ok(Self { inside, addresses, interface: interface.to_owned(), netns })
     }
 

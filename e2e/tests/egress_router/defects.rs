@@ -325,10 +325,11 @@ fn b14_check_sees_every_difference_and_every_version_is_spoken() {
         ("ip route del 192.168.50.2", "192.168.50.2"),
         ("ip route del 172.30.0.0/16", "172.30.0.0/16"),
         ("ip rule | sed -n 's/^\\(71[0-9]*\\):.*/\\1/p' | xargs -n1 ip rule del priority", "rule"),
-        ("nft flush table inet egress_router_net1", "egress_router_net1"),
-        ("nft delete table inet egress_router_net1", "egress_router_net1"),
         ("echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter", "rp_filter"),
         ("echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding", "forwarding"),
+        // Last: with the record, DEL has lost what to restore.
+        ("nft flush table inet egress_router_net1", "net1"),
+        ("nft delete table inet egress_router_net1", "net1"),
     ] {
         scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter").unwrap();
         let result = plugin.add().unwrap();

@@ -7,7 +7,7 @@ use e2e::kustomize::overlay;
 use serde_json::{Value, json};
 
 /// Far longer than anything takes, on a machine that is ten times slower too.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(240);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const BUSYBOX: &str = "perimeter.dev/busybox:1";
 /// What attachments leave on a node while they live.
@@ -229,13 +229,18 @@ impl World {
         .await;
     }
 
+    /// The records that a node holds of attachments.
+    pub async fn records(&self, node: &str) -> String {
+        self.cluster.machine(node).exec(&["bash", "-c", RECORDS]).await.unwrap()
+    }
+
     /// When all pods are gone, the nodes hold no attachment's record.
     pub async fn nothing_is_left(&self) {
         for node in self.cluster.nodes() {
             let end = Instant::now() + PATIENCE;
             loop {
-                let left = node.exec(&["bash", "-c", RECORDS]).await.unwrap();
-                if !left.contains(".json") {
+                let left = self.records(node.name()).await;
+                if left.is_empty() {
                     break;
                 }
                 assert!(Instant::now() < end, "{}: {left}", node.name());

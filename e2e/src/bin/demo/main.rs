@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cluster  `demo natgw-cluster`: the same on real nodes, with packets
+//!   egress_router   `demo egress-router`: a pod that leaves by an address of its own
 //!   story    the chapters: what is done, what is awaited, how long it took
 //!   stage    what it is played on: control plane, cloud, nodes, natgw as programs
 //!   tape     what happened when: natgw's own log, the cluster, the cloud, as one list in the order of time
@@ -9,6 +10,7 @@
 //! ```
 
 mod cluster;
+mod egress_router;
 mod screen;
 mod stage;
 mod story;
@@ -52,6 +54,14 @@ enum Controller {
     ///
     /// Exit code: 0 if everything was seen, 1 if something did not happen in time, 130 after Ctrl-C.
     NatgwCluster(Wishes),
+    /// A pod leaves through a static address of its own, with packets (half a minute)
+    ///
+    /// Makes a node with a pod, another node and a LAN of network namespaces, calls egress-router as a container runtime
+    /// does, and asks every side whom it sees. Needs no root where the kernel lets users make namespaces. Everything is gone
+    /// afterwards.
+    ///
+    /// Exit code: 0 if everything was seen, 1 if something was not.
+    EgressRouter,
 }
 
 /// How it is shown.
@@ -67,6 +77,9 @@ struct Wishes {
 
 fn main() -> ExitCode {
     let Args { controller } = Args::parse();
+    if let Controller::EgressRouter = controller {
+        return show_egress_router();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -77,10 +90,23 @@ fn main() -> ExitCode {
     let code = match controller {
         Controller::Natgw(wishes) => runtime.block_on(show(wishes)),
         Controller::NatgwCluster(wishes) => runtime.block_on(show_cluster(wishes)),
+        Controller::EgressRouter => ExitCode::SUCCESS, // Shown above: it needs no runtime.
     };
     // A thread that waits for Enter waits for ever.
     runtime.shutdown_background();
     code
+}
+
+/// Ctrl-C simply ends it: a lab does not outlive its process, however that ended.
+fn show_egress_router() -> ExitCode {
+    let screen = Screen::new();
+    match egress_router::play(&screen) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            screen.wrong(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 async fn show(wishes: Wishes) -> ExitCode {
