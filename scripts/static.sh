@@ -40,6 +40,7 @@ CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$sysroot=/rust"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$target=/target"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$PWD=/perimeter"
+CARGO_ENCODED_RUSTFLAGS+="$separator-Clink-arg=-Wl,--no-eh-frame-hdr,-T,$PWD/scripts/no-unwind-tables.ld"
 export CARGO_ENCODED_RUSTFLAGS
 cargo build --profile dist --locked --target "$triple" -p "$crate" --bin "$program" >&2
 echo "$target/$triple/dist/$program"

@@ -98,7 +98,8 @@ impl Netlink {
         // Linux 4.20. Without it dumps come unfiltered, and readers filter for themselves anyway.
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, &on);
         let patience = libc::timeval {
-            tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(libc::time_t::MAX),
+            // Not by its name: libc has marked time_t, which musl has widened, and means to follow.
+            tv_sec: patience.as_secs().try_into().unwrap_or(i32::MAX.into()),
             tv_usec: patience.subsec_micros().into(),
         };
         socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)?;

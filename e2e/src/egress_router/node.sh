@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # The node's side of a cluster, as a container runtime, a pod network and kube-proxy leave it.
 echo 1 >/proc/sys/net/ipv4/ip_forward
 echo 1 >/proc/sys/net/ipv6/conf/all/forwarding

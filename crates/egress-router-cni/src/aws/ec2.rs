@@ -1,6 +1,7 @@
 //! EC2's Query API (2016-11-15): six calls, each a signed form, each answer typed.
 
 use std::net::Ipv4Addr;
+use std::time::SystemTime;
 
 pub use answer::{Address, Association, Private, Taken};
 pub use endpoint::Endpoint;
@@ -201,7 +202,7 @@ impl<'a> Ec2<'a> {
         while let Some(timeout) = patience.exchange() {
             let mut headers =
                 vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
-            let scope = Scope { region: &self.region, service: "ec2", time: jiff::Timestamp::now() };
+            let scope = Scope { region: &self.region, service: "ec2", time: SystemTime::now() };
             let added = signature::sign(
                 "POST",
                 &self.endpoint.host,

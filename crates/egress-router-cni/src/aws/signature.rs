@@ -3,6 +3,7 @@
 //! Source: "Create a signed AWS API request" (IAM User Guide); the tests are AWS's published test suite.
 
 use std::fmt::Write as _;
+use std::time::SystemTime;
 
 use ring::{digest, hmac};
 
@@ -15,8 +16,8 @@ pub struct Scope<'a> {
     pub region: &'a str,
     /// `ec2`.
     pub service: &'a str,
-    /// Seconds since 1970, UTC; the server accepts 15 minutes of difference.
-    pub time: jiff::Timestamp,
+    /// Now; the server accepts 15 minutes of difference.
+    pub time: SystemTime,
 }
 
 /// The headers that make a request of `method` for `/` at `host` a signed one: `X-Amz-Date`, `X-Amz-Security-Token` for
@@ -30,8 +31,9 @@ pub fn sign(
     credentials: &Credentials,
     scope: Scope<'_>,
 ) -> Vec<(&'static str, String)> {
-    let time = scope.time.strftime("%Y%m%dT%H%M%SZ").to_string();
-    let date = scope.time.strftime("%Y%m%d").to_string();
+    // ISO 8601's basic format: the extended one without its signs.
+    let time = humantime::format_rfc3339_seconds(scope.time).to_string().replace(['-', ':'], "");
+    let date = time.split('T').next().unwrap_or_default();
 
     let mut added = vec![("x-amz-date", time.clone())];
     if let Some(session) = &credentials.session {
@@ -55,7 +57,7 @@ pub fn sign(
     let text = format!("AWS4-HMAC-SHA256\n{time}\n{credential}\n{hashed}");
 
     let first = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{}", credentials.secret).as_bytes());
-    let key = [date.as_str(), region, service, "aws4_request"].into_iter().fold(first, |key, part| {
+    let key = [date, region, service, "aws4_request"].into_iter().fold(first, |key, part| {
         hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, part.as_bytes()).as_ref())
     });
     let signature = hex(hmac::sign(&key, text.as_bytes()).as_ref());

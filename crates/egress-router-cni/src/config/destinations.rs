@@ -14,8 +14,9 @@ const GRAMMAR: &str = "an entry is a CIDR block that the pod may go to (203.0.11
 /// A validated list.
 ///
 /// The words of an entry are separated by any number of spaces; protocols are written in either case, as
-/// cluster-network-operator writes them in capitals. Without an entry with `/`, an empty list among them, the pod may go
-/// anywhere: redirects alone do not restrict it.
+/// cluster-network-operator writes them in capitals. Without an entry with `/` the pod may go anywhere: redirects alone do not
+/// restrict it. A list that is written and names nothing, with no `fallbackIP` beside it, is an allow-list of nothing: who
+/// writes one must not get more than was asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Destinations {
     /// None: anything. Some and empty: nothing. Networks (no host bits are set), sorted, none inside of another.
@@ -121,6 +122,10 @@ impl Destinations {
                 );
             }
             parsed.set_fallback(address);
+        }
+        let written = ip.get("destinations").is_some_and(|field| field.value.is_array());
+        if written && !parsed.redirect() {
+            parsed.allowed.get_or_insert_default();
         }
         parsed.allowed = parsed.allowed.map(|blocks| IpNet::aggregate(&blocks));
         Ok(parsed)

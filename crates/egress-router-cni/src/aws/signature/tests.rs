@@ -16,8 +16,8 @@ fn authorization(
         secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".into(),
         session: session.map(Into::into),
     };
-    let scope =
-        Scope { region: "us-east-1", service: "service", time: "2015-08-30T12:36:00Z".parse().unwrap() };
+    let time = humantime::parse_rfc3339("2015-08-30T12:36:00Z").unwrap();
+    let scope = Scope { region: "us-east-1", service: "service", time };
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
     let added = sign(method, "example.amazonaws.com", &headers, body.as_bytes(), &credentials, scope);
     assert_eq!(added[0], ("x-amz-date", "20150830T123600Z".to_owned()));

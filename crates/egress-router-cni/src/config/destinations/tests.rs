@@ -48,10 +48,15 @@ fn blocks_are_masked_and_never_wider() {
 }
 
 #[test]
-fn an_empty_list_restricts_nothing_and_neither_does_an_empty_fallback() {
-    for value in [json!({}), json!({"destinations": []}), json!({"destinations": null, "fallbackIP": ""})] {
+fn what_is_not_given_restricts_nothing_and_an_empty_list_allows_nothing() {
+    for value in [json!({}), json!({"destinations": null, "fallbackIP": ""})] {
         assert_eq!(parse(&value).unwrap(), Destinations::default());
     }
+    for value in [json!({"destinations": []}), json!({"destinations": [], "fallbackIP": ""})] {
+        assert_eq!(parse(&value).unwrap(), Destinations { allowed: Some(vec![]), ..Destinations::default() });
+    }
+    // As cluster-network-operator writes a router that hands on everything.
+    assert_eq!(parse(&json!({"destinations": [], "fallbackIP": "192.0.2.2"})).unwrap().allowed, None);
 }
 
 #[test]
