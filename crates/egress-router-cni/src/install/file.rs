@@ -119,7 +119,15 @@ mod tests {
         let path = folder.path().join("program");
         let sleep = fs::read("/bin/sleep").unwrap();
         replace(&path, &sleep, 0o755).unwrap();
-        let mut running = std::process::Command::new(&path).arg("600").spawn().unwrap();
+        // A process that another test is just starting has every open file until its exec: the program's too, for a moment.
+        let mut running = loop {
+            match std::process::Command::new(&path).arg("600").spawn() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::yield_now()
+                }
+                started => break started.unwrap(),
+            }
+        };
         let replaced = replace(&path, b"#!/bin/sh\n", 0o755);
         let state = running.try_wait();
         running.kill().unwrap();
