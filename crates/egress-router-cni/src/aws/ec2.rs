@@ -56,7 +56,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidAddress.NotFound` where it is not allocated here, and as [`Self::read`].
+    /// `InvalidAddress.NotFound` where it is not allocated here, and as `read`.
     pub fn address(&self, public: Ipv4Addr) -> Result<Address, Error> {
         const ACTION: &str = "DescribeAddresses";
         let root = self.read(ACTION, &[("PublicIp.1", &public.to_string())])?;
@@ -72,7 +72,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidNetworkInterfaceID.NotFound`, and as [`Self::read`].
+    /// `InvalidNetworkInterfaceID.NotFound`, and as `read`.
     pub fn on_interface(&self, id: &str) -> Result<Taken, Error> {
         const ACTION: &str = "DescribeNetworkInterfaces";
         let root = self.read(ACTION, &[("NetworkInterfaceId.1", id)])?;
@@ -92,7 +92,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Self::read`].
+    /// As `read`.
     pub fn in_subnet(&self, id: &str) -> Result<Taken, Error> {
         const ACTION: &str = "DescribeNetworkInterfaces";
         let mut taken = Taken::default();
@@ -119,7 +119,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Uncertain`] where the answer was lost, and as [`Self::read`].
+    /// [`Error::Uncertain`] where the answer was lost, and as `read`.
     pub fn assign(&self, interface: &str, private: Ipv4Addr) -> Result<(), Error> {
         let private = private.to_string();
         // AllowReassignment stays false: nobody loses an address.
@@ -131,7 +131,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Self::read`].
+    /// As `read`.
     pub fn unassign(&self, interface: &str, private: Ipv4Addr) -> Result<(), Error> {
         let private = private.to_string();
         let parameters = [("NetworkInterfaceId", interface), ("PrivateIpAddress.1", &private)];
@@ -143,7 +143,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Uncertain`] where the answer was lost, and as [`Self::read`].
+    /// [`Error::Uncertain`] where the answer was lost, and as `read`.
     pub fn associate(
         &self,
         allocation: &str,
@@ -171,7 +171,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidAssociationID.NotFound` where that association is no more, and as [`Self::read`].
+    /// `InvalidAssociationID.NotFound` where that association is no more, and as `read`.
     pub fn disassociate(&self, association: &str) -> Result<(), Error> {
         self.read("DisassociateAddress", &[("AssociationId", association)]).map(drop)
     }

@@ -87,6 +87,9 @@ impl Element {
                 Event::Decl(_) | Event::PI(_) | Event::Comment(_) => continue,
                 Event::Eof => break,
             };
+            if [closed.as_ref(), open.last()].into_iter().flatten().any(|element| element.name.is_empty()) {
+                return refuse("an element without a name");
+            }
             elements += 1;
             if open.len() > DEEPEST || elements > MOST {
                 return refuse("deeper or larger than any answer of EC2");
@@ -164,6 +167,7 @@ mod tests {
             "<a>&#0;</a>",
             "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>",
             "<a/>tail",
+            "<\t/>",
             "<html><body>Bad Gateway</html>",
             &deep,
         ] {

@@ -105,7 +105,7 @@ impl Ip {
     }
 
     /// That every part has an address of its family to work with. `path` is for the message.
-    pub(super) fn coherent(&self, path: &str) -> Result<(), Error> {
+    pub(crate) fn coherent(&self, path: &str) -> Result<(), Error> {
         let lacks = |wanted: IpAddr| {
             !self.addresses.iter().any(|address| address.addr().is_ipv4() == wanted.is_ipv4())
         };

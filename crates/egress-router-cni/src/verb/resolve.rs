@@ -25,7 +25,7 @@ const CONFIG_MAP: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// Code 4 where the pod's name or namespace is needed and not told, 7 where nothing is for this pod or it asks for what it
-/// may not, and as [`kubernetes::config_map`] and [`crate::config::ip_config::IpConfig::resolve`].
+/// may not or what does not go together, and as [`kubernetes::config_map`] and [`crate::config::ip_config::IpConfig::resolve`].
 pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
     let args = &context.call.args;
     let ip = match &context.network.source {
@@ -81,6 +81,8 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
             .unwrap_or(*asked)
     });
     ip.addresses = placed.collect();
+    // Gateways and redirects may now be without an address of their family.
+    ip.coherent("ip")?;
     Ok(ip)
 }
 
@@ -256,6 +258,11 @@ mod tests {
         assert_eq!(resolved(asks(json!(["10.0.0.7/28"])), "", &allowed), Ok(vec!["10.0.0.7/28".into()]));
         assert_eq!(resolved(asks(json!(["10.0.0.7"])), "", &allowed), Ok(vec!["10.0.0.7/24".into()]));
         assert_eq!(resolved(asks(json!(["10.9.0.7"])), "", &allowed), Ok(vec!["10.9.0.7/32".into()]));
+        let mut without = asks(json!(["fd00::7/64"]));
+        without["ip"]["gateway"] = "10.0.0.254".into();
+        let error = resolved(without, "", &allowed).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(error.message.contains("10.0.0.254"), "{error}");
     }
 
     #[test]

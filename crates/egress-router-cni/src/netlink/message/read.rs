@@ -71,7 +71,7 @@ impl<'a> Iterator for Messages<'a> {
 pub struct Attribute<'a> {
     /// Its type, without flags.
     pub kind: u16,
-    /// Its type as it came, with [`NESTED`] and NLA_F_NET_BYTEORDER.
+    /// Its type as it came, with NLA_F_NESTED and NLA_F_NET_BYTEORDER.
     pub raw_kind: u16,
     /// Its payload.
     pub payload: &'a [u8],
