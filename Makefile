@@ -61,7 +61,7 @@ test: test-packages ## Everything that proves the project; ends with how many te
 	@scripts/python-hcloud.sh >/dev/null
 	@scripts/python-moto.sh >/dev/null
 	@for crate in $(IMAGES); do scripts/images.sh $$crate >/dev/null || exit 1; done
-	@scripts/fuzz.sh 1
+	@FUZZ_SEED=1 scripts/fuzz.sh 1
 	@scripts/test.sh
 
 .PHONY: images

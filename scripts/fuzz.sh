@@ -3,6 +3,8 @@
 # found), from what was found before and from the seeds in the repository. The layout is cargo-fuzz's, and `cargo fuzz run`
 # works as well; this needs no nightly compiler: it instruments with what the pinned one has, without sanitizers, which
 # would find nothing in safe code.
+#
+#   FUZZ_SEED=N   the same inputs each time, as far as the time goes; without it: others
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,7 +32,7 @@ for manifest in crates/*/fuzz/Cargo.toml; do
     [[ ! -d $folder/seeds/$name ]] || seeds+=("$folder/seeds/$name")
     log=$folder/artifacts/$name.log
     if "$target/$host/release/$name" -artifact_prefix="$folder/artifacts/$name/" -max_total_time="$seconds" \
-      -timeout=10 -print_final_stats=1 "${seeds[@]}" >"$log" 2>&1; then
+      -timeout=10 -seed="${FUZZ_SEED:-0}" -print_final_stats=1 "${seeds[@]}" >"$log" 2>&1; then
       awk -v name="$name" '/^stat::number_of_executed_units/ { n = $2 } END { printf "fuzz: %s: %d inputs, nothing found\n", name, n }' "$log"
     else
       tail -n 40 "$log" >&2

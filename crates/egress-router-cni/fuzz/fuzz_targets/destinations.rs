@@ -32,8 +32,9 @@ fuzz_target!(|text: &str| {
         .filter(|entry| entry.split_ascii_whitespace().count() == 1)
         .filter_map(|entry| entry.trim().parse().ok())
         .collect();
-    let allowed = parsed.allowed.unwrap_or_default();
-    assert_eq!(allowed.is_empty(), written.is_empty());
+    let allowed = parsed.allowed.clone().unwrap_or_default();
+    // An empty list allows nothing; redirects alone restrict nothing.
+    assert_eq!(parsed.allowed.is_none(), written.is_empty() && parsed.redirect());
     for net in allowed.iter().chain(&written) {
         for probe in [Some(net.network()), Some(net.broadcast())].into_iter().chain(beside(net)).flatten() {
             let asked = written.iter().any(|block| block.contains(&probe));

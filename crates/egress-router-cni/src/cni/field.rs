@@ -161,8 +161,9 @@ pub(crate) fn cidr(text: &str) -> Option<IpNet> {
     let Some((address, length)) = text.split_once('/') else {
         return text.parse::<IpAddr>().ok().map(IpNet::from);
     };
-    // `u8` would take "+8" as well.
-    let digits = length.bytes().all(|byte| byte.is_ascii_digit());
+    // `u8` would take "+8" as well; and "013" is 13 to some and 11 to others.
+    let digits =
+        length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
     IpNet::new(address.parse().ok()?, length.parse().ok().filter(|_| digits)?).ok()
 }
 
