@@ -138,6 +138,15 @@ impl World {
         self.until_ready("server").await;
         self.kubectl(&["expose", "pod", "server", "--port=80"]).await;
         let service = self.kubectl(&["get", "service", "server", "-o", "jsonpath={.spec.clusterIP}"]).await;
+        // Until each node's kube-proxy has heard of the pod behind it, the node refuses.
+        for node in self.cluster.nodes() {
+            let end = Instant::now() + PATIENCE;
+            let connect = format!("exec 3<>/dev/tcp/{service}/80");
+            while node.exec(&["bash", "-c", &connect]).await.is_err() {
+                assert!(Instant::now() < end, "{service} is not served on {}", node.name());
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        }
         Server { pod: self.address("server").await, service }
     }
 
