@@ -138,9 +138,11 @@ impl<'a> Node<'a> {
         if self.seen.is_some() && self.seen == look() {
             return Ok(None);
         }
-        // The running program, whatever has become of its name.
-        let program =
-            fs::read("/proc/self/exe").map_err(|error| format!("/proc/self/exe cannot be read: {error}"))?;
+        // The running program, whatever has become of its name; where no /proc is mounted, the file that it was started from.
+        let by_name = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
+        let program = fs::read("/proc/self/exe")
+            .or_else(|error| by_name().map_or(Err(error), fs::read))
+            .map_err(|error| format!("/proc/self/exe cannot be read: {error}"))?;
         let written = replaced(&path, &program, 0o755)?;
         self.seen = look();
         Ok(written)
