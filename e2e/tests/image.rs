@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use e2e::natgw::{World, run};
+use e2e::natgw::{World, run, wait_for};
 use e2e::program::{Launch, Program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -242,9 +242,14 @@ async fn it_trusts_a_cloud_by_its_bundle_and_by_nothing_else() {
             .args(["--config", "/natgw.yaml", "--dry-run"])
     };
     let known = copy(&world, Some(&front.authority), &front.url);
-    let (code, said) = run(&dry_run(&known)).await.unwrap();
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains(&gateway.name), "{said}");
+    // A Node that is not Ready yet is no gateway.
+    wait_for("a plan that names the gateway", || async {
+        let (code, said) = run(&dry_run(&known)).await?;
+        assert_eq!(code, 0, "{said}");
+        Ok(said.contains(&gateway.name))
+    })
+    .await
+    .unwrap();
 
     // With the bundle as it is delivered, the authority that the test has just made is nobody's.
     let unknown = copy(&world, None, &front.url);
