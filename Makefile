@@ -58,8 +58,8 @@ test: test-packages ## Everything that proves the project; ends with how many te
 	@scripts/assets.sh cluster >/dev/null
 	@scripts/assets.sh observability >/dev/null
 	@scripts/assets.sh cni >/dev/null
-	@scripts/python-hcloud.sh >/dev/null
-	@scripts/python-moto.sh >/dev/null
+	@scripts/python.sh hcloud >/dev/null
+	@scripts/python.sh moto >/dev/null
 	@for crate in $(IMAGES); do scripts/images.sh $$crate >/dev/null || exit 1; done
 	@FUZZ_SEED=1 scripts/fuzz.sh 1
 	@scripts/test.sh
@@ -132,8 +132,8 @@ assets: ## Build what the tests run on, once for each version: Kubernetes, its n
 	@scripts/assets.sh cluster
 	@scripts/assets.sh observability
 	@scripts/assets.sh cni
-	@scripts/python-hcloud.sh
-	@scripts/python-moto.sh
+	@scripts/python.sh hcloud
+	@scripts/python.sh moto
 
 .PHONY: advisories
 advisories: ## Known vulnerabilities in the dependencies (needs the internet)

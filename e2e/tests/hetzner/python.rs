@@ -9,7 +9,7 @@ use std::{
 
 const REQUIREMENTS: &str = include_str!("../python/requirements.txt");
 
-/// Where `scripts/python-hcloud.sh` puts the client.
+/// Where `scripts/python.sh hcloud` puts the client.
 fn python() -> PathBuf {
     let version = REQUIREMENTS.lines().find_map(|line| line.strip_prefix("hcloud==")).unwrap();
     let cache = || {

@@ -21,7 +21,7 @@ use super::node::{Memory, Snapshot, World};
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 
-/// Where `scripts/python-moto.sh` puts it.
+/// Where `scripts/python.sh moto` puts it.
 fn python() -> PathBuf {
     let version = REQUIREMENTS.lines().find_map(|line| line.strip_prefix("moto==")).unwrap();
     let cache = || {
@@ -32,7 +32,7 @@ fn python() -> PathBuf {
     let python = assets.join(format!("moto-{version}/python"));
     assert!(
         python.exists(),
-        "moto is missing ({}): run `make assets` first, or scripts/python-moto.sh",
+        "moto is missing ({}): run `make assets` first, or scripts/python.sh moto",
         python.display()
     );
     python

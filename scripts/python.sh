@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
-# Installs Hetzner's Python client, pinned by e2e/tests/python/requirements.txt, outside of the checkout, and prints
-# where. What is there already stays. `<folder>/python` runs a Python that finds it; it is written last, so that its
-# being there means that all is there.
+# python.sh hcloud|moto: installs a Python program that the tests drive, Hetzner's own client or an EC2 stand-in, pinned by
+# the requirements.txt beside its tests, outside of the checkout, and prints where. What is there already stays.
+# `<folder>/python` runs a Python that finds it; it is written last, so that its being there means that all is there.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-requirements=e2e/tests/python/requirements.txt
-version=$(sed -n 's/^hcloud==//p' "$requirements")
-folder=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}/hcloud-python-$version
+case ${1-} in
+  hcloud) requirements=e2e/tests/python/requirements.txt name=hcloud-python ;;
+  moto) requirements=crates/egress-router-cni/tests/aws/requirements.txt name=moto ;;
+  *) echo "usage: python.sh hcloud|moto" >&2; exit 1 ;;
+esac
+version=$(sed -n "s/^$1==//p" "$requirements")
+folder=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}/$name-$version
 
 if [[ -x $folder/python ]] && cmp -s "$requirements" "$folder/requirements.txt"; then
   echo "$folder"
   exit
 fi
 
-command -v python3 >/dev/null || { echo "python-hcloud: python3 (3.10 or later) is missing" >&2; exit 1; }
+command -v python3 >/dev/null || { echo "python: python3 (3.10 or later) is missing" >&2; exit 1; }
 rm -rf "$folder"
 mkdir -p "$folder"
 # A venv needs Debian's python3-venv; without it pip's own target folder does as well.
@@ -23,7 +27,7 @@ if python3 -m venv "$folder/venv" >/dev/null 2>&1; then
 else
   rm -rf "$folder/venv"
   python3 -m pip --version >/dev/null 2>&1 ||
-    { echo "python-hcloud: neither python3-venv nor python3-pip is there; install one of these packages" >&2; exit 1; }
+    { echo "python: neither python3-venv nor python3-pip is there; install one of these packages" >&2; exit 1; }
   python3 -m pip install --quiet --disable-pip-version-check --target "$folder/site" -r "$requirements" >&2
 fi
 cp "$requirements" "$folder/requirements.txt"
