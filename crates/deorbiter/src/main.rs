@@ -1,0 +1,3 @@
+//! The program `deorbiter`; everything is in the library of the same name.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! routegc: removes router routes whose next hop no longer exists.
