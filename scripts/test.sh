@@ -1,21 +1,95 @@
 #!/usr/bin/env bash
-# test.sh: runs every test of the workspace and says at the end how many passed.
+# test.sh [PROGRAM...]: runs every test of the workspace, or the named test programs only (`natgw_faults`; `lib` is the crates'
+# own unit tests), and says at the end how many passed.
+#
+#   LANES=2    test programs at a time: most of them wait for a cluster more than for a processor
+#   FRESH=1    also run again what has passed on these very sources
+#
+# The programs in DEAR are minutes of real OpenStack services each. One of them that has passed is not run again as long as
+# nothing that it is made of changes; that it passed is kept beside the assets.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-# The tests start these programs.
+# The longest first, so that no lane is left alone with one of them at the end. A program that is not named is short.
+readonly LONG=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all natgw_sweep egress_router
+  leader_election cluster natgw natgw_faults egress_router_kernel openstack egress_router_cluster natgw_scripts)
+readonly DEAR=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all openstack_rights)
+readonly PASSED=${PERIMETER_ASSETS:-$HOME/.cache/perimeter}/passed
+
+if [[ ${1-} == --lane ]]; then # What a lane does with one program.
+  readonly work=$2 name=$3 package=$4 executable=$5
+  log=$work/${executable##*/} began=$SECONDS status=0
+  # Proofs print what they explored, and what could not be proven here: it is shown for tests that passed, too.
+  arguments=(--show-output)
+  # Their stories wait for clouds, each in a project of its own.
+  case $name in deorbiter | routegc) arguments+=(--test-threads=6) ;; esac
+  (cd "$package" && CARGO_MANIFEST_DIR=$package exec "$executable" "${arguments[@]}") >"$log" 2>&1 </dev/null || status=$?
+  # Whole, and not in the midst of another's.
+  exec {lock}>"$work/lock"
+  flock "$lock"
+  printf '\n==== %s: %s\n' "$name" "$executable"
+  cat "$log"
+  printf '==== %s: exit %d after %d s\n' "$name" "$status" "$((SECONDS - began))"
+  awk '/^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1); if ($i ~ /^ignored/) s += $(i-1) } }
+    END { print p + 0, f + 0, s + 0 }' "$log" | while read -r p f s; do
+    # A program that was killed counted nothing.
+    if ((status && !f)); then f=1; fi
+    echo "$name $p $f $s" >>"$work/results"
+  done
+  if ((status == 0)) && [[ -f $work/seals/$name ]]; then
+    mkdir -p "$PASSED"
+    date -u +%FT%TZ >"$PASSED/$(<"$work/seals/$name")"
+  fi
+  exit 0
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/seals"
+: >"$work/results"
+
+# The tests start the workspace's programs. All is built before anything runs: a build makes a test beside it wait.
 cargo build --locked --workspace --bins
-status=0
-# Proofs print what they explored, and what could not be proven here: it is shown for tests that passed, too.
-cargo test --locked --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" || status=$?
+cargo test --locked --workspace --no-run --message-format=json-render-diagnostics >"$work/artifacts"
+scripts/test-programs.py "${LONG[@]}" <"$work/artifacts" >"$work/programs"
 
-awk -v status="$status" '
-  /^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1); if ($i ~ /^ignored/) s += $(i-1) } }
+# What decides how a dear program ends: all that is built and run, what it runs on, and the share of the sweep.
+sources() {
+  git ls-files -z -- . ':!docs' ':!*.md' | sort -z | xargs -0 sha256sum 2>/dev/null || true # a file that is deleted and not committed yet
+  printf '%s\n' "${KUBERNETES-}" "${SWEEP-}" "${SWEEP_ONLY-}"
+}
+seal() { # NAME
+  local day=
+  [[ $1 != *_sweep ]] || day=$(date -u +%F)
+  printf '%s-%s' "$1" "$({ cat "$work/sources"; echo "$day"; } | sha256sum | cut -c1-32)"
+}
+sources >"$work/sources"
+for name in "${DEAR[@]}"; do seal "$name" >"$work/seals/$name"; done
+
+: >"$work/queue"
+while IFS=$'\t' read -r name package executable; do
+  if (($#)) && [[ " $* " != *" $name "* ]]; then continue; fi
+  if [[ -z ${FRESH-} && -f $work/seals/$name && -f $PASSED/$(<"$work/seals/$name") ]]; then
+    echo "==== $name: passed on these sources at $(<"$PASSED/$(<"$work/seals/$name")"); not run again (FRESH=1 does)"
+    continue
+  fi
+  printf '%s\0%s\0%s\0%s\0' "$work" "$name" "$package" "$executable" >>"$work/queue"
+done <"$work/programs"
+xargs -0 -r -n 4 -P "${LANES:-2}" scripts/test.sh --lane <"$work/queue"
+
+if ((!$#)); then
+  cargo test --locked --workspace --doc --no-fail-fast 2>&1 | tee "$work/doc" || echo "doc 0 1 0" >>"$work/results"
+  awk '/^test result:/ { for (i = 2; i <= NF; i++) { if ($i ~ /^passed/) p += $(i-1); if ($i ~ /^failed/) f += $(i-1); if ($i ~ /^ignored/) s += $(i-1) } }
+    END { print "doc", p + 0, f + 0, s + 0 }' "$work/doc" >>"$work/results"
+fi
+
+awk '
+  { p += $2; f += $3; s += $4; if ($3) bad = bad " " $1 }
   END {
-    if (status && !f) f = 1 # it did not compile, or a test program was killed
+    if (!NR) { print "no test program of that name"; f = 1 }
+    if (bad) printf "\nfailed:%s\n", bad
     printf "\n%d passed, %d failed", p, f
     if (s) printf ", %d skipped", s
     print ""
-  }' "$log"
-exit "$status"
+    exit f > 0
+  }' "$work/results"

@@ -5,19 +5,23 @@ use std::{env, path::Path, process::Command};
 fn main() {
     println!("cargo::rerun-if-env-changed=PERIMETER_REVISION");
     println!("cargo::rerun-if-changed=build.rs");
-    let revision = env::var("PERIMETER_REVISION")
-        .ok()
-        .filter(|given| !given.is_empty())
-        .or_else(|| output("git", &["rev-parse", "--short=12", "HEAD"]))
-        .unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo::rustc-env=PERIMETER_REVISION={revision}");
-    watch_the_commit();
+    let revision = env::var("PERIMETER_REVISION").ok().filter(|given| !given.is_empty());
+    println!("cargo::rustc-env=PERIMETER_REVISION={}", revision.unwrap_or_else(ask));
 
     let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let version = output(&rustc, &["--version"])
         .and_then(|line| line.split_whitespace().nth(1).map(str::to_owned))
         .unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=PERIMETER_RUSTC={version}");
+}
+
+/// A debug build is somebody's work in progress, which no commit names: it says so, and a commit compiles nothing again.
+fn ask() -> String {
+    if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
+        return "development".to_owned();
+    }
+    watch_the_commit();
+    output("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// A new commit changes one of these files. Only files that exist are named: cargo rebuilds each time for one that does not.

@@ -33,6 +33,10 @@
 //! once, not at its deadline; a release looks at the record that it has just read, and never empties another's; after a
 //! *lost* lease nothing is released, since work may be under way; a new resourceVersion counts as a change even where the
 //! content is the same; durations that are no whole seconds are rounded up in the record, not down.
+//!
+//! client-go as the *other* contender compares records by whole seconds (`leaderelection.go`, `metav1.Time` in its raw record):
+//! a renewal within the second of the last one that it saw is no change to it, so it may take over up to a second before
+//! `lease_duration` is over. The five seconds between 15 s and 10 s cover that.
 
 use std::future::Future;
 use std::sync::Arc;

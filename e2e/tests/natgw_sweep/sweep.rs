@@ -15,7 +15,7 @@ use crate::tally::Tally;
 /// Worlds at a time: they mostly wait, for Jobs, for the cloud's actions and for leases. More only wait for the processors.
 const AT_ONCE: usize = 20;
 /// `make test` puts every so manyth fault in the way, beginning with another one each day.
-const SLICES: u64 = 6;
+const SLICES: u64 = 12;
 
 /// What a run came to.
 struct Outcome {
