@@ -97,12 +97,13 @@ lint: test-packages ## Format, clippy, licences and sources, links, each crate a
 	git ls-files '*.sh' .ci/run | xargs shellcheck
 	@"$$(scripts/cargo-tool.sh cargo-deny $(DENY))" --locked check bans licenses sources
 	@$(MAKE) --no-print-directory generate
-	git diff --exit-code -- docs
+	git diff --exit-code -- docs manifests/crds
 
 .PHONY: generate
-generate: ## Write the generated files again: the command line in docs/
+generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/crds/
 	cargo build --locked -p natgw --bins
 	@"$$(scripts/target.sh)/debug/natgw" --help | scripts/without-environment.sh >docs/natgw-help.txt
+	cargo run --quiet --locked -p common --features api --example crds -- manifests/crds
 
 .PHONY: bench
 bench: bench-natgw bench-egress-router ## Measure the programs as users get them and print tables (ten minutes and release builds)

@@ -20,10 +20,14 @@
 //! | `runtime` | [`runtime`], [`args`], [`config`], [`client`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`watch`], [`events`], [`causes`], [`leader`], [`k8s`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
+//! | `api`     | [`api`]: our custom resources |
 
 pub mod conditions;
 pub mod names;
 pub mod plan;
+
+#[cfg(feature = "api")]
+pub mod api;
 
 #[cfg(feature = "runtime")]
 pub mod admin;
