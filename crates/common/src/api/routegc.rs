@@ -1,5 +1,8 @@
 //! `RouteGC`: one router whose routes to dead next hops are reported, or removed.
 
+// Each printer column has a name, a type and a path of its own; clippy takes them for one attribute said twice.
+#![allow(clippy::duplicated_attributes)]
+
 mod status;
 
 use kube::{CustomResource, KubeSchema};
