@@ -5,10 +5,12 @@
 //!
 //! | file | kind |
 //! |---|---|
+//! | [`mod@deorbit`] | `Deorbit`: one clean-up of one cluster before it dies |
 //! | [`mod@routegc`] | `RouteGC`: removes the routes of one router whose next hop no longer exists |
 //!
 //! What several kinds have in common: [`identity`] (which OpenStack), [`period`] (a length of time), [`schema`].
 
+pub mod deorbit;
 pub mod identity;
 pub mod period;
 pub mod routegc;
@@ -23,9 +25,7 @@ pub use self::period::Period;
 /// Every kind of ours, in the order of the files. A new one is one line here; `make generate` writes it.
 #[must_use]
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![
-        routegc::RouteGC::crd(), //
-    ]
+    vec![deorbit::Deorbit::crd(), routegc::RouteGC::crd()]
 }
 
 #[cfg(test)]
