@@ -4,3 +4,6 @@ pub mod http;
 
 #[cfg(feature = "hcloud")]
 pub mod hcloud;
+
+#[cfg(feature = "openstack")]
+pub mod openstack;

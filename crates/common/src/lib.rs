@@ -21,6 +21,7 @@
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
 //! | `api`     | [`api`]: our custom resources |
+//! | `openstack` | [`cloud::openstack`]: Keystone, Neutron, Nova, Cinder, Octavia |
 
 pub mod conditions;
 pub mod names;

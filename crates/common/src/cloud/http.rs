@@ -5,6 +5,9 @@
 //!   is sent once: whether it acted is unknown after a broken connection, so the caller reads and compares first.
 //! * Each exchange is one span, one count in `cloud_requests_total` and one in `cloud_request_duration_seconds`.
 //! * The credential is read for each exchange and is in no error, span or `Debug`.
+//!
+//! [`Http`] is for a cloud with one endpoint and a bearer token. One that has several endpoints, or a token that is asked for
+//! and expires, builds its own client on [`Wire`], which makes one exchange, [`Endpoint`] and [`Budget`].
 
 mod endpoint;
 mod error;
@@ -14,6 +17,8 @@ mod rate_limit;
 mod retry;
 mod secret;
 mod transport;
+mod trust;
+mod wire;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,23 +27,22 @@ use std::time::Duration;
 use ::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use ::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use prometheus::Registry;
 use tokio::time::Instant;
-use tower::ServiceExt as _;
-use tracing::Instrument as _;
 
-pub use endpoint::with_query;
+pub use endpoint::{Endpoint, with_query};
 pub use error::Error;
 pub use paging::{Page, Paging, Partial};
 pub use rate_limit::RateLimit;
 pub use retry::{Budget, Retry, retry_after};
 pub use secret::{Secret, SecretError};
+pub use trust::Trust;
+pub use wire::{Limits, Wire};
 
-/// One exchange, from the connection to the last byte of the body: a slow server is treated as one that is away.
-const EXCHANGE: Duration = Duration::from_secs(15);
-/// A page of 50 servers is about half a megabyte; beyond this it is no list that we asked for.
-const MOST_BYTES: usize = 8 << 20;
+/// A slow server is treated as one that is away. A page of 50 servers is about half a megabyte; beyond the size it is no list
+/// that we asked for.
+const LIMITS: Limits = Limits { exchange: Duration::from_secs(15), bytes: 8 << 20 };
 
 /// A whole answer, whatever its status.
 #[derive(Clone, Debug)]
@@ -64,7 +68,7 @@ struct Inner {
     secret: Secret,
     user_agent: HeaderValue,
     judge: Judge,
-    transport: transport::Transport,
+    wire: Wire,
     metrics: metrics::Metrics,
     rate_limit: Mutex<Option<RateLimit>>,
 }
@@ -92,8 +96,8 @@ impl Http {
         judge: Judge,
     ) -> Result<Http, Error> {
         let endpoint = endpoint::Endpoint::parse(endpoint)?;
-        let transport = transport::connect(endpoint.tls)?;
-        Http::over(transport, cloud, endpoint, secret, user_agent, registry, judge)
+        let trust = if endpoint.tls() { Trust::System } else { Trust::Plain };
+        Http::over(transport::connect(&trust)?, cloud, endpoint, secret, user_agent, registry, judge)
     }
 
     fn over(
@@ -117,7 +121,7 @@ impl Http {
             secret,
             user_agent,
             judge,
-            transport,
+            wire: Wire::over(transport, cloud, LIMITS),
             metrics,
             rate_limit,
         })))
@@ -133,7 +137,7 @@ impl Http {
     /// calls passing; when the budget is spent the last answer or error is returned.
     pub async fn get(&self, path: &str, budget: &mut Budget) -> Result<Answer, Error> {
         loop {
-            let deadline = budget.ends().min(Instant::now() + EXCHANGE);
+            let deadline = budget.ends().min(self.0.wire.deadline());
             let end = self.exchange(Method::GET, path, Bytes::new(), deadline).await;
             let retry = match &end {
                 Ok(answer) if answer.status.is_success() => return end,
@@ -154,7 +158,7 @@ impl Http {
 
     /// Writes, once. After an error it may or may not have acted.
     pub async fn post(&self, path: &str, json: &serde_json::Value) -> Result<Answer, Error> {
-        self.exchange(Method::POST, path, Bytes::from(json.to_string()), Instant::now() + EXCHANGE).await
+        self.exchange(Method::POST, path, Bytes::from(json.to_string()), self.0.wire.deadline()).await
     }
 
     async fn exchange(
@@ -164,45 +168,14 @@ impl Http {
         body: Bytes,
         deadline: Instant,
     ) -> Result<Answer, Error> {
-        // With the attributes of OpenTelemetry's conventions for HTTP, as requests to Kubernetes have them.
-        let span = tracing::info_span!(
-            "cloud request",
-            otel.name = format!("{} {method}", self.0.cloud),
-            otel.kind = "client",
-            cloud = self.0.cloud,
-            http.request.method = %method,
-            url.path = without_query(path),
-            http.response.status_code = tracing::field::Empty,
-            otel.status_code = tracing::field::Empty,
-            error = tracing::field::Empty,
-        );
         let request = self.request(&method, path, body)?;
         let began = Instant::now();
-        let end = async {
-            match tokio::time::timeout_at(deadline, self.send(request)).await {
-                Ok(end) => end,
-                Err(_) => Err(Error::Deadline(deadline - began)),
-            }
-        }
-        .instrument(span.clone())
-        .await;
+        let end = self.0.wire.exchange(request, deadline).await;
         let status = end.as_ref().ok().map(|answer| answer.status);
         self.0.metrics.exchange(&method, status, began.elapsed());
-        match &end {
-            Ok(answer) => {
-                span.record("http.response.status_code", answer.status.as_u16());
-                if answer.status.is_client_error() || answer.status.is_server_error() {
-                    span.record("otel.status_code", "ERROR");
-                }
-                if let Some(limit) = RateLimit::of(&answer.headers) {
-                    *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
-                    self.0.metrics.remaining(limit.remaining);
-                }
-            }
-            Err(error) => {
-                span.record("otel.status_code", "ERROR");
-                span.record("error", tracing::field::display(error));
-            }
+        if let Some(limit) = end.as_ref().ok().and_then(|answer| RateLimit::of(&answer.headers)) {
+            *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
+            self.0.metrics.remaining(limit.remaining);
         }
         end
     }
@@ -219,18 +192,6 @@ impl Http {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         Ok(request)
-    }
-
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
-        let (head, body) = self.0.transport.clone().oneshot(request).await?.into_parts();
-        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(|error| {
-            match error.downcast::<Error>() {
-                Ok(error) => *error,
-                Err(error) if error.is::<LengthLimitError>() => Error::TooLarge(MOST_BYTES),
-                Err(error) => Error::Broken(error::chain(error.as_ref())),
-            }
-        })?;
-        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 }
 

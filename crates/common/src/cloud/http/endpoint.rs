@@ -13,12 +13,16 @@ use super::error::Error;
 /// serves. Over plain HTTP anyone on the way can read the token: beyond loopback a warning says so, and a public host is
 /// refused. A private authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
 #[derive(Clone, Debug)]
-pub(super) struct Endpoint {
+pub struct Endpoint {
     base: String,
-    pub tls: bool,
+    tls: bool,
 }
 
 impl Endpoint {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] says what it must be; the text is not repeated.
     pub fn parse(url: &str) -> Result<Endpoint, Error> {
         // The text is not repeated in the message: it may hold a password by mistake.
         let wrong = |why: &str| Error::Setup(format!("the API endpoint {why}"));
@@ -51,7 +55,22 @@ impl Endpoint {
         Ok(Endpoint { base: url.trim_end_matches('/').to_owned(), tls })
     }
 
-    /// `path` begins with a slash and may have a query.
+    /// Whether it is `https`.
+    #[must_use]
+    pub fn tls(&self) -> bool {
+        self.tls
+    }
+
+    /// The URL, without a slash at its end.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// The URL of something there. `path` begins with a slash and may have a query.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when `path` is no path of a URL.
     pub fn at(&self, path: &str) -> Result<Uri, Error> {
         format!("{}{path}", self.base)
             .parse()

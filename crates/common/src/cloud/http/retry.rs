@@ -36,19 +36,27 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { retries: 0, ends: Instant::now() + TOTAL }
+        Budget::lasting(TOTAL)
     }
 }
 
 impl Budget {
+    /// As many repetitions as always, within this time.
+    #[must_use]
+    pub fn lasting(total: Duration) -> Budget {
+        Budget { retries: 0, ends: Instant::now() + total }
+    }
+
     /// The time until which everything must be over.
-    pub(super) fn ends(&self) -> Instant {
+    #[must_use]
+    pub fn ends(&self) -> Instant {
         self.ends
     }
 
     /// How long to wait before the next try; None if there shall be none: not worth it, or the budget is spent. A wait
     /// that would not end within the budget is not begun.
-    pub(super) fn spend(&mut self, retry: Retry) -> Option<Duration> {
+    #[must_use]
+    pub fn spend(&mut self, retry: Retry) -> Option<Duration> {
         let wait = wait(retry, self.retries, fastrand::f64())?;
         if self.retries >= RETRIES || Instant::now() + wait >= self.ends {
             return None;

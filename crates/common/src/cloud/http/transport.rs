@@ -14,6 +14,7 @@ use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 
 use super::error::{Error, chain};
+pub use super::trust::Trust;
 
 /// Sends one request; the answer's body is still to be read. A service, so that tests can answer without a network.
 pub(super) type Transport = BoxCloneSyncService<Request<Full<Bytes>>, Response<Body>, Error>;
@@ -25,28 +26,29 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// through a gateway that has since changed is dead without anyone saying so, and would cost a whole deadline.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The system's trusted authorities are read here, and only where TLS is spoken.
-pub(super) fn connect(tls: bool) -> Result<Transport, Error> {
+/// The system's trusted authorities are read here, and only where they are wanted.
+pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
     let mut client = Client::builder(TokioExecutor::new());
     client.pool_idle_timeout(IDLE).pool_timer(TokioTimer::new());
     let mut tcp = HttpConnector::new();
     tcp.set_connect_timeout(Some(CONNECT));
     tcp.set_nodelay(true);
-    if !tls {
+    if *trust == Trust::Plain {
         return Ok(boxed(client.build(tcp)));
     }
     tcp.enforce_http(false);
-    let tls = HttpsConnectorBuilder::new()
-        .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-        .map_err(|cause| {
-            Error::Setup(format!(
-                "no trusted certificate authorities ({cause}): install ca-certificates or set SSL_CERT_FILE"
-            ))
-        })?
-        .https_only()
-        .enable_http1()
-        .wrap_connector(tcp);
-    Ok(boxed(client.build(tls)))
+    let tls = match trust.config()? {
+        Some(config) => HttpsConnectorBuilder::new().with_tls_config(config),
+        None => HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+            .map_err(|cause| {
+                Error::Setup(format!(
+                    "no trusted certificate authorities ({cause}): install ca-certificates or set SSL_CERT_FILE"
+                ))
+            })?,
+    };
+    // Which scheme an endpoint may have is the endpoint's to say.
+    Ok(boxed(client.build(tls.https_or_http().enable_http1().wrap_connector(tcp))))
 }
 
 fn boxed<C>(client: Client<C, Full<Bytes>>) -> Transport

@@ -1,0 +1,126 @@
+//! Whose certificates are believed.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+use super::error::Error;
+
+/// How a server proves who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// TLS is not spoken: every endpoint is plain `http`.
+    Plain,
+    /// By an authority that the system trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
+    System,
+    /// By one of these authorities (PEM) and no other.
+    Only(Vec<u8>),
+    /// Not at all: anyone on the way can pose as the cloud and take the credential.
+    Nobody,
+}
+
+impl Trust {
+    /// The authorities of a PEM text.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when the text holds no certificate, or one that cannot be read.
+    pub fn only(pem: &[u8]) -> Result<Trust, Error> {
+        authorities(pem).map(|_| Trust::Only(pem.to_owned()))
+    }
+
+    /// None where the system's authorities are to be read.
+    pub(super) fn config(&self) -> Result<Option<ClientConfig>, Error> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = || {
+            ClientConfig::builder_with_provider(provider.clone())
+                .with_safe_default_protocol_versions()
+                .map_err(|cause| Error::Setup(format!("TLS cannot be set up: {cause}")))
+        };
+        match self {
+            Trust::Plain | Trust::System => Ok(None),
+            Trust::Only(pem) => {
+                Ok(Some(builder()?.with_root_certificates(authorities(pem)?).with_no_client_auth()))
+            }
+            Trust::Nobody => {
+                let verifier = Arc::new(Anyone(provider.clone()));
+                Ok(Some(
+                    builder()?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth(),
+                ))
+            }
+        }
+    }
+}
+
+fn authorities(pem: &[u8]) -> Result<RootCertStore, Error> {
+    let wrong = |why: String| Error::Setup(format!("the certificate authorities (PEM) {why}"));
+    let mut store = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|cause| wrong(format!("cannot be read: {cause}")))?;
+        store.add(certificate).map_err(|cause| wrong(format!("hold one that is not valid: {cause}")))?;
+    }
+    if store.is_empty() {
+        return Err(wrong("hold no certificate".to_owned()));
+    }
+    Ok(store)
+}
+
+/// Believes every certificate; signatures are still checked, so that a broken connection is told from a strange one.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities_are_certificates_in_pem() {
+        let ours = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        assert!(matches!(Trust::only(ours.cert.pem().as_bytes()), Ok(Trust::Only(_))));
+        let key = ours.signing_key.serialize_pem();
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for wrong in ["", "no PEM", &key, broken] {
+            let error = Trust::only(wrong.as_bytes()).unwrap_err();
+            assert!(matches!(&error, Error::Setup(_)), "{error:?}");
+            assert!(!error.to_string().contains("AAAA") && !error.to_string().contains("KEY"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! One exchange: a request goes out, the whole answer comes back, within a time and a size.
+
+use std::time::Duration;
+
+use ::http::Request;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use tokio::time::Instant;
+use tower::ServiceExt as _;
+use tracing::Instrument as _;
+
+use super::Answer;
+use super::error::{self, Error};
+use super::transport::{self, Transport, Trust};
+
+/// What one exchange with a cloud may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// From the connection to the last byte of the body.
+    pub exchange: Duration,
+    /// The size of an answer's body.
+    pub bytes: usize,
+}
+
+/// Connections to a cloud, under every client. It repeats nothing, knows no credential and no endpoint: a client that has
+/// several of them builds its requests itself. Clones share connections.
+#[derive(Clone)]
+pub struct Wire {
+    cloud: &'static str,
+    limits: Limits,
+    transport: Transport,
+}
+
+impl Wire {
+    /// `cloud` names it in spans.
+    ///
+    /// # Errors
+    /// [`Error::Setup`] when there are no authorities to trust.
+    pub fn new(cloud: &'static str, trust: &Trust, limits: Limits) -> Result<Wire, Error> {
+        Ok(Wire::over(transport::connect(trust)?, cloud, limits))
+    }
+
+    pub(super) fn over(transport: Transport, cloud: &'static str, limits: Limits) -> Wire {
+        Wire { cloud, limits, transport }
+    }
+
+    /// When an exchange that begins now is over at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.exchange
+    }
+
+    /// Sends, once, and reads the whole answer. A body has a length: it is never sent in chunks.
+    ///
+    /// # Errors
+    /// When no whole answer came until `deadline`. The request may or may not have acted, except after [`Error::Connect`].
+    pub async fn exchange(&self, request: Request<Full<Bytes>>, deadline: Instant) -> Result<Answer, Error> {
+        // With the attributes of OpenTelemetry's conventions for HTTP, as requests to Kubernetes have them.
+        let span = tracing::info_span!(
+            "cloud request",
+            otel.name = format!("{} {}", self.cloud, request.method()),
+            otel.kind = "client",
+            cloud = self.cloud,
+            http.request.method = %request.method(),
+            url.path = request.uri().path(),
+            http.response.status_code = tracing::field::Empty,
+            otel.status_code = tracing::field::Empty,
+            error = tracing::field::Empty,
+        );
+        let began = Instant::now();
+        let end = async {
+            match tokio::time::timeout_at(deadline, self.send(request)).await {
+                Ok(end) => end,
+                Err(_) => Err(Error::Deadline(deadline - began)),
+            }
+        }
+        .instrument(span.clone())
+        .await;
+        match &end {
+            Ok(answer) => {
+                span.record("http.response.status_code", answer.status.as_u16());
+                if answer.status.is_client_error() || answer.status.is_server_error() {
+                    span.record("otel.status_code", "ERROR");
+                }
+            }
+            Err(error) => {
+                span.record("otel.status_code", "ERROR");
+                span.record("error", tracing::field::display(error));
+            }
+        }
+        end
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
+        let most = self.limits.bytes;
+        let (head, body) = self.transport.clone().oneshot(request).await?.into_parts();
+        let body =
+            Limited::new(body, most).collect().await.map_err(|error| match error.downcast::<Error>() {
+                Ok(error) => *error,
+                Err(error) if error.is::<LengthLimitError>() => Error::TooLarge(most),
+                Err(error) => Error::Broken(error::chain(error.as_ref())),
+            })?;
+        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+    }
+}

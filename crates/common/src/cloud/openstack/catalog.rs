@@ -1,0 +1,140 @@
+//! The catalogue that comes with a token: which URL is a service's.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::service::Service;
+
+/// Which of a service's endpoints: the operator may have one for each kind of client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interface {
+    Public,
+    Internal,
+    Admin,
+}
+
+impl Interface {
+    /// As any of the formats writes it: `public`, or `publicURL` as Keystone v2 had it.
+    pub fn parse(word: &str) -> Option<Interface> {
+        match word.strip_suffix("URL").unwrap_or(word).to_ascii_lowercase().as_str() {
+            "public" => Some(Interface::Public),
+            "internal" => Some(Interface::Internal),
+            "admin" => Some(Interface::Admin),
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Interface::Public => "public",
+            Interface::Internal => "internal",
+            Interface::Admin => "admin",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Catalog(Vec<Entry>);
+
+#[derive(Clone, Debug, Deserialize)]
+struct Entry {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    endpoints: Vec<Offer>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Offer {
+    interface: String,
+    url: String,
+    #[serde(default)]
+    region: Option<String>,
+    #[serde(default)]
+    region_id: Option<String>,
+}
+
+impl Offer {
+    fn region(&self) -> &str {
+        self.region_id.as_deref().or(self.region.as_deref()).unwrap_or("no region")
+    }
+
+    fn is_in(&self, region: &str) -> bool {
+        [&self.region, &self.region_id].into_iter().any(|name| name.as_deref() == Some(region))
+    }
+}
+
+impl Catalog {
+    /// Where the service's API begins. Without a region there must be only one choice: in the wrong region nothing of ours is
+    /// found, and that would look as if it were gone.
+    ///
+    /// The error says what the catalogue has instead.
+    pub fn choose(
+        &self,
+        service: Service,
+        interface: Interface,
+        region: Option<&str>,
+    ) -> Result<String, String> {
+        for kind in service.types() {
+            let mut found: Vec<(String, &Offer)> = self
+                .offers(kind)
+                .filter(|offer| Interface::parse(&offer.interface) == Some(interface))
+                .filter(|offer| region.is_none_or(|region| offer.is_in(region)))
+                .filter_map(|offer| Some((service.base(&offer.url)?, offer)))
+                .collect();
+            let mut bases = BTreeSet::new();
+            found.retain(|(base, _)| bases.insert(base.clone()));
+            match found.as_slice() {
+                [] => {}
+                [(base, _)] => return Ok(base.clone()),
+                [(base, _), ..] if region.is_some() => return Ok(base.clone()),
+                many => {
+                    let regions: Vec<&str> = many.iter().map(|(_, offer)| offer.region()).collect();
+                    return Err(format!(
+                        "the catalogue has {service} more than once (regions {}): name the region",
+                        regions.join(", ")
+                    ));
+                }
+            }
+        }
+        let wanted = region.map_or_else(String::new, |region| format!(" in region \"{region}\""));
+        Err(format!(
+            "the catalogue has no {} endpoint of {service}{wanted} that can be used; it has {}",
+            interface.word(),
+            self.found(service)
+        ))
+    }
+
+    /// Whether the catalogue lists the service, in whatever version and for whatever kind of client.
+    pub fn lists(&self, service: Service, region: Option<&str>) -> bool {
+        service
+            .types()
+            .iter()
+            .flat_map(|kind| self.offers(kind))
+            .any(|offer| region.is_none_or(|region| offer.is_in(region)))
+    }
+
+    fn offers(&self, kind: &str) -> impl Iterator<Item = &Offer> {
+        self.0.iter().filter(move |entry| entry.kind == kind).flat_map(|entry| &entry.endpoints)
+    }
+
+    /// What there is of the service, else the types that there are.
+    fn found(&self, service: Service) -> String {
+        let offers = service.types().iter().flat_map(|kind| {
+            self.offers(kind)
+                .map(move |offer| format!("{kind} {} {} {}", offer.interface, offer.region(), offer.url))
+        });
+        let mut found: Vec<String> = offers.collect();
+        if found.is_empty() {
+            found = self.0.iter().map(|entry| entry.kind.clone()).collect();
+            found.sort();
+            found.dedup();
+        }
+        match found.is_empty() {
+            true => "nothing".to_owned(),
+            false => found.join(", "),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Cinder: volumes and snapshots. It spells most refusals as 400, where others say 409.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Cloud;
+use super::error::Error;
+use super::field::or_empty;
+use super::request::Ask;
+use super::rights::Call;
+
+/// A page; Cinder's cap is 1000.
+const LIMIT: (&str, &str) = ("limit", "500");
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Its ID.
+    pub id: String,
+    /// Its name; not unique.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// `available`, `in-use`, `deleting`, `error_deleting`, …
+    pub status: String,
+    /// GiB.
+    pub size: u64,
+    /// What its maker wrote there.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub metadata: BTreeMap<String, String>,
+    /// The servers that have it.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub attachments: Vec<Attachment>,
+}
+
+/// Where a volume is attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The server; empty if it is attached to none, such as to a host.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub server_id: String,
+    /// The attachment's ID.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub attachment_id: String,
+}
+
+/// A snapshot of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its ID.
+    pub id: String,
+    /// Its name; not unique, may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// `available`, `deleting`, `error_deleting`, …
+    pub status: String,
+    /// The volume it is of.
+    pub volume_id: String,
+    /// What its maker wrote there.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl Cloud {
+    /// `GET /volumes/{id}` (role `reader`); None if Cinder says that there is none.
+    ///
+    /// # Errors
+    /// Those of every read.
+    pub async fn volume(&self, id: &str) -> Result<Option<Volume>, Error> {
+        self.find(&Ask::one(Call::Volume, id), "volume").await
+    }
+
+    /// `GET /volumes/detail` (role `reader`): all of the project's volumes.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn volumes(&self) -> Result<Vec<Volume>, Error> {
+        self.list(Ask::all(Call::Volumes, &[LIMIT]), "volumes").await
+    }
+
+    /// `DELETE /volumes/{id}` (role `member`): begins to delete it, with its snapshots if `cascade`. It is gone when
+    /// [`Cloud::volume`] says so. Gone already is Ok.
+    ///
+    /// # Errors
+    /// [`Error::is_bad_request`] while it is attached or has snapshots. Those of every write.
+    pub async fn delete_volume(&self, id: &str, cascade: bool) -> Result<(), Error> {
+        let ask = Ask::one(Call::DeleteVolume, id);
+        let ask = if cascade { ask.query(&[("cascade", "true")]) } else { ask };
+        self.delete(&ask).await
+    }
+
+    /// `GET /snapshots/{id}` (role `reader`); None if Cinder says that there is none.
+    ///
+    /// # Errors
+    /// Those of every read.
+    pub async fn snapshot(&self, id: &str) -> Result<Option<Snapshot>, Error> {
+        self.find(&Ask::one(Call::Snapshot, id), "snapshot").await
+    }
+
+    /// `GET /snapshots/detail` (role `reader`): all of the project's snapshots.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn snapshots(&self) -> Result<Vec<Snapshot>, Error> {
+        self.list(Ask::all(Call::Snapshots, &[LIMIT]), "snapshots").await
+    }
+
+    /// `DELETE /snapshots/{id}` (role `member`): begins to delete it. It is gone when [`Cloud::snapshot`] says so. Gone already
+    /// is Ok.
+    ///
+    /// # Errors
+    /// [`Error::is_bad_request`] while it is in use. Those of every write.
+    pub async fn delete_snapshot(&self, id: &str) -> Result<(), Error> {
+        self.delete(&Ask::one(Call::DeleteSnapshot, id)).await
+    }
+}

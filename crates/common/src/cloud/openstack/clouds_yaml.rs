@@ -1,0 +1,232 @@
+//! `clouds.yaml`, as OpenStack's own clients read it, with `secure.yaml` laid over it.
+//!
+//! What would change where or how we log in and is not supported is refused by name, never passed over. Fields of other
+//! services and of other programs are not looked at.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::config_error::ConfigError;
+use super::credentials::{Credentials, Fields};
+
+/// Reads the file that a field names; the error says why not.
+pub(super) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
+
+/// The cloud that is taken where there are several and none is named.
+const USUAL: &str = "openstack";
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    clouds: Option<BTreeMap<String, Option<Entry>>>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    auth: Option<BTreeMap<String, Option<String>>>,
+    auth_type: Option<String>,
+    region_name: Option<String>,
+    regions: Option<Vec<Region>>,
+    interface: Option<String>,
+    endpoint_type: Option<String>,
+    verify: Option<bool>,
+    insecure: Option<bool>,
+    cacert: Option<String>,
+    cert: Option<String>,
+    key: Option<String>,
+    profile: Option<String>,
+    cloud: Option<String>,
+    identity_api_version: Option<String>,
+    identity_endpoint_override: Option<String>,
+    network_endpoint_override: Option<String>,
+    compute_endpoint_override: Option<String>,
+    block_storage_endpoint_override: Option<String>,
+    volume_endpoint_override: Option<String>,
+    volumev3_endpoint_override: Option<String>,
+    load_balancer_endpoint_override: Option<String>,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+enum Region {
+    Name(String),
+    Detailed { name: String },
+}
+
+/// The text of `clouds.yaml`, that of `secure.yaml`, and how they are named in messages.
+pub(super) struct Texts<'a> {
+    pub place: &'a str,
+    pub clouds: &'a str,
+    pub secure: Option<(&'a str, &'a str)>,
+}
+
+/// `cloud`: None for the only one, or `openstack`. `authorities`: in PEM, instead of the file that `cacert` names.
+pub(super) fn parse(
+    texts: &Texts<'_>,
+    cloud: Option<&str>,
+    region: Option<&str>,
+    authorities: Option<&[u8]>,
+    read: ReadFile<'_>,
+) -> Result<Credentials, ConfigError> {
+    let clouds = read_clouds(texts.place, texts.clouds)?;
+    let name = choose(texts.place, &clouds, cloud)?;
+    let mut entry = clouds.get(&name).cloned().flatten().unwrap_or_default();
+    if let Some((place, text)) = texts.secure
+        && let Some(secure) = read_clouds(place, text)?.remove(&name).flatten()
+    {
+        entry = entry.under(secure);
+    }
+    let place = format!("{}: cloud \"{name}\"", texts.place);
+    entry.fields(&place, region, authorities, read)?.check(&place)
+}
+
+fn read_clouds(place: &str, text: &str) -> Result<BTreeMap<String, Option<Entry>>, ConfigError> {
+    // The parser's own message has an excerpt of the text, and the text has secrets.
+    let file: File = serde_yaml::from_str(text).map_err(|error| {
+        let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
+        ConfigError::new(
+            place,
+            format!("{line}this is no YAML, or a field of another kind than clouds.yaml has there"),
+        )
+    })?;
+    Ok(file.clouds.unwrap_or_default())
+}
+
+fn choose(
+    place: &str,
+    clouds: &BTreeMap<String, Option<Entry>>,
+    cloud: Option<&str>,
+) -> Result<String, ConfigError> {
+    let found = || match clouds.is_empty() {
+        true => "none".to_owned(),
+        false => clouds.keys().cloned().collect::<Vec<_>>().join(", "),
+    };
+    match cloud {
+        Some(name) if clouds.contains_key(name) => Ok(name.to_owned()),
+        Some(name) => Err(ConfigError::new(place, format!("has no cloud \"{name}\"; it has {}", found()))),
+        None => match clouds.keys().next() {
+            Some(only) if clouds.len() == 1 => Ok(only.clone()),
+            _ if clouds.contains_key(USUAL) => Ok(USUAL.to_owned()),
+            _ => Err(ConfigError::new(place, format!("name the cloud to use; it has {}", found()))),
+        },
+    }
+}
+
+impl Entry {
+    /// This one with all that `over` has laid over it.
+    fn under(self, over: Entry) -> Entry {
+        let mut auth = self.auth.unwrap_or_default();
+        auth.extend(over.auth.unwrap_or_default());
+        macro_rules! over {
+            ($($field:ident)*) => {
+                Entry { auth: Some(auth), $($field: over.$field.or(self.$field),)* }
+            };
+        }
+        over!(
+            auth_type region_name regions interface endpoint_type verify insecure cacert cert key profile cloud
+            identity_api_version identity_endpoint_override network_endpoint_override compute_endpoint_override
+            block_storage_endpoint_override volume_endpoint_override volumev3_endpoint_override
+            load_balancer_endpoint_override
+        )
+    }
+
+    fn fields(
+        self,
+        place: &str,
+        region: Option<&str>,
+        authorities: Option<&[u8]>,
+        read: ReadFile<'_>,
+    ) -> Result<Fields, ConfigError> {
+        let wrong = |why: String| Err(ConfigError::new(place, why));
+        if let Some(profile) = filled(self.profile).or(filled(self.cloud)) {
+            return wrong(format!(
+                "profile \"{profile}\" of a vendor is not known here: write its auth_url, region_name and interface \
+                 into the cloud"
+            ));
+        }
+        if filled(self.cert).or(filled(self.key)).is_some() {
+            return wrong("cert and key: client certificates are not supported".to_owned());
+        }
+        if filled(self.identity_api_version).is_some_and(|version| !version.starts_with('3')) {
+            return wrong("identity_api_version must be 3".to_owned());
+        }
+        for (service, url) in [
+            ("identity", self.identity_endpoint_override),
+            ("network", self.network_endpoint_override),
+            ("compute", self.compute_endpoint_override),
+            ("block_storage", self.block_storage_endpoint_override),
+            ("volume", self.volume_endpoint_override),
+            ("volumev3", self.volumev3_endpoint_override),
+            ("load_balancer", self.load_balancer_endpoint_override),
+        ] {
+            if filled(url).is_some() {
+                return wrong(format!("{service}_endpoint_override is not supported: the catalogue decides"));
+            }
+        }
+        let unverified = self.verify == Some(false) || self.insecure == Some(true);
+        let authorities = match (authorities, filled(self.cacert)) {
+            _ if unverified => None,
+            (Some(pem), _) => Some(pem.to_owned()),
+            (None, Some(path)) => match read(&path) {
+                Ok(pem) => Some(pem),
+                Err(why) => return wrong(format!("cacert: {why}")),
+            },
+            (None, None) => None,
+        };
+        let regions: Vec<String> = self
+            .regions
+            .unwrap_or_default()
+            .into_iter()
+            .map(|region| match region {
+                Region::Name(name) | Region::Detailed { name } => name,
+            })
+            .collect();
+        let region = match (region.map(str::to_owned).or(filled(self.region_name)), regions.as_slice()) {
+            (Some(region), _) => Some(region),
+            (None, []) => None,
+            (None, [only]) => Some(only.clone()),
+            (None, many) => return wrong(format!("name one of the regions {}", many.join(", "))),
+        };
+        let mut auth = self.auth.unwrap_or_default();
+        let mut take = |names: &[&str]| {
+            names.iter().fold(None, |found: Option<String>, name| {
+                let value = auth.remove(*name).flatten();
+                found.or(filled(value))
+            })
+        };
+        Ok(Fields {
+            auth_type: filled(self.auth_type),
+            auth_url: take(&["auth_url"]),
+            user_id: take(&["user_id"]),
+            username: take(&["username"]),
+            password: take(&["password"]),
+            user_domain_id: take(&["user_domain_id"]),
+            user_domain_name: take(&["user_domain_name"]),
+            project_id: take(&["project_id", "tenant_id"]),
+            project_name: take(&["project_name", "tenant_name"]),
+            project_domain_id: take(&["project_domain_id"]),
+            project_domain_name: take(&["project_domain_name"]),
+            domain_id: take(&["domain_id"]),
+            domain_name: take(&["domain_name"]),
+            default_domain_id: take(&["default_domain_id", "default_domain"]),
+            default_domain_name: take(&["default_domain_name"]),
+            application_credential_id: take(&["application_credential_id"]),
+            application_credential_name: take(&["application_credential_name"]),
+            application_credential_secret: take(&["application_credential_secret"]),
+            token: take(&["token"]),
+            trust_id: take(&["trust_id"]),
+            system_scope: take(&["system_scope"]),
+            region,
+            interface: filled(self.interface).or(filled(self.endpoint_type)),
+            authorities,
+            unverified,
+        })
+    }
+}
+
+/// An empty value is none: environments and templates leave them behind.
+pub(super) fn filled(value: Option<String>) -> Option<String> {
+    value.filter(|value| !value.trim().is_empty())
+}

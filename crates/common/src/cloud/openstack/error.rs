@@ -1,0 +1,306 @@
+//! What went wrong with a call, for programs and for people.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+
+use super::said::Said;
+use crate::cloud::http::{self, Answer, Retry, retry_after};
+
+/// A call that did not do what it should.
+///
+/// `Display` is complete, in one line: the service, method and path, what was answered, the request ID for the cloud's
+/// operators, what to do. It holds no token, password or secret, not even if a server repeated one.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    /// `network GET /v2.0/routers/4711`, or what was to be done.
+    call: String,
+    why: Why,
+}
+
+#[derive(Clone, Debug)]
+enum Why {
+    /// The client cannot be built or the call makes no sense: nothing was sent.
+    Setup(String),
+    /// The catalogue has no such service, or more than one.
+    Service(String),
+    /// Keystone refused the credential.
+    Login(Answered),
+    /// A service answered with an error.
+    Answer(Answered),
+    /// No whole answer came.
+    Transport(Arc<http::Error>),
+    /// The answer is not what is documented.
+    Decode(String),
+    /// A list that did not come whole.
+    Partial(String),
+}
+
+#[derive(Clone, Debug)]
+struct Answered {
+    status: StatusCode,
+    said: Said,
+    request_id: Option<String>,
+    retry: Retry,
+    retry_after: Option<Duration>,
+}
+
+impl Error {
+    pub(super) fn setup(call: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::new(call, Why::Setup(why.into()))
+    }
+
+    pub(super) fn service(call: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::new(call, Why::Service(why.into()))
+    }
+
+    pub(super) fn transport(call: impl Into<String>, cause: http::Error) -> Error {
+        Error::new(call, Why::Transport(Arc::new(cause)))
+    }
+
+    pub(super) fn decode(call: impl Into<String>, why: impl fmt::Display) -> Error {
+        Error::new(call, Why::Decode(why.to_string()))
+    }
+
+    pub(super) fn partial(call: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::new(call, Why::Partial(why.into()))
+    }
+
+    /// An answer without a 2xx status. `secrets` are not repeated, whoever says them.
+    pub(super) fn answer(call: impl Into<String>, answer: &Answer, secrets: &[&str]) -> Error {
+        Error::new(call, Why::Answer(Answered::of(answer, secrets)))
+    }
+
+    /// The same, of Keystone when it is asked for a token.
+    pub(super) fn login(call: impl Into<String>, answer: &Answer, secrets: &[&str]) -> Error {
+        Error::new(call, Why::Login(Answered::of(answer, secrets)))
+    }
+
+    fn new(call: impl Into<String>, why: Why) -> Error {
+        Error(Box::new(Inner { call: call.into(), why }))
+    }
+
+    fn answered(&self) -> Option<&Answered> {
+        match &self.0.why {
+            Why::Login(answered) | Why::Answer(answered) => Some(answered),
+            _ => None,
+        }
+    }
+
+    fn is(&self, status: StatusCode) -> bool {
+        matches!(&self.0.why, Why::Answer(answered) if answered.status == status)
+    }
+
+    /// The service itself said, with its own kind of error, that there is no such object. Not for a 404 of a proxy, of an
+    /// unknown path, or of a credential that is gone: those say nothing about the object.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.is(StatusCode::NOT_FOUND) && self.answered().is_some_and(|answered| answered.said.names_object())
+    }
+
+    /// The credential is wrong or has expired (Keystone), or a service refused a token that was just issued.
+    #[must_use]
+    pub fn is_unauthorized(&self) -> bool {
+        self.answered().is_some_and(|answered| answered.status == StatusCode::UNAUTHORIZED)
+    }
+
+    /// Keystone does not know the application credential (404): somebody deleted it, or its user is gone. It will not come
+    /// back, so nothing can be done with it any more.
+    #[must_use]
+    pub fn is_credential_gone(&self) -> bool {
+        matches!(&self.0.why, Why::Login(answered)
+            if answered.status == StatusCode::NOT_FOUND && answered.said.names_object())
+    }
+
+    /// A role is missing, or the application credential's access rules do not have this call (`docs/openstack-rights.md`).
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.is(StatusCode::FORBIDDEN)
+    }
+
+    /// 409: the object's state forbids it now, or a quota is used up ([`Error::kind`] is then `OverQuota`).
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.is(StatusCode::CONFLICT)
+    }
+
+    /// 412: the object is no longer at the revision that was given.
+    #[must_use]
+    pub fn is_precondition_failed(&self) -> bool {
+        self.is(StatusCode::PRECONDITION_FAILED)
+    }
+
+    /// 400: what was asked for is not valid, or (Cinder) not possible in this state.
+    #[must_use]
+    pub fn is_bad_request(&self) -> bool {
+        self.is(StatusCode::BAD_REQUEST)
+    }
+
+    /// The catalogue does not have the service, or the wanted interface or region of it.
+    #[must_use]
+    pub fn is_no_service(&self) -> bool {
+        matches!(self.0.why, Why::Service(_))
+    }
+
+    /// Whether the same call may succeed later although nobody changes anything: no answer, 408, 429, 5xx, a list that changed
+    /// while it was read. A 409 or 412 is not among them: look at the object again first.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        self.retry() != Retry::Never
+    }
+
+    /// When the same call is worth repeating.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match &self.0.why {
+            Why::Login(answered) | Why::Answer(answered) => answered.retry,
+            Why::Transport(cause) => cause.retry(),
+            Why::Partial(_) => Retry::Soon,
+            Why::Setup(_) | Why::Service(_) | Why::Decode(_) => Retry::Never,
+        }
+    }
+
+    /// One word for the label of a metric or a condition's reason, lower case with underscores.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match &self.0.why {
+            Why::Setup(_) => "setup",
+            Why::Service(_) => "no_service",
+            Why::Login(_) if self.is_credential_gone() => "credential_gone",
+            Why::Transport(_) => "no_answer",
+            Why::Decode(_) => "unreadable",
+            Why::Partial(_) => "partial_list",
+            Why::Answer(answered) if answered.said.over_quota() => "over_quota",
+            Why::Login(answered) | Why::Answer(answered) => match answered.status.as_u16() {
+                400 => "bad_request",
+                401 => "unauthorized",
+                403 => "forbidden",
+                404 if self.is_not_found() => "not_found",
+                404 => "not_found_elsewhere",
+                409 => "conflict",
+                412 => "precondition_failed",
+                413 | 429 => "rate_limited",
+                406 | 415 => "version",
+                500..=599 => "server_error",
+                _ => "refused",
+            },
+        }
+    }
+
+    /// The service's own word for the error, such as `InvalidRoutes` or `itemNotFound`.
+    #[must_use]
+    pub fn kind(&self) -> Option<&str> {
+        self.answered()?.said.kind()
+    }
+
+    /// The HTTP status, where there was an answer.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        self.answered().map(|answered| answered.status.as_u16())
+    }
+
+    /// What the service said, at most 300 characters; else what is wrong, in our words.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match &self.0.why {
+            Why::Setup(why) | Why::Service(why) | Why::Decode(why) | Why::Partial(why) => why.clone(),
+            Why::Login(answered) | Why::Answer(answered) => answered.said.message().to_owned(),
+            Why::Transport(cause) => cause.to_string(),
+        }
+    }
+
+    /// `x-openstack-request-id`: what the cloud's operators search their logs by.
+    #[must_use]
+    pub fn request_id(&self) -> Option<&str> {
+        self.answered()?.request_id.as_deref()
+    }
+
+    /// What the service asked for with `Retry-After`.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.answered()?.retry_after
+    }
+
+    /// What there is to do, for what a person can do something about.
+    fn advice(&self) -> &'static str {
+        match &self.0.why {
+            Why::Login(_) if self.is_credential_gone() => {
+                "the application credential is gone: make a new one and put it in its Secret"
+            }
+            Why::Login(answered) if answered.status == StatusCode::UNAUTHORIZED => {
+                "check the credential: it is wrong, has expired, or may not use this project"
+            }
+            Why::Answer(answered) => match answered.status {
+                StatusCode::UNAUTHORIZED => {
+                    "a token that was just issued is refused: check this service's own connection to Keystone, and the access \
+                     rules of the application credential (docs/openstack-rights.md)"
+                }
+                StatusCode::FORBIDDEN => "a role or an access rule is missing, see docs/openstack-rights.md",
+                StatusCode::NOT_ACCEPTABLE => "the service is older than this microversion",
+                _ => "",
+            },
+            _ => "",
+        }
+    }
+}
+
+impl Answered {
+    fn of(answer: &Answer, secrets: &[&str]) -> Answered {
+        let said = Said::of(answer, secrets);
+        let asked = retry_after(&answer.headers);
+        // Cinder and Nova answer 413 to both a quota and too many requests; a quota has no time, or none to wait.
+        let may = match answer.status.as_u16() {
+            _ if said.over_quota() => false,
+            413 => asked.is_some_and(|asked| !asked.is_zero()),
+            408 | 429 | 500..=599 => true,
+            _ => false,
+        };
+        let retry = match (may, asked) {
+            (false, _) => Retry::Never,
+            (true, Some(asked)) => Retry::After(asked),
+            (true, None) => Retry::Soon,
+        };
+        let id = answer.headers.get("x-openstack-request-id");
+        let request_id = id.and_then(|id| id.to_str().ok()).map(|id| id.chars().take(80).collect::<String>());
+        Answered { status: answer.status, said, request_id, retry, retry_after: asked }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { call, why } = &*self.0;
+        write!(f, "{call}: ")?;
+        match why {
+            Why::Setup(why) | Why::Service(why) | Why::Partial(why) => f.write_str(why)?,
+            Why::Decode(why) => write!(f, "cannot read the answer: {why}")?,
+            Why::Transport(cause) => write!(f, "{cause}")?,
+            Why::Login(answered) | Why::Answer(answered) => {
+                write!(f, "{}", answered.status.as_u16())?;
+                if let Some(kind) = answered.said.kind() {
+                    write!(f, " {kind}")?;
+                }
+                write!(f, ": {}", answered.said.message())?;
+                if let Some(id) = &answered.request_id {
+                    write!(f, " ({id})")?;
+                }
+            }
+        }
+        match self.advice() {
+            "" => Ok(()),
+            advice => write!(f, "; {advice}"),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({self})")
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,166 @@
+//! The syntax of `cloud.conf`: Git's configuration files as Go's gcfg reads them.
+//!
+//! Sections and keys are of any case; a section may have a quoted subsection; a key may come again, and without `=` it means
+//! true. `#` and `;` begin a comment, outside quotes: a password that has one must be quoted, as for Go's programs.
+
+/// The sections in their order. Errors name a line and never what stands on it.
+#[derive(Debug, Default)]
+pub(super) struct Gcfg {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    section: String,
+    subsection: Option<String>,
+    key: String,
+    value: String,
+}
+
+impl Gcfg {
+    pub fn parse(text: &str) -> Result<Gcfg, String> {
+        let mut gcfg = Gcfg::default();
+        let mut at: Option<(String, Option<String>)> = None;
+        let text = text.trim_start_matches('\u{feff}');
+        let mut lines = text.lines().enumerate();
+        while let Some((number, line)) = lines.next() {
+            let wrong = |why: &str| format!("line {}: {why}", number + 1);
+            let line = line.trim();
+            if line.is_empty() || line.starts_with(['#', ';']) {
+                continue;
+            }
+            if let Some(rest) = line.strip_prefix('[') {
+                at = Some(section(rest).map_err(wrong)?);
+                continue;
+            }
+            let (section, subsection) = at.clone().ok_or_else(|| wrong("a key before the first section"))?;
+            let end =
+                line.find(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_')).unwrap_or(line.len());
+            let (key, rest) = line.split_at_checked(end).unwrap_or((line, ""));
+            if key.is_empty() {
+                return Err(wrong("neither a [section] nor a key = value"));
+            }
+            let value = match rest.trim_start() {
+                rest if rest.is_empty() || rest.starts_with(['#', ';']) => "true".to_owned(),
+                rest => {
+                    let rest = rest
+                        .strip_prefix('=')
+                        .ok_or_else(|| wrong("neither a [section] nor a key = value"))?;
+                    let mut value = Value::default();
+                    let mut more = value.line(rest).map_err(wrong)?;
+                    while more {
+                        let (_, line) = lines.next().ok_or_else(|| wrong("the text ends within a value"))?;
+                        more = value.line(line).map_err(wrong)?;
+                    }
+                    value.text()
+                }
+            };
+            let key = key.to_ascii_lowercase();
+            gcfg.entries.push(Entry { section, subsection, key, value });
+        }
+        Ok(gcfg)
+    }
+
+    /// The last value of a key in a section without subsection; None where there is none or it is empty.
+    pub fn get(&self, section: &str, key: &str) -> Option<String> {
+        let entry = self.entries.iter().rev().find(|entry| {
+            entry.subsection.is_none() && entry.section == section.to_ascii_lowercase() && entry.key == key
+        })?;
+        Some(entry.value.clone()).filter(|value| !value.is_empty())
+    }
+
+    /// The same, of a switch.
+    pub fn switch(&self, section: &str, key: &str) -> Result<bool, String> {
+        match self.get(section, key).map(|value| value.to_ascii_lowercase()).as_deref() {
+            None | Some("false" | "no" | "off" | "0") => Ok(false),
+            Some("true" | "yes" | "on" | "1") => Ok(true),
+            Some(_) => Err(format!("[{section}] {key} is neither true nor false")),
+        }
+    }
+}
+
+/// What follows the opening bracket.
+fn section(rest: &str) -> Result<(String, Option<String>), &'static str> {
+    let wrong = "a section is [name] or [name \"subsection\"]";
+    let end = rest.find([']', '"', ' ', '\t']).ok_or(wrong)?;
+    let (name, rest) = rest.split_at_checked(end).ok_or(wrong)?;
+    if name.is_empty() {
+        return Err(wrong);
+    }
+    let rest = rest.trim_start();
+    let (subsection, rest) = match rest.strip_prefix('"') {
+        None => (None, rest),
+        Some(quoted) => {
+            let (subsection, rest) = unquote(quoted).ok_or(wrong)?;
+            (Some(subsection), rest.trim_start())
+        }
+    };
+    let rest = rest.strip_prefix(']').ok_or(wrong)?.trim_start();
+    match rest.is_empty() || rest.starts_with(['#', ';']) {
+        true => Ok((name.to_ascii_lowercase(), subsection)),
+        false => Err("something follows the section on its line"),
+    }
+}
+
+/// A subsection up to its closing quote, and what follows it.
+fn unquote(text: &str) -> Option<(String, &str)> {
+    let mut name = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next()? {
+            '"' => return Some((name, chars.as_str())),
+            '\\' => name.push(chars.next()?),
+            c => name.push(c),
+        }
+    }
+}
+
+/// A value as it is read, over one or more lines.
+#[derive(Default)]
+struct Value {
+    text: String,
+    quoted: bool,
+    /// How much of the text is not white space at its end that nobody quoted.
+    kept: usize,
+}
+
+impl Value {
+    /// Whether the next line belongs to the value.
+    fn line(&mut self, line: &str) -> Result<bool, &'static str> {
+        let line = if self.text.is_empty() && !self.quoted { line.trim_start() } else { line };
+        let mut chars = line.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '"' => {
+                    self.quoted = !self.quoted;
+                    self.kept = self.text.len();
+                }
+                '\\' => match chars.next() {
+                    None => return Ok(true),
+                    Some('n') => self.keep('\n'),
+                    Some('t') => self.keep('\t'),
+                    Some('b') => self.keep('\u{8}'),
+                    Some(c @ ('"' | '\\')) => self.keep(c),
+                    Some(_) => return Err("an unknown escape: \\\\, \\\", \\n, \\t and \\b are known"),
+                },
+                '#' | ';' if !self.quoted => break,
+                c if c.is_whitespace() && !self.quoted => self.text.push(c),
+                c => self.keep(c),
+            }
+        }
+        match self.quoted {
+            true => Err("a quote is not closed"),
+            false => Ok(false),
+        }
+    }
+
+    fn keep(&mut self, c: char) {
+        self.text.push(c);
+        self.kept = self.text.len();
+    }
+
+    fn text(mut self) -> String {
+        self.text.truncate(self.kept);
+        self.text
+    }
+}

@@ -1,0 +1,35 @@
+//! Networks.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cloud::openstack::Cloud;
+use crate::cloud::openstack::error::Error;
+use crate::cloud::openstack::field::or_empty;
+use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::rights::Call;
+
+/// A network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Its ID.
+    pub id: String,
+    /// Its name; not unique, may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// Whose it is: only the owner of a network sees the ports of other projects on it.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub project_id: String,
+    /// Whether other projects may use it.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub shared: bool,
+}
+
+impl Cloud {
+    /// `GET /v2.0/networks/{id}` (role `reader`).
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if there is no such network in our sight; those of every read.
+    pub async fn network(&self, id: &str) -> Result<Network, Error> {
+        self.read(&Ask::one(Call::Network, id), "network").await
+    }
+}

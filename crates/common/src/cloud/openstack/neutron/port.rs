@@ -1,0 +1,107 @@
+//! Ports: who has which address.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::LIMIT;
+use crate::cloud::openstack::Cloud;
+use crate::cloud::openstack::error::Error;
+use crate::cloud::openstack::field::or_empty;
+use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::rights::Call;
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its ID.
+    pub id: String,
+    /// Its name; may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// The network it is on.
+    pub network_id: String,
+    /// Whose it is.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub project_id: String,
+    /// The server, router, … that has it; empty if none.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub device_id: String,
+    /// What kind of device that is: `compute:<zone>`, `network:router_interface`, …; empty if none.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub device_owner: String,
+    /// Its addresses.
+    pub fixed_ips: Vec<FixedIp>,
+    /// Addresses beyond its own that it may send from.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub allowed_address_pairs: Vec<AddressPair>,
+}
+
+/// An address of a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FixedIp {
+    /// The subnet it is of.
+    pub subnet_id: String,
+    /// The address.
+    pub ip_address: String,
+}
+
+/// An address that a port may use beside its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressPair {
+    /// An address or a CIDR.
+    pub ip_address: String,
+}
+
+/// Only what is read: a port whole is five times as long.
+const FIELDS: [(&str, &str); 8] = [
+    ("fields", "id"),
+    ("fields", "name"),
+    ("fields", "network_id"),
+    ("fields", "project_id"),
+    ("fields", "device_id"),
+    ("fields", "device_owner"),
+    ("fields", "fixed_ips"),
+    ("fields", "allowed_address_pairs"),
+];
+
+impl Cloud {
+    /// `GET /v2.0/ports?device_id=` (role `reader`): the ports of a server or router, of all of its networks.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn ports_of_device(&self, device: &str) -> Result<Vec<Port>, Error> {
+        self.ports(&[("device_id", device)]).await
+    }
+
+    /// `GET /v2.0/ports?network_id=` (role `reader`): the ports on a network: ours, and those of other projects too if the
+    /// network is ours.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn ports_of_network(&self, network: &str) -> Result<Vec<Port>, Error> {
+        self.ports(&[("network_id", network)]).await
+    }
+
+    /// `GET /v2.0/ports?network_id=&fixed_ips=ip_address=` (role `reader`): the ports on a network that have this address as
+    /// their own, now. An IPv6 address may have any spelling.
+    ///
+    /// # Errors
+    /// When `address` is none; those of every list.
+    pub async fn ports_with_address(&self, network: &str, address: &str) -> Result<Vec<Port>, Error> {
+        let address: IpAddr = address.parse().map_err(|_| {
+            Error::setup("network GET /ports", format!("{address:?} is no address of IPv4 or IPv6"))
+        })?;
+        let filter = format!("ip_address={address}");
+        self.ports(&[("network_id", network), ("fixed_ips", &filter)]).await
+    }
+
+    async fn ports(&self, filter: &[(&str, &str)]) -> Result<Vec<Port>, Error> {
+        // An empty filter is none: it would bring all ports of the project.
+        if let Some((field, _)) = filter.iter().find(|(_, value)| value.is_empty()) {
+            return Err(Error::setup("network GET /ports", format!("{field} is empty")));
+        }
+        let query = [filter, &FIELDS, &[LIMIT]].concat();
+        self.list(Ask::all(Call::Ports, &query), "ports").await
+    }
+}

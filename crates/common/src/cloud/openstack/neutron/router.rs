@@ -1,0 +1,136 @@
+//! Routers and their routes.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::LIMIT;
+use crate::cloud::openstack::Cloud;
+use crate::cloud::openstack::error::Error;
+use crate::cloud::openstack::field::or_empty;
+use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::rights::Call;
+
+/// A route as Neutron wrote it. The texts are kept to the letter: Neutron compares them as texts when it removes one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Route {
+    /// A CIDR.
+    pub destination: String,
+    /// An address.
+    pub nexthop: String,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} via {}", self.destination, self.nexthop)
+    }
+}
+
+/// A router.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Router {
+    /// Its ID.
+    pub id: String,
+    /// Its name; not unique, may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// Whose it is.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub project_id: String,
+    /// Grows with each change of the router, its routes and its interfaces; None where Neutron lacks `standard-attr-revisions`.
+    #[serde(default)]
+    pub revision_number: Option<u64>,
+    /// All of its static routes, in Neutron's order, which means nothing.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub routes: Vec<Route>,
+}
+
+impl Cloud {
+    /// `GET /v2.0/routers/{id}` (role `reader`).
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if there is no such router in our sight; those of every read.
+    pub async fn router(&self, id: &str) -> Result<Router, Error> {
+        self.read(&Ask::one(Call::Router, id), "router").await
+    }
+
+    /// `GET /v2.0/routers` (role `reader`): all of the project's routers.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn routers(&self) -> Result<Vec<Router>, Error> {
+        let project = self.project_id().await?;
+        let query = [("project_id", project.as_str()), LIMIT];
+        self.list(Ask::all(Call::Routers, &query), "routers").await
+    }
+
+    /// `PUT /v2.0/routers/{id}/remove_extraroutes` (role `member`; extension `extraroute-atomic`): removes these pairs of
+    /// destination and next hop and leaves all others. Pairs that are not there are accepted, so look at the answer, which is
+    /// the router as it is now. With `revision`, another one by now is [`Error::is_precondition_failed`]; it is compared only
+    /// if there is something to remove.
+    ///
+    /// # Errors
+    /// Without routes: nothing is sent. [`Error::is_bad_request`] of kind `InvalidRoutes` if a route that *remains* is not
+    /// valid. Those of every write.
+    pub async fn remove_extraroutes(
+        &self,
+        router: &str,
+        routes: &[Route],
+        revision: Option<u64>,
+    ) -> Result<Router, Error> {
+        self.change_routes(Call::RemoveExtraroutes, router, routes, revision).await
+    }
+
+    /// `PUT /v2.0/routers/{id}/add_extraroutes` (role `member`; extension `extraroute-atomic`): adds these routes beside all
+    /// others, also beside one of the same destination. Those that are there are accepted. All or none. `revision` as above.
+    ///
+    /// # Errors
+    /// Without routes: nothing is sent. [`Error::is_bad_request`] of kind `InvalidRoutes`; `RoutesExhausted` (400) or
+    /// `OverQuota` (409) if there would be too many. Those of every write.
+    pub async fn add_extraroutes(
+        &self,
+        router: &str,
+        routes: &[Route],
+        revision: Option<u64>,
+    ) -> Result<Router, Error> {
+        self.change_routes(Call::AddExtraroutes, router, routes, revision).await
+    }
+
+    /// `PUT /v2.0/routers/{id}` (role `member`): these routes instead of all others; an empty list removes all. Without
+    /// `revision` (extension `revision-if-match`, else 400) a route that somebody adds at the same time is lost.
+    ///
+    /// # Errors
+    /// [`Error::is_precondition_failed`]; [`Error::is_bad_request`] of kind `InvalidRoutes`. Those of every write.
+    pub async fn replace_routes(
+        &self,
+        router: &str,
+        routes: &[Route],
+        revision: Option<u64>,
+    ) -> Result<Router, Error> {
+        let body = json!({"router": {"routes": routes}});
+        self.write(&Ask::one(Call::ReplaceRoutes, router).body(body, revision), "router").await
+    }
+
+    async fn change_routes(
+        &self,
+        call: Call,
+        router: &str,
+        routes: &[Route],
+        revision: Option<u64>,
+    ) -> Result<Router, Error> {
+        let whole = |route: &Route| !route.destination.is_empty() && !route.nexthop.is_empty();
+        if routes.is_empty() || !routes.iter().all(whole) {
+            let right = call.right();
+            let why =
+                "no routes, or one without destination or next hop, and Neutron would answer that with 500";
+            return Err(Error::setup(
+                format!("{} {} {}", right.service, right.method, right.path.replace("{id}", router)),
+                why,
+            ));
+        }
+        // Built from texts alone: no field of it can be null.
+        let body = json!({"router": {"routes": routes}});
+        self.write(&Ask::one(call, router).body(body, revision), "router").await
+    }
+}

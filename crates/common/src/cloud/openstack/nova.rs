@@ -1,0 +1,56 @@
+//! Nova: servers.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Cloud;
+use super::error::Error;
+use super::request::Ask;
+use super::rights::Call;
+
+/// A server takes Nova several milliseconds and a few kilobytes.
+const LIMIT: (&str, &str) = ("limit", "200");
+
+/// A server. One of a cell that does not answer has the status `UNKNOWN` and neither name nor addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its ID.
+    pub id: String,
+    /// Its name; None if its cell does not answer.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// `ACTIVE`, `SHUTOFF`, `DELETED`, `UNKNOWN`, …
+    pub status: String,
+    /// Its addresses by the name of the network; None if its cell does not answer.
+    #[serde(default)]
+    pub addresses: Option<BTreeMap<String, Vec<Address>>>,
+}
+
+/// An address of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The address.
+    pub addr: String,
+    /// 4 or 6.
+    pub version: u8,
+}
+
+impl Cloud {
+    /// `GET /servers/detail` at microversion 2.69 (role `reader`): all of the project's servers, those of cells that do not
+    /// answer among them.
+    ///
+    /// # Errors
+    /// [`Error::code`] `version` if Nova is older than Stein (406). Those of every list.
+    pub async fn servers(&self) -> Result<Vec<Server>, Error> {
+        self.list(Ask::all(Call::Servers, &[LIMIT]), "servers").await
+    }
+
+    /// `GET /servers/{id}` at microversion 2.69 (role `reader`); None if Nova says that there is none.
+    ///
+    /// # Errors
+    /// As [`Cloud::servers`].
+    pub async fn server(&self, id: &str) -> Result<Option<Server>, Error> {
+        self.find(&Ask::one(Call::Server, id), "server").await
+    }
+}

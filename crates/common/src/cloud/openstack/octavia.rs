@@ -1,0 +1,74 @@
+//! Octavia: load balancers.
+
+use serde::{Deserialize, Serialize};
+
+use super::Cloud;
+use super::error::Error;
+use super::field::or_empty;
+use super::request::Ask;
+use super::rights::Call;
+
+/// A page; Octavia's cap is 1000.
+const LIMIT: (&str, &str) = ("limit", "500");
+
+/// A load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadBalancer {
+    /// Its ID.
+    pub id: String,
+    /// Its name; not unique.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// What its maker wrote there; may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub description: String,
+    /// `ACTIVE`, `ERROR`, or `PENDING_…` while Octavia works at it and refuses every change.
+    pub provisioning_status: String,
+    /// `ONLINE`, `OFFLINE`, `DEGRADED`, `ERROR`, `NO_MONITOR`, …
+    #[serde(default, deserialize_with = "or_empty")]
+    pub operating_status: String,
+    /// Its address.
+    #[serde(default)]
+    pub vip_address: Option<String>,
+    /// The Neutron port that has its address; floating IPs lead to it.
+    #[serde(default)]
+    pub vip_port_id: Option<String>,
+    /// Whose it is.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub project_id: String,
+    /// Its tags.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub tags: Vec<String>,
+}
+
+impl Cloud {
+    /// `GET /v2/lbaas/loadbalancers/{id}` (role `load-balancer_observer`); None if Octavia says that there is none.
+    ///
+    /// # Errors
+    /// Those of every read.
+    pub async fn load_balancer(&self, id: &str) -> Result<Option<LoadBalancer>, Error> {
+        self.find(&Ask::one(Call::LoadBalancer, id), "loadbalancer").await
+    }
+
+    /// `GET /v2/lbaas/loadbalancers` (role `load-balancer_observer`): all of the project's.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, Error> {
+        let project = self.project_id().await?;
+        let query = [("project_id", project.as_str()), LIMIT];
+        self.list(Ask::all(Call::LoadBalancers, &query), "loadbalancers").await
+    }
+
+    /// `DELETE /v2/lbaas/loadbalancers/{id}` (role `load-balancer_member`): begins to delete it, with its listeners, pools and
+    /// members if `cascade`. It is gone when [`Cloud::load_balancer`] says so. Gone already is Ok.
+    ///
+    /// # Errors
+    /// [`Error::is_conflict`] while it is `PENDING_…`; [`Error::is_bad_request`] if it has listeners or pools and `cascade` is
+    /// not set. Those of every write.
+    pub async fn delete_load_balancer(&self, id: &str, cascade: bool) -> Result<(), Error> {
+        let ask = Ask::one(Call::DeleteLoadBalancer, id);
+        let ask = if cascade { ask.query(&[("cascade", "true")]) } else { ask };
+        self.delete(&ask).await
+    }
+}

@@ -1,0 +1,260 @@
+//! One call of the table: sent with a token that serves, repeated where that is harmless, read or turned into an error.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ::http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH, USER_AGENT};
+use ::http::{HeaderName, HeaderValue, Method, StatusCode};
+use bytes::Bytes;
+use http_body_util::Full;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::Cloud;
+use super::error::Error;
+use super::rights::Call;
+use super::service::Service;
+use super::session::Session;
+use crate::cloud::http::{self, Answer, Budget, Retry, with_query};
+
+/// For a read with its repetitions: two exchanges that are never answered, and a little.
+const READ: Duration = Duration::from_secs(130);
+/// For all pages of a list: 20,000 ports come in 40 pages, and Neutron takes seconds for one.
+const LIST: Duration = Duration::from_secs(300);
+/// For the tries to get a connection for a write.
+const WRITE: Duration = Duration::from_secs(30);
+/// 500 of a page: beyond every quota, and left soon if a server always names another page.
+const MOST_PAGES: usize = 2000;
+/// Since 2.69 servers of a cell that does not answer are listed, as UNKNOWN, instead of missing.
+const MICROVERSION: [&str; 2] = ["compute 2.69", "2.69"];
+
+/// What is sent.
+pub(super) struct Ask<'a> {
+    call: Call,
+    id: Option<&'a str>,
+    query: String,
+    body: Option<Value>,
+    revision: Option<u64>,
+}
+
+impl<'a> Ask<'a> {
+    pub fn all(call: Call, query: &[(&str, &str)]) -> Ask<'a> {
+        let query = with_query("", query);
+        Ask { call, id: None, query, body: None, revision: None }
+    }
+
+    pub fn one(call: Call, id: &'a str) -> Ask<'a> {
+        Ask { call, id: Some(id), query: String::new(), body: None, revision: None }
+    }
+
+    pub fn query(mut self, query: &[(&str, &str)]) -> Ask<'a> {
+        self.query = with_query("", query);
+        self
+    }
+
+    /// `revision` makes the write conditional: 412 if the object has another one by now.
+    pub fn body(mut self, body: Value, revision: Option<u64>) -> Ask<'a> {
+        self.body = Some(body);
+        self.revision = revision;
+        self
+    }
+
+    /// The path after the service's base, without the query.
+    fn path(&self) -> Result<String, Error> {
+        let path = self.call.right().path;
+        match self.id {
+            None => Ok(path.to_owned()),
+            // An ID stands in annotations and specs that anyone may have written; in a path it may only be an ID.
+            Some(id)
+                if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)) =>
+            {
+                let right = self.call.right();
+                Err(Error::setup(
+                    format!("{} {} {path}", right.service, right.method),
+                    format!("{id:?} is no ID: letters, digits, - and _ are allowed"),
+                ))
+            }
+            Some(id) => Ok(path.replace("{id}", id)),
+        }
+    }
+}
+
+/// An entry of `<collection>_links`.
+#[derive(Deserialize)]
+struct Link {
+    rel: String,
+    href: String,
+}
+
+impl Cloud {
+    /// The object that `key` holds in the answer.
+    pub(super) async fn read<T: DeserializeOwned>(&self, ask: &Ask<'_>, key: &str) -> Result<T, Error> {
+        let (call, answer) = self.send(ask, &mut Budget::lasting(READ)).await?;
+        let mut object = object(&call, &answer)?;
+        take(&call, &mut object, key)
+    }
+
+    /// The same; None if the service itself says that there is no such object.
+    pub(super) async fn find<T: DeserializeOwned>(
+        &self,
+        ask: &Ask<'_>,
+        key: &str,
+    ) -> Result<Option<T>, Error> {
+        absent(self.read(ask, key).await)
+    }
+
+    /// Sends a DELETE. One that is gone already is as good.
+    pub(super) async fn delete(&self, ask: &Ask<'_>) -> Result<(), Error> {
+        absent(self.send(ask, &mut Budget::lasting(WRITE)).await).map(|_| ())
+    }
+
+    /// A write with an answer to read.
+    pub(super) async fn write<T: DeserializeOwned>(&self, ask: &Ask<'_>, key: &str) -> Result<T, Error> {
+        let (call, answer) = self.send(ask, &mut Budget::lasting(WRITE)).await?;
+        let mut object = object(&call, &answer)?;
+        take(&call, &mut object, key)
+    }
+
+    /// All pages of a list, or an error.
+    ///
+    /// The next page is where `<key>_links` says with `rel: next`, of which only the query is taken: the rest is the server's
+    /// idea of its own address, which a proxy often makes wrong.
+    pub(super) async fn list<T: DeserializeOwned>(&self, ask: Ask<'_>, key: &str) -> Result<Vec<T>, Error> {
+        let mut budget = Budget::lasting(LIST);
+        let mut ask = ask;
+        let mut items = Vec::new();
+        let mut seen = BTreeSet::new();
+        loop {
+            let (call, answer) = self.send(&ask, &mut budget).await?;
+            let mut object = object(&call, &answer)?;
+            items.append(&mut take::<Vec<T>>(&call, &mut object, key)?);
+            let links = format!("{key}_links");
+            let links: Vec<Link> = match object.contains_key(&links) {
+                true => take(&call, &mut object, &links)?,
+                false => Vec::new(),
+            };
+            let Some(next) = links.into_iter().find(|link| link.rel == "next") else { return Ok(items) };
+            let query = query_of(&next.href)
+                .ok_or_else(|| Error::partial(&call, "the link to the next page has no query"))?;
+            if !seen.insert(marker(query).to_owned()) {
+                let why = "the list leads back to a page that was read already; nothing of it is used";
+                return Err(Error::partial(&call, why));
+            }
+            if seen.len() >= MOST_PAGES {
+                let why = format!("more than {MOST_PAGES} pages; nothing of the list is used");
+                return Err(Error::partial(&call, why));
+            }
+            ask.query = format!("?{query}");
+        }
+    }
+
+    /// A 2xx answer, with the name of the call for messages. A read is repeated within the budget; a write only while there
+    /// is no connection that it could have been sent on. A refused token is replaced once.
+    async fn send(&self, ask: &Ask<'_>, budget: &mut Budget) -> Result<(String, Answer), Error> {
+        let right = ask.call.right();
+        let path = ask.path()?;
+        let mut session = self.shared.session().await?;
+        let mut replaced = false;
+        loop {
+            let uri = session
+                .endpoint(right.service)?
+                .at(&format!("{path}{}", ask.query))
+                .map_err(|cause| Error::setup(format!("{} {path}", right.service), cause.to_string()))?;
+            let call = format!("{} {} {}", right.service, right.method, uri.path());
+            let end = match self.exchange(ask, uri, &session, budget).await {
+                Ok(answer) if answer.status.is_success() => return Ok((call, answer)),
+                Ok(answer) if answer.status == StatusCode::UNAUTHORIZED && !replaced => {
+                    replaced = true;
+                    session = self.shared.renewed(&session).await?;
+                    continue;
+                }
+                Ok(answer) => Error::answer(&call, &answer, &self.shared.secrets(Some(&session))),
+                Err(cause) if right.method != Method::GET && !matches!(cause, http::Error::Connect(_)) => {
+                    return Err(Error::transport(&call, cause));
+                }
+                Err(cause) => Error::transport(&call, cause),
+            };
+            let retry = match end.status() {
+                // What a write did that was answered with an error is the caller's to find out.
+                Some(_) if right.method != Method::GET => Retry::Never,
+                _ => end.retry(),
+            };
+            let Some(wait) = budget.spend(retry) else { return Err(end) };
+            tracing::debug!(error = %end, after = ?wait, "the request is repeated");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn exchange(
+        &self,
+        ask: &Ask<'_>,
+        uri: ::http::Uri,
+        session: &Session,
+        budget: &Budget,
+    ) -> Result<Answer, http::Error> {
+        const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
+        let right = ask.call.right();
+        // hyper gives a body of known size a Content-Length, which uWSGI's services need.
+        let body = ask.body.as_ref().map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let mut request = ::http::Request::new(Full::new(body));
+        *request.method_mut() = right.method.clone();
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(TOKEN, session.token.header.clone());
+        headers.insert(USER_AGENT, self.shared.user_agent.clone());
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        if ask.body.is_some() {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        if let Some(revision) = ask.revision {
+            // The one spelling that Neutron knows: any other is ignored and the write goes through.
+            let value = HeaderValue::try_from(format!("revision_number={revision}"));
+            headers.insert(IF_MATCH, value.map_err(|cause| http::Error::Setup(cause.to_string()))?);
+        }
+        if right.service == Service::Compute {
+            let [version, legacy] = MICROVERSION.map(HeaderValue::from_static);
+            headers.insert(HeaderName::from_static("openstack-api-version"), version);
+            headers.insert(HeaderName::from_static("x-openstack-nova-api-version"), legacy);
+        }
+        let deadline = match right.method {
+            Method::GET => budget.ends().min(self.shared.wire.deadline()),
+            _ => self.shared.wire.deadline(),
+        };
+        let began = Instant::now();
+        let end = self.shared.wire.exchange(request, deadline).await;
+        let status = end.as_ref().ok().map(|answer| answer.status);
+        self.shared.metrics.exchange(right.service.name(), &right.method, status, began.elapsed());
+        end
+    }
+}
+
+fn absent<T>(end: Result<T, Error>) -> Result<Option<T>, Error> {
+    match end {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn object(call: &str, answer: &Answer) -> Result<Map<String, Value>, Error> {
+    serde_json::from_slice(&answer.body).map_err(|cause| Error::decode(call, cause))
+}
+
+/// One field. A page without its list is no empty page.
+fn take<T: DeserializeOwned>(call: &str, object: &mut Map<String, Value>, key: &str) -> Result<T, Error> {
+    let value = object.remove(key).ok_or_else(|| Error::decode(call, format!("it has no \"{key}\"")))?;
+    serde_json::from_value(value).map_err(|cause| Error::decode(call, format!("\"{key}\": {cause}")))
+}
+
+/// What stands between `?` and `#`.
+fn query_of(href: &str) -> Option<&str> {
+    let (_, query) = href.split_once('?')?;
+    query.split('#').next().filter(|query| !query.is_empty())
+}
+
+/// What tells one page from another.
+fn marker(query: &str) -> &str {
+    query.split('&').find_map(|pair| pair.strip_prefix("marker=")).unwrap_or(query)
+}

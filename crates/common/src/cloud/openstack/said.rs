@@ -1,0 +1,139 @@
+//! What an error answer says. Each service has its own envelope, and what stands before a service has none.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::cloud::http::Answer;
+
+/// A message of Neutron may list a router's whole routing table.
+const MOST_CHARS: usize = 300;
+/// More of a page than anyone reads.
+const MOST_BYTES: usize = 64 << 10;
+
+/// The error in an answer's body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    kind: Option<String>,
+    message: String,
+    /// Whether it came in the envelope of a service.
+    own: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Body {
+    Neutron {
+        #[serde(rename = "NeutronError")]
+        error: Neutron,
+    },
+    Octavia {
+        faultstring: String,
+        #[serde(default)]
+        faultcode: Value,
+    },
+    Keystone {
+        error: Keystone,
+    },
+    /// Nova and Cinder: one field, whose name is the kind.
+    Fault(std::collections::BTreeMap<String, Fault>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Neutron {
+    Object {
+        #[serde(rename = "type", default)]
+        kind: Option<String>,
+        #[serde(default)]
+        message: Value,
+    },
+    Text(String),
+}
+
+#[derive(Deserialize)]
+struct Keystone {
+    #[serde(default)]
+    title: Option<String>,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Fault {
+    message: String,
+}
+
+impl Said {
+    pub fn of(answer: &Answer, secrets: &[&str]) -> Said {
+        let mut said = read(&answer.body);
+        said.message = tidy(&said.message, secrets);
+        said.kind = said.kind.map(|kind| tidy(&kind, secrets)).filter(|kind| !kind.is_empty());
+        said
+    }
+
+    pub fn kind(&self) -> Option<&str> {
+        self.kind.as_deref()
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub fn over_quota(&self) -> bool {
+        self.kind() == Some("OverQuota")
+    }
+
+    /// Whether a 404 is about an object. Services answer an unknown path in their envelope too: Neutron of type
+    /// `HTTPNotFound`, the others with webob's stock sentence.
+    pub fn names_object(&self) -> bool {
+        self.own
+            && self.kind() != Some("HTTPNotFound")
+            && !self.message.starts_with("The resource could not be found")
+    }
+}
+
+fn read(body: &[u8]) -> Said {
+    let (kind, message) = match serde_json::from_slice(body) {
+        Ok(Body::Neutron { error: Neutron::Object { kind, message } }) => (kind, text(message)),
+        Ok(Body::Neutron { error: Neutron::Text(message) }) => (None, message),
+        Ok(Body::Octavia { faultstring, faultcode }) => (faultcode.as_str().map(str::to_owned), faultstring),
+        Ok(Body::Keystone { error: Keystone { title, message } }) => (title, message),
+        Ok(Body::Fault(mut faults)) if faults.len() == 1 => match faults.pop_first() {
+            Some((kind, Fault { message })) => (Some(kind), message),
+            None => (None, String::new()),
+        },
+        Ok(Body::Fault(_)) | Err(_) => return foreign(body),
+    };
+    Said { kind, message, own: true }
+}
+
+/// A proxy's page, or nothing: enough of it to recognise it by.
+fn foreign(body: &[u8]) -> Said {
+    // Not yet cut to the message's length: half of a secret would not be recognised.
+    let text = String::from_utf8_lossy(body.get(..MOST_BYTES).unwrap_or(body));
+    let message = match text.trim() {
+        "" => "no error in the answer, so it is not known who sent it".to_owned(),
+        text => format!("not the service's own answer: {text}"),
+    };
+    Said { kind: None, message, own: false }
+}
+
+fn text(message: Value) -> String {
+    match message {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+/// One line, at most so long, without a secret: some servers repeat what they were sent.
+fn tidy(text: &str, secrets: &[&str]) -> String {
+    let mut text = text.to_owned();
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        text = text.replace(secret, "[redacted]");
+    }
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line: String = line.chars().filter(|c| !c.is_control()).collect();
+    match line.char_indices().nth(MOST_CHARS) {
+        Some((end, _)) => line.get(..end).unwrap_or_default().to_owned(),
+        None => line,
+    }
+}

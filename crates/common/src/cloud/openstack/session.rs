@@ -1,0 +1,226 @@
+//! The login: one token for all clones of a client, renewed by one of them while the others wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use ::http::{HeaderValue, Method, Request};
+use bytes::Bytes;
+use http_body_util::Full;
+use jiff::Timestamp;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::credentials::Credentials;
+use super::error::Error;
+use super::keystone::{self, Token};
+use super::metrics::Metrics;
+use super::service::Service;
+use crate::cloud::http::{Answer, Budget, Endpoint, Limits, Trust, Wire};
+
+/// A page of detailed servers takes Nova long, and a write of Neutron waits for the agents' database.
+const LIMITS: Limits = Limits { exchange: Duration::from_secs(60), bytes: 32 << 20 };
+/// For a login with its repetitions; all callers wait for it.
+const LOGIN: Duration = Duration::from_secs(60);
+/// After a failed renewal the old token is used this long before it is tried again.
+const PAUSE: Duration = Duration::from_secs(10);
+/// The label of metrics and the word in messages.
+const IDENTITY: &str = "identity";
+
+/// What every exchange needs, and the login that is shared.
+pub(super) struct Shared {
+    pub wire: Wire,
+    pub metrics: Metrics,
+    pub user_agent: HeaderValue,
+    credentials: Credentials,
+    identity: Endpoint,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<Arc<Session>>,
+    /// The last failure and when it was known: for those who asked before that.
+    failed: Option<(Instant, Error)>,
+    /// Before this the token is not renewed early again.
+    pause: Option<Instant>,
+}
+
+/// A token and where it leads.
+pub(super) struct Session {
+    pub token: Token,
+    endpoints: BTreeMap<Service, Result<Endpoint, String>>,
+    /// Services that the catalogue lists at all.
+    listed: Vec<Service>,
+}
+
+impl Session {
+    /// Where a service is; the error says what the catalogue has instead.
+    pub fn endpoint(&self, service: Service) -> Result<&Endpoint, Error> {
+        match self.endpoints.get(&service) {
+            Some(Ok(endpoint)) => Ok(endpoint),
+            Some(Err(why)) => Err(Error::service(format!("OpenStack {service}"), why.clone())),
+            None => Err(Error::service(format!("OpenStack {service}"), "the catalogue was not read for it")),
+        }
+    }
+
+    /// Whether the catalogue lists a service at all.
+    pub fn lists(&self, service: Service) -> bool {
+        self.listed.contains(&service)
+    }
+}
+
+impl Shared {
+    pub fn new(credentials: &Credentials, user_agent: &str, metrics: &Metrics) -> Result<Shared, Error> {
+        let call = "OpenStack client";
+        let identity = Endpoint::parse(&credentials.auth_url)
+            .map_err(|cause| Error::setup(call, format!("auth_url: {cause}")))?;
+        if credentials.trust == Trust::Nobody {
+            tracing::warn!(
+                auth_url = credentials.auth_url,
+                "TLS certificates of this cloud are not verified: anyone on the way can take the credential"
+            );
+        }
+        let wire = match Wire::new("openstack", &credentials.trust, LIMITS) {
+            // Nobody's certificate has to be believed where TLS is not spoken.
+            Err(_) if credentials.trust == Trust::System && !identity.tls() => {
+                Wire::new("openstack", &Trust::Plain, LIMITS)
+            }
+            wire => wire,
+        }
+        .map_err(|cause| Error::setup(call, cause.to_string()))?;
+        let user_agent = HeaderValue::try_from(user_agent)
+            .map_err(|_| Error::setup(call, "the user agent has characters that a header cannot carry"))?;
+        let credentials = credentials.clone();
+        Ok(Shared {
+            wire,
+            metrics: metrics.clone(),
+            user_agent,
+            credentials,
+            identity,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Without what is secret in them.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    /// What no message may show.
+    pub fn secrets<'a>(&'a self, session: Option<&'a Session>) -> Vec<&'a str> {
+        let mut secrets = vec![self.credentials.login.secret()];
+        secrets.extend(session.map(|session| session.token.text()));
+        secrets
+    }
+
+    /// A token that serves. Renewed early, so that no call has to fail first; a failure of that is no failure of the call
+    /// while the old token serves, unless Keystone refuses the credential itself.
+    pub async fn session(&self) -> Result<Arc<Session>, Error> {
+        let asked = Instant::now();
+        let mut state = self.state.lock().await;
+        let now = Instant::now();
+        let Some(session) = state.session.clone().filter(|session| now < session.token.expires) else {
+            return self.log_in(&mut state, asked).await;
+        };
+        if now < session.token.renew || state.pause.is_some_and(|pause| now < pause) {
+            return Ok(session);
+        }
+        match self.log_in(&mut state, asked).await {
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, "the token could not be renewed; the old one serves for now");
+                state.pause = Some(Instant::now() + PAUSE);
+                Ok(session)
+            }
+            end => end,
+        }
+    }
+
+    /// Another token than `refused`: the one that somebody else has got meanwhile, or a new one.
+    pub async fn renewed(&self, refused: &Arc<Session>) -> Result<Arc<Session>, Error> {
+        let asked = Instant::now();
+        let mut state = self.state.lock().await;
+        match &state.session {
+            Some(session) if !Arc::ptr_eq(session, refused) => Ok(session.clone()),
+            _ => self.log_in(&mut state, asked).await,
+        }
+    }
+
+    /// Logs in, unless somebody did so in vain while we waited for our turn: the same would come out, and passwords that are
+    /// tried often get their user locked.
+    async fn log_in(&self, state: &mut State, asked: Instant) -> Result<Arc<Session>, Error> {
+        if let Some((at, error)) = &state.failed
+            && *at > asked
+        {
+            return Err(error.clone());
+        }
+        match self.token().await {
+            Ok(token) => {
+                let session = Arc::new(self.session_of(token));
+                *state = State { session: Some(session.clone()), ..State::default() };
+                Ok(session)
+            }
+            Err(error) => {
+                state.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    fn session_of(&self, token: Token) -> Session {
+        let Credentials { interface, region, .. } = &self.credentials;
+        let all = [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer];
+        let endpoint = |service| {
+            let url = token.catalog.choose(service, *interface, region.as_deref())?;
+            Endpoint::parse(&url).map_err(|cause| format!("its endpoint in the catalogue, {url}: {cause}"))
+        };
+        let endpoints = all.into_iter().map(|service| (service, endpoint(service))).collect();
+        let listed =
+            all.into_iter().filter(|service| token.catalog.lists(*service, region.as_deref())).collect();
+        Session { token, endpoints, listed }
+    }
+
+    /// `POST /v3/auth/tokens`. It changes nothing that lasts, so it is repeated like a read.
+    async fn token(&self) -> Result<Token, Error> {
+        let call = format!(
+            "{IDENTITY} POST {}",
+            self.identity
+                .at("/auth/tokens")
+                .map_or_else(|_| "/v3/auth/tokens".to_owned(), |uri| uri.path().to_owned(),)
+        );
+        let mut budget = Budget::lasting(LOGIN);
+        loop {
+            let asked = Instant::now();
+            let end = match self.ask(&call, &budget).await {
+                Ok(answer) if answer.status.is_success() => {
+                    let login = &self.credentials.login;
+                    return keystone::token(&answer, login, asked, Timestamp::now())
+                        .map_err(|why| Error::decode(&call, why));
+                }
+                Ok(answer) => Error::login(&call, &answer, &self.secrets(None)),
+                Err(error) => error,
+            };
+            let Some(wait) = budget.spend(end.retry()) else { return Err(end) };
+            tracing::debug!(error = %end, after = ?wait, "the login is repeated");
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn ask(&self, call: &str, budget: &Budget) -> Result<Answer, Error> {
+        let setup = |cause: String| Error::setup(call, cause);
+        let body = keystone::request(&self.credentials.login).to_string();
+        let request =
+            Request::post(self.identity.at("/auth/tokens").map_err(|cause| setup(cause.to_string()))?)
+                .header(USER_AGENT, self.user_agent.clone())
+                .header(ACCEPT, "application/json")
+                .header(CONTENT_TYPE, "application/json")
+                .body(Full::new(Bytes::from(body)))
+                .map_err(|cause| setup(cause.to_string()))?;
+        let began = Instant::now();
+        let end = self.wire.exchange(request, budget.ends().min(self.wire.deadline())).await;
+        let status = end.as_ref().ok().map(|answer| answer.status);
+        self.metrics.exchange(IDENTITY, &Method::POST, status, began.elapsed());
+        end.map_err(|cause| Error::transport(call, cause))
+    }
+}
