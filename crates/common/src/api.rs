@@ -6,11 +6,13 @@
 //! | file | kind |
 //! |---|---|
 //! | [`mod@deorbit`] | `Deorbit`: one clean-up of one cluster before it dies |
+//! | [`deorbit_binding`] | `DeorbitBinding`: a finalizer on a kind of object, and a Deorbit when one is deleted |
 //! | [`mod@routegc`] | `RouteGC`: removes the routes of one router whose next hop no longer exists |
 //!
 //! What several kinds have in common: [`identity`] (which OpenStack), [`period`] (a length of time), [`schema`].
 
 pub mod deorbit;
+pub mod deorbit_binding;
 pub mod identity;
 pub mod period;
 pub mod routegc;
@@ -25,7 +27,7 @@ pub use self::period::Period;
 /// Every kind of ours, in the order of the files. A new one is one line here; `make generate` writes it.
 #[must_use]
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![deorbit::Deorbit::crd(), routegc::RouteGC::crd()]
+    vec![deorbit::Deorbit::crd(), deorbit_binding::DeorbitBinding::crd(), routegc::RouteGC::crd()]
 }
 
 #[cfg(test)]
