@@ -22,6 +22,7 @@
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
 //! | `api`     | [`api`]: our custom resources |
 //! | `openstack` | [`cloud::openstack`]: Keystone, Neutron, Nova, Cinder, Octavia |
+//! | `routes`  | [`routes`]: a router's routes, and which of them lead to nobody any more |
 
 pub mod conditions;
 pub mod names;
@@ -61,3 +62,6 @@ pub mod watch;
 
 #[cfg(feature = "cloud")]
 pub mod cloud;
+
+#[cfg(feature = "routes")]
+pub mod routes;

@@ -30,7 +30,11 @@ pub struct RouteGCStatus {
     /// As the value of the annotation `routegc.perimeter.dev/allow-removal` it lets this list, and no other, through.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal_hash: Option<String>,
-    /// Routes that routegc removed and that somebody put back although their next hop is still dead. They are left alone.
+    /// Routes that a pass is about to remove. Written down before, so that a pass that was cut short is known for what it did.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub removing: Vec<RouteText>,
+    /// Routes that routegc removed and that somebody put back although their next hop is still dead. They are left alone for a
+    /// day; find out who writes them.
     pub contested: Vec<Contested>,
     /// What routegc removed, the latest last. At most 100 are kept.
     pub last_removed: Vec<Removed>,
@@ -53,7 +57,7 @@ pub struct Counts {
     pub foreign: u32,
     /// In a pod network, but it cannot be seen whether the next hop lives (a network of another project): never touched.
     pub unknown: u32,
-    /// In a pod network, but the next hop is on no network of the router, or the text is no route: never touched.
+    /// In a pod network, but no route that could work (its next hop is on no network of the router): never touched.
     pub invalid: u32,
     /// In a pod network, and another route has the same destination.
     pub duplicates: u32,
@@ -87,6 +91,15 @@ pub struct Candidate {
     pub first_seen: Timestamp,
     /// In how many passes in a row, counted up to `spec.safety.confirmations`.
     pub passes: u32,
+}
+
+/// A route, to the letter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RouteText {
+    /// Destination, to the letter as the router has it.
+    pub destination: String,
+    /// Next hop, to the letter as the router has it.
+    pub nexthop: String,
 }
 
 /// A route that routegc removed.

@@ -1,0 +1,172 @@
+//! How well it is confirmed that a route is dead, and whether somebody keeps putting it back: what one pass tells the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::judge::{Judged, Verdict};
+use super::{Removal, small};
+use crate::api::routegc::{Candidate, Contested, Removed};
+use crate::routes::policy::Policy;
+use crate::routes::route::Route;
+use crate::routes::snapshot::Snapshot;
+
+/// Candidates that are followed at a time: a status must stay far under etcd's limit of 1.5 MB. Those that come after are
+/// followed when the first are gone.
+const MOST_CANDIDATES: usize = 1000;
+
+/// Removed routes that are remembered. More of them in a day are no accident, and only their being contested goes unnoticed.
+const MOST_REMOVED: usize = 100;
+
+/// For how long a route that was put back is left alone, counted from its removal: once a day is not again and again, and
+/// whoever put it back may be gone by then.
+const TRUCE: SignedDuration = SignedDuration::from_hours(24);
+
+/// What one pass tells the next. It is kept where a restart finds it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Routes that were dead.
+    pub candidates: Vec<Candidate>,
+    /// Routes that a pass was about to remove when it last wrote this down.
+    pub removing: Vec<Route>,
+    /// Routes that were removed, the latest last.
+    pub removed: Vec<Removed>,
+    /// Routes that were removed and are back.
+    pub contested: Vec<Contested>,
+}
+
+/// What is known now, after what was known and what was seen.
+pub(super) fn remember(
+    policy: &Policy,
+    snapshot: &Snapshot,
+    judged: &[Judged],
+    before: &Memory,
+    now: Timestamp,
+) -> Memory {
+    let removed = removed(snapshot, before, now);
+    let contested = contested(snapshot, judged, &removed, &before.contested, now);
+    let left_alone: BTreeSet<Route> = contested.iter().map(contested_route).collect();
+    let known: BTreeMap<Route, &Candidate> =
+        before.candidates.iter().map(|one| (candidate_route(one), one)).collect();
+    let mut candidates = Vec::new();
+    for one in judged {
+        let Verdict::Orphan(dead) = &one.verdict else { continue };
+        if left_alone.contains(&one.route) || candidates.len() >= MOST_CANDIDATES {
+            continue;
+        }
+        // Another cause is another finding: a port that is gone after its server was gone has been dead since then all the same.
+        let known = known.get(&one.route);
+        candidates.push(Candidate {
+            destination: one.route.destination.clone(),
+            nexthop: one.route.nexthop.clone(),
+            reason: dead.code().to_owned(),
+            // A clock that was set back must not keep a route for ever.
+            first_seen: known.map_or(now, |known| known.first_seen.min(now)),
+            passes: known.map_or(1, |known| known.passes.saturating_add(1)).min(policy.confirmations),
+        });
+    }
+    // The same order each time, whatever order the router answers in: nothing new is nothing to write.
+    candidates.sort_by_key(candidate_route);
+    candidates.dedup_by_key(|one| candidate_route(one));
+    Memory { candidates, removing: Vec::new(), removed, contested }
+}
+
+/// What was about to be removed and is not there any more was removed, even if the process ended before it could say so.
+fn removed(snapshot: &Snapshot, before: &Memory, now: Timestamp) -> Vec<Removed> {
+    let mut removed = before.removed.clone();
+    for route in before.removing.iter().filter(|route| !snapshot.routes.contains(route)) {
+        note(&mut removed, route, now);
+    }
+    removed
+}
+
+/// Notes a removal.
+pub fn note(removed: &mut Vec<Removed>, route: &Route, now: Timestamp) {
+    let before = removed.iter().position(|one| removed_route(one) == *route).map(|at| removed.remove(at));
+    removed.push(Removed {
+        destination: route.destination.clone(),
+        nexthop: route.nexthop.clone(),
+        at: now,
+        times: before.map_or(0, |before| before.times).saturating_add(1),
+    });
+    let surplus = removed.len().saturating_sub(MOST_REMOVED);
+    removed.drain(..surplus);
+}
+
+fn contested(
+    snapshot: &Snapshot,
+    judged: &[Judged],
+    removed: &[Removed],
+    before: &[Contested],
+    now: Timestamp,
+) -> Vec<Contested> {
+    let orphans: BTreeSet<&Route> =
+        judged.iter().filter(|one| matches!(one.verdict, Verdict::Orphan(_))).map(|one| &one.route).collect();
+    let mut contested = Vec::new();
+    for one in removed {
+        let route = removed_route(one);
+        if !orphans.contains(&route) || now.duration_since(one.at) >= TRUCE {
+            continue;
+        }
+        let known = before.iter().find(|known| contested_route(known) == route && known.removed_at == one.at);
+        let (node, server) = claimant(snapshot, &route);
+        contested.push(Contested {
+            destination: route.destination,
+            nexthop: route.nexthop,
+            server,
+            node,
+            removed_at: one.at,
+            back_since: known.map_or(now, |known| known.back_since),
+            times: one.times,
+        });
+    }
+    contested
+}
+
+/// For whom somebody may be putting the route back: the Node that the destination belongs to, its server, or the server whose
+/// port has the address.
+fn claimant(snapshot: &Snapshot, route: &Route) -> (Option<String>, Option<String>) {
+    let Some(meaning) = route.meaning() else { return (None, None) };
+    let nodes = snapshot.nodes.as_deref().unwrap_or_default();
+    let node = nodes.iter().find(|node| node.pod_cidrs.contains(&meaning.destination));
+    let held = snapshot.ports.get(&meaning.nexthop).into_iter().flatten();
+    let server = held.filter_map(|holder| holder.server.clone()).next();
+    (node.map(|node| node.name.clone()), server.or_else(|| node.and_then(|node| node.server.clone())))
+}
+
+/// The routes that are dead for long enough and in enough passes, in the router's order.
+pub(super) fn confirmed(policy: &Policy, judged: &[Judged], memory: &Memory, now: Timestamp) -> Vec<Removal> {
+    let known: BTreeMap<Route, &Candidate> =
+        memory.candidates.iter().map(|one| (candidate_route(one), one)).collect();
+    let min_age = SignedDuration::try_from(policy.min_age).unwrap_or(SignedDuration::MAX);
+    let ripe = |one: &Judged| {
+        let Verdict::Orphan(dead) = &one.verdict else { return None };
+        let known = known.get(&one.route)?;
+        let ripe = known.passes >= policy.confirmations && now.duration_since(known.first_seen) >= min_age;
+        ripe.then(|| Removal {
+            route: one.route.clone(),
+            because: dead.clone(),
+            first_seen: known.first_seen,
+            passes: known.passes,
+        })
+    };
+    judged.iter().filter_map(ripe).collect()
+}
+
+/// How many candidates are not confirmed yet.
+#[must_use]
+pub fn unripe(memory: &Memory, ripe: usize) -> u32 {
+    small(memory.candidates.len().saturating_sub(ripe))
+}
+
+fn candidate_route(one: &Candidate) -> Route {
+    Route::new(&one.destination, &one.nexthop)
+}
+
+fn removed_route(one: &Removed) -> Route {
+    Route::new(&one.destination, &one.nexthop)
+}
+
+fn contested_route(one: &Contested) -> Route {
+    Route::new(&one.destination, &one.nexthop)
+}

@@ -1,0 +1,249 @@
+//! What each route is: somebody else's, alive, dead, or nothing that could be said.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Serialize, Serializer};
+
+use super::small;
+use crate::api::routegc::{Contested, Counts};
+use crate::routes::policy::Policy;
+use crate::routes::route::{Meaning, Route};
+use crate::routes::snapshot::{Network, Node, Snapshot};
+
+/// A route and what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// Which.
+    pub route: Route,
+    /// What it is.
+    pub verdict: Verdict,
+    /// Whether another route in a pod network has the same destination.
+    pub duplicate: bool,
+}
+
+/// What a route is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Not in a pod network, or not of a node's length: not ours to judge.
+    Foreign,
+    /// The next hop lives: who it is.
+    Valid(String),
+    /// It cannot be seen whether the next hop lives: why.
+    Unknown(String),
+    /// No route that could work: why.
+    Invalid(String),
+    /// The next hop is gone: how that is known.
+    Orphan(Dead),
+}
+
+/// How it is known that a next hop is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dead {
+    /// No port on the network has the address, no server and no Node.
+    NoPort {
+        /// Name of the network.
+        network: String,
+    },
+    /// A port has it whose server Nova does not know any more.
+    ServerGone {
+        /// ID of the port.
+        port: String,
+        /// ID of the server.
+        server: String,
+    },
+    /// The destination is the pod network of a Node that has another address, and that has its own route.
+    NodeHasAnother {
+        /// The Node.
+        node: String,
+        /// The next hop of its own route.
+        nexthop: String,
+    },
+}
+
+impl Dead {
+    /// One word of a closed set.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Dead::NoPort { .. } => "NoPort",
+            Dead::ServerGone { .. } => "ServerGone",
+            Dead::NodeHasAnother { .. } => "NodeHasAnother",
+        }
+    }
+}
+
+impl fmt::Display for Dead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dead::NoPort { network } => {
+                write!(f, "no port, server or Node has the next hop on network {network}")
+            }
+            Dead::ServerGone { port, server } => {
+                write!(f, "port {port} has the next hop, but its server {server} is gone")
+            }
+            Dead::NodeHasAnother { node, nexthop } => {
+                write!(f, "the destination belongs to Node {node}, whose own route is via {nexthop}")
+            }
+        }
+    }
+}
+
+impl Serialize for Dead {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.code())
+    }
+}
+
+/// Judges every route of the router, in its order.
+#[must_use]
+pub fn judge(policy: &Policy, snapshot: &Snapshot) -> Vec<Judged> {
+    let meanings: Vec<Option<Meaning>> = snapshot.routes.iter().map(Route::meaning).collect();
+    let mut together = BTreeMap::<IpNet, Vec<IpAddr>>::new();
+    for meaning in meanings.iter().flatten().filter(|meaning| policy.judges(&meaning.destination)) {
+        together.entry(meaning.destination).or_default().push(meaning.nexthop);
+    }
+    let judge = |(route, meaning): (&Route, &Option<Meaning>)| {
+        let beside = meaning.and_then(|meaning| together.get(&meaning.destination));
+        let duplicate = beside.is_some_and(|beside| beside.len() > 1);
+        let verdict = match meaning {
+            None => senseless(policy, route),
+            Some(meaning) if !policy.judges(&meaning.destination) => Verdict::Foreign,
+            Some(meaning) => {
+                let beside = beside.map_or(&[][..], Vec::as_slice);
+                contradicted(snapshot, meaning, beside).unwrap_or_else(|| alive(snapshot, meaning.nexthop))
+            }
+        };
+        Judged { route: route.clone(), verdict, duplicate }
+    };
+    snapshot.routes.iter().zip(&meanings).map(judge).collect()
+}
+
+/// A route that means nothing is ours only as far as its destination says so.
+fn senseless(policy: &Policy, route: &Route) -> Verdict {
+    match route.destination.parse::<IpNet>() {
+        Ok(destination) if policy.judges(&destination.trunc()) => {
+            Verdict::Invalid("the next hop is no address of the destination's family".to_owned())
+        }
+        _ => Verdict::Foreign,
+    }
+}
+
+/// Of several routes to the pod network of one Node, those that lead to no address of this Node are dead, provided that one
+/// that does is there: the router would share the Node's traffic out among them. Where Nodes are not known, or two claim the
+/// network, nothing is said.
+fn contradicted(snapshot: &Snapshot, meaning: &Meaning, beside: &[IpAddr]) -> Option<Verdict> {
+    let nodes = snapshot.nodes.as_deref()?;
+    let mut owners = nodes.iter().filter(|node| node.pod_cidrs.contains(&meaning.destination));
+    let (owner, None) = (owners.next()?, owners.next()) else { return None };
+    let own = beside.iter().find(|nexthop| owner.addresses.contains(nexthop))?;
+    if owner.addresses.contains(&meaning.nexthop) || snapshot.own.contains(&meaning.nexthop) {
+        return None;
+    }
+    // What cannot be seen stays unknown.
+    let (true, None) = located(snapshot, meaning.nexthop) else { return None };
+    Some(Verdict::Orphan(Dead::NodeHasAnother { node: owner.name.clone(), nexthop: own.to_string() }))
+}
+
+/// Whether the address is on a network of ours, and what speaks against saying so.
+fn located(snapshot: &Snapshot, nexthop: IpAddr) -> (bool, Option<&Network>) {
+    let on = |network: &&Network| network.subnets.iter().any(|net| net.contains(&nexthop));
+    let foreign = snapshot.networks.iter().filter(|network| network.foreign).find(on);
+    (snapshot.networks.iter().filter(|network| !network.foreign).any(|network| on(&network)), foreign)
+}
+
+fn alive(snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
+    if snapshot.own.contains(&nexthop) {
+        return Verdict::Invalid("the next hop is the router itself".to_owned());
+    }
+    if let Some(node) = node_at(snapshot, nexthop) {
+        return Verdict::Valid(format!("Node {}", node.name));
+    }
+    let gone = match at_port(snapshot, nexthop) {
+        AtPort::Lives(who) => return Verdict::Valid(who),
+        AtPort::Gone(dead) => Some(dead),
+        AtPort::Nobody => None,
+    };
+    if let Some(server) = snapshot.servers.as_ref().and_then(|servers| servers.addresses.get(&nexthop)) {
+        return Verdict::Valid(format!("server {server}, according to Nova"));
+    }
+    if let Some((net, port)) = snapshot.pairs.iter().find(|(net, _)| net.contains(&nexthop)) {
+        return Verdict::Unknown(format!("port {port} may use any address of {net}"));
+    }
+    match located(snapshot, nexthop) {
+        (_, Some(foreign)) => {
+            Verdict::Unknown(format!("network {} belongs to another project", foreign.name))
+        }
+        (true, None) => {
+            let on = |network: &&Network| network.subnets.iter().any(|net| net.contains(&nexthop));
+            let network = snapshot.networks.iter().find(on).map_or_else(String::new, |on| on.name.clone());
+            Verdict::Orphan(gone.unwrap_or(Dead::NoPort { network }))
+        }
+        (false, None) if snapshot.hidden => {
+            Verdict::Unknown("the next hop is on no network that is shown to us".to_owned())
+        }
+        (false, None) => {
+            Verdict::Invalid("the next hop is on no network that the router is attached to".to_owned())
+        }
+    }
+}
+
+fn node_at(snapshot: &Snapshot, nexthop: IpAddr) -> Option<&Node> {
+    snapshot.nodes.iter().flatten().find(|node| node.addresses.contains(&nexthop))
+}
+
+/// What the ports say of an address.
+enum AtPort {
+    /// Who lives there.
+    Lives(String),
+    /// Only ports that outlived their servers.
+    Gone(Dead),
+    /// No port has it.
+    Nobody,
+}
+
+/// A port outlives its server now and then; that counts only if Nova's complete list does not have the server.
+fn at_port(snapshot: &Snapshot, nexthop: IpAddr) -> AtPort {
+    let mut gone = AtPort::Nobody;
+    for holder in snapshot.ports.get(&nexthop).into_iter().flatten() {
+        match (&holder.server, &snapshot.servers) {
+            (Some(server), Some(servers)) if !servers.ids.contains(server) => {
+                gone = AtPort::Gone(Dead::ServerGone { port: holder.port.clone(), server: server.clone() });
+            }
+            (Some(server), _) => return AtPort::Lives(format!("server {server}")),
+            (None, _) => return AtPort::Lives(format!("port {}", holder.port)),
+        }
+    }
+    gone
+}
+
+/// Routes whose next hop is on no network that the router is attached to, whosever they are. None where a network is hidden.
+#[must_use]
+pub fn unconnected(snapshot: &Snapshot) -> Vec<Route> {
+    if snapshot.hidden {
+        return Vec::new();
+    }
+    let connected = |route: &&Route| {
+        route.nexthop.parse().is_ok_and(|nexthop: IpAddr| {
+            snapshot.networks.iter().flat_map(|network| &network.subnets).any(|net| net.contains(&nexthop))
+        })
+    };
+    snapshot.routes.iter().filter(|route| !connected(route)).cloned().collect()
+}
+
+/// How many routes of each kind.
+#[must_use]
+pub fn count(judged: &[Judged], contested: &[Contested]) -> Counts {
+    let of = |wanted: fn(&Judged) -> bool| small(judged.iter().filter(|one| wanted(one)).count());
+    Counts {
+        valid: of(|one| matches!(one.verdict, Verdict::Valid(_))),
+        orphan: of(|one| matches!(one.verdict, Verdict::Orphan(_))),
+        foreign: of(|one| matches!(one.verdict, Verdict::Foreign)),
+        unknown: of(|one| matches!(one.verdict, Verdict::Unknown(_))),
+        invalid: of(|one| matches!(one.verdict, Verdict::Invalid(_))),
+        duplicates: of(|one| one.duplicate),
+        contested: small(contested.len()),
+    }
+}

@@ -1,0 +1,4 @@
+mod model;
+mod properties;
+mod rules;
+mod world;

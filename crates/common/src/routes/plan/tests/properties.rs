@@ -1,0 +1,155 @@
+//! Worlds at random: whatever is seen, no removal is unsafe, and what was removed is not planned again.
+
+use ipnet::IpNet;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::world::{at, ip, policy, snapshot};
+use crate::routes::plan::{Dead, Decision, Memory, plan};
+use crate::routes::snapshot::Snapshot;
+
+const DESTINATIONS: [&str; 8] = [
+    "10.244.1.0/24",
+    "10.244.2.0/24",
+    "10.244.0.0/16",
+    "10.244.0.0/15",
+    "192.168.0.0/24",
+    "fd00:10:0:1::/64",
+    "fd00:0010:0:1:0::/64",
+    "nonsense",
+];
+const ADDRESSES: [&str; 9] = [
+    "10.0.0.1",
+    "10.0.0.11",
+    "10.0.0.12",
+    "10.0.0.13",
+    "10.9.0.5",
+    "203.0.113.7",
+    "fd00:1::11",
+    "fd00:1:0::11",
+    "fd00:1::12",
+];
+
+#[derive(Clone, Debug)]
+enum Fact {
+    Server(&'static str),
+    Stray(&'static str),
+    Port(&'static str),
+    Nova(&'static str),
+    Node(&'static str, &'static str),
+    Pair(&'static str),
+    Hidden,
+    NoNova,
+}
+
+fn fact() -> impl Strategy<Value = Fact> {
+    let address = || select(&ADDRESSES[..]);
+    let pod_net = select(&["10.244.1.0/24", "10.244.2.0/24", "fd00:10:0:1::/64"][..]);
+    prop_oneof![
+        address().prop_map(Fact::Server),
+        address().prop_map(Fact::Stray),
+        address().prop_map(Fact::Port),
+        address().prop_map(Fact::Nova),
+        (address(), pod_net).prop_map(|(address, net)| Fact::Node(address, net)),
+        select(&["10.0.0.8/29", "10.0.0.0/24", "fd00:1::/64"][..]).prop_map(Fact::Pair),
+        Just(Fact::Hidden),
+        Just(Fact::NoNova),
+    ]
+}
+
+fn world() -> impl Strategy<Value = Snapshot> {
+    let routes = vec((select(&DESTINATIONS[..]), select(&ADDRESSES[..])), 0..12);
+    (routes, vec(fact(), 0..6)).prop_map(|(routes, facts)| {
+        let mut world = snapshot(&routes);
+        for fact in facts {
+            world = match fact {
+                Fact::Server(address) => world.server(address, address),
+                Fact::Stray(address) => world.port("stray", Some("deleted"), address),
+                Fact::Port(address) => world.port("port", None, address),
+                Fact::Node(address, net) => world.node(address, address, net),
+                Fact::Nova(address) => {
+                    world.servers.get_or_insert_default().addresses.insert(ip(address), "s".to_owned());
+                    world
+                }
+                Fact::Pair(net) => {
+                    world.pairs.push((net.parse().unwrap(), "wide".to_owned()));
+                    world
+                }
+                Fact::Hidden => Snapshot { hidden: true, ..world },
+                Fact::NoNova => Snapshot { servers: None, ..world },
+            };
+        }
+        world
+    })
+}
+
+/// Says again, in other words than the plan's, what may go.
+fn assert_safe(world: &Snapshot, decision: &Decision) {
+    for removal in &decision.removals {
+        let text = removal.route.to_string();
+        let destination: IpNet = removal.route.destination.parse().expect(&text);
+        let nexthop = ip(&removal.route.nexthop);
+        let ours: [IpNet; 2] = ["10.244.0.0/16".parse().unwrap(), "fd00:10::/56".parse().unwrap()];
+        assert!(ours.iter().any(|net| net.contains(&destination)), "foreign: {text}");
+        assert!(!world.own.contains(&nexthop), "the router itself: {text}");
+        assert!(!"10.9.0.0/24".parse::<IpNet>().unwrap().contains(&nexthop), "not visible: {text}");
+        let visible = ["10.0.0.0/24", "fd00:1::/64"];
+        assert!(
+            visible.iter().any(|net| net.parse::<IpNet>().unwrap().contains(&nexthop)),
+            "nowhere: {text}"
+        );
+        assert!(removal.passes >= 2 && at(10).duration_since(removal.first_seen).as_mins() >= 5, "{text}");
+        if let Dead::NodeHasAnother { node, nexthop: own } = &removal.because {
+            let node = world.nodes.iter().flatten().find(|one| one.name == *node).expect(&text);
+            assert!(node.pod_cidrs.contains(&destination.trunc()) && !node.addresses.contains(&nexthop));
+            assert!(node.addresses.contains(&ip(own)), "{text}");
+            assert!(world.routes.iter().any(|route| route.nexthop.parse() == Ok(ip(own))), "{text}");
+            continue;
+        }
+        let servers = world.servers.as_ref();
+        let known = |id: &String| servers.is_none_or(|servers| servers.ids.contains(id));
+        let holders = world.ports.get(&nexthop).into_iter().flatten();
+        for holder in holders {
+            assert!(holder.server.as_ref().is_some_and(|id| !known(id)), "a port lives: {text}");
+        }
+        assert!(!servers.is_some_and(|servers| servers.addresses.contains_key(&nexthop)), "Nova: {text}");
+        assert!(
+            !world.nodes.iter().flatten().any(|node| node.addresses.contains(&nexthop)),
+            "a Node: {text}"
+        );
+        assert!(!world.pairs.iter().any(|(net, _)| net.contains(&nexthop)), "a wide pair: {text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_removal_is_unsafe_and_every_world_comes_to_rest(world in world(), before in world()) {
+        let policy = policy();
+        let first = plan(&policy, &before, &Memory::default(), None, at(0));
+        prop_assert!(first.removals.is_empty(), "at first sight");
+        let second = plan(&policy, &world, &first.memory, None, at(10));
+        assert_safe(&world, &second);
+        for removal in &second.removals {
+            prop_assert!(before.routes.contains(&removal.route), "one pass confirms nothing");
+        }
+        prop_assert!(second.removals.is_empty() || second.excess.is_none());
+        let total = second.counts.valid + second.counts.orphan + second.counts.foreign
+            + second.counts.unknown + second.counts.invalid;
+        prop_assert_eq!(total as usize, world.routes.len());
+
+        let mut after = world.clone();
+        after.routes.retain(|route| !second.removals.iter().any(|removal| removal.route == *route));
+        // The second pass has confirmed what the first had not seen; the third is the last that could remove anything new.
+        let third = plan(&policy, &after, &second.memory, None, at(20));
+        assert_safe(&after, &Decision { removals: Vec::new(), ..third.clone() });
+        for removal in &third.removals {
+            prop_assert!(!second.removals.iter().any(|done| done.route == removal.route));
+        }
+        after.routes.retain(|route| !third.removals.iter().any(|removal| removal.route == *route));
+        let fourth = plan(&policy, &after, &third.memory, None, at(30));
+        prop_assert!(fourth.removals.is_empty() || third.excess.is_some(), "{:?}", fourth.removals);
+    }
+}

@@ -1,0 +1,212 @@
+use super::world::{at, ip, policy, removed, second_pass, snapshot, verdicts};
+use crate::routes::plan::confirm::note;
+use crate::routes::plan::{Memory, plan};
+use crate::routes::policy::Policy;
+use crate::routes::route::Route;
+use crate::routes::snapshot::Snapshot;
+
+/// `count` nodes, of which the last `dead` have no port.
+fn cluster(count: usize, dead: usize) -> Snapshot {
+    let routes: Vec<(String, String)> =
+        (1..=count).map(|n| (format!("10.244.{n}.0/24"), format!("10.0.0.{}", n + 10))).collect();
+    let texts: Vec<(&str, &str)> = routes.iter().map(|(one, two)| (one.as_str(), two.as_str())).collect();
+    let mut all = snapshot(&texts);
+    for n in 1..=count - dead {
+        all = all.server(&format!("s{n}"), &format!("10.0.0.{}", n + 10));
+    }
+    all
+}
+
+/// R4, R5: whoever has a port lives, whether Nova knows it or not.
+#[test]
+fn a_port_is_alive_whosever_it_is() {
+    let routes =
+        [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
+    let world = snapshot(&routes).server("s1", "10.0.0.11").port("vip", None, "10.0.0.12");
+    assert_eq!(verdicts(&world), ["valid", "valid", "NoPort"]);
+}
+
+/// R7, R8: what is not in a pod network is nobody's business here; families are kept apart.
+#[test]
+fn foreign_and_senseless_routes_are_never_orphans() {
+    let routes = [
+        ("0.0.0.0/0", "10.0.0.99"),
+        ("10.244.0.0/15", "10.0.0.99"),
+        ("192.168.0.0/24", "10.0.0.99"),
+        ("10.244.1.0/24", "fd00:1::99"),
+        ("10.244.2.0/24", "10.0.0.1"),
+        ("10.244.3.0/24", "172.16.0.1"),
+        ("fd00:10:0:1::/64", "fd00:1::99"),
+    ];
+    let expected = ["foreign", "foreign", "foreign", "invalid", "invalid", "invalid", "NoPort"];
+    assert_eq!(verdicts(&snapshot(&routes)), expected);
+}
+
+#[test]
+fn what_cannot_be_seen_is_unknown() {
+    let routes =
+        [("10.244.1.0/24", "10.9.0.5"), ("10.244.2.0/24", "203.0.113.5"), ("10.244.3.0/24", "10.0.0.200")];
+    let mut world = snapshot(&routes);
+    assert_eq!(verdicts(&world), ["unknown", "invalid", "NoPort"]);
+    world.hidden = true;
+    world.pairs.push(("10.0.0.128/25".parse().unwrap(), "port-of-vip".to_owned()));
+    assert_eq!(verdicts(&world), ["unknown", "unknown", "unknown"]);
+}
+
+/// R6: a port that outlived its server hides no orphan; a server that Nova still has on the network does live.
+#[test]
+fn nova_is_a_witness_for_and_against() {
+    let routes =
+        [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
+    let mut world = snapshot(&routes)
+        .port("left-over", Some("deleted"), "10.0.0.11")
+        .port("left-over", Some("deleted"), "10.0.0.12")
+        .port("taken-over", None, "10.0.0.12");
+    world.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.13"), "s3".to_owned());
+    assert_eq!(verdicts(&world), ["ServerGone", "valid", "valid"]);
+    world.servers = None;
+    assert_eq!(verdicts(&world), ["valid", "valid", "NoPort"], "without Nova a port's server is believed");
+}
+
+#[test]
+fn a_node_s_address_lives_even_without_a_port() {
+    let world = snapshot(&[("10.244.1.0/24", "10.0.0.11")]).node("node-1", "10.0.0.11", "10.244.1.0/24");
+    assert_eq!(verdicts(&world), ["valid"]);
+}
+
+/// R6: with two routes to one Node's network the router would share its traffic out to a stranger.
+#[test]
+fn of_two_routes_to_a_node_the_stranger_s_goes() {
+    let routes =
+        [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.12"), ("10.244.1.0/24", "10.9.0.5")];
+    let world = snapshot(&routes).server("s1", "10.0.0.11").server("s2", "10.0.0.12");
+    assert_eq!(verdicts(&world), ["valid", "valid", "unknown"], "nobody can say which, without Nodes");
+    let known = world.clone().node("node-1", "10.0.0.11", "10.244.1.0/24");
+    assert_eq!(verdicts(&known), ["valid", "NodeHasAnother", "unknown"]);
+    let own_is_missing = world.clone().node("node-1", "10.0.0.77", "10.244.1.0/24");
+    assert_eq!(verdicts(&own_is_missing), ["valid", "valid", "unknown"]);
+    let two_claim_it = known.node("node-2", "10.0.0.12", "10.244.1.0/24");
+    assert_eq!(verdicts(&two_claim_it), ["valid", "valid", "unknown"]);
+    let counts = plan(&policy(), &two_claim_it, &Memory::default(), None, at(0)).counts;
+    assert_eq!((counts.duplicates, counts.valid, counts.unknown), (3, 2, 1));
+}
+
+#[test]
+fn a_route_must_be_dead_twice_and_for_long_enough() {
+    let (policy, world) = (policy(), cluster(5, 1));
+    let first = plan(&policy, &world, &Memory::default(), None, at(0));
+    let soon = plan(&policy, &world, &first.memory, None, at(1));
+    assert!(first.removals.is_empty() && soon.removals.is_empty());
+    let late = plan(&policy, &world, &soon.memory, None, at(5));
+    assert_eq!(removed(&late), ["10.244.5.0/24 via 10.0.0.15"]);
+    assert_eq!((late.removals[0].first_seen, late.removals[0].passes), (at(0), 2));
+    // Alive once: all begins again.
+    let alive = plan(&policy, &cluster(5, 0), &soon.memory, None, at(5));
+    assert!(alive.memory.candidates.is_empty());
+    let again = plan(&policy, &world, &alive.memory, None, at(20));
+    assert!(again.removals.is_empty());
+}
+
+#[test]
+fn a_steady_state_has_nothing_new_to_remember() {
+    let (policy, world) = (policy(), cluster(5, 1));
+    let second = second_pass(&policy, &world, None);
+    let mut shuffled = world.clone();
+    shuffled.routes.reverse();
+    let third = plan(&policy, &shuffled, &second.memory, None, at(15));
+    assert_eq!(third.memory, second.memory);
+}
+
+#[test]
+fn a_clock_that_was_set_back_neither_hastens_nor_stops_a_removal() {
+    let (policy, world) = (policy(), cluster(5, 1));
+    let first = plan(&policy, &world, &Memory::default(), None, at(1000));
+    let back = plan(&policy, &world, &first.memory, None, at(0));
+    assert!(back.removals.is_empty() && back.memory.candidates[0].first_seen == at(0));
+    assert_eq!(plan(&policy, &world, &back.memory, None, at(5)).removals.len(), 1);
+}
+
+/// R2, R3: when much looks dead at once, the view is wrong rather than the world.
+#[test]
+fn many_at_once_are_not_removed() {
+    let policy = policy();
+    assert_eq!(second_pass(&policy, &cluster(3, 2), None).removals.len(), 2, "two may always go");
+    assert_eq!(second_pass(&policy, &cluster(6, 3), None).removals.len(), 3, "half is not more than half");
+    let share = second_pass(&policy, &cluster(5, 3), None);
+    assert!(share.removals.is_empty());
+    let text = share.excess.unwrap().to_string();
+    assert_eq!(
+        text,
+        "3 of 5 routes look dead, and no more than 50 % may be removed in one pass (maxPercent)"
+    );
+    let number = second_pass(&policy, &cluster(40, 11), None).excess.unwrap();
+    assert!(number.to_string().ends_with("no more than 10 may be removed in one pass (maxRemovals)"));
+}
+
+#[test]
+fn a_person_lets_one_exact_list_through_and_no_other() {
+    let policy = policy();
+    let hash = second_pass(&policy, &cluster(5, 3), None).excess.unwrap().hash;
+    assert_eq!(second_pass(&policy, &cluster(5, 3), Some(&hash)).removals.len(), 3);
+    assert!(second_pass(&policy, &cluster(5, 4), Some(&hash)).removals.is_empty());
+    let mut elsewhere = cluster(5, 3);
+    elsewhere.router = "router-2".to_owned();
+    assert!(second_pass(&policy, &elsewhere, Some(&hash)).removals.is_empty());
+    let mut reversed = cluster(5, 3);
+    reversed.routes.reverse();
+    assert_eq!(second_pass(&policy, &reversed, Some(&hash)).removals.len(), 3, "the order means nothing");
+}
+
+#[test]
+fn a_route_that_is_put_back_is_reported_and_tried_again_a_day_later() {
+    let (policy, world) = (policy(), cluster(5, 1).node("node-5", "10.0.0.115", "10.244.5.0/24"));
+    let dead = Route::new("10.244.5.0/24", "10.0.0.15");
+    let mut memory = second_pass(&policy, &world, None).memory;
+    note(&mut memory.removed, &dead, at(10));
+    let back = plan(&policy, &world, &memory, None, at(20));
+    assert!(back.removals.is_empty() && back.memory.candidates.is_empty());
+    let contested = &back.contested[0];
+    assert_eq!((contested.removed_at, contested.back_since, contested.times), (at(10), at(20), 1));
+    assert_eq!(contested.node.as_deref(), Some("node-5"));
+    assert_eq!(contested.server.as_deref(), Some("server-of-node-5"));
+    assert_eq!((back.counts.orphan, back.counts.contested), (1, 1));
+    let still = plan(&policy, &world, &back.memory, None, at(30));
+    assert_eq!(still.memory, back.memory, "nothing new, nothing to write");
+    let day = 24 * 60;
+    let over = plan(&policy, &world, &still.memory, None, at(10 + day));
+    let again = plan(&policy, &world, &over.memory, None, at(20 + day));
+    assert_eq!(again.removals.len(), 1);
+    note(&mut memory.removed, &dead, at(20 + day));
+    assert_eq!(memory.removed.last().map(|one| one.times), Some(2));
+}
+
+/// The process ended between a removal and its record.
+#[test]
+fn what_was_being_removed_and_is_gone_was_removed() {
+    let policy = policy();
+    let (gone, there) = (Route::new("10.244.9.0/24", "10.0.0.99"), Route::new("10.244.5.0/24", "10.0.0.15"));
+    let memory = Memory { removing: vec![gone.clone(), there], ..Memory::default() };
+    let next = plan(&policy, &cluster(5, 1), &memory, None, at(1));
+    let texts: Vec<&str> = next.memory.removed.iter().map(|one| one.destination.as_str()).collect();
+    assert_eq!(texts, [gone.destination.as_str()]);
+    assert!(next.memory.removing.is_empty() && next.contested.is_empty());
+    assert_eq!(next.memory.candidates.len(), 1);
+}
+
+#[test]
+fn a_thousand_dead_routes_are_followed_in_turn() {
+    let routes: Vec<(String, String)> =
+        (0..1500).map(|n| (format!("10.244.{}.{}/32", n / 256, n % 256), "10.0.0.99".to_owned())).collect();
+    let texts: Vec<(&str, &str)> = routes.iter().map(|(one, two)| (one.as_str(), two.as_str())).collect();
+    let policy = Policy { max_removals: 2000, max_percent: 100, ..policy() };
+    let decision = second_pass(&policy, &snapshot(&texts), None);
+    assert_eq!((decision.removals.len(), decision.counts.orphan), (1000, 1500));
+}
+
+/// R10: which route it is that makes Neutron refuse every change.
+#[test]
+fn routes_that_make_the_router_unchangeable_are_named() {
+    let world = snapshot(&[("192.168.7.0/24", "172.16.0.1"), ("10.244.1.0/24", "10.0.0.11")]);
+    let decision = plan(&policy(), &world, &Memory::default(), None, at(0));
+    assert_eq!(decision.unconnected, [Route::new("192.168.7.0/24", "172.16.0.1")]);
+}

@@ -1,0 +1,84 @@
+//! A route as the router has it, to the letter, and what it means.
+//!
+//! Neutron removes a route only if both strings are the ones that it stored: `fd00:0::1` is not `fd00::1` to it. So the text is
+//! kept, and the numbers are compared.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+/// One route, to the letter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Route {
+    /// `10.244.3.0/24`
+    pub destination: String,
+    /// `10.0.0.13`
+    pub nexthop: String,
+}
+
+impl Route {
+    /// Of its two texts.
+    #[must_use]
+    pub fn new(destination: impl Into<String>, nexthop: impl Into<String>) -> Route {
+        Route { destination: destination.into(), nexthop: nexthop.into() }
+    }
+
+    /// What it means; None where a text is no network or no address, or where the families differ.
+    #[must_use]
+    pub fn meaning(&self) -> Option<Meaning> {
+        let destination: IpNet = self.destination.parse().ok()?;
+        let nexthop: IpAddr = self.nexthop.parse().ok()?;
+        let same_family = destination.addr().is_ipv4() == nexthop.is_ipv4();
+        same_family.then_some(Meaning { destination: destination.trunc(), nexthop })
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} via {}", self.destination, self.nexthop)
+    }
+}
+
+/// What a route means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Meaning {
+    /// Without host bits.
+    pub destination: IpNet,
+    /// Of the same family.
+    pub nexthop: IpAddr,
+}
+
+/// Routes in one line, for a person.
+#[must_use]
+pub fn list<'a>(routes: impl IntoIterator<Item = &'a Route>) -> String {
+    routes.into_iter().map(Route::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_differ_and_mean_the_same() {
+        let (one, other) =
+            (Route::new("fd00:0010::/64", "fd00::A"), Route::new("fd00:10:0::/64", "fd00:0:0::a"));
+        assert_ne!(one, other);
+        assert_eq!(one.meaning(), other.meaning());
+        assert!(one.meaning().is_some());
+    }
+
+    #[test]
+    fn what_means_nothing_is_not_guessed_at() {
+        for (destination, nexthop) in [
+            ("", ""),
+            ("10.244.1.0", "10.0.0.1"),
+            ("10.244.1.0/24", "node-1"),
+            ("fd00::/64", "10.0.0.1"),
+            ("10.0.0.0/33", "10.0.0.1"),
+        ] {
+            assert_eq!(Route::new(destination, nexthop).meaning(), None, "{destination} {nexthop}");
+        }
+    }
+}
