@@ -10,13 +10,18 @@
 //! network; or a route that somebody else adds meanwhile is lost. What cannot be seen whole is not judged at all.
 //!
 //! * [`route`]: a route to the letter, and what it means. [`policy`]: whose routes are judged, how carefully.
-//! * [`snapshot`]: what was seen. [`plan`]: what follows from it: [`plan::judge`], [`plan::confirm`], [`plan::threshold`].
+//! * [`mod@observe`] and [`mod@apply`]: the only reader and the only writer.
+//! * [`snapshot`]: what was seen. [`mod@plan`]: what follows from it: [`plan::judge`], [`plan::confirm`], [`plan::threshold`].
 
+pub mod apply;
+pub mod observe;
 pub mod plan;
 pub mod policy;
 pub mod route;
 pub mod snapshot;
 
+pub use self::apply::{Applied, NotRemoved, apply};
+pub use self::observe::{NodeSource, Unseen, observe};
 pub use self::plan::{Decision, plan};
 pub use self::policy::Policy;
 pub use self::route::Route;

@@ -48,7 +48,9 @@ pub use config_error::ConfigError;
 pub use credentials::Credentials;
 pub use error::Error;
 pub use metrics::Metrics;
-pub use neutron::{AddressPair, FixedIp, FloatingIp, Network, Port, Route, Router, SecurityGroup};
+pub use neutron::{
+    AddressPair, FixedIp, FloatingIp, Gateway, Network, Port, Route, Router, SecurityGroup, Subnet,
+};
 pub use nova::{Address, Server};
 pub use octavia::LoadBalancer;
 pub use rights::{Call, Right, User};

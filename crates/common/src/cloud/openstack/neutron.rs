@@ -8,6 +8,7 @@ mod network;
 mod port;
 mod router;
 mod security_group;
+mod subnet;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +22,9 @@ use super::rights::Call;
 pub use floating_ip::FloatingIp;
 pub use network::Network;
 pub use port::{AddressPair, FixedIp, Port};
-pub use router::{Route, Router};
+pub use router::{Gateway, Route, Router};
 pub use security_group::SecurityGroup;
+pub use subnet::Subnet;
 
 /// What is asked for a page; a server may cap it lower. 500 ports are about 300 KB.
 pub(super) const LIMIT: (&str, &str) = ("limit", "500");

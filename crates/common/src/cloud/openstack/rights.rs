@@ -101,6 +101,8 @@ calls! {
     ReplaceRoutes = Network PUT "/routers/{id}": ENFORCE;
     /// One network.
     Network = Network GET "/networks/{id}": EVERY;
+    /// The subnets of a network.
+    Subnets = Network GET "/subnets": EVERY;
     /// Ports of a device, of a network, with an address.
     Ports = Network GET "/ports": EVERY;
     /// The project's limits.

@@ -44,6 +44,17 @@ pub struct Router {
     /// All of its static routes, in Neutron's order, which means nothing.
     #[serde(default, deserialize_with = "or_empty")]
     pub routes: Vec<Route>,
+    /// The external network that it is attached to; None if to none.
+    #[serde(default)]
+    pub external_gateway_info: Option<Gateway>,
+}
+
+/// The external side of a router.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gateway {
+    /// The external network.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub network_id: String,
 }
 
 impl Cloud {

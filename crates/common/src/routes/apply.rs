@@ -1,0 +1,148 @@
+//! The only writer: removes routes, after a last look at each, and compares what the router then has.
+//!
+//! Repeatable: what is gone already is not asked for, and the answer is the router as it is, so a second try finds nothing to
+//! do. Nothing but the named pairs of destination and next hop is ever removed: where Neutron removes pairs
+//! (`extraroute-atomic`), by itself; where it only takes whole lists, because the list is written under the revision that it was
+//! read at.
+
+mod last_look;
+
+use super::observe::NodeSource;
+use super::plan::Removal;
+use super::policy::Policy;
+use super::route::{self, Route};
+use super::snapshot::Snapshot;
+use crate::cloud::openstack::{self, Cloud, Error, Router};
+
+/// Tries under a revision. Each loses only to somebody else who changed the router in the second between.
+const TRIES: usize = 3;
+
+/// What became of the removals.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Removed by us, as the answer shows.
+    pub removed: Vec<Route>,
+    /// Gone before we came.
+    pub gone: Vec<Route>,
+    /// Not removed after the last look, and why.
+    pub spared: Vec<(Route, String)>,
+    /// Still there in the answer although they were removed: somebody put them back in that instant.
+    pub back: Vec<Route>,
+    /// How many routes the router has now.
+    pub left: usize,
+}
+
+/// Why nothing was removed, as far as is known. The message is complete: what, why, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRemoved {
+    /// Neutron or Nova could not be asked again.
+    #[error("the last look before the removal failed: {0}")]
+    Look(Error),
+    /// The Nodes could not be listed again.
+    #[error("the last look before the removal failed: the cluster's Nodes cannot be listed: {0}")]
+    Nodes(String),
+    /// Another route of the router is not valid, so Neutron refuses every change.
+    #[error(
+        "Neutron refuses every change of this router while it has routes whose next hop is on none of its networks: {}; remove them \
+         (openstack router unset --route) or attach their network: {cause}",
+        if invalid.is_empty() { "one that is not shown to us".to_owned() } else { route::list(invalid) }
+    )]
+    InvalidRoutes {
+        /// Which.
+        invalid: Vec<Route>,
+        /// Neutron's answer.
+        cause: Error,
+    },
+    /// Others change the router all the time.
+    #[error(
+        "somebody else changed the router each time: {TRIES} tries under the revision that was read all came too late"
+    )]
+    Contention,
+    /// Neutron can neither remove pairs nor lock.
+    #[error(
+        "this Neutron has neither extraroute-atomic nor revision-if-match: the whole list would be written, and a route that somebody \
+         adds in that second would be lost; safety.allowUnsafeUpdate: true accepts that"
+    )]
+    NoLock,
+    /// Neutron refused, or no answer came: then it is not known whether it acted.
+    #[error("the routes cannot be removed: {0}")]
+    Refused(Error),
+}
+
+impl NotRemoved {
+    /// One CamelCase word of a closed set: the reason of a condition.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            NotRemoved::Look(_) => "PartialInventory",
+            NotRemoved::Nodes(_) => "NodesUnavailable",
+            NotRemoved::InvalidRoutes { .. } => "RouterHasInvalidRoutes",
+            NotRemoved::Contention => "RouterChanging",
+            NotRemoved::NoLock => "NoSafeUpdate",
+            NotRemoved::Refused(cause) if cause.is_forbidden() => "Forbidden",
+            NotRemoved::Refused(_) => "RemovalFailed",
+        }
+    }
+}
+
+/// Removes the routes.
+///
+/// `snapshot` is what they were decided on; `nodes` is asked again.
+///
+/// # Errors
+/// As named; nothing but the given routes was removed in any case.
+pub async fn apply(
+    cloud: &Cloud,
+    policy: &Policy,
+    snapshot: &Snapshot,
+    removals: &[Removal],
+    nodes: Option<&NodeSource>,
+) -> Result<Applied, NotRemoved> {
+    let extensions = cloud.extensions().await.map_err(NotRemoved::Look)?;
+    let atomic = extensions.contains("extraroute-atomic");
+    let lock = extensions.contains("revision-if-match");
+    for last in [false, false, true] {
+        let router = cloud.router(&snapshot.router).await.map_err(NotRemoved::Look)?;
+        let looked = last_look::all(cloud, policy, snapshot, &router, removals, nodes).await?;
+        let revision = router.revision_number.filter(|_| lock);
+        let applied = Applied {
+            gone: looked.gone,
+            spared: looked.spared,
+            left: router.routes.len(),
+            ..Applied::default()
+        };
+        if looked.dead.is_empty() {
+            return Ok(applied);
+        }
+        let answer = if atomic {
+            let pairs: Vec<_> = looked.dead.iter().map(Into::into).collect();
+            // Pairs are removed by themselves, so the lock only says that the last look is of the router as it is. Against
+            // somebody who never stops writing, the last try does without.
+            cloud.remove_extraroutes(&router.id, &pairs, revision.filter(|_| !last)).await
+        } else if revision.is_some() || policy.allow_unsafe_update {
+            let keep = |route: &openstack::Route| !looked.dead.contains(&Route::from(route.clone()));
+            let kept: Vec<_> = router.routes.iter().filter(|route| keep(route)).cloned().collect();
+            cloud.replace_routes(&router.id, &kept, revision).await
+        } else {
+            return Err(NotRemoved::NoLock);
+        };
+        match answer {
+            Ok(after) => return Ok(compared(applied, looked.dead, after)),
+            Err(error) if error.is_precondition_failed() => {}
+            Err(cause) if cause.kind() == Some("InvalidRoutes") => {
+                let invalid = super::plan::judge::unconnected(snapshot);
+                return Err(NotRemoved::InvalidRoutes { invalid, cause });
+            }
+            Err(cause) => return Err(NotRemoved::Refused(cause)),
+        }
+    }
+    Err(NotRemoved::Contention)
+}
+
+/// 200 does not prove that a route is gone: the answer shows what the router has.
+fn compared(applied: Applied, asked: Vec<Route>, after: Router) -> Applied {
+    let left = after.routes.len();
+    let now: Vec<Route> = after.routes.into_iter().map(Route::from).collect();
+    let (back, removed) = asked.into_iter().partition(|route| now.contains(route));
+    Applied { removed, back, left, ..applied }
+}

@@ -1,0 +1,104 @@
+//! The only reader: a router and its neighbourhood become a [`Snapshot`], whole or not at all.
+
+mod inventory;
+mod unseen;
+mod witness;
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
+pub use self::unseen::Unseen;
+use super::policy::Policy;
+use super::route::Route;
+use super::snapshot::{Node, Snapshot};
+use crate::cloud::openstack::{self, Cloud, Service};
+
+/// Where the cluster's Nodes are read from, each time anew; an error is a text for a person.
+#[derive(Clone)]
+pub struct NodeSource(Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<Node>, String>> + Send + Sync>);
+
+impl NodeSource {
+    /// Of a function that lists all Nodes.
+    pub fn new(
+        list: impl Fn() -> BoxFuture<'static, Result<Vec<Node>, String>> + Send + Sync + 'static,
+    ) -> Self {
+        NodeSource(Arc::new(list))
+    }
+
+    /// All Nodes, now.
+    ///
+    /// # Errors
+    /// Why not, for a person.
+    pub async fn list(&self) -> Result<Vec<Node>, String> {
+        (self.0)().await
+    }
+}
+
+impl fmt::Debug for NodeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NodeSource")
+    }
+}
+
+impl From<openstack::Route> for Route {
+    fn from(route: openstack::Route) -> Route {
+        Route { destination: route.destination, nexthop: route.nexthop }
+    }
+}
+
+impl From<&Route> for openstack::Route {
+    fn from(route: &Route) -> openstack::Route {
+        openstack::Route { destination: route.destination.clone(), nexthop: route.nexthop.clone() }
+    }
+}
+
+/// Looks at a router and its neighbourhood. Where none of its routes is judged by `policy`, the neighbourhood is not asked for:
+/// two requests are then all that a pass costs.
+///
+/// The router is read first. Whoever had a route then was there then; if it is not there afterwards, it is gone.
+///
+/// # Errors
+/// Whatever could not be seen whole: then nothing is known, and nothing may be decided.
+pub async fn observe(
+    cloud: &Cloud,
+    policy: &Policy,
+    router: &str,
+    nodes: Option<&NodeSource>,
+) -> Result<Snapshot, Unseen> {
+    let read = cloud.router(router).await.map_err(Unseen::router)?;
+    let limit = match cloud.quota_router_route().await {
+        Ok(limit) => limit.filter(|limit| *limit >= 0),
+        // A matter of the cloud's policy; nothing depends on it but a number that is shown.
+        Err(error) if error.is_forbidden() || error.is_not_found() => None,
+        Err(error) => return Err(Unseen::Quota(error)),
+    };
+    let mut snapshot = Snapshot {
+        router: read.id,
+        routes: read.routes.into_iter().map(Route::from).collect(),
+        hidden: true,
+        limit,
+        ..Snapshot::default()
+    };
+    if !snapshot.routes.iter().any(|route| concerns(policy, route)) {
+        return Ok(snapshot);
+    }
+    snapshot.hidden = read.external_gateway_info.is_some_and(|gateway| !gateway.network_id.is_empty());
+    inventory::fill(cloud, &mut snapshot).await?;
+    if snapshot.machines == 0 {
+        return Err(Unseen::Empty { routes: snapshot.routes.len() });
+    }
+    if cloud.has_service(Service::Compute).await.map_err(Unseen::Nova)? {
+        snapshot.servers = Some(witness::servers(cloud, &snapshot.networks).await?);
+    }
+    if let Some(nodes) = nodes {
+        snapshot.nodes = Some(nodes.list().await.map_err(Unseen::Nodes)?);
+    }
+    Ok(snapshot)
+}
+
+/// Whether the route is in a pod network, even if it makes no sense.
+fn concerns(policy: &Policy, route: &Route) -> bool {
+    route.destination.parse::<ipnet::IpNet>().is_ok_and(|destination| policy.judges(&destination.trunc()))
+}

@@ -1,0 +1,97 @@
+//! Who has which address on the networks of a router: Neutron's ports, which are the authority.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::Unseen;
+use crate::cloud::openstack::{Cloud, Port};
+use crate::routes::snapshot::{Holder, Network, Snapshot};
+
+/// The router's own ports on networks that no project has: they are shown to administrators only.
+const NOBODY_S: [&str; 2] = ["network:router_gateway", "network:router_ha_interface"];
+
+/// Fills in the networks, the addresses on them and who has them.
+pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), Unseen> {
+    let project = cloud.project_id().await.map_err(Unseen::router)?;
+    let own = cloud.ports_of_device(&snapshot.router).await;
+    let own = own.map_err(|cause| failed("the ports of the router", cause))?;
+    let mut networks = BTreeSet::new();
+    for port in &own {
+        if NOBODY_S.contains(&port.device_owner.as_str()) {
+            snapshot.hidden = true;
+            continue;
+        }
+        networks.insert(port.network_id.clone());
+        for fixed in &port.fixed_ips {
+            snapshot.own.insert(address(&fixed.ip_address)?);
+        }
+    }
+    for id in networks {
+        let (network, subnets, ports) = futures::try_join!(
+            async { cloud.network(&id).await.map_err(|cause| failed(&format!("network {id}"), cause)) },
+            async {
+                let subnets = cloud.subnets_of_network(&id).await;
+                subnets.map_err(|cause| failed(&format!("the subnets of network {id}"), cause))
+            },
+            async {
+                let ports = cloud.ports_of_network(&id).await;
+                ports.map_err(|cause| failed(&format!("the ports of network {id}"), cause))
+            },
+        )?;
+        for port in &ports {
+            note(snapshot, port, &project)?;
+        }
+        let subnets = subnets.iter().map(|subnet| net(&subnet.cidr)).collect::<Result<_, _>>()?;
+        snapshot.networks.push(Network {
+            foreign: network.project_id != project,
+            id: network.id,
+            name: network.name,
+            subnets,
+        });
+    }
+    Ok(())
+}
+
+fn note(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), Unseen> {
+    // What is neither the network's own (DHCP, router, load balancer's agent) nor nobody's is a machine.
+    if !port.device_id.is_empty() && !port.device_owner.starts_with("network:") {
+        snapshot.machines += 1;
+    }
+    // Nova's list is of our own project: of another one's server it says nothing.
+    let ours = port.project_id == project && port.device_owner.starts_with("compute:");
+    let server = Some(&port.device_id).filter(|id| ours && !id.is_empty()).cloned();
+    for fixed in &port.fixed_ips {
+        hold(snapshot, address(&fixed.ip_address)?, port, server.clone());
+    }
+    for pair in &port.allowed_address_pairs {
+        let range = net(&pair.ip_address)?;
+        if range.prefix_len() == range.max_prefix_len() {
+            hold(snapshot, range.addr(), port, None);
+        } else {
+            snapshot.pairs.push((range.trunc(), port.id.clone()));
+        }
+    }
+    Ok(())
+}
+
+fn hold(snapshot: &mut Snapshot, address: IpAddr, port: &Port, server: Option<String>) {
+    let holder = Holder { port: port.id.clone(), network: port.network_id.clone(), server };
+    snapshot.ports.entry(address).or_default().push(holder);
+}
+
+fn failed(what: &str, cause: crate::cloud::openstack::Error) -> Unseen {
+    Unseen::Inventory { what: what.to_owned(), cause }
+}
+
+fn address(text: &str) -> Result<IpAddr, Unseen> {
+    text.parse().map_err(|_| Unseen::Unreadable(format!("that {text:?} is an address")))
+}
+
+/// A network, or an address as the network that holds just it.
+fn net(text: &str) -> Result<IpNet, Unseen> {
+    text.parse()
+        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
+        .map_err(|_| Unseen::Unreadable(format!("that {text:?} is a network")))
+}
