@@ -170,7 +170,7 @@ impl Http {
     ) -> Result<Answer, Error> {
         let request = self.request(&method, path, body)?;
         let began = Instant::now();
-        let end = self.0.wire.exchange(request, deadline).await;
+        let end = self.0.wire.exchange(request, without_query(path), deadline).await;
         let status = end.as_ref().ok().map(|answer| answer.status);
         self.0.metrics.exchange(&method, status, began.elapsed());
         if let Some(limit) = end.as_ref().ok().and_then(|answer| RateLimit::of(&answer.headers)) {

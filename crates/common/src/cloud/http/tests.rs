@@ -191,7 +191,7 @@ async fn one_budget_covers_several_calls() {
 #[tokio::test(start_paused = true)]
 async fn a_body_beyond_the_cap_is_an_error_and_one_at_the_cap_is_not() {
     let (http, log) = client(vec![answer(200, &"x".repeat(LIMITS.bytes + 1))]);
-    assert!(matches!(get(&http).await.0, Err(Error::TooLarge(LIMITS.bytes))));
+    assert!(matches!(get(&http).await.0, Err(Error::TooLarge(most)) if most == LIMITS.bytes));
     assert_eq!(requests(&log), 1);
     let (http, _) = client(vec![answer(200, &"x".repeat(LIMITS.bytes))]);
     assert_eq!(get(&http).await.0.unwrap().body.len(), LIMITS.bytes);

@@ -50,11 +50,17 @@ impl Wire {
         Instant::now() + self.limits.exchange
     }
 
-    /// Sends, once, and reads the whole answer. A body has a length: it is never sent in chunks.
+    /// Sends, once, and reads the whole answer. A body has a length: it is never sent in chunks. `path` is what the span says of
+    /// the URL: without a query, which can hold what somebody typed.
     ///
     /// # Errors
     /// When no whole answer came until `deadline`. The request may or may not have acted, except after [`Error::Connect`].
-    pub async fn exchange(&self, request: Request<Full<Bytes>>, deadline: Instant) -> Result<Answer, Error> {
+    pub async fn exchange(
+        &self,
+        request: Request<Full<Bytes>>,
+        path: &str,
+        deadline: Instant,
+    ) -> Result<Answer, Error> {
         // With the attributes of OpenTelemetry's conventions for HTTP, as requests to Kubernetes have them.
         let span = tracing::info_span!(
             "cloud request",
@@ -62,7 +68,7 @@ impl Wire {
             otel.kind = "client",
             cloud = self.cloud,
             http.request.method = %request.method(),
-            url.path = request.uri().path(),
+            url.path = path,
             http.response.status_code = tracing::field::Empty,
             otel.status_code = tracing::field::Empty,
             error = tracing::field::Empty,

@@ -138,3 +138,69 @@ impl Catalog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn catalog() -> Catalog {
+        serde_json::from_value(json!([
+            {"type": "network", "name": "neutron", "endpoints": [
+                {"id": "1", "interface": "internal", "region": "A", "region_id": "A", "url": "http://10.0.0.1:9696"},
+                {"id": "2", "interface": "public", "region": "A", "region_id": "A", "url": "https://a/net"},
+                {"id": "3", "interface": "public", "region": "old B", "region_id": "B", "url": "https://b/net/v2.0"},
+            ]},
+            {"type": "volumev2", "endpoints": [{"interface": "public", "region": "A", "url": "https://a/v2/p"}]},
+            {"type": "volumev3", "endpoints": [{"interface": "publicURL", "region": "A", "url": "https://a/v3/p"}]},
+            {"type": "compute", "endpoints": [
+                {"interface": "public", "region": "A", "url": "https://a/v2.1"},
+                {"interface": "public", "region": "A", "url": "https://a/v2.1/"},
+            ]},
+            {"type": "image", "endpoints": []},
+            {"type": "load-balancer", "endpoints": []},
+        ]))
+        .unwrap()
+    }
+
+    #[test]
+    fn type_interface_and_region_decide() {
+        use Interface::{Admin, Internal, Public};
+        use Service::{BlockStorage, Compute, LoadBalancer, Network};
+        for (service, interface, region, url) in [
+            (Network, Public, Some("A"), Ok("https://a/net/v2.0")),
+            (Network, Public, Some("B"), Ok("https://b/net/v2.0")),
+            (Network, Public, Some("old B"), Ok("https://b/net/v2.0")),
+            (Network, Internal, None, Ok("http://10.0.0.1:9696/v2.0")),
+            (Network, Public, None, Err("more than once (regions A, B): name the region")),
+            (
+                Network,
+                Admin,
+                None,
+                Err(
+                    "has no admin endpoint of network that can be used; it has network internal A http://10.0.0.1:9696",
+                ),
+            ),
+            (Network, Public, Some("C"), Err("in region \"C\"")),
+            (BlockStorage, Public, Some("A"), Ok("https://a/v3/p")),
+            (Compute, Public, None, Ok("https://a/v2.1")),
+            (
+                LoadBalancer,
+                Public,
+                None,
+                Err("it has compute, image, load-balancer, network, volumev2, volumev3"),
+            ),
+        ] {
+            match (catalog().choose(service, interface, region), url) {
+                (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
+                (Err(why), Err(wanted)) => assert!(why.contains(wanted), "{why}"),
+                (found, wanted) => {
+                    panic!("{service} {interface:?} {region:?}: {found:?} instead of {wanted:?}")
+                }
+            }
+        }
+        let lists = |service, region| catalog().lists(service, region);
+        assert!(lists(Network, None) && lists(Network, Some("B")) && !lists(Network, Some("C")));
+        assert!(!lists(LoadBalancer, None), "a type without endpoints is no service");
+    }
+}

@@ -99,3 +99,6 @@ fn from_clouds_file(
     let texts = Texts { place: &path, clouds: &text, secure: None };
     clouds_yaml::parse(&texts, global("cloud").as_deref(), region, authorities, read)
 }
+
+#[cfg(test)]
+mod tests;

@@ -230,3 +230,6 @@ impl Entry {
 pub(super) fn filled(value: Option<String>) -> Option<String> {
     value.filter(|value| !value.trim().is_empty())
 }
+
+#[cfg(test)]
+mod tests;

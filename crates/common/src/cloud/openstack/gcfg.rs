@@ -82,6 +82,7 @@ impl Gcfg {
 /// What follows the opening bracket.
 fn section(rest: &str) -> Result<(String, Option<String>), &'static str> {
     let wrong = "a section is [name] or [name \"subsection\"]";
+    let rest = rest.trim_start();
     let end = rest.find([']', '"', ' ', '\t']).ok_or(wrong)?;
     let (name, rest) = rest.split_at_checked(end).ok_or(wrong)?;
     if name.is_empty() {
@@ -162,5 +163,79 @@ impl Value {
     fn text(mut self) -> String {
         self.text.truncate(self.kept);
         self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn values_are_read_as_gcfg_reads_them() {
+        let text = "\u{feff}; a comment\n# another\n[GLOBAL] # here too\r\n\
+            auth-url = https://a/v3 ; the rest is a comment\n\
+            Password=\"a #1; \\\"b\\\" \\\\ \"\n\
+            two=one \\\n  line\n\
+            username = first\nusername = last\n\
+            path = a\"  b \"c   \n\
+            empty =\nhollow = \"\"\n\
+            use-clouds\ntls-insecure ; really\n\
+            [LoadBalancerClass \"x ] y\"]\nusername = other\n\
+            [ Route ]\nrouter-id=4711";
+        let conf = Gcfg::parse(text).unwrap();
+        let get = |key: &str| conf.get("Global", key);
+        for (key, value) in [
+            ("auth-url", Some("https://a/v3")),
+            ("password", Some("a #1; \"b\" \\ ")),
+            ("two", Some("one   line")),
+            ("username", Some("last")),
+            ("path", Some("a  b c")),
+            ("empty", None),
+            ("hollow", None),
+            ("use-clouds", Some("true")),
+            ("nothing", None),
+        ] {
+            assert_eq!(get(key).as_deref(), value, "{key}");
+        }
+        assert_eq!(conf.get("route", "router-id").as_deref(), Some("4711"));
+        assert_eq!(conf.switch("Global", "tls-insecure"), Ok(true));
+        assert_eq!(conf.switch("Global", "nothing"), Ok(false));
+        assert!(conf.switch("Global", "username").unwrap_err().contains("[Global] username"));
+    }
+
+    #[test]
+    fn mistakes_name_the_line_and_show_nothing() {
+        for (text, line) in [
+            ("password = s3cr3t", "line 1: "),
+            ("[Global]\npassword s3cr3t", "line 2: "),
+            ("[Global]\n\npassword = \"s3cr3t", "line 3: "),
+            ("[Global]\npassword = s3cr3t\\", "line 2: "),
+            ("[Global]\npassword = s3\\cr3t", "line 2: "),
+            ("[Global\npassword = s3cr3t", "line 1: "),
+            ("[Global \"s3cr3t]\n", "line 1: "),
+            ("[Global] s3cr3t\n", "line 1: "),
+            ("[]\n", "line 1: "),
+            ("[Global]\n= s3cr3t", "line 2: "),
+        ] {
+            let why = Gcfg::parse(text).unwrap_err();
+            assert!(why.starts_with(line) && !why.contains("s3cr3t"), "{text:?}: {why}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in any::<String>(), lines in "(\\[?[a-zG\"\\\\ü \t\\]]{0,8}[=#;\\\\\n\"]){0,20}") {
+            drop(Gcfg::parse(&text));
+            drop(Gcfg::parse(&format!("[Global]\n{lines}")));
+        }
+
+        /// What is quoted comes back.
+        #[test]
+        fn a_quoted_value_is_itself(value in "[ -~ü]{0,40}") {
+            let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
+            let conf = Gcfg::parse(&format!("[Global]\npassword = \"{quoted}\" # its end\n")).unwrap();
+            prop_assert_eq!(conf.get("Global", "password"), Some(value).filter(|value| !value.is_empty()));
+        }
     }
 }

@@ -135,3 +135,120 @@ pub(super) fn token(answer: &Answer, login: &Login, asked: Instant, now: Timesta
 fn renewal(life: Duration) -> Duration {
     life.mul_f64(0.8).min(life.saturating_sub(Duration::from_secs(60))).max(life / 2)
 }
+
+#[cfg(test)]
+mod tests {
+    use ::http::{HeaderMap, StatusCode};
+
+    use super::*;
+
+    fn id(id: &str) -> Owned {
+        Owned::Id(id.to_owned())
+    }
+
+    fn named(name: &str, owner: Owned) -> Owned {
+        Owned::Name { name: name.to_owned(), owner: Box::new(owner) }
+    }
+
+    #[test]
+    fn the_body_has_a_scope_only_where_one_is_allowed() {
+        let secret = "s".to_owned();
+        let by_id = Login::ApplicationCredential {
+            credential: id("c"),
+            secret: secret.clone(),
+            project: Some("p".to_owned()),
+        };
+        assert_eq!(
+            request(&by_id),
+            json!({"auth": {"identity": {
+                "methods": ["application_credential"], "application_credential": {"id": "c", "secret": "s"},
+            }}})
+        );
+        let user = named("u", Owned::Domain("Default".to_owned()));
+        let by_name = Login::ApplicationCredential {
+            credential: named("c", user.clone()),
+            secret: secret.clone(),
+            project: None,
+        };
+        assert_eq!(
+            request(&by_name)["auth"]["identity"]["application_credential"],
+            json!({"name": "c", "secret": "s", "user": {"name": "u", "domain": {"name": "Default"}}})
+        );
+        let password = Login::Password { user, password: secret.clone(), project: named("p", id("default")) };
+        assert_eq!(
+            request(&password),
+            json!({"auth": {
+                "identity": {"methods": ["password"], "password": {"user": {
+                    "name": "u", "domain": {"name": "Default"}, "password": "s",
+                }}},
+                "scope": {"project": {"name": "p", "domain": {"id": "default"}}},
+            }})
+        );
+        let token = Login::Token { token: secret.clone(), project: Some(id("p")) };
+        assert_eq!(
+            request(&token),
+            json!({"auth": {
+                "identity": {"methods": ["token"], "token": {"id": "s"}}, "scope": {"project": {"id": "p"}},
+            }})
+        );
+        assert!(request(&Login::Token { token: secret, project: None })["auth"].get("scope").is_none());
+    }
+
+    fn read(token: Option<&'static str>, body: &Value) -> Result<Token, String> {
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            headers.insert("X-Subject-Token", HeaderValue::from_static(token));
+        }
+        let answer = Answer { status: StatusCode::CREATED, headers, body: body.to_string().into() };
+        let login = Login::ApplicationCredential {
+            credential: id("c"),
+            secret: "s".to_owned(),
+            project: Some("p".to_owned()),
+        };
+        super::token(&answer, &login, Instant::now(), "2026-01-01T00:00:00Z".parse().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_life_of_a_token_is_the_servers_to_say() {
+        let project = json!({"id": "p"});
+        let good = json!({"token": {
+            "expires_at": "2018-01-15T22:14:05.000000Z", "issued_at": "2018-01-15T21:14:05.000000Z",
+            "project": project, "catalog": [],
+        }});
+        let token = read(Some("t"), &good).unwrap();
+        assert_eq!((token.text(), token.project.as_str()), ("t", "p"));
+        assert!(token.header.is_sensitive());
+        assert_eq!(token.renew - Instant::now(), Duration::from_secs(2880), "80 % of an hour");
+        assert_eq!(token.expires - Instant::now(), Duration::from_secs(3600));
+        for (token, body, why) in [
+            (None, good.clone(), "X-Subject-Token"),
+            (
+                Some("t"),
+                json!({"token": {"expires_at": "2026-01-01T01:00:00Z", "catalog": []}}),
+                "not of a project",
+            ),
+            (
+                Some("t"),
+                json!({"token": {"expires_at": "2026-01-01T01:00:00Z", "catalog": [], "project": {"id": "q"}}}),
+                "is of project q, but project_id is p",
+            ),
+            (
+                Some("t"),
+                json!({"token": {"expires_at": "2026-01-01T01:00:00Z", "project": project}}),
+                "no catalogue",
+            ),
+            (Some("t"), json!({"token": {"expires_at": "soon", "project": project}}), "line 1"),
+            (Some("t"), json!({}), "missing field"),
+        ] {
+            let error = read(token, &body).err().unwrap();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_short_token_is_not_renewed_with_each_call() {
+        for (life, renew) in [(3600, 2880), (300, 240), (150, 90), (100, 50), (10, 5), (0, 0)] {
+            assert_eq!(renewal(Duration::from_secs(life)), Duration::from_secs(renew), "{life}");
+        }
+    }
+}

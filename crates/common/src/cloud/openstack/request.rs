@@ -200,6 +200,7 @@ impl Cloud {
         let body = ask.body.as_ref().map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
         let mut request = ::http::Request::new(Full::new(body));
         *request.method_mut() = right.method.clone();
+        let path = uri.path().to_owned();
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         headers.insert(TOKEN, session.token.header.clone());
@@ -223,7 +224,7 @@ impl Cloud {
             _ => self.shared.wire.deadline(),
         };
         let began = Instant::now();
-        let end = self.shared.wire.exchange(request, deadline).await;
+        let end = self.shared.wire.exchange(request, &path, deadline).await;
         let status = end.as_ref().ok().map(|answer| answer.status);
         self.shared.metrics.exchange(right.service.name(), &right.method, status, began.elapsed());
         end

@@ -137,3 +137,97 @@ fn tidy(text: &str, secrets: &[&str]) -> String {
         None => line,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ::http::{HeaderMap, StatusCode};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn said(body: &str) -> Said {
+        let answer =
+            Answer { status: StatusCode::NOT_FOUND, headers: HeaderMap::new(), body: body.to_owned().into() };
+        Said::of(&answer, &["t0k3n"])
+    }
+
+    #[test]
+    fn every_service_has_its_own_envelope() {
+        for (body, kind, message, object) in [
+            (
+                r#"{"NeutronError":{"type":"RouterNotFound","message":"Router 1 could not be found","detail":""}}"#,
+                Some("RouterNotFound"),
+                "Router 1 could not be found",
+                true,
+            ),
+            (
+                r#"{"NeutronError":{"type":"HTTPNotFound","message":"The resource could not be found.","detail":""}}"#,
+                Some("HTTPNotFound"),
+                "The resource could not be found.",
+                false,
+            ),
+            (r#"{"NeutronError":"Quota is gone"}"#, None, "Quota is gone", true),
+            (
+                r#"{"itemNotFound":{"code":404,"message":"Instance 1 could not be found."}}"#,
+                Some("itemNotFound"),
+                "Instance 1 could not be found.",
+                true,
+            ),
+            (
+                r#"{"itemNotFound":{"code":404,"message":"The resource could not be found."}}"#,
+                Some("itemNotFound"),
+                "The resource could not be found.",
+                false,
+            ),
+            (
+                r#"{"faultcode":"Client","faultstring":"Load Balancer 1 not found.","debuginfo":null}"#,
+                Some("Client"),
+                "Load Balancer 1 not found.",
+                true,
+            ),
+            (
+                r#"{"error":{"code":404,"message":"Could not find Application Credential: 1.","title":"Not Found"}}"#,
+                Some("Not Found"),
+                "Could not find Application Credential: 1.",
+                true,
+            ),
+            // webob, of an unknown path.
+            (
+                r#"{"message":"The resource could not be found.<br /><br />","code":"404 Not Found","title":"Not Found"}"#,
+                None,
+                r#"not the service's own answer: {"message":"The resource could not be found.<br /><br />","code":"404 Not Found","title":"Not Found"}"#,
+                false,
+            ),
+            (
+                "<html>\n <h1>404 Not Found</h1>\n</html>",
+                None,
+                "not the service's own answer: <html> <h1>404 Not Found</h1> </html>",
+                false,
+            ),
+            ("", None, "no error in the answer, so it is not known who sent it", false),
+            ("{}", None, "not the service's own answer: {}", false),
+        ] {
+            let said = said(body);
+            assert_eq!((said.kind(), said.message(), said.names_object()), (kind, message, object), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_message_is_one_short_line_without_our_secrets() {
+        let long = said(&format!(r#"{{"error":{{"message":"{}"}}}}"#, "ü t0k3n\\n".repeat(200)));
+        assert_eq!(long.message().chars().count(), 300);
+        assert!(!long.message().contains("t0k3n") && !long.message().contains('\n'), "{}", long.message());
+        // The cut must not come before the secret is found.
+        let page = said(&format!("{}t0k3n", "x".repeat(268)));
+        assert!(!page.message().contains("t0k"), "{}", page.message());
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_can_be_read(body in any::<Vec<u8>>()) {
+            let headers = HeaderMap::new();
+            let answer = Answer { status: StatusCode::BAD_REQUEST, headers, body: body.into() };
+            prop_assert!(Said::of(&answer, &["s"]).message().chars().count() <= MOST_CHARS);
+        }
+    }
+}

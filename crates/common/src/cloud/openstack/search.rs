@@ -189,3 +189,6 @@ fn read(path: &str, variable: Variable<'_>, disk: Disk<'_>) -> Result<Vec<u8>, S
     };
     disk(&path).map_err(|cause| format!("{} cannot be read: {cause}", path.display()))
 }
+
+#[cfg(test)]
+mod tests;

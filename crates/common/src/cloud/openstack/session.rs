@@ -217,8 +217,9 @@ impl Shared {
                 .header(CONTENT_TYPE, "application/json")
                 .body(Full::new(Bytes::from(body)))
                 .map_err(|cause| setup(cause.to_string()))?;
+        let path = request.uri().path().to_owned();
         let began = Instant::now();
-        let end = self.wire.exchange(request, budget.ends().min(self.wire.deadline())).await;
+        let end = self.wire.exchange(request, &path, budget.ends().min(self.wire.deadline())).await;
         let status = end.as_ref().ok().map(|answer| answer.status);
         self.metrics.exchange(IDENTITY, &Method::POST, status, began.elapsed());
         end.map_err(|cause| Error::transport(call, cause))

@@ -1,0 +1,238 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::cloud::http::Trust;
+use crate::cloud::openstack::catalog::Interface;
+use crate::cloud::openstack::credentials::{Login, Owned};
+
+/// A cloud `x` with these fields beside `auth`, and these in `auth`.
+fn cloud(fields: &str, auth: &str) -> String {
+    let indent = |text: &str, by: &str| {
+        text.lines().map(|line| format!("{by}{}\n", line.trim_start())).collect::<String>()
+    };
+    format!("clouds:\n  x:\n{}    auth:\n{}", indent(fields, "    "), indent(auth, "      "))
+}
+
+fn read(text: &str) -> Result<Credentials, ConfigError> {
+    Credentials::from_clouds_yaml(text, None, None)
+}
+
+const CREDENTIAL: &str =
+    "auth_url: https://a:5000\napplication_credential_id: c\napplication_credential_secret: s3cr3t";
+const PASSWORD: &str =
+    "auth_url: https://a:5000\nusername: u\npassword: s3cr3t\nuser_domain_name: D\nproject_name: p";
+
+#[test]
+fn an_auth_url_has_its_version_or_not() {
+    for (url, base) in [
+        ("https://a:5000", "https://a:5000/v3"),
+        ("https://a:5000/", "https://a:5000/v3"),
+        ("https://a:5000/v3", "https://a:5000/v3"),
+        ("https://a:5000/v3/", "https://a:5000/v3"),
+        ("https://a/identity", "https://a/identity/v3"),
+        ("https://a/identity/v3/", "https://a/identity/v3"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000/v3"),
+    ] {
+        let text = cloud("", &CREDENTIAL.replace("https://a:5000", url));
+        assert_eq!(read(&text).unwrap().auth_url, base, "{url}");
+    }
+    for url in ["https://a:5000/v2.0", "http://openstack.example.com:5000", "a:5000", "https://u:s3cr3t@a"] {
+        let error = read(&cloud("", &CREDENTIAL.replace("https://a:5000", url))).unwrap_err().to_string();
+        assert!(error.contains("auth_url") && !error.contains("s3cr3t"), "{error}");
+    }
+}
+
+#[test]
+fn the_way_to_log_in_is_said_or_follows_from_the_fields() {
+    let id = |id: &str| Owned::Id(id.to_owned());
+    let named = |name: &str, owner| Owned::Name { name: name.to_owned(), owner: Box::new(owner) };
+    let domain = || Owned::Domain("D".to_owned());
+    let secret = || "s3cr3t".to_owned();
+    let user = || named("u", domain());
+    for (fields, auth, login) in [
+        (
+            "",
+            CREDENTIAL.to_owned(),
+            Login::ApplicationCredential { credential: id("c"), secret: secret(), project: None },
+        ),
+        (
+            "auth_type: v3applicationcredential",
+            format!("{CREDENTIAL}\nproject_id: 0012345\nusername: somebody"),
+            Login::ApplicationCredential {
+                credential: id("c"),
+                secret: secret(),
+                project: Some("0012345".to_owned()),
+            },
+        ),
+        (
+            "",
+            CREDENTIAL.replace("credential_id", "credential_name") + "\nusername: u\nuser_domain_name: D",
+            Login::ApplicationCredential { credential: named("c", user()), secret: secret(), project: None },
+        ),
+        (
+            "",
+            CREDENTIAL.replace("credential_id", "credential_name") + "\nuser_id: 1e9",
+            Login::ApplicationCredential {
+                credential: named("c", id("1e9")),
+                secret: secret(),
+                project: None,
+            },
+        ),
+        (
+            "auth_type: password",
+            PASSWORD.to_owned(),
+            Login::Password { user: user(), password: secret(), project: named("p", domain()) },
+        ),
+        (
+            "",
+            "auth_url: https://a\nuser_id: u\npassword: 0123\ntenant_id: p".to_owned(),
+            Login::Password { user: id("u"), password: "0123".to_owned(), project: id("p") },
+        ),
+        (
+            "auth_type: v3password",
+            "auth_url: https://a\nusername: u\npassword: s3cr3t\ndefault_domain: d\nproject_name: p\nproject_domain_id: e"
+                .to_owned(),
+            Login::Password {
+                user: named("u", id("d")),
+                password: secret(),
+                project: named("p", id("e")),
+            },
+        ),
+        (
+            "auth_type: token",
+            "auth_url: https://a\ntoken: s3cr3t\nproject_id: p".to_owned(),
+            Login::Token { token: secret(), project: Some(id("p")) },
+        ),
+        ("", "auth_url: https://a\ntoken: s3cr3t".to_owned(), Login::Token { token: secret(), project: None }),
+    ] {
+        let text = cloud(fields, &auth);
+        let credentials = read(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert!(credentials.login == login, "{:?} instead of {login:?}", credentials.login);
+        assert!(!format!("{credentials:?}").contains("s3cr3t"), "{credentials:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_not_supported_is_named() {
+    let without = |field: &str| {
+        let kept = PASSWORD.lines().filter(|line| !line.starts_with(field));
+        kept.collect::<Vec<_>>().join("\n")
+    };
+    for (fields, auth, why) in [
+        ("", without("auth_url"), "auth_url is missing"),
+        ("", without("username"), "user_id, or username"),
+        ("", without("password"), "password is missing"),
+        ("", without("user_domain"), "user_domain_id or user_domain_name is missing"),
+        ("", without("project_name"), "project_id or project_name is missing"),
+        ("", without("project_name") + "\nproject_name: ''", "project_id or project_name is missing"),
+        ("", CREDENTIAL.replace("credential_secret", "x"), "application_credential_secret is missing"),
+        ("auth_type: v3applicationcredential", PASSWORD.to_owned(), "application_credential_id is missing"),
+        ("auth_type: v3oidcpassword", PASSWORD.to_owned(), "auth_type \"v3oidcpassword\" is not supported"),
+        ("auth_type: v2password", PASSWORD.to_owned(), "auth_type \"v2password\" is not supported"),
+        ("", format!("{PASSWORD}\ntrust_id: t"), "trust_id is not supported"),
+        ("", format!("{PASSWORD}\nsystem_scope: all"), "system_scope is not supported"),
+        ("profile: vexxhost", PASSWORD.to_owned(), "profile \"vexxhost\" of a vendor"),
+        ("cert: /c.pem\nkey: /k.pem", PASSWORD.to_owned(), "client certificates are not supported"),
+        ("identity_api_version: 2", PASSWORD.to_owned(), "identity_api_version must be 3"),
+        ("network_endpoint_override: https://n", PASSWORD.to_owned(), "network_endpoint_override is not"),
+        ("interface: secret", PASSWORD.to_owned(), "interface \"secret\" is unknown"),
+        ("regions: [A, B]", PASSWORD.to_owned(), "name one of the regions A, B"),
+        ("cacert: /is/not/there.pem", PASSWORD.to_owned(), "cacert: /is/not/there.pem cannot be read"),
+    ] {
+        let text = cloud(fields, &auth);
+        let error = read(&text).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}\n{text}");
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error:?}");
+        assert_eq!(error.place(), "clouds.yaml: cloud \"x\"");
+    }
+}
+
+#[test]
+fn region_interface_and_trust() {
+    let with = |fields: &str| read(&cloud(fields, PASSWORD)).unwrap();
+    let plain = with("");
+    assert_eq!((plain.region, plain.interface, plain.trust), (None, Interface::Public, Trust::System));
+    assert_eq!(with("region_name: A\nregions: [A, B]").region.as_deref(), Some("A"));
+    assert_eq!(with("regions: [A]").region.as_deref(), Some("A"));
+    assert_eq!(with("regions: [{name: A, values: {}}]").region.as_deref(), Some("A"));
+    assert_eq!(with("interface: internal").interface, Interface::Internal);
+    assert_eq!(with("endpoint_type: adminURL").interface, Interface::Admin);
+    for off in ["verify: false", "insecure: true", "verify: false\ncacert: /is/not/there.pem"] {
+        assert_eq!(with(off).trust, Trust::Nobody);
+    }
+    assert_eq!(with("verify: true").trust, Trust::System);
+    let pem = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap().cert.pem();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &pem).unwrap();
+    let own = with(&format!("cacert: {}", file.path().display()));
+    assert_eq!(own.trust, Trust::Only(pem.into_bytes()));
+    std::fs::write(file.path(), "no PEM").unwrap();
+    let error = read(&cloud(&format!("cacert: {}", file.path().display()), PASSWORD)).unwrap_err();
+    assert!(error.to_string().contains("hold no certificate"), "{error}");
+}
+
+#[test]
+fn the_cloud_is_named_or_the_only_one_or_openstack() {
+    let of = |names: &[&str]| {
+        let clouds: String = names
+            .iter()
+            .map(|name| {
+                format!(
+                    "  {name}:\n    region_name: of-{name}\n    auth: {{auth_url: https://a, token: t}}\n"
+                )
+            })
+            .collect();
+        format!("clouds:\n{clouds}")
+    };
+    let chosen = |names: &[&str], cloud| {
+        Credentials::from_clouds_yaml(&of(names), None, cloud).map(|credentials| credentials.region)
+    };
+    assert_eq!(chosen(&["a"], None).unwrap().unwrap(), "of-a");
+    assert_eq!(chosen(&["a", "b"], Some("b")).unwrap().unwrap(), "of-b");
+    assert_eq!(chosen(&["a", "openstack"], None).unwrap().unwrap(), "of-openstack");
+    let error = chosen(&["a", "b"], None).unwrap_err().to_string();
+    assert!(error.contains("name the cloud to use; it has a, b"), "{error}");
+    let error = chosen(&["a", "b"], Some("c")).unwrap_err().to_string();
+    assert!(error.contains("has no cloud \"c\"; it has a, b"), "{error}");
+    for empty in ["clouds:\n", "{}", "clouds: {}"] {
+        assert!(read(empty).unwrap_err().to_string().contains("it has none"));
+    }
+}
+
+#[test]
+fn secure_yaml_lies_over_it() {
+    let clouds =
+        cloud("region_name: A", "auth_url: https://a\nusername: u\nuser_domain_id: d\nproject_id: p");
+    let secure = "clouds:\n  x:\n    region_name: B\n    auth:\n      password: s3cr3t\n  other:\n    auth: {password: no}\n";
+    let both = Credentials::from_clouds_yaml(&clouds, Some(secure), None).unwrap();
+    assert_eq!(both.region.as_deref(), Some("B"));
+    assert_eq!(both.login.secret(), "s3cr3t");
+    assert!(read(&clouds).unwrap_err().to_string().contains("password is missing"));
+    let error = Credentials::from_clouds_yaml(&clouds, Some("clouds: s3cr3t"), None).unwrap_err();
+    assert_eq!(error.place(), "secure.yaml");
+    assert!(!format!("{error:?}").contains("s3cr3t"), "{error:?}");
+}
+
+#[test]
+fn broken_yaml_names_a_line_and_shows_nothing() {
+    for text in [
+        "clouds:\n  x:\n    auth: {password: s3cr3t\n",
+        "clouds:\n  x:\n    auth: [s3cr3t]\n",
+        "clouds:\n  x:\n    verify: s3cr3t\n",
+        "s3cr3t",
+        "clouds: [s3cr3t]",
+        "\t- s3cr3t: *s3cr3t",
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error:?}");
+        assert!(error.to_string().contains("this is no YAML"), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in any::<String>(), auth in "([a-z_]{0,8}[:\\-\\[{&*!|>'\" \n]){0,12}") {
+        drop(read(&text));
+        drop(read(&cloud("", &auth)));
+    }
+}
