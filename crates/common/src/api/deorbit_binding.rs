@@ -29,22 +29,14 @@ pub const KUBERNIKUS_PROTECT_ANNOTATION: &str = "kubernikus.cloud.sap/terminatio
     status = "DeorbitBindingStatus",
     derive = "PartialEq",
     doc = "Binds a kind of object to deorbiter: what is selected gets a finalizer, and when it is deleted, a Deorbit of its cluster runs before the finalizer is taken off. Removing the binding takes the finalizer off everything that is not being deleted.",
-    printcolumn(name = "Kind", type_ = "string", json_path = ".spec.targetRef.kind"),
-    printcolumn(
-        name = "Ready",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason"
-    ),
-    printcolumn(name = "Bound", type_ = "integer", json_path = ".status.bound"),
-    printcolumn(name = "Deorbiting", type_ = "integer", json_path = ".status.deorbiting"),
-    printcolumn(name = "Held", type_ = "integer", json_path = ".status.held"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Finalizer", type_ = "string", json_path = ".spec.finalizer", priority = 1)
+    printcolumn = r#"{"name":"Kind","type":"string","jsonPath":".spec.targetRef.kind"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
+    printcolumn = r#"{"name":"Bound","type":"integer","jsonPath":".status.bound"}"#,
+    printcolumn = r#"{"name":"Deorbiting","type":"integer","jsonPath":".status.deorbiting"}"#,
+    printcolumn = r#"{"name":"Held","type":"integer","jsonPath":".status.held"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Finalizer","type":"string","jsonPath":".spec.finalizer","priority":1}"#
 )]
 pub struct DeorbitBindingSpec {
     /// The objects that stand for clusters. Cannot be changed: make another binding and delete this one.

@@ -1,0 +1,145 @@
+//! What a trigger does.
+
+use std::fmt;
+
+use common::plan::{self, Regarding};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::reason::Reason;
+use super::snapshot::ObjectId;
+
+/// `apiVersion` of our kinds.
+const OURS: &str = "deorbiter.perimeter.dev/v1alpha1";
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "action")]
+pub enum Action {
+    /// Puts a binding's own finalizer on it.
+    GuardBinding {
+        /// Name of the binding.
+        binding: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Takes it off.
+    ReleaseBinding {
+        /// Name of the binding.
+        binding: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// Puts finalizer and mark on an object.
+    Bind {
+        /// The object.
+        target: ObjectId,
+        /// The binding.
+        binding: String,
+        /// The finalizer.
+        finalizer: String,
+    },
+    /// Takes finalizer and mark off an object.
+    Release {
+        /// The object.
+        target: ObjectId,
+        /// The binding.
+        binding: String,
+        /// The finalizer.
+        finalizer: String,
+        /// Whether the object was being deleted when this was decided.
+        terminating: bool,
+    },
+    /// Makes the Deorbit of an object.
+    CreateDeorbit {
+        /// The object.
+        target: ObjectId,
+        /// Its resourceVersion when this was decided.
+        resource_version: String,
+        /// Namespace of the Deorbit.
+        namespace: String,
+        /// Name of the Deorbit.
+        name: String,
+        /// The whole of it.
+        manifest: Value,
+    },
+    /// Deletes a Deorbit that runs, which aborts it and lifts its freeze.
+    AbortDeorbit {
+        /// The object that it is for.
+        target: ObjectId,
+        /// Namespace of the Deorbit.
+        namespace: String,
+        /// Name of the Deorbit.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::GuardBinding { binding, .. } => {
+                write!(f, "guard DeorbitBinding {binding} by a finalizer")
+            }
+            Action::ReleaseBinding { binding, .. } => write!(f, "let DeorbitBinding {binding} go"),
+            Action::Bind { target, finalizer, .. } => write!(f, "put finalizer {finalizer} on {target}"),
+            Action::Release { target, finalizer, .. } => write!(f, "take finalizer {finalizer} off {target}"),
+            Action::CreateDeorbit { namespace, name, .. } => write!(f, "create Deorbit {namespace}/{name}"),
+            Action::AbortDeorbit { namespace, name, .. } => {
+                write!(f, "abort Deorbit {namespace}/{name} by deleting it")
+            }
+        }
+    }
+}
+
+impl plan::Action for Action {
+    type Reason = Reason;
+
+    fn name(&self) -> &'static str {
+        match self {
+            Action::GuardBinding { .. } => "GuardBinding",
+            Action::ReleaseBinding { .. } => "ReleaseBinding",
+            Action::Bind { .. } => "Bind",
+            Action::Release { .. } => "Release",
+            Action::CreateDeorbit { .. } => "CreateDeorbit",
+            Action::AbortDeorbit { .. } => "AbortDeorbit",
+        }
+    }
+
+    fn regarding(&self) -> Regarding {
+        match self {
+            Action::GuardBinding { binding, uid } | Action::ReleaseBinding { binding, uid } => {
+                about_binding(binding, uid)
+            }
+            Action::Bind { target, .. }
+            | Action::Release { target, .. }
+            | Action::CreateDeorbit { target, .. }
+            | Action::AbortDeorbit { target, .. } => about(target),
+        }
+    }
+}
+
+/// An object as Events have it.
+#[must_use]
+pub fn about(target: &ObjectId) -> Regarding {
+    Regarding {
+        api_version: target.api_version,
+        kind: target.kind,
+        namespace: target.namespace.clone(),
+        name: target.name.clone(),
+        uid: Some(target.uid.clone()),
+    }
+}
+
+/// A binding as Events have it.
+#[must_use]
+pub fn about_binding(name: &str, uid: &str) -> Regarding {
+    Regarding {
+        api_version: OURS,
+        kind: "DeorbitBinding",
+        namespace: None,
+        name: name.to_owned(),
+        uid: Some(uid.to_owned()),
+    }
+}

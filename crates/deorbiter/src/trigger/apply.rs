@@ -1,0 +1,199 @@
+//! The only writer of the triggers: one function for each kind of act, each of which looks at the object itself first.
+//!
+//! Repeatable: a finalizer that is there is not added, one that is not there not removed; a Deorbit has the same name however
+//! often it is created. A step that was decided on another state of the object is [`Error::Outdated`] and changes nothing.
+
+use common::api::deorbit::Deorbit;
+use common::api::deorbit_binding::DeorbitBinding;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
+use kube::core::PartialObjectMeta;
+use serde_json::Value;
+
+use super::action::Action;
+use super::error::Error;
+use super::names;
+use super::patch;
+use super::snapshot::ObjectId;
+
+/// Answers without spec and status: nobody reads them.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// Does what an action says. `kind` is the kind of the action's object, or of the binding's.
+///
+/// # Errors
+/// [`Error::Outdated`] where the object is not as it was; otherwise the API server's refusal.
+pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -> Result<(), Error> {
+    match action {
+        Action::GuardBinding { binding, uid } => {
+            let api = Api::<DeorbitBinding>::all(client.clone());
+            let metadata = binding_metadata(&api, action, binding, uid).await?;
+            if metadata.deletion_timestamp.is_some() {
+                return Err(Error::Outdated(format!("DeorbitBinding {binding} is being deleted")));
+            }
+            let steps = patch::on(&metadata, names::BINDING_FINALIZER, None);
+            send(client, action, api.resource_url(), binding, steps).await
+        }
+        Action::ReleaseBinding { binding, uid } => {
+            if let Some(kind) = kind {
+                nothing_is_bound(client, action, kind, binding).await?;
+            }
+            let api = Api::<DeorbitBinding>::all(client.clone());
+            let metadata = binding_metadata(&api, action, binding, uid).await?;
+            let steps = patch::off(&metadata, names::BINDING_FINALIZER, None);
+            send(client, action, api.resource_url(), binding, steps).await
+        }
+        Action::Bind { target, binding, finalizer } => {
+            let (api, metadata) = target_metadata(client, action, target, kind).await?;
+            let metadata = metadata.ok_or_else(|| gone(target))?;
+            if metadata.deletion_timestamp.is_some() {
+                return Err(Error::Outdated(format!("{target} is being deleted")));
+            }
+            let steps = patch::on(&metadata, finalizer, Some((names::BOUND_BY_ANNOTATION, binding)));
+            send(client, action, api.resource_url(), &target.name, steps).await
+        }
+        Action::Release { target, binding, finalizer, terminating } => {
+            let (api, metadata) = target_metadata(client, action, target, kind).await?;
+            let Some(metadata) = metadata else { return Ok(()) };
+            if metadata.deletion_timestamp.is_some() != *terminating {
+                return Err(Error::Outdated(format!("{target} is being deleted by now")));
+            }
+            let steps = patch::off(&metadata, finalizer, Some((names::BOUND_BY_ANNOTATION, binding)));
+            send(client, action, api.resource_url(), &target.name, steps).await
+        }
+        Action::CreateDeorbit { target, resource_version, namespace, manifest, .. } => {
+            let (_, metadata) = target_metadata(client, action, target, kind).await?;
+            if metadata.and_then(|metadata| metadata.resource_version).as_ref() != Some(resource_version) {
+                return Err(Error::Outdated(format!("{target} has changed")));
+            }
+            create(client, action, namespace, manifest).await
+        }
+        Action::AbortDeorbit { namespace, name, uid, .. } => {
+            let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
+            let only_this = Preconditions { uid: Some(uid.clone()), resource_version: None };
+            let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
+            match api.delete(name, &params).await {
+                Ok(_) => Ok(()),
+                Err(cause) => Err(Error::of_patch(action, cause)),
+            }
+        }
+    }
+}
+
+/// Creates a Deorbit. One of its name that is there already is not looked at: the next walk sees whose it is.
+///
+/// # Errors
+/// [`Error::Outdated`] where there is one, otherwise the API server's refusal.
+pub async fn create(
+    client: &Client,
+    what: &impl ToString,
+    namespace: &str,
+    manifest: &Value,
+) -> Result<(), Error> {
+    let resource = ApiResource::erase::<Deorbit>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let object: DynamicObject = serde_json::from_value(manifest.clone())
+        .map_err(|error| Error::Outdated(format!("{}: {error}", what.to_string())))?;
+    let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
+    match api.create(&params, &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(Error::Outdated(format!("{}: it is there already", what.to_string())))
+        }
+        Err(cause) => Err(Error::Kubernetes { what: what.to_string(), cause }),
+    }
+}
+
+/// An API for the kind of an object, in its namespace.
+pub(super) fn api(client: &Client, kind: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, kind),
+        None => Api::all_with(client.clone(), kind),
+    }
+}
+
+fn gone(target: &ObjectId) -> Error {
+    Error::Outdated(format!("{target} is gone, or another of the same name"))
+}
+
+/// What stands on an object now; none if it is gone or another of the same name.
+async fn target_metadata(
+    client: &Client,
+    action: &Action,
+    target: &ObjectId,
+    kind: Option<&ApiResource>,
+) -> Result<(Api<DynamicObject>, Option<ObjectMeta>), Error> {
+    let kind = kind.ok_or_else(|| Error::Outdated(format!("the kind of {target} is not known any more")))?;
+    let api = api(client, kind, target.namespace.as_deref());
+    let found = api.get_metadata_opt(&target.name).await;
+    let found = found.map_err(|cause| Error::Kubernetes { what: action.to_string(), cause })?;
+    let metadata = found.map(|found| found.metadata).filter(|found| found.uid.as_ref() == Some(&target.uid));
+    Ok((api, metadata))
+}
+
+async fn binding_metadata(
+    api: &Api<DeorbitBinding>,
+    action: &Action,
+    name: &str,
+    uid: &str,
+) -> Result<ObjectMeta, Error> {
+    let found = api.get_metadata_opt(name).await;
+    let found = found.map_err(|cause| Error::Kubernetes { what: action.to_string(), cause })?;
+    let found = found.map(|found| found.metadata).filter(|found| found.uid.as_deref() == Some(uid));
+    found.ok_or_else(|| Error::Outdated(format!("DeorbitBinding {name} is gone")))
+}
+
+/// A cache may not know yet of a mark that was put on last.
+async fn nothing_is_bound(
+    client: &Client,
+    action: &Action,
+    kind: &ApiResource,
+    binding: &str,
+) -> Result<(), Error> {
+    let mut params = ListParams::default().limit(500);
+    loop {
+        let page = match api(client, kind, None).list_metadata(&params).await {
+            Ok(page) => page,
+            // The kind is gone, and all of its objects with it.
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(cause) => return Err(Error::Kubernetes { what: action.to_string(), cause }),
+        };
+        let marked = |one: &PartialObjectMeta<DynamicObject>| {
+            one.metadata
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(names::BOUND_BY_ANNOTATION))
+                .map(String::as_str)
+                == Some(binding)
+        };
+        if page.items.iter().any(marked) {
+            return Err(Error::Outdated(format!("objects still carry the mark of {binding}")));
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Sends a JSON patch; an empty one is not sent.
+async fn send(
+    client: &Client,
+    action: &Action,
+    url: &str,
+    name: &str,
+    steps: Vec<Value>,
+) -> Result<(), Error> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    let request = http::Request::patch(format!("{url}/{name}?fieldManager={}", names::MANAGER))
+        .header(CONTENT_TYPE, "application/json-patch+json")
+        .header(ACCEPT, METADATA_ONLY)
+        .body(Value::from(steps).to_string().into_bytes());
+    let request = request.map_err(|error| Error::Outdated(format!("{action}: {error}")))?;
+    let answer = client.request::<PartialObjectMeta<DynamicObject>>(request).await;
+    answer.map(|_| ()).map_err(|cause| Error::of_patch(action, cause))
+}

@@ -1,0 +1,237 @@
+//! The only reader of the triggers: caches become a [`Snapshot`]; of an object the whole is read only where the plan needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use common::api::deorbit::{self, Phase};
+use common::api::deorbit_binding::DeorbitBinding;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::core::{Selector, SelectorExt as _};
+use kube::{Client, ResourceExt as _};
+use serde_json::Value;
+
+use super::apply;
+use super::error::Error;
+use super::kind::lasting;
+use super::names;
+use super::plan::needs_body;
+use super::rules::{self, Selection};
+use super::snapshot::{Binding, Deorbit, End, ObjectId, Snapshot, Target, Targets};
+use super::watches::{GroupVersionKindKey, Known, Watches};
+
+/// Reads the world for the plan.
+pub struct Observer {
+    client: Client,
+    /// The watches of the kinds.
+    pub watches: Watches,
+    /// Objects that were read whole, by UID, with the resourceVersion that they were read for.
+    bodies: BTreeMap<String, (String, Value)>,
+}
+
+impl Observer {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(client: Client, watches: Watches) -> Observer {
+        Observer { client, watches, bodies: BTreeMap::new() }
+    }
+
+    /// Everything that the plan needs.
+    ///
+    /// # Errors
+    /// The namespaces, or an object that is needed whole, could not be read.
+    pub async fn observe(
+        &mut self,
+        bindings: &[Arc<DeorbitBinding>],
+        deorbits: &[Arc<deorbit::Deorbit>],
+    ) -> Result<Snapshot, Error> {
+        let kinds: BTreeSet<GroupVersionKindKey> = bindings.iter().map(|binding| kind_of(binding)).collect();
+        self.watches.keep(&kinds);
+        let mut snapshot = Snapshot { bindings: Vec::new(), deorbits: read_deorbits(deorbits) };
+        for binding in bindings {
+            snapshot.bindings.extend(self.binding(binding).await?);
+        }
+        let alive: BTreeSet<&str> = snapshot
+            .bindings
+            .iter()
+            .filter_map(|binding| match &binding.targets {
+                Targets::Whole(targets) => Some(targets),
+                _ => None,
+            })
+            .flatten()
+            .map(|target| target.object.uid.as_str())
+            .collect();
+        self.bodies.retain(|uid, _| alive.contains(uid.as_str()));
+        Ok(snapshot)
+    }
+
+    async fn binding(&mut self, binding: &DeorbitBinding) -> Result<Option<Binding>, Error> {
+        let metadata = &binding.metadata;
+        let (Some(name), Some(uid)) = (metadata.name.clone(), metadata.uid.clone()) else { return Ok(None) };
+        let selection = rules::selection(&binding.spec);
+        let mut read = Binding {
+            name,
+            uid,
+            generation: metadata.generation,
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0).unwrap_or_default(),
+            terminating: metadata.deletion_timestamp.is_some(),
+            guarded: binding.finalizers().iter().any(|one| one == names::BINDING_FINALIZER),
+            finalizer: binding.spec.finalizer.clone(),
+            rules: Err(String::new()),
+            targets: Targets::Whole(Vec::new()),
+        };
+        let (resource, objects) = match self.watches.look(&kind_of(binding)).await {
+            Known::Objects(watch, objects) => {
+                read.rules = rules::rules(&binding.spec, Some(watch.namespaced));
+                (watch.resource.clone(), objects)
+            }
+            Known::NotServed(why) => {
+                read.rules = rules::rules(&binding.spec, None);
+                read.targets = Targets::NotServed(why);
+                return Ok(Some(read));
+            }
+            Known::Unknown(watch, why) => {
+                read.rules = rules::rules(&binding.spec, watch.map(|watch| watch.namespaced));
+                read.targets = Targets::Unknown(why);
+                return Ok(Some(read));
+            }
+        };
+        let selection = match selection {
+            Ok(selection) => Some(selection),
+            Err(why) => {
+                read.rules = Err(why);
+                None
+            }
+        };
+        let namespaces = match selection.as_ref().and_then(|selection| selection.namespaces.as_ref()) {
+            Some(selector) => Some(self.namespaces(selector).await?),
+            None => None,
+        };
+        let seen = Seen { binding, resource: &resource, selection: selection.as_ref(), namespaces };
+        let mut targets = Vec::new();
+        for object in &objects {
+            let Some(target) = seen.target(&object.metadata) else { continue };
+            targets.extend(self.with_body(&read, &seen, target).await?);
+        }
+        read.targets = Targets::Whole(targets);
+        Ok(Some(read))
+    }
+
+    async fn namespaces(&self, selector: &Selector) -> Result<BTreeSet<String>, Error> {
+        let list = Api::<Namespace>::all(self.client.clone()).list_metadata(&ListParams::default()).await;
+        let list = list.map_err(|cause| Error::Kubernetes { what: "list Namespaces".to_owned(), cause })?;
+        Ok(list.items.iter().filter(|one| selector.matches(one.labels())).map(|one| one.name_any()).collect())
+    }
+
+    /// Adds the whole object where the plan needs it, and takes its metadata from there: it may be younger than the cache.
+    async fn with_body(
+        &mut self,
+        binding: &Binding,
+        seen: &Seen<'_>,
+        mut target: Target,
+    ) -> Result<Option<Target>, Error> {
+        if !needs_body(binding, &target) {
+            return Ok(Some(target));
+        }
+        let uid = target.object.uid.clone();
+        if let Some((version, body)) = self.bodies.get(&uid)
+            && *version == target.resource_version
+        {
+            target.body = Some(body.clone());
+            return Ok(Some(target));
+        }
+        let api = apply::api(&self.client, seen.resource, target.object.namespace.as_deref());
+        let found: Option<DynamicObject> = api
+            .get_opt(&target.object.name)
+            .await
+            .map_err(|cause| Error::Kubernetes { what: format!("read {}", target.object), cause })?;
+        let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&uid));
+        let Some((found, mut target)) = found.and_then(|found| {
+            let target = seen.target(&found.metadata)?;
+            Some((found, target))
+        }) else {
+            return Ok(None);
+        };
+        let body = serde_json::to_value(&found).unwrap_or_default();
+        self.bodies.insert(uid, (target.resource_version.clone(), body.clone()));
+        target.body = Some(body);
+        Ok(Some(target))
+    }
+}
+
+/// `apiVersion` and kind that a binding names.
+#[must_use]
+pub fn kind_of(binding: &DeorbitBinding) -> GroupVersionKindKey {
+    (binding.spec.target_ref.api_version.clone(), binding.spec.target_ref.kind.clone())
+}
+
+/// What is needed to tell what an object is to a binding.
+struct Seen<'a> {
+    binding: &'a DeorbitBinding,
+    resource: &'a ApiResource,
+    selection: Option<&'a Selection>,
+    namespaces: Option<BTreeSet<String>>,
+}
+
+impl Seen<'_> {
+    /// An object as the plan has it; none where the binding has nothing to do with it.
+    fn target(&self, metadata: &ObjectMeta) -> Option<Target> {
+        let none = BTreeMap::new();
+        let labels = metadata.labels.as_ref().unwrap_or(&none);
+        let annotations = metadata.annotations.as_ref().unwrap_or(&none);
+        let selected = self.selection.is_some_and(|selection| {
+            let namespace = metadata.namespace.as_ref();
+            selection.labels.matches(labels)
+                && self
+                    .namespaces
+                    .as_ref()
+                    .is_none_or(|names| namespace.is_some_and(|name| names.contains(name)))
+        });
+        let bound_by = annotations.get(names::BOUND_BY_ANNOTATION).cloned();
+        if !selected && bound_by != self.binding.metadata.name {
+            return None;
+        }
+        let protections = &self.binding.spec.protection_annotations;
+        let protecting = annotations.iter().filter(|(key, _)| protections.contains(key));
+        Some(Target {
+            object: ObjectId {
+                api_version: lasting(&self.resource.api_version),
+                kind: lasting(&self.resource.kind),
+                namespace: metadata.namespace.clone(),
+                name: metadata.name.clone()?,
+                uid: metadata.uid.clone()?,
+            },
+            resource_version: metadata.resource_version.clone()?,
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            bound_by,
+            terminating: metadata.deletion_timestamp.is_some(),
+            selected,
+            annotations: protecting.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            body: None,
+        })
+    }
+}
+
+fn read_deorbits(deorbits: &[Arc<deorbit::Deorbit>]) -> Vec<Deorbit> {
+    deorbits.iter().filter_map(|one| read_deorbit(one)).collect()
+}
+
+/// A Deorbit as triggers see it.
+#[must_use]
+pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
+    let phase = deorbit.status.as_ref().map(|status| status.phase).unwrap_or_default();
+    Some(Deorbit {
+        namespace: deorbit.metadata.namespace.clone()?,
+        name: deorbit.metadata.name.clone()?,
+        uid: deorbit.metadata.uid.clone()?,
+        target_uid: deorbit.labels().get(names::TARGET_UID_LABEL).cloned(),
+        terminating: deorbit.metadata.deletion_timestamp.is_some(),
+        end: match phase {
+            Phase::Complete => Some(End::Complete),
+            Phase::CompletedWithDebris => Some(End::CompletedWithDebris),
+            Phase::Failed => Some(End::Failed),
+            _ => None,
+        },
+    })
+}

@@ -1,0 +1,121 @@
+//! Finalizer and mark of an object, on and off, by JSON patches that test what they change: whoever else writes at the same
+//! time loses nothing, and a patch that was made for another state changes nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+/// An annotation and its value, or none.
+pub type Mark<'a> = Option<(&'a str, &'a str)>;
+
+/// Puts a finalizer and a mark on. Empty where both are there.
+#[must_use]
+pub fn on(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value> {
+    let mut steps = Vec::new();
+    let finalizers = metadata.finalizers.as_deref().unwrap_or_default();
+    if !finalizers.iter().any(|one| one == finalizer) {
+        if finalizers.is_empty() {
+            steps.push(version(metadata));
+            steps.push(json!({ "op": "add", "path": "/metadata/finalizers", "value": [finalizer] }));
+        } else {
+            steps.push(json!({ "op": "test", "path": "/metadata/finalizers", "value": finalizers }));
+            steps.push(json!({ "op": "add", "path": "/metadata/finalizers/-", "value": finalizer }));
+        }
+    }
+    if let Some((key, value)) = mark {
+        let annotations = metadata.annotations.as_ref().filter(|all| !all.is_empty());
+        match annotations {
+            Some(all) if all.get(key).is_some_and(|old| old == value) => {}
+            Some(_) => {
+                steps.push(json!({ "op": "add", "path": annotation(key), "value": value }));
+            }
+            None => {
+                steps.push(version(metadata));
+                steps.push(json!({ "op": "add", "path": "/metadata/annotations", "value": { key: value } }));
+            }
+        }
+    }
+    of_object(metadata, steps)
+}
+
+/// Takes a finalizer and a mark off. Empty where neither is there.
+#[must_use]
+pub fn off(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value> {
+    let mut steps = Vec::new();
+    let mut finalizers = metadata.finalizers.iter().flatten();
+    if let Some(index) = finalizers.position(|one| one == finalizer) {
+        let path = format!("/metadata/finalizers/{index}");
+        steps.push(json!({ "op": "test", "path": path, "value": finalizer }));
+        steps.push(json!({ "op": "remove", "path": path }));
+    }
+    if let Some((key, value)) = mark
+        && metadata.annotations.as_ref().and_then(|all| all.get(key)).is_some_and(|old| old == value)
+    {
+        steps.push(json!({ "op": "test", "path": annotation(key), "value": value }));
+        steps.push(json!({ "op": "remove", "path": annotation(key) }));
+    }
+    of_object(metadata, steps)
+}
+
+/// The object may be another of the same name by now.
+fn of_object(metadata: &ObjectMeta, mut steps: Vec<Value>) -> Vec<Value> {
+    if !steps.is_empty() {
+        steps.insert(0, json!({ "op": "test", "path": "/metadata/uid", "value": metadata.uid }));
+    }
+    steps
+}
+
+/// A list or map that is not there cannot be tested, so the whole object is.
+fn version(metadata: &ObjectMeta) -> Value {
+    json!({ "op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version })
+}
+
+/// RFC 6901: `~` and `/` of a key are written `~0` and `~1`.
+fn annotation(key: &str) -> String {
+    format!("/metadata/annotations/{}", key.replace('~', "~0").replace('/', "~1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(finalizers: &[&str], annotations: &[(&str, &str)]) -> ObjectMeta {
+        serde_json::from_value(json!({
+            "uid": "u", "resourceVersion": "7", "finalizers": finalizers,
+            "annotations": annotations.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect::<std::collections::BTreeMap<_, _>>(),
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_finalizer_is_added_behind_those_of_others() {
+        let patch = on(&metadata(&["a"], &[("x", "y")]), "f", Some(("d/b", "me")));
+        assert_eq!(
+            Value::from(patch),
+            json!([
+                { "op": "test", "path": "/metadata/uid", "value": "u" },
+                { "op": "test", "path": "/metadata/finalizers", "value": ["a"] },
+                { "op": "add", "path": "/metadata/finalizers/-", "value": "f" },
+                { "op": "add", "path": "/metadata/annotations/d~1b", "value": "me" },
+            ])
+        );
+        let patch = Value::from(on(&metadata(&[], &[]), "f", Some(("d/b", "me"))));
+        assert_eq!(patch[1], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
+        assert!(on(&metadata(&["f"], &[("d/b", "me")]), "f", Some(("d/b", "me"))).is_empty());
+    }
+
+    #[test]
+    fn only_our_own_finalizer_and_mark_are_removed() {
+        let patch = off(&metadata(&["a", "f", "b"], &[("d/b", "me")]), "f", Some(("d/b", "me")));
+        assert_eq!(
+            Value::from(patch),
+            json!([
+                { "op": "test", "path": "/metadata/uid", "value": "u" },
+                { "op": "test", "path": "/metadata/finalizers/1", "value": "f" },
+                { "op": "remove", "path": "/metadata/finalizers/1" },
+                { "op": "test", "path": "/metadata/annotations/d~1b", "value": "me" },
+                { "op": "remove", "path": "/metadata/annotations/d~1b" },
+            ])
+        );
+        assert!(off(&metadata(&["a"], &[("d/b", "other")]), "f", Some(("d/b", "me"))).is_empty());
+    }
+}

@@ -1,0 +1,340 @@
+//! Pure: what the triggers do next. A walk over all bindings and the objects of their kinds.
+//!
+//! ```text
+//!   an object that is not being deleted   selected: finalizer on    not selected, or the binding goes: finalizer off
+//!   an object that is being deleted       protected: nothing        no Deorbit yet: create it
+//!                                         Deorbit done: finalizer off
+//! ```
+//!
+//! An object belongs to one binding: the one whose mark it carries, else the oldest that selects it. The finalizers of others
+//! are never touched, nor is one of our name without our mark on an object that no binding selects.
+
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::plan::Plan;
+use serde_json::{Value, json};
+
+pub use self::standing::{Readiness, Standing};
+use super::action::{Action, about, about_binding};
+use super::deorbit_name::deorbit_name;
+use super::names;
+use super::reason::Reason;
+use super::snapshot::{Binding, Deorbit, End, Rules, Snapshot, Target, Targets};
+
+/// What is to be done, and how each binding stands, by its name.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// Steps and findings.
+    pub plan: Plan<Action>,
+    /// For status.
+    pub standings: BTreeMap<String, Standing>,
+}
+
+/// Whether the plan has to see the whole of an object: its phase, or what its template reads.
+#[must_use]
+pub fn needs_body(binding: &Binding, target: &Target) -> bool {
+    let Ok(rules) = &binding.rules else { return false };
+    let bound = target.finalizers.contains(&binding.finalizer);
+    if target.terminating {
+        bound && protection(rules, target).is_none()
+    } else {
+        target.selected && !bound && rules.finalizer_when.is_some()
+    }
+}
+
+/// Decides.
+#[must_use]
+pub fn plan(snapshot: &Snapshot) -> Decision {
+    let owners = owners(&snapshot.bindings);
+    let mut decision = Decision::default();
+    for binding in &snapshot.bindings {
+        let mut walk = Walk {
+            binding,
+            deorbits: &snapshot.deorbits,
+            plan: &mut decision.plan,
+            standing: Standing::default(),
+        };
+        walk.binding(&owners);
+        let standing = walk.standing;
+        decision.standings.insert(binding.name.clone(), standing);
+    }
+    decision
+}
+
+/// The binding of each object, by UID.
+fn owners(bindings: &[Binding]) -> BTreeMap<&str, &str> {
+    let names: BTreeSet<&str> = bindings.iter().map(|binding| binding.name.as_str()).collect();
+    let mut by_age: Vec<&Binding> = bindings.iter().collect();
+    by_age.sort_by_key(|binding| (binding.created, &binding.name));
+    let mut owners = BTreeMap::new();
+    for binding in by_age {
+        let Targets::Whole(targets) = &binding.targets else { continue };
+        for target in targets {
+            let marked = target.bound_by.as_deref().filter(|name| names.contains(name));
+            if marked == Some(binding.name.as_str()) {
+                owners.insert(target.object.uid.as_str(), binding.name.as_str());
+            } else if marked.is_none() && target.selected && may_take(binding, target) {
+                owners.entry(target.object.uid.as_str()).or_insert(binding.name.as_str());
+            }
+        }
+    }
+    owners
+}
+
+/// Whether a binding takes an object that carries no mark: one that is being deleted only if its finalizer is there already.
+fn may_take(binding: &Binding, target: &Target) -> bool {
+    if target.terminating {
+        target.finalizers.contains(&binding.finalizer)
+    } else {
+        !binding.terminating && binding.rules.is_ok()
+    }
+}
+
+/// The annotation that protects an object, if one does. An empty value and `false` do not.
+fn protection<'a>(rules: &Rules, target: &'a Target) -> Option<&'a str> {
+    let mut annotations = target.annotations.iter();
+    let protects = |value: &str| !value.is_empty() && value != "false";
+    annotations
+        .find(|(key, value)| rules.protections.contains(*key) && protects(value))
+        .map(|(key, _)| key.as_str())
+}
+
+struct Walk<'a> {
+    binding: &'a Binding,
+    deorbits: &'a [Deorbit],
+    plan: &'a mut Plan<Action>,
+    standing: Standing,
+}
+
+impl Walk<'_> {
+    fn binding(&mut self, owners: &BTreeMap<&str, &str>) {
+        let binding = self.binding;
+        if let Err(why) = &binding.rules {
+            self.standing.readiness = Readiness::Invalid(why.clone());
+            self.plan.finding(
+                about_binding(&binding.name, &binding.uid),
+                Reason::BindingInvalid { why: why.clone() },
+            );
+        }
+        let targets = match &binding.targets {
+            Targets::Whole(targets) => targets.as_slice(),
+            Targets::NotServed(why) => {
+                self.standing.readiness = Readiness::NotServed(why.clone());
+                &[]
+            }
+            Targets::Unknown(why) => {
+                self.standing.readiness = Readiness::Unknown(why.clone());
+                return;
+            }
+        };
+        // First its own finalizer: a binding that is removed while it has objects must be able to give them back.
+        if !binding.guarded && !binding.terminating {
+            let action = Action::GuardBinding { binding: binding.name.clone(), uid: binding.uid.clone() };
+            self.plan.step(action, Reason::NewBinding);
+            return;
+        }
+        let mut others = BTreeMap::<&str, usize>::new();
+        for target in targets {
+            match owners.get(target.object.uid.as_str()) {
+                Some(owner) if *owner == binding.name => self.target(target),
+                Some(owner) if target.selected => *others.entry(owner).or_default() += 1,
+                _ => {}
+            }
+        }
+        self.conflicts(&others);
+        if binding.terminating {
+            self.standing.readiness = Readiness::Terminating;
+            if binding.guarded && self.standing.bound == 0 {
+                let action =
+                    Action::ReleaseBinding { binding: binding.name.clone(), uid: binding.uid.clone() };
+                self.plan.step(action, Reason::NothingBound);
+            }
+        }
+    }
+
+    fn conflicts(&mut self, others: &BTreeMap<&str, usize>) {
+        if others.is_empty() || self.standing.readiness != Readiness::InForce {
+            return;
+        }
+        let names: Vec<&str> = others.keys().copied().collect();
+        let reason = Reason::Conflict { others: names.join(", "), count: others.values().sum() };
+        self.standing.readiness = Readiness::Conflict(reason.to_string());
+        self.plan.finding(about_binding(&self.binding.name, &self.binding.uid), reason);
+    }
+
+    fn target(&mut self, target: &Target) {
+        let bound = target.finalizers.contains(&self.binding.finalizer);
+        if bound {
+            self.standing.bound += 1;
+        }
+        if !target.terminating {
+            self.living(target, bound);
+        } else if bound {
+            self.dying(target);
+        }
+    }
+
+    /// An object that is not being deleted.
+    fn living(&mut self, target: &Target, bound: bool) {
+        let name = &self.binding.name;
+        let marked = target.bound_by.as_ref() == Some(name);
+        if let Some(deorbit) = self.running(target) {
+            self.abort(target, deorbit, Reason::TargetSurvives { target: target.object.to_string() });
+        }
+        if self.binding.terminating || !target.selected {
+            // A mark without the finalizer is ours too, and goes.
+            if marked {
+                let because = if self.binding.terminating {
+                    Reason::BindingRemoved { binding: name.clone() }
+                } else {
+                    Reason::NotSelected { binding: name.clone() }
+                };
+                self.release(target, because);
+            }
+        } else if let Ok(rules) = &self.binding.rules
+            && (!bound || !marked)
+        {
+            let wanted = bound || rules.finalizer_when.as_ref().is_none_or(|rule| in_phase(rule, target));
+            if wanted {
+                let because = if bound {
+                    Reason::Adopted { binding: name.clone() }
+                } else {
+                    Reason::Selected { binding: name.clone() }
+                };
+                let action = Action::Bind {
+                    target: target.object.clone(),
+                    binding: name.clone(),
+                    finalizer: self.binding.finalizer.clone(),
+                };
+                self.plan.step(action, because);
+            }
+        }
+    }
+
+    /// An object that is being deleted and waits for us.
+    fn dying(&mut self, target: &Target) {
+        if let Ok(rules) = &self.binding.rules
+            && let Some(annotation) = protection(rules, target)
+        {
+            let because = Reason::Protected { annotation: annotation.to_owned() };
+            if let Some(deorbit) = self.running(target) {
+                self.abort(target, deorbit, because.clone());
+            }
+            self.hold(target, because);
+            return;
+        }
+        let Some(deorbit) = self.deorbit(target) else {
+            self.create(target);
+            return;
+        };
+        let id = format!("{}/{}", deorbit.namespace, deorbit.name);
+        match (deorbit.terminating, deorbit.end) {
+            // It was aborted; another one follows when it is gone.
+            (true, _) | (false, None) => self.standing.deorbiting += 1,
+            (false, Some(End::Complete)) => self.release(target, Reason::DeorbitComplete { deorbit: id }),
+            (false, Some(End::CompletedWithDebris)) => {
+                self.release(target, Reason::LeftDebris { deorbit: id });
+            }
+            (false, Some(End::Failed)) => self.hold(target, Reason::DeorbitFailed { deorbit: id }),
+        }
+    }
+
+    fn create(&mut self, target: &Target) {
+        let rules = match &self.binding.rules {
+            Ok(rules) => rules,
+            Err(why) => return self.hold(target, Reason::CannotDeorbit { why: why.clone() }),
+        };
+        let Some(body) = &target.body else {
+            return self.hold(target, Reason::CannotDeorbit { why: "it could not be read".to_owned() });
+        };
+        if rules.when.as_ref().is_some_and(|rule| !rule.holds(body)) {
+            self.standing.deorbiting += 1;
+            return;
+        }
+        let filled = match rules.template.fill(body) {
+            Ok(filled) => filled,
+            Err(why) => return self.hold(target, Reason::CannotDeorbit { why: why.to_string() }),
+        };
+        let Some(namespace) = filled.namespace.clone().or_else(|| target.object.namespace.clone()) else {
+            let why = "template.namespace is not given, and the object has no namespace".to_owned();
+            return self.hold(target, Reason::CannotDeorbit { why });
+        };
+        let name = deorbit_name(&target.object.name, &target.object.uid);
+        if self.deorbits.iter().any(|one| one.namespace == namespace && one.name == name) {
+            let why =
+                format!("a Deorbit {namespace}/{name} that was made for something else is in its place");
+            return self.hold(target, Reason::CannotDeorbit { why });
+        }
+        self.standing.deorbiting += 1;
+        let manifest = manifest(target, &namespace, &name, filled);
+        let action = Action::CreateDeorbit {
+            target: target.object.clone(),
+            resource_version: target.resource_version.clone(),
+            namespace,
+            name,
+            manifest,
+        };
+        self.plan.step(action, Reason::TargetDeleted { target: target.object.to_string() });
+    }
+
+    fn deorbit(&self, target: &Target) -> Option<&Deorbit> {
+        let of_target = |one: &&Deorbit| one.target_uid.as_deref() == Some(target.object.uid.as_str());
+        let name = deorbit_name(&target.object.name, &target.object.uid);
+        self.deorbits.iter().filter(of_target).max_by_key(|one| one.name == name)
+    }
+
+    /// The Deorbit of an object, where it can be aborted.
+    fn running(&self, target: &Target) -> Option<Deorbit> {
+        self.deorbit(target).filter(|one| !one.terminating && one.end.is_none()).cloned()
+    }
+
+    fn abort(&mut self, target: &Target, deorbit: Deorbit, because: Reason) {
+        let action = Action::AbortDeorbit {
+            target: target.object.clone(),
+            namespace: deorbit.namespace,
+            name: deorbit.name,
+            uid: deorbit.uid,
+        };
+        self.plan.step(action, because);
+    }
+
+    fn release(&mut self, target: &Target, because: Reason) {
+        let action = Action::Release {
+            target: target.object.clone(),
+            binding: self.binding.name.clone(),
+            finalizer: self.binding.finalizer.clone(),
+            terminating: target.terminating,
+        };
+        self.plan.step(action, because);
+    }
+
+    fn hold(&mut self, target: &Target, because: Reason) {
+        self.standing.held += 1;
+        self.plan.finding(about(&target.object), because);
+    }
+}
+
+fn in_phase(rule: &super::snapshot::PhaseIs, target: &Target) -> bool {
+    target.body.as_ref().is_some_and(|body| rule.holds(body))
+}
+
+/// A Deorbit as it is created. It has no owner reference: a deletion in the foreground would remove it at once, and its report
+/// of debris has to outlive the object.
+fn manifest(target: &Target, namespace: &str, name: &str, filled: super::template::Filled) -> Value {
+    let mut labels = filled.labels;
+    labels.insert(names::TARGET_UID_LABEL.to_owned(), target.object.uid.clone());
+    labels.insert(names::TRIGGER_LABEL.to_owned(), "binding".to_owned());
+    let mut annotations = filled.annotations;
+    let object = format!("{} {}", target.object.api_version, target.object);
+    annotations.insert(names::TARGET_ANNOTATION.to_owned(), object);
+    json!({
+        "apiVersion": "deorbiter.perimeter.dev/v1alpha1",
+        "kind": "Deorbit",
+        "metadata": { "namespace": namespace, "name": name, "labels": labels, "annotations": annotations },
+        "spec": filled.spec,
+    })
+}

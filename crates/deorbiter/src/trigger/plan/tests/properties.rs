@@ -1,0 +1,183 @@
+//! From any state, through any disturbance and any crash: nobody else's finalizer goes, no object goes before its Deorbit has
+//! ended well, and in the end everything is as the bindings want it.
+
+use proptest::prelude::*;
+
+use super::world::{OTHERS, OURS, PROTECT, World};
+use crate::trigger::names;
+use crate::trigger::snapshot::End;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Object(u8, bool),
+    Delete(u8),
+    Label(u8, bool),
+    Protect(u8, bool),
+    OthersLetGo(u8),
+    Phase(u8, bool),
+    Binding(u8),
+    RemoveBinding(u8),
+    Break(u8, bool),
+    EndDeorbits(End),
+    ForgetDeorbits,
+    /// deorbiter is stopped after so many steps of its walk.
+    Walk(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let object = 0..4_u8;
+    let binding = 0..2_u8;
+    let end = prop::sample::select(vec![End::Complete, End::CompletedWithDebris, End::Failed]);
+    prop_oneof![
+        3 => (object.clone(), any::<bool>()).prop_map(|(n, adopted)| Event::Object(n, adopted)),
+        3 => object.clone().prop_map(Event::Delete),
+        2 => (object.clone(), any::<bool>()).prop_map(|(n, on)| Event::Label(n, on)),
+        2 => (object.clone(), any::<bool>()).prop_map(|(n, on)| Event::Protect(n, on)),
+        2 => object.clone().prop_map(Event::OthersLetGo),
+        1 => (object, any::<bool>()).prop_map(|(n, on)| Event::Phase(n, on)),
+        2 => binding.clone().prop_map(Event::Binding),
+        1 => binding.clone().prop_map(Event::RemoveBinding),
+        1 => (binding, any::<bool>()).prop_map(|(n, on)| Event::Break(n, on)),
+        3 => end.prop_map(Event::EndDeorbits),
+        1 => Just(Event::ForgetDeorbits),
+        8 => (0..6_usize).prop_map(Event::Walk),
+    ]
+}
+
+fn happen(event: &Event, world: &mut World) {
+    let object = |n: &u8| format!("object-{n}");
+    let binding = |n: &u8| format!("binding-{n}");
+    match event {
+        Event::Object(n, adopted) => {
+            if !world.objects.contains_key(&object(n)) {
+                let new = world.object(&object(n), "l");
+                if *adopted {
+                    new.finalizers.push(OURS.into());
+                }
+            }
+        }
+        Event::Delete(n) => world.edit(&object(n), |object| object.terminating = true),
+        Event::Label(n, on) => world.edit(&object(n), |object| {
+            object.labels.remove("l");
+            if *on {
+                object.labels.insert("l".into(), "x".into());
+            }
+        }),
+        Event::Protect(n, on) => world.edit(&object(n), |object| {
+            object.annotations.remove(PROTECT);
+            if *on {
+                object.annotations.insert(PROTECT.into(), "true".into());
+            }
+        }),
+        Event::OthersLetGo(n) => world.edit(&object(n), |object| {
+            if object.terminating {
+                object.finalizers.retain(|one| one != OTHERS);
+            }
+        }),
+        Event::Phase(n, on) => {
+            world
+                .edit(&object(n), |object| object.phase = if *on { "Running" } else { "Terminating" }.into());
+        }
+        Event::Binding(n) => {
+            let one = world.binding(&binding(n), "l");
+            if *n == 1 {
+                one.when = Some("Terminating");
+            }
+        }
+        Event::RemoveBinding(n) => {
+            if let Some(binding) = world.bindings.get_mut(&binding(n)) {
+                binding.terminating = true;
+            }
+            world.collect();
+        }
+        Event::Break(n, on) => {
+            if let Some(binding) = world.bindings.get_mut(&binding(n)) {
+                binding.rules = if *on { Err("broken".into()) } else { Ok(()) };
+            }
+        }
+        Event::EndDeorbits(end) => world.end_deorbits(*end),
+        Event::ForgetDeorbits => world.deorbits.retain(|one| one.end != Some(End::Failed)),
+        Event::Walk(limit) => checked_walk(world, *limit),
+    }
+}
+
+/// Each step alone keeps the law.
+fn checked_walk(world: &mut World, limit: usize) {
+    for _ in 0..limit {
+        let before = world.clone();
+        if world.walk(1) == 0 {
+            return;
+        }
+        for (name, old) in &before.objects {
+            let still = world.objects.get(name);
+            let now = still.map_or(&[][..], |object| object.finalizers.as_slice());
+            if still.is_some() {
+                let others =
+                    |list: &[String]| list.iter().filter(|one| *one != OURS).cloned().collect::<Vec<_>>();
+                assert_eq!(others(now), others(&old.finalizers), "somebody else's finalizer");
+            }
+            assert!(now.iter().filter(|one| *one == OURS).count() <= 1, "twice");
+            let had = old.finalizers.iter().any(|one| one == OURS);
+            let has = now.iter().any(|one| one == OURS);
+            if had && !has && old.terminating {
+                assert!(!old.annotations.contains_key(PROTECT), "a protected object was let go");
+                let end = before
+                    .deorbits
+                    .iter()
+                    .find(|one| one.target_uid.as_ref() == Some(&old.uid))
+                    .and_then(|one| one.end);
+                assert!(
+                    matches!(end, Some(End::Complete | End::CompletedWithDebris)),
+                    "let go without a Deorbit: {end:?}"
+                );
+            }
+            if had && !has && !old.terminating {
+                assert!(old.annotations.contains_key(names::BOUND_BY_ANNOTATION), "not ours");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_stays_lawful_and_comes_to_rest(events in prop::collection::vec(event(), 0..60)) {
+        let mut world = World::default();
+        for event in &events {
+            happen(event, &mut world);
+        }
+        // The storm is over: rules are mended, phases right, protections gone, failed Deorbits tried again.
+        for binding in world.bindings.values_mut() {
+            binding.rules = Ok(());
+        }
+        for n in 0..4_u8 {
+            happen(&Event::Protect(n, false), &mut world);
+            world.edit(&format!("object-{n}"), |object| {
+                object.phase = if object.terminating { "Terminating" } else { "Running" }.into();
+            });
+        }
+        for _ in 0..5 {
+            happen(&Event::ForgetDeorbits, &mut world);
+            checked_walk(&mut world, 100);
+            world.end_deorbits(End::Complete);
+        }
+        checked_walk(&mut world, 100);
+        prop_assert!(world.plan().plan.is_empty(), "{}", world.plan().plan);
+        let alive: Vec<&str> = world.bindings.values().filter(|one| !one.terminating).map(|one| one.name.as_str()).collect();
+        prop_assert!(world.bindings.len() == alive.len(), "a removed binding hangs");
+        for object in world.objects.values() {
+            let ours = object.finalizers.iter().any(|one| one == OURS);
+            let selected = object.labels.contains_key("l");
+            if !object.terminating && selected && !alive.is_empty() {
+                prop_assert!(ours && alive.contains(&object.annotations[names::BOUND_BY_ANNOTATION].as_str()));
+            }
+            if object.annotations.contains_key(names::BOUND_BY_ANNOTATION) && alive.is_empty() {
+                prop_assert!(false, "a mark is left: {object:?}");
+            }
+            if object.terminating && selected && !alive.is_empty() {
+                prop_assert!(!ours, "it still waits: {object:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+use common::plan::{Action as _, Reason as _};
+
+use super::world::{OTHERS, OURS, PROTECT, World};
+use crate::trigger::names;
+use crate::trigger::plan::Readiness;
+use crate::trigger::snapshot::End;
+
+fn steps(world: &World) -> Vec<(&'static str, &'static str)> {
+    world.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
+}
+
+fn findings(world: &World) -> Vec<&'static str> {
+    world.plan().plan.findings.iter().map(|finding| finding.because.code()).collect()
+}
+
+/// One binding, one object that it has taken.
+fn bound() -> World {
+    let mut world = World::default();
+    world.binding("b", "l");
+    world.object("prod", "l");
+    assert_eq!(steps(&world), [("GuardBinding", "NewBinding")], "first a way back");
+    world.walk(1);
+    assert_eq!(steps(&world), [("Bind", "Selected")]);
+    world.settle();
+    assert_eq!(world.objects["prod"].finalizers, [OTHERS, OURS]);
+    world
+}
+
+#[test]
+fn a_deleted_object_waits_for_its_deorbit() {
+    let mut world = bound();
+    world.edit("prod", |object| object.terminating = true);
+    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")]);
+    world.settle();
+    assert_eq!(world.plan().standings["b"].deorbiting, 1);
+    world.end_deorbits(End::Complete);
+    assert_eq!(steps(&world), [("Release", "DeorbitComplete")]);
+    world.settle();
+    assert_eq!(world.objects["prod"].finalizers, [OTHERS], "the others' finalizer stays");
+}
+
+#[test]
+fn debris_lets_it_go_with_a_warning_and_a_failure_keeps_it() {
+    let mut world = bound();
+    world.edit("prod", |object| object.terminating = true);
+    world.settle();
+    world.end_deorbits(End::Failed);
+    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["DeorbitFailed"]));
+    assert_eq!(world.plan().standings["b"].held, 1);
+    world.deorbits.clear();
+    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")], "deleting it means: try again");
+    world.settle();
+    world.end_deorbits(End::CompletedWithDebris);
+    let plan = world.plan().plan;
+    assert!(plan.steps[0].because.is_trouble());
+    assert_eq!(steps(&world), [("Release", "LeftDebris")]);
+}
+
+#[test]
+fn protection_stops_everything_and_aborts_what_runs() {
+    let mut world = bound();
+    world.edit("prod", |object| {
+        object.terminating = true;
+        object.annotations.insert(PROTECT.into(), "true".into());
+    });
+    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["Protected"]));
+    world.edit("prod", |object| drop(object.annotations.remove(PROTECT)));
+    world.settle();
+    world.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), "yes".into())));
+    assert_eq!(steps(&world), [("AbortDeorbit", "Protected")]);
+    world.settle();
+    assert_eq!(steps(&world), [], "it is on its way out");
+    for nothing in ["", "false"] {
+        world.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), nothing.into())));
+        assert_eq!(findings(&world), Vec::<&str>::new(), "{nothing:?} protects nothing");
+    }
+}
+
+#[test]
+fn a_removed_binding_gives_back_what_lives_and_finishes_what_dies() {
+    let mut world = bound();
+    world.object("dying", "l");
+    world.settle();
+    world.edit("dying", |object| object.terminating = true);
+    world.bindings.get_mut("b").unwrap().terminating = true;
+    world.settle();
+    assert_eq!(world.objects["prod"].finalizers, [OTHERS]);
+    assert!(world.objects["dying"].finalizers.contains(&OURS.to_owned()));
+    assert_eq!(world.plan().standings["b"].readiness, Readiness::Terminating);
+    world.end_deorbits(End::Complete);
+    world.settle();
+    assert_eq!(world.objects["dying"].finalizers, [OTHERS]);
+    assert!(world.bindings.is_empty());
+}
+
+#[test]
+fn what_is_no_longer_selected_is_given_back() {
+    let mut world = bound();
+    world.edit("prod", |object| object.labels.clear());
+    assert_eq!(steps(&world), [("Release", "NotSelected")]);
+}
+
+#[test]
+fn a_finalizer_of_our_name_is_adopted_where_selected_and_left_alone_elsewhere() {
+    let mut world = World::default();
+    world.binding("b", "l");
+    world.object("selected", "l").finalizers.push(OURS.into());
+    world.object("foreign", "other").finalizers.push(OURS.into());
+    world.walk(1);
+    assert_eq!(steps(&world), [("Bind", "Adopted")]);
+    world.settle();
+    world.edit("foreign", |object| object.terminating = true);
+    assert_eq!(steps(&world), [], "whoever put it there takes it off");
+    world.bindings.get_mut("b").unwrap().terminating = true;
+    world.settle();
+    assert_eq!(world.objects["selected"].finalizers, [OTHERS]);
+    assert_eq!(world.objects["foreign"].finalizers, [OTHERS, OURS]);
+}
+
+#[test]
+fn klusters_get_the_finalizer_and_the_deorbit_in_their_phases() {
+    let mut world = World::default();
+    let binding = world.binding("b", "l");
+    binding.finalizer_when = Some("Running");
+    binding.when = Some("Terminating");
+    world.object("prod", "l").phase = "Creating".into();
+    world.settle();
+    assert_eq!(world.objects["prod"].finalizers, [OTHERS]);
+    world.edit("prod", |object| object.phase = "Running".into());
+    world.settle();
+    world.edit("prod", |object| object.terminating = true);
+    assert_eq!(steps(&world), [], "its phase is still Running");
+    assert_eq!(world.plan().standings["b"].deorbiting, 1);
+    world.edit("prod", |object| object.phase = "Terminating".into());
+    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")]);
+}
+
+#[test]
+fn an_object_has_one_binding_the_older() {
+    let mut world = World::default();
+    world.binding("b", "l");
+    world.binding("a", "l");
+    world.object("prod", "l");
+    world.settle();
+    assert_eq!(world.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "b");
+    assert_eq!(findings(&world), ["Conflict"]);
+    let standings = world.plan().standings;
+    assert!(matches!(&standings["a"].readiness, Readiness::Conflict(why) if why.contains("belong to b")));
+    assert_eq!(standings["b"].readiness, Readiness::InForce);
+    world.bindings.get_mut("b").unwrap().terminating = true;
+    world.settle();
+    assert_eq!(world.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "a", "then the other has it");
+}
+
+#[test]
+fn rules_that_cannot_be_used_bind_nothing_and_hold_what_is_bound() {
+    let mut world = bound();
+    world.object("late", "l");
+    world.bindings.get_mut("b").unwrap().rules = Err("template.spec.a: bad".into());
+    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["BindingInvalid"]));
+    world.edit("prod", |object| object.terminating = true);
+    assert_eq!(findings(&world), ["BindingInvalid", "CannotDeorbit"]);
+    assert_eq!(world.plan().standings["b"].held, 1);
+}
+
+#[test]
+fn a_deorbit_of_somebody_else_in_the_place_is_not_taken_for_ours() {
+    let mut world = bound();
+    world.edit("prod", |object| object.terminating = true);
+    world.settle();
+    world.deorbits[0].target_uid = None;
+    world.deorbits[0].end = Some(End::Complete);
+    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["CannotDeorbit"]));
+}
+
+#[test]
+fn a_deorbit_of_an_object_that_lives_is_aborted() {
+    let mut world = bound();
+    world.edit("prod", |object| object.terminating = true);
+    world.settle();
+    world.edit("prod", |object| object.terminating = false);
+    assert_eq!(steps(&world), [("AbortDeorbit", "TargetSurvives")]);
+}

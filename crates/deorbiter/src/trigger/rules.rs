@@ -1,0 +1,199 @@
+//! The rules of a binding, read from its spec: everything that can be wrong is found here, before an object is bound.
+
+use common::api::deorbit::DeorbitSpec;
+use common::api::deorbit_binding::{DeorbitBindingSpec, DeorbitTemplate, LabelSelector, PhaseRule};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use kube::core::Selector;
+use serde_json::{Map, Value};
+
+use super::snapshot::{PhaseIs, Rules};
+use super::template::Template;
+
+/// Which objects of the kind a binding selects.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// By their labels.
+    pub labels: Selector,
+    /// By the labels of their namespaces.
+    pub namespaces: Option<Selector>,
+}
+
+/// Reads the rules; `namespaced` is the scope of the kind, if it is known.
+///
+/// # Errors
+/// One sentence: what is wrong, and where.
+pub fn rules(spec: &DeorbitBindingSpec, namespaced: Option<bool>) -> Result<Rules, String> {
+    let kind = &spec.target_ref.kind;
+    if namespaced == Some(false) && spec.target_ref.namespace_selector.is_some() {
+        return Err(format!("targetRef.namespaceSelector: {kind} has no namespaces; leave it out"));
+    }
+    let template = template(&spec.template)?;
+    if namespaced == Some(false) && !template.names_namespace() {
+        return Err(format!(
+            "template.namespace: {kind} has no namespaces; name the one that the Deorbits shall be in"
+        ));
+    }
+    let phase = |at: &str, rule: &Option<PhaseRule>| {
+        let read = |rule: &PhaseRule| match rule.path.parse() {
+            Ok(path) => Ok(PhaseIs { path, equals: rule.equals.clone() }),
+            Err(why) => Err(format!("{at}.path: {why}")),
+        };
+        rule.as_ref().map(read).transpose()
+    };
+    Ok(Rules {
+        finalizer_when: phase("finalizerWhenPhase", &spec.finalizer_when_phase)?,
+        when: phase("whenPhase", &spec.when_phase)?,
+        protections: spec.protection_annotations.iter().cloned().collect(),
+        template,
+    })
+}
+
+/// Reads a template, and whether a Deorbit can come of it.
+///
+/// # Errors
+/// One sentence: what is wrong, and where.
+pub fn template(template: &DeorbitTemplate) -> Result<Template, String> {
+    let read = Template::new(template).map_err(|error| error.to_string())?;
+    let spec: DeorbitSpec = serde_json::from_value(Value::Object(template.spec.clone()))
+        .map_err(|error| format!("template.spec: {error}; see kubectl explain deorbit.spec"))?;
+    let known = serde_json::to_value(&spec).unwrap_or_default();
+    if let Some(field) = unknown(&template.spec, &known, "spec") {
+        return Err(format!("template.{field} is no field of a Deorbit; see kubectl explain deorbit.spec"));
+    }
+    if spec.in_cluster || spec.kubeconfig.is_none() {
+        return Err("template.spec.kubeconfig is missing: a trigger deorbits the cluster that an object stands for, never the one that it runs in".to_owned());
+    }
+    if spec.dry_run {
+        return Err("template.spec.dryRun: a Deorbit that deletes nothing would let the cluster go with everything left".to_owned());
+    }
+    Ok(read)
+}
+
+/// The first field that the type does not know: it would be dropped in silence.
+fn unknown(given: &Map<String, Value>, known: &Value, at: &str) -> Option<String> {
+    given.iter().find_map(|(key, value)| match (known.get(key), value) {
+        (None, Value::Null) => None,
+        (None, _) => Some(format!("{at}.{key}")),
+        (Some(known), Value::Object(value)) => unknown(value, known, &format!("{at}.{key}")),
+        (Some(_), _) => None,
+    })
+}
+
+/// Reads the selectors.
+///
+/// # Errors
+/// One sentence: what is wrong, and where.
+pub fn selection(spec: &DeorbitBindingSpec) -> Result<Selection, String> {
+    let read = |at: &str, selector: &LabelSelector| {
+        let expressions = selector.match_expressions.iter().map(|one| meta::LabelSelectorRequirement {
+            key: one.key.clone(),
+            operator: format!("{:?}", one.operator),
+            values: Some(one.values.clone()),
+        });
+        let selector = meta::LabelSelector {
+            match_labels: Some(selector.match_labels.clone()),
+            match_expressions: Some(expressions.collect()),
+        };
+        Selector::try_from(selector).map_err(|error| format!("targetRef.{at}: {error}"))
+    };
+    let target = &spec.target_ref;
+    Ok(Selection {
+        labels: target
+            .label_selector
+            .as_ref()
+            .map_or_else(|| Ok(Selector::default()), |selector| read("labelSelector", selector))?,
+        namespaces: target
+            .namespace_selector
+            .as_ref()
+            .map(|selector| read("namespaceSelector", selector))
+            .transpose()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::SelectorExt as _;
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec(changes: Value) -> DeorbitBindingSpec {
+        let mut spec = json!({
+            "targetRef": { "apiVersion": "kubernikus.sap.cc/v1", "kind": "Kluster" },
+            "template": { "spec": { "kubeconfig": { "secretRef": { "name": "{.metadata.name}-kubeconfig" } } } },
+        });
+        for (key, value) in changes.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn the_smallest_binding_is_read() {
+        let rules = rules(&spec(json!({})), Some(true)).unwrap();
+        assert_eq!(rules.protections.len(), 2);
+        let selection = selection(&spec(json!({}))).unwrap();
+        assert!(selection.labels.matches(&Default::default()), "everything");
+    }
+
+    #[test]
+    fn what_could_not_work_is_refused_with_its_place() {
+        let refused = |changes: Value, namespaced| rules(&spec(changes), Some(namespaced)).unwrap_err();
+        let template = |spec: Value| json!({ "template": { "spec": spec } });
+        let kubeconfig = json!({ "secretRef": { "name": "a" } });
+        for (changes, namespaced, words) in [
+            (
+                json!({ "whenPhase": { "path": ".status[0]", "equals": "x" } }),
+                true,
+                "whenPhase.path: \".status[0]\" is no field path",
+            ),
+            (
+                json!({ "finalizerWhenPhase": { "path": ".", "equals": "x" } }),
+                true,
+                "finalizerWhenPhase.path",
+            ),
+            (json!({}), false, "template.namespace: Kluster has no namespaces"),
+            (
+                template(json!({ "kubeconfig": { "secretRef": { "name": "{.x" } } })),
+                true,
+                "template.spec.kubeconfig.secretRef.name",
+            ),
+            (template(json!({ "kubeconfig": kubeconfig, "dryRun": true })), true, "template.spec.dryRun"),
+            (template(json!({ "inCluster": true })), true, "template.spec.kubeconfig is missing"),
+            (template(json!({})), true, "template.spec.kubeconfig is missing"),
+            (
+                template(json!({ "kubeconfig": kubeconfig, "freez": "None" })),
+                true,
+                "template.spec.freez is no field",
+            ),
+            (
+                template(json!({ "kubeconfig": kubeconfig, "timeouts": { "hangs": "1h" } })),
+                true,
+                "template.spec.timeouts.hangs is no field",
+            ),
+            (
+                template(json!({ "kubeconfig": kubeconfig, "freeze": "Maybe" })),
+                true,
+                "template.spec: unknown variant",
+            ),
+        ] {
+            let why = refused(changes, namespaced);
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn selectors_are_read() {
+        let selection = selection(&spec(json!({ "targetRef": {
+            "apiVersion": "v1", "kind": "A",
+            "labelSelector": { "matchLabels": { "a": "b" }, "matchExpressions": [{ "key": "c", "operator": "DoesNotExist" }] },
+        } })))
+        .unwrap();
+        let labels = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        assert!(selection.labels.matches(&labels(&[("a", "b")])));
+        assert!(!selection.labels.matches(&labels(&[("a", "b"), ("c", "")])));
+        assert!(!selection.labels.matches(&labels(&[])));
+    }
+}

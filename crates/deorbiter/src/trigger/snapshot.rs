@@ -1,0 +1,157 @@
+//! What the triggers know at one time: bindings, the objects of their kinds, and Deorbits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::path::FieldPath;
+use super::template::Template;
+
+/// Everything, taken at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Bindings, in any order.
+    pub bindings: Vec<Binding>,
+    /// Deorbits of all namespaces.
+    pub deorbits: Vec<Deorbit>,
+}
+
+/// A DeorbitBinding and what it is about.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid
+    pub uid: String,
+    /// metadata.generation
+    pub generation: Option<i64>,
+    /// metadata.creationTimestamp: of two that want one object, the older has it.
+    pub created: Timestamp,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// It carries its own finalizer.
+    pub guarded: bool,
+    /// The finalizer that it puts on objects.
+    pub finalizer: String,
+    /// Its rules, or why they cannot be used.
+    pub rules: Result<Rules, String>,
+    /// The objects of its kind.
+    pub targets: Targets,
+}
+
+/// The rules of a binding.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Only an object in this phase gets the finalizer.
+    pub finalizer_when: Option<PhaseIs>,
+    /// The Deorbit begins in this phase.
+    pub when: Option<PhaseIs>,
+    /// Annotations that protect.
+    pub protections: BTreeSet<String>,
+    /// What a Deorbit looks like.
+    pub template: Template,
+}
+
+/// A field and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PhaseIs {
+    /// Which field.
+    pub path: FieldPath,
+    /// Its value.
+    pub equals: String,
+}
+
+impl PhaseIs {
+    /// Whether it holds; a field that is not there has no value.
+    #[must_use]
+    pub fn holds(&self, object: &Value) -> bool {
+        self.path.text(object).is_ok_and(|text| text == self.equals)
+    }
+}
+
+/// The objects of a binding's kind.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// All of them: selected, or carrying the mark of a binding.
+    Whole(Vec<Target>),
+    /// The API server does not know the kind, so there are none.
+    NotServed(String),
+    /// They could not be listed: nothing is known.
+    Unknown(String),
+}
+
+/// An object that stands for a cluster.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Which one.
+    pub object: ObjectId,
+    /// metadata.resourceVersion
+    pub resource_version: String,
+    /// metadata.finalizers
+    pub finalizers: Vec<String>,
+    /// The binding whose mark it carries.
+    pub bound_by: Option<String>,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// The binding selects it.
+    pub selected: bool,
+    /// Those of its annotations that a binding takes for protection.
+    pub annotations: BTreeMap<String, String>,
+    /// The whole object, where its phase or its template has to be known (see [`super::plan::needs_body`]).
+    pub body: Option<Value>,
+}
+
+/// An object of any kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectId {
+    /// Group and version.
+    pub api_version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// None for a kind without namespaces.
+    pub namespace: Option<String>,
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid
+    pub uid: String,
+}
+
+impl std::fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// A Deorbit.
+#[derive(Clone, Debug)]
+pub struct Deorbit {
+    /// metadata.namespace
+    pub namespace: String,
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid
+    pub uid: String,
+    /// UID of the object for which a trigger made it.
+    pub target_uid: Option<String>,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// How it ended, if it has.
+    pub end: Option<End>,
+}
+
+/// How a Deorbit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Everything is gone.
+    Complete,
+    /// Something is left, and its timeouts let the cluster go.
+    CompletedWithDebris,
+    /// Something is left, and the cluster must stay.
+    Failed,
+}

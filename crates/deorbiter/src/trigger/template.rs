@@ -1,0 +1,269 @@
+//! The template of a Deorbit: texts with field paths in braces, filled from one object.
+//!
+//! Strict: a template that cannot be read is refused as a whole before any object is bound by it, and a field that an object
+//! does not have is an error, never an empty text. `{{` and `}}` stand for braces.
+
+use std::collections::BTreeMap;
+
+use common::api::deorbit_binding::DeorbitTemplate;
+use serde_json::{Map, Value};
+
+use super::path::{FieldPath, NoPath, NoText};
+
+/// A template that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    namespace: Option<Text>,
+    labels: BTreeMap<String, Text>,
+    annotations: BTreeMap<String, Text>,
+    spec: Map<String, Value>,
+}
+
+/// What a template makes of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filled {
+    /// Namespace, if the template names one.
+    pub namespace: Option<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The spec of the Deorbit.
+    pub spec: Map<String, Value>,
+}
+
+/// A text with field paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Plain(String),
+    Field(FieldPath),
+}
+
+/// Why a template cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("template.{at}: {why}")]
+pub struct Unreadable {
+    /// Where: `spec.kubeconfig.secretRef.name`.
+    at: String,
+    why: Mistake,
+}
+
+/// What is wrong with a text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mistake {
+    /// Between the braces is something else.
+    #[error(transparent)]
+    NoPath(#[from] NoPath),
+    /// One of a pair of braces is missing.
+    #[error("{0:?} has a brace without its other; write {{{{ or }}}} for a brace itself")]
+    Brace(String),
+}
+
+/// Why an object does not fit a template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("template.{at}: {why}")]
+pub struct Unfit {
+    at: String,
+    why: NoText,
+}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// The first text of it that cannot be read.
+    pub fn new(template: &DeorbitTemplate) -> Result<Template, Unreadable> {
+        let read = |at: String, text: &str| text.parse().map_err(|why| Unreadable { at, why });
+        let all = |at: &str, texts: &BTreeMap<String, String>| {
+            texts
+                .iter()
+                .map(|(key, text)| Ok((key.clone(), read(format!("{at}['{key}']"), text)?)))
+                .collect::<Result<BTreeMap<_, _>, Unreadable>>()
+        };
+        // The spec stays as it is; reading its texts once finds every mistake.
+        walk(&template.spec, "spec", &mut |at, text| read(at.to_owned(), text).map(|_: Text| String::new()))?;
+        Ok(Template {
+            namespace: template
+                .namespace
+                .as_deref()
+                .map(|text| read("namespace".to_owned(), text))
+                .transpose()?,
+            labels: all("labels", &template.labels)?,
+            annotations: all("annotations", &template.annotations)?,
+            spec: template.spec.clone(),
+        })
+    }
+
+    /// Fills it from an object.
+    ///
+    /// # Errors
+    /// The first field that the object does not have, or that is no text.
+    pub fn fill(&self, object: &Value) -> Result<Filled, Unfit> {
+        let fill = |at: String, text: &Text| text.fill(object).map_err(|why| Unfit { at, why });
+        let all = |at: &str, texts: &BTreeMap<String, Text>| {
+            texts
+                .iter()
+                .map(|(key, text)| Ok((key.clone(), fill(format!("{at}['{key}']"), text)?)))
+                .collect::<Result<BTreeMap<_, _>, Unfit>>()
+        };
+        Ok(Filled {
+            namespace: self.namespace.as_ref().map(|text| fill("namespace".to_owned(), text)).transpose()?,
+            labels: all("labels", &self.labels)?,
+            annotations: all("annotations", &self.annotations)?,
+            spec: walk(&self.spec, "spec", &mut |at, text| match text.parse::<Text>() {
+                Ok(text) => fill(at.to_owned(), &text),
+                // `new` has read every text of the spec.
+                Err(_) => Ok(text.to_owned()),
+            })?,
+        })
+    }
+
+    /// Whether it names a namespace.
+    #[must_use]
+    pub fn names_namespace(&self) -> bool {
+        self.namespace.is_some()
+    }
+}
+
+/// A copy of the object with each text in it replaced.
+fn walk<E>(
+    object: &Map<String, Value>,
+    at: &str,
+    replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
+) -> Result<Map<String, Value>, E> {
+    object
+        .iter()
+        .map(|(key, value)| Ok((key.clone(), value_with(value, &format!("{at}.{key}"), replace)?)))
+        .collect()
+}
+
+fn value_with<E>(
+    value: &Value,
+    at: &str,
+    replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
+) -> Result<Value, E> {
+    Ok(match value {
+        Value::String(text) => Value::String(replace(at, text)?),
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            let items = items.map(|(index, item)| value_with(item, &format!("{at}[{index}]"), replace));
+            Value::Array(items.collect::<Result<_, E>>()?)
+        }
+        Value::Object(object) => Value::Object(walk(object, at, replace)?),
+        other => other.clone(),
+    })
+}
+
+impl Text {
+    /// # Errors
+    /// The first field that the object does not have.
+    fn fill(&self, object: &Value) -> Result<String, NoText> {
+        let mut text = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Plain(plain) => text.push_str(plain),
+                Piece::Field(path) => text.push_str(&path.text(object)?),
+            }
+        }
+        Ok(text)
+    }
+}
+
+impl std::str::FromStr for Text {
+    type Err = Mistake;
+
+    fn from_str(text: &str) -> Result<Self, Mistake> {
+        let brace = || Mistake::Brace(text.to_owned());
+        let mut pieces = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            let (before, from) = rest.split_at(at);
+            plain.push_str(before);
+            if let Some(after) = from.strip_prefix("{{") {
+                plain.push('{');
+                rest = after;
+            } else if let Some(after) = from.strip_prefix("}}") {
+                plain.push('}');
+                rest = after;
+            } else {
+                let (path, after) =
+                    from.strip_prefix('{').and_then(|from| from.split_once('}')).ok_or_else(brace)?;
+                pieces.push(Piece::Plain(std::mem::take(&mut plain)));
+                pieces.push(Piece::Field(path.parse()?));
+                rest = after;
+            }
+        }
+        plain.push_str(rest);
+        pieces.push(Piece::Plain(plain));
+        pieces.retain(|piece| *piece != Piece::Plain(String::new()));
+        Ok(Text(pieces))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn template(value: Value) -> Result<Template, Unreadable> {
+        Template::new(&serde_json::from_value(value).unwrap())
+    }
+
+    #[test]
+    fn texts_are_filled_wherever_they_are() {
+        let template = template(json!({
+            "namespace": "{.metadata.namespace}-x",
+            "labels": { "a": "{.metadata.name}" },
+            "spec": {
+                "kubeconfig": { "secretRef": { "name": "{.metadata.name}-kubeconfig", "key": "value" } },
+                "list": ["{.metadata.name}", 3, true, null],
+                "clusterName": "{{{.metadata.name}}}",
+            },
+        }))
+        .unwrap();
+        let filled = template.fill(&json!({ "metadata": { "name": "prod", "namespace": "team" } })).unwrap();
+        assert_eq!(filled.namespace.as_deref(), Some("team-x"));
+        assert_eq!(filled.labels["a"], "prod");
+        assert_eq!(filled.spec["kubeconfig"]["secretRef"]["name"], "prod-kubeconfig");
+        assert_eq!(filled.spec["list"], json!(["prod", 3, true, null]));
+        assert_eq!(filled.spec["clusterName"], "{prod}");
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_place() {
+        let mistake = |value| template(value).unwrap_err().to_string();
+        assert!(
+            mistake(json!({ "spec": { "a": [{ "b": "{.x[0]}" }] } }))
+                .starts_with("template.spec.a[0].b: \".x[0]\" is no field path"),
+        );
+        assert!(
+            mistake(json!({ "spec": {}, "namespace": "{.a" }))
+                .starts_with("template.namespace: \"{.a\" has a brace")
+        );
+        assert!(mistake(json!({ "spec": {}, "labels": { "k": "a}" } })).starts_with("template.labels['k']"));
+        assert!(mistake(json!({ "spec": { "a": "{}" } })).contains("it is empty"));
+    }
+
+    #[test]
+    fn a_field_that_is_not_there_is_no_empty_text() {
+        let template = template(json!({ "spec": { "a": { "b": "x{.spec.y}" } } })).unwrap();
+        assert_eq!(
+            template.fill(&json!({})).unwrap_err().to_string(),
+            "template.spec.a.b: it has no .spec.y"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_holds_no_brace_stays_as_it_is(text in "[^{}]*") {
+            let template = template(json!({ "spec": { "a": text } })).unwrap();
+            let filled = template.fill(&json!({})).unwrap();
+            proptest::prop_assert_eq!(filled.spec["a"].as_str(), Some(text.as_str()));
+        }
+    }
+}
