@@ -9,6 +9,8 @@
 //!   apply    JSON patches that test what they change
 //! ```
 //!
+//! [`hook`]: Cluster API asks before it deletes a cluster, and waits.
+//!
 //! [`path`], [`template`], [`rules`]: what a binding says, read strictly. [`controller`]: when a walk is made.
 
 pub mod action;
@@ -16,6 +18,7 @@ pub mod apply;
 pub mod controller;
 pub mod deorbit_name;
 pub mod error;
+pub mod hook;
 pub mod kind;
 pub mod metrics;
 pub mod names;
@@ -28,3 +31,20 @@ pub mod rules;
 pub mod snapshot;
 pub mod template;
 pub mod watches;
+
+use common::runtime::Runtime;
+
+use self::hook::HookArgs;
+
+/// Keeps the bindings and, where it is asked for, serves Cluster API's hook, until the process shall end.
+///
+/// # Errors
+/// Settings of the hook that cannot be used; otherwise as [`controller::run`].
+pub async fn run(runtime: Runtime, hook: &HookArgs) -> anyhow::Result<()> {
+    let bindings = controller::run(runtime.clone());
+    let Some(server) = hook::serve(&runtime, hook).await? else { return bindings.await };
+    tokio::select! {
+        done = bindings => done,
+        () = server.serve() => Ok(()),
+    }
+}

@@ -1,0 +1,123 @@
+//! Cluster API's runtime hook BeforeClusterDelete: a Cluster that is being deleted waits, with all of its machines alive, until
+//! the Deorbit of its cluster is done. For Clusters with a topology (ClusterClass), where the feature RuntimeSDK is on.
+//!
+//! ```text
+//!   certificate  the server's certificate, read again when it changes
+//!   server       HTTPS, two paths: discovery, and BeforeClusterDelete
+//!   protocol     the requests and responses, to the letter
+//!   cluster      what of a Cluster matters
+//!   answer       pure: wait, go on, refuse, or make the Deorbit
+//!   handler      reads the Cluster and its Deorbits, and makes one
+//! ```
+//!
+//! Anybody in the network can send such a request, so none is believed: it only says which Cluster to look at. What decides is
+//! what the API server says of it, first of all that it is being deleted.
+
+pub mod answer;
+pub mod certificate;
+pub mod cluster;
+pub mod handler;
+pub mod metrics;
+pub mod protocol;
+pub mod server;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use common::api::deorbit_binding::DeorbitTemplate;
+use common::config::ConfigError;
+use common::runtime::Runtime;
+
+use self::handler::Handler;
+use self::server::Server;
+use super::rules;
+use super::template::Template;
+
+/// What the Deorbit of a Cluster looks like where no file says otherwise: Cluster API's kubeconfig Secret, and the login that
+/// the Cluster's OpenStackCluster names.
+const TEMPLATE: &str = "spec:
+  kubeconfig: {secretRef: {name: '{.metadata.name}-kubeconfig', key: value}}
+  openstack:
+    identityRef:
+      name: '{.infrastructure.spec.identityRef.name}'
+      cloudName: '{.infrastructure.spec.identityRef.cloudName}'
+";
+
+/// The command line of the hook.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Cluster API hook")]
+pub struct HookArgs {
+    /// Serve the runtime hook BeforeClusterDelete over TLS on this address, [::]:9443 say; off without it
+    #[arg(long, env = "PERIMETER_HOOK_ADDRESS", value_name = "ADDRESS")]
+    pub hook_address: Option<SocketAddr>,
+    /// Folder with tls.crt and tls.key, the mounted Secret of the hook's certificate; read again when they change
+    #[arg(
+        long,
+        env = "PERIMETER_HOOK_CERT_DIR",
+        default_value = "/etc/deorbiter/hook",
+        value_name = "FOLDER"
+    )]
+    pub hook_cert_dir: PathBuf,
+    /// YAML file with the template of the Deorbit of a Cluster, in the shape of a DeorbitBinding's `template`; its field paths
+    /// read the Cluster, and its OpenStackCluster under `.infrastructure`. Without it: the Secret `<cluster>-kubeconfig`, and
+    /// the OpenStackCluster's identityRef
+    #[arg(long, env = "PERIMETER_HOOK_TEMPLATE", value_name = "FILE")]
+    pub hook_template: Option<PathBuf>,
+}
+
+/// The template in force.
+///
+/// # Errors
+/// The file cannot be read, or no Deorbit can come of it.
+pub fn template(file: Option<&Path>) -> Result<Template, ConfigError> {
+    let (text, name) = match file {
+        None => (TEMPLATE.to_owned(), "the built-in template".to_owned()),
+        Some(file) => {
+            let name = file.display().to_string();
+            let text = std::fs::read_to_string(file);
+            (text.map_err(|error| ConfigError(format!("--hook-template {name}: {error}")))?, name)
+        }
+    };
+    let template: DeorbitTemplate = serde_yaml::from_str(&text).map_err(|error| {
+        ConfigError(format!("{name}: {}", error.to_string().lines().next().unwrap_or_default()))
+    })?;
+    rules::template(&template).map_err(|why| ConfigError(format!("{name}: {why}")))
+}
+
+/// Serves the hook until it is dropped. Every replica does: what it writes is right whoever leads.
+///
+/// # Errors
+/// [`ConfigError`] for a certificate or a template that cannot be used; an address that is taken.
+pub async fn serve(runtime: &Runtime, args: &HookArgs) -> anyhow::Result<Option<Server>> {
+    let Some(address) = args.hook_address else { return Ok(None) };
+    let template = template(args.hook_template.as_deref())?;
+    let metrics = metrics::Metrics::new(runtime.metrics.registry())?;
+    let handler = Handler::new(runtime.client.clone(), template, metrics);
+    let certificates = certificate::Certificates::read(&args.hook_cert_dir).map_err(ConfigError)?;
+    Ok(Some(Server::bind(address, certificates, handler).await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_template_is_good() {
+        let filled = template(None)
+            .unwrap()
+            .fill(&serde_json::json!({
+                "metadata": { "name": "prod" },
+                "infrastructure": { "spec": { "identityRef": { "name": "prod-cloud-config", "cloudName": "openstack" } } },
+            }))
+            .unwrap();
+        assert_eq!(filled.spec["kubeconfig"]["secretRef"]["name"], "prod-kubeconfig");
+        assert_eq!(filled.spec["openstack"]["identityRef"]["name"], "prod-cloud-config");
+    }
+
+    #[test]
+    fn a_template_that_cannot_be_used_is_one_line_that_names_the_file() {
+        let error = template(Some(Path::new("/nonexistent/template.yaml"))).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/template.yaml") && !error.contains('\n'), "{error}");
+    }
+}

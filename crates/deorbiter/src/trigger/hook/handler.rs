@@ -1,0 +1,233 @@
+//! Carries out a request of Cluster API: reads the Cluster and its Deorbits, and makes one.
+
+use common::api::deorbit;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::discovery;
+use serde_json::{Value, json};
+
+use super::super::error::Error;
+use super::super::observe::read_deorbit;
+use super::super::snapshot::Deorbit;
+use super::super::template::{Filled, Template};
+use super::super::{apply, names};
+use super::answer::{Answer, answer, waiting};
+use super::cluster::{self, Cluster, GROUP, Infrastructure, OPENSTACK};
+use super::metrics::Metrics;
+use super::protocol::{API_VERSION, Named, Request, Response};
+
+/// Answers requests.
+#[derive(Clone)]
+pub struct Handler {
+    client: Client,
+    template: Template,
+    metrics: Metrics,
+}
+
+/// Why a request cannot be answered as it should be.
+enum Trouble {
+    /// What the Cluster's condition says.
+    Refused(String),
+    /// The API server did not do as asked; its words go to the log, since they may differ from call to call.
+    Api(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Trouble::Api(error)
+    }
+}
+
+impl Handler {
+    /// With the template of Deorbits.
+    #[must_use]
+    pub fn new(client: Client, template: Template, metrics: Metrics) -> Handler {
+        Handler { client, template, metrics }
+    }
+
+    /// The response to the body of a BeforeClusterDelete request.
+    pub async fn before_cluster_delete(&self, body: &[u8]) -> Response {
+        let response = match self.respond(body).await {
+            Ok(response) => response,
+            Err(Trouble::Refused(why)) => Response::refuse(why),
+            Err(Trouble::Api(error)) => {
+                tracing::warn!(%error, "Cluster API's hook could not be answered");
+                Response::refuse("deorbiter could not do what it must; its log says why".to_owned())
+            }
+        };
+        self.metrics.answered(&response);
+        response
+    }
+
+    async fn respond(&self, body: &[u8]) -> Result<Response, Trouble> {
+        let request: Request = serde_json::from_slice(body)
+            .map_err(|error| Trouble::Refused(format!("the request is no JSON of Cluster API: {error}")))?;
+        if request.api_version != API_VERSION || request.kind != "BeforeClusterDeleteRequest" {
+            return Err(Trouble::Refused(format!(
+                "the request is no BeforeClusterDeleteRequest of {API_VERSION}"
+            )));
+        }
+        let Some((cluster, object)) = self.cluster(&request.cluster).await? else {
+            return Ok(Response::go_on("the Cluster is gone".to_owned()));
+        };
+        let namespace = cluster.object.namespace.clone().unwrap_or_default();
+        let deorbits = self.deorbits(&namespace).await?;
+        match answer(&cluster, &deorbits) {
+            Answer::Say(response) => Ok(response),
+            Answer::Create(name) => {
+                let id = format!("{namespace}/{name}");
+                let manifest = self.manifest(&cluster, object, &namespace, &name).await?;
+                match apply::create(&self.client, &format!("create Deorbit {id}"), &namespace, &manifest)
+                    .await
+                {
+                    Ok(()) => {
+                        tracing::info!(cluster = %cluster.object, deorbit = id, "Cluster API deletes a cluster: its Deorbit begins")
+                    }
+                    // Another replica was asked at the same time; the next request sees whose it is.
+                    Err(error) if error.is_outdated() => {}
+                    Err(error) => return Err(error.into()),
+                }
+                Ok(Response::wait(waiting(&id)))
+            }
+        }
+    }
+
+    /// The Cluster of a request as the API server has it; none if it is gone.
+    async fn cluster(&self, named: &Named) -> Result<Option<(Cluster, Value)>, Trouble> {
+        let (group, version) = named.api_version.split_once('/').unwrap_or_default();
+        let names = [&named.metadata.namespace, &named.metadata.name, &named.metadata.uid];
+        let is_name = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
+        };
+        if group != GROUP
+            || named.kind != "Cluster"
+            || !is_name(version)
+            || !names.into_iter().all(|name| is_name(name))
+        {
+            return Err(Trouble::Refused("the request names no Cluster of Cluster API".to_owned()));
+        }
+        let kind =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, "Cluster"), "clusters");
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &named.metadata.namespace, &kind);
+        let what = || format!("read Cluster {}/{}", named.metadata.namespace, named.metadata.name);
+        let found = api.get_opt(&named.metadata.name).await;
+        let Some(found) = found.map_err(|cause| Error::Kubernetes { what: what(), cause })? else {
+            return Ok(None);
+        };
+        if found.metadata.uid.as_deref() != Some(named.metadata.uid.as_str()) {
+            return Err(Trouble::Refused("there is another Cluster of that name by now".to_owned()));
+        }
+        let object = serde_json::to_value(&found).unwrap_or_default();
+        let cluster = cluster::read(&named.api_version, &object);
+        let cluster = cluster.ok_or_else(|| Trouble::Refused("the Cluster cannot be read".to_owned()))?;
+        Ok(Some((cluster, object)))
+    }
+
+    async fn deorbits(&self, namespace: &str) -> Result<Vec<Deorbit>, Trouble> {
+        let api = Api::<deorbit::Deorbit>::namespaced(self.client.clone(), namespace);
+        let found = api.list(&ListParams::default()).await;
+        let what = format!("list Deorbits of namespace {namespace}");
+        let found = found.map_err(|cause| Error::Kubernetes { what, cause })?;
+        Ok(found.items.iter().filter_map(read_deorbit).collect())
+    }
+
+    async fn manifest(
+        &self,
+        cluster: &Cluster,
+        mut object: Value,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Value, Trouble> {
+        let infrastructure = match &cluster.infrastructure {
+            Some(infrastructure) => self.infrastructure(namespace, infrastructure).await?,
+            None => Value::Null,
+        };
+        let identity = infrastructure.pointer("/spec/identityRef").cloned().unwrap_or_default();
+        if identity.get("type").and_then(Value::as_str) == Some("ClusterIdentity") {
+            let why = "the OpenStackCluster's identityRef is of type ClusterIdentity, which deorbiter does not read: name a Secret of the namespace in --hook-template";
+            return Err(Trouble::Refused(why.to_owned()));
+        }
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("infrastructure".to_owned(), infrastructure);
+        }
+        let mut filled = self.template.fill(&object).map_err(|why| {
+            Trouble::Refused(format!("the Deorbit of {} cannot be made: {why}", cluster.object))
+        })?;
+        with_region(&mut filled, &identity);
+        let mut labels = filled.labels;
+        labels.insert(names::TARGET_UID_LABEL.to_owned(), cluster.object.uid.clone());
+        labels.insert(names::TRIGGER_LABEL.to_owned(), "cluster-api".to_owned());
+        let mut annotations = filled.annotations;
+        let target = format!("{} {}", cluster.object.api_version, cluster.object);
+        annotations.insert(names::TARGET_ANNOTATION.to_owned(), target);
+        Ok(json!({
+            "apiVersion": "deorbiter.perimeter.dev/v1alpha1",
+            "kind": "Deorbit",
+            "metadata": { "namespace": namespace, "name": name, "labels": labels, "annotations": annotations },
+            "spec": filled.spec,
+        }))
+    }
+
+    async fn infrastructure(&self, namespace: &str, named: &Infrastructure) -> Result<Value, Trouble> {
+        let what = || format!("read {OPENSTACK} {namespace}/{}", named.name);
+        let trouble = |cause| Error::Kubernetes { what: what(), cause };
+        let kind = match &named.version {
+            Some(version) => {
+                let kind = GroupVersionKind::gvk(&named.group, version, &named.kind);
+                ApiResource::from_gvk_with_plural(&kind, "openstackclusters")
+            }
+            None => {
+                let group = discovery::group(&self.client, &named.group).await.map_err(trouble)?;
+                let kind = group.recommended_kind(&named.kind);
+                let (kind, _) =
+                    kind.ok_or_else(|| Trouble::Refused(format!("the API server knows no {}", named.kind)))?;
+                kind
+            }
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        match api.get_opt(&named.name).await.map_err(trouble)? {
+            Some(found) => Ok(serde_json::to_value(&found).unwrap_or_default()),
+            None => Err(Trouble::Refused(format!(
+                "{OPENSTACK} {namespace}/{} is gone: its login is not known",
+                named.name
+            ))),
+        }
+    }
+}
+
+/// The region of a login comes along: in another one each ID would seem to be gone.
+fn with_region(filled: &mut Filled, identity: &Value) {
+    let region = identity.get("region").and_then(Value::as_str).filter(|region| !region.is_empty());
+    let login = filled.spec.get_mut("openstack").and_then(|openstack| openstack.get_mut("identityRef"));
+    if let (Some(region), Some(login)) = (region, login.and_then(Value::as_object_mut))
+        && login.get("name") == identity.get("name")
+    {
+        login.entry("region").or_insert_with(|| region.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_region_of_the_identity_comes_along_and_never_replaces_one() {
+        let filled = |login: Value| Filled {
+            namespace: None,
+            labels: Default::default(),
+            annotations: Default::default(),
+            spec: json!({ "openstack": { "identityRef": login } }).as_object().unwrap().clone(),
+        };
+        let identity = json!({ "name": "a", "region": "north" });
+        let region = |login: Value| {
+            let mut filled = filled(login);
+            with_region(&mut filled, &identity);
+            filled.spec["openstack"]["identityRef"]["region"].clone()
+        };
+        assert_eq!(region(json!({ "name": "a" })), "north");
+        assert_eq!(region(json!({ "name": "a", "region": "south" })), "south");
+        assert_eq!(region(json!({ "name": "another" })), Value::Null);
+    }
+}
