@@ -1,3 +1,5 @@
 //! The program `routegc`; everything is in the library of the same name.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    routegc::command::run()
+}

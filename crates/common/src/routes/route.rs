@@ -50,10 +50,17 @@ pub struct Meaning {
     pub nexthop: IpAddr,
 }
 
-/// Routes in one line, for a person.
+/// Routes that one line names; who wants all looks at `--dry-run`.
+const NAMED: usize = 20;
+
+/// Routes in one line, for a person: the first twenty.
 #[must_use]
 pub fn list<'a>(routes: impl IntoIterator<Item = &'a Route>) -> String {
-    routes.into_iter().map(Route::to_string).collect::<Vec<_>>().join(", ")
+    let all: Vec<String> = routes.into_iter().map(Route::to_string).collect();
+    match all.split_at_checked(NAMED) {
+        Some((first, rest)) if !rest.is_empty() => format!("{} and {} more", first.join(", "), rest.len()),
+        _ => all.join(", "),
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +74,13 @@ mod tests {
         assert_ne!(one, other);
         assert_eq!(one.meaning(), other.meaning());
         assert!(one.meaning().is_some());
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let routes = vec![Route::new("10.244.1.0/24", "10.0.0.1"); 22];
+        assert_eq!(list(routes.iter().take(2)), "10.244.1.0/24 via 10.0.0.1, 10.244.1.0/24 via 10.0.0.1");
+        assert!(list(&routes).ends_with("via 10.0.0.1 and 2 more"));
     }
 
     #[test]

@@ -1,0 +1,119 @@
+//! routegc's command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as Group, Parser, ValueEnum};
+use common::api::routegc::Mode;
+use common::args::{RuntimeArgs, duration};
+
+/// Finds, and in mode enforce removes, router routes whose next hop no longer exists. Without --router-id and --cloud-config it
+/// serves the RouteGC objects of its namespace.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "routegc", version = common::program!().version_text())]
+pub struct Args {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub own: OwnArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub single: SingleArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub runtime: RuntimeArgs,
+}
+
+/// What a run is for.
+#[derive(Group, Clone, Debug)]
+#[command(next_help_heading = "Route clean-up")]
+pub struct OwnArgs {
+    /// Print every route, what it is, and what a pass would do now, and do nothing
+    #[arg(long, env = "PERIMETER_DRY_RUN")]
+    pub dry_run: bool,
+    /// How --dry-run prints
+    #[arg(long, env = "PERIMETER_OUTPUT", value_enum, default_value_t = Output::Text, value_name = "FORMAT")]
+    pub output: Output,
+    /// One pass for each policy, under the lease, and end
+    #[arg(long, env = "PERIMETER_ONCE", conflicts_with = "dry_run")]
+    pub once: bool,
+}
+
+/// One router without a RouteGC.
+#[derive(Group, Clone, Debug)]
+#[command(next_help_heading = "One router, without RouteGC objects")]
+pub struct SingleArgs {
+    /// cloud.conf of the cloud controller manager: login and [Route] router-id. Without it and with --router-id: clouds.yaml and
+    /// OS_* variables, as the openstack command takes them
+    #[arg(long, env = "PERIMETER_CLOUD_CONFIG", value_name = "FILE")]
+    pub cloud_config: Option<PathBuf>,
+    /// Entry of clouds.yaml
+    #[arg(long, env = "OS_CLOUD", value_name = "NAME", conflicts_with = "cloud_config")]
+    pub cloud: Option<String>,
+    /// ID of the router; that of the cloud.conf where this is not given
+    #[arg(long, env = "PERIMETER_ROUTER_ID", value_name = "ID")]
+    pub router_id: Option<String>,
+    /// Pod networks of the cluster, as the controller manager has them: only routes into them are judged; may be repeated, or joined with ','
+    #[arg(long, env = "PERIMETER_CLUSTER_CIDR", value_name = "CIDR", value_delimiter = ',')]
+    pub cluster_cidr: Vec<String>,
+    /// Whether routes are removed, or only reported
+    #[arg(long, env = "PERIMETER_MODE", value_enum, default_value_t = ModeArg::Audit, value_name = "MODE")]
+    pub mode: ModeArg,
+    /// How long between two passes, give or take a tenth
+    #[arg(long, env = "PERIMETER_INTERVAL", default_value = "5m", value_name = "DURATION", value_parser = duration::parse)]
+    pub interval: Duration,
+    /// Passes in a row that must find a route dead
+    #[arg(long, env = "PERIMETER_CONFIRMATIONS", default_value_t = 2, value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub confirmations: u32,
+    /// For how long a route must have been dead
+    #[arg(long, env = "PERIMETER_MIN_AGE", default_value = "5m", value_name = "DURATION", value_parser = duration::parse)]
+    pub min_age: Duration,
+    /// If one pass wanted to remove more routes than this, it removes none
+    #[arg(long, env = "PERIMETER_MAX_REMOVALS", default_value_t = 10, value_name = "COUNT",
+        value_parser = clap::value_parser!(u32).range(1..=10000))]
+    pub max_removals: u32,
+    /// The same for a share of the routes that are judged; two may always go
+    #[arg(long, env = "PERIMETER_MAX_PERCENT", default_value_t = 50, value_name = "PERCENT",
+        value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub max_percent: u8,
+    /// Write the whole list of routes where the cloud has neither extraroute-atomic nor revision-if-match: a route that somebody
+    /// adds in that second is lost
+    #[arg(long, env = "PERIMETER_ALLOW_UNSAFE_UPDATE")]
+    pub allow_unsafe_update: bool,
+    /// Prefix length of a node's IPv4 pod network: routes of another length are left alone
+    #[arg(long, env = "PERIMETER_NODE_CIDR_MASK_SIZE_IPV4", value_name = "LENGTH", value_parser = clap::value_parser!(u8).range(1..=32))]
+    pub node_cidr_mask_size_ipv4: Option<u8>,
+    /// The same for IPv6
+    #[arg(long, env = "PERIMETER_NODE_CIDR_MASK_SIZE_IPV6", value_name = "LENGTH", value_parser = clap::value_parser!(u8).range(1..=128))]
+    pub node_cidr_mask_size_ipv6: Option<u8>,
+    /// Ask the cluster's Nodes too: an address of a Node is alive
+    #[arg(long, env = "PERIMETER_NODES")]
+    pub nodes: bool,
+}
+
+/// How a plan is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For a person
+    Text,
+    /// One JSON object
+    Json,
+}
+
+/// [`Mode`], as a flag has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// Report what would be removed
+    Audit,
+    /// Remove it
+    Enforce,
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Mode {
+        match mode {
+            ModeArg::Audit => Mode::Audit,
+            ModeArg::Enforce => Mode::Enforce,
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What the flags ask for, checked before anything is touched.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::api::routegc::{NodePrefixLength, NodesFrom, RouteGCSpec, Safety};
+use common::api::{IdentityRef, Period};
+use common::cloud::openstack::{CloudConf, Credentials};
+use common::routes::Policy;
+use common::runtime::ConfigError;
+
+use crate::args::SingleArgs;
+
+/// Which policies are served.
+#[derive(Clone, Debug)]
+pub enum Config {
+    /// The RouteGC objects of our namespace.
+    Objects,
+    /// One router, by flags.
+    Single(Box<Single>),
+}
+
+/// One router, by flags.
+#[derive(Clone, Debug)]
+pub struct Single {
+    /// As a RouteGC would say it; its `identityRef` is not looked at.
+    pub spec: RouteGCSpec,
+    /// Where the login is.
+    pub login: Login,
+}
+
+/// Where the login is. It is read again before each pass, so that a renewed one is taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Login {
+    /// A cloud.conf.
+    CloudConf(PathBuf),
+    /// clouds.yaml and OS_* variables.
+    Usual(Option<String>),
+}
+
+/// Less would be no more than noise to the cloud; the schema has the same.
+const LEAST_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Config {
+    /// Checks the flags, and reads the login once.
+    ///
+    /// # Errors
+    /// One line that names the flag or the file, and what is allowed.
+    pub fn new(args: &SingleArgs) -> Result<Config, ConfigError> {
+        let login = match (&args.cloud_config, &args.router_id) {
+            (Some(file), _) => Login::CloudConf(file.clone()),
+            (None, Some(_)) => Login::Usual(args.cloud.clone()),
+            (None, None) if args.cluster_cidr.is_empty() => return Ok(Config::Objects),
+            (None, None) => {
+                return refuse(
+                    "--cluster-cidr needs --router-id or --cloud-config; without them RouteGC objects say all",
+                );
+            }
+        };
+        let (_, from_file) = login.read()?;
+        let Some(router_id) = args.router_id.clone().or(from_file).filter(|id| !id.is_empty()) else {
+            return refuse("--router-id is needed: the cloud.conf has no [Route] router-id");
+        };
+        if args.interval < LEAST_INTERVAL {
+            return refuse("--interval must be 10s or more");
+        }
+        let length =
+            NodePrefixLength { ipv4: args.node_cidr_mask_size_ipv4, ipv6: args.node_cidr_mask_size_ipv6 };
+        let spec = RouteGCSpec {
+            identity_ref: IdentityRef {
+                kind: Default::default(),
+                name: String::new(),
+                cloud_name: String::new(),
+                region: None,
+            },
+            router_id,
+            pod_cidrs: args.cluster_cidr.clone(),
+            node_prefix_length: Some(length),
+            interval: Period::seconds(args.interval.as_secs()),
+            mode: args.mode.into(),
+            safety: Safety {
+                confirmations: args.confirmations,
+                min_age: Period::seconds(args.min_age.as_secs()),
+                max_removals: args.max_removals,
+                max_percent: args.max_percent,
+                allow_unsafe_update: args.allow_unsafe_update,
+            },
+            nodes_from: args.nodes.then_some(NodesFrom { secret_ref: None, in_cluster: true }),
+        };
+        Policy::of(&spec).map_err(|error| ConfigError(format!("--cluster-cidr: {error}")))?;
+        Ok(Config::Single(Box::new(Single { spec, login })))
+    }
+}
+
+impl Login {
+    /// The login as it is now, and the router that it names.
+    ///
+    /// # Errors
+    /// One line that names the file and what is wrong.
+    pub fn read(&self) -> Result<(Credentials, Option<String>), ConfigError> {
+        match self {
+            Login::CloudConf(file) => {
+                let conf = CloudConf::parse(&text(file)?)
+                    .map_err(|error| ConfigError(format!("{}: {error}", file.display())))?;
+                Ok((conf.credentials, conf.router_id))
+            }
+            Login::Usual(cloud) => {
+                let credentials =
+                    Credentials::find(cloud.as_deref()).map_err(|error| ConfigError(error.to_string()))?;
+                Ok((credentials, None))
+            }
+        }
+    }
+}
+
+fn text(file: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(file)
+        .map_err(|error| ConfigError(format!("{}: cannot be read: {error}", file.display())))
+}
+
+fn refuse<T>(why: &str) -> Result<T, ConfigError> {
+    Err(ConfigError(why.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Args;
+
+    fn config(flags: &[&str]) -> Result<Config, String> {
+        let args =
+            Args::try_parse_from(std::iter::once(&"routegc").chain(flags)).map_err(|e| e.to_string())?;
+        Config::new(&args.single).map_err(|error| error.to_string())
+    }
+
+    fn cloud_conf(text: &str) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    const GLOBAL: &str = "[Global]\nauth-url=http://127.0.0.1:1/v3\napplication-credential-id=a\napplication-credential-secret=b\n";
+
+    #[test]
+    fn without_flags_objects_are_served() {
+        assert!(matches!(config(&[]), Ok(Config::Objects)));
+        assert!(config(&["--cluster-cidr", "10.244.0.0/16"]).unwrap_err().contains("--router-id"));
+    }
+
+    #[test]
+    fn a_cloud_conf_says_the_router_and_a_flag_wins() {
+        let file = cloud_conf(&format!("{GLOBAL}[Route]\nrouter-id=r-1\n"));
+        let file = file.path().to_str().unwrap();
+        let nets = ["--cluster-cidr", "10.244.0.0/16,fd00:10::/56", "--cluster-cidr", "10.245.0.0/16"];
+        let Config::Single(one) = config(&[&["--cloud-config", file], &nets[..]].concat()).unwrap() else {
+            panic!("objects");
+        };
+        assert_eq!((one.spec.router_id.as_str(), one.spec.pod_cidrs.len()), ("r-1", 3));
+        assert_eq!(one.spec.mode, common::api::routegc::Mode::Audit);
+        let other = [&["--cloud-config", file, "--router-id", "r-2"], &nets[..]].concat();
+        let Config::Single(one) = config(&other).unwrap() else { panic!("objects") };
+        assert_eq!(one.spec.router_id, "r-2");
+    }
+
+    #[test]
+    fn what_cannot_be_meant_names_the_flag() {
+        let file = cloud_conf(GLOBAL);
+        let file = file.path().to_str().unwrap();
+        let refused = |more: &[&str]| config(&[&["--cloud-config", file], more].concat()).unwrap_err();
+        assert!(refused(&["--cluster-cidr", "10.244.0.0/16"]).contains("[Route] router-id"));
+        let router = ["--router-id", "r"];
+        assert!(refused(&router).starts_with("--cluster-cidr: no pod network"));
+        assert!(
+            refused(&[&router[..], &["--cluster-cidr", "10.244.1.0/16"]].concat()).contains("10.244.0.0/16")
+        );
+        assert!(
+            refused(&[&router[..], &["--cluster-cidr", "10.244.0.0/16", "--interval", "1s"]].concat())
+                .contains("10s")
+        );
+        assert!(
+            config(&["--cloud-config", "/nonexistent"])
+                .unwrap_err()
+                .starts_with("/nonexistent: cannot be read")
+        );
+    }
+}

@@ -1,0 +1,232 @@
+//! When passes are made, and how many at a time: each policy at its own interval, at once when it changes, later when it
+//! failed; none waits for another.
+
+mod schedule;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::api::routegc::RouteGC;
+use common::plan::Finding;
+use common::routes::Policy;
+use common::runtime::Runtime;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use kube::runtime::{reflector::Store, watcher};
+use kube::{Api, ResourceExt as _};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use self::schedule::{Mark, Schedule};
+use crate::config::Config;
+use crate::home::Home;
+use crate::login::Logins;
+use crate::metrics::Metrics;
+use crate::pass::{Report, Walker};
+use crate::plan::Reason;
+
+/// Passes at a time: a few clouds that hang leave room for the others, and the memory for a thousand ports each is small.
+const AT_A_TIME: usize = 16;
+
+/// The loop turns at least so often, for the heartbeat; the longest that a leader may be silent is ten minutes.
+const HEARTBEAT: Duration = Duration::from_secs(120);
+
+/// After a change, so that several become one pass.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// Fills the cache, waits for the lead, and makes passes until the end is asked for; `once`: one pass for each policy.
+///
+/// # Errors
+/// `once`: what made a pass fail. A lost lease is no error of this function: the runtime ends the process.
+pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result<()> {
+    let walker = walker(&runtime, config)?;
+    let changed = Arc::new(Notify::new());
+    let objects = matches!(walker.config, Config::Objects);
+    let (store, keep) = if objects {
+        let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
+        let (store, keep) = runtime.cache(api, watcher::Config::default(), "routegcs", trim, &changed);
+        (Some(store), Some(keep))
+    } else {
+        // Nothing is cached: ready from the start.
+        runtime.readiness.check("flags").ready();
+        (None, None)
+    };
+    let work = async {
+        if let Some(store) = &store {
+            store.wait_until_ready().await?;
+        }
+        if !runtime.leading().await {
+            return if once { Err(anyhow::anyhow!("asked to end before a pass was made")) } else { Ok(()) };
+        }
+        turn(&walker, store.as_ref(), &changed, once).await
+    };
+    match keep {
+        Some(keep) => tokio::select! {
+            done = work => done,
+            () = keep => Ok(()),
+        },
+        None => work.await,
+    }
+}
+
+/// Makes what passes are made with.
+///
+/// # Errors
+/// A metric's name that is registered already.
+pub fn walker(runtime: &Runtime, config: Config) -> anyhow::Result<Walker> {
+    let metrics = Metrics::new(runtime.metrics.clone())?;
+    let openstack = common::cloud::openstack::Metrics::register(runtime.metrics.registry())?;
+    let logins = Logins::new(runtime.program.user_agent(), openstack);
+    Ok(Walker { runtime: runtime.clone(), metrics, logins, config })
+}
+
+/// What the schedule does not look at is not kept, and its change wakes nobody.
+fn trim(object: &mut RouteGC) {
+    object.status = None;
+    object.metadata.managed_fields = None;
+}
+
+async fn turn(
+    walker: &Walker,
+    store: Option<&Store<RouteGC>>,
+    changed: &Notify,
+    once: bool,
+) -> anyhow::Result<()> {
+    let mut schedule = Schedule::default();
+    let mut running = FuturesUnordered::new();
+    let mut findings = BTreeMap::<Home, Vec<Finding<Reason>>>::new();
+    let mut routers = BTreeMap::<Home, String>::new();
+    loop {
+        let (wanted, conflicts) = policies(store);
+        walker.metrics.policies(wanted.len());
+        schedule.wanted(wanted, Instant::now());
+        retire(walker, &schedule, &mut findings, &mut routers);
+        while running.len() < AT_A_TIME {
+            let Some(home) = schedule.next(Instant::now()) else { break };
+            let conflict = conflicts.get(&home).cloned();
+            running.push(async move { walker.pass(&home, conflict).await });
+        }
+        if once && running.is_empty() {
+            return Ok(());
+        }
+        let due = schedule.due().unwrap_or_else(|| Instant::now() + HEARTBEAT);
+        let due = if running.len() < AT_A_TIME { due } else { Instant::now() + HEARTBEAT };
+        tokio::select! {
+            biased;
+            () = walker.runtime.shutdown.cancelled() => break,
+            Some(report) = running.next(), if !running.is_empty() => {
+                if once && let Some(error) = report.error {
+                    return Err(error.into());
+                }
+                finished(walker, &mut schedule, &mut findings, &mut routers, report, once).await;
+            }
+            () = async { changed.notified().await; tokio::time::sleep(DEBOUNCE).await } => {}
+            () = tokio::time::sleep_until(due.min(Instant::now() + HEARTBEAT)) => walker.runtime.status.beat(),
+        }
+    }
+    // What runs is finished, and no more is begun.
+    while running.next().await.is_some() {}
+    Ok(())
+}
+
+async fn finished(
+    walker: &Walker,
+    schedule: &mut Schedule,
+    findings: &mut BTreeMap<Home, Vec<Finding<Reason>>>,
+    routers: &mut BTreeMap<Home, String>,
+    report: Report,
+    once: bool,
+) {
+    if let Some(router) = &report.router {
+        routers.insert(report.home.clone(), router.clone());
+    }
+    findings.insert(report.home.clone(), report.findings);
+    // All at once: what the last pass of any policy found is still so.
+    let all: Vec<_> = findings.values().flatten().cloned().collect();
+    walker.runtime.events.found(&all).await;
+    let wait = schedule::wait(report.error.as_ref(), report.interval, schedule.failures(&report.home));
+    schedule.finished(&report.home, report.error.is_some(), (!once).then_some(Instant::now() + wait));
+}
+
+/// Policies that are not there any more are forgotten.
+fn retire(
+    walker: &Walker,
+    schedule: &Schedule,
+    findings: &mut BTreeMap<Home, Vec<Finding<Reason>>>,
+    routers: &mut BTreeMap<Home, String>,
+) {
+    let gone: Vec<Home> = routers.keys().filter(|home| !schedule.knows(home)).cloned().collect();
+    if gone.is_empty() {
+        return;
+    }
+    let gone: Vec<String> = gone.iter().filter_map(|home| routers.remove(home)).collect();
+    let left: BTreeSet<&String> = routers.values().collect();
+    for router in gone.iter().filter(|router| !left.contains(router)) {
+        walker.metrics.forget(router);
+    }
+    findings.retain(|home, _| schedule.knows(home));
+    walker.logins.keep(|home| schedule.knows(home));
+}
+
+/// The policies that are wanted, each with a mark that changes when a pass should be made at once, and those that contradict
+/// each other.
+fn policies(store: Option<&Store<RouteGC>>) -> (BTreeMap<Home, Mark>, BTreeMap<Home, String>) {
+    let Some(store) = store else {
+        return (BTreeMap::from([(Home::Flags, Mark::default())]), BTreeMap::new());
+    };
+    let objects: Vec<Arc<RouteGC>> =
+        store.state().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none()).collect();
+    let conflicts = conflicts(&objects);
+    let mark = |object: &RouteGC| Mark {
+        uid: object.uid().unwrap_or_default(),
+        generation: object.metadata.generation,
+        allow: object.annotations().get(common::api::routegc::ALLOW_ANNOTATION).cloned(),
+        conflict: conflicts.get(&Home::Object(object.name_any())).cloned(),
+    };
+    let wanted = objects.iter().map(|object| (Home::Object(object.name_any()), mark(object))).collect();
+    (wanted, conflicts)
+}
+
+/// The same for a `--dry-run`, which keeps no cache.
+///
+/// # Errors
+/// When the RouteGCs cannot be listed.
+pub async fn conflicts_of(runtime: &Runtime, homes: &[Home]) -> anyhow::Result<BTreeMap<Home, String>> {
+    if homes.iter().all(|home| *home == Home::Flags) {
+        return Ok(BTreeMap::new());
+    }
+    let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
+    let list = api.list(&kube::api::ListParams::default()).await?;
+    let live = list.items.into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+    Ok(conflicts(&live.map(Arc::new).collect::<Vec<_>>()))
+}
+
+/// Policies of one router that overlap: each is told of the others, and none of them acts.
+fn conflicts(objects: &[Arc<RouteGC>]) -> BTreeMap<Home, String> {
+    let read: Vec<(String, String, Policy)> = objects
+        .iter()
+        .filter_map(|object| {
+            let router = object.spec.router_id.to_ascii_lowercase();
+            Some((object.name_any(), router, Policy::of(&object.spec).ok()?))
+        })
+        .collect();
+    let mut conflicts = BTreeMap::new();
+    for (name, router, policy) in &read {
+        let others = read.iter().filter(|(other, same, _)| other != name && same == router);
+        let mut overlaps: Vec<String> = others
+            .filter_map(|(other, _, theirs)| {
+                Some(format!("RouteGC {other} judges {} too", policy.overlap(theirs)?))
+            })
+            .collect();
+        overlaps.sort_unstable();
+        if !overlaps.is_empty() {
+            let message = format!(
+                "{}: two policies must not judge the same routes of one router, so neither acts; give them other podCIDRs or delete one",
+                overlaps.join(", ")
+            );
+            conflicts.insert(Home::Object(name.clone()), message);
+        }
+    }
+    conflicts
+}

@@ -1,0 +1,100 @@
+//! What ends a pass. Each message is complete: what failed, on which object, what to do.
+
+use std::time::Duration;
+
+use common::causes::with_causes;
+use common::cloud::openstack;
+use common::routes::{NotRemoved, Unseen};
+
+/// Why a pass could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The policy, or its state, could not be read.
+    #[error("cannot read {what}: {}", with_causes(cause))]
+    Read {
+        /// `RouteGC a/b`
+        what: String,
+        /// The API server's answer.
+        cause: kube::Error,
+    },
+    /// Its status could not be written.
+    #[error("cannot write the status of {what}: {}", with_causes(cause))]
+    Write {
+        /// `RouteGC a/b`
+        what: String,
+        /// The API server's answer.
+        cause: kube::Error,
+    },
+    /// The policy contradicts itself or another one.
+    #[error("{0}")]
+    Policy(String),
+    /// Another policy judges the same routes.
+    #[error("{0}")]
+    Conflict(String),
+    /// The login could not be read.
+    #[error("cannot log in to OpenStack: {0}")]
+    Login(String),
+    /// The world could not be seen whole.
+    #[error(transparent)]
+    Unseen(#[from] Unseen),
+    /// The routes could not be removed.
+    #[error(transparent)]
+    NotRemoved(#[from] NotRemoved),
+    /// The pass took too long.
+    #[error("the pass was given up after {0:?}: OpenStack answers too slowly")]
+    TooSlow(Duration),
+    /// This process does not hold the Lease any more.
+    #[error("this process does not lead any more")]
+    NotLeading,
+}
+
+impl Error {
+    /// One CamelCase word of a closed set: the reason of the condition Ready.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Read { .. } | Error::Write { .. } => "KubernetesUnavailable",
+            Error::Policy(_) => "InvalidSpec",
+            Error::Conflict(_) => "Conflict",
+            Error::Login(_) => "LoginFailed",
+            Error::Unseen(unseen) => unseen.code(),
+            Error::NotRemoved(not) => not.code(),
+            Error::TooSlow(_) => "TimedOut",
+            Error::NotLeading => "NotLeading",
+        }
+    }
+
+    /// The word for `routegc_blocked_total`, if this is a guard that held rather than a fault.
+    #[must_use]
+    pub fn guard(&self) -> Option<&'static str> {
+        match self.code() {
+            "PartialInventory" | "EmptyInventory" => Some("partial"),
+            "RouterChanging" | "NoSafeUpdate" => Some("precondition"),
+            _ => None,
+        }
+    }
+
+    /// Whether the object changed under the pass: no news for a person, only a reason to look again.
+    #[must_use]
+    pub fn is_outdated(&self) -> bool {
+        matches!(self, Error::Write { cause: kube::Error::Api(status), .. } if status.code == 409)
+    }
+
+    /// Whether there is nothing any more to do a pass for.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Error::Read { cause: kube::Error::Api(status), .. } | Error::Write { cause: kube::Error::Api(status), .. }
+            if status.code == 404)
+    }
+
+    /// The wait that the cloud asks for, if it does.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let cause: Option<&openstack::Error> = match self {
+            Error::Unseen(unseen) => unseen.cause(),
+            Error::NotRemoved(NotRemoved::Look(cause) | NotRemoved::Refused(cause)) => Some(cause),
+            _ => None,
+        };
+        cause?.retry_after()
+    }
+}

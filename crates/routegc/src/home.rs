@@ -1,0 +1,164 @@
+//! Where a policy comes from and where its status goes: a RouteGC, or flags and a ConfigMap that remembers for them.
+
+use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCSpec, RouteGCStatus};
+use common::names;
+use common::plan::Regarding;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+
+use crate::error::Error;
+use crate::names::{CONTROLLER, STATE_KEY, STATE_PREFIX};
+
+/// Which policy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Home {
+    /// A RouteGC of our namespace, by its name.
+    Object(String),
+    /// The one of the flags.
+    Flags,
+}
+
+/// A policy and what was remembered of it, as they are now.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// What is wanted.
+    pub spec: RouteGCSpec,
+    /// What was found before.
+    pub status: RouteGCStatus,
+    /// metadata.generation; None for flags.
+    pub generation: Option<i64>,
+    /// The list that a person let through the threshold.
+    pub allow: Option<String>,
+    /// Where Events about it appear.
+    pub regarding: Regarding,
+    kept: Kept,
+}
+
+#[derive(Clone, Debug)]
+enum Kept {
+    Object(Box<RouteGC>),
+    State(Box<ConfigMap>),
+}
+
+impl Home {
+    /// Reads it from the API server, not from a cache: a decision is made on what is.
+    ///
+    /// # Errors
+    /// [`Error::Read`]; [`Error::is_gone`] if the RouteGC was deleted.
+    pub async fn load(
+        &self,
+        client: &Client,
+        namespace: &str,
+        flags: Option<&RouteGCSpec>,
+    ) -> Result<Document, Error> {
+        match (self, flags) {
+            (Home::Object(name), _) => {
+                let read = Api::<RouteGC>::namespaced(client.clone(), namespace).get(name).await;
+                let object =
+                    read.map_err(|cause| Error::Read { what: format!("RouteGC {namespace}/{name}"), cause })?;
+                Ok(Document::object(object))
+            }
+            (Home::Flags, Some(spec)) => {
+                let name = state_name(&spec.router_id);
+                let read = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(&name).await;
+                let map = read
+                    .map_err(|cause| Error::Read { what: format!("ConfigMap {namespace}/{name}"), cause })?;
+                Ok(Document::state(spec.clone(), map.unwrap_or_else(|| empty(namespace, &name))))
+            }
+            (Home::Flags, None) => Err(Error::Policy("no router is given".to_owned())),
+        }
+    }
+}
+
+impl Document {
+    fn object(object: RouteGC) -> Document {
+        Document {
+            spec: object.spec.clone(),
+            status: object.status.clone().unwrap_or_default(),
+            generation: object.metadata.generation,
+            allow: annotation(&object.metadata),
+            regarding: regarding("routegc.perimeter.dev/v1alpha1", "RouteGC", &object.metadata),
+            kept: Kept::Object(Box::new(object)),
+        }
+    }
+
+    fn state(spec: RouteGCSpec, map: ConfigMap) -> Document {
+        let text = map.data.as_ref().and_then(|data| data.get(STATE_KEY));
+        Document {
+            spec,
+            // What cannot be read is forgotten: routes are then confirmed anew, which is safe.
+            status: text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
+            generation: None,
+            allow: annotation(&map.metadata),
+            regarding: regarding("v1", "ConfigMap", &map.metadata),
+            kept: Kept::State(Box::new(map)),
+        }
+    }
+
+    /// Writes the status, if it is another one. The write carries the version that was read: two that write never mix.
+    ///
+    /// # Errors
+    /// [`Error::Write`]; [`Error::is_outdated`] if somebody wrote in between.
+    pub async fn store(&mut self, client: &Client, status: RouteGCStatus) -> Result<bool, Error> {
+        if status == self.status {
+            return Ok(false);
+        }
+        let parameters = PostParams { field_manager: Some(names::field_manager(CONTROLLER)), dry_run: false };
+        let failed = |cause| Error::Write { what: self.regarding.to_string(), cause };
+        match &mut self.kept {
+            Kept::Object(object) => {
+                let mut next = object.clone();
+                next.status = Some(status.clone());
+                let (name, namespace) = place(&next.metadata);
+                let api = Api::<RouteGC>::namespaced(client.clone(), &namespace);
+                **object = api.replace_status(&name, &parameters, &next).await.map_err(failed)?;
+            }
+            Kept::State(map) => {
+                let mut next = map.clone();
+                let text = serde_json::to_string(&status).unwrap_or_default();
+                next.data = Some([(STATE_KEY.to_owned(), text)].into());
+                let (name, namespace) = place(&next.metadata);
+                let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
+                let written = match &next.metadata.resource_version {
+                    None => api.create(&parameters, &next).await,
+                    Some(_) => api.replace(&name, &parameters, &next).await,
+                };
+                **map = written.map_err(failed)?;
+            }
+        }
+        self.status = status;
+        Ok(true)
+    }
+}
+
+/// Name of the ConfigMap of one router. An ID may have capitals, a name may not.
+fn state_name(router: &str) -> String {
+    format!("{STATE_PREFIX}{}", router.to_ascii_lowercase())
+}
+
+fn empty(namespace: &str, name: &str) -> ConfigMap {
+    let labels = [(names::MANAGED_BY.to_owned(), names::field_manager(CONTROLLER))].into();
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(labels),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+fn place(metadata: &ObjectMeta) -> (String, String) {
+    (metadata.name.clone().unwrap_or_default(), metadata.namespace.clone().unwrap_or_default())
+}
+
+fn annotation(metadata: &ObjectMeta) -> Option<String> {
+    metadata.annotations.as_ref()?.get(ALLOW_ANNOTATION).cloned()
+}
+
+fn regarding(api_version: &'static str, kind: &'static str, metadata: &ObjectMeta) -> Regarding {
+    let (name, namespace) = place(metadata);
+    Regarding { api_version, kind, namespace: Some(namespace), name, uid: metadata.uid.clone() }
+}

@@ -1,0 +1,279 @@
+//! One walk for one policy: observe, plan, apply, and what is told of it.
+
+use std::time::Duration;
+
+use common::api::routegc::{RouteGCSpec, RouteGCStatus};
+use common::metrics::StepResult;
+use common::plan::{Action as _, Finding, Plan, Reason as _, Regarding};
+use common::routes::plan::confirm::note;
+use common::routes::{self, Applied, Decision, NodeSource, Policy, Snapshot};
+use common::runtime::Runtime;
+use jiff::Timestamp;
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::home::{Document, Home};
+use crate::login::Logins;
+use crate::metrics::Metrics;
+use crate::plan::{self, Action, Reason};
+use crate::{nodes, show, status};
+
+/// A pass takes seconds. A cloud that hangs may hold up its own policy for so long, and none of the others.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What passes are made with.
+pub struct Walker {
+    /// The cluster, Events, leadership.
+    pub runtime: Runtime,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// The clouds.
+    pub logins: Logins,
+    /// Objects or flags.
+    pub config: Config,
+}
+
+/// What a pass came to.
+pub struct Report {
+    /// Whose.
+    pub home: Home,
+    /// Of which router; None if the policy could not even be read.
+    pub router: Option<String>,
+    /// What a person should know.
+    pub findings: Vec<Finding<Reason>>,
+    /// How long between two passes.
+    pub interval: Duration,
+    /// Why it could not be finished.
+    pub error: Option<Error>,
+}
+
+/// A decision and what it was made on.
+pub struct Looked {
+    /// The policy.
+    pub policy: Policy,
+    /// What was seen.
+    pub snapshot: Snapshot,
+    /// What follows.
+    pub decision: Decision,
+    /// The same as steps and findings.
+    pub plan: Plan<Action>,
+    cloud: common::cloud::openstack::Cloud,
+    nodes: Option<NodeSource>,
+}
+
+impl Walker {
+    fn flags(&self) -> Option<&RouteGCSpec> {
+        match &self.config {
+            Config::Objects => None,
+            Config::Single(single) => Some(&single.spec),
+        }
+    }
+
+    /// The policy as it is now.
+    ///
+    /// # Errors
+    /// As [`Home::load`].
+    pub async fn load(&self, home: &Home) -> Result<Document, Error> {
+        home.load(&self.runtime.client, &self.runtime.namespace, self.flags()).await
+    }
+
+    /// A whole pass; `conflict` says which other policy judges the same routes.
+    pub async fn pass(&self, home: &Home, conflict: Option<String>) -> Report {
+        let pass = self.runtime.pass();
+        let mut report = Report {
+            home: home.clone(),
+            router: None,
+            findings: Vec::new(),
+            interval: Duration::from_secs(60),
+            error: None,
+        };
+        let mut document = match self.load(home).await {
+            Ok(document) => document,
+            Err(error) if error.is_gone() => {
+                pass.succeeded();
+                return report;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the pass ended early");
+                pass.failed();
+                report.error = Some(error);
+                return report;
+            }
+        };
+        report.router = Some(document.spec.router_id.clone());
+        report.interval = document.spec.interval.duration();
+        let walked = match conflict {
+            Some(conflict) => Err(Error::Conflict(conflict)),
+            None => match tokio::time::timeout(LONGEST, self.walk(home, &mut document)).await {
+                Ok(walked) => walked,
+                Err(_) => Err(Error::TooSlow(LONGEST)),
+            },
+        };
+        match walked {
+            Ok(findings) => {
+                pass.succeeded();
+                report.findings = findings;
+            }
+            Err(error) if error.is_outdated() || error.is_gone() => {
+                pass.succeeded();
+                report.error = Some(error);
+            }
+            Err(error) => {
+                pass.failed();
+                let finding = self.failed(&mut document, &error).await;
+                report.findings.push(finding);
+                report.error = Some(error);
+            }
+        }
+        report
+    }
+
+    /// Reads the world and decides; nothing is written anywhere.
+    ///
+    /// # Errors
+    /// Whatever could not be seen whole.
+    pub async fn look(&self, home: &Home, document: &Document) -> Result<Looked, Error> {
+        let (client, namespace) = (&self.runtime.client, self.runtime.namespace.as_str());
+        let spec = &document.spec;
+        let policy = Policy::of(spec).map_err(|error| Error::Policy(format!("spec.podCIDRs: {error}")))?;
+        let cloud = match &self.config {
+            Config::Objects => self.logins.by_secret(home, client, namespace, &spec.identity_ref).await?,
+            Config::Single(single) => self.logins.by_file(home, &single.login)?,
+        };
+        let nodes = match &spec.nodes_from {
+            Some(from) => Some(nodes::source(client, namespace, from).await?),
+            None => None,
+        };
+        let snapshot = routes::observe(&cloud, &policy, &spec.router_id, nodes.as_ref()).await?;
+        let memory = status::memory(&document.status);
+        let allow = document.allow.as_deref();
+        let decision = routes::plan(&policy, &snapshot, &memory, allow, Timestamp::now());
+        let plan = plan::plan(spec.mode, &spec.router_id, &document.regarding, &decision);
+        Ok(Looked { policy, snapshot, decision, plan, cloud, nodes })
+    }
+
+    async fn walk(&self, home: &Home, document: &mut Document) -> Result<Vec<Finding<Reason>>, Error> {
+        let mut looked = self.look(home, document).await?;
+        let router = document.spec.router_id.clone();
+        if looked.decision.excess.is_some() {
+            self.metrics.blocked(&router, "threshold");
+        }
+        self.say(document, &looked);
+        let mut findings = looked.plan.findings.clone();
+        if !looked.plan.steps.is_empty() {
+            findings.extend(self.remove(document, &mut looked).await?);
+        }
+        let now = Timestamp::now();
+        let (generation, mode) = (document.generation, document.spec.mode);
+        let next = status::decided(&document.status, generation, mode, &looked.decision, None, now);
+        self.store(document, next).await?;
+        self.metrics.observed(&router, &looked.decision.counts, &looked.decision.quota, now);
+        Ok(findings)
+    }
+
+    /// Removes what the plan says. First it is written down what is about to go: whoever is stopped in between is known for it.
+    async fn remove(
+        &self,
+        document: &mut Document,
+        looked: &mut Looked,
+    ) -> Result<Vec<Finding<Reason>>, Error> {
+        let removals = looked.decision.removals.clone();
+        looked.decision.memory.removing = removals.iter().map(|one| one.route.clone()).collect();
+        let (generation, mode) = (document.generation, document.spec.mode);
+        let intent =
+            status::decided(&document.status, generation, mode, &looked.decision, None, Timestamp::now());
+        self.store(document, intent).await?;
+        if !self.runtime.leadership.is_leading() {
+            return Err(Error::NotLeading);
+        }
+        let applied =
+            routes::apply(&looked.cloud, &looked.policy, &looked.snapshot, &removals, looked.nodes.as_ref());
+        match applied.await {
+            Ok(applied) => {
+                self.told(&looked.plan, &applied).await;
+                self.metrics.removed(&document.spec.router_id, applied.removed.len());
+                Ok(settle(&document.regarding, &mut looked.decision, &applied))
+            }
+            Err(cause) => {
+                let error = Error::from(cause);
+                for step in &looked.plan.steps {
+                    self.metrics.common.step(step.action.name(), step.because.code(), StepResult::Failed);
+                }
+                if let Some(step) = looked.plan.steps.first() {
+                    self.runtime.events.failed(step, &error).await;
+                }
+                let now = Timestamp::now();
+                let next =
+                    status::decided(&document.status, generation, mode, &looked.decision, Some(&error), now);
+                self.store(document, next).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// One Event and one count for each route that went.
+    async fn told(&self, plan: &Plan<Action>, applied: &Applied) {
+        for step in &plan.steps {
+            let Action::RemoveRoute { route, .. } = &step.action;
+            if applied.removed.contains(route) {
+                self.metrics.common.step(step.action.name(), step.because.code(), StepResult::Done);
+                self.runtime.events.done(step).await;
+            }
+        }
+    }
+
+    async fn store(&self, document: &mut Document, next: RouteGCStatus) -> Result<(), Error> {
+        if !self.runtime.leadership.is_leading() {
+            return Err(Error::NotLeading);
+        }
+        document.store(&self.runtime.client, next).await.map(|_| ())
+    }
+
+    /// What could not be done is said in the status, too, as long as the status can be written.
+    async fn failed(&self, document: &mut Document, error: &Error) -> Finding<Reason> {
+        let router = document.spec.router_id.clone();
+        tracing::warn!(%error, router, policy = %document.regarding, "the pass ended early");
+        self.metrics.failed(&router, error.code());
+        if let Some(guard) = error.guard() {
+            self.metrics.blocked(&router, guard);
+        }
+        let next = status::undecided(&document.status, document.generation, error, Timestamp::now());
+        if let Err(cause) = self.store(document, next).await {
+            tracing::warn!(error = %cause, "the failure could not be written down");
+        }
+        let text = format!("{}: {error}", document.regarding);
+        self.runtime.status.set(document.regarding.to_string(), text);
+        Finding {
+            regarding: document.regarding.clone(),
+            because: Reason::Failed(error.code(), status::without_ids(&error.to_string())),
+        }
+    }
+
+    fn say(&self, document: &Document, looked: &Looked) {
+        let name = document.regarding.to_string();
+        let spec = &document.spec;
+        let text = show::text(&name, &spec.router_id, spec.mode, &looked.decision, &looked.plan);
+        self.runtime.status.set(name, text);
+    }
+}
+
+/// The decision as it stands after the removals, and what came of them that was not meant to.
+fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> Vec<Finding<Reason>> {
+    let now = Timestamp::now();
+    let gone = |route: &routes::Route| applied.removed.contains(route) || applied.gone.contains(route);
+    for route in applied.removed.iter().chain(&applied.back) {
+        note(&mut decision.memory.removed, route, now);
+    }
+    let before = decision.judged.len();
+    decision.judged.retain(|one| !gone(&one.route));
+    let went = u32::try_from(before - decision.judged.len()).unwrap_or(u32::MAX);
+    decision.counts.orphan = decision.counts.orphan.saturating_sub(went);
+    decision.quota.routes = u32::try_from(applied.left).unwrap_or(u32::MAX);
+    let open = |destination: &str, nexthop: &str| !gone(&routes::Route::new(destination, nexthop));
+    decision.memory.candidates.retain(|one| open(&one.destination, &one.nexthop));
+    decision.memory.removing.clear();
+    decision.removals.clear();
+    let spared = applied.spared.iter().map(|(route, why)| Reason::Spared(route.clone(), why.clone()));
+    let back = applied.back.iter().cloned().map(Reason::BackAtOnce);
+    spared.chain(back).map(|because| Finding { regarding: regarding.clone(), because }).collect()
+}

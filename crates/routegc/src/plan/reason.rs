@@ -1,0 +1,93 @@
+//! Why routegc acts, and what it finds wrong: every reason, its code and its sentence.
+
+use std::fmt;
+
+use common::api::routegc::{ALLOW_ANNOTATION, Contested};
+use common::plan;
+use common::routes::Route;
+use common::routes::plan::{Dead, Excess};
+use common::routes::route::list;
+use serde::{Serialize, Serializer};
+
+/// Why a route is removed, or what a person should know.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// The next hop is gone.
+    Dead(Dead),
+    /// Mode Audit: these would be removed.
+    WouldRemove(Vec<Route>),
+    /// More routes look dead than may be removed at once.
+    SafetyThreshold(Excess),
+    /// Somebody puts a removed route back.
+    Contested(Contested),
+    /// Neutron refuses every change of the router.
+    InvalidRoutes(Vec<Route>),
+    /// A route was not removed after the last look.
+    Spared(Route, String),
+    /// A route was there again in the very answer to its removal.
+    BackAtOnce(Route),
+    /// The pass could not be finished.
+    Failed(&'static str, String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Dead(dead) => dead.fmt(f),
+            Reason::WouldRemove(routes) => {
+                write!(f, "mode Enforce would remove {} dead routes: {}", routes.len(), list(routes))
+            }
+            Reason::SafetyThreshold(excess) => write!(
+                f,
+                "{excess}; nothing is removed. If they are all dead indeed, annotate with {ALLOW_ANNOTATION}={}: {}",
+                excess.hash,
+                list(&excess.routes)
+            ),
+            Reason::Contested(one) => {
+                write!(
+                    f,
+                    "route {} via {}, removed at {}, is back since {} although its next hop is dead; it was removed {} times and is left \
+                     alone for a day. Find out who writes it",
+                    one.destination, one.nexthop, one.removed_at, one.back_since, one.times
+                )?;
+                if let Some(node) = &one.node {
+                    write!(f, "; the destination belongs to Node {node}")?;
+                }
+                if let Some(server) = &one.server {
+                    write!(f, "; server {server}")?;
+                }
+                Ok(())
+            }
+            Reason::InvalidRoutes(routes) => write!(
+                f,
+                "Neutron refuses every change of the router while it has routes whose next hop is on none of its networks: {}; remove \
+                 them by hand (openstack router unset --route), or attach their network again",
+                list(routes)
+            ),
+            Reason::Spared(route, why) => write!(f, "route {route} was not removed after a last look: {why}"),
+            Reason::BackAtOnce(route) => write!(f, "route {route} was put back in the moment of its removal"),
+            Reason::Failed(_, why) => f.write_str(why),
+        }
+    }
+}
+
+impl plan::Reason for Reason {
+    fn code(&self) -> &'static str {
+        match self {
+            Reason::Dead(dead) => dead.code(),
+            Reason::WouldRemove(_) => "OrphansFound",
+            Reason::SafetyThreshold(_) => "SafetyThreshold",
+            Reason::Contested(_) => "Contested",
+            Reason::InvalidRoutes(_) => "RouterHasInvalidRoutes",
+            Reason::Spared(..) => "Spared",
+            Reason::BackAtOnce(_) => "BackAtOnce",
+            Reason::Failed(code, _) => code,
+        }
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_string())
+    }
+}

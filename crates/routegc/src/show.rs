@@ -1,0 +1,83 @@
+//! What `--dry-run` prints and `/statusz` shows: every route, what it is, and what a pass would do.
+
+use std::fmt::Write as _;
+
+use common::api::routegc::Mode;
+use common::plan::Plan;
+use common::routes::Decision;
+use common::routes::plan::{Judged, Verdict};
+use serde_json::{Value, json};
+
+use crate::plan::Action;
+
+/// For a person.
+#[must_use]
+pub fn text(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Plan<Action>) -> String {
+    let mut text = String::new();
+    let counts = &decision.counts;
+    let limit = decision.quota.limit.map_or_else(String::new, |limit| format!(" of {limit}"));
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{name}: router {router}, {} routes{limit}, mode {mode:?}", decision.quota.routes);
+    let _ = writeln!(
+        text,
+        "{} valid, {} orphan, {} foreign, {} unknown, {} invalid",
+        counts.valid, counts.orphan, counts.foreign, counts.unknown, counts.invalid
+    );
+    let of = |pick: fn(&Judged) -> &str| decision.judged.iter().map(|one| pick(one).len()).max().unwrap_or(0);
+    let destination = of(|one| &one.route.destination).max(11);
+    let nexthop = of(|one| &one.route.nexthop).max(8);
+    if !decision.judged.is_empty() {
+        let _ =
+            writeln!(text, "\n{:destination$}  {:nexthop$}  {:7}  WHY", "DESTINATION", "NEXT HOP", "WHAT");
+    }
+    for one in &decision.judged {
+        let (word, why) = words(one);
+        let route = &one.route;
+        let line = format!("{:destination$}  {:nexthop$}  {word:7}  {why}", route.destination, route.nexthop);
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    let _ = write!(text, "\nnext\n{plan}");
+    text
+}
+
+/// The same as one JSON object.
+#[must_use]
+pub fn json(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Plan<Action>) -> Value {
+    let route = |one: &Judged| {
+        let (word, why) = words(one);
+        json!({
+            "destination": one.route.destination, "nexthop": one.route.nexthop,
+            "verdict": word, "why": why, "duplicate": one.duplicate,
+        })
+    };
+    json!({
+        "policy": name,
+        "router": router,
+        "mode": mode,
+        "counts": decision.counts,
+        "quota": decision.quota,
+        "routes": decision.judged.iter().map(route).collect::<Vec<_>>(),
+        "candidates": decision.memory.candidates,
+        "contested": decision.contested,
+        "removalHash": decision.excess.as_ref().map(|excess| &excess.hash),
+        "plan": plan.to_json(),
+    })
+}
+
+fn words(one: &Judged) -> (&'static str, String) {
+    let (word, mut why) = match &one.verdict {
+        Verdict::Foreign => ("foreign", String::new()),
+        Verdict::Valid(who) => ("valid", who.clone()),
+        Verdict::Unknown(why) => ("unknown", why.clone()),
+        Verdict::Invalid(why) => ("invalid", why.clone()),
+        Verdict::Orphan(dead) => ("orphan", dead.to_string()),
+    };
+    if one.duplicate {
+        why.push_str(if why.is_empty() {
+            "one of several to this destination"
+        } else {
+            "; one of several to this destination"
+        });
+    }
+    (word, why)
+}

@@ -1,0 +1,161 @@
+//! What a person is told of a policy, and what the next pass must know. Pure.
+
+use common::api::routegc::{Mode, RouteGCStatus, RouteText};
+use common::conditions::{self, Seen, Status};
+use common::plan::Reason as _;
+use common::routes::plan::Memory;
+use common::routes::route::list;
+use common::routes::{Decision, Route};
+use jiff::Timestamp;
+
+use crate::error::Error;
+use crate::plan::Reason;
+
+/// What the plan remembers, out of a status.
+#[must_use]
+pub fn memory(status: &RouteGCStatus) -> Memory {
+    Memory {
+        candidates: status.candidates.clone(),
+        removing: status.removing.iter().map(|one| Route::new(&one.destination, &one.nexthop)).collect(),
+        removed: status.last_removed.clone(),
+        contested: status.contested.clone(),
+    }
+}
+
+/// The status after a pass that could decide; `failed` is what came of the removals, if they could not be made.
+#[must_use]
+pub fn decided(
+    before: &RouteGCStatus,
+    generation: Option<i64>,
+    mode: Mode,
+    decision: &Decision,
+    failed: Option<&Error>,
+    now: Timestamp,
+) -> RouteGCStatus {
+    let mut status = RouteGCStatus {
+        observed_generation: generation,
+        conditions: before.conditions.clone(),
+        counts: Some(decision.counts.clone()),
+        quota: Some(decision.quota.clone()),
+        candidates: decision.memory.candidates.clone(),
+        removal_hash: decision.excess.as_ref().map(|excess| excess.hash.clone()),
+        removing: texts(&decision.memory.removing),
+        contested: decision.memory.contested.clone(),
+        last_removed: decision.memory.removed.clone(),
+        last_pass: before.last_pass,
+    };
+    let (ready, reason, message) = match failed {
+        Some(error) => (Status::False, error.code(), error.to_string()),
+        None => verdict(mode, decision),
+    };
+    set(&mut status, "Ready", ready, reason, message, generation, now);
+    let excess = decision.excess.clone().map(Reason::SafetyThreshold);
+    trouble(&mut status, "SafetyThreshold", excess.as_ref(), "WithinLimits", generation, now);
+    let contested = decision.contested.first().cloned().map(Reason::Contested);
+    trouble(&mut status, "Contested", contested.as_ref(), "NotContested", generation, now);
+    let invalid =
+        (!decision.unconnected.is_empty()).then(|| Reason::InvalidRoutes(decision.unconnected.clone()));
+    let refused = failed.filter(|error| error.code() == "RouterHasInvalidRoutes");
+    let refused = refused.map(|error| Reason::Failed(error.code(), error.to_string()));
+    let invalid = invalid.or(refused);
+    trouble(&mut status, "RouterHasInvalidRoutes", invalid.as_ref(), "NoneFound", generation, now);
+    dated(before, status, now)
+}
+
+/// The status after a pass that could not decide: what was found before stays, and so does what was confirmed.
+#[must_use]
+pub fn undecided(
+    before: &RouteGCStatus,
+    generation: Option<i64>,
+    error: &Error,
+    now: Timestamp,
+) -> RouteGCStatus {
+    let mut status = RouteGCStatus { observed_generation: generation, ..before.clone() };
+    set(&mut status, "Ready", Status::False, error.code(), error.to_string(), generation, now);
+    dated(before, status, now)
+}
+
+/// The reason of Ready and its sentence, where nothing failed.
+fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
+    let counts = &decision.counts;
+    if let Some(excess) = &decision.excess {
+        let reason = Reason::SafetyThreshold(excess.clone());
+        return (Status::False, reason.code(), reason.to_string());
+    }
+    let open = counts.orphan.saturating_sub(counts.contested);
+    if open == 0 && counts.contested > 0 {
+        let message = format!("{} dead routes are put back by somebody and left alone", counts.contested);
+        return (Status::True, "Contested", message);
+    }
+    if open == 0 {
+        return (
+            Status::True,
+            "NoOrphans",
+            "no route of the pod networks leads to a dead next hop".to_owned(),
+        );
+    }
+    if decision.removals.is_empty() {
+        let message = format!("{open} routes look dead and are being confirmed");
+        return (Status::True, "Confirming", message);
+    }
+    let routes = list(decision.removals.iter().map(|one| &one.route));
+    match mode {
+        Mode::Audit => (Status::True, "OrphansFound", format!("mode Enforce would remove {routes}")),
+        Mode::Enforce => (Status::True, "Removing", format!("removing {routes}")),
+    }
+}
+
+fn trouble(
+    status: &mut RouteGCStatus,
+    kind: &'static str,
+    why: Option<&Reason>,
+    fine: &'static str,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    match why {
+        Some(why) => set(status, kind, Status::True, why.code(), why.to_string(), generation, now),
+        None => set(status, kind, Status::False, fine, String::new(), generation, now),
+    }
+}
+
+fn set(
+    status: &mut RouteGCStatus,
+    kind: &'static str,
+    value: Status,
+    reason: &'static str,
+    message: String,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
+    // The same error has another request ID each time; that alone is nothing to write.
+    let known = status.conditions.iter().find(|one| one.kind == kind && one.reason == reason);
+    let message = match known {
+        Some(known) if without_ids(&known.message) == without_ids(&message) => known.message.clone(),
+        _ => message,
+    };
+    let seen = Seen { kind, status: value, observed_generation: generation, reason, message };
+    conditions::set(&mut status.conditions, seen, now);
+}
+
+/// A message without the cloud's request IDs, which are others each time.
+#[must_use]
+pub fn without_ids(message: &str) -> String {
+    message.split_whitespace().filter(|word| !word.contains("req-")).collect::<Vec<_>>().join(" ")
+}
+
+/// The time moves only with something else.
+fn dated(before: &RouteGCStatus, mut status: RouteGCStatus, now: Timestamp) -> RouteGCStatus {
+    if status != *before {
+        status.last_pass = Some(now);
+    }
+    status
+}
+
+/// What is about to be removed, written down before.
+#[must_use]
+pub fn texts(routes: &[Route]) -> Vec<RouteText> {
+    let text =
+        |route: &Route| RouteText { destination: route.destination.clone(), nexthop: route.nexthop.clone() };
+    routes.iter().map(text).collect()
+}
