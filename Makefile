@@ -15,10 +15,12 @@ IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
 # iproute2, iptables, iputils-ping, socat: network namespaces with packets; runc, nftables, openssl, conntrack, busybox-static:
 # cluster nodes; python3-venv: Hetzner's own client, and an EC2; shellcheck: the scripts; g++: libFuzzer; qemu-system-x86,
 # qemu-system-common, cpio: a kernel of Debian's own under emulation; strace: faults at any system call;
-# containernetworking-plugins: what the CNI plugin is compared with.
+# containernetworking-plugins: what the CNI plugin is compared with; mariadb-server, mariadb-client, rabbitmq-server: what
+# OpenStack's services keep their data in and talk through; eatmydata: neither waits for a disk; python3-dev: uWSGI, which
+# serves them, is compiled.
 TEST_PACKAGES := $(IMAGE_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
   runc nftables openssl conntrack busybox-static python3-venv shellcheck g++ qemu-system-x86 qemu-system-common cpio \
-  strace containernetworking-plugins
+  strace containernetworking-plugins mariadb-server mariadb-client rabbitmq-server eatmydata python3-dev
 # Network namespaces with packets, for those who only look.
 LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
 DENY := 0.20.2
@@ -60,6 +62,8 @@ test: test-packages ## Everything that proves the project; ends with how many te
 	@scripts/assets.sh cni >/dev/null
 	@scripts/python.sh hcloud >/dev/null
 	@scripts/python.sh moto >/dev/null
+	@scripts/openstack.sh main >/dev/null
+	@scripts/openstack.sh oldest >/dev/null
 	@for crate in $(IMAGES); do scripts/images.sh $$crate >/dev/null || exit 1; done
 	@FUZZ_SEED=1 scripts/fuzz.sh 1
 	@scripts/test.sh
@@ -128,13 +132,15 @@ bench-egress-router: ## The CNI plugin's part, against Debian's plugins (2 minut
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/egress-router"
 
 .PHONY: assets
-assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client, moto
+assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client, moto, OpenStack
 	@scripts/assets.sh $(KUBERNETES)
 	@scripts/assets.sh cluster
 	@scripts/assets.sh observability
 	@scripts/assets.sh cni
 	@scripts/python.sh hcloud
 	@scripts/python.sh moto
+	@scripts/openstack.sh main
+	@scripts/openstack.sh oldest
 
 .PHONY: advisories
 advisories: ## Known vulnerabilities in the dependencies (needs the internet)

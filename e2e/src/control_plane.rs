@@ -15,7 +15,6 @@ mod daemons;
 mod kubeconfig;
 mod pki;
 mod ready;
-mod state_dir;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,10 +32,10 @@ use tokio::sync::OnceCell;
 pub use builder::Builder;
 
 use crate::program::{Launch, Program};
+use crate::state_dir::StateDir;
 use assets::Assets;
 use pki::Authority;
 use ready::Readiness;
-use state_dir::StateDir;
 
 static SHARED: OnceCell<Arc<Cluster>> = OnceCell::const_new();
 

@@ -4,6 +4,8 @@
 //!   natgw ── fault_proxy ── control_plane   (real etcd, kube-apiserver, kube-controller-manager; hollow nodes)
 //!     └───── fault_proxy ── hetzner         (a stand-in, as strict as the API is)
 //!
+//!   routegc, deorbiter ── openstack       (real Keystone, Neutron, Nova, Cinder, Octavia)
+//!
 //!   egress-router ── egress_router        (a node, its pods, another node, a LAN, an outside: namespaces with packets)
 //! ```
 
@@ -17,5 +19,7 @@ pub mod hollow_node;
 pub mod kustomize;
 pub mod natgw;
 pub mod netns;
+pub mod openstack;
 pub mod program;
 pub mod rights;
+mod state_dir;

@@ -1,4 +1,4 @@
-//! The folder of a control plane, which is gone when the process is, however that ends.
+//! A folder for the time of a test, which is gone when the process is, however that ends.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ done"#;
 
 /// A new, private folder.
 #[derive(Debug)]
-pub(super) struct StateDir {
+pub(crate) struct StateDir {
     path: PathBuf,
     janitor: Child,
 }
 
 impl StateDir {
-    pub(super) fn create() -> Result<Self> {
+    pub(crate) fn create() -> Result<Self> {
         let path =
             tempfile::Builder::new().prefix("perimeter-e2e-").tempdir().context("a temporary folder")?.keep();
         // The pipe closes with the last of us, SIGKILL or not. A group of its own keeps it from a terminal's Ctrl-C.
@@ -41,11 +41,11 @@ impl StateDir {
         Ok(Self { path, janitor })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 }

@@ -1,0 +1,296 @@
+//! One running cloud: its folder, its ports and its programs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use http::Method;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use super::api::exchange;
+use super::broker::Broker;
+use super::conf::Conf;
+use super::installation::Installation;
+use super::{Api, Endpoints, Knobs, Login, PASSWORD, Part, Parts, Release, Service};
+use crate::program::{Launch, Program};
+use crate::state_dir::StateDir;
+
+/// Twelve Python programs load at once, on two cores that others use too.
+const WITHIN: Duration = Duration::from_secs(240);
+
+/// How often it is looked at.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Fields are dropped in order: the programs end before their folder goes.
+#[derive(Debug)]
+pub(super) struct Site {
+    programs: Mutex<BTreeMap<Part, Program>>,
+    pub(super) parts: Parts,
+    pub(super) knobs: Knobs,
+    pub(super) endpoints: Endpoints,
+    pub(super) broker: Option<Broker>,
+    pub(super) installation: Installation,
+    pub(super) dir: StateDir,
+}
+
+impl Site {
+    pub(super) async fn new(parts: Parts, release: Release, knobs: Knobs) -> Result<Self> {
+        ensure!(
+            (parts, release) != (Parts::All, Release::Oldest),
+            "the oldest release has Keystone and Neutron only"
+        );
+        let installation = Installation::locate(release).await?;
+        let (endpoints, broker) = match parts {
+            Parts::KeystoneNeutron => (Endpoints::choose(&[Service::Identity, Service::Network])?, None),
+            Parts::All => (Endpoints::choose(&Service::ALL)?, Some(Broker::choose()?)),
+        };
+        let programs = Mutex::default();
+        Ok(Self { programs, parts, knobs, endpoints, broker, installation, dir: StateDir::create()? })
+    }
+
+    /// Where the services keep what outlives their processes.
+    pub(super) fn state(&self) -> PathBuf {
+        self.dir.file("state")
+    }
+
+    pub(super) fn write_conf(&self, amphora_network: Option<&str>) -> Result<()> {
+        Conf {
+            endpoints: &self.endpoints,
+            knobs: &self.knobs,
+            venv: &self.installation.venv(),
+            state: &self.state(),
+            socket: &self.socket(),
+            broker: self.broker.map(|ports| ports.amqp),
+            amphora_network,
+        }
+        .write(&self.conf_folder())
+    }
+
+    /// The administrator of everything.
+    pub(super) fn admin(&self) -> Api {
+        let login = Login::Password {
+            user: "admin".to_owned(),
+            password: PASSWORD.to_owned(),
+            project: "admin".to_owned(),
+        };
+        Api::new(self.endpoints.clone(), login)
+    }
+
+    /// Starts a program, if it does not run.
+    pub(super) fn start(&self, part: Part) -> Result<()> {
+        let mut programs = self.programs();
+        if let Some(program) = programs.get(&part)
+            && program.exited()?.is_none()
+        {
+            return Ok(());
+        }
+        let program = self.launch(part)?.start()?;
+        programs.insert(part, program);
+        Ok(())
+    }
+
+    /// Ends a program at once, and those that it started.
+    pub(super) fn kill(&self, part: Part) -> Result<()> {
+        let program = self.programs().remove(&part);
+        let program = program.with_context(|| format!("{part:?} does not run"))?;
+        let family = family(program.pid());
+        program.kill()?;
+        for pid in family {
+            // Most end by themselves when they notice; those that stand still do not.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        Ok(())
+    }
+
+    /// Ends a program by SIGTERM, and waits until it has.
+    pub(super) async fn stop(&self, part: Part) -> Result<()> {
+        let program = self.programs().remove(&part);
+        let program = program.with_context(|| format!("{part:?} does not run"))?;
+        program.signal(Signal::SIGTERM)?;
+        program.wait_exit(WITHIN).await?;
+        Ok(())
+    }
+
+    /// Sends a signal to a program and to those that it started.
+    pub(super) fn signal(&self, part: Part, signal: Signal) -> Result<()> {
+        let programs = self.programs();
+        let program = programs.get(&part).with_context(|| format!("{part:?} does not run"))?;
+        program.signal(signal)?;
+        for pid in family(program.pid()) {
+            kill(Pid::from_raw(pid), signal).with_context(|| format!("{signal} to a child of {part:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// What a program has written since it was started last.
+    pub(super) fn log(&self, part: Part) -> Result<Vec<String>> {
+        let programs = self.programs();
+        let program = programs.get(&part).with_context(|| format!("{part:?} does not run"))?;
+        Ok(program.output().lines())
+    }
+
+    /// Database and, where there is one, broker: started, and ready to be used.
+    pub(super) async fn start_stores(&self) -> Result<()> {
+        self.start(Part::Database)?;
+        if let Some(ports) = self.broker {
+            self.start(Part::Epmd)?;
+            self.until("epmd", || listens(ports.epmd)).await?;
+            self.start(Part::Broker)?;
+        }
+        self.until("MariaDB", async || self.sql("select 1").map(drop)).await
+    }
+
+    /// The services that need nothing but the stores, answering.
+    pub(super) async fn start_services(&self) -> Result<()> {
+        // They ask for it once and give up for seconds if it is not there.
+        if let Some(ports) = self.broker {
+            self.until("RabbitMQ", || listens(ports.amqp)).await?;
+        }
+        for &part in Part::services(self.parts) {
+            self.start(part)?;
+        }
+        for &part in Part::services(self.parts) {
+            self.answers(part).await?;
+        }
+        Ok(())
+    }
+
+    /// The API of this program answers. uWSGI takes connections long before, while the application is being loaded.
+    pub(super) async fn answers(&self, part: Part) -> Result<()> {
+        let Some(service) = part.service() else { return Ok(()) };
+        let url = self.endpoints.address(service)? + part.open_path();
+        self.until(&format!("answer of {part:?}"), async || {
+            let answer = exchange(Method::GET, &url, &[], None).await?;
+            ensure!(matches!(answer.status.as_u16(), 200 | 300 | 401), "{url}: {}", answer.status);
+            Ok(())
+        })
+        .await
+    }
+
+    /// One answer of each API to the administrator, before anybody else asks: Neutron loads its policies with the first
+    /// request, and refuses what comes meanwhile.
+    pub(super) async fn warm_up(&self) -> Result<()> {
+        let admin = self.admin();
+        for service in self.endpoints.services() {
+            let path = match service {
+                Service::Identity => "/projects",
+                Service::Network => "/networks",
+                Service::Placement => "/resource_providers",
+                Service::Image => "/images",
+                Service::Compute => "/servers",
+                Service::BlockStorage => "/volumes",
+                Service::LoadBalancer => "/loadbalancers",
+            };
+            admin.get(service, path).await?;
+        }
+        Ok(())
+    }
+
+    /// The workers of Nova and Cinder have reported, and servers and volumes can be placed.
+    pub(super) async fn start_workers(&self) -> Result<()> {
+        // It gives up at once if Placement does not answer.
+        self.start(Part::NovaCompute)?;
+        self.reported(Service::BlockStorage, &["cinder-scheduler"]).await?;
+        // It says what it can do as it starts, and then once a minute: somebody has to listen.
+        self.start(Part::CinderVolume)?;
+        self.reported(Service::Compute, &["nova-conductor", "nova-scheduler", "nova-compute"]).await?;
+        self.reported(Service::BlockStorage, &["cinder-volume"]).await?;
+        let admin = self.admin();
+        let project = admin.get(Service::Identity, "/projects?name=admin").await?;
+        let project =
+            project.pointer("/projects/0/id").and_then(Value::as_str).context("no project admin")?;
+        let path = format!("/{project}/scheduler-stats/get_pools");
+        self.until("pool of volumes", async || {
+            let pools = admin.get(Service::BlockStorage, &path).await?;
+            let pools = pools.get("pools").and_then(Value::as_array).context("no pools")?;
+            ensure!(!pools.is_empty(), "the scheduler knows of no pool");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn reported(&self, service: Service, workers: &[&str]) -> Result<()> {
+        let admin = self.admin();
+        self.until(&format!("reports of {workers:?}"), async || {
+            let list = admin.get(service, "/os-services").await?;
+            let list = list.get("services").and_then(Value::as_array).context("no services")?.clone();
+            for worker in workers {
+                let up = list.iter().any(|each| {
+                    each.get("binary").is_some_and(|binary| binary == worker)
+                        && each.get("state").is_some_and(|state| state == "up")
+                });
+                ensure!(up, "{worker} has not reported");
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits, and gives up as soon as a program has ended.
+    pub(super) async fn until(&self, what: &str, done: impl AsyncFn() -> Result<()>) -> Result<()> {
+        let deadline = Instant::now() + WITHIN;
+        loop {
+            let answer = done().await;
+            if answer.is_ok() {
+                return Ok(());
+            }
+            for (part, program) in &*self.programs() {
+                if let Some(status) = program.exited()? {
+                    bail!("{part:?} ended: {status}{}", program.output().tail());
+                }
+            }
+            if Instant::now() > deadline {
+                return answer.with_context(|| format!("no {what} after {WITHIN:?}"));
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Runs one of the services' own tools to its end.
+    pub(super) async fn tool(&self, launch: Launch) -> Result<Vec<String>> {
+        let program = launch.start()?;
+        let status = program.wait_exit(WITHIN).await?;
+        ensure!(status.success(), "{launch:?}: {status}{}", program.output().tail());
+        Ok(program.output().lines())
+    }
+
+    /// Copies a folder that nobody writes to.
+    pub(super) fn copy(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
+        let status = Command::new("cp").args(["-a", "--reflink=auto", "--"]).arg(from).arg(to).status()?;
+        ensure!(status.success(), "cp {} {}: {status}", from.display(), to.display());
+        Ok(())
+    }
+
+    fn programs(&self) -> MutexGuard<'_, BTreeMap<Part, Program>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Somebody listens on this loopback port.
+async fn listens(port: u16) -> Result<()> {
+    Ok(TcpStream::connect(("127.0.0.1", port)).await.map(drop)?)
+}
+
+/// The children of a process, theirs, and so on; whoever ends meanwhile may be missing.
+fn family(pid: u32) -> Vec<i32> {
+    let mut found = Vec::new();
+    let mut waiting = vec![pid];
+    while let Some(pid) = waiting.pop() {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for child in children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()) {
+                found.extend(i32::try_from(child).ok());
+                waiting.push(child);
+            }
+        }
+    }
+    found
+}

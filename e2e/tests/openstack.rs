@@ -1,0 +1,21 @@
+//! Keystone and Neutron of both releases: what the controllers rely on, asked of the services themselves.
+//!
+//! Each fact here was once a mistake that somebody could have made. If a release changes one, this says so before a
+//! controller does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "openstack/lists.rs"]
+mod lists;
+#[path = "openstack/login.rs"]
+mod login;
+#[path = "openstack/routes.rs"]
+mod routes;
+
+use e2e::openstack::{OpenStack, Parts, Release};
+
+/// Runs a test on both releases.
+async fn on_both(test: impl AsyncFn(Release, OpenStack)) {
+    for release in [Release::Main, Release::Oldest] {
+        test(release, OpenStack::shared(Parts::KeystoneNeutron, release).await.unwrap()).await;
+    }
+}

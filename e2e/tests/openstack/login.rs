@@ -1,0 +1,71 @@
+//! Tokens and application credentials.
+
+use std::time::Duration;
+
+use e2e::openstack::{Knobs, OpenStack, Parts, Release, Service};
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::on_both;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_credential_is_not_found_and_a_wrong_secret_unauthorized() {
+    on_both(async |_, cloud| {
+        let project = cloud.project("login").await.unwrap();
+        project.credential_api().new_token().await.unwrap();
+        let keystone = cloud.endpoints().base(Service::Identity).unwrap();
+        assert!(project.clouds_yaml().unwrap().contains(&keystone));
+        let login = async |id: &str, secret: &str| {
+            let body = json!({ "auth": { "identity": { "methods": ["application_credential"],
+                "application_credential": { "id": id, "secret": secret } } } });
+            let answer =
+                project.api().send(Method::POST, Service::Identity, "/auth/tokens", &[], Some(&body));
+            answer.await.unwrap().status
+        };
+        assert_eq!(login(&project.credential, &project.secret).await, StatusCode::CREATED);
+        assert_eq!(login(&project.credential, "wrong").await, StatusCode::UNAUTHORIZED);
+        assert_eq!(login("00000000000000000000000000000000", "wrong").await, StatusCode::NOT_FOUND);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_ends_and_every_service_says_unauthorized() {
+    let knobs = Knobs { token_ttl: Duration::from_secs(5), token_cache: None, ..Knobs::default() };
+    let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
+    let project = cloud.project("expiry").await.unwrap();
+    let token = project.api().new_token().await.unwrap();
+    let headers = [("x-auth-token", token.as_str())];
+    let look = async || {
+        let answer = project.api().send(Method::GET, Service::Network, "/routers", &headers, None);
+        answer.await.unwrap()
+    };
+    assert_eq!(look().await.status, StatusCode::OK);
+    let ended = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            let answer = look().await;
+            if answer.status != StatusCode::OK {
+                return answer;
+            }
+        }
+    });
+    let ended = ended.await.expect("a token of five seconds ends");
+    assert_eq!(ended.status, StatusCode::UNAUTHORIZED);
+    let keystone = cloud.endpoints().address(Service::Identity).unwrap();
+    let challenge = ended.headers.get("www-authenticate").unwrap().to_str().unwrap();
+    assert_eq!(challenge, format!("Keystone uri=\"{keystone}/v3\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn projects_that_are_made_at_once_are_whole() {
+    let cloud = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
+    let made = futures::future::join_all((0..12).map(|_| cloud.project("at-once"))).await;
+    for project in made {
+        let project = project.unwrap();
+        project
+            .credential_api()
+            .get(Service::Network, &format!("/routers/{}", project.router))
+            .await
+            .unwrap();
+    }
+}
