@@ -25,7 +25,7 @@ TEST_PACKAGES := $(IMAGE_PACKAGES) buildah iproute2 iptables iputils-ping socat 
 LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
 DENY := 0.20.2
 # The crates that have an image.
-IMAGES := natgw egress-router-cni
+IMAGES := natgw egress-router-cni routegc
 
 .PHONY: help
 help: ## This list
@@ -105,8 +105,9 @@ lint: test-packages ## Format, clippy, licences and sources, links, each crate a
 
 .PHONY: generate
 generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/crds/
-	cargo build --locked -p natgw --bins
+	cargo build --locked -p natgw -p routegc --bins
 	@"$$(scripts/target.sh)/debug/natgw" --help | scripts/without-environment.sh >docs/natgw-help.txt
+	@"$$(scripts/target.sh)/debug/routegc" --help | scripts/without-environment.sh >docs/routegc-help.txt
 	cargo run --quiet --locked -p common --features api --example crds -- manifests/crds
 
 .PHONY: bench
