@@ -48,7 +48,7 @@ pub struct Right {
     /// The path after the service's version (and Octavia's `/lbaas`), with `{id}` where an ID stands. Cinder's has a project
     /// before it in some clouds.
     pub path: &'static str,
-    /// Which modes make the call.
+    /// Which modes make the call; none for one that only people and tests make so far.
     pub users: &'static [User],
 }
 
@@ -82,8 +82,8 @@ macro_rules! calls {
 
 const EVERY: &[User] = &User::ALL;
 const ENFORCE: &[User] = &[User::RoutegcEnforce, User::DeorbiterDelete];
-const ROUTEGC: &[User] = &[User::RoutegcAudit, User::RoutegcEnforce];
 const DEORBITER: &[User] = &[User::DeorbiterReport, User::DeorbiterDelete];
+const NONE: &[User] = &[];
 const DELETE: &[User] = &[User::DeorbiterDelete];
 
 calls! {
@@ -92,11 +92,11 @@ calls! {
     /// One router.
     Router = Network GET "/routers/{id}": EVERY;
     /// All routers of the project.
-    Routers = Network GET "/routers": EVERY;
+    Routers = Network GET "/routers": NONE;
     /// Remove routes of a router, the others stay.
     RemoveExtraroutes = Network PUT "/routers/{id}/remove_extraroutes": ENFORCE;
     /// Add routes to a router, the others stay.
-    AddExtraroutes = Network PUT "/routers/{id}/add_extraroutes": ENFORCE;
+    AddExtraroutes = Network PUT "/routers/{id}/add_extraroutes": NONE;
     /// Replace a router's routes, where Neutron is older than the two calls above.
     ReplaceRoutes = Network PUT "/routers/{id}": ENFORCE;
     /// One network.
@@ -106,23 +106,23 @@ calls! {
     /// Ports of a device, of a network, with an address.
     Ports = Network GET "/ports": EVERY;
     /// The project's limits.
-    Quota = Network GET "/quotas/{id}": ROUTEGC;
+    Quota = Network GET "/quotas/{id}": EVERY;
     /// All floating IPs of the project.
     FloatingIps = Network GET "/floatingips": DEORBITER;
     /// One floating IP.
-    FloatingIp = Network GET "/floatingips/{id}": DEORBITER;
+    FloatingIp = Network GET "/floatingips/{id}": NONE;
     /// Delete a floating IP.
     DeleteFloatingIp = Network DELETE "/floatingips/{id}": DELETE;
     /// All security groups of the project.
     SecurityGroups = Network GET "/security-groups": DEORBITER;
     /// One security group.
-    SecurityGroup = Network GET "/security-groups/{id}": DEORBITER;
+    SecurityGroup = Network GET "/security-groups/{id}": NONE;
     /// Delete a security group.
     DeleteSecurityGroup = Network DELETE "/security-groups/{id}": DELETE;
     /// All servers of the project.
     Servers = Compute GET "/servers/detail": EVERY;
     /// One server.
-    Server = Compute GET "/servers/{id}": EVERY;
+    Server = Compute GET "/servers/{id}": ENFORCE;
     /// All volumes of the project.
     Volumes = BlockStorage GET "/volumes/detail": DEORBITER;
     /// One volume.

@@ -23,6 +23,8 @@ use crate::cloud::http::{Answer, Budget, Endpoint, Limits, Trust, Wire};
 const LIMITS: Limits = Limits { exchange: Duration::from_secs(60), bytes: 32 << 20 };
 /// For a login with its repetitions; all callers wait for it.
 const LOGIN: Duration = Duration::from_secs(60);
+/// For a renewal while the old token serves: nobody shall wait long for what is not needed yet.
+const EARLY: Duration = Duration::from_secs(10);
 /// After a failed renewal the old token is used this long before it is tried again.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The label of metrics and the word in messages.
@@ -122,12 +124,12 @@ impl Shared {
         let mut state = self.state.lock().await;
         let now = Instant::now();
         let Some(session) = state.session.clone().filter(|session| now < session.token.expires) else {
-            return self.log_in(&mut state, asked).await;
+            return self.log_in(&mut state, asked, LOGIN).await;
         };
         if now < session.token.renew || state.pause.is_some_and(|pause| now < pause) {
             return Ok(session);
         }
-        match self.log_in(&mut state, asked).await {
+        match self.log_in(&mut state, asked, EARLY).await {
             Err(error) if error.is_retryable() => {
                 tracing::warn!(%error, "the token could not be renewed; the old one serves for now");
                 state.pause = Some(Instant::now() + PAUSE);
@@ -143,19 +145,24 @@ impl Shared {
         let mut state = self.state.lock().await;
         match &state.session {
             Some(session) if !Arc::ptr_eq(session, refused) => Ok(session.clone()),
-            _ => self.log_in(&mut state, asked).await,
+            _ => self.log_in(&mut state, asked, LOGIN).await,
         }
     }
 
     /// Logs in, unless somebody did so in vain while we waited for our turn: the same would come out, and passwords that are
     /// tried often get their user locked.
-    async fn log_in(&self, state: &mut State, asked: Instant) -> Result<Arc<Session>, Error> {
+    async fn log_in(
+        &self,
+        state: &mut State,
+        asked: Instant,
+        within: Duration,
+    ) -> Result<Arc<Session>, Error> {
         if let Some((at, error)) = &state.failed
             && *at > asked
         {
             return Err(error.clone());
         }
-        match self.token().await {
+        match self.token(within, state.session.as_deref()).await {
             Ok(token) => {
                 let session = Arc::new(self.session_of(token));
                 *state = State { session: Some(session.clone()), ..State::default() };
@@ -181,15 +188,16 @@ impl Shared {
         Session { token, endpoints, listed }
     }
 
-    /// `POST /v3/auth/tokens`. It changes nothing that lasts, so it is repeated like a read.
-    async fn token(&self) -> Result<Token, Error> {
+    /// `POST /v3/auth/tokens`. It changes nothing that lasts, so it is repeated like a read. `before`: whose token may still serve
+    /// somewhere.
+    async fn token(&self, within: Duration, before: Option<&Session>) -> Result<Token, Error> {
         let call = format!(
             "{IDENTITY} POST {}",
             self.identity
                 .at("/auth/tokens")
                 .map_or_else(|_| "/v3/auth/tokens".to_owned(), |uri| uri.path().to_owned(),)
         );
-        let mut budget = Budget::lasting(LOGIN);
+        let mut budget = Budget::lasting(within);
         loop {
             let asked = Instant::now();
             let end = match self.ask(&call, &budget).await {
@@ -198,7 +206,7 @@ impl Shared {
                     return keystone::token(&answer, login, asked, Timestamp::now())
                         .map_err(|why| Error::decode(&call, why));
                 }
-                Ok(answer) => Error::login(&call, &answer, &self.secrets(None)),
+                Ok(answer) => Error::login(&call, &answer, &self.secrets(before)),
                 Err(error) => error,
             };
             let Some(wait) = budget.spend(end.retry()) else { return Err(end) };

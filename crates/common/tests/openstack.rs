@@ -1,0 +1,22 @@
+//! `cloud::openstack` against a small OpenStack that takes exactly what the real one takes and notes everything else:
+//! logins and their renewal, lists in pages, routes, every call's method and path, errors as programs and people read them,
+//! TLS trust. What nobody may see is looked for in `openstack_secrets.rs`.
+#![cfg(feature = "openstack")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "openstack/calls.rs"]
+mod calls;
+#[path = "openstack/errors.rs"]
+mod errors;
+#[path = "openstack/lists.rs"]
+mod lists;
+#[path = "openstack/login.rs"]
+mod login;
+#[path = "openstack/rights.rs"]
+mod rights;
+#[path = "openstack/routes.rs"]
+mod routes;
+#[path = "openstack/site.rs"]
+mod site;
+#[path = "openstack/tls.rs"]
+mod tls;

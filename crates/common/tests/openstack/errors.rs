@@ -1,0 +1,125 @@
+//! What is gone, what passes, what does not.
+
+use std::time::Duration;
+
+use common::cloud::openstack::{Error, Retry};
+use serde_json::json;
+
+use crate::site::{Reply, Site, ok, reply};
+
+const VOLUME: &str = "/volume/v3/volumes/v1";
+
+fn gone() -> Reply {
+    reply(404, r#"{"itemNotFound": {"code": 404, "message": "Volume v1 could not be found."}}"#)
+}
+
+#[tokio::test]
+async fn gone_is_what_the_service_itself_says() {
+    let (site, cloud) = Site::start().await;
+    site.on(&format!("GET {VOLUME}"), [gone()]);
+    site.on(&format!("DELETE {VOLUME}"), [gone()]);
+    assert_eq!(cloud.volume("v1").await.unwrap(), None);
+    cloud.delete_volume("v1", true).await.unwrap();
+    site.on(
+        "GET /load-balancer/v2.0/lbaas/loadbalancers/l1",
+        [reply(
+            404,
+            r#"{"faultcode": "Client", "faultstring": "Load Balancer l1 not found.", "debuginfo": null}"#,
+        )],
+    );
+    assert_eq!(cloud.load_balancer("l1").await.unwrap(), None);
+    site.on(
+        "GET /networking/v2.0/floatingips/f1",
+        [reply(404, r#"{"NeutronError": {"type": "FloatingIPNotFound", "message": "Floating IP f1 could not be found", "detail": ""}}"#)],
+    );
+    assert_eq!(cloud.floating_ip("f1").await.unwrap(), None);
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn a_404_of_somebody_else_says_nothing_of_the_object() {
+    let (site, cloud) = Site::start().await;
+    for body in [
+        "",
+        "404 page not found",
+        "<html><h1>404 Not Found</h1></html>",
+        "{}",
+        r#"{"message": "no Route matched with those values"}"#,
+        r#"{"itemNotFound": {"code": 404, "message": "The resource could not be found."}}"#,
+    ] {
+        site.on(&format!("GET {VOLUME}"), [reply(404, body)]);
+        site.on(&format!("DELETE {VOLUME}"), [reply(404, body)]);
+        for error in
+            [cloud.volume("v1").await.unwrap_err(), cloud.delete_volume("v1", false).await.unwrap_err()]
+        {
+            assert!(!error.is_not_found() && error.code() == "not_found_elsewhere", "{error}");
+        }
+    }
+}
+
+/// The error of reading the volume while the service answers so.
+async fn read(answer: Reply) -> (Error, usize) {
+    let (site, cloud) = Site::start().await;
+    site.on(&format!("GET {VOLUME}"), [answer]);
+    let error = cloud.volume("v1").await.unwrap_err();
+    (error, site.count("GET"))
+}
+
+#[tokio::test]
+async fn retry_after_is_heard() {
+    // Longer than any budget: the caller is told when.
+    for status in [429, 413, 503] {
+        let limit = r#"{"overLimit": {"code": 413, "message": "This request was rate-limited."}}"#;
+        let (error, requests) = read(reply(status, limit).with("Retry-After", "3600")).await;
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(3600)));
+        assert_eq!((error.retry(), requests), (Retry::After(Duration::from_secs(3600)), 1), "{error}");
+    }
+    // Short: it is waited for.
+    let (site, cloud) = Site::start().await;
+    let busy = reply(429, "").with("Retry-After", "1");
+    let volume = json!({"volume": {"id": "v1", "status": "available", "size": 1}});
+    site.on(&format!("GET {VOLUME}"), [busy, ok(&volume)]);
+    let began = std::time::Instant::now();
+    assert_eq!(cloud.volume("v1").await.unwrap().unwrap().id, "v1");
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_quota_does_not_pass_by_waiting() {
+    let over = r#"{"overLimit": {"code": 413, "message": "VolumeLimitExceeded: Maximum number of volumes allowed"}}"#;
+    for answer in [reply(413, over), reply(413, over).with("Retry-After", "0")] {
+        let (error, requests) = read(answer).await;
+        assert_eq!((error.retry(), requests, error.kind()), (Retry::Never, 1, Some("overLimit")));
+    }
+}
+
+#[tokio::test]
+async fn a_read_is_repeated_until_it_works() {
+    let (site, cloud) = Site::start().await;
+    let volume = json!({"volume": {"id": "v1", "status": "available", "size": 1}});
+    let fault = reply(500, r#"{"computeFault": {"code": 500, "message": "Unexpected API Error."}}"#);
+    site.on(&format!("GET {VOLUME}"), [fault, reply(502, "<html>bad gateway</html>"), ok(&volume)]);
+    cloud.volume("v1").await.unwrap().unwrap();
+    assert_eq!(site.count(&format!("GET {VOLUME}")), 3);
+}
+
+#[tokio::test]
+async fn an_old_nova_is_named() {
+    let (site, cloud) = Site::start().await;
+    let body = r#"{"computeFault": {"code": 406, "message": "Version 2.69 is not supported by the API. Minimum is 2.1 and maximum is 2.60."}}"#;
+    site.on("GET /compute/v2.1/servers/s1", [reply(406, body)]);
+    let error = cloud.server("s1").await.unwrap_err();
+    assert_eq!(error.code(), "version");
+    assert!(error.to_string().contains("older than this microversion"), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_is_one_line_with_all_that_is_needed_to_search_for_it() {
+    let (error, _) =
+        read(reply(403, r#"{"forbidden": {"code": 403, "message": "Policy doesn't allow it."}}"#)).await;
+    assert_eq!(
+        error.to_string(),
+        "block-storage GET /volume/v3/volumes/v1: 403 forbidden: Policy doesn't allow it. (req-1); a role or an access rule \
+         is missing, see docs/openstack-rights.md"
+    );
+}

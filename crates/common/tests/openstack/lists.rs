@@ -1,0 +1,114 @@
+//! A list is all of its pages, or an error.
+
+use serde_json::{Value, json};
+
+use crate::site::{Reply, Site, ok, reply};
+
+fn server(id: u32) -> Value {
+    json!({"id": format!("s{id}"), "name": "n", "status": "ACTIVE", "addresses": {}})
+}
+
+/// A page of these servers, with a link to `next`.
+fn page(servers: &[u32], next: Option<&str>) -> Reply {
+    let servers: Vec<Value> = servers.iter().map(|id| server(*id)).collect();
+    let mut body = json!({"servers": servers});
+    if let Some(next) = next {
+        // As a proxy makes it: another scheme, host and path.
+        let href = format!("https://nova.internal:8774/v2.1/servers/detail?{next}");
+        body["servers_links"] = json!([{"rel": "previous", "href": "x"}, {"rel": "next", "href": href}]);
+    }
+    ok(&body)
+}
+
+const FIRST: &str = "GET /compute/v2.1/servers/detail?limit=200";
+
+#[tokio::test]
+async fn pages_are_followed_on_our_own_base() {
+    let (site, cloud) = Site::start().await;
+    site.on(FIRST, [page(&[1, 2], Some("limit=2&marker=s2"))]);
+    site.on("GET /compute/v2.1/servers/detail?limit=2&marker=s2", [page(&[3], Some("marker=s3#x"))]);
+    let last = json!({"servers": [server(4)], "servers_links": [{"rel": "previous", "href": "/?marker=s4"}]});
+    site.on("GET /compute/v2.1/servers/detail?marker=s3", [ok(&last)]);
+    let ids: Vec<String> = cloud.servers().await.unwrap().into_iter().map(|server| server.id).collect();
+    assert_eq!(ids, ["s1", "s2", "s3", "s4"]);
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn a_page_that_fails_passingly_is_read_again() {
+    let (site, cloud) = Site::start().await;
+    site.on(FIRST, [page(&[1], Some("marker=s1"))]);
+    let busy = reply(503, "<html>busy</html>");
+    site.on("GET /compute/v2.1/servers/detail?marker=s1", [busy.clone(), busy, page(&[2], None)]);
+    assert_eq!(cloud.servers().await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_page_that_fails_fails_the_list() {
+    let second = "GET /compute/v2.1/servers/detail?marker=s1";
+    for (wrong, code, retry) in [
+        (
+            reply(403, r#"{"forbidden": {"code": 403, "message": "Policy doesn't allow it."}}"#),
+            "forbidden",
+            false,
+        ),
+        (
+            reply(400, r#"{"badRequest": {"code": 400, "message": "marker [s1] not found"}}"#),
+            "bad_request",
+            false,
+        ),
+        (
+            reply(404, r#"{"itemNotFound": {"code": 404, "message": "marker [s1] not found"}}"#),
+            "not_found",
+            false,
+        ),
+        (reply(200, "{}"), "unreadable", false),
+        (reply(200, r#"{"servers": null}"#), "unreadable", false),
+        (reply(200, r#"{"servers": [{"id": 1}]}"#), "unreadable", false),
+        (reply(200, "<html>sign in</html>"), "unreadable", false),
+        (reply(204, ""), "unreadable", false),
+        (reply(503, "").with("Retry-After", "3600"), "server_error", true),
+        (page(&[2], Some("marker=s1")), "partial_list", true),
+    ] {
+        let (site, cloud) = Site::start().await;
+        site.on(FIRST, [page(&[1], Some("marker=s1"))]);
+        site.on(second, [wrong.clone()]);
+        let error = cloud.servers().await.unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), (code, retry), "{error} {wrong:?}");
+        assert_eq!(site.count(second), 1);
+    }
+}
+
+#[tokio::test]
+async fn loops_of_any_length_end() {
+    let (site, cloud) = Site::start().await;
+    site.on(
+        "GET /compute/v2.1/servers/detail",
+        [
+            page(&[1], Some("marker=a")),
+            page(&[2], Some("marker=b&limit=1")),
+            page(&[3], Some("limit=1&marker=a")),
+            page(&[4], None),
+        ],
+    );
+    let error = cloud.servers().await.unwrap_err();
+    assert!(error.to_string().contains("leads back to a page that was read already"), "{error}");
+    assert_eq!(site.count("GET /compute"), 3);
+    site.on("GET /compute/v2.1/servers/detail", [page(&[1], Some(""))]);
+    let error = cloud.servers().await.unwrap_err();
+    assert!(error.to_string().contains("no query"), "{error}");
+}
+
+#[tokio::test]
+async fn servers_of_a_cell_that_does_not_answer_are_seen() {
+    let (site, cloud) = Site::start().await;
+    let down = json!({"id": "s2", "status": "UNKNOWN", "tenant_id": "p", "created": "2026-01-01T00:00:00Z"});
+    site.on(FIRST, [ok(&json!({"servers": [server(1), down]}))]);
+    let servers = cloud.servers().await.unwrap();
+    assert_eq!(
+        (servers[1].status.as_str(), &servers[1].name, &servers[1].addresses),
+        ("UNKNOWN", &None, &None)
+    );
+    assert_eq!(servers[0].addresses.as_ref().unwrap().len(), 0);
+    site.was_strict();
+}

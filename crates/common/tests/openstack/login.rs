@@ -1,0 +1,197 @@
+//! Tokens: asked for once, renewed in time, replaced when refused; a credential that is refused ends it.
+
+use std::time::Duration;
+
+use common::cloud::openstack::{Cloud, Metrics, Retry, Service};
+use futures::future::join_all;
+use prometheus::Registry;
+use serde_json::json;
+
+use crate::site::{LOGIN, PROJECT, Site, ok, reply};
+
+const ROUTERS: &str = "GET /networking/v2.0/routers";
+
+fn empty() -> crate::site::Reply {
+    ok(&json!({"routers": []}))
+}
+
+#[tokio::test]
+async fn one_login_serves_all_clones_and_calls() {
+    let (site, cloud) = Site::start().await;
+    site.on(ROUTERS, [empty()]);
+    let clones: Vec<Cloud> = (0..8).map(|_| cloud.clone()).collect();
+    for end in join_all(clones.iter().map(Cloud::routers)).await {
+        assert_eq!(end.unwrap(), []);
+    }
+    assert_eq!(cloud.project_id().await.unwrap(), PROJECT);
+    assert_eq!(site.count(LOGIN), 1);
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn eight_calls_on_an_expired_token_make_one_login() {
+    let (site, cloud) = Site::start().await;
+    site.on(ROUTERS, [empty()]);
+    cloud.routers().await.unwrap();
+    {
+        let mut state = site.state();
+        state.valid.clear();
+        state.hold = 8;
+    }
+    for end in join_all((0..8).map(|_| cloud.routers())).await {
+        assert_eq!(end.unwrap(), []);
+    }
+    assert_eq!(site.count(LOGIN), 2);
+    assert_eq!(site.state().refused, 8);
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn eight_calls_that_wait_for_a_refused_login_share_its_failure() {
+    let (site, cloud) = Site::start().await;
+    let wrong = r#"{"error": {"code": 401, "message": "The request you have made requires authentication.", "title": "Unauthorized"}}"#;
+    site.on(LOGIN, [reply(401, wrong)]);
+    for end in join_all((0..8).map(|_| cloud.routers())).await {
+        let error = end.unwrap_err();
+        assert!(
+            error.is_unauthorized() && !error.is_retryable() && error.code() == "unauthorized",
+            "{error}"
+        );
+        assert!(error.to_string().contains("check the credential"), "{error}");
+    }
+    assert_eq!(site.count(LOGIN), 1, "a password that is tried again and again gets its user locked");
+    assert!(cloud.routers().await.is_err());
+    assert_eq!(site.count(LOGIN), 2, "a later call asks anew");
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_twice_is_an_error() {
+    let (site, cloud) = Site::start().await;
+    site.on(ROUTERS, [reply(401, "<html>401</html>")]);
+    let error = cloud.routers().await.unwrap_err();
+    assert!(error.is_unauthorized() && !error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("a token that was just issued is refused"), "{error}");
+    assert_eq!((site.count(LOGIN), site.count(ROUTERS)), (2, 2));
+}
+
+#[tokio::test]
+async fn a_write_that_was_refused_for_its_token_is_sent_again() {
+    let (site, cloud) = Site::start().await;
+    cloud.project_id().await.unwrap();
+    site.state().valid.clear();
+    site.on("DELETE /volume/v3/volumes/v1", [reply(202, "")]);
+    cloud.delete_volume("v1", false).await.unwrap();
+    assert_eq!(site.count("DELETE /volume/v3/volumes/v1"), 2);
+    assert_eq!(site.count(LOGIN), 2);
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn an_application_credential_that_is_gone_is_said_and_not_taken_for_a_lost_object() {
+    let (site, cloud) = Site::start().await;
+    let gone = r#"{"error": {"code": 404, "message": "Could not find Application Credential: c.", "title": "Not Found"}}"#;
+    site.on(LOGIN, [reply(404, gone)]);
+    let error = cloud.volume("v1").await.unwrap_err();
+    assert!(error.is_credential_gone() && !error.is_not_found() && !error.is_retryable(), "{error}");
+    assert_eq!((error.code(), error.kind()), ("credential_gone", Some("Not Found")));
+    assert!(error.to_string().contains("the application credential is gone: make a new one"), "{error}");
+    assert!(cloud.delete_volume("v1", true).await.unwrap_err().is_credential_gone());
+    // The 404 of something that stands before Keystone says nothing of the credential.
+    site.on(LOGIN, [reply(404, "<html>no such site</html>")]);
+    let error = cloud.volume("v1").await.unwrap_err();
+    assert!(!error.is_credential_gone() && !error.is_not_found(), "{error}");
+    assert_eq!(site.count(""), site.count(LOGIN), "nothing else was asked");
+}
+
+/// Polls until `done`, for at most ten seconds.
+async fn until(mut done: impl AsyncFnMut() -> bool) {
+    let waited = async {
+        while !done().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waited).await.expect("it never came to be");
+}
+
+#[tokio::test]
+async fn a_token_is_renewed_before_it_expires() {
+    let (site, cloud) = Site::start().await;
+    site.state().life = 2;
+    site.on(ROUTERS, [empty()]);
+    until(async || {
+        cloud.routers().await.unwrap();
+        site.count(LOGIN) == 3
+    })
+    .await;
+    assert_eq!(site.state().refused, 0, "no call had to fail for it");
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn the_old_token_serves_while_keystone_is_away() {
+    let (site, cloud) = Site::start().await;
+    site.state().life = 6;
+    site.on(ROUTERS, [empty()]);
+    cloud.routers().await.unwrap();
+    site.on(LOGIN, [reply(503, "").with("Retry-After", "3600")]);
+    until(async || {
+        cloud.routers().await.unwrap();
+        site.count(LOGIN) == 2
+    })
+    .await;
+    for _ in 0..5 {
+        cloud.routers().await.unwrap();
+    }
+    assert_eq!(site.count(LOGIN), 2, "the next try is not with the next call");
+}
+
+#[tokio::test]
+async fn a_login_is_repeated_while_its_error_passes() {
+    let (site, cloud) = Site::start().await;
+    site.state().life = 3600;
+    site.on(LOGIN, [reply(503, "<html>busy</html>")]);
+    let project = cloud.project_id();
+    let heal = async {
+        until(async || site.count(LOGIN) >= 2).await;
+        site.on(LOGIN, []);
+    };
+    let (project, ()) = tokio::join!(project, heal);
+    assert_eq!(project.unwrap(), PROJECT);
+    assert!(site.count(LOGIN) >= 3);
+}
+
+#[tokio::test]
+async fn the_catalogue_decides_what_there_is() {
+    let (site, cloud) = Site::start().await;
+    for service in [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer] {
+        assert!(cloud.has_service(service).await.unwrap());
+    }
+    let metrics = || Metrics::register(&Registry::new()).unwrap();
+    let internal = site.credentials("    interface: internal\n");
+    let elsewhere = Cloud::new(&internal, "perimeter-test/1", &metrics()).unwrap();
+    assert!(elsewhere.has_service(Service::Network).await.unwrap());
+    let admin = site.credentials("    interface: admin\n");
+    let nowhere = Cloud::new(&admin, "perimeter-test/1", &metrics()).unwrap();
+    let error = nowhere.has_service(Service::Network).await.unwrap_err();
+    assert!(error.is_no_service() && error.retry() == Retry::Never, "{error}");
+    assert!(error.to_string().contains("no admin endpoint of network"), "{error}");
+    site.state().catalog = json!([{"type": "image", "endpoints": []}]);
+    site.state().valid.clear();
+    let small = Cloud::new(&site.credentials(""), "perimeter-test/1", &metrics()).unwrap();
+    assert!(!small.has_service(Service::LoadBalancer).await.unwrap());
+    let error = small.load_balancers().await.unwrap_err();
+    assert!(error.is_no_service() && error.to_string().contains("it has image"), "{error}");
+}
+
+#[tokio::test]
+async fn cinder_is_found_with_a_project_in_its_path_and_without() {
+    let (site, cloud) = Site::start().await;
+    site.on("GET /volume/v3/snapshots/detail", [ok(&json!({"snapshots": []}))]);
+    cloud.snapshots().await.unwrap();
+    site.state().catalog.as_array_mut().unwrap().retain(|entry| entry["type"] != "block-storage");
+    let metrics = Metrics::register(&Registry::new()).unwrap();
+    let cloud = Cloud::new(&site.credentials(""), "perimeter-test/1", &metrics).unwrap();
+    site.on(&format!("GET /volume/v3/{PROJECT}/snapshots/detail"), [ok(&json!({"snapshots": []}))]);
+    cloud.snapshots().await.unwrap();
+    site.was_strict();
+}

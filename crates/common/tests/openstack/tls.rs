@@ -1,0 +1,85 @@
+//! Whose certificate is believed: of the authority that the credential names, of no other, or anybody's if it says so.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use common::cloud::openstack::{Cloud, Credentials, Metrics};
+use prometheus::Registry;
+
+/// A Keystone that refuses every login, behind a certificate; what it was asked.
+fn keystone(certificate: &rcgen::CertifiedKey<rcgen::KeyPair>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let key = certificate.signing_key.serialize_der().try_into().unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.cert.der().clone()], key)
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://localhost:{}/identity/v3", listener.local_addr().unwrap().port());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = requests.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let session = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = BufReader::new(rustls::StreamOwned::new(session, stream.unwrap()));
+            if let Some(request) = request(&mut stream) {
+                seen.lock().unwrap().push(request);
+                let body = r#"{"error": {"code": 401, "message": "no", "title": "Unauthorized"}}"#;
+                let answer = format!("HTTP/1.1 401 no\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                stream.get_mut().flush().unwrap();
+            }
+        }
+    });
+    (url, requests)
+}
+
+/// The first line of one request, whose body is read as well; None if the connection ends instead.
+fn request(stream: &mut impl BufRead) -> Option<String> {
+    let (mut first, mut length) = (None, 0);
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line == "\r\n" {
+            break;
+        }
+        first.get_or_insert(line.trim_end().to_owned());
+    }
+    stream.take(length).read_to_end(&mut Vec::new()).ok()?;
+    first
+}
+
+#[tokio::test]
+async fn the_authority_is_the_credentials_to_name() {
+    let ours = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (url, requests) = keystone(&ours);
+    let login = async |cacert: Option<&str>, verify: bool| {
+        let auth = format!("{{auth_url: \"{url}\", user_id: u, password: s3cr3t, project_id: p}}");
+        let text = format!("clouds: {{x: {{auth: {auth}, verify: {verify}}}}}");
+        let mut data = std::collections::BTreeMap::from([("clouds.yaml".to_owned(), text.into_bytes())]);
+        data.extend(cacert.map(|pem| ("cacert".to_owned(), pem.as_bytes().to_vec())));
+        let credentials = Credentials::from_secret(&data, "x", None).unwrap();
+        let metrics = Metrics::register(&Registry::new()).unwrap();
+        let cloud = Cloud::new(&credentials, "perimeter-test/1", &metrics).unwrap();
+        cloud.project_id().await.unwrap_err()
+    };
+    for stranger in [None, Some(other.cert.pem())] {
+        let error = login(stranger.as_deref(), true).await;
+        assert!(error.code() == "no_answer" && error.to_string().contains("certificate"), "{error}");
+    }
+    assert!(requests.lock().unwrap().is_empty(), "the password is not sent to a stranger");
+    assert!(login(Some(&ours.cert.pem()), true).await.is_unauthorized());
+    assert!(login(None, false).await.is_unauthorized());
+    assert_eq!(*requests.lock().unwrap(), ["POST /identity/v3/auth/tokens HTTP/1.1"; 2]);
+}
