@@ -76,6 +76,40 @@ pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) ->
     })
 }
 
+/// A client of another cluster, from a kubeconfig that somebody stored there for us. Reads no file and runs no program, whatever
+/// the kubeconfig says: who may write such a Secret may not thereby act inside this process.
+///
+/// # Errors
+/// What is wrong with the kubeconfig, in one line without any part of it that could be secret.
+pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> anyhow::Result<Client> {
+    let _already_set = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(readable)?;
+    for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
+        anyhow::ensure!(
+            cluster.certificate_authority.is_none(),
+            "certificate-authority names a file; put its content into certificate-authority-data"
+        );
+        anyhow::ensure!(cluster.proxy_url.is_none(), "proxy-url is not supported");
+    }
+    for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
+        anyhow::ensure!(
+            user.exec.is_none() && user.auth_provider.is_none(),
+            "a user logs in by a program (exec, auth-provider); use a token or a client certificate"
+        );
+        let files =
+            user.client_certificate.is_some() || user.client_key.is_some() || user.token_file.is_some();
+        anyhow::ensure!(
+            !files,
+            "a user names files; put their content into client-certificate-data, client-key-data or token"
+        );
+    }
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(readable)?;
+    // Of this process' environment, which is not the other cluster's.
+    config.proxy_url = None;
+    build(&config, program, metrics, Some(RETRIES))
+}
+
 async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();

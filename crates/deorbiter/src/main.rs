@@ -1,3 +1,5 @@
 //! The program `deorbiter`; everything is in the library of the same name.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    deorbiter::command::run()
+}

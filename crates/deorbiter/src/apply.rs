@@ -1,0 +1,105 @@
+//! The only writer. A failed step is noted and the others are tried all the same: one object that is refused must not keep
+//! the rest of a cluster in the cloud.
+
+pub mod cloud;
+pub mod freeze;
+pub mod object;
+pub mod store;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use common::cloud::openstack::Cloud;
+use common::events::Events;
+use common::leader::Leadership;
+use common::metrics::StepResult;
+use common::plan::{Action as _, Plan, Reason as _, Step};
+use kube::Client;
+
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::plan::{Act, Action};
+
+/// Events of one kind of act a walk; the rest is in the log. A cluster may hold ten thousand claims, and each Event is a write.
+const EVENTS: usize = 20;
+
+/// What acts are carried out with.
+pub struct Apply<'a> {
+    /// The cluster that the Deorbit is in.
+    pub home: &'a Client,
+    /// The cluster that is cleaned up, where it could be reached.
+    pub target: Option<&'a Client>,
+    /// Its project.
+    pub cloud: Option<&'a Cloud>,
+    /// The Deorbit's namespace, name and UID.
+    pub run: (&'a str, &'a str, &'a str),
+    /// Asked before each step.
+    pub leadership: &'a Leadership,
+    /// Told after each step.
+    pub events: &'a Events,
+    /// Counted after each step.
+    pub metrics: &'a Metrics,
+}
+
+impl Apply<'_> {
+    /// Runs all steps. Returns what failed, by the key of its act; what succeeded has None there.
+    ///
+    /// # Errors
+    /// Only that this process leads no more.
+    pub async fn run(&self, plan: &Plan<Action>) -> Result<BTreeMap<String, Option<String>>, Error> {
+        let mut results = BTreeMap::new();
+        let mut told = BTreeMap::<&'static str, usize>::new();
+        for step in &plan.steps {
+            if !self.leadership.is_leading() {
+                return Err(Error::NotLeading);
+            }
+            let told = told.entry(step.action.name()).or_default();
+            *told += 1;
+            let result = self.step(step, *told <= EVENTS).await;
+            results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
+        }
+        Ok(results)
+    }
+
+    async fn step(&self, step: &Step<Action>, tell: bool) -> Result<(), Error> {
+        let (action, reason) = (step.action.name(), step.because.code());
+        let started = Instant::now();
+        let result = self.act(&step.action.act).await;
+        self.metrics.acted(action, started.elapsed(), result.as_ref().err());
+        match &result {
+            Ok(()) => {
+                self.metrics.common.step(action, reason, StepResult::Done);
+                if tell {
+                    self.events.done(step).await;
+                } else {
+                    tracing::info!(action, reason, "{}", step.action);
+                }
+            }
+            Err(error) => {
+                self.metrics.common.step(action, reason, StepResult::Failed);
+                if tell {
+                    self.events.failed(step, error).await;
+                } else {
+                    tracing::error!(action, reason, %error, "failed: {}", step.action);
+                }
+            }
+        }
+        result
+    }
+
+    async fn act(&self, act: &Act) -> Result<(), Error> {
+        let target = || self.target.ok_or(Error::NoTarget);
+        let cloud = || self.cloud.ok_or(Error::NoCloud);
+        let (namespace, name, uid) = self.run;
+        match act {
+            Act::Hold => store::hold(self.home, namespace, name, uid).await,
+            Act::LetGo => store::let_go(self.home, namespace, name, uid).await,
+            Act::Freeze { form } => freeze::create(target()?, *form, uid).await,
+            Act::Lift { name } => freeze::lift(target()?, name).await,
+            Act::DeleteObject { object, .. } => object::delete(target()?, object).await,
+            Act::Release { object } => object::release(target()?, object).await,
+            Act::DeleteInCloud { kind, id, .. } => cloud::delete(cloud()?, *kind, id).await,
+            Act::RemoveRoutes { router, routes } => cloud::remove_routes(cloud()?, router, routes).await,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The freeze: new claims, snapshots and load balancers are refused by the target's own API server. Its name carries the
+//! Deorbit's UID, so whoever looks finds it again, also after a crash between its creation and any note of it.
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::object::send;
+use crate::error::Error;
+use crate::names;
+use crate::plan::action::Form;
+
+const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
+const MESSAGE: &str = "this cluster is being cleaned up by deorbiter before it is deleted: no new volumes, snapshots or load balancers";
+/// A Service that becomes a load balancer counts as a new one; one that is, may still be changed, or its finalizer could not go.
+const EXPRESSION: &str = "request.resource.resource != 'services' || !has(object.spec.type) || object.spec.type != 'LoadBalancer' || \
+     (request.operation == 'UPDATE' && has(oldObject.spec.type) && oldObject.spec.type == 'LoadBalancer')";
+
+/// Creates it. One that is there already is done.
+///
+/// # Errors
+/// [`Error::Write`] with the API server's answer.
+pub async fn create(client: &Client, form: Form, uid: &str) -> Result<(), Error> {
+    let objects: Vec<(&str, Value)> = match form {
+        Form::Policy => vec![
+            ("validatingadmissionpolicies", policy(uid)),
+            ("validatingadmissionpolicybindings", binding(uid)),
+        ],
+        Form::Webhook => vec![("validatingwebhookconfigurations", webhook(uid))],
+    };
+    for (plural, object) in objects {
+        let request = http::Request::post(format!("{GROUP}/{plural}?fieldManager={}", names::MANAGER))
+            .header("content-type", "application/json");
+        match send(client, request, &object).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(cause) => {
+                return Err(Error::Write { what: format!("create {plural}/{}", names::freeze(uid)), cause });
+            }
+            Ok(()) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Takes every form of it away, and tries all of them.
+///
+/// # Errors
+/// [`Error::Write`] with the API server's last refusal.
+pub async fn lift(client: &Client, name: &str) -> Result<(), Error> {
+    let mut result = Ok(());
+    // The binding before its policy: a binding without a policy would be looked at as an error.
+    for plural in [
+        "validatingadmissionpolicybindings",
+        "validatingadmissionpolicies",
+        "validatingwebhookconfigurations",
+    ] {
+        let request = http::Request::delete(format!("{GROUP}/{plural}/{name}"))
+            .header("content-type", "application/json");
+        match send(client, request, &json!({"apiVersion": "v1", "kind": "DeleteOptions"})).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(cause) => result = Err(Error::Write { what: format!("delete {plural}/{name}"), cause }),
+            Ok(()) => {}
+        }
+    }
+    result
+}
+
+fn metadata(uid: &str) -> Value {
+    json!({"name": names::freeze(uid), "labels": {common::names::MANAGED_BY: names::PROGRAM, names::RUN_LABEL: uid}})
+}
+
+fn rule(group: &str, operations: &[&str], resource: &str) -> Value {
+    json!({"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": [resource], "scope": "*"})
+}
+
+fn policy(uid: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": metadata(uid),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [
+                rule("", &["CREATE"], "persistentvolumeclaims"),
+                rule("snapshot.storage.k8s.io", &["CREATE"], "volumesnapshots"),
+                rule("", &["CREATE", "UPDATE"], "services"),
+            ]},
+            "validations": [{"expression": EXPRESSION, "message": MESSAGE, "reason": "Forbidden"}],
+        },
+    })
+}
+
+fn binding(uid: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata(uid),
+        "spec": {"policyName": names::freeze(uid), "validationActions": ["Deny"]},
+    })
+}
+
+/// Calls that nobody answers: port 1 of the API server's own machine.
+fn webhook(uid: &str) -> Value {
+    let call = |name: &str, rules: Value, conditions: Value| {
+        json!({
+            "name": name, "rules": rules, "matchConditions": conditions, "failurePolicy": "Fail", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "timeoutSeconds": 1, "clientConfig": {"url": "https://127.0.0.1:1"},
+        })
+    };
+    let services = json!([{"name": "becomes-a-load-balancer", "expression": format!("!({EXPRESSION})")}]);
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": metadata(uid),
+        "webhooks": [
+            call("storage.freeze.deorbiter.perimeter.dev", json!([
+                rule("", &["CREATE"], "persistentvolumeclaims"),
+                rule("snapshot.storage.k8s.io", &["CREATE"], "volumesnapshots"),
+            ]), json!([])),
+            call("services.freeze.deorbiter.perimeter.dev", json!([rule("", &["CREATE", "UPDATE"], "services")]), services),
+        ],
+    })
+}

@@ -1,0 +1,60 @@
+//! deorbiter's command line.
+
+use std::path::PathBuf;
+
+use clap::{Args as Group, Parser, ValueEnum};
+use common::args::RuntimeArgs;
+
+/// Cleans up clusters before they die: deletes what they made in OpenStack, and proves that it is gone. Watches objects of the
+/// kind Deorbit.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "deorbiter", version = common::program!().version_text())]
+pub struct Args {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub own: OwnArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub runtime: RuntimeArgs,
+}
+
+/// What only deorbiter takes.
+#[derive(Group, Clone, Debug)]
+#[command(next_help_heading = "Clean-up")]
+pub struct OwnArgs {
+    /// How many Deorbits are worked on at a time
+    // A walk takes a second or two, or nine where nobody answers: ten keep two hundred clusters moving.
+    #[arg(long, env = "PERIMETER_WORKERS", default_value_t = 10, value_name = "NUMBER",
+        value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub workers: u16,
+    /// CSI driver whose volumes are Cinder's; may be repeated, or joined with ','
+    #[arg(long, env = "PERIMETER_CINDER_DRIVER", value_name = "NAME", value_delimiter = ',',
+        default_value = crate::settings::DRIVER)]
+    pub cinder_driver: Vec<String>,
+    /// loadBalancerClass of Services whose load balancers are Octavia's, beside those without a class; may be repeated
+    #[arg(long, env = "PERIMETER_LOAD_BALANCER_CLASS", value_name = "CLASS", value_delimiter = ',')]
+    pub load_balancer_class: Vec<String>,
+    /// Print what a Deorbit of the cluster of --kubeconfig would delete, with IDs, and what it would leave alone; do nothing.
+    /// Needs no Deorbit and no CRD
+    #[arg(long, env = "PERIMETER_DRY_RUN")]
+    pub dry_run: bool,
+    /// With --dry-run: the spec of the Deorbit (YAML); where it is not given, all defaults
+    #[arg(long, env = "PERIMETER_SPEC", value_name = "FILE", requires = "dry_run")]
+    pub spec: Option<PathBuf>,
+    /// With --dry-run: entry of clouds.yaml (or OS_* variables, as "envvars") that the cluster is in; without it OpenStack is
+    /// not asked
+    #[arg(long, env = "PERIMETER_CLOUD", value_name = "NAME", requires = "dry_run")]
+    pub cloud: Option<String>,
+    /// How --dry-run prints
+    #[arg(long, env = "PERIMETER_OUTPUT", value_enum, default_value_t = Output::Text, value_name = "FORMAT")]
+    pub output: Output,
+}
+
+/// How a plan is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For a person
+    Text,
+    /// One JSON object
+    Json,
+}

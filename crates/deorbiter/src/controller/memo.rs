@@ -1,0 +1,123 @@
+//! What a process remembers of one Deorbit between two walks. All of it can be lost: it is found out or tried again.
+
+use std::collections::BTreeMap;
+
+use common::api::deorbit::{DeorbitSpec, Recorded};
+use common::causes::with_causes;
+use common::cloud::openstack::{self, Cloud, Credentials};
+use common::events::Events;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use sha2::{Digest as _, Sha256};
+
+use super::Context;
+
+/// See the module.
+pub struct Memo {
+    /// Tells what is found once for this Deorbit.
+    pub events: Events,
+    /// What the last try of an act failed with, by the act's key.
+    pub failures: BTreeMap<String, String>,
+    /// Walks in a row in which something failed.
+    pub troubles: u32,
+    /// The records as stored with this resourceVersion.
+    pub records: Option<(String, Vec<Recorded>)>,
+    target: Option<(Vec<u8>, Client)>,
+    cloud: Option<(Vec<u8>, Cloud)>,
+}
+
+impl Memo {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(events: Events) -> Memo {
+        Memo { events, failures: BTreeMap::new(), troubles: 0, records: None, target: None, cloud: None }
+    }
+
+    /// The client of the target; made anew when its Secret changes.
+    ///
+    /// # Errors
+    /// Why there is none, for a person.
+    pub async fn target(
+        &mut self,
+        context: &Context,
+        namespace: &str,
+        spec: &DeorbitSpec,
+    ) -> Result<Client, String> {
+        let Some(source) = &spec.kubeconfig else { return Ok(context.runtime.client.clone()) };
+        let (name, key) = (&source.secret_ref.name, &source.secret_ref.key);
+        let data = read(&context.runtime.client, namespace, name).await?;
+        let bytes = data.get(key).ok_or_else(|| format!("Secret {namespace}/{name} has no key {key}"))?;
+        let print = Sha256::digest(bytes).to_vec();
+        if let Some((known, client)) = &self.target
+            && *known == print
+        {
+            return Ok(client.clone());
+        }
+        let refuse = |why: String| format!("Secret {namespace}/{name}, key {key}: {why}");
+        let text = std::str::from_utf8(bytes).map_err(|_| refuse("no text".to_owned()))?;
+        let program = &context.runtime.program;
+        let client = common::client::of_kubeconfig(text, program, &context.runtime.metrics)
+            .await
+            .map_err(|error| refuse(with_causes(&*error)))?;
+        self.target = Some((print, client.clone()));
+        Ok(client)
+    }
+
+    /// The client of the project; made anew when its Secret changes. None where no credentials are named.
+    ///
+    /// # Errors
+    /// Why there is none although credentials are named, for a person.
+    pub async fn cloud(
+        &mut self,
+        context: &Context,
+        namespace: &str,
+        spec: &DeorbitSpec,
+    ) -> Result<Option<Cloud>, String> {
+        let Some(identity) = spec.openstack.as_ref().map(|openstack| &openstack.identity_ref) else {
+            return Ok(None);
+        };
+        let name = &identity.name;
+        let data = read(&context.runtime.client, namespace, name).await?;
+        let mut digest = Sha256::new();
+        for (key, value) in &data {
+            digest.update(format!("{key}\0{}\0", value.len()));
+            digest.update(value);
+        }
+        let print = digest.finalize().to_vec();
+        if let Some((known, cloud)) = &self.cloud
+            && *known == print
+        {
+            return Ok(Some(cloud.clone()));
+        }
+        let refuse = |why: String| format!("Secret {namespace}/{name}: {why}");
+        let region = identity.region.as_deref().filter(|region| !region.is_empty());
+        let credentials = Credentials::from_secret(&data, &identity.cloud_name, region)
+            .map_err(|error| refuse(error.to_string()))?;
+        let cloud = connect(context, &credentials).map_err(|error| refuse(error.to_string()))?;
+        self.cloud = Some((print, cloud.clone()));
+        Ok(Some(cloud))
+    }
+
+    /// Takes over how the acts of a walk went.
+    pub fn learn(&mut self, results: BTreeMap<String, Option<String>>) {
+        let failed = results.values().any(Option::is_some);
+        self.troubles = if failed { self.troubles.saturating_add(1) } else { 0 };
+        for (key, result) in results {
+            match result {
+                Some(error) => drop(self.failures.insert(key, error)),
+                None => drop(self.failures.remove(&key)),
+            }
+        }
+    }
+}
+
+fn connect(context: &Context, credentials: &Credentials) -> Result<Cloud, openstack::Error> {
+    Cloud::new(credentials, &context.runtime.program.user_agent(), &context.openstack)
+}
+
+async fn read(client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(name).await;
+    let secret = secret
+        .map_err(|error| format!("Secret {namespace}/{name} cannot be read: {}", with_causes(&error)))?;
+    Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
+}

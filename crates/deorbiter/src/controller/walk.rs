@@ -1,0 +1,152 @@
+//! One walk of one Deorbit: observe → plan → store → apply.
+
+use std::time::{Duration, Instant};
+
+use common::api::deorbit::{Deorbit, DeorbitStatus};
+use common::cloud::openstack::Cloud;
+use jiff::Timestamp;
+use kube::{Api, Client};
+
+use super::Context;
+use super::memo::Memo;
+use crate::apply::{Apply, store};
+use crate::error::Error;
+use crate::names;
+use crate::observe::snapshot::{Cluster, Run, Snapshot};
+use crate::observe::{cloud, target};
+use crate::plan::{self, frozen_is_unknown};
+use crate::status;
+
+/// The longest wait between two walks.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Which Deorbit.
+pub type Key = (String, String);
+
+/// Walks once. Returns when to walk again; None: when somebody changes the Deorbit.
+///
+/// # Errors
+/// What of the Deorbit itself could not be read or written; nothing was deleted then.
+pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Option<Duration>, Error> {
+    let (namespace, name) = key;
+    let home = &context.runtime.client;
+    let api = Api::<Deorbit>::namespaced(home.clone(), namespace);
+    // Read anew, not from the cache: what is stored decides what may be deleted.
+    let found = api.get_opt(name).await;
+    let what = || format!("read Deorbit {namespace}/{name}");
+    let Some(deorbit) = found.map_err(|cause| Error::Home { what: what(), cause })? else { return Ok(None) };
+    let run = read(home, &deorbit, memo).await?;
+    if is_quiet(&run) {
+        return Ok(None);
+    }
+    let started = Instant::now();
+    let (snapshot, client, cloud) = observe(context, run, memo).await;
+    let took = started.elapsed();
+    let decision = plan::plan(&context.settings, &snapshot, Timestamp::now());
+    if !context.runtime.leadership.is_leading() {
+        return Err(Error::NotLeading);
+    }
+    let run = &snapshot.run;
+    if !run.deleting {
+        let wrote =
+            store::store(home, &deorbit, decision.status.clone(), &run.records, &decision.records).await?;
+        if wrote {
+            memo.records = None;
+        }
+        context.metrics.stored(&format!("{namespace}/{name}"), run.status.phase, &decision.status);
+    }
+    let text = status::render(run, &decision);
+    context.runtime.status.set(format!("deorbit {namespace}/{name}"), text);
+    memo.events.found(&decision.plan.findings).await;
+    let apply = Apply {
+        home,
+        target: client.as_ref(),
+        cloud: cloud.as_ref(),
+        run: (namespace, name, &run.uid),
+        leadership: &context.runtime.leadership,
+        events: &memo.events,
+        metrics: &context.metrics,
+    };
+    let results = apply.run(&decision.plan).await?;
+    memo.learn(results);
+    Ok(decision.again.map(|again| pace(again, took, memo.troubles)))
+}
+
+/// A large cluster is looked at less often than a small one, and what fails is not tried again at once.
+fn pace(again: Duration, took: Duration, troubles: u32) -> Duration {
+    let refused = match troubles {
+        0 => Duration::ZERO,
+        troubles => Duration::from_secs(1 << troubles.min(5)),
+    };
+    let waits = if again.is_zero() { again } else { again.max(took * 3) };
+    waits.max(refused).min(LONGEST)
+}
+
+/// The run is over, nothing of it can be in the target, and nobody wants it to go: no request is made.
+fn is_quiet(run: &Run) -> bool {
+    if run.deleting {
+        return !run.held;
+    }
+    let settled = run.status.phase.is_final() && !frozen_is_unknown(&run.status);
+    settled && run.status.observed_generation == run.generation
+}
+
+async fn read(home: &Client, deorbit: &Deorbit, memo: &mut Memo) -> Result<Run, Error> {
+    let meta = &deorbit.metadata;
+    let version = meta.resource_version.clone().unwrap_or_default();
+    let deleting = meta.deletion_timestamp.is_some();
+    let records = match &memo.records {
+        Some((known, records)) if *known == version => records.clone(),
+        // Lifting a freeze needs no records, and must not fail for their sake.
+        _ if deleting => Vec::new(),
+        _ => {
+            let records = store::records(home, deorbit).await?;
+            memo.records = Some((version, records.clone()));
+            records
+        }
+    };
+    let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str);
+    Ok(Run {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation,
+        deleting,
+        held: meta.finalizers.iter().flatten().any(|one| one == names::FINALIZER),
+        protected: annotation(names::PROTECT).is_some_and(|value| !value.is_empty() && value != "false"),
+        spec: deorbit.spec.clone(),
+        status: without_records(deorbit.status.clone().unwrap_or_default()),
+        records,
+    })
+}
+
+/// They stand in the Run once.
+fn without_records(mut status: DeorbitStatus) -> DeorbitStatus {
+    status.inventory.records = Vec::new();
+    status
+}
+
+async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Option<Client>, Option<Cloud>) {
+    let (client, cluster) = match memo.target(context, &run.namespace, &run.spec).await {
+        Err(why) => (None, Err(why)),
+        Ok(client) => {
+            let cluster = if run.deleting {
+                target::freeze(&client, &run.uid).await.map(|freeze| Cluster { freeze, ..Cluster::default() })
+            } else {
+                target::read(&client, &context.settings, &run.uid).await
+            };
+            (Some(client), cluster.map_err(|error| error.to_string()))
+        }
+    };
+    let (project, seen) = match memo.cloud(context, &run.namespace, &run.spec).await {
+        _ if run.deleting => (None, None),
+        Err(why) => (None, Some(Err(why))),
+        Ok(None) => (None, None),
+        Ok(Some(project)) => {
+            let seen = cloud::read(&project, &run, cluster.as_ref().ok()).await;
+            (Some(project), Some(seen.map_err(|error| error.to_string())))
+        }
+    };
+    let failures = memo.failures.clone();
+    (Snapshot { run, cluster, cloud: seen, failures }, client, project)
+}

@@ -1,0 +1,81 @@
+//! What can go wrong outside, named by the intent that failed. Each message is complete.
+
+use common::causes::with_causes;
+use common::cloud::openstack;
+
+/// A step or a walk that could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something of the target could not be written.
+    #[error("cannot {what}: {}", with_causes(cause))]
+    Write {
+        /// The intent.
+        what: String,
+        /// The API server's answer.
+        cause: kube::Error,
+    },
+    /// Something of the cluster that the Deorbit is in could not be read or written.
+    #[error("cannot {what}: {}", with_causes(cause))]
+    Home {
+        /// The intent.
+        what: String,
+        /// The API server's answer.
+        cause: kube::Error,
+    },
+    /// Something in OpenStack could not be written.
+    #[error("cannot {what}: {cause}")]
+    Cloud {
+        /// The intent.
+        what: String,
+        /// The service's answer.
+        cause: openstack::Error,
+    },
+    /// What was recorded cannot be read.
+    #[error(
+        "the records in ConfigMap {name} cannot be read; restore it, or delete the Deorbit and make another"
+    )]
+    Records {
+        /// Which.
+        name: String,
+    },
+    /// The target could not be reached in this walk.
+    #[error("the target cluster cannot be reached")]
+    NoTarget,
+    /// OpenStack could not be reached in this walk.
+    #[error("OpenStack cannot be reached")]
+    NoCloud,
+    /// This process does not hold the Lease any more.
+    #[error("this process does not lead any more")]
+    NotLeading,
+}
+
+impl Error {
+    /// A word out of a closed set, for metrics.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::Write { cause: kube::Error::Api(status), .. }
+            | Error::Home { cause: kube::Error::Api(status), .. } => match status.code {
+                401 => "Unauthorized",
+                403 => "Forbidden",
+                409 => "Conflict",
+                422 => "Invalid",
+                429 => "TooManyRequests",
+                500..=599 => "ServerError",
+                _ => "Refused",
+            },
+            Error::Write { .. } | Error::Home { .. } => "NoAnswer",
+            Error::Cloud { cause, .. } => cause.code(),
+            Error::Records { .. } => "Records",
+            Error::NoTarget => "NoTarget",
+            Error::NoCloud => "NoCloud",
+            Error::NotLeading => "NotLeading",
+        }
+    }
+
+    /// Whether somebody else changed the Deorbit: the next look knows more.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Error::Home { cause: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
+    }
+}

@@ -1,0 +1,120 @@
+//! deorbiter's own metrics. `cluster` is the Deorbit, as `namespace/name`; what it counted goes with it.
+
+use std::time::Duration;
+
+use common::api::deorbit::{DeorbitStatus, Kind, Phase, Recorded};
+use common::metrics::Metrics as Common;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
+
+use crate::error::Error;
+
+/// Counters and gauges of deorbiter, beside those that all controllers have.
+#[derive(Clone)]
+pub struct Metrics {
+    /// Those that all controllers have.
+    pub common: Common,
+    runs: IntCounterVec,
+    phase: IntGaugeVec,
+    remaining: IntGaugeVec,
+    debris: IntGaugeVec,
+    seconds: HistogramVec,
+    failures: IntCounterVec,
+}
+
+impl Metrics {
+    /// Registers everything.
+    ///
+    /// # Errors
+    /// A name that is registered already.
+    pub fn new(common: Common) -> Result<Self, prometheus::Error> {
+        let registry = common.registry();
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let counter = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(counter.clone()))?;
+            Ok::<_, prometheus::Error>(counter)
+        };
+        let gauge = |name: &str, help: &str, labels: &[&str]| {
+            let gauge = IntGaugeVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(gauge.clone()))?;
+            Ok::<_, prometheus::Error>(gauge)
+        };
+        let runs = counter("deorbiter_runs_total", "Runs that ended, by how", &["result"])?;
+        for result in ["Complete", "CompletedWithDebris", "Failed"] {
+            runs.with_label_values(&[result]);
+        }
+        let seconds = HistogramVec::new(
+            HistogramOpts::new("deorbiter_operation_duration_seconds", "How long an outward act took")
+                .buckets(vec![0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0]),
+            &["method"],
+        )?;
+        registry.register(Box::new(seconds.clone()))?;
+        Ok(Metrics {
+            runs,
+            phase: gauge("deorbiter_phase", "1 for the phase that a Deorbit is in", &["cluster", "phase"])?,
+            remaining: gauge(
+                "deorbiter_remaining",
+                "Objects that shall go and are still there",
+                &["cluster"],
+            )?,
+            debris: gauge(
+                "deorbiter_debris",
+                "Objects that were left at the end, by kind",
+                &["cluster", "kind"],
+            )?,
+            failures: counter(
+                "deorbiter_operation_failures_total",
+                "Outward acts that failed, by act and answer",
+                &["method", "reason"],
+            )?,
+            seconds,
+            common,
+        })
+    }
+
+    /// One act was tried.
+    pub fn acted(&self, method: &str, took: Duration, failed: Option<&Error>) {
+        self.seconds.with_label_values(&[method]).observe(took.as_secs_f64());
+        if let Some(error) = failed {
+            self.failures.with_label_values(&[method, error.code()]).inc();
+        }
+    }
+
+    /// A status was stored; `before` is the phase that it replaces.
+    pub fn stored(&self, cluster: &str, before: Phase, status: &DeorbitStatus) {
+        for phase in Phase::ALL {
+            self.phase.with_label_values(&[cluster, &phase.to_string()]).set((phase == status.phase).into());
+        }
+        self.remaining.with_label_values(&[cluster]).set(status.remaining);
+        if status.phase.is_final() {
+            for kind in Kind::ALL {
+                let word = format!("{kind:?}");
+                let count = status.debris.iter().filter(|one| one.kind == word).count();
+                self.debris
+                    .with_label_values(&[cluster, &word])
+                    .set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+            if !before.is_final() {
+                self.runs.with_label_values(&[&status.phase.to_string()]).inc();
+            }
+        }
+    }
+
+    /// A Deorbit is gone, and its series with it.
+    pub fn forget(&self, cluster: &str) {
+        for phase in Phase::ALL {
+            drop(self.phase.remove_label_values(&[cluster, &phase.to_string()]));
+        }
+        drop(self.remaining.remove_label_values(&[cluster]));
+        for kind in Kind::ALL {
+            drop(self.debris.remove_label_values(&[cluster, &format!("{kind:?}")]));
+        }
+    }
+}
+
+/// How many records of each kind shall go, for people.
+#[must_use]
+pub fn tally(records: &[Recorded]) -> Vec<(Kind, usize)> {
+    let of =
+        |kind: Kind| records.iter().filter(|record| record.kind == kind && record.kept.is_none()).count();
+    Kind::ALL.iter().map(|kind| (*kind, of(*kind))).filter(|(_, count)| *count > 0).collect()
+}

@@ -1,0 +1,62 @@
+//! Every name that stands on an object, in one place: ours, and those of others that are read to the letter.
+
+pub use common::api::deorbit::{FINALIZER, KEEP, PROTECT};
+
+/// Program name, field manager prefix, Lease name.
+pub const PROGRAM: &str = "deorbiter";
+/// Field manager of our writes.
+pub const MANAGER: &str = "deorbiter.perimeter.dev";
+/// Label of what we make: the UID of its Deorbit.
+pub const RUN_LABEL: &str = "deorbiter.perimeter.dev/uid";
+
+/// Service annotation of the cloud controller manager: the load balancer's ID.
+pub const LOAD_BALANCER_ID: &str = "loadbalancer.openstack.org/load-balancer-id";
+/// Service annotation of the cloud controller manager: the floating IP outlives the Service.
+pub const KEEP_FLOATING_IP: &str = "loadbalancer.openstack.org/keep-floatingip";
+/// Cinder metadata: cluster-api-janitor-openstack leaves this volume alone, and so do we.
+pub const JANITOR_KEEP: &str = "janitor.capi.azimuth-cloud.com/keep";
+/// Cinder metadata of the CSI driver: `--cluster`.
+pub const CSI_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
+/// The in-tree provisioner's name, which StorageClasses of old clusters still have.
+pub const IN_TREE_PROVISIONER: &str = "kubernetes.io/cinder";
+/// PersistentVolumeClaim annotation: who provisions it.
+pub const STORAGE_PROVISIONER: [&str; 2] =
+    ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+/// Class of the Ingresses that octavia-ingress-controller serves.
+pub const INGRESS_CLASS: &str = "openstack";
+/// The same, as old Ingresses say it.
+pub const INGRESS_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+/// How every load balancer of a Service is named; one that is not is a user's own.
+pub const SERVICE_PREFIX: &str = "kube_service_";
+/// How the cloud controller manager describes the floating IPs that it made.
+pub const FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes external service";
+
+/// Name of everything that a freeze consists of: it carries the Deorbit's UID, so that it is found again whoever made it.
+#[must_use]
+pub fn freeze(uid: &str) -> String {
+    format!("deorbiter-{uid}.perimeter.dev")
+}
+
+/// Name of a load balancer of a Service, and the tag of a Service that shares one.
+#[must_use]
+pub fn service_tag(cluster: &str, namespace: &str, name: &str) -> String {
+    cut(format!("{SERVICE_PREFIX}{cluster}_{namespace}_{name}"))
+}
+
+/// Name of a load balancer of an Ingress.
+#[must_use]
+pub fn ingress_load_balancer(cluster: &str, namespace: &str, name: &str) -> String {
+    cut(format!("kube_ingress_{cluster}_{namespace}_{name}"))
+}
+
+/// Name of the security group of a Service.
+#[must_use]
+pub fn security_group(uid: &str, namespace: &str, name: &str) -> String {
+    cut(format!("lb-sg-{uid}-{namespace}-{name}"))
+}
+
+/// OpenStack's names end at 255 characters.
+fn cut(mut name: String) -> String {
+    name.truncate(255);
+    name
+}

@@ -1,0 +1,171 @@
+//! OpenStack, as far as records and cluster name things in it: by ID where there are few, by one whole list where there are
+//! many.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use common::api::deorbit::{Choice, Kind, Phase, Recorded};
+use common::cloud::openstack::{self as api, Error, Service};
+
+use super::snapshot::{self as seen, Cluster, Run};
+use crate::names;
+use crate::plan::found;
+
+/// So many single requests cost about as much as a list of a whole project.
+const BY_ID: usize = 32;
+
+/// Reads what the plan asks about.
+///
+/// # Errors
+/// The first answer that is neither a thing nor a proven absence.
+pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> Result<seen::Cloud, Error> {
+    let ids = found::ids(&run.records, cluster);
+    let of = |kind: Kind| ids.get(&kind).cloned().unwrap_or_default();
+    let whole = run.spec.sweep && run.status.phase == Phase::Sweep;
+    let (balancers, ingresses) = (of(Kind::LoadBalancer), has_ingresses(run, cluster));
+    let octavia =
+        !balancers.is_empty() || ingresses || (whole && cloud.has_service(Service::LoadBalancer).await?);
+    let along = octavia || !of(Kind::FloatingIP).is_empty() || !of(Kind::SecurityGroup).is_empty();
+    let mut out = seen::Cloud {
+        volumes: volumes(cloud, &of(Kind::Volume), &late(run, cluster, Kind::Volume), whole).await?,
+        snapshots: snapshots(cloud, &of(Kind::Snapshot), &late(run, cluster, Kind::Snapshot), whole).await?,
+        whole,
+        ..seen::Cloud::default()
+    };
+    if octavia {
+        out.load_balancers = load_balancers(cloud, &balancers, ingresses || whole).await?;
+    }
+    if along || whole {
+        out.floating_ips = cloud.floating_ips().await?.into_iter().map(floating_ip).collect();
+        out.security_groups = cloud.security_groups().await?.into_iter().map(security_group).collect();
+    }
+    Ok(out)
+}
+
+fn has_ingresses(run: &Run, cluster: Option<&Cluster>) -> bool {
+    !run.spec.cluster_name.is_empty()
+        && run.spec.resources.ingresses == Choice::Delete
+        && cluster.is_some_and(|cluster| {
+            cluster.ingresses.iter().any(|ingress| ingress.class.as_deref() == Some(names::INGRESS_CLASS))
+        })
+}
+
+/// Names of what may have been made without its object having said so.
+fn late(run: &Run, cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
+    let prefix = if kind == Kind::Volume { "pvc" } else { "snapshot" };
+    let recorded = run
+        .records
+        .iter()
+        .filter(|record| record.kind == kind && record.id.is_none() && record.kept.is_none());
+    let mut names: HashSet<String> =
+        recorded.map(|record: &Recorded| format!("{prefix}-{}", record.uid)).collect();
+    if let (Kind::Volume, Some(cluster)) = (kind, cluster) {
+        let unbound = cluster.claims.iter().filter(|claim| {
+            claim.volume.is_none()
+                && claim.class.as_ref().is_some_and(|class| cluster.classes.contains(class))
+        });
+        names.extend(unbound.map(|claim| format!("pvc-{}", claim.meta.uid)));
+    }
+    names
+}
+
+async fn volumes(
+    cloud: &api::Cloud,
+    ids: &BTreeSet<String>,
+    late: &HashSet<String>,
+    whole: bool,
+) -> Result<BTreeMap<String, seen::CloudVolume>, Error> {
+    if ids.len() > BY_ID || !late.is_empty() || whole {
+        let all = cloud.volumes().await?.into_iter();
+        let asked = all.filter(|one| {
+            whole || ids.contains(&one.id) || one.name.as_ref().is_some_and(|name| late.contains(name))
+        });
+        return Ok(asked.map(volume).collect());
+    }
+    let mut out = BTreeMap::new();
+    for id in ids {
+        out.extend(cloud.volume(id).await?.map(volume));
+    }
+    Ok(out)
+}
+
+async fn snapshots(
+    cloud: &api::Cloud,
+    ids: &BTreeSet<String>,
+    late: &HashSet<String>,
+    whole: bool,
+) -> Result<BTreeMap<String, seen::CloudSnapshot>, Error> {
+    if ids.len() > BY_ID || !late.is_empty() || whole {
+        let all = cloud.snapshots().await?.into_iter();
+        let asked = all.filter(|one| whole || ids.contains(&one.id) || late.contains(&one.name));
+        return Ok(asked.map(snapshot).collect());
+    }
+    let mut out = BTreeMap::new();
+    for id in ids {
+        out.extend(cloud.snapshot(id).await?.map(snapshot));
+    }
+    Ok(out)
+}
+
+async fn load_balancers(
+    cloud: &api::Cloud,
+    ids: &BTreeSet<String>,
+    all: bool,
+) -> Result<BTreeMap<String, seen::LoadBalancer>, Error> {
+    if ids.len() > BY_ID || all {
+        return Ok(cloud.load_balancers().await?.into_iter().map(load_balancer).collect());
+    }
+    let mut out = BTreeMap::new();
+    for id in ids {
+        out.extend(cloud.load_balancer(id).await?.map(load_balancer));
+    }
+    Ok(out)
+}
+
+fn is_kept(metadata: &BTreeMap<String, String>) -> bool {
+    metadata.get(names::JANITOR_KEEP).is_some_and(|value| value == "true")
+}
+
+fn volume(one: api::Volume) -> (String, seen::CloudVolume) {
+    let volume = seen::CloudVolume {
+        name: one.name.unwrap_or_default(),
+        status: one.status,
+        keep: is_kept(&one.metadata),
+        cluster: one.metadata.get(names::CSI_CLUSTER).cloned(),
+    };
+    (one.id, volume)
+}
+
+fn snapshot(one: api::Snapshot) -> (String, seen::CloudSnapshot) {
+    let snapshot = seen::CloudSnapshot {
+        name: one.name,
+        status: one.status,
+        volume: one.volume_id,
+        keep: is_kept(&one.metadata),
+        cluster: one.metadata.get(names::CSI_CLUSTER).cloned(),
+    };
+    (one.id, snapshot)
+}
+
+fn load_balancer(one: api::LoadBalancer) -> (String, seen::LoadBalancer) {
+    let balancer = seen::LoadBalancer {
+        name: one.name,
+        description: one.description,
+        status: one.provisioning_status,
+        tags: one.tags,
+        port: one.vip_port_id,
+    };
+    (one.id, balancer)
+}
+
+fn floating_ip(one: api::FloatingIp) -> (String, seen::FloatingIp) {
+    let ip = seen::FloatingIp {
+        address: one.floating_ip_address,
+        description: one.description,
+        port: one.port_id,
+    };
+    (one.id, ip)
+}
+
+fn security_group(one: api::SecurityGroup) -> (String, seen::SecurityGroup) {
+    (one.id, seen::SecurityGroup { name: one.name, description: one.description })
+}

@@ -1,0 +1,368 @@
+//! Objects of the target as they come: only the fields that are read are decoded.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::snapshot as kept;
+use crate::names;
+use crate::settings::Settings;
+
+/// `metadata`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Timestamp>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Meta {
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn is_true(&self, key: &str) -> bool {
+        self.annotation(key) == Some("true")
+    }
+
+    fn kept(self) -> kept::Meta {
+        let keep = self.is_true(names::KEEP);
+        kept::Meta {
+            namespace: self.namespace.unwrap_or_default(),
+            name: self.name,
+            uid: self.uid,
+            version: self.resource_version.unwrap_or_default(),
+            deleting: self.deletion_timestamp,
+            keep,
+        }
+    }
+}
+
+/// An object of any kind.
+#[derive(Debug, Deserialize)]
+pub struct Object<S: Default, T: Default = ()> {
+    /// `metadata`
+    #[serde(default)]
+    metadata: Meta,
+    /// `spec`
+    #[serde(default)]
+    spec: Option<S>,
+    /// `status`
+    #[serde(default = "Option::default")]
+    status: Option<T>,
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimSpec {
+    volume_name: Option<String>,
+    storage_class_name: Option<String>,
+}
+
+/// A PersistentVolumeClaim.
+pub type Claim = Object<ClaimSpec, Ignored>;
+
+/// Whatever stands there.
+#[derive(Debug, Default, Deserialize)]
+pub struct Ignored {}
+
+impl Claim {
+    /// What is kept of it.
+    pub fn kept(self) -> kept::Claim {
+        let spec = self.spec.unwrap_or_default();
+        let provisioner = names::STORAGE_PROVISIONER.iter().find_map(|key| self.metadata.annotation(key));
+        kept::Claim {
+            provisioner: provisioner.map(str::to_owned),
+            volume: spec.volume_name.filter(|name| !name.is_empty()),
+            class: spec.storage_class_name,
+            meta: self.metadata.kept(),
+        }
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeSpec {
+    csi: Option<Csi>,
+    cinder: Option<Cinder>,
+    persistent_volume_reclaim_policy: Option<String>,
+    claim_ref: Option<Reference>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Csi {
+    driver: String,
+    volume_handle: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Cinder {
+    #[serde(rename = "volumeID")]
+    volume_id: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Reference {
+    uid: Option<String>,
+}
+
+/// `status`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct VolumeStatus {
+    phase: Option<String>,
+}
+
+/// A PersistentVolume.
+pub type Volume = Object<VolumeSpec, VolumeStatus>;
+
+impl Volume {
+    /// What is kept of it; nothing where it is not Cinder's.
+    pub fn kept(self, settings: &Settings) -> Option<kept::Volume> {
+        let spec = self.spec.unwrap_or_default();
+        let id = match (spec.cinder, spec.csi) {
+            (Some(cinder), _) => cinder.volume_id,
+            (None, Some(csi)) if settings.is_cinder(&csi.driver) => csi.volume_handle,
+            _ => return None,
+        };
+        Some(kept::Volume {
+            meta: self.metadata.kept(),
+            id,
+            retain: spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete"),
+            claim: spec.claim_ref.map(|claim| claim.uid.unwrap_or_default()),
+            phase: self.status.and_then(|status| status.phase).unwrap_or_default(),
+        })
+    }
+}
+
+/// A StorageClass, which has no spec.
+#[derive(Debug, Deserialize)]
+pub struct Class {
+    metadata: Meta,
+    #[serde(default)]
+    provisioner: String,
+}
+
+impl Class {
+    /// Its name, where its provisioner is Cinder.
+    pub fn kept(self, settings: &Settings) -> Option<String> {
+        settings.is_cinder(&self.provisioner).then_some(self.metadata.name)
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SnapshotSpec {
+    source: Source,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Source {
+    persistent_volume_claim_name: Option<String>,
+    volume_snapshot_content_name: Option<String>,
+    snapshot_handle: Option<String>,
+}
+
+/// `status`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SnapshotStatus {
+    bound_volume_snapshot_content_name: Option<String>,
+}
+
+/// A VolumeSnapshot.
+pub type Snapshot = Object<SnapshotSpec, SnapshotStatus>;
+
+impl Snapshot {
+    /// What is kept of it.
+    pub fn kept(self) -> kept::VolumeSnapshot {
+        let source = self.spec.unwrap_or_default().source;
+        let bound = self.status.and_then(|status| status.bound_volume_snapshot_content_name);
+        kept::VolumeSnapshot {
+            meta: self.metadata.kept(),
+            content: bound.or(source.volume_snapshot_content_name),
+            claim: source.persistent_volume_claim_name,
+        }
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContentSpec {
+    driver: String,
+    deletion_policy: String,
+    source: Source,
+    volume_snapshot_ref: Reference,
+}
+
+/// `status`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContentStatus {
+    snapshot_handle: Option<String>,
+}
+
+/// A VolumeSnapshotContent.
+pub type Content = Object<ContentSpec, ContentStatus>;
+
+impl Content {
+    /// What is kept of it; nothing where it is not Cinder's.
+    pub fn kept(self, settings: &Settings) -> Option<kept::Content> {
+        let spec = self.spec.unwrap_or_default();
+        settings.is_cinder(&spec.driver).then(|| kept::Content {
+            meta: self.metadata.kept(),
+            id: self.status.and_then(|status| status.snapshot_handle).or(spec.source.snapshot_handle),
+            retain: spec.deletion_policy != "Delete",
+            snapshot: spec.volume_snapshot_ref.uid,
+        })
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceSpec {
+    #[serde(rename = "type")]
+    kind: String,
+    load_balancer_class: Option<String>,
+}
+
+/// A Service.
+pub type Service = Object<ServiceSpec, Ignored>;
+
+impl Service {
+    /// What is kept of it; nothing where it is of another type.
+    pub fn kept(self) -> Option<kept::Service> {
+        let spec = self.spec.unwrap_or_default();
+        (spec.kind == "LoadBalancer").then(|| kept::Service {
+            load_balancer: self.metadata.annotation(names::LOAD_BALANCER_ID).map(str::to_owned),
+            keep_floating_ip: self.metadata.is_true(names::KEEP_FLOATING_IP),
+            class: spec.load_balancer_class,
+            meta: self.metadata.kept(),
+        })
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct IngressSpec {
+    ingress_class_name: Option<String>,
+}
+
+/// An Ingress.
+pub type Ingress = Object<IngressSpec, Ignored>;
+
+impl Ingress {
+    /// What is kept of it.
+    pub fn kept(self) -> kept::Ingress {
+        let class = self.spec.and_then(|spec| spec.ingress_class_name);
+        let of_old = || self.metadata.annotation(names::INGRESS_CLASS_ANNOTATION).map(str::to_owned);
+        kept::Ingress { class: class.or_else(of_old), meta: self.metadata.kept() }
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodSpec {
+    volumes: Option<Vec<PodVolume>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodVolume {
+    name: String,
+    persistent_volume_claim: Option<PodClaim>,
+    ephemeral: Option<Ignored>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodClaim {
+    claim_name: String,
+}
+
+/// A Pod.
+pub type Pod = Object<PodSpec, Ignored>;
+
+impl Pod {
+    /// What is kept of it; nothing where it names no claim.
+    pub fn kept(self) -> Option<kept::Pod> {
+        let volumes = self.spec.unwrap_or_default().volumes.unwrap_or_default();
+        let name = self.metadata.name.clone();
+        let claims: Vec<String> = volumes
+            .into_iter()
+            .filter_map(|volume| match (volume.persistent_volume_claim, volume.ephemeral) {
+                (Some(claim), _) => Some(claim.claim_name),
+                (None, Some(_)) => Some(format!("{name}-{}", volume.name)),
+                (None, None) => None,
+            })
+            .collect();
+        (!claims.is_empty()).then(|| kept::Pod { meta: self.metadata.kept(), claims })
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AttachmentSpec {
+    node_name: String,
+    source: AttachmentSource,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AttachmentSource {
+    persistent_volume_name: Option<String>,
+}
+
+/// A VolumeAttachment.
+pub type Attachment = Object<AttachmentSpec, Ignored>;
+
+impl Attachment {
+    /// PersistentVolume and Node.
+    pub fn kept(self) -> Option<(String, String)> {
+        let spec = self.spec.unwrap_or_default();
+        Some((spec.source.persistent_volume_name?, spec.node_name))
+    }
+}
+
+/// `spec`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LeaseSpec {
+    renew_time: Option<Timestamp>,
+    lease_duration_seconds: Option<i64>,
+}
+
+/// A Lease.
+pub type Lease = Object<LeaseSpec, Ignored>;
+
+impl Lease {
+    /// What is kept of it; nothing where it belongs to nobody who cleans up.
+    pub fn kept(self, settings: &Settings) -> Option<kept::Cleaner> {
+        let name = &self.metadata.name;
+        // Sidecars of a CSI driver name their Leases after it, with dashes.
+        let driver = settings.drivers.iter().any(|driver| name.ends_with(&driver.replace(['.', '/'], "-")));
+        let spec = self.spec.unwrap_or_default();
+        (driver || name == "cloud-controller-manager").then(|| kept::Cleaner {
+            name: name.clone(),
+            renewed: spec.renew_time,
+            seconds: spec.lease_duration_seconds.unwrap_or(15),
+        })
+    }
+}

@@ -1,0 +1,300 @@
+//! What one walk of one Deorbit knows: plain data, taken at one time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Recorded};
+use jiff::Timestamp;
+
+/// Everything that a plan is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    /// The Deorbit.
+    pub run: Run,
+    /// The target cluster, or why it could not be read.
+    pub cluster: Result<Cluster, String>,
+    /// OpenStack, or why it could not be read; None where the Deorbit names no credentials.
+    pub cloud: Option<Result<Cloud, String>>,
+    /// What the last try to do something about an object failed with, by [`key`].
+    pub failures: BTreeMap<String, String>,
+}
+
+/// Names an object of the target or of OpenStack among [`Snapshot::failures`].
+#[must_use]
+pub fn key(kind: &str, id: &str) -> String {
+    format!("{kind}/{id}")
+}
+
+/// A Deorbit, as it is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its generation.
+    pub generation: Option<i64>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Our finalizer stands on it.
+    pub held: bool,
+    /// It carries the protection annotation.
+    pub protected: bool,
+    /// What is asked for.
+    pub spec: DeorbitSpec,
+    /// What was written last.
+    pub status: DeorbitStatus,
+    /// What was recorded, from the status or its ConfigMaps.
+    pub records: Vec<Recorded>,
+}
+
+/// The target cluster, as far as it holds something in OpenStack.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cluster {
+    /// All claims.
+    pub claims: Vec<Claim>,
+    /// PersistentVolumes of Cinder; no others.
+    pub volumes: Vec<Volume>,
+    /// Names of the StorageClasses whose provisioner is Cinder.
+    pub classes: BTreeSet<String>,
+    /// All VolumeSnapshots; none where the cluster has no such kind.
+    pub snapshots: Vec<VolumeSnapshot>,
+    /// VolumeSnapshotContents of Cinder; no others.
+    pub contents: Vec<Content>,
+    /// Services of type LoadBalancer.
+    pub services: Vec<Service>,
+    /// All Ingresses.
+    pub ingresses: Vec<Ingress>,
+    /// Pods that name claims.
+    pub pods: Vec<Pod>,
+    /// Nodes that PersistentVolumes are attached to, by the PersistentVolume's name.
+    pub attachments: BTreeMap<String, String>,
+    /// Leases of those who remove things in OpenStack.
+    pub cleaners: Vec<Cleaner>,
+    /// What is there of this Deorbit's freeze.
+    pub freeze: Freeze,
+}
+
+/// What all objects have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// metadata.namespace; empty for kinds without one.
+    pub namespace: String,
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid
+    pub uid: String,
+    /// metadata.resourceVersion
+    pub version: String,
+    /// metadata.deletionTimestamp
+    pub deleting: Option<Timestamp>,
+    /// It carries the keep annotation.
+    pub keep: bool,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// See there.
+    pub meta: Meta,
+    /// spec.volumeName; None where it is not bound.
+    pub volume: Option<String>,
+    /// spec.storageClassName
+    pub class: Option<String>,
+    /// Who provisions it, as its annotation says.
+    pub provisioner: Option<String>,
+}
+
+/// A PersistentVolume of Cinder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// See there.
+    pub meta: Meta,
+    /// The volume's ID.
+    pub id: String,
+    /// Its reclaim policy is not Delete.
+    pub retain: bool,
+    /// UID of the claim that it is bound to.
+    pub claim: Option<String>,
+    /// status.phase
+    pub phase: String,
+}
+
+/// A VolumeSnapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSnapshot {
+    /// See there.
+    pub meta: Meta,
+    /// Its VolumeSnapshotContent.
+    pub content: Option<String>,
+    /// The claim that it was taken of, in its namespace.
+    pub claim: Option<String>,
+}
+
+/// A VolumeSnapshotContent of Cinder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// See there.
+    pub meta: Meta,
+    /// The snapshot's ID, once it is known.
+    pub id: Option<String>,
+    /// Its deletion policy is not Delete.
+    pub retain: bool,
+    /// UID of its VolumeSnapshot.
+    pub snapshot: Option<String>,
+}
+
+/// A Service of type LoadBalancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// See there.
+    pub meta: Meta,
+    /// spec.loadBalancerClass
+    pub class: Option<String>,
+    /// The load balancer's ID, as the cloud controller manager wrote it.
+    pub load_balancer: Option<String>,
+    /// Its floating IP shall stay.
+    pub keep_floating_ip: bool,
+}
+
+/// An Ingress.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ingress {
+    /// See there.
+    pub meta: Meta,
+    /// spec.ingressClassName, or the annotation of old.
+    pub class: Option<String>,
+}
+
+/// A Pod that names claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// See there.
+    pub meta: Meta,
+    /// Names of the claims, in its namespace.
+    pub claims: Vec<String>,
+}
+
+/// A Lease of a controller that removes things in OpenStack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaner {
+    /// Name of the Lease.
+    pub name: String,
+    /// spec.renewTime
+    pub renewed: Option<Timestamp>,
+    /// spec.leaseDurationSeconds
+    pub seconds: i64,
+}
+
+/// What is there of this Deorbit's freeze.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Freeze {
+    /// The cluster has ValidatingAdmissionPolicies.
+    pub policies: bool,
+    /// Ours is there.
+    pub policy: bool,
+    /// Its binding is there.
+    pub binding: bool,
+    /// Our ValidatingWebhookConfiguration is there.
+    pub webhook: bool,
+}
+
+impl Freeze {
+    /// Whether anything of it is there.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.policy || self.binding || self.webhook
+    }
+}
+
+/// OpenStack, as far as the records and the cluster name things in it. What was asked for and is not here does not exist.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cloud {
+    /// By ID.
+    pub volumes: BTreeMap<String, CloudVolume>,
+    /// By ID.
+    pub snapshots: BTreeMap<String, CloudSnapshot>,
+    /// By ID.
+    pub load_balancers: BTreeMap<String, LoadBalancer>,
+    /// By ID: all of the project where any load balancer is looked at.
+    pub floating_ips: BTreeMap<String, FloatingIp>,
+    /// By ID: all of the project where any load balancer is looked at.
+    pub security_groups: BTreeMap<String, SecurityGroup>,
+    /// The router's routes within the pod networks, in the phase Routes.
+    pub routes: Vec<Route>,
+    /// Whether the lists above are those of the whole project, for the sweep.
+    pub whole: bool,
+}
+
+/// A Cinder volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloudVolume {
+    /// `pvc-...`
+    pub name: String,
+    /// `available`, `in-use`, `deleting`, `error_deleting`, ...
+    pub status: String,
+    /// Its keep mark is set.
+    pub keep: bool,
+    /// The CSI driver's cluster name.
+    pub cluster: Option<String>,
+}
+
+/// A Cinder snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloudSnapshot {
+    /// `snapshot-...`
+    pub name: String,
+    /// `available`, `deleting`, `error_deleting`, ...
+    pub status: String,
+    /// The volume that it was taken of.
+    pub volume: String,
+    /// Its keep mark is set.
+    pub keep: bool,
+    /// The CSI driver's cluster name.
+    pub cluster: Option<String>,
+}
+
+/// An Octavia load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadBalancer {
+    /// `kube_service_...`
+    pub name: String,
+    /// `Kubernetes external service ...`
+    pub description: String,
+    /// `ACTIVE`, `ERROR`, `PENDING_DELETE`, ...
+    pub status: String,
+    /// One for each Service that shares it.
+    pub tags: Vec<String>,
+    /// The port of its address.
+    pub port: Option<String>,
+}
+
+/// A Neutron floating IP.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FloatingIp {
+    /// The address.
+    pub address: String,
+    /// Says which Service it was made for.
+    pub description: String,
+    /// The port that it leads to.
+    pub port: Option<String>,
+}
+
+/// A Neutron security group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecurityGroup {
+    /// `lb-sg-...`
+    pub name: String,
+    /// Says which Service it was made for.
+    pub description: String,
+}
+
+/// A route of the router.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Route {
+    /// As Neutron writes it.
+    pub destination: String,
+    /// As Neutron writes it.
+    pub nexthop: String,
+}

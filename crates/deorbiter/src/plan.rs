@@ -1,0 +1,217 @@
+//! Pure: what one walk of one Deorbit does, and what its status becomes. No IO, no clock.
+//!
+//! ```text
+//!   Pending → Inventory → Freeze → Delete → Wait → Verify → Sweep → Routes → Complete | CompletedWithDebris | Failed
+//! ```
+//!
+//! A walk plans by the phase and the records that are *stored*; what it wants stored next is written before its steps are
+//! done. So nothing is deleted whose ID was not stored before, wherever the process dies.
+//!
+//! `found` (what is ours) → `inventory` (records) → `deletion` | `leftovers` | `sweep` (steps) → `outlook` (what is left) →
+//! `phase` (where to next) → `conditions`.
+
+pub mod action;
+pub mod conditions;
+pub mod deletion;
+pub mod found;
+pub mod inventory;
+pub mod leftovers;
+pub mod outlook;
+pub mod phase;
+pub mod preview;
+pub mod reason;
+pub mod sharing;
+pub mod sweep;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
+use common::plan::Plan;
+use jiff::Timestamp;
+
+pub use self::action::{Act, Action};
+pub use self::reason::Reason;
+use crate::names;
+use crate::observe::snapshot::{Cloud, Snapshot};
+use crate::settings::Settings;
+
+/// What one walk decides.
+#[derive(Clone, Debug)]
+pub struct Decision {
+    /// Acts, to be tried all, after the status is stored.
+    pub plan: Plan<Action>,
+    /// What the status becomes; its `inventory.records` and `config_maps` are left to who stores them.
+    pub status: DeorbitStatus,
+    /// What is recorded from now on.
+    pub records: Vec<Recorded>,
+    /// When to look again; None: when somebody changes the Deorbit.
+    pub again: Option<Duration>,
+}
+
+/// Between two phases nothing is waited for.
+const AT_ONCE: Duration = Duration::ZERO;
+/// While things go away. A proof is worth 5 s of a person's waiting at most.
+pub const SOON: Duration = Duration::from_secs(2);
+/// While somebody does not answer, or nothing is expected to happen soon.
+pub const LATER: Duration = Duration::from_secs(10);
+/// While a freeze may stand in a cluster that does not answer, after the end.
+const SELDOM: Duration = Duration::from_secs(60);
+
+/// Decides about one Deorbit.
+#[must_use]
+pub fn plan(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Decision {
+    Walk::new(settings, snapshot, now).decide()
+}
+
+/// One decision in the making.
+pub(crate) struct Walk<'a> {
+    settings: &'a Settings,
+    snapshot: &'a Snapshot,
+    now: Timestamp,
+    about: Arc<common::plan::Regarding>,
+    plan: Plan<Action>,
+    status: DeorbitStatus,
+    records: Vec<Recorded>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(settings: &'a Settings, snapshot: &'a Snapshot, now: Timestamp) -> Walk<'a> {
+        let run = &snapshot.run;
+        Walk {
+            settings,
+            snapshot,
+            // The API keeps whole seconds; a time that was stored must compare equal.
+            now: Timestamp::from_second(now.as_second()).unwrap_or(now),
+            about: Arc::new(action::regarding(run)),
+            plan: Plan::default(),
+            status: run.status.clone(),
+            records: run.records.clone(),
+        }
+    }
+
+    fn decide(mut self) -> Decision {
+        let run = &self.snapshot.run;
+        let again = if run.deleting {
+            self.aborted()
+        } else {
+            self.status.observed_generation = run.generation;
+            self.availability();
+            conditions::observed(&mut self.status, self.snapshot, self.now);
+            let again = if run.status.phase.is_final() {
+                self.after_the_end()
+            } else if run.protected {
+                Some(LATER)
+            } else {
+                self.forward()
+            };
+            conditions::complete(&mut self.status, run.generation, run.spec.dry_run, self.now);
+            again
+        };
+        self.status.inventory.count = i64::try_from(self.records.len()).unwrap_or(i64::MAX);
+        Decision { plan: self.plan, status: self.status, records: self.records, again }
+    }
+
+    fn step(&mut self, act: Act, because: Reason) {
+        self.plan.step(Action { run: Arc::clone(&self.about), act }, because);
+    }
+
+    fn find(&mut self, because: Reason) {
+        self.plan.finding((*self.about).clone(), because);
+    }
+
+    fn cloud(&self) -> Option<&'a Cloud> {
+        self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().ok())
+    }
+
+    /// Since when nobody answers: from the first failure in a row.
+    fn availability(&mut self) {
+        let mut out = false;
+        if let Err(why) = &self.snapshot.cluster {
+            out = true;
+            self.find(Reason::TargetUnavailable { why: why.clone() });
+        }
+        if let Some(Err(why)) = &self.snapshot.cloud {
+            out = true;
+            self.find(Reason::CloudUnavailable { why: why.clone() });
+        }
+        self.status.first_unavailable_at =
+            if out { self.status.first_unavailable_at.or(Some(self.now)) } else { None };
+    }
+
+    /// Whether the outage has gone on for too long.
+    fn outage_is_over_limit(&self) -> bool {
+        let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
+        self.status.first_unavailable_at.is_some_and(|since| outlook::is_over(since, limit, self.now))
+    }
+
+    /// Lifts what is frozen. True: nothing is, or nothing can be done about it.
+    fn lifted(&mut self) -> bool {
+        let name = names::freeze(&self.snapshot.run.uid);
+        match &self.snapshot.cluster {
+            Ok(cluster) if cluster.freeze.any() => {
+                self.step(Act::Lift { name }, Reason::Over);
+                false
+            }
+            Ok(_) => true,
+            Err(_) => self.outage_is_over_limit(),
+        }
+    }
+
+    /// The Deorbit is being deleted: lift the freeze, then let it go.
+    fn aborted(&mut self) -> Option<Duration> {
+        if !self.snapshot.run.held {
+            return None;
+        }
+        self.availability();
+        if !self.lifted() {
+            return Some(if self.snapshot.cluster.is_ok() { AT_ONCE.max(SOON / 4) } else { LATER });
+        }
+        let because = match self.snapshot.cluster {
+            Ok(_) => Reason::NothingFrozen,
+            Err(_) => Reason::FreezeMayRemain { name: names::freeze(&self.snapshot.run.uid) },
+        };
+        self.step(Act::LetGo, because);
+        Some(SOON)
+    }
+
+    /// The run is over; a freeze that could not be lifted then is lifted when the target answers again.
+    fn after_the_end(&mut self) -> Option<Duration> {
+        let run = &self.snapshot.run;
+        // Who changes timeouts, onTimeout or leftovers of a run that failed wants it tried again.
+        if run.status.phase == Phase::Failed && run.status.observed_generation != run.generation {
+            self.status.started_at = Some(self.now);
+            self.status.completed_at = None;
+            self.status.debris.clear();
+            self.status.debris_count = 0;
+            return self.go(Phase::Freeze);
+        }
+        match &self.snapshot.cluster {
+            Ok(cluster) if cluster.freeze.any() => {
+                let name = names::freeze(&self.snapshot.run.uid);
+                self.step(Act::Lift { name }, Reason::Over);
+                Some(LATER)
+            }
+            Ok(_) => None,
+            Err(_) if frozen_is_unknown(&self.status) => Some(SELDOM),
+            Err(_) => None,
+        }
+    }
+
+    fn go(&mut self, phase: Phase) -> Option<Duration> {
+        self.status.phase = phase;
+        self.status.phase_since = Some(self.now);
+        Some(AT_ONCE)
+    }
+}
+
+/// Whether a freeze may stand there.
+#[must_use]
+pub fn frozen_is_unknown(status: &DeorbitStatus) -> bool {
+    use common::conditions::Status;
+    let frozen = status.conditions.iter().find(|condition| condition.kind == "Frozen");
+    frozen.is_some_and(|condition| condition.status != Status::False)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! What a deorbiter does outwardly.
+
+use std::fmt;
+use std::sync::Arc;
+
+use common::api::deorbit::Kind;
+use common::plan::{self, Regarding};
+use serde::Serialize;
+
+use super::reason::Reason;
+use crate::observe::snapshot::{Meta, Route, Run, key};
+
+/// One act. Its Events appear on the Deorbit: the objects are in another cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Action {
+    /// The Deorbit.
+    #[serde(skip)]
+    pub run: Arc<Regarding>,
+    /// What is done.
+    #[serde(flatten)]
+    pub act: Act,
+}
+
+/// What is done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all_fields = "camelCase")]
+pub enum Act {
+    /// Puts the finalizer on the Deorbit.
+    Hold,
+    /// Takes it off.
+    LetGo,
+    /// Prevents new objects in the target.
+    Freeze {
+        /// By which means.
+        form: Form,
+    },
+    /// Takes all forms of the freeze away.
+    Lift {
+        /// Their name.
+        name: String,
+    },
+    /// Deletes an object of the target.
+    DeleteObject {
+        /// Which.
+        object: Object,
+        /// What it holds in OpenStack.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+    },
+    /// Turns a Retain policy into Delete.
+    Release {
+        /// A PersistentVolume or a VolumeSnapshotContent.
+        object: Object,
+    },
+    /// Deletes something in OpenStack by its recorded ID.
+    DeleteInCloud {
+        /// What.
+        kind: Kind,
+        /// Which.
+        id: String,
+        /// Its name.
+        name: String,
+    },
+    /// Removes routes of the cluster's pods from the router.
+    RemoveRoutes {
+        /// The router's ID.
+        router: String,
+        /// Which.
+        routes: Vec<Route>,
+    },
+}
+
+/// A form of the freeze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Form {
+    /// ValidatingAdmissionPolicy and binding.
+    Policy,
+    /// ValidatingWebhookConfiguration.
+    Webhook,
+}
+
+/// A kind of the target that is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum ObjectKind {
+    /// snapshot.storage.k8s.io/v1
+    VolumeSnapshot,
+    /// snapshot.storage.k8s.io/v1
+    VolumeSnapshotContent,
+    /// v1
+    Pod,
+    /// v1
+    PersistentVolumeClaim,
+    /// v1
+    PersistentVolume,
+    /// v1
+    Service,
+    /// networking.k8s.io/v1
+    Ingress,
+}
+
+impl ObjectKind {
+    /// As the API has it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            ObjectKind::VolumeSnapshot => "VolumeSnapshot",
+            ObjectKind::VolumeSnapshotContent => "VolumeSnapshotContent",
+            ObjectKind::Pod => "Pod",
+            ObjectKind::PersistentVolumeClaim => "PersistentVolumeClaim",
+            ObjectKind::PersistentVolume => "PersistentVolume",
+            ObjectKind::Service => "Service",
+            ObjectKind::Ingress => "Ingress",
+        }
+    }
+}
+
+/// One object of the target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Object {
+    /// What.
+    pub kind: ObjectKind,
+    /// Empty for kinds without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid: another object of the name is never touched.
+    pub uid: String,
+    /// metadata.resourceVersion, where the decision holds for this version only.
+    #[serde(skip)]
+    pub version: Option<String>,
+}
+
+impl Object {
+    /// The object of this name and UID.
+    #[must_use]
+    pub fn new(kind: ObjectKind, meta: &Meta) -> Object {
+        Object {
+            kind,
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            version: None,
+        }
+    }
+
+    /// Only in the version that was seen.
+    #[must_use]
+    pub fn as_seen(mut self, meta: &Meta) -> Object {
+        self.version = Some(meta.version.clone());
+        self
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind.word(), self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind.word(), self.namespace, self.name)
+        }
+    }
+}
+
+impl Act {
+    /// Where the failure of this act is kept among the Snapshot's failures.
+    #[must_use]
+    pub fn key(&self) -> String {
+        match self {
+            Act::Hold | Act::LetGo => key("Deorbit", "finalizer"),
+            Act::Freeze { .. } => key("Freeze", "create"),
+            Act::Lift { .. } => key("Freeze", "lift"),
+            Act::DeleteObject { object, .. } | Act::Release { object } => key("Object", &object.uid),
+            Act::DeleteInCloud { id, .. } => key("Cloud", id),
+            Act::RemoveRoutes { router, .. } => key("Routes", router),
+        }
+    }
+}
+
+impl plan::Action for Action {
+    type Reason = Reason;
+
+    fn name(&self) -> &'static str {
+        match self.act {
+            Act::Hold => "Hold",
+            Act::LetGo => "LetGo",
+            Act::Freeze { .. } => "Freeze",
+            Act::Lift { .. } => "LiftFreeze",
+            Act::DeleteObject { .. } => "DeleteObject",
+            Act::Release { .. } => "ReleaseRetained",
+            Act::DeleteInCloud { .. } => "DeleteInCloud",
+            Act::RemoveRoutes { .. } => "RemoveRoutes",
+        }
+    }
+
+    fn regarding(&self) -> Regarding {
+        (*self.run).clone()
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.act {
+            Act::Hold => write!(f, "hold {} by a finalizer", self.run),
+            Act::LetGo => write!(f, "let {} go", self.run),
+            Act::Freeze { form: Form::Policy } => {
+                f.write_str("refuse new claims, snapshots and load balancers by a ValidatingAdmissionPolicy")
+            }
+            Act::Freeze { form: Form::Webhook } => f.write_str(
+                "refuse new claims, snapshots and load balancers by a ValidatingWebhookConfiguration",
+            ),
+            Act::Lift { name } => write!(f, "lift the freeze {name}"),
+            Act::DeleteObject { object, id: Some(id) } => write!(f, "delete {object} ({id})"),
+            Act::DeleteObject { object, id: None } => write!(f, "delete {object}"),
+            Act::Release { object } => write!(f, "set the policy of {object} to Delete"),
+            Act::DeleteInCloud { kind, id, name } => {
+                write!(f, "delete the {kind} {id} ({name}) in OpenStack")
+            }
+            Act::RemoveRoutes { router, routes } => {
+                write!(f, "remove {} routes of router {router}:", routes.len())?;
+                routes.iter().try_for_each(|route| write!(f, " {} via {}", route.destination, route.nexthop))
+            }
+        }
+    }
+}
+
+/// The Deorbit, as Events know it.
+#[must_use]
+pub fn regarding(run: &Run) -> Regarding {
+    Regarding {
+        api_version: "deorbiter.perimeter.dev/v1alpha1",
+        kind: "Deorbit",
+        namespace: Some(run.namespace.clone()),
+        name: run.name.clone(),
+        uid: Some(run.uid.clone()),
+    }
+}

@@ -1,0 +1,131 @@
+//! What the conditions of a Deorbit say.
+
+use common::api::deorbit::{DeorbitStatus, Phase};
+use common::conditions::{self, Seen, Status};
+use jiff::Timestamp;
+
+use crate::observe::snapshot::{Cleaner, Cluster, Snapshot};
+
+/// A Lease that was not renewed for so many of its durations belongs to nobody: a successor would have taken it long ago.
+const DURATIONS: i64 = 4;
+/// Clocks of different machines differ; no Lease is stale that is younger.
+const LEAST_STALE_SECONDS: i64 = 60;
+
+/// Names of the cleaners that do not renew their Leases. One without a Lease is nothing that can be told.
+#[must_use]
+pub fn stale(cluster: &Cluster, now: Timestamp) -> Vec<String> {
+    let is_stale = |cleaner: &&Cleaner| {
+        cleaner.renewed.is_some_and(|renewed| {
+            now.duration_since(renewed).as_secs() > (cleaner.seconds * DURATIONS).max(LEAST_STALE_SECONDS)
+        })
+    };
+    cluster.cleaners.iter().filter(is_stale).map(|cleaner| cleaner.name.clone()).collect()
+}
+
+/// Sets one.
+pub fn set(
+    status: &mut DeorbitStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+    what: (&'static str, Status),
+    reason: &'static str,
+    message: impl Into<String>,
+) {
+    let (kind, holds) = what;
+    let seen = Seen { kind, status: holds, observed_generation: generation, reason, message: message.into() };
+    conditions::set(&mut status.conditions, seen, now);
+}
+
+/// Those that come from what was seen, whatever the phase.
+pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp) {
+    let generation = snapshot.run.generation;
+    let mut say = |what, reason, message: String| set(status, generation, now, what, reason, message);
+    match &snapshot.cluster {
+        Ok(cluster) => {
+            say(("TargetReachable", Status::True), "Read", "the target cluster was read".into());
+            let stale = stale(cluster, now);
+            if cluster.cleaners.is_empty() {
+                say(
+                    ("CleanerNotRunning", Status::Unknown),
+                    "NoLease",
+                    "neither the cloud controller manager nor the CSI driver has a Lease".into(),
+                );
+            } else if stale.is_empty() {
+                say(("CleanerNotRunning", Status::False), "Renewed", "they renew their Leases".into());
+            } else {
+                let message = format!("{} renews its Lease no more", stale.join(", "));
+                say(("CleanerNotRunning", Status::True), "Stale", message);
+            }
+            if cluster.freeze.any() {
+                say(
+                    ("Frozen", Status::True),
+                    "InPlace",
+                    "new claims, snapshots and load balancers are refused".into(),
+                );
+            } else {
+                say(("Frozen", Status::False), "NotInPlace", "nothing is refused".into());
+            }
+        }
+        Err(why) => {
+            say(("TargetReachable", Status::False), "Unavailable", why.clone());
+            if snapshot.run.held {
+                say(("Frozen", Status::Unknown), "Unavailable", "the target cluster cannot be read".into());
+            }
+        }
+    }
+    match &snapshot.cloud {
+        None => say(
+            ("CloudReachable", Status::Unknown),
+            "NoCredentials",
+            "spec.openstack is not given: nothing can be proven".into(),
+        ),
+        Some(Ok(_)) => say(("CloudReachable", Status::True), "Read", "OpenStack was read".into()),
+        Some(Err(why)) => say(("CloudReachable", Status::False), "Unavailable", why.clone()),
+    }
+    if snapshot.run.protected {
+        let message = format!("nothing is done while it carries {}", crate::names::PROTECT);
+        say(("Protected", Status::True), "Annotation", message);
+    } else if status.conditions.iter().any(|condition| condition.kind == "Protected") {
+        set(status, generation, now, ("Protected", Status::False), "NoAnnotation", "");
+    }
+}
+
+/// The one that is waited for.
+pub fn complete(status: &mut DeorbitStatus, generation: Option<i64>, dry_run: bool, now: Timestamp) {
+    let (remaining, debris) = (status.remaining, status.debris_count);
+    let (what, reason, message) = match status.phase {
+        Phase::Complete if dry_run => {
+            (Status::True, "DryRun", format!("{} would be deleted; status.inventory lists them", remaining))
+        }
+        Phase::Complete => (Status::True, "Complete", "everything is gone".to_owned()),
+        Phase::CompletedWithDebris => (
+            Status::True,
+            "CompletedWithDebris",
+            format!("released with {debris} left; status.debris lists them"),
+        ),
+        Phase::Failed => (Status::False, "Failed", format!("{debris} left, and spec.onTimeout is Block")),
+        phase => (Status::False, word(phase), format!("{remaining} remaining")),
+    };
+    set(status, generation, now, ("Complete", what), reason, message);
+    if status.phase.is_final() {
+        let clean = status.phase == Phase::Complete && !dry_run;
+        let (what, reason) = if clean { (Status::True, "Proven") } else { (Status::False, "NotClean") };
+        set(status, generation, now, ("Clean", what), reason, format!("{debris} left"));
+    }
+}
+
+fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending => "Pending",
+        Phase::Inventory => "Inventory",
+        Phase::Freeze => "Freeze",
+        Phase::Delete => "Delete",
+        Phase::Wait => "Wait",
+        Phase::Verify => "Verify",
+        Phase::Sweep => "Sweep",
+        Phase::Routes => "Routes",
+        Phase::Complete => "Complete",
+        Phase::CompletedWithDebris => "CompletedWithDebris",
+        Phase::Failed => "Failed",
+    }
+}

@@ -1,0 +1,71 @@
+//! Deletes in the target cluster: only of what was recorded by this ID before.
+
+use std::collections::{BTreeSet, HashMap};
+
+use common::api::deorbit::{Kind, PodEviction, Recorded};
+
+use super::action::{Act, Object, ObjectKind};
+use super::found::Found;
+use super::reason::Reason;
+use crate::observe::snapshot::{Cluster, Run};
+
+/// The steps, in the order snapshots, pods, claims and volumes, Services, Ingresses.
+#[must_use]
+pub fn steps(run: &Run, records: &[Recorded], cluster: &Cluster, found: &[Found]) -> Vec<(Act, Reason)> {
+    let recorded: HashMap<(Kind, &str), &Recorded> =
+        records.iter().map(|record| ((record.kind, record.uid.as_str()), record)).collect();
+    let by_id: HashMap<(Kind, &str), &Recorded> =
+        records.iter().filter_map(|record| Some(((record.kind, record.id.as_deref()?), record))).collect();
+    let goes = |one: &&Found| {
+        let known = recorded
+            .get(&(one.record.kind, one.record.uid.as_str()))
+            .copied()
+            .or_else(|| one.record.id.as_deref().and_then(|id| by_id.get(&(one.record.kind, id)).copied()));
+        one.record.kept.is_none()
+            && known.is_some_and(|known| known.kept.is_none() && known.id == one.record.id)
+    };
+    let going: Vec<&Found> = found.iter().filter(goes).collect();
+    let mut steps = Vec::new();
+    for one in &going {
+        if let Some(object) = &one.release {
+            steps.push((Act::Release { object: object.clone() }, Reason::Retained));
+        }
+    }
+    let delete = |kinds: &[ObjectKind], steps: &mut Vec<(Act, Reason)>| {
+        for one in &going {
+            match &one.delete {
+                Some(object) if one.deleting.is_none() && kinds.contains(&object.kind) => {
+                    let id = one.record.id.clone();
+                    steps.push((Act::DeleteObject { object: object.clone(), id }, Reason::Asked));
+                }
+                _ => {}
+            }
+        }
+    };
+    delete(&[ObjectKind::VolumeSnapshot, ObjectKind::VolumeSnapshotContent], &mut steps);
+    if run.spec.pod_eviction == PodEviction::Delete {
+        let claims: BTreeSet<(&str, &str)> = going
+            .iter()
+            .filter_map(|one| one.delete.as_ref())
+            .filter(|object| object.kind == ObjectKind::PersistentVolumeClaim)
+            .map(|object| (object.namespace.as_str(), object.name.as_str()))
+            .collect();
+        for pod in cluster.pods.iter().filter(|pod| pod.meta.deleting.is_none() && !pod.meta.keep) {
+            let held = pod
+                .claims
+                .iter()
+                .find(|claim| claims.contains(&(pod.meta.namespace.as_str(), claim.as_str())));
+            if let Some(claim) = held {
+                let object = Object::new(ObjectKind::Pod, &pod.meta);
+                steps.push((
+                    Act::DeleteObject { object, id: None },
+                    Reason::HoldsClaim { claim: claim.clone() },
+                ));
+            }
+        }
+    }
+    delete(&[ObjectKind::PersistentVolumeClaim, ObjectKind::PersistentVolume], &mut steps);
+    delete(&[ObjectKind::Service], &mut steps);
+    delete(&[ObjectKind::Ingress], &mut steps);
+    steps
+}

@@ -1,0 +1,94 @@
+//! Deletes in OpenStack, by recorded ID: what the cluster's own controllers have not removed.
+
+use std::collections::BTreeSet;
+
+use common::api::deorbit::{Kind, Recorded};
+
+use super::action::Act;
+use super::outlook::Left;
+use super::reason::Reason;
+use super::{sharing, sweep};
+use crate::names;
+use crate::observe::snapshot::{Cloud, Meta, Run};
+
+/// States in which Cinder takes a DELETE; in all others it answers 400, or somebody is at work.
+const DELETABLE: [&str; 5] = ["available", "error", "error_deleting", "error_restoring", "error_extending"];
+
+/// The steps. `records` are those that were stored before.
+#[must_use]
+pub fn steps(run: &Run, records: &[Recorded], cloud: &Cloud, left: &[Left<'_>]) -> Vec<(Act, Reason)> {
+    let stored: BTreeSet<(Kind, &str)> =
+        records.iter().filter_map(|record| Some((record.kind, record.id.as_deref()?))).collect();
+    let mut steps = Vec::new();
+    let mut done = BTreeSet::new();
+    // A volume with snapshots, and a security group of a load balancer's port, are refused: what holds others goes first.
+    for kind in [Kind::Snapshot, Kind::Volume, Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup] {
+        for one in left.iter().filter(|one| one.record.kind == kind && !one.outlook.untouched) {
+            let (Some(id), Some(state)) = (one.record.id.as_deref(), &one.outlook.in_cloud) else { continue };
+            if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
+                continue;
+            }
+            if let Some(name) = may_go(run, records, cloud, one.record, id) {
+                let reason = match one.record.object {
+                    Some(_) => Reason::LeftInCloud { state: state.clone() },
+                    None => Reason::Unnamed,
+                };
+                steps.push((Act::DeleteInCloud { kind, id: id.to_owned(), name }, reason));
+            }
+        }
+    }
+    steps
+}
+
+/// Its name, if it may be deleted as it is now.
+fn may_go(run: &Run, records: &[Recorded], cloud: &Cloud, record: &Recorded, id: &str) -> Option<String> {
+    match record.kind {
+        Kind::Volume => {
+            let seen = cloud.volumes.get(id)?;
+            (!seen.keep && DELETABLE.contains(&seen.status.as_str())).then(|| seen.name.clone())
+        }
+        Kind::Snapshot => {
+            let seen = cloud.snapshots.get(id)?;
+            (!seen.keep && DELETABLE.contains(&seen.status.as_str())).then(|| seen.name.clone())
+        }
+        Kind::LoadBalancer => {
+            let seen = cloud.load_balancers.get(id)?;
+            let ready = matches!(seen.status.as_str(), "ACTIVE" | "ERROR");
+            let service = seen.name.starts_with(names::SERVICE_PREFIX);
+            let users: Vec<Meta> = records
+                .iter()
+                .filter(|one| {
+                    one.kind == Kind::LoadBalancer && one.id.as_deref() == Some(id) && one.kept.is_none()
+                })
+                .map(|one| Meta {
+                    namespace: one.namespace.clone(),
+                    name: one.name.clone(),
+                    uid: one.uid.clone(),
+                    ..Meta::default()
+                })
+                .collect();
+            let users: Vec<&Meta> = users.iter().collect();
+            let swept = record.object.is_none() && sweep::is_ours(&run.spec.cluster_name, seen);
+            let ours = swept || !record.shared && sharing::is_only_ours(&run.spec.cluster_name, &users, seen);
+            (ready && service && ours).then(|| seen.name.clone())
+        }
+        Kind::FloatingIP => {
+            let seen = cloud.floating_ips.get(id)?;
+            let made = seen.description.starts_with(names::FLOATING_IP_DESCRIPTION);
+            (made && !serves(cloud, records, record)).then(|| seen.address.clone())
+        }
+        Kind::SecurityGroup => {
+            let seen = cloud.security_groups.get(id)?;
+            (!serves(cloud, records, record)).then(|| seen.name.clone())
+        }
+    }
+}
+
+/// Whether the load balancer that it belongs to is still there.
+fn serves(cloud: &Cloud, records: &[Recorded], record: &Recorded) -> bool {
+    records
+        .iter()
+        .filter(|one| one.kind == Kind::LoadBalancer && !one.uid.is_empty() && one.uid == record.uid)
+        .filter_map(|one| one.id.as_ref())
+        .any(|id| cloud.load_balancers.contains_key(id))
+}

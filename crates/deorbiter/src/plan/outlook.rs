@@ -1,0 +1,216 @@
+//! What is still there of each record, and since when it should not be.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded};
+use jiff::Timestamp;
+
+use crate::observe::snapshot::{Cloud, Snapshot, key};
+
+/// How one record stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outlook {
+    /// An object of the target still holds it.
+    pub in_cluster: bool,
+    /// That object is there and nobody has asked for its deletion yet.
+    pub untouched: bool,
+    /// Its state in OpenStack, where it is there.
+    pub in_cloud: Option<String>,
+    /// Nothing more is expected to happen to it.
+    pub stuck: bool,
+    /// Why it is still there.
+    pub why: String,
+}
+
+/// What is still there of one record, and in what way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Left<'a> {
+    /// The record.
+    pub record: &'a Recorded,
+    /// How it stands.
+    pub outlook: Outlook,
+}
+
+impl Left<'_> {
+    /// As it is listed at the end.
+    #[must_use]
+    pub fn debris(&self) -> Debris {
+        Debris {
+            kind: format!("{:?}", self.record.kind),
+            id: self.record.id.clone(),
+            name: self.record.name.clone(),
+            namespace: self.record.namespace.clone(),
+            reason: self.outlook.why.clone(),
+        }
+    }
+}
+
+/// Everything that shall go and is not proven to be gone. `given_up`: the target's word is not waited for any more.
+#[must_use]
+pub fn left<'a>(
+    snapshot: &Snapshot,
+    records: &'a [Recorded],
+    given_up: bool,
+    now: Timestamp,
+) -> Vec<Left<'a>> {
+    let judge = Judge::new(snapshot, given_up, now);
+    let shall_go = records.iter().filter(|record| record.kept.is_none());
+    shall_go.filter_map(|record| judge.outlook(record).map(|outlook| Left { record, outlook })).collect()
+}
+
+struct Judge<'a> {
+    snapshot: &'a Snapshot,
+    given_up: bool,
+    now: Timestamp,
+    /// Since when each object of the target is being deleted, by UID.
+    objects: HashMap<&'a str, Option<Timestamp>>,
+    /// PersistentVolumes and VolumeSnapshotContents by what they hold.
+    holders: HashMap<(Kind, &'a str), (&'a str, Option<Timestamp>)>,
+}
+
+impl<'a> Judge<'a> {
+    fn new(snapshot: &'a Snapshot, given_up: bool, now: Timestamp) -> Judge<'a> {
+        let (mut objects, mut holders) = (HashMap::new(), HashMap::new());
+        if let Ok(cluster) = &snapshot.cluster {
+            let metas = cluster
+                .claims
+                .iter()
+                .map(|one| &one.meta)
+                .chain(cluster.volumes.iter().map(|one| &one.meta))
+                .chain(cluster.snapshots.iter().map(|one| &one.meta))
+                .chain(cluster.contents.iter().map(|one| &one.meta))
+                .chain(cluster.services.iter().map(|one| &one.meta))
+                .chain(cluster.ingresses.iter().map(|one| &one.meta));
+            objects.extend(metas.map(|meta| (meta.uid.as_str(), meta.deleting)));
+            for volume in &cluster.volumes {
+                holders.insert(
+                    (Kind::Volume, volume.id.as_str()),
+                    (volume.meta.name.as_str(), volume.meta.deleting),
+                );
+            }
+            for content in &cluster.contents {
+                if let Some(id) = &content.id {
+                    holders.insert(
+                        (Kind::Snapshot, id.as_str()),
+                        (content.meta.name.as_str(), content.meta.deleting),
+                    );
+                }
+            }
+        }
+        Judge { snapshot, given_up, now, objects, holders }
+    }
+
+    /// None: it is gone.
+    fn outlook(&self, record: &Recorded) -> Option<Outlook> {
+        let along = matches!(record.kind, Kind::FloatingIP | Kind::SecurityGroup);
+        let object = self.objects.get(record.uid.as_str()).copied().filter(|_| !along);
+        let holder = record.id.as_deref().and_then(|id| self.holders.get(&(record.kind, id)).copied());
+        let blind = self.snapshot.cluster.is_err() && !self.given_up && record.object.is_some();
+        let (in_cloud, proven, cloud_error) = match &self.snapshot.cloud {
+            None => (None, false, None),
+            Some(Err(why)) => (None, false, Some(why)),
+            Some(Ok(cloud)) => (state_of(record, cloud), record.id.is_some(), None),
+        };
+        let object_stays = match object {
+            // What is proven to be gone in OpenStack does not wait for a finalizer of a controller that is dead.
+            Some(deleting) => !proven || in_cloud.is_some() || deleting.is_none(),
+            None => false,
+        };
+        let holder_stays = holder.is_some() && (!proven || in_cloud.is_some());
+        let unknown = blind || cloud_error.is_some() || (self.given_up && self.snapshot.cloud.is_none());
+        if !(object_stays || holder_stays || in_cloud.is_some() || unknown) {
+            return None;
+        }
+        let in_cluster = object_stays || holder_stays;
+        let since = object
+            .flatten()
+            .or(holder.and_then(|(_, deleting)| deleting))
+            .or_else(|| self.waiting_since(in_cluster));
+        let over = since.is_some_and(|since| {
+            is_over(since, self.snapshot.run.spec.timeouts.per_object.duration(), self.now)
+        });
+        let refused = in_cloud.as_deref() == Some("error_deleting")
+            && self.snapshot.run.spec.leftovers == Leftovers::Report;
+        let swept = record.object.is_none() && self.snapshot.run.spec.leftovers == Leftovers::Report;
+        let mut why = Vec::new();
+        if let (true, Some(kind)) = (object_stays, &record.object) {
+            why.push(match object.flatten() {
+                Some(_) => format!("the {kind} is being deleted and still there"),
+                None => format!("the {kind} is still there"),
+            });
+        } else if let (true, Some((name, _))) = (holder_stays, holder) {
+            why.push(format!("{name} is still there"));
+        }
+        why.extend(in_cloud.as_ref().map(|state| format!("the {} is {state} in OpenStack", record.kind)));
+        if swept {
+            why.push("it was found by its name, and spec.leftovers is Report".to_owned());
+        }
+        if blind || (self.snapshot.cluster.is_err() && record.object.is_some() && in_cloud.is_none()) {
+            why.extend(
+                self.snapshot
+                    .cluster
+                    .as_ref()
+                    .err()
+                    .map(|error| format!("the target cannot be read: {error}")),
+            );
+        }
+        why.extend(cloud_error.map(|error| format!("OpenStack cannot be read: {error}")));
+        why.extend(self.failure(record).map(|error| format!("last try: {error}")));
+        if over {
+            why.push(format!("not gone within {}", self.snapshot.run.spec.timeouts.per_object));
+        }
+        Some(Outlook {
+            in_cluster,
+            untouched: object_stays && object == Some(None) && self.failure(record).is_none(),
+            in_cloud,
+            stuck: over || refused || swept,
+            why: why.join("; "),
+        })
+    }
+
+    /// For what is not being deleted by the target's own word: the phase that waits for it.
+    fn waiting_since(&self, in_cluster: bool) -> Option<Timestamp> {
+        let status = &self.snapshot.run.status;
+        match status.phase {
+            Phase::Verify | Phase::Sweep | Phase::Routes => status.phase_since,
+            _ if in_cluster => status.started_at,
+            _ => None,
+        }
+    }
+
+    fn failure(&self, record: &Recorded) -> Option<&str> {
+        let of = |kind: &str, id: &str| self.snapshot.failures.get(&key(kind, id)).map(String::as_str);
+        of("Object", &record.uid)
+            .filter(|_| !record.uid.is_empty())
+            .or_else(|| of("Cloud", record.id.as_deref()?))
+    }
+}
+
+/// Whether so much time has gone by.
+#[must_use]
+pub fn is_over(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
+    now.duration_since(since).unsigned_abs() >= limit && now >= since
+}
+
+/// Its state in OpenStack; None where it is gone, or has left us to others.
+fn state_of(record: &Recorded, cloud: &Cloud) -> Option<String> {
+    let id = record.id.as_deref()?;
+    match record.kind {
+        Kind::Volume => cloud.volumes.get(id).map(|seen| seen.status.clone()),
+        Kind::Snapshot => cloud.snapshots.get(id).map(|seen| seen.status.clone()),
+        Kind::LoadBalancer => {
+            let seen = cloud.load_balancers.get(id)?;
+            let tagged = record.tag.as_ref().is_some_and(|tag| seen.tags.contains(tag));
+            if !record.shared {
+                Some(seen.status.clone())
+            } else if tagged {
+                Some("shared, and has our tag".to_owned())
+            } else {
+                None
+            }
+        }
+        Kind::FloatingIP => cloud.floating_ips.get(id).map(|seen| format!("allocated ({})", seen.address)),
+        Kind::SecurityGroup => cloud.security_groups.get(id).map(|_| "there".to_owned()),
+    }
+}

@@ -1,0 +1,298 @@
+//! Where a run goes next.
+
+use std::time::Duration;
+
+use common::api::deorbit::{self as api, Debris, Kind, Leftovers, OnTimeout, Phase};
+
+use super::action::{Act, Form};
+use super::outlook::{self, Left, is_over};
+use super::reason::Reason;
+use super::{LATER, SOON, Walk, conditions, deletion, found, inventory, leftovers, sweep};
+use crate::names;
+use crate::observe::snapshot::{Cluster, key};
+
+/// How many entries of debris a status shows: with these it stays far below what etcd takes, and a person reads no more.
+pub const SHOWN_DEBRIS: usize = 200;
+
+impl Walk<'_> {
+    /// The work of the stored phase, and the next one where that is done.
+    pub(super) fn forward(&mut self) -> Option<Duration> {
+        let run = &self.snapshot.run;
+        if !run.held {
+            self.step(Act::Hold, Reason::Begins);
+            return Some(Duration::ZERO);
+        }
+        if run.status.phase == Phase::Pending {
+            return self.go(Phase::Inventory);
+        }
+        let cloud_is_known = !matches!(self.snapshot.cloud, Some(Err(_)));
+        let mut found_now = Vec::new();
+        if let Ok(cluster) = &self.snapshot.cluster {
+            found_now = found::found(self.settings, run, cluster, self.cloud());
+            // What OpenStack marks as kept is not known while it does not answer: then nothing is judged anew.
+            if cloud_is_known || run.status.phase == Phase::Inventory {
+                self.records = inventory::merge(&self.records, &found_now);
+            }
+        }
+        if let Some(cloud) = self.cloud() {
+            inventory::name_late(&mut self.records, cloud);
+        }
+        if self.outage_is_over_limit() {
+            return self.without_an_answer();
+        }
+        if self.hangs() {
+            return self.finish(true);
+        }
+        let Ok(cluster) = &self.snapshot.cluster else {
+            self.count_left(false);
+            return Some(LATER);
+        };
+        if !cloud_is_known {
+            self.count_left(false);
+            return Some(LATER);
+        }
+        if run.status.phase > Phase::Freeze {
+            for (act, because) in deletion::steps(run, &run.records, cluster, &found_now) {
+                self.step(act, because);
+            }
+        }
+        match run.status.phase {
+            Phase::Pending | Phase::Inventory => self.inventory(),
+            Phase::Freeze => self.freeze(cluster),
+            Phase::Delete => self.delete(),
+            Phase::Wait => self.wait(cluster),
+            Phase::Verify => self.verify(false),
+            Phase::Sweep => self.sweep(false),
+            Phase::Routes => self.routes(),
+            Phase::Complete | Phase::CompletedWithDebris | Phase::Failed => None,
+        }
+    }
+
+    fn hangs(&self) -> bool {
+        let limit = self.snapshot.run.spec.timeouts.hang.duration();
+        self.status.started_at.is_some_and(|since| is_over(since, limit, self.now))
+    }
+
+    fn inventory(&mut self) -> Option<Duration> {
+        self.status.inventory.taken = true;
+        if self.snapshot.run.spec.dry_run {
+            self.status.remaining = count(self.records.iter().filter(|record| record.kept.is_none()).count());
+            self.status.completed_at = Some(self.now);
+            return self.go(Phase::Complete);
+        }
+        self.count_left(false);
+        self.go(Phase::Freeze)
+    }
+
+    fn freeze(&mut self, cluster: &Cluster) -> Option<Duration> {
+        let form = match self.snapshot.run.spec.freeze {
+            api::Freeze::None => return self.start(),
+            api::Freeze::Policy if cluster.freeze.policies => Form::Policy,
+            api::Freeze::Policy | api::Freeze::Webhook => Form::Webhook,
+        };
+        let in_place = match form {
+            Form::Policy => cluster.freeze.policy && cluster.freeze.binding,
+            Form::Webhook => cluster.freeze.webhook,
+        };
+        if in_place {
+            return self.start();
+        }
+        // Objects that are made anew are deleted anew: a freeze that is refused for long is no reason never to begin.
+        if let Some(why) = self.snapshot.failures.get(&key("Freeze", "create")) {
+            self.find(Reason::NotFrozen { why: why.clone() });
+            let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
+            if self.status.phase_since.is_some_and(|since| is_over(since, limit, self.now)) {
+                return self.start();
+            }
+        }
+        self.step(Act::Freeze { form }, Reason::MustNotGrow);
+        Some(SOON / 4)
+    }
+
+    fn start(&mut self) -> Option<Duration> {
+        self.status.started_at = Some(self.now);
+        self.go(Phase::Delete)
+    }
+
+    fn delete(&mut self) -> Option<Duration> {
+        let all_asked = {
+            let left = outlook::left(self.snapshot, &self.records, false, self.now);
+            self.status.remaining = count(left.len());
+            left.iter().all(|one| !one.outlook.untouched)
+        };
+        if all_asked { self.go(Phase::Wait) } else { Some(SOON / 4) }
+    }
+
+    fn wait(&mut self, cluster: &Cluster) -> Option<Duration> {
+        let stale = conditions::stale(cluster, self.now);
+        let take_over = !stale.is_empty() && self.snapshot.run.spec.leftovers == Leftovers::Delete;
+        if !stale.is_empty() && !take_over {
+            self.find(Reason::CleanerNotRunning { names: stale.join(", ") });
+        }
+        let done = {
+            let left = outlook::left(self.snapshot, &self.records, false, self.now);
+            self.status.remaining = count(left.len());
+            left.iter().all(|one| {
+                !one.outlook.in_cluster || one.outlook.stuck || (take_over && !one.outlook.untouched)
+            })
+        };
+        if done { self.go(Phase::Verify) } else { Some(SOON) }
+    }
+
+    fn verify(&mut self, given_up: bool) -> Option<Duration> {
+        let done = self.take_leftovers(given_up) && self.grace_is_over();
+        if done { self.go(Phase::Sweep) } else { Some(SOON) }
+    }
+
+    /// Deletes by ID what may be deleted. True: nothing more will go.
+    fn take_leftovers(&mut self, given_up: bool) -> bool {
+        let run = &self.snapshot.run;
+        let (steps, remaining, done) = {
+            let left = outlook::left(self.snapshot, &self.records, given_up, self.now);
+            let steps = match self.cloud() {
+                Some(cloud) if run.spec.leftovers == Leftovers::Delete => {
+                    leftovers::steps(run, &run.records, cloud, &left)
+                }
+                _ => Vec::new(),
+            };
+            (steps, left.len(), left.iter().all(|one| one.outlook.stuck))
+        };
+        for (act, because) in steps {
+            self.step(act, because);
+        }
+        self.status.remaining = count(remaining);
+        done
+    }
+
+    /// Without credentials nobody can look: load balancers are given some time after the last Service is gone.
+    fn grace_is_over(&self) -> bool {
+        let run = &self.snapshot.run;
+        let any =
+            self.records.iter().any(|record| record.kind == Kind::LoadBalancer && record.kept.is_none());
+        let limit = run.spec.timeouts.load_balancer_grace.duration();
+        self.snapshot.cloud.is_some()
+            || !any
+            || run.status.phase_since.is_some_and(|since| is_over(since, limit, self.now))
+    }
+
+    fn sweep(&mut self, given_up: bool) -> Option<Duration> {
+        let run = &self.snapshot.run;
+        let Some(cloud) = self.cloud().filter(|_| run.spec.sweep) else { return self.go(Phase::Routes) };
+        let swept = sweep::found(run, &self.records, cloud);
+        if !swept.is_empty() {
+            self.records.extend(swept.into_iter().map(|one| one.record));
+            return Some(Duration::ZERO);
+        }
+        // The first walk of this phase has no lists yet.
+        let done = self.take_leftovers(given_up) && cloud.whole;
+        if done { self.go(Phase::Routes) } else { Some(SOON) }
+    }
+
+    fn routes(&mut self) -> Option<Duration> {
+        let run = &self.snapshot.run;
+        if let (Some(asked), Some(cloud)) = (&run.spec.resources.routes, self.cloud()) {
+            let limit = run.spec.timeouts.per_object.duration();
+            let over = run.status.phase_since.is_some_and(|since| is_over(since, limit, self.now));
+            if !cloud.routes.is_empty() && !over {
+                let act = Act::RemoveRoutes { router: asked.router_id.clone(), routes: cloud.routes.clone() };
+                self.step(act, Reason::Asked);
+                return Some(SOON);
+            }
+        }
+        self.finish(false)
+    }
+
+    /// Somebody has not answered for too long. By the recorded IDs OpenStack can still be cleaned, where that is allowed.
+    fn without_an_answer(&mut self) -> Option<Duration> {
+        let run = &self.snapshot.run;
+        let can_clean = self.cloud().is_some()
+            && run.spec.leftovers == Leftovers::Delete
+            && run.status.inventory.taken
+            && !run.spec.dry_run;
+        if !can_clean {
+            return self.finish(true);
+        }
+        match run.status.phase {
+            Phase::Verify if self.take_leftovers(true) => self.go(Phase::Sweep),
+            Phase::Verify => Some(SOON),
+            Phase::Sweep => self.sweep(true),
+            Phase::Routes => self.finish(true),
+            _ => {
+                self.status.started_at = self.status.started_at.or(Some(self.now));
+                self.go(Phase::Verify)
+            }
+        }
+    }
+
+    fn count_left(&mut self, given_up: bool) {
+        let left = outlook::left(self.snapshot, &self.records, given_up, self.now).len();
+        self.status.remaining = count(left);
+    }
+
+    /// The end: clean, or with a list of what is left; the freeze is lifted before.
+    fn finish(&mut self, gave_up: bool) -> Option<Duration> {
+        let refused = self.snapshot.failures.get(&key("Freeze", "lift")).cloned();
+        if !self.lifted() && refused.is_none() {
+            return Some(SOON / 4);
+        }
+        let mut debris = self.debris();
+        if let Some(why) =
+            refused.filter(|_| self.snapshot.cluster.as_ref().is_ok_and(|cluster| cluster.freeze.any()))
+        {
+            let name = names::freeze(&self.snapshot.run.uid);
+            debris.push(entry("Freeze", name, format!("it could not be lifted: {why}")));
+        }
+        if let Err(why) = &self.snapshot.cluster
+            && super::frozen_is_unknown(&self.status)
+            && self.snapshot.run.status.started_at.is_some()
+        {
+            let name = names::freeze(&self.snapshot.run.uid);
+            debris.push(entry("Freeze", name, format!("it may stand in the target cluster: {why}")));
+        }
+        if gave_up && !self.status.inventory.taken {
+            let why = "it was never read whole, so there may be more than is listed".to_owned();
+            debris.push(entry("Cluster", self.snapshot.run.spec.cluster_name.clone(), why));
+        }
+        self.status.remaining = count(debris.len());
+        self.status.debris_count = count(debris.len());
+        if let Some(first) = debris.first() {
+            let first = format!("{} {}", first.kind, first.id.as_deref().unwrap_or(&first.name));
+            self.find(Reason::Debris { count: debris.len(), first });
+        }
+        let phase = match (debris.is_empty(), self.snapshot.run.spec.on_timeout) {
+            (true, _) => Phase::Complete,
+            (false, OnTimeout::Release) => Phase::CompletedWithDebris,
+            (false, OnTimeout::Block) => Phase::Failed,
+        };
+        debris.truncate(SHOWN_DEBRIS);
+        self.status.debris = debris;
+        self.status.completed_at = Some(self.now);
+        self.go(phase);
+        // One more look, after the end, at whether a freeze came back.
+        Some(SOON)
+    }
+
+    fn debris(&self) -> Vec<Debris> {
+        let mut debris: Vec<Debris> =
+            outlook::left(self.snapshot, &self.records, self.outage_is_over_limit(), self.now)
+                .iter()
+                .map(Left::debris)
+                .collect();
+        if let (Some(asked), Some(cloud)) = (&self.snapshot.run.spec.resources.routes, self.cloud()) {
+            for route in &cloud.routes {
+                let why = self.snapshot.failures.get(&key("Routes", &asked.router_id));
+                let why = why.cloned().unwrap_or_else(|| "it is still there".to_owned());
+                debris.push(entry("Route", format!("{} via {}", route.destination, route.nexthop), why));
+            }
+        }
+        debris
+    }
+}
+
+fn entry(kind: &str, name: String, reason: String) -> Debris {
+    Debris { kind: kind.to_owned(), id: None, name, namespace: String::new(), reason }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,134 @@
+//! Why a step is taken, or what is wrong.
+
+use std::fmt;
+
+use common::plan;
+use serde::Serialize;
+
+/// A closed set; each is one word in Events and metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all_fields = "camelCase")]
+pub enum Reason {
+    /// The Deorbit asks for it.
+    Asked,
+    /// The object holds a claim that shall go.
+    HoldsClaim {
+        /// Which.
+        claim: String,
+    },
+    /// The volume's policy is Retain, and the Deorbit says that retained ones go too.
+    Retained,
+    /// It stands in the way of a clean end: new objects must not be made meanwhile.
+    MustNotGrow,
+    /// The run is over or was aborted.
+    Over,
+    /// The cluster's own controllers have not removed it.
+    LeftInCloud {
+        /// Its state there.
+        state: String,
+    },
+    /// No object of the cluster names it any more; its name says whose it is.
+    Unnamed,
+    /// A run begins: whoever deletes the Deorbit must not leave a freeze behind.
+    Begins,
+    /// Nothing of it stands in the cluster any more.
+    NothingFrozen,
+    /// The cluster has not answered for so long that nothing can be lifted any more.
+    FreezeMayRemain {
+        /// What a person deletes if the cluster comes back.
+        name: String,
+    },
+    /// It is left alone.
+    Kept {
+        /// Why.
+        why: String,
+    },
+    /// The target cluster cannot be read.
+    TargetUnavailable {
+        /// What it said.
+        why: String,
+    },
+    /// OpenStack cannot be read.
+    CloudUnavailable {
+        /// What it said.
+        why: String,
+    },
+    /// A controller that removes things in OpenStack does not renew its Lease.
+    CleanerNotRunning {
+        /// Which.
+        names: String,
+    },
+    /// A freeze could not be put in place; the run goes on without.
+    NotFrozen {
+        /// Why.
+        why: String,
+    },
+    /// Something is left.
+    Debris {
+        /// How much.
+        count: usize,
+        /// The first of them.
+        first: String,
+    },
+}
+
+impl plan::Reason for Reason {
+    fn code(&self) -> &'static str {
+        match self {
+            Reason::Asked => "Asked",
+            Reason::HoldsClaim { .. } => "HoldsClaim",
+            Reason::Retained => "Retained",
+            Reason::MustNotGrow => "MustNotGrow",
+            Reason::Over => "Over",
+            Reason::LeftInCloud { .. } => "LeftInCloud",
+            Reason::Unnamed => "Unnamed",
+            Reason::Begins => "Begins",
+            Reason::NothingFrozen => "NothingFrozen",
+            Reason::FreezeMayRemain { .. } => "FreezeMayRemain",
+            Reason::Kept { .. } => "Kept",
+            Reason::TargetUnavailable { .. } => "TargetUnavailable",
+            Reason::CloudUnavailable { .. } => "CloudUnavailable",
+            Reason::CleanerNotRunning { .. } => "CleanerNotRunning",
+            Reason::NotFrozen { .. } => "NotFrozen",
+            Reason::Debris { .. } => "Debris",
+        }
+    }
+
+    fn is_trouble(&self) -> bool {
+        matches!(self, Reason::FreezeMayRemain { .. } | Reason::Debris { .. })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Asked => f.write_str("the Deorbit asks for it"),
+            Reason::HoldsClaim { claim } => write!(f, "it holds the claim {claim}, which shall go"),
+            Reason::Retained => f.write_str("its policy is Retain, and spec.retained is Delete"),
+            Reason::MustNotGrow => f.write_str("nothing new may be made while the rest is deleted"),
+            Reason::Over => f.write_str("the run is over"),
+            Reason::LeftInCloud { state } => write!(f, "the cluster has not removed it; it is {state}"),
+            Reason::Unnamed => f.write_str("no object of the cluster names it any more"),
+            Reason::Begins => {
+                f.write_str("a run begins, and what it freezes must be lifted even if it is aborted")
+            }
+            Reason::NothingFrozen => f.write_str("nothing of it stands in the target cluster"),
+            Reason::FreezeMayRemain { name } => {
+                write!(
+                    f,
+                    "the target cluster does not answer; if it comes back, delete the ValidatingAdmissionPolicy, its binding and the ValidatingWebhookConfiguration {name} there"
+                )
+            }
+            Reason::Kept { why } => write!(f, "it is left alone: {why}"),
+            Reason::TargetUnavailable { why } => write!(f, "the target cluster cannot be read: {why}"),
+            Reason::CloudUnavailable { why } => write!(f, "OpenStack cannot be read: {why}"),
+            Reason::CleanerNotRunning { names } => {
+                write!(f, "{names} renews its Lease no more: start it again, or set spec.leftovers to Delete")
+            }
+            Reason::NotFrozen { why } => write!(f, "new objects cannot be prevented: {why}"),
+            Reason::Debris { count, first } => {
+                write!(f, "{count} left, first {first}; status.debris lists them")
+            }
+        }
+    }
+}

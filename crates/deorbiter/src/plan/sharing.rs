@@ -1,0 +1,45 @@
+//! Whose a load balancer is: several Services can share one, also Services of other clusters.
+
+use crate::names;
+use crate::observe::snapshot::{LoadBalancer, Meta};
+
+/// The tag of a Service. Without the cluster's name, the only tag that ends as this Service's does: two clusters may have a
+/// Service of the same name behind one load balancer, and then nobody knows which is ours.
+#[must_use]
+pub fn tag_of(cluster: &str, service: &Meta, tags: &[String]) -> Option<String> {
+    if cluster.is_empty() {
+        let mut ours = tags.iter().filter(|tag| ends_as(tag, service));
+        return ours.next().filter(|_| ours.next().is_none()).cloned();
+    }
+    let tag = names::service_tag(cluster, &service.namespace, &service.name);
+    tags.contains(&tag).then_some(tag)
+}
+
+fn ends_as(name: &str, service: &Meta) -> bool {
+    name.starts_with(names::SERVICE_PREFIX)
+        && name.ends_with(&format!("_{}_{}", service.namespace, service.name))
+}
+
+/// Whether it serves nobody but these Services: it goes with the last of them.
+#[must_use]
+pub fn is_only_ours(cluster: &str, services: &[&Meta], seen: &LoadBalancer) -> bool {
+    if services.is_empty() {
+        return false;
+    }
+    let legacy = |service: &&&Meta| seen.name == format!("a{}", service.uid.replace('-', ""));
+    if services.iter().any(|service| legacy(&service)) {
+        return seen.tags.is_empty();
+    }
+    if !seen.name.starts_with(names::SERVICE_PREFIX) {
+        return false;
+    }
+    if seen.tags.is_empty() {
+        return services.iter().any(|service| match cluster {
+            "" => ends_as(&seen.name, service),
+            cluster => seen.name == names::service_tag(cluster, &service.namespace, &service.name),
+        });
+    }
+    let ours: Vec<String> =
+        services.iter().filter_map(|service| tag_of(cluster, service, &seen.tags)).collect();
+    seen.tags.iter().all(|tag| ours.contains(tag))
+}

@@ -1,0 +1,91 @@
+//! What no object of the cluster names any more, found by the cluster's name. Opt-in, and never by a prefix: clusters `prod`
+//! and `prod_7` of one project must not meet.
+
+use std::collections::HashSet;
+
+use common::api::deorbit::{Kind, Recorded};
+
+use super::found::Found;
+use crate::names;
+use crate::observe::snapshot::{Cloud, LoadBalancer, Run};
+
+/// Things of this cluster that are not recorded yet. Without an inventory nobody knows which volumes are retained: then
+/// volumes and snapshots are left alone.
+#[must_use]
+pub fn found(run: &Run, records: &[Recorded], cloud: &Cloud) -> Vec<Found> {
+    let cluster = run.spec.cluster_name.as_str();
+    if !run.spec.sweep || !cloud.whole || matches!(cluster, "" | "kubernetes") {
+        return Vec::new();
+    }
+    let known: HashSet<(Kind, &str)> =
+        records.iter().filter_map(|record| Some((record.kind, record.id.as_deref()?))).collect();
+    let mut out = Vec::new();
+    let mut add = |kind: Kind, id: &str, name: &str, kept: Option<String>| {
+        if !known.contains(&(kind, id)) {
+            out.push(swept(kind, id, name, kept));
+        }
+    };
+    let mark = |keep: bool| keep.then(|| format!("it carries {}", names::JANITOR_KEEP));
+    if run.status.inventory.taken {
+        let ours = |name: &Option<String>| name.as_deref() == Some(cluster);
+        for (id, seen) in cloud.volumes.iter().filter(|(_, seen)| ours(&seen.cluster)) {
+            add(Kind::Volume, id, &seen.name, mark(seen.keep));
+        }
+        for (id, seen) in cloud.snapshots.iter().filter(|(_, seen)| ours(&seen.cluster)) {
+            add(Kind::Snapshot, id, &seen.name, mark(seen.keep));
+        }
+    }
+    for (id, seen) in cloud.load_balancers.iter().filter(|(_, seen)| is_ours(cluster, seen)) {
+        add(Kind::LoadBalancer, id, &seen.name, None);
+    }
+    let from = format!(" from cluster {cluster}");
+    for (id, seen) in &cloud.floating_ips {
+        // One that leads somewhere is in use, whoever made it.
+        if seen.description.starts_with(names::FLOATING_IP_DESCRIPTION)
+            && seen.description.ends_with(&from)
+            && seen.port.is_none()
+        {
+            let kept = "a floating IP without a load balancer may have been kept on purpose".to_owned();
+            add(Kind::FloatingIP, id, &seen.address, Some(kept));
+        }
+    }
+    let group = format!(" Service LoadBalancer in cluster {cluster}");
+    for (id, seen) in &cloud.security_groups {
+        if seen.name.starts_with("lb-sg-")
+            && seen.description.starts_with("Security Group for ")
+            && seen.description.ends_with(&group)
+        {
+            add(Kind::SecurityGroup, id, &seen.name, None);
+        }
+    }
+    out
+}
+
+/// By its description, its name and all of its tags.
+#[must_use]
+pub fn is_ours(cluster: &str, seen: &LoadBalancer) -> bool {
+    service_of(cluster, seen)
+        .is_some_and(|name| name == seen.name && seen.tags.iter().all(|tag| *tag == name))
+}
+
+/// The name that it must have by its description.
+fn service_of(cluster: &str, seen: &LoadBalancer) -> Option<String> {
+    let of = seen.description.strip_prefix("Kubernetes external service ")?;
+    let (namespace, name) = of.strip_suffix(&format!(" from cluster {cluster}"))?.split_once('/')?;
+    Some(names::service_tag(cluster, namespace, name))
+}
+
+fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
+    let record = Recorded {
+        kind,
+        id: Some(id.to_owned()),
+        object: None,
+        namespace: String::new(),
+        name: name.to_owned(),
+        uid: String::new(),
+        tag: None,
+        shared: false,
+        kept,
+    };
+    Found { record, delete: None, deleting: None, release: None }
+}

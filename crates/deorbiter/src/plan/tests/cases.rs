@@ -1,0 +1,411 @@
+//! The feature table, row by row, and the defects of the original that a plan alone can show.
+
+use std::time::Duration;
+
+use common::api::deorbit::{Kind, Leftovers, Phase};
+use serde_json::json;
+
+use super::world::*;
+use crate::names;
+use crate::observe::snapshot::{CloudVolume, Cluster, Freeze, Ingress, LoadBalancer, Pod};
+use crate::plan::{Act, preview};
+use crate::settings::Settings;
+
+fn proven(change: serde_json::Value) -> World {
+    let mut all = json!({"openstack": with_cloud()});
+    for (key, value) in change.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    World::new(spec(all))
+}
+
+#[test]
+fn claims_snapshots_and_services_go_and_it_is_proven() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.snapshot("daily", "data");
+    world.service("web");
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete);
+    let cloud = world.cloud.as_ref().unwrap();
+    assert!(cloud.volumes.is_empty() && cloud.snapshots.is_empty() && cloud.load_balancers.is_empty());
+    assert!(!world.cluster.freeze.any());
+    assert_eq!((world.did("by a ValidatingAdmissionPolicy"), world.did("lift the freeze")), (1, 1));
+    assert!(world.run.records.iter().any(|one| one.kind == Kind::FloatingIP));
+}
+
+#[test]
+fn d1_another_driver_s_claim_is_left_alone_even_with_cinder_s_class() {
+    let mut world = proven(json!({}));
+    world.claim("data").volume = Some("nfs-1".into());
+    world.cluster.volumes.clear();
+    world.untouchable = vec!["uid-data".into()];
+    world.finish();
+    assert_eq!((world.cluster.claims.len(), world.run.records.len()), (1, 0));
+}
+
+#[test]
+fn d3_retained_volumes_stay_with_their_claims_and_nobody_waits() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.volume("data").retain = true;
+    world.untouchable = vec!["vol-data".into()];
+    world.finish();
+    assert_eq!((world.run.status.phase, world.cluster.claims.len()), (Phase::Complete, 1));
+}
+
+#[test]
+fn retained_volumes_go_where_it_is_asked_for() {
+    let mut world = proven(json!({"retained": "Delete"}));
+    world.claim("data");
+    world.volume("data").retain = true;
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete);
+    assert!(world.cloud.unwrap().volumes.is_empty());
+}
+
+#[test]
+fn d4_pods_that_hold_claims_go_unless_they_are_kept_out() {
+    for (choice, deleted) in [("Delete", 1), ("None", 0)] {
+        let mut world = proven(json!({"podEviction": choice}));
+        world.claim("data");
+        for claim in ["data", "other"] {
+            let meta = meta("a", &format!("pod-{claim}"));
+            world.cluster.pods.push(Pod { meta, claims: vec![claim.into()] });
+        }
+        world.untouchable = vec!["uid-pod-other".into()];
+        world.finish();
+        assert_eq!(world.did("delete Pod"), deleted);
+        let phase = if deleted == 1 { Phase::Complete } else { Phase::CompletedWithDebris };
+        assert_eq!(world.run.status.phase, phase);
+    }
+}
+
+#[test]
+fn d5_what_is_made_anew_is_recorded_and_deleted_anew() {
+    let mut world = proven(json!({"freeze": "None"}));
+    world.course.recreates = true;
+    world.claim("data");
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete);
+    assert_eq!(world.run.records.iter().filter(|one| one.kind == Kind::Volume).count(), 2);
+    assert!(world.cloud.unwrap().volumes.is_empty());
+}
+
+#[test]
+fn d6_a_volume_that_is_provisioned_after_its_claim_is_gone_is_found() {
+    let mut world = proven(json!({"leftovers": "Delete"}));
+    world.claim("data").volume = None;
+    let volume = world.cluster.volumes.pop().unwrap();
+    let cinder = world.cloud.as_mut().unwrap().volumes.remove(&volume.id).unwrap();
+    while !world.cluster.claims.is_empty() {
+        world.step();
+    }
+    let late = CloudVolume { name: "pvc-uid-data".into(), ..cinder };
+    world.cloud.as_mut().unwrap().volumes.insert(volume.id, late);
+    world.finish();
+    assert!(world.cloud.as_ref().unwrap().volumes.is_empty(), "{:?}", world.acts);
+    assert_eq!(world.did("in OpenStack"), 1);
+}
+
+#[test]
+fn an_unbound_claim_is_deleted_only_in_the_version_that_was_seen() {
+    let mut world = proven(json!({}));
+    world.claim("data").volume = None;
+    world.cluster.volumes.clear();
+    world.cloud.as_mut().unwrap().volumes.clear();
+    while world.run.status.phase < Phase::Delete {
+        world.step();
+    }
+    let decision = crate::plan::plan(&Settings::default(), &world.snapshot_now(), world.now);
+    let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
+        panic!("{:?}", decision.plan)
+    };
+    assert_eq!(object.version.as_deref(), Some("1"));
+}
+
+#[test]
+fn d7_an_outage_counts_from_its_first_failure() {
+    let timeouts = json!({"hang": "24h", "apiUnavailable": "10m", "perObject": "12h"});
+    let mut world = proven(json!({"timeouts": timeouts}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    for _ in 0..8 {
+        world.step();
+    }
+    world.now += Duration::from_secs(6 * 3600);
+    world.course.outage = world.walk..world.walk + 1;
+    world.step();
+    assert_eq!(world.run.status.phase, Phase::Wait, "one failure after six hours is no outage");
+    world.step();
+    assert_eq!(world.run.status.first_unavailable_at, None);
+    world.course.outage = world.walk..usize::MAX;
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(world.run.status.debris[0].id.as_deref(), Some("vol-data"));
+}
+
+#[test]
+fn d8_a_target_that_was_never_reached_ends_with_a_report() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.course.outage = 0..usize::MAX;
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(world.run.status.debris[0].kind, "Cluster");
+}
+
+#[test]
+fn giving_up_before_the_first_delete_lists_what_was_found() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.course.cloud_outage = 0..usize::MAX;
+    world.finish_blind();
+    assert_eq!(world.did("delete"), 0);
+    let debris = &world.run.status.debris;
+    assert!(debris.iter().any(|one| one.id.as_deref() == Some("vol-data")), "{debris:?}");
+}
+
+#[test]
+fn with_the_target_gone_leftovers_are_deleted_by_their_ids() {
+    let mut world = proven(json!({"leftovers": "Delete"}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    for _ in 0..8 {
+        world.step();
+    }
+    world.course.outage = world.walk..usize::MAX;
+    world.finish_blind();
+    assert!(world.cloud.as_ref().unwrap().volumes.is_empty());
+}
+
+#[test]
+fn dead_cleaners_are_not_waited_for_where_leftovers_go() {
+    let mut world = proven(json!({"leftovers": "Delete"}));
+    (world.course.csi_dead, world.course.ccm_dead) = (true, true);
+    world.stale_leases();
+    world.claim("data");
+    world.snapshot("daily", "data");
+    world.service("web");
+    world.finish();
+    let status = &world.run.status;
+    assert_eq!(status.phase, Phase::Complete);
+    assert!(status.completed_at.unwrap().duration_since(status.started_at.unwrap()).as_secs() < 60);
+    assert_eq!(world.did("in OpenStack"), 4, "{:#?}", world.acts);
+}
+
+#[test]
+fn d11_without_credentials_load_balancers_are_given_time_after_the_last_service() {
+    let mut world = World::new(spec(json!({})));
+    world.service("web");
+    let began = loop {
+        world.step();
+        if world.run.status.phase == Phase::Verify {
+            break world.run.status.phase_since.unwrap();
+        }
+    };
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete);
+    assert!(world.run.status.completed_at.unwrap().duration_since(began).as_secs() >= 120);
+}
+
+#[test]
+fn d12_foreign_classes_shared_and_user_made_load_balancers() {
+    let mut world = proven(json!({"leftovers": "Delete"}));
+    world.service("metal").class = Some("metallb".into());
+    world.service("shared");
+    world.balancer("shared").tags.push("kube_service_other_b_api".into());
+    world.service("mine");
+    world.balancer("mine").name = "my-own".into();
+    world.untouchable = vec!["uid-metal".into(), "lb-metal".into()];
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+    let left: Vec<&str> = world.cloud.as_ref().unwrap().load_balancers.keys().map(String::as_str).collect();
+    assert_eq!(left, ["lb-metal", "lb-mine", "lb-shared"]);
+    assert_eq!(world.did("in OpenStack"), 0);
+}
+
+#[test]
+fn a_neighbour_of_the_same_service_name_is_safe_without_a_cluster_name() {
+    let mut world = proven(json!({"leftovers": "Delete", "clusterName": ""}));
+    world.course.ccm_dead = true;
+    world.stale_leases();
+    world.service("web");
+    world.balancer("web").tags.push("kube_service_other_a_web".into());
+    world.finish();
+    assert_eq!(world.did("in OpenStack"), 0, "{:?}", world.acts);
+    assert_eq!(world.cloud.as_ref().unwrap().load_balancers.len(), 1);
+}
+
+#[test]
+fn floating_ips_that_are_kept_stay() {
+    let mut world = proven(json!({"leftovers": "Delete"}));
+    world.service("web").keep_floating_ip = true;
+    world.untouchable = vec!["fip-web".into()];
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete);
+    assert_eq!(world.cloud.as_ref().unwrap().floating_ips.len(), 1);
+}
+
+#[test]
+fn keep_marks_are_honoured_wherever_they_stand() {
+    for place in ["claim", "volume", "cinder", "snapshot"] {
+        let mut world = proven(json!({"leftovers": "Delete"}));
+        world.claim("data");
+        match place {
+            "claim" => world.cluster.claims[0].meta.keep = true,
+            "volume" => world.volume("data").meta.keep = true,
+            "cinder" => world.cinder("data").keep = true,
+            _ => {
+                world.snapshot("daily", "data");
+                world.cluster.snapshots[0].meta.keep = true;
+            }
+        }
+        world.untouchable = vec!["vol-data".into(), "snap-daily".into()];
+        world.finish();
+        assert_eq!(world.run.status.phase, Phase::Complete, "{place}");
+    }
+}
+
+#[test]
+fn error_deleting_is_debris_at_once() {
+    let mut world = proven(json!({}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    world.cinder("data").status = "error_deleting".into();
+    world.finish();
+    let status = &world.run.status;
+    assert_eq!(status.phase, Phase::CompletedWithDebris);
+    assert!(status.debris[0].reason.contains("error_deleting"));
+    let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
+    assert!(took.as_secs() < 60, "{took:?}");
+}
+
+#[test]
+fn block_ends_in_failed_and_a_new_answer_goes_on() {
+    let mut world = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "1m"}}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Failed);
+    assert!(!world.cluster.freeze.any(), "a failed run lifts its freeze too");
+    world.run.spec.leftovers = Leftovers::Delete;
+    world.run.generation = Some(2);
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+}
+
+#[test]
+fn an_aborted_run_lifts_its_freeze_also_one_that_it_does_not_remember() {
+    for policy in [true, false] {
+        let mut world = proven(json!({}));
+        world.claim("data");
+        world.run.held = true;
+        world.cluster.freeze = Freeze { policies: true, policy, binding: false, webhook: !policy };
+        world.course.aborted = Some(0);
+        world.finish();
+        assert!(world.gone && !world.cluster.freeze.any());
+        assert_eq!(world.did("delete"), 0);
+    }
+}
+
+#[test]
+fn an_old_cluster_gets_the_webhook() {
+    let mut world = proven(json!({}));
+    world.cluster.freeze.policies = false;
+    world.claim("data");
+    for _ in 0..5 {
+        world.step();
+    }
+    assert!(world.cluster.freeze.webhook);
+}
+
+#[test]
+fn protection_stops_everything() {
+    let mut world = proven(json!({}));
+    world.run.protected = true;
+    world.claim("data");
+    for _ in 0..10 {
+        world.step();
+    }
+    assert!(world.acts.is_empty());
+}
+
+#[test]
+fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
+    let build = |dry: bool| {
+        let mut world = proven(json!({"dryRun": dry}));
+        world.claim("data");
+        world.claim("kept").meta.keep = true;
+        world.snapshot("daily", "data");
+        world.service("web");
+        world.cluster.pods.push(Pod { meta: meta("a", "pod"), claims: vec!["data".into()] });
+        world
+    };
+    let mut dry = build(true);
+    let preview = preview::preview(&Settings::default(), &dry.snapshot_now(), dry.now);
+    dry.finish();
+    assert_eq!((dry.run.status.phase, dry.did("delete"), dry.did("refuse")), (Phase::Complete, 0, 0));
+    let mut real = build(false);
+    real.finish();
+    let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
+    assert_eq!(preview.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), deletes);
+    assert_eq!(dry.run.records, real.run.records);
+    assert_eq!(preview.findings.len(), 1, "what is kept is told");
+}
+
+#[test]
+fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
+    let mut world = proven(json!({"sweep": true, "leftovers": "Delete"}));
+    world.service("web");
+    world.claim("kept").meta.keep = true;
+    world.cinder("kept").cluster = Some("prod".into());
+    let cloud = world.cloud.as_mut().unwrap();
+    let volume = |cluster: &str| CloudVolume {
+        name: "pvc-x".into(),
+        status: "available".into(),
+        keep: false,
+        cluster: Some(cluster.into()),
+    };
+    cloud.volumes.insert("lost".into(), volume("prod"));
+    cloud.volumes.insert("other".into(), volume("prod_7"));
+    let mut neighbour = cloud.load_balancers["lb-web"].clone();
+    neighbour.name = "kube_service_prod_7_a_web".into();
+    neighbour.description = "Kubernetes external service a/web from cluster prod_7".into();
+    neighbour.tags = vec![neighbour.name.clone()];
+    cloud.load_balancers.insert("lb-neighbour".into(), neighbour);
+    world.untouchable = ["other", "lb-neighbour", "vol-kept"].map(str::to_owned).to_vec();
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+    assert!(!world.cloud.as_ref().unwrap().volumes.contains_key("lost"));
+}
+
+#[test]
+fn ingresses_of_octavia_s_class_go_where_asked_and_their_load_balancers_are_proven() {
+    let asked =
+        json!({"resources": {"ingresses": "Delete"}, "leftovers": "Delete", "timeouts": {"perObject": "1m"}});
+    let mut world = proven(asked);
+    world.service("x");
+    let name = names::ingress_load_balancer("prod", "a", "shop");
+    *world.balancer("x") = LoadBalancer { name, status: "ACTIVE".into(), ..LoadBalancer::default() };
+    world.cluster.services.clear();
+    for (name, class) in [("shop", "openstack"), ("other", "nginx")] {
+        world.cluster.ingresses.push(Ingress { meta: meta("a", name), class: Some(class.into()) });
+    }
+    world.untouchable = vec!["uid-other".into()];
+    world.finish();
+    assert_eq!(
+        world.run.status.phase,
+        Phase::CompletedWithDebris,
+        "no name but kube_service_ is deleted by us"
+    );
+    assert_eq!(world.run.status.debris[0].id.as_deref(), Some("lb-x"));
+}
+
+#[test]
+fn an_empty_cluster_is_done_at_once() {
+    let mut world = proven(json!({}));
+    world.cluster = Cluster { freeze: Freeze { policies: true, ..Freeze::default() }, ..Cluster::default() };
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete);
+}

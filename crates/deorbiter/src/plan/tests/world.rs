@@ -1,0 +1,440 @@
+//! A cluster and its project that answer to a plan's acts as the real ones do, and check each act against the law.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Leftovers, Phase, Recorded};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::names;
+use crate::observe::snapshot::*;
+use crate::plan::action::{Form, ObjectKind};
+use crate::plan::{self, Act, Decision};
+use crate::settings::Settings;
+
+/// What is different in one world; by default everything is alive and ordinary. Ranges and numbers are those of walks.
+#[derive(Clone, Debug)]
+pub struct Course {
+    pub csi_dead: bool,
+    pub ccm_dead: bool,
+    /// A claim is made while the run waits.
+    pub recreates: bool,
+    pub outage: std::ops::Range<usize>,
+    pub cloud_outage: std::ops::Range<usize>,
+    /// The process dies after the status is stored.
+    pub dies_before_acts: Option<usize>,
+    /// The process dies after its first act.
+    pub dies_after_first: Option<usize>,
+    /// Somebody deletes the Deorbit.
+    pub aborted: Option<usize>,
+}
+
+impl Default for Course {
+    fn default() -> Self {
+        Course {
+            csi_dead: false,
+            ccm_dead: false,
+            recreates: false,
+            outage: 0..0,
+            cloud_outage: 0..0,
+            dies_before_acts: None,
+            dies_after_first: None,
+            aborted: None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct World {
+    pub run: Run,
+    pub cluster: Cluster,
+    pub cloud: Option<Cloud>,
+    pub now: Timestamp,
+    pub walk: usize,
+    pub course: Course,
+    pub failures: BTreeMap<String, String>,
+    /// IDs and UIDs that must never be deleted by anybody.
+    pub untouchable: Vec<String>,
+    pub acts: Vec<String>,
+    pub gone: bool,
+    made: usize,
+}
+
+pub fn spec(change: serde_json::Value) -> DeorbitSpec {
+    let mut spec = json!({"inCluster": true, "clusterName": "prod"});
+    for (key, value) in change.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    serde_json::from_value(spec).unwrap()
+}
+
+pub fn with_cloud() -> serde_json::Value {
+    json!({"identityRef": {"name": "c"}})
+}
+
+pub fn meta(namespace: &str, name: &str) -> Meta {
+    Meta {
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        version: "1".into(),
+        ..Meta::default()
+    }
+}
+
+impl World {
+    pub fn new(spec: DeorbitSpec) -> World {
+        let cloud = spec.openstack.is_some().then(Cloud::default);
+        World {
+            run: Run {
+                namespace: "ns".into(),
+                name: "prod".into(),
+                uid: "run-uid".into(),
+                generation: Some(1),
+                deleting: false,
+                held: false,
+                protected: false,
+                spec,
+                status: DeorbitStatus::default(),
+                records: Vec::new(),
+            },
+            cluster: Cluster {
+                classes: ["cinder".to_owned()].into(),
+                freeze: Freeze { policies: true, ..Freeze::default() },
+                ..Cluster::default()
+            },
+            cloud,
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            walk: 0,
+            course: Course::default(),
+            failures: BTreeMap::new(),
+            untouchable: Vec::new(),
+            acts: Vec::new(),
+            gone: false,
+            made: 0,
+        }
+    }
+
+    pub fn claim(&mut self, name: &str) -> &mut Claim {
+        let id = format!("vol-{name}");
+        self.cluster.volumes.push(Volume {
+            meta: meta("", &format!("pv-{name}")),
+            id: id.clone(),
+            claim: Some(format!("uid-{name}")),
+            phase: "Bound".into(),
+            retain: false,
+        });
+        if let Some(cloud) = &mut self.cloud {
+            let name = format!("pv-{name}");
+            cloud
+                .volumes
+                .insert(id, CloudVolume { name, status: "available".into(), ..CloudVolume::default() });
+        }
+        self.cluster.claims.push(Claim {
+            meta: meta("a", name),
+            volume: Some(format!("pv-{name}")),
+            class: Some("cinder".into()),
+            provisioner: None,
+        });
+        self.cluster.claims.last_mut().unwrap()
+    }
+
+    pub fn volume(&mut self, name: &str) -> &mut Volume {
+        let name = format!("pv-{name}");
+        self.cluster.volumes.iter_mut().find(|one| one.meta.name == name).unwrap()
+    }
+
+    pub fn cinder(&mut self, name: &str) -> &mut CloudVolume {
+        self.cloud.as_mut().unwrap().volumes.get_mut(&format!("vol-{name}")).unwrap()
+    }
+
+    pub fn service(&mut self, name: &str) -> &mut Service {
+        let id = format!("lb-{name}");
+        let (tag, port) = (names::service_tag("prod", "a", name), Some(format!("port-{name}")));
+        if let Some(cloud) = &mut self.cloud {
+            let balancer = LoadBalancer {
+                name: tag.clone(),
+                description: format!("Kubernetes external service a/{name} from cluster prod"),
+                status: "ACTIVE".into(),
+                tags: vec![tag],
+                port: port.clone(),
+            };
+            cloud.load_balancers.insert(id.clone(), balancer);
+            let description =
+                format!("Floating IP for Kubernetes external service a/{name} from cluster prod");
+            let ip = FloatingIp { address: "203.0.113.1".into(), description, port };
+            cloud.floating_ips.insert(format!("fip-{name}"), ip);
+        }
+        let service = Service { meta: meta("a", name), load_balancer: Some(id), ..Service::default() };
+        self.cluster.services.push(service);
+        self.cluster.services.last_mut().unwrap()
+    }
+
+    pub fn snapshot(&mut self, name: &str, claim: &str) {
+        let id = format!("snap-{name}");
+        self.cluster.snapshots.push(VolumeSnapshot {
+            meta: meta("a", name),
+            content: Some(format!("content-{name}")),
+            claim: Some(claim.into()),
+        });
+        if let Some(cloud) = &mut self.cloud {
+            let snapshot = CloudSnapshot {
+                name: name.into(),
+                status: "available".into(),
+                volume: format!("vol-{claim}"),
+                ..CloudSnapshot::default()
+            };
+            cloud.snapshots.insert(id.clone(), snapshot);
+        }
+        self.cluster.contents.push(Content {
+            meta: meta("", &format!("content-{name}")),
+            id: Some(id),
+            retain: false,
+            snapshot: Some(format!("uid-{name}")),
+        });
+    }
+
+    pub fn balancer(&mut self, name: &str) -> &mut LoadBalancer {
+        self.cloud.as_mut().unwrap().load_balancers.get_mut(&format!("lb-{name}")).unwrap()
+    }
+
+    pub fn stale_leases(&mut self) {
+        let renewed = Some(self.now - Duration::from_secs(3600));
+        self.cluster.cleaners =
+            vec![Cleaner { name: "cloud-controller-manager".into(), renewed, seconds: 15 }];
+    }
+
+    pub fn snapshot_now(&self) -> Snapshot {
+        let (blind, dark) =
+            (self.course.outage.contains(&self.walk), self.course.cloud_outage.contains(&self.walk));
+        let mut cloud = self.cloud.clone();
+        if let Some(cloud) = &mut cloud {
+            cloud.whole = self.run.spec.sweep && self.run.status.phase == Phase::Sweep;
+        }
+        Snapshot {
+            run: self.run.clone(),
+            cluster: if blind { Err("connection refused".into()) } else { Ok(self.cluster.clone()) },
+            cloud: cloud.map(|cloud| if dark { Err("503".into()) } else { Ok(cloud) }),
+            failures: self.failures.clone(),
+        }
+    }
+
+    /// One walk: decide, store, act, and then the world goes on by itself.
+    pub fn step(&mut self) -> Decision {
+        if self.course.aborted == Some(self.walk) {
+            self.run.deleting = true;
+        }
+        let snapshot = self.snapshot_now();
+        let decision = plan::plan(&Settings::default(), &snapshot, self.now);
+        for old in &self.run.records {
+            let stays = |new: &Recorded| {
+                new.kind == old.kind && new.uid == old.uid && (old.id.is_none() || new.id == old.id)
+            };
+            assert!(decision.records.iter().any(stays), "forgotten: {old:?}");
+        }
+        let stored = self.run.records.clone();
+        if !self.run.deleting {
+            self.run.status = decision.status.clone();
+            self.run.records = decision.records.clone();
+        }
+        for (number, step) in decision.plan.steps.iter().enumerate() {
+            let died = self.course.dies_before_acts == Some(self.walk);
+            if died || (number > 0 && self.course.dies_after_first == Some(self.walk)) {
+                break;
+            }
+            self.acts.push(step.to_string());
+            self.act(&step.action.act, &stored, snapshot.cluster.is_ok());
+        }
+        self.environment();
+        self.walk += 1;
+        self.now += decision.again.unwrap_or(Duration::ZERO).max(Duration::from_secs(1));
+        decision
+    }
+
+    fn act(&mut self, act: &Act, stored: &[Recorded], reachable: bool) {
+        match act {
+            Act::Hold => self.run.held = true,
+            Act::LetGo => {
+                self.run.held = false;
+                self.gone = self.run.deleting;
+            }
+            Act::Freeze { form: Form::Policy } => {
+                self.cluster.freeze.policy = true;
+                self.cluster.freeze.binding = true;
+            }
+            Act::Freeze { form: Form::Webhook } => self.cluster.freeze.webhook = true,
+            Act::Lift { name } => {
+                assert_eq!(*name, names::freeze(&self.run.uid));
+                self.cluster.freeze = Freeze { policies: true, ..Freeze::default() };
+            }
+            Act::Release { object } => {
+                for volume in self.cluster.volumes.iter_mut().filter(|one| one.meta.uid == object.uid) {
+                    volume.retain = false;
+                }
+                for content in self.cluster.contents.iter_mut().filter(|one| one.meta.uid == object.uid) {
+                    content.retain = false;
+                }
+            }
+            Act::DeleteObject { object, id } => {
+                assert!(reachable && !self.run.spec.dry_run);
+                let known = |one: &Recorded| {
+                    one.kept.is_none() && one.id == *id && (one.uid == object.uid || id.is_some())
+                };
+                let lawful = object.kind == ObjectKind::Pod || stored.iter().any(known);
+                assert!(lawful, "deleted without its ID on record: {act:?}");
+                let ours = id.iter().chain([&object.uid]).all(|one| !self.untouchable.contains(one));
+                assert!(ours, "not ours to delete: {act:?}");
+                let now = self.now;
+                for meta in self.metas().filter(|meta| meta.uid == object.uid) {
+                    meta.deleting = meta.deleting.or(Some(now));
+                }
+            }
+            Act::DeleteInCloud { kind, id, .. } => {
+                assert_eq!(self.run.spec.leftovers, Leftovers::Delete);
+                let known =
+                    |one: &Recorded| one.kind == *kind && one.id.as_ref() == Some(id) && one.kept.is_none();
+                assert!(stored.iter().any(known), "deleted without its ID on record: {act:?}");
+                assert!(!self.untouchable.contains(id), "not ours to delete: {act:?}");
+                let cloud = self.cloud.as_mut().unwrap();
+                match kind {
+                    Kind::Volume if cloud.snapshots.values().any(|one| one.volume == *id) => {}
+                    Kind::Volume => drop(cloud.volumes.remove(id)),
+                    Kind::Snapshot => drop(cloud.snapshots.remove(id)),
+                    Kind::LoadBalancer => {
+                        assert!(cloud.load_balancers[id].name.starts_with(names::SERVICE_PREFIX));
+                        drop(cloud.load_balancers.remove(id));
+                    }
+                    Kind::FloatingIP => drop(cloud.floating_ips.remove(id)),
+                    Kind::SecurityGroup => drop(cloud.security_groups.remove(id)),
+                }
+            }
+            Act::RemoveRoutes { .. } => self.cloud.as_mut().unwrap().routes.clear(),
+        }
+    }
+
+    fn metas(&mut self) -> impl Iterator<Item = &mut Meta> {
+        let cluster = &mut self.cluster;
+        (cluster.claims.iter_mut().map(|one| &mut one.meta))
+            .chain(cluster.volumes.iter_mut().map(|one| &mut one.meta))
+            .chain(cluster.snapshots.iter_mut().map(|one| &mut one.meta))
+            .chain(cluster.contents.iter_mut().map(|one| &mut one.meta))
+            .chain(cluster.services.iter_mut().map(|one| &mut one.meta))
+            .chain(cluster.ingresses.iter_mut().map(|one| &mut one.meta))
+            .chain(cluster.pods.iter_mut().map(|one| &mut one.meta))
+    }
+
+    /// What controllers of the cluster do between two walks.
+    fn environment(&mut self) {
+        self.cluster.pods.retain(|pod| pod.meta.deleting.is_none());
+        if !self.course.csi_dead {
+            self.snapshotter();
+        }
+        let cluster = &mut self.cluster;
+        let held: Vec<String> = cluster.pods.iter().flat_map(|pod| pod.claims.clone()).collect();
+        let removed = |one: &Claim| one.meta.deleting.is_some() && !held.contains(&one.meta.name);
+        let released: Vec<String> =
+            cluster.claims.iter().filter(|one| removed(one)).filter_map(|one| one.volume.clone()).collect();
+        cluster.claims.retain(|one| !removed(one));
+        for volume in cluster.volumes.iter_mut().filter(|one| released.contains(&one.meta.name)) {
+            volume.phase = "Released".into();
+        }
+        if !self.course.csi_dead {
+            self.provisioner();
+        }
+        if !self.course.ccm_dead {
+            self.cloud_controller();
+        }
+        // One that was on its way before the freeze was in force.
+        if self.course.recreates && self.made == 0 && self.run.status.phase == Phase::Wait {
+            self.made = 1;
+            self.claim("late");
+        }
+    }
+
+    fn snapshotter(&mut self) {
+        let cluster = &mut self.cluster;
+        let deleted = cluster.snapshots.iter().filter(|one| one.meta.deleting.is_some());
+        let going: Vec<String> = deleted.filter_map(|one| one.content.clone()).collect();
+        for content in cluster.contents.iter().filter(|one| going.contains(&one.meta.name) && !one.retain) {
+            if let (Some(cloud), Some(id)) = (&mut self.cloud, &content.id) {
+                cloud.snapshots.remove(id);
+            }
+        }
+        cluster.contents.retain(|one| !going.contains(&one.meta.name) || one.retain);
+        cluster.snapshots.retain(|one| one.meta.deleting.is_none());
+    }
+
+    fn provisioner(&mut self) {
+        let snapped: Vec<String> = self
+            .cloud
+            .iter()
+            .flat_map(|cloud| cloud.snapshots.values().map(|one| one.volume.clone()))
+            .collect();
+        let stuck: Vec<String> = self
+            .cloud
+            .iter()
+            .flat_map(|cloud| cloud.volumes.iter().filter(|(_, one)| one.status == "error_deleting"))
+            .map(|(id, _)| id.clone())
+            .collect();
+        let goes = |one: &Volume| {
+            one.phase == "Released" && !one.retain && !snapped.contains(&one.id) && !stuck.contains(&one.id)
+        };
+        for volume in self.cluster.volumes.iter().filter(|one| goes(one)) {
+            assert!(!self.untouchable.contains(&volume.id), "the driver was made to delete {}", volume.id);
+            if let Some(cloud) = &mut self.cloud {
+                cloud.volumes.remove(&volume.id);
+            }
+        }
+        self.cluster.volumes.retain(|one| !goes(one));
+    }
+
+    fn cloud_controller(&mut self) {
+        for service in self.cluster.services.iter().filter(|one| one.meta.deleting.is_some()) {
+            let (Some(cloud), Some(id)) = (&mut self.cloud, &service.load_balancer) else { continue };
+            let tag = names::service_tag("prod", &service.meta.namespace, &service.meta.name);
+            let Some(balancer) = cloud.load_balancers.get_mut(id) else { continue };
+            balancer.tags.retain(|one| *one != tag);
+            if balancer.tags.is_empty() && balancer.name.starts_with(names::SERVICE_PREFIX) {
+                let port = balancer.port.clone();
+                cloud.load_balancers.remove(id);
+                if !service.keep_floating_ip {
+                    cloud.floating_ips.retain(|_, ip| ip.port != port);
+                }
+            }
+        }
+        self.cluster.services.retain(|one| one.meta.deleting.is_none());
+    }
+
+    /// Walks until nothing more is asked for. Returns the last decision.
+    pub fn finish(&mut self) -> Decision {
+        for _ in 0..3000 {
+            let decision = self.step();
+            let over =
+                self.run.status.phase.is_final() && decision.again.is_none() && decision.plan.is_empty();
+            if self.gone || over || (self.run.deleting && !self.run.held) {
+                return decision;
+            }
+        }
+        panic!(
+            "it never ends: {:?}\n{:#?}",
+            self.run.status,
+            self.acts.iter().rev().take(10).collect::<Vec<_>>()
+        );
+    }
+
+    /// Walks until the run is over, also where a freeze is still looked for.
+    pub fn finish_blind(&mut self) {
+        for _ in 0..500 {
+            self.step();
+            if self.run.status.phase.is_final() {
+                return;
+            }
+        }
+        panic!("{:?}", self.run.status);
+    }
+
+    pub fn did(&self, what: &str) -> usize {
+        self.acts.iter().filter(|act| act.contains(what)).count()
+    }
+}

@@ -1,0 +1,40 @@
+//! What a person is shown of one Deorbit: its phase, what is left, and what is done next.
+
+use std::fmt::Write as _;
+
+use crate::metrics::tally;
+use crate::observe::snapshot::Run;
+use crate::plan::Decision;
+
+/// Steps and findings that are shown; the rest is counted.
+const SHOWN: usize = 20;
+
+/// Text for `/statusz`.
+#[must_use]
+pub fn render(run: &Run, decision: &Decision) -> String {
+    let mut text = String::new();
+    let status = &decision.status;
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "phase      {}", status.phase);
+    let _ = writeln!(text, "remaining  {}", status.remaining);
+    for (kind, count) in tally(&decision.records) {
+        let _ = writeln!(text, "recorded   {count} of kind {kind}");
+    }
+    if run.deleting {
+        let _ = writeln!(text, "being deleted");
+    }
+    for debris in status.debris.iter().take(SHOWN) {
+        let id = debris.id.as_deref().unwrap_or(&debris.name);
+        let _ = writeln!(text, "debris     {} {id}: {}", debris.kind, debris.reason);
+    }
+    for step in decision.plan.steps.iter().take(SHOWN) {
+        let _ = writeln!(text, "next       {step}");
+    }
+    if decision.plan.steps.len() > SHOWN {
+        let _ = writeln!(text, "next       and {} more", decision.plan.steps.len() - SHOWN);
+    }
+    for finding in decision.plan.findings.iter().take(SHOWN) {
+        let _ = writeln!(text, "!          {finding}");
+    }
+    text
+}
