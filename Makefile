@@ -12,15 +12,16 @@ export KUBERNETES ?= 1.36
 BUILD_PACKAGES := gcc libc6-dev make util-linux
 # musl-tools: static programs; the CA bundle goes into the images. An engine is the user's own choice, and buildah the tests'.
 IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
+# mariadb-server, mariadb-client, rabbitmq-server: what OpenStack's services keep their data in and talk through; eatmydata:
+# neither waits for a disk; python3-venv, python3-dev: the services are installed from PyPI, and uWSGI, which serves them, is compiled.
+OPENSTACK_PACKAGES := mariadb-server mariadb-client rabbitmq-server eatmydata python3-venv python3-dev
 # iproute2, iptables, iputils-ping, socat: network namespaces with packets; runc, nftables, openssl, conntrack, busybox-static:
 # cluster nodes; python3-venv: Hetzner's own client, and an EC2; shellcheck: the scripts; g++: libFuzzer; qemu-system-x86,
 # qemu-system-common, cpio: a kernel of Debian's own under emulation; strace: faults at any system call;
-# containernetworking-plugins: what the CNI plugin is compared with; mariadb-server, mariadb-client, rabbitmq-server: what
-# OpenStack's services keep their data in and talk through; eatmydata: neither waits for a disk; python3-dev: uWSGI, which
-# serves them, is compiled.
-TEST_PACKAGES := $(IMAGE_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
-  runc nftables openssl conntrack busybox-static python3-venv shellcheck g++ qemu-system-x86 qemu-system-common cpio \
-  strace containernetworking-plugins mariadb-server mariadb-client rabbitmq-server eatmydata python3-dev
+# containernetworking-plugins: what the CNI plugin is compared with.
+TEST_PACKAGES := $(IMAGE_PACKAGES) $(OPENSTACK_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
+  runc nftables openssl conntrack busybox-static shellcheck g++ qemu-system-x86 qemu-system-common cpio \
+  strace containernetworking-plugins
 # Network namespaces with packets, for those who only look.
 LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
 DENY := 0.20.2
@@ -44,6 +45,15 @@ demo-egress-router: ## Watch a pod leave through an address of its own, with pac
 	@scripts/prerequisites.sh
 	cargo build --locked -p egress-router-cni -p e2e --bins
 	@"$$(scripts/target.sh)/debug/demo" egress-router
+
+.PHONY: demo-routegc
+demo-routegc: ## Watch routegc find a dead route on a real Neutron, and remove it; needs no root (two minutes, once the services are there)
+	@scripts/packages.sh $(BUILD_PACKAGES) $(OPENSTACK_PACKAGES)
+	@scripts/prerequisites.sh
+	@scripts/assets.sh $(KUBERNETES) >/dev/null
+	@scripts/openstack.sh main >/dev/null
+	cargo build --locked -p routegc -p e2e --bins
+	@"$$(scripts/target.sh)/debug/demo" routegc
 
 .PHONY: demo-cluster
 demo-cluster: test-packages ## The same on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)

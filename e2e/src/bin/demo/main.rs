@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cluster  `demo natgw-cluster`: the same on real nodes, with packets
+//!   routegc  `demo routegc`: a router's route to a dead node goes, on a real Neutron
 //!   egress_router   `demo egress-router`: a pod that leaves by an address of its own
 //!   story    the chapters: what is done, what is awaited, how long it took
 //!   stage    what it is played on: control plane, cloud, nodes, natgw as programs
@@ -11,6 +12,7 @@
 
 mod cluster;
 mod egress_router;
+mod routegc;
 mod screen;
 mod stage;
 mod story;
@@ -62,6 +64,13 @@ enum Controller {
     ///
     /// Exit code: 0 if everything was seen, 1 if something was not.
     EgressRouter,
+    /// A router's route whose node is gone is reported, then removed, on a real Neutron (a minute and a half)
+    ///
+    /// Starts Keystone and Neutron, etcd and kube-apiserver, makes a router with routes as a cluster's cloud controller manager
+    /// writes them, takes a node away, and shows what routegc finds and does. Everything is gone afterwards.
+    ///
+    /// Exit code: 0 if everything was seen, 1 if something was not, 130 after Ctrl-C.
+    Routegc,
 }
 
 /// How it is shown.
@@ -89,7 +98,14 @@ fn main() -> ExitCode {
     };
     let code = match controller {
         Controller::Natgw(wishes) => runtime.block_on(show(wishes)),
-        Controller::NatgwCluster(wishes) => runtime.block_on(show_cluster(wishes)),
+        Controller::NatgwCluster(wishes) => {
+            let screen = Screen::new();
+            runtime.block_on(until_interrupted(&screen, cluster::play(&screen, wishes)))
+        }
+        Controller::Routegc => {
+            let screen = Screen::new();
+            runtime.block_on(until_interrupted(&screen, routegc::play(&screen)))
+        }
         Controller::EgressRouter => ExitCode::SUCCESS, // Shown above: it needs no runtime.
     };
     // A thread that waits for Enter waits for ever.
@@ -132,8 +148,8 @@ async fn show(wishes: Wishes) -> ExitCode {
     }
 }
 
-async fn show_cluster(wishes: Wishes) -> ExitCode {
-    let screen = Screen::new();
+/// Ctrl-C drops what is played, and with it all that it has started.
+async fn until_interrupted(screen: &Screen, play: impl Future<Output = Result<()>>) -> ExitCode {
     let played = tokio::select! {
         biased;
         interrupted = interrupted() => {
@@ -141,7 +157,7 @@ async fn show_cluster(wishes: Wishes) -> ExitCode {
             screen.say("Stopped. Everything that was started is being removed.");
             return if interrupted.is_ok() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE };
         }
-        played = cluster::play(&screen, wishes) => played,
+        played = play => played,
     };
     match played {
         Ok(()) => ExitCode::SUCCESS,
