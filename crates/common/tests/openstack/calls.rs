@@ -113,10 +113,16 @@ async fn nova_cinder_octavia() {
         "operating_status": "ONLINE", "vip_address": "10.7.0.9", "vip_port_id": "p9", "project_id": PROJECT,
         "tags": ["kube_service_c_ns_web"], "listeners": [],
     });
+    // Gone, and not yet purged.
+    let mut deleted = balancer.clone();
+    deleted["id"] = json!("l2");
+    deleted["provisioning_status"] = json!("DELETED");
+    site.on(&format!("GET {at}/l2"), [ok(&json!({"loadbalancer": deleted}))]);
+    assert_eq!(cloud.load_balancer("l2").await.unwrap(), None);
     site.on(&format!("GET {at}/l1"), [ok(&json!({"loadbalancer": balancer}))]);
     site.on(
         &format!("GET {at}?project_id={PROJECT}&limit=500"),
-        [ok(&json!({"loadbalancers": [balancer], "loadbalancers_links": []}))],
+        [ok(&json!({"loadbalancers": [balancer, deleted], "loadbalancers_links": []}))],
     );
     site.on(&format!("DELETE {at}/l1"), [reply(204, "")]);
     assert_eq!(cloud.load_balancers().await.unwrap(), [cloud.load_balancer("l1").await.unwrap().unwrap()]);

@@ -123,3 +123,57 @@ async fn an_error_is_one_line_with_all_that_is_needed_to_search_for_it() {
          is missing, see docs/openstack-rights.md"
     );
 }
+
+/// The catalogue's base of a service that nobody listens at, and its address.
+async fn away(site: &Site, service: &str) -> std::net::SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    for entry in site.state().catalog.as_array_mut().unwrap() {
+        if entry["type"] == service {
+            entry["endpoints"][1]["url"] = json!(format!("http://{address}/volume/v3"));
+        }
+    }
+    address
+}
+
+#[tokio::test]
+async fn a_write_waits_for_a_connection_because_it_cannot_have_acted() {
+    let (site, cloud) = Site::start().await;
+    let address = away(&site, "block-storage").await;
+    site.on(&format!("DELETE {VOLUME}"), [reply(202, "")]);
+    let comes_back = async {
+        let failed = || {
+            let text = prometheus::TextEncoder::new().encode_to_string(&site.registry.gather()).unwrap();
+            text.contains(
+                r#"openstack_api_requests_total{code="<error>",method="DELETE",service="block-storage"}"#,
+            )
+        };
+        while !failed() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        site.serve(tokio::net::TcpListener::bind(address).await.unwrap());
+    };
+    let (end, ()) = tokio::join!(cloud.delete_volume("v1", false), comes_back);
+    end.unwrap();
+    assert_eq!(site.count("DELETE"), 1);
+    site.was_strict();
+}
+
+/// The connection breaks after the request was read: it may have acted, so it is not sent again.
+#[tokio::test]
+async fn a_write_that_may_have_acted_is_not_sent_again() {
+    let (site, cloud) = Site::start().await;
+    let address = away(&site, "block-storage").await;
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let cut = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1024];
+        let read = tokio::io::AsyncReadExt::read(&mut stream, &mut request).await.unwrap();
+        assert!(request[..read].starts_with(b"DELETE /volume/v3/volumes/v1 "));
+    };
+    let (end, ()) = tokio::join!(cloud.delete_volume("v1", false), cut);
+    let error = end.unwrap_err();
+    assert!(error.code() == "no_answer" && error.is_retryable(), "{error}");
+    let again = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
+    assert!(again.is_err(), "there is no second connection");
+}

@@ -97,19 +97,24 @@ impl Site {
         };
         let (registry, state) = (Registry::new(), Arc::new(Mutex::new(state)));
         let site = Site { address, registry, state, refusal: Arc::default() };
-        let served = site.clone();
+        site.serve(listener);
+        let metrics = Metrics::register(&site.registry).unwrap();
+        let cloud = Cloud::new(&site.credentials(""), "perimeter-test/1", &metrics).unwrap();
+        (site, cloud)
+    }
+
+    /// Serves at one more address.
+    pub fn serve(&self, listener: tokio::net::TcpListener) {
+        let site = self.clone();
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let site = served.clone();
+                let site = site.clone();
                 let service = hyper::service::service_fn(move |request| site.clone().handle(request));
                 let builder = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(builder.serve_connection(TokioIo::new(stream), service));
             }
         });
-        let metrics = Metrics::register(&site.registry).unwrap();
-        let cloud = Cloud::new(&site.credentials(""), "perimeter-test/1", &metrics).unwrap();
-        (site, cloud)
     }
 
     /// The credential, with these fields beside `auth`.

@@ -11,6 +11,9 @@ use super::rights::Call;
 /// A page; Octavia's cap is 1000.
 const LIMIT: (&str, &str) = ("limit", "500");
 
+/// The provisioning status of one that is gone and whose row is not yet purged: some answers still show it.
+const GONE: &str = "DELETED";
+
 /// A load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancer {
@@ -41,23 +44,33 @@ pub struct LoadBalancer {
     pub tags: Vec<String>,
 }
 
+impl LoadBalancer {
+    fn stands(&self) -> bool {
+        self.provisioning_status != GONE
+    }
+}
+
 impl Cloud {
-    /// `GET /v2/lbaas/loadbalancers/{id}` (role `load-balancer_observer`); None if Octavia says that there is none.
+    /// `GET /v2/lbaas/loadbalancers/{id}` (role `load-balancer_observer`); None if Octavia says that there is none, or that it is
+    /// `DELETED`.
     ///
     /// # Errors
     /// Those of every read.
     pub async fn load_balancer(&self, id: &str) -> Result<Option<LoadBalancer>, Error> {
-        self.find(&Ask::one(Call::LoadBalancer, id), "loadbalancer").await
+        let found = self.find(&Ask::one(Call::LoadBalancer, id), "loadbalancer").await?;
+        Ok(found.filter(LoadBalancer::stands))
     }
 
-    /// `GET /v2/lbaas/loadbalancers` (role `load-balancer_observer`): all of the project's.
+    /// `GET /v2/lbaas/loadbalancers` (role `load-balancer_observer`): all of the project's that are not `DELETED`.
     ///
     /// # Errors
     /// Those of every list.
     pub async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, Error> {
         let project = self.project_id().await?;
         let query = [("project_id", project.as_str()), LIMIT];
-        self.list(Ask::all(Call::LoadBalancers, &query), "loadbalancers").await
+        let mut found = self.list(Ask::all(Call::LoadBalancers, &query), "loadbalancers").await?;
+        found.retain(LoadBalancer::stands);
+        Ok(found)
     }
 
     /// `DELETE /v2/lbaas/loadbalancers/{id}` (role `load-balancer_member`): begins to delete it, with its listeners, pools and
