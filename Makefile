@@ -70,6 +70,7 @@ test: test-packages ## Everything that proves the project; ends with how many te
 	@scripts/assets.sh cluster >/dev/null
 	@scripts/assets.sh observability >/dev/null
 	@scripts/assets.sh cni >/dev/null
+	@scripts/assets.sh providers >/dev/null
 	@scripts/python.sh hcloud >/dev/null
 	@scripts/python.sh moto >/dev/null
 	@scripts/openstack.sh main >/dev/null
@@ -148,6 +149,7 @@ assets: ## Build what the tests run on, once for each version: Kubernetes, its n
 	@scripts/assets.sh cluster
 	@scripts/assets.sh observability
 	@scripts/assets.sh cni
+	@scripts/assets.sh providers
 	@scripts/python.sh hcloud
 	@scripts/python.sh moto
 	@scripts/openstack.sh main

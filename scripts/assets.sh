@@ -7,7 +7,9 @@
 # assets.sh observability: the same for what looks at a controller: promtool, an OpenTelemetry collector, and the resource
 # definitions of prometheus-operator.
 # assets.sh cni: the same for what calls CNI plugins: cnitool, and libcni, a small program around the library of that name.
-# assets.sh --print [KUBERNETES | cluster | observability | cni]: prints the folder, there or not, and builds nothing.
+# assets.sh providers: the same for what ties a cluster to OpenStack: openstack-cloud-controller-manager, cinder-csi-plugin,
+# csi-provisioner, csi-snapshotter, csi-attacher, snapshot-controller, and the resource definitions of snapshots.
+# assets.sh --print [KUBERNETES | cluster | observability | cni | providers]: prints the folder, there or not, and builds nothing.
 #
 # Programs are built once, from their modules, with Go 1.21 or newer, which fetches the Go that they ask for. They stay in
 # ${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-~/.cache}/perimeter}, in a folder for each set of pins.
@@ -32,7 +34,7 @@ key_of() { # FILE...: of all that decides what is built
   cat "$@" <(echo "$RECIPE $(uname -sm)") | sha256sum | cut -c-12
 }
 
-folder_of() { # KUBERNETES | cluster | observability | cni: the name holds all that decides what is in it
+folder_of() { # KUBERNETES | cluster | observability | cni | providers: the name holds all that decides what is in it
   local files
   if [[ $1 == cluster ]]; then
     mapfile -t files < <(cd "$PINS" && find "${CLUSTER[@]}" -type f | LC_ALL=C sort)
@@ -42,6 +44,8 @@ folder_of() { # KUBERNETES | cluster | observability | cni: the name holds all t
     echo "$ASSETS/observability-$(version promtool github.com/prometheus/prometheus)-$(cd "$PINS" && key_of "${files[@]}")"
   elif [[ $1 == cni ]]; then
     echo "$ASSETS/cni-$(version libcni github.com/containernetworking/cni)-$(key_of "$PINS"/libcni/{go.{mod,sum},main.go})"
+  elif [[ $1 == providers ]]; then
+    echo "$ASSETS/providers-$(version providers k8s.io/cloud-provider-openstack)-$(key_of "$PINS"/providers/go.{mod,sum})"
   else
     echo "$ASSETS/kubernetes-$(version "kubernetes-$1" k8s.io/kubernetes)-$(
       key_of "$PINS"/{etcd,"kubernetes-$1"}/go.{mod,sum})"
@@ -117,7 +121,25 @@ build_cni() { # FOLDER
   build libcni . "$1/libcni"
 }
 
-build_all() { # KUBERNETES | cluster | observability | cni, FOLDER
+build_providers() { # FOLDER
+  local openstack=k8s.io/cloud-provider-openstack csi=github.com/kubernetes-csi program snapshots kind
+  for program in openstack-cloud-controller-manager cinder-csi-plugin; do
+    build providers $openstack/cmd/$program "$1/$program" \
+      "-X $openstack/pkg/version.Version=$(version providers $openstack)"
+  done
+  for program in external-provisioner/v6/cmd/csi-provisioner external-attacher/v4/cmd/csi-attacher \
+    external-snapshotter/v8/cmd/{csi-snapshotter,snapshot-controller}; do
+    build providers "$csi/$program" "$1/${program##*/}" "-X main.version=$(version providers "$csi/${program%/cmd/*}")"
+  done
+  snapshots=$csi/external-snapshotter/client/v8
+  go mod download -C "$PINS/providers" $snapshots
+  snapshots=$(go list -C "$PINS/providers" -m -f '{{.Dir}}' $snapshots)/config/crd
+  for kind in volumesnapshotclasses volumesnapshotcontents volumesnapshots; do
+    install -m 644 "$snapshots/snapshot.storage.k8s.io_$kind.yaml" "$1/$kind.yaml"
+  done
+}
+
+build_all() { # KUBERNETES | cluster | observability | cni | providers, FOLDER
   export GOTOOLCHAIN=auto CGO_ENABLED=0 GOWORK=off GOFLAGS="-trimpath -buildvcs=false -mod=readonly"
   rm -rf "$ASSETS"/*.new.* # Of builds that were killed: the lock is ours.
   new=$(mktemp -d "$2.new.XXXXXX")
@@ -126,6 +148,7 @@ build_all() { # KUBERNETES | cluster | observability | cni, FOLDER
     cluster) build_cluster "$new" ;;
     observability) build_observability "$new" ;;
     cni) build_cni "$new" ;;
+    providers) build_providers "$new" ;;
     *) build_control_plane "$1" "$new" ;;
   esac
   mv -T "$new" "$2"
@@ -137,7 +160,7 @@ if [[ ${1-} == --print ]]; then
   print_only=yes
   shift
 fi
-[[ $# -le 1 && ${1-} != -* ]] || die "usage: assets.sh [--print] [KUBERNETES | cluster | observability | cni]"
+[[ $# -le 1 && ${1-} != -* ]] || die "usage: assets.sh [--print] [KUBERNETES | cluster | observability | cni | providers]"
 
 if [[ ${1-} == cluster ]]; then
   what=cluster title="what a cluster's nodes run"
@@ -145,6 +168,8 @@ elif [[ ${1-} == observability ]]; then
   what=observability title="promtool and a collector"
 elif [[ ${1-} == cni ]]; then
   what=cni title="what calls CNI plugins"
+elif [[ ${1-} == providers ]]; then
+  what=providers title="what ties a cluster to OpenStack"
 elif [[ ${E2E_EXISTING_CLUSTER-} == 1 ]]; then
   say "E2E_EXISTING_CLUSTER=1: the tests use that cluster; nothing is built"
   exit 0

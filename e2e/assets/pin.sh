@@ -11,8 +11,9 @@ readonly WANTED=("$@")
 
 # FOLDER MODULE@VERSION [PROGRAM | MODULE@VERSION...]: programs are paths within the module; none where the folder has a
 # main.go; then the modules beside the first are those that it imports. TAGS: what is built with them, and no more, is pinned.
+# STAGING: the Kubernetes whose staging modules all are built with, where several modules would each bring their own.
 pin() {
-  local folder=$1 module=${2%@*} version=${2#*@} upstream program
+  local folder=$1 module=${2%@*} version=${2#*@} upstream staging program
   [[ ${#WANTED[@]} == 0 || " ${WANTED[*]} " == *" $folder "* ]] || return 0
   mkdir -p "$folder"
   rm -f "$folder"/go.mod "$folder"/go.sum
@@ -24,11 +25,16 @@ pin() {
     go mod edit -go="$(awk '$1 == "go" { print $2 }' "$upstream")"
     # k8s.io/kubernetes asks for its own staging modules as v0.0.0 and finds them in its own tree; anyone else has to
     # name the published ones: v0.X.Y belongs to v1.X.Y.
-    awk -v v="v0.${version#v1.}" '$2 == "=>" && $3 ~ /^\.\/staging/ { print "replace", $1, "=>", $1, v }' \
+    staging=${STAGING-$version}
+    [[ -z ${STAGING-} ]] ||
+      upstream=$(cd / && go mod download -json "k8s.io/kubernetes@$STAGING" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
+    awk -v v="v0.${staging#v1.}" '$2 == "=>" && $3 ~ /^\.\/staging/ { print "replace", $1, "=>", $1, v }' \
       "$upstream" >>go.mod
     go get "$module@$version"
     for program in "${@:3}"; do
-      if [[ $program == *@* ]]; then
+      if [[ $program == */cmd/*@* ]]; then
+        go get -tool "$program"
+      elif [[ $program == *@* ]]; then
         go get "$program"
       else
         go get -tool -tags "${TAGS-}" "$module$program@$version"
@@ -60,3 +66,11 @@ pin prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85
 
 # What calls CNI plugins: cnitool, and the library of runtimes and Multus behind main.go.
 pin libcni github.com/containernetworking/cni@v1.3.0 /cnitool
+
+# A cluster's OpenStack: cloud controller manager, Cinder's CSI driver and the side-cars that call it. These four resolve
+# together; of the first, 1.36.0 is the last version that does, and of the second, v6.3.0 the last that compiles.
+csi=github.com/kubernetes-csi
+STAGING=v1.36.3 pin providers k8s.io/cloud-provider-openstack@v1.36.0 \
+  /cmd/{openstack-cloud-controller-manager,cinder-csi-plugin} $csi/external-provisioner/v6/cmd/csi-provisioner@v6.3.0 \
+  $csi/external-snapshotter/v8/cmd/{csi-snapshotter,snapshot-controller}@v8.7.0 \
+  $csi/external-attacher/v4/cmd/csi-attacher@v4.13.0

@@ -31,6 +31,16 @@ pub fn cni() -> Result<PathBuf> {
     built("cni")
 }
 
+/// The folder of what ties a cluster to OpenStack: `openstack-cloud-controller-manager`, `cinder-csi-plugin`, `csi-provisioner`,
+/// `csi-snapshotter`, `csi-attacher`, `snapshot-controller`, and the resource definitions `volumesnapshotclasses.yaml`,
+/// `volumesnapshotcontents.yaml`, `volumesnapshots.yaml`. Built as [`cluster`] is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn providers() -> Result<PathBuf> {
+    built("providers")
+}
+
 /// The folder of the control plane of that Kubernetes (`1.36`): `KUBEBUILDER_ASSETS`, or built as [`cluster`] is.
 ///
 /// # Errors

@@ -21,5 +21,6 @@ pub mod natgw;
 pub mod netns;
 pub mod openstack;
 pub mod program;
+pub mod providers;
 pub mod rights;
 mod state_dir;

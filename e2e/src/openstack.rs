@@ -21,7 +21,7 @@ mod part;
 mod project;
 mod seed;
 mod site;
-mod wait;
+pub(crate) mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! Waiting for what a service does in its own time.
+//! Waiting for what others do in their own time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const WITHIN: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(200);
 
 /// Looks until there is something; an error ends it at once.
-pub(super) async fn until<T>(what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + WITHIN;
     loop {
         if let Some(found) = look().await? {

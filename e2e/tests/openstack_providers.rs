@@ -1,0 +1,66 @@
+//! The real providers on the real control plane and the real cloud: what they make, how they let go of it, and what
+//! stays when they die.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[path = "openstack_providers/balancers.rs"]
+mod balancers;
+#[path = "openstack_providers/routes.rs"]
+mod routes;
+#[path = "openstack_providers/volumes.rs"]
+mod volumes;
+
+use std::time::Duration;
+
+use e2e::control_plane::ControlPlane;
+use e2e::openstack::{OpenStack, Parts, Project, Release};
+use e2e::providers::{self, Provider, Providers};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::time::{Instant, sleep};
+
+/// Held to read by tests that need the cloud's workers, and to write by those that stop one.
+static WORKERS: RwLock<()> = RwLock::const_new(());
+
+/// A cluster of a test's own, in a project of its own.
+struct World {
+    cloud: OpenStack,
+    project: Project,
+    control_plane: ControlPlane,
+    providers: Providers,
+}
+
+impl World {
+    async fn start(name: &str, wanted: &[Provider]) -> Self {
+        let cloud = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
+        let project = cloud.project(name).await.unwrap();
+        let control_plane = providers::control_plane().start().await.unwrap();
+        let providers = Providers::prepare(&control_plane, &project, name).await.unwrap();
+        for &provider in wanted {
+            providers.run(provider).await.unwrap();
+        }
+        Self { cloud, project, control_plane, providers }
+    }
+
+    /// A server and its Node: the server's ID and address.
+    async fn node(&self, name: &str) -> (String, String) {
+        let (server, address) = self.project.server(name).await.unwrap();
+        self.providers.node(name, &server, &address).await.unwrap();
+        (server, address)
+    }
+}
+
+async fn workers() -> RwLockReadGuard<'static, ()> {
+    WORKERS.read().await
+}
+
+async fn workers_alone() -> RwLockWriteGuard<'static, ()> {
+    WORKERS.write().await
+}
+
+/// Waits for a condition; what the providers retry, they retry after up to a minute.
+async fn until(what: &str, done: impl AsyncFn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while !done().await {
+        assert!(Instant::now() < deadline, "{what}: not within three minutes");
+        sleep(Duration::from_millis(200)).await;
+    }
+}

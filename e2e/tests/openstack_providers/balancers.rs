@@ -1,0 +1,52 @@
+//! Load balancers: what the cloud controller writes on them, and the Service that waits for their end.
+
+use e2e::openstack::{Part, Service};
+use e2e::providers::Provider;
+use k8s_openapi::api::core::v1;
+use kube::Api;
+
+use super::{World, until, workers_alone};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
+    let _guard = workers_alone().await;
+    let world = World::start("balancer", &[Provider::CloudController]).await;
+    world.node("node-1").await;
+    // A Node that is not initialised has no address, and would be made a member later.
+    until("an initialised Node", async || world.project.routes().await.unwrap().len() == 1).await;
+    world.providers.balancer("default", "web").await.unwrap();
+    let address = world.providers.address("default", "web").await.unwrap();
+    let list = world.project.api().get(Service::LoadBalancer, "/loadbalancers").await.unwrap();
+    let balancer = &list["loadbalancers"][0];
+    assert_eq!(balancer["name"], "kube_service_balancer_default_web");
+    assert!(balancer["description"].as_str().unwrap().ends_with("from cluster balancer"), "{balancer}");
+    assert!(balancer["tags"].as_array().unwrap().contains(&"kube_service_balancer_default_web".into()));
+    let addresses = world.project.api().get(Service::Network, "/floatingips").await.unwrap();
+    assert_eq!(addresses["floatingips"][0]["floating_ip_address"], address.as_str());
+
+    let path = format!("/loadbalancers/{}", balancer["id"].as_str().unwrap());
+    let status = async || {
+        let shown = world.project.api().get(Service::LoadBalancer, &path).await.unwrap();
+        shown["loadbalancer"]["provisioning_status"].as_str().unwrap().to_owned()
+    };
+    // The Service has its address before the last change to the load balancer is done.
+    until("a load balancer at rest with a worker that hangs", async || {
+        world.cloud.pause(Part::OctaviaWorker).unwrap();
+        let rests = status().await == "ACTIVE";
+        if !rests {
+            world.cloud.resume(Part::OctaviaWorker).unwrap();
+        }
+        rests
+    })
+    .await;
+    let services: Api<v1::Service> = Api::namespaced(world.control_plane.client(), "default");
+    services.delete("web", &Default::default()).await.unwrap();
+    until("a load balancer on its way", async || status().await == "PENDING_DELETE").await;
+    let finalizers = services.get("web").await.unwrap().metadata.finalizers.unwrap();
+    assert_eq!(finalizers, ["service.kubernetes.io/load-balancer-cleanup"]);
+    world.cloud.resume(Part::OctaviaWorker).unwrap();
+    until("the Service's end", async || services.get_opt("web").await.unwrap().is_none()).await;
+    world.project.gone(Service::LoadBalancer, &path).await.unwrap();
+    let addresses = world.project.api().get(Service::Network, "/floatingips").await.unwrap();
+    assert_eq!(addresses["floatingips"].as_array().unwrap().len(), 0);
+}
