@@ -106,7 +106,7 @@ impl fmt::Display for Reason {
             ),
             Reason::DeorbitFailed { deorbit } => write!(
                 f,
-                "Deorbit {deorbit} failed and keeps the cluster: see its status.debris; delete the Deorbit to have it tried again, or change its onTimeout to Release"
+                "Deorbit {deorbit} failed and keeps the cluster: see its status.debris; delete the Deorbit to have it tried again"
             ),
             Reason::CannotDeorbit { why } => write!(
                 f,
