@@ -26,7 +26,7 @@ TEST_PACKAGES := $(IMAGE_PACKAGES) $(OPENSTACK_PACKAGES) buildah iproute2 iptabl
 LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
 DENY := 0.20.2
 # The crates that have an image.
-IMAGES := natgw egress-router-cni routegc
+IMAGES := natgw egress-router-cni routegc deorbiter
 
 .PHONY: help
 help: ## This list

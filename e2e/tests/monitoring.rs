@@ -7,6 +7,8 @@
 mod alerts;
 #[path = "monitoring/component.rs"]
 mod component;
+#[path = "monitoring/deorbiter.rs"]
+mod deorbiter;
 #[path = "monitoring/metrics.rs"]
 mod metrics;
 #[path = "monitoring/promql.rs"]
@@ -25,7 +27,7 @@ use std::process::{Command, Output, Stdio};
 use component::Component;
 
 /// Controllers that have a folder in manifests/components/monitoring. One more of those needs a scrape of its own here.
-const CONTROLLERS: [&str; 1] = ["natgw"];
+const CONTROLLERS: [&str; 2] = ["deorbiter", "natgw"];
 
 /// Runs a program of the assets to its end.
 fn run(program: &Path, args: &[&str], input: &str) -> Output {

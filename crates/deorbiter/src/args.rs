@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args as Group, Parser, ValueEnum};
 use common::args::RuntimeArgs;
 
+use crate::trigger::hook::HookArgs;
+
 /// Cleans up clusters before they die: deletes what they made in OpenStack, and proves that it is gone. Watches objects of the
 /// kind Deorbit.
 #[derive(Parser, Clone, Debug)]
@@ -13,6 +15,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub own: OwnArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub hook: HookArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub runtime: RuntimeArgs,

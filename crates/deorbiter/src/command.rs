@@ -16,6 +16,7 @@ use crate::observe::snapshot::{Run, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::preview;
 use crate::settings::Settings;
+use crate::trigger;
 
 /// Parses the command line and does what it says.
 #[must_use]
@@ -32,7 +33,8 @@ pub fn run() -> ExitCode {
     if !args.own.dry_run {
         let workers = usize::from(args.own.workers);
         return runtime::run(program, args.runtime, flags, async move |runtime| {
-            controller::run(runtime, settings, workers).await
+            let triggers = trigger::run(runtime.clone(), &args.hook);
+            tokio::try_join!(controller::run(runtime, settings, workers), triggers).map(|_| ())
         });
     }
     let spec = match spec(&args.own) {

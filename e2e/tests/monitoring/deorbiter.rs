@@ -1,0 +1,122 @@
+//! deorbiter's alerts in Prometheus' own evaluation: a healthy one, changed in one respect each time.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::component::Component;
+use super::promtool;
+
+/// A series without the labels of its target, and its values in promtool's notation, every 30 s.
+type Series = (&'static str, &'static str);
+/// What changes, and at which times exactly which alerts fire.
+type Case = (&'static str, Vec<Series>, Vec<(&'static str, Vec<&'static str>)>);
+
+const ERRORS: &str = "controller_runtime_reconcile_total{result=\"error\"}";
+const SUCCESSES: &str = "controller_runtime_reconcile_total{result=\"success\"}";
+const LEADER: &str = "leader_election_master_status{name=\"deorbiter\"}";
+const REMAINING: &str = "deorbiter_remaining{cluster=\"team/prod\"}";
+const WAIT: &str = "deorbiter_phase{cluster=\"team/prod\",phase=\"Wait\"}";
+const FAILED: &str = "deorbiter_phase{cluster=\"team/prod\",phase=\"Failed\"}";
+const DEBRIS: &str = "deorbiter_debris{cluster=\"team/prod\",kind=\"Volume\"}";
+const HELD: &str = "deorbiter_binding_held{binding=\"klusters\"}";
+const READY: &str = "deorbiter_binding_ready{binding=\"klusters\"}";
+const REFUSED: &str = "deorbiter_hook_answers_total{answer=\"refused\"}";
+
+/// A leader with a Deorbit that gets on and a binding in force.
+const HEALTHY: [Series; 10] = [
+    ("up", "1x300"),
+    (LEADER, "1x300"),
+    (ERRORS, "0x300"),
+    (SUCCESSES, "0+1x300"),
+    (REMAINING, "300-1x300"),
+    (WAIT, "1x300"),
+    (FAILED, "0x300"),
+    (HELD, "0x300"),
+    (READY, "1x300"),
+    (REFUSED, "0x300"),
+];
+
+fn cases() -> Vec<Case> {
+    vec![
+        ("healthy", vec![], vec![("5m", vec![]), ("145m", vec![])]),
+        ("gone", vec![("up", "0x300")], vec![("9m", vec![]), ("11m", vec!["DeorbiterDown"])]),
+        ("nobody leads", vec![(LEADER, "0x300")], vec![("4m", vec![]), ("6m", vec!["DeorbiterNoLeader"])]),
+        (
+            "the management cluster refuses",
+            vec![(ERRORS, "0+1x300"), (SUCCESSES, "5x300")],
+            vec![("14m", vec![]), ("40m", vec!["DeorbiterWalksFailing"])],
+        ),
+        ("a walk fails now and then", vec![(ERRORS, "0+1x300")], vec![("140m", vec![])]),
+        (
+            "a run failed",
+            vec![(FAILED, "1x300"), (WAIT, "0x300"), (REMAINING, "3x300")],
+            vec![("2m", vec!["DeorbiterRunFailed"])],
+        ),
+        (
+            "nothing goes any more",
+            vec![(REMAINING, "3x300")],
+            vec![("50m", vec![]), ("130m", vec!["DeorbiterRunStuck"])],
+        ),
+        ("nothing is left to go", vec![(REMAINING, "0x300")], vec![("145m", vec![])]),
+        ("debris", vec![(DEBRIS, "2x300")], vec![("1m", vec!["DeorbiterDebris"])]),
+        ("held", vec![(HELD, "1x300")], vec![("29m", vec![]), ("31m", vec!["DeorbiterTargetHeld"])]),
+        ("held for a moment", vec![(HELD, "1x20 0x280")], vec![("31m", vec![])]),
+        (
+            "a binding that cannot be used",
+            vec![(READY, "0x300")],
+            vec![("14m", vec![]), ("16m", vec!["DeorbiterBindingNotReady"])],
+        ),
+        (
+            "Cluster API is refused again and again",
+            vec![(REFUSED, "0+1x300")],
+            vec![("20m", vec![]), ("35m", vec!["DeorbiterHookRefuses"])],
+        ),
+        ("Cluster API was refused once", vec![(REFUSED, "0x10 1x290")], vec![("60m", vec![])]),
+    ]
+}
+
+/// The series of a pod of deorbiter.
+fn series(name: &str, values: &str) -> Value {
+    let target = "job=\"deorbiter\",namespace=\"deorbiter\",pod=\"leader\"";
+    let name = match name.split_once('{') {
+        Some((name, labels)) => format!("{name}{{{target},{labels}"),
+        None => format!("{name}{{{target}}}"),
+    };
+    json!({ "series": name, "values": values })
+}
+
+#[test]
+fn every_alert_of_deorbiter_fires_in_its_case_and_no_other() {
+    let component = Component::of("deorbiter");
+    let folder = tempfile::tempdir().unwrap();
+    let rules = component.rules_file(folder.path());
+    let mut fired = BTreeSet::new();
+    let tests: Vec<Value> = cases()
+        .into_iter()
+        .map(|(name, changes, fires)| {
+            let mut all: Vec<Series> = HEALTHY.to_vec();
+            for (metric, values) in changes {
+                all.retain(|(other, _)| *other != metric);
+                all.push((metric, values));
+            }
+            let expected = fires.iter().map(|(time, alerts)| {
+                fired.extend(alerts.iter().copied());
+                let samples: Vec<Value> = alerts
+                    .iter()
+                    .map(|alert| json!({ "labels": format!("{{alertname={alert:?}}}"), "value": 1 }))
+                    .collect();
+                json!({ "expr": "count by (alertname) (ALERTS{alertstate=\"firing\"})", "eval_time": time, "exp_samples": samples })
+            });
+            let expected: Vec<Value> = expected.collect();
+            let input: Vec<Value> = all.iter().map(|(name, values)| series(name, values)).collect();
+            json!({ "name": name, "interval": "30s", "input_series": input, "promql_expr_test": expected })
+        })
+        .collect();
+    let alerts: BTreeSet<String> = component.alerts().into_iter().map(|alert| alert.name).collect();
+    assert_eq!(alerts, fired.iter().map(|name| (*name).to_owned()).collect(), "an alert without a case");
+    let file = folder.path().join("tests.json");
+    let all = json!({ "rule_files": [rules], "evaluation_interval": "30s", "tests": tests });
+    std::fs::write(&file, all.to_string()).unwrap();
+    promtool(&["test", "rules", file.to_str().unwrap()], "");
+}
