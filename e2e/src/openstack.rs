@@ -23,6 +23,7 @@ mod seed;
 mod site;
 pub(crate) mod wait;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -221,6 +222,19 @@ impl OpenStack {
         let _ = self.0.site.kill(part);
         self.0.site.start(part)?;
         self.0.site.answers(part).await
+    }
+
+    /// The process of a program.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pid(&self, part: Part) -> Result<u32> {
+        self.0.site.pid(part)
+    }
+
+    /// The folder of its files, which ends with it.
+    pub fn folder(&self) -> &Path {
+        self.0.site.dir.path()
     }
 
     /// The lines that a program has written since it was started last.

@@ -40,6 +40,7 @@ pub struct Launch {
     name: String,
     args: Vec<OsString>,
     env: BTreeMap<OsString, OsString>,
+    folder: Option<PathBuf>,
 }
 
 /// A started program.
@@ -70,6 +71,12 @@ impl Launch {
         self
     }
 
+    /// Sets the working directory; the test's own if not set.
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
     /// The name that its lines are echoed under; the file's name if not set.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -87,6 +94,9 @@ impl Launch {
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path).args(&self.args);
         command.env_clear();
         command.envs(INHERITED.iter().filter_map(|key| Some((key, std::env::var_os(key)?)))).envs(&self.env);
+        if let Some(folder) = &self.folder {
+            command.current_dir(folder);
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = spawner::spawn(command).with_context(|| {
             format!("{} cannot be started through setpriv (Debian: util-linux)", self.name)
@@ -115,7 +125,7 @@ impl Program {
     pub fn at(path: impl AsRef<Path>) -> Launch {
         let path = path.as_ref().to_owned();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Launch { path, name, args: Vec::new(), env: BTreeMap::new() }
+        Launch { path, name, args: Vec::new(), env: BTreeMap::new(), folder: None }
     }
 
     /// The process, which is the program itself.

@@ -6,11 +6,16 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Waits until its standard input closes, then removes the folder; for at most 10 s, because programs that are being
-/// killed may write a last file into it.
+/// Waits until its standard input closes, then kills who still works in the folder, and removes it; for at most 10 s, because
+/// programs that are being killed may write a last file into it.
 const JANITOR: &str = r#"
 trap '' INT TERM HUP
 read -r _
+for process in /proc/[0-9]*; do
+  case $(readlink "$process/cwd" 2>/dev/null) in
+  "$1" | "$1"/*) kill -KILL "${process#/proc/}" 2>/dev/null ;;
+  esac
+done
 n=0
 while [ -e "$1" ] && [ "$n" -lt 100 ]; do
   rm -rf -- "$1" 2>/dev/null || sleep 0.1
@@ -60,6 +65,16 @@ impl Drop for StateDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_works_in_the_folder_goes_with_it() {
+        let dir = StateDir::create().unwrap();
+        let mut child =
+            Command::new("sleep").arg("600").current_dir(dir.path()).spawn().expect("sleep can be started");
+        drop(dir);
+        let ended = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
+    }
 
     #[test]
     fn the_folder_goes_with_its_owner() {

@@ -8,6 +8,8 @@
 mod lists;
 #[path = "openstack/login.rs"]
 mod login;
+#[path = "openstack/owner.rs"]
+mod owner;
 #[path = "openstack/routes.rs"]
 mod routes;
 

@@ -1,6 +1,6 @@
 //! Where the services of a release lie: the folder that `scripts/openstack.sh` makes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -51,14 +51,11 @@ impl Installation {
     }
 
     /// A WSGI application behind uWSGI, one process that ends with its parent.
-    pub(super) fn wsgi(&self, name: &str, port: u16, module: &str, threads: u8, folder: &Path) -> Launch {
+    pub(super) fn wsgi(&self, name: &str, port: u16, module: &str, threads: u8) -> Launch {
         Program::at(self.venv().join("bin/uwsgi"))
             .name(name)
             .arg("--virtualenv")
             .arg(self.venv())
-            // It searches its working directory for Python modules first.
-            .arg("--chdir")
-            .arg(folder)
             .args(["--need-app", "--die-on-term", "--enable-threads", "--http-chunked-input"])
             .args(["--disable-logging", "--log-5xx", "--buffer-size", "65535"])
             // A connection that is kept would sometimes be closed just as a client uses it again.

@@ -96,7 +96,7 @@ impl Site {
         let wsgi = |name: &str, module: &str, threads| {
             let service = part.service().with_context(|| format!("{part:?} answers no API"))?;
             let port = self.endpoints.port(service)?;
-            anyhow::Ok(self.installation.wsgi(name, port, module, threads, self.dir.path()))
+            anyhow::Ok(self.installation.wsgi(name, port, module, threads))
         };
         // Cinder and Octavia look for their files on a command line, which belongs to uWSGI.
         let argv = |file: &str| format!("--config-file {}", self.conf(file).display());

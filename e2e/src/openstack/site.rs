@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -91,7 +90,9 @@ impl Site {
         {
             return Ok(());
         }
-        let program = self.launch(part)?.start()?;
+        // Some start processes of their own, which miss the end of their parent at times: who works in the folder ends
+        // with it. And Python searches its working directory for modules first.
+        let program = self.launch(part)?.folder(self.dir.path()).start()?;
         programs.insert(part, program);
         Ok(())
     }
@@ -127,6 +128,10 @@ impl Site {
             kill(Pid::from_raw(pid), signal).with_context(|| format!("{signal} to a child of {part:?}"))?;
         }
         Ok(())
+    }
+
+    pub(super) fn pid(&self, part: Part) -> Result<u32> {
+        Ok(self.programs().get(&part).with_context(|| format!("{part:?} does not run"))?.pid())
     }
 
     /// What a program has written since it was started last.
@@ -255,17 +260,11 @@ impl Site {
 
     /// Runs one of the services' own tools to its end.
     pub(super) async fn tool(&self, launch: Launch) -> Result<Vec<String>> {
+        let launch = launch.folder(self.dir.path());
         let program = launch.start()?;
         let status = program.wait_exit(WITHIN).await?;
         ensure!(status.success(), "{launch:?}: {status}{}", program.output().tail());
         Ok(program.output().lines())
-    }
-
-    /// Copies a folder that nobody writes to.
-    pub(super) fn copy(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
-        let status = Command::new("cp").args(["-a", "--reflink=auto", "--"]).arg(from).arg(to).status()?;
-        ensure!(status.success(), "cp {} {}: {status}", from.display(), to.display());
-        Ok(())
     }
 
     fn programs(&self) -> MutexGuard<'_, BTreeMap<Part, Program>> {

@@ -1,0 +1,35 @@
+//! A cloud ends with the process that started it, however that ends.
+
+use std::path::Path;
+use std::time::Duration;
+
+use e2e::openstack::{Knobs, OpenStack, Part, Parts, Release};
+use e2e::program::Owner;
+use tokio::time::{sleep, timeout};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_outlives_an_owner_that_is_killed() {
+    if Owner::is_this() {
+        let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, Knobs::default()).await.unwrap();
+        let parts = [Part::Database, Part::Keystone, Part::Neutron];
+        let pids = parts.map(|part| cloud.pid(part).unwrap().to_string());
+        Owner::hold(&format!("{} {}", cloud.folder().display(), pids.join(" ")));
+        return;
+    }
+    let owner =
+        tokio::task::spawn_blocking(|| Owner::start("owner::nothing_outlives_an_owner_that_is_killed"));
+    let (owner, said) = owner.await.unwrap().unwrap();
+    let (folder, pids) = said.split_once(' ').unwrap();
+    assert!(Path::new(folder).is_dir());
+    let left = || -> Vec<&str> {
+        pids.split(' ').filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect()
+    };
+    assert_eq!(left().len(), 3);
+    owner.kill().unwrap();
+    let end = timeout(Duration::from_secs(30), async {
+        while Path::new(folder).exists() || !left().is_empty() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
+    assert!(end.await.is_ok(), "left: {:?}, folder: {}", left(), Path::new(folder).exists());
+}
