@@ -23,4 +23,5 @@ pub mod openstack;
 pub mod program;
 pub mod providers;
 pub mod rights;
+pub mod routegc;
 mod state_dir;

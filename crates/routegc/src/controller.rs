@@ -97,6 +97,7 @@ async fn turn(
     let mut running = FuturesUnordered::new();
     let mut findings = BTreeMap::<Home, Vec<Finding<Reason>>>::new();
     let mut routers = BTreeMap::<Home, String>::new();
+    let mut failure = None;
     loop {
         let (wanted, conflicts) = policies(store);
         walker.metrics.policies(wanted.len());
@@ -108,7 +109,7 @@ async fn turn(
             running.push(async move { walker.pass(&home, conflict).await });
         }
         if once && running.is_empty() {
-            return Ok(());
+            return failure.map_or(Ok(()), |error: crate::error::Error| Err(error.into()));
         }
         let due = schedule.due().unwrap_or_else(|| Instant::now() + HEARTBEAT);
         let due = if running.len() < AT_A_TIME { due } else { Instant::now() + HEARTBEAT };
@@ -116,10 +117,9 @@ async fn turn(
             biased;
             () = walker.runtime.shutdown.cancelled() => break,
             Some(report) = running.next(), if !running.is_empty() => {
-                if once && let Some(error) = report.error {
-                    return Err(error.into());
-                }
-                finished(walker, &mut schedule, &mut findings, &mut routers, report, once).await;
+                let error = finished(walker, &mut schedule, &mut findings, &mut routers, report, once).await;
+                // Those that have not had their pass have it first.
+                failure = failure.or(error.filter(|_| once));
             }
             () = async { changed.notified().await; tokio::time::sleep(DEBOUNCE).await } => {}
             () = tokio::time::sleep_until(due.min(Instant::now() + HEARTBEAT)) => walker.runtime.status.beat(),
@@ -137,7 +137,7 @@ async fn finished(
     routers: &mut BTreeMap<Home, String>,
     report: Report,
     once: bool,
-) {
+) -> Option<crate::error::Error> {
     if let Some(router) = &report.router {
         routers.insert(report.home.clone(), router.clone());
     }
@@ -147,6 +147,7 @@ async fn finished(
     walker.runtime.events.found(&all).await;
     let wait = schedule::wait(report.error.as_ref(), report.interval, schedule.failures(&report.home));
     schedule.finished(&report.home, report.error.is_some(), (!once).then_some(Instant::now() + wait));
+    report.error
 }
 
 /// Policies that are not there any more are forgotten.

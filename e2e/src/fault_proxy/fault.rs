@@ -177,6 +177,7 @@ impl Answer {
             let body = match flavour {
                 Flavour::Kubernetes => kubernetes_status(self.status, self.retry_after),
                 Flavour::Hetzner => hetzner_error(self.status),
+                Flavour::Neutron => neutron_error(self.status),
             };
             Bytes::from(body.to_string())
         });
@@ -249,4 +250,17 @@ fn hetzner_error(status: StatusCode) -> Value {
         _ => "server_error",
     };
     json!({ "error": { "code": code, "message": format!("{code}, says the fault proxy"), "details": null } })
+}
+
+/// Types are those of neutron-lib's exceptions.
+fn neutron_error(status: StatusCode) -> Value {
+    let kind = match status.as_u16() {
+        400 => "BadRequest",
+        403 => "PolicyNotAuthorized",
+        404 => "RouterNotFound",
+        409 => "Conflict",
+        412 => "RevisionNumberConstraintFailed",
+        _ => "HTTPInternalServerError",
+    };
+    json!({ "NeutronError": { "type": kind, "message": format!("{kind}, says the fault proxy"), "detail": "" } })
 }

@@ -29,6 +29,8 @@ pub enum Flavour {
     Kubernetes,
     /// The Hetzner Cloud API: `{"error": {"code": …}}`.
     Hetzner,
+    /// Neutron: `{"NeutronError": {"type": …}}`.
+    Neutron,
 }
 
 /// Where the proxy forwards to.
@@ -58,6 +60,11 @@ impl Upstream {
     /// A Hetzner Cloud API at an `http://` or `https://` URL.
     pub fn hetzner(url: impl Into<String>) -> Upstream {
         Upstream { flavour: Flavour::Hetzner, ..Upstream::kubernetes(url) }
+    }
+
+    /// A Neutron at an `http://` or `https://` URL.
+    pub fn neutron(url: impl Into<String>) -> Upstream {
+        Upstream { flavour: Flavour::Neutron, ..Upstream::kubernetes(url) }
     }
 
     /// Trusts the certificates of this PEM text, and no other. Needed for https.

@@ -1,0 +1,285 @@
+//! R1 to R13: what went wrong in the original, or could.
+
+use e2e::fault_proxy::{Answer, Fault, Matcher, Then, When};
+use e2e::natgw::PATIENCE;
+use e2e::openstack::Service;
+use e2e::routegc::{World, hop, pods};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+/// Two nodes that live, one that is dead, and the policy `prod`.
+async fn usual() -> World {
+    let world = World::start().await.unwrap();
+    furnish(&world).await;
+    world
+}
+
+async fn furnish(world: &World) {
+    world.node(1).await.unwrap();
+    world.node(2).await.unwrap();
+    world.dead_node(3).await.unwrap();
+    world.policy("prod", json!({})).await.unwrap();
+}
+
+/// R1: a route that somebody adds between routegc's look and its removal is not lost.
+#[tokio::test]
+async fn r1_a_route_that_is_added_meanwhile_is_not_lost() {
+    let world = usual().await;
+    world.passes(1).await.unwrap();
+    let project = world.project.clone();
+    // The first write of the second pass is its intent in the status, the second one the removal itself.
+    let fired = world.writes.on_write(2, When::BeforeForward, move || async move {
+        project.add_routes(&[("192.168.50.0/24", "10.7.1.2"), ("10.244.9.0/24", "10.7.1.2")]).await.unwrap();
+        Then::GoOn
+    });
+    world.passes(1).await.unwrap();
+    fired.unwrap().wait(PATIENCE).await.unwrap();
+    let left = world.destinations().await.unwrap();
+    assert_eq!(left, ["10.244.1.0/24", "10.244.2.0/24", "10.244.9.0/24", "192.168.50.0/24"]);
+}
+
+/// R2: a Nova that does not know everything, or nothing, or does not answer, removes nothing.
+#[tokio::test]
+async fn r2_a_partial_list_of_servers_removes_nothing() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    let nova = world.nova.as_ref().unwrap();
+    world.passes(1).await.unwrap();
+    nova.say(json!({ "id": "cell-is-down", "status": "UNKNOWN" }));
+    for _ in 0..3 {
+        assert!(world.failing_pass().await.unwrap().contains("cell-is-down has the status UNKNOWN"));
+    }
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "!PartialInventory");
+    nova.change(|servers| servers.retain(|server| server["status"] != "UNKNOWN"));
+    nova.say(json!({ "id": "no-addresses", "name": "x", "status": "ACTIVE" }));
+    assert!(world.failing_pass().await.unwrap().contains("no-addresses"));
+    nova.fail();
+    assert!(world.failing_pass().await.unwrap().contains("Nova cannot be asked"));
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "!PartialInventory");
+    assert_eq!(world.destinations().await.unwrap().len(), 3);
+    // What was confirmed before is not forgotten: the next pass that sees everything is the second one.
+    nova.change(|servers| servers.retain(|server| server["id"] != "no-addresses"));
+    world.passes(1).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
+/// R3: not one machine in sight means that the sight is wrong.
+#[tokio::test]
+async fn r3_an_empty_inventory_removes_nothing() {
+    let world = World::start().await.unwrap();
+    for number in 1..4 {
+        world.dead_node(number).await.unwrap();
+    }
+    world.policy("prod", json!({})).await.unwrap();
+    for _ in 0..3 {
+        world.failing_pass().await.unwrap();
+    }
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "!EmptyInventory");
+    assert_eq!(world.destinations().await.unwrap().len(), 3);
+    assert!(world.status("prod").await.unwrap().candidates.is_empty());
+}
+
+/// R4: a server that is being built has no address in Nova yet; its port has.
+#[tokio::test]
+async fn r4_a_server_that_is_being_built_is_alive_by_its_port() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    let port = world.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-00000000b01d")).await.unwrap();
+    world.dead_node(4).await.unwrap();
+    let nova = world.nova.as_ref().unwrap();
+    nova.say(json!({ "id": "00000000-0000-4000-8000-00000000b01d", "name": "b", "status": "BUILD", "addresses": {} }));
+    world.passes(3).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(4)], "port {port}");
+}
+
+/// R5: whoever has a port or an address pair lives, also if Nova has never heard of it.
+#[tokio::test]
+async fn r5_addresses_that_are_no_server_s_are_alive() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    let appliance = world.project.port(Some(&hop(4)), None).await.unwrap();
+    world.dead_node(4).await.unwrap();
+    world.dead_node(5).await.unwrap();
+    let pair = json!({ "port": { "allowed_address_pairs": [{ "ip_address": hop(5) }] } });
+    let path = format!("/ports/{appliance}");
+    world.project.api().put(Service::Network, &path, pair).await.unwrap();
+    world.passes(3).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(4), pods(5)]);
+    let counts = world.status("prod").await.unwrap().counts.unwrap();
+    assert_eq!((counts.valid, counts.orphan), (4, 0));
+}
+
+/// R6: the same address on another network of the project hides no orphan.
+#[tokio::test]
+async fn r6_the_same_address_on_another_network_hides_nothing() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    let api = world.project.api();
+    let network = json!({ "name": "other" });
+    let other = api.create(Service::Network, "/networks", "network", network).await.unwrap();
+    let other = other["id"].as_str().unwrap();
+    let subnet = world.project.new_subnet(other, "10.7.0.0/16", None).await.unwrap();
+    let port = json!({ "network_id": other, "device_id": "x", "device_owner": "compute:nova",
+        "fixed_ips": [{ "subnet_id": subnet, "ip_address": hop(3) }] });
+    api.create(Service::Network, "/ports", "port", port).await.unwrap();
+    let nova = world.nova.as_ref().unwrap();
+    nova.say(json!({ "id": "x", "name": "x", "status": "ACTIVE",
+        "addresses": { "other": [{ "addr": hop(3), "version": 4 }] } }));
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
+/// R6: a port that its server has left behind hides none either.
+#[tokio::test]
+async fn r6_a_port_whose_server_is_gone_hides_nothing() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    world.project.port(Some(&hop(3)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
+    world.passes(1).await.unwrap();
+    assert_eq!(world.status("prod").await.unwrap().candidates[0].reason, "ServerGone");
+    world.passes(1).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
+/// R7: several networks of both families; what is not wholly inside is nobody's business.
+#[tokio::test]
+async fn r7_several_networks_of_both_families_and_no_summary_route() {
+    let world = World::start().await.unwrap();
+    let project = &world.project;
+    let six = project.new_subnet(&project.network, "fd00:7::/64", None).await.unwrap();
+    let path = format!("/routers/{}/add_router_interface", project.router);
+    project.api().put(Service::Network, &path, json!({ "subnet_id": six })).await.unwrap();
+    world.node(1).await.unwrap();
+    let routes = [
+        ("10.244.0.0/15", "10.7.1.99"),
+        ("10.244.0.0/16", "10.7.1.99"),
+        ("10.244.3.0/24", "10.7.1.99"),
+        ("10.250.3.0/24", "10.7.1.99"),
+        ("192.168.0.0/24", "10.7.1.99"),
+        ("fd00:244:0:1::/64", "fd00:7::99"),
+        ("fd00:245:0:1::/64", "fd00:7::99"),
+    ];
+    project.add_routes(&routes).await.unwrap();
+    let more = json!({
+        "podCIDRs": ["10.244.0.0/16", "10.250.0.0/16", "fd00:244::/48"],
+        "nodePrefixLength": { "ipv4": 24 },
+        "safety": { "maxPercent": 100 },
+    });
+    world.policy("prod", more).await.unwrap();
+    world.passes(2).await.unwrap();
+    let left = world.destinations().await.unwrap();
+    let expected = ["10.244.0.0/15", "10.244.0.0/16", "10.244.1.0/24", "192.168.0.0/24", "fd00:245:0:1::/64"];
+    assert_eq!(left, expected);
+}
+
+/// R8: control-plane machines are machines too, whether they have pods of their own or not.
+#[tokio::test]
+async fn r8_a_route_to_a_control_plane_machine_is_valid() {
+    let world = usual().await;
+    world.project.port(Some(&hop(10)), Some("00000000-0000-4000-8000-0000000000aa")).await.unwrap();
+    world.project.add_routes(&[(&pods(10), &hop(10))]).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(10), pods(2)]);
+}
+
+/// R9: odd answers are errors, not panics, and remove nothing.
+#[tokio::test]
+async fn r9_odd_answers_are_errors() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    world.passes(1).await.unwrap();
+    let odd = |path: &str, body: Value| {
+        let answer = Answer::status(StatusCode::OK).body(body.to_string());
+        world.neutron.rule(Matcher::any().path(path), Fault::Reject(answer))
+    };
+    for (path, body) in [
+        ("/v2.0/ports", json!({ "ports": "none" })),
+        ("/v2.0/ports", json!({})),
+        ("/v2.0/ports", json!({ "ports": [{ "id": 7 }] })),
+        ("/v2.0/networks/*", json!([])),
+        ("/v2.0/routers/*", json!({ "router": null })),
+        ("/v2.0/subnets", json!({ "subnets": [{ "id": "s", "network_id": "n", "cidr": "everywhere" }] })),
+    ] {
+        let rule = odd(path, body);
+        world.failing_pass().await.unwrap();
+        world.neutron.remove(rule);
+    }
+    let nova = world.nova.as_ref().unwrap();
+    for addresses in [
+        json!("none"),
+        json!({ "nodes": [{ "addr": 7, "version": 4 }] }),
+        json!({ "nodes": [{ "addr": "x", "version": 4 }] }),
+    ] {
+        nova.say(json!({ "id": "odd", "name": "odd", "status": "ACTIVE", "addresses": addresses }));
+        world.failing_pass().await.unwrap();
+        nova.change(|servers| servers.retain(|server| server["id"] != "odd"));
+    }
+    assert_eq!(world.destinations().await.unwrap().len(), 3);
+}
+
+/// R10: a route that makes Neutron refuse every change is named, and not repaired.
+#[tokio::test]
+async fn r10_a_router_that_refuses_every_change_is_reported() {
+    let world = usual().await;
+    world.passes(1).await.unwrap();
+    let refusal = json!({ "NeutronError": { "type": "InvalidRoutes", "detail": "",
+        "message": "Invalid format for routes: [], the nexthop is not connected with router" } });
+    let answer = Answer::status(StatusCode::BAD_REQUEST).body(refusal.to_string());
+    let rule = world.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(answer));
+    assert!(world.failing_pass().await.unwrap().contains("Neutron refuses every change of this router"));
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "!RouterHasInvalidRoutes");
+    assert_eq!(world.reason("prod", "RouterHasInvalidRoutes").await.unwrap(), "RouterHasInvalidRoutes");
+    world.neutron.remove(rule);
+    world.passes(1).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+    assert_eq!(world.reason("prod", "RouterHasInvalidRoutes").await.unwrap(), "!NoneFound");
+}
+
+/// R11: a cluster that is gone leaves routes; another one on the same router is not touched.
+#[tokio::test]
+async fn r11_routes_of_a_cluster_that_is_gone_are_removed_beside_another_one() {
+    let world = World::start().await.unwrap();
+    world.node(1).await.unwrap();
+    world.node(2).await.unwrap();
+    let dead = [("10.96.1.0/24", "10.7.1.51"), ("10.96.2.0/24", "10.7.1.52")];
+    world.project.add_routes(&dead).await.unwrap();
+    world.policy("gone", json!({ "podCIDRs": ["10.96.0.0/16"] })).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
+/// R12: a change of the policy brings a pass, and no removal without its confirmations.
+#[tokio::test]
+async fn r12_a_change_of_the_policy_hastens_no_removal() {
+    let world = usual().await;
+    world.patch("prod", json!({ "spec": { "safety": { "minAge": "10m" } } })).await.unwrap();
+    for minutes in 11..15 {
+        world.patch("prod", json!({ "spec": { "interval": format!("{minutes}m") } })).await.unwrap();
+        world.passes(1).await.unwrap();
+    }
+    assert_eq!(world.destinations().await.unwrap().len(), 3);
+    assert_eq!(world.status("prod").await.unwrap().candidates[0].passes, 2);
+}
+
+/// R13: one token for many passes, and a cloud that asks for patience gets it.
+#[tokio::test]
+async fn r13_a_token_serves_many_passes_and_patience_is_given() {
+    let world = usual().await;
+    let answer = Answer::status(StatusCode::TOO_MANY_REQUESTS).retry_after(1);
+    let rule = world.neutron.rule(Matcher::any().method(Method::GET).times(2), Fault::Reject(answer));
+    let routegc = world.routegc().unwrap().start().unwrap();
+    world.wait_for_reason("prod", "Confirming").await.unwrap();
+    assert_eq!(world.neutron.applied(rule), 2);
+    for again in 0..3 {
+        let before = world.neutron.requests().len();
+        world.allow("prod", &format!("again-{again}")).await.unwrap();
+        world.neutron.wait_for(|requests| requests.len() > before + 1, PATIENCE).await.unwrap();
+    }
+    e2e::natgw::wait_for("the removal", || async { Ok(world.destinations().await?.len() == 2) })
+        .await
+        .unwrap();
+    let (_, metrics) = routegc.get("/metrics").await.unwrap();
+    let tokens =
+        metrics.lines().find(|line| line.contains("method=\"POST\"") && line.contains("requests_total"));
+    assert!(tokens.unwrap().ends_with(" 1"), "{tokens:?}");
+}

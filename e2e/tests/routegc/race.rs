@@ -1,0 +1,83 @@
+//! Eight writers add and remove routes on the router while routegc works: none of their routes is lost, and none of their
+//! removals comes back. `make test` has 20 passes; `SWEEP=all` 1,000.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use e2e::natgw::wait_for;
+use e2e::openstack::Project;
+use e2e::routegc::World;
+use serde_json::json;
+
+const WRITERS: usize = 8;
+/// Of each writer at a time; with those of the nodes they stay under Neutron's 30.
+const EACH: usize = 2;
+
+/// One writer, as the cloud controller manager is one: its routes lead to a node that lives, in and beside the pod network.
+async fn write(
+    project: Project,
+    writer: usize,
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+) -> BTreeSet<String> {
+    let mut mine = BTreeSet::new();
+    let mut turn = 0_usize;
+    while !stop.load(Ordering::Relaxed) || turn % 2 == 1 {
+        for each in 0..EACH {
+            let net = if each == 0 { 244 } else { 99 };
+            let destination = format!("10.{net}.{}.0/24", 100 + writer * 8 + (turn / 2) % 8);
+            let route = [(destination.as_str(), "10.7.1.1")];
+            if turn.is_multiple_of(2) {
+                project.add_routes(&route).await.unwrap();
+                mine.insert(destination);
+            } else {
+                // What this writer added must still be there when it is taken back.
+                let there = project.routes().await.unwrap().iter().any(|(to, _)| *to == destination);
+                assert!(there, "writer {writer} lost {destination}");
+                project.remove_routes(&route).await.unwrap();
+                mine.remove(&destination);
+            }
+        }
+        turn += 1;
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+    mine
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eight_writers_lose_nothing() {
+    let passes = if std::env::var("SWEEP").as_deref() == Ok("all") { 1000 } else { 20 };
+    let world = World::start().await.unwrap();
+    world.node(1).await.unwrap();
+    world.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| tokio::spawn(write(world.project.clone(), writer, stop.clone(), done.clone())))
+        .collect();
+    let routegc = world.routegc().unwrap().start().unwrap();
+    for pass in 0..passes {
+        // A dead route of its own for each pass, so that each pass removes one.
+        let number = u8::try_from(2 + pass % 60).unwrap();
+        let dead = format!("10.244.{number}.{}/32", pass / 60);
+        world.project.add_routes(&[(&dead, "10.7.9.9")]).await.unwrap();
+        // A new annotation asks for a pass at once.
+        world.allow("prod", &format!("pass-{pass}")).await.unwrap();
+        wait_for(&format!("the end of {dead}"), || async {
+            Ok(!world.destinations().await?.contains(&dead))
+        })
+        .await
+        .unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    let mut kept = BTreeSet::from(["10.244.1.0/24".to_owned()]);
+    for writer in writers {
+        kept.extend(writer.await.unwrap());
+    }
+    assert_eq!(world.destinations().await.unwrap().into_iter().collect::<BTreeSet<_>>(), kept);
+    assert_eq!(routegc.exited().unwrap(), None);
+    println!(
+        "{passes} passes with a removal each, {} turns of other writers, 0 lost",
+        done.load(Ordering::Relaxed)
+    );
+}
