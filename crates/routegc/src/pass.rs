@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::api::routegc::{RouteGCSpec, RouteGCStatus};
 use common::metrics::StepResult;
-use common::plan::{Action as _, Finding, Plan, Reason as _, Regarding};
+use common::plan::{Action as _, Finding, Plan, Reason as _, Regarding, Step};
 use common::routes::plan::confirm::note;
 use common::routes::{self, Applied, Decision, NodeSource, Policy, Snapshot};
 use common::runtime::Runtime;
@@ -211,13 +211,27 @@ impl Walker {
         }
     }
 
-    /// One Event and one count for each route that went.
+    /// One count for each route that went, and one Event for all: they went in one request.
     async fn told(&self, plan: &Plan<Action>, applied: &Applied) {
-        for step in &plan.steps {
-            let Action::RemoveRoute { route, .. } = &step.action;
-            if applied.removed.contains(route) {
-                self.metrics.common.step(step.action.name(), step.because.code(), StepResult::Done);
-                self.runtime.events.done(step).await;
+        let went = |step: &&Step<Action>| match &step.action {
+            Action::RemoveRoute { route, .. } => applied.removed.contains(route),
+            Action::RemoveRoutes { .. } => false,
+        };
+        let steps: Vec<&Step<Action>> = plan.steps.iter().filter(went).collect();
+        for step in &steps {
+            self.metrics.common.step(step.action.name(), step.because.code(), StepResult::Done);
+        }
+        match steps.as_slice() {
+            [] => {}
+            [only] => self.runtime.events.done(only).await,
+            [first, ..] => {
+                let Action::RemoveRoute { router, regarding, .. } = &first.action else { return };
+                let action = Action::RemoveRoutes {
+                    routes: applied.removed.clone(),
+                    router: router.clone(),
+                    regarding: regarding.clone(),
+                };
+                self.runtime.events.done(&Step { action, because: first.because.clone() }).await;
             }
         }
     }

@@ -1,9 +1,10 @@
-//! What routegc can do to the world: one thing.
+//! What routegc can do to the world: remove routes.
 
 use std::fmt;
 
 use common::plan::{self, Regarding};
 use common::routes::Route;
+use common::routes::route::list;
 use serde::Serialize;
 
 use super::Reason;
@@ -22,12 +23,28 @@ pub enum Action {
         #[serde(skip)]
         regarding: Regarding,
     },
+    /// Several that went in one request: what is told of them, since equal Events become one whose first words alone stay.
+    RemoveRoutes {
+        /// Which, to the letter.
+        routes: Vec<Route>,
+        /// Of which router.
+        router: String,
+        /// Whose policy it is.
+        #[serde(skip)]
+        regarding: Regarding,
+    },
 }
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Action::RemoveRoute { route, router, .. } = self;
-        write!(f, "remove route {route} from router {router}")
+        match self {
+            Action::RemoveRoute { route, router, .. } => {
+                write!(f, "remove route {route} from router {router}")
+            }
+            Action::RemoveRoutes { routes, router, .. } => {
+                write!(f, "remove {} routes from router {router}: {}", routes.len(), list(routes))
+            }
+        }
     }
 }
 
@@ -35,11 +52,14 @@ impl plan::Action for Action {
     type Reason = Reason;
 
     fn name(&self) -> &'static str {
-        "RemoveRoute"
+        match self {
+            Action::RemoveRoute { .. } => "RemoveRoute",
+            Action::RemoveRoutes { .. } => "RemoveRoutes",
+        }
     }
 
     fn regarding(&self) -> Regarding {
-        let Action::RemoveRoute { regarding, .. } = self;
+        let (Action::RemoveRoute { regarding, .. } | Action::RemoveRoutes { regarding, .. }) = self;
         regarding.clone()
     }
 }

@@ -1,0 +1,146 @@
+//! What `kubectl apply -k` installs of routegc: accepted by a real API server with strict validation, alone, with the components
+//! and as the example; true to routegc's own flags and ports; and its rights, both ways: none is missing, none is in vain.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use e2e::control_plane::ControlPlane;
+use e2e::fault_proxy::KubeRequest;
+use e2e::kustomize::{self, manifests};
+use e2e::natgw::run;
+use e2e::program::Program;
+use e2e::rights::{Grant, Rights};
+use e2e::routegc::World;
+use serde_json::{Value, json};
+
+/// Who else reads a variable: the runtime, for the name of this instance.
+const NO_FLAGS: [&str; 1] = ["POD_NAME"];
+
+fn render(folder: &Path) -> Vec<Value> {
+    kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
+}
+
+fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
+    let output = kustomize::kubectl()
+        .unwrap()
+        .args(["apply", "--validate=strict", "--kubeconfig"])
+        .arg(control_plane.kubeconfig())
+        .args(more)
+        .arg(from)
+        .arg(path)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_real_api_server_accepts_every_rendering() {
+    let control_plane = ControlPlane::builder().start().await.unwrap();
+    apply(&control_plane, "-k", &manifests().join("crds"), &[]);
+    apply(&control_plane, "-f", &manifests().join("routegc/namespace.yaml"), &[]);
+    let overlays: Vec<_> =
+        [&[][..], &["ha"], &["networkpolicy"], &["routegc-nodes"], &["ha", "networkpolicy", "routegc-nodes"]]
+            .into_iter()
+            .map(|components| kustomize::overlay("routegc", components).unwrap())
+            .collect();
+    let example = manifests().join("examples/routegc");
+    let wait = kustomize::kubectl()
+        .unwrap()
+        .args(["wait", "--for=condition=Established", "crd/routegcs.routegc.perimeter.dev", "--kubeconfig"])
+        .arg(control_plane.kubeconfig())
+        .output()
+        .unwrap();
+    assert!(wait.status.success());
+    for folder in overlays.iter().map(|overlay| overlay.path()).chain([example.as_path()]) {
+        let said = apply(&control_plane, "-k", folder, &["--dry-run=server"]);
+        assert_eq!(said.len(), render(folder).len(), "{said:?}");
+        println!("{} objects accepted: {}", said.len(), folder.display());
+    }
+    // The columns and texts that a user meets.
+    apply(&control_plane, "-f", &example.join("routegc.yaml"), &[]);
+    let kubectl = |arguments: &[&str]| {
+        let mut kubectl = kustomize::kubectl().unwrap();
+        let output =
+            kubectl.args(arguments).arg("--kubeconfig").arg(control_plane.kubeconfig()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = kubectl(&["-n", "routegc", "get", "routegcs"]);
+    let header: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(header, ["NAME", "MODE", "READY", "REASON", "ROUTES", "ORPHANS", "AGE"]);
+    let explained = kubectl(&["explain", "routegc.spec.podCIDRs"]);
+    assert!(explained.contains("only routes whose destination lies wholly inside"), "{explained}");
+}
+
+#[tokio::test]
+async fn variables_ports_and_labels_are_those_that_routegc_has() {
+    let (code, help) = run(&Program::binary("routegc").unwrap().arg("--help")).await.unwrap();
+    assert_eq!(code, 0);
+    let known: BTreeSet<&str> = help
+        .split("[env: ")
+        .skip(1)
+        .map(|rest| rest.split([']', '=']).next().unwrap())
+        .chain(NO_FLAGS)
+        .collect();
+    let objects = render(&manifests().join("routegc"));
+    let container =
+        &kustomize::only(&objects, "Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0];
+    for variable in container["env"].as_array().unwrap() {
+        assert!(known.contains(variable["name"].as_str().unwrap()), "{variable}");
+    }
+    assert_eq!(container["ports"][0]["name"], "admin");
+    assert!(help.contains(&format!("[default: [::]:{}]", container["ports"][0]["containerPort"])));
+    for (probe, path) in [("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
+        assert_eq!(container[probe]["httpGet"], json!({ "path": path, "port": "admin" }));
+    }
+    for object in &objects {
+        let labels = &object["metadata"]["labels"];
+        assert_eq!(labels["app.kubernetes.io/name"], "routegc", "{}", object["kind"]);
+        assert_eq!(labels["app.kubernetes.io/part-of"], "perimeter", "{}", object["kind"]);
+    }
+}
+
+/// Through a life of routegc the API server refuses it nothing, and each right in `rbac.yaml` is used.
+#[tokio::test]
+async fn every_right_is_used_and_none_is_missing() {
+    let world = World::start().await.unwrap();
+    world.node(1).await.unwrap();
+    world.node(2).await.unwrap();
+    world.dead_node(3).await.unwrap();
+    world.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
+    world.dry_run(&[]).await.unwrap();
+    let routegc = world.routegc().unwrap().start().unwrap();
+    world.wait_for_reason("prod", "NoOrphans").await.unwrap();
+    // The same kind of Event again becomes a series of the first.
+    world.dead_node(4).await.unwrap();
+    world.allow("prod", "again").await.unwrap();
+    e2e::natgw::wait_for("the second removal", || async { Ok(world.destinations().await?.len() == 2) })
+        .await
+        .unwrap();
+    let grants = Rights::of("routegc").unwrap().grants().unwrap();
+    let judge = || {
+        let mut used: BTreeMap<&Grant, u32> = grants.iter().map(|grant| (grant, 0)).collect();
+        for request in world.api_proxy.requests() {
+            let asked = request.kube().unwrap_or_else(|| panic!("{} is no resource", request.path));
+            let namespace =
+                asked.namespace.map(|it| if it == world.namespace { "routegc".to_owned() } else { it });
+            let asked = KubeRequest { namespace, ..asked };
+            let covering: Vec<&Grant> = grants.iter().filter(|grant| grant.covers(&asked)).collect();
+            assert!(!covering.is_empty(), "not granted: {} {}", request.method, request.path);
+            assert_ne!(request.status, Some(403), "{} {}", request.method, request.path);
+            for grant in covering {
+                *used.entry(grant).or_default() += 1;
+            }
+        }
+        used.into_iter()
+            .filter(|(_, count)| *count == 0)
+            .map(|(grant, _)| format!("{grant:?}"))
+            .collect::<Vec<_>>()
+    };
+    // The Event and the renewal of the lease come in their own time.
+    let used = e2e::natgw::wait_for("every right to be used", || async { Ok(judge().is_empty()) }).await;
+    assert!(used.is_ok(), "granted in vain: {:#?}", judge());
+    drop(routegc);
+}

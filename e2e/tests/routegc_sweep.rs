@@ -1,0 +1,271 @@
+//! routegc is stopped at each of its writes, and has each fault at each of its calls, on Kubernetes' side and on Neutron's. The
+//! end must be the undisturbed one, and nothing forbidden may be asked for on the way: a removal of anything but the dead routes.
+//!
+//! `make test` has every death and a slice of the faults, another one each day; `SWEEP=all` has all, `SWEEP=k/n` a part.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Then, When};
+use e2e::natgw::PATIENCE;
+use e2e::program::Program;
+use e2e::routegc::{World, hop, pods};
+use http::{Method, StatusCode};
+use kube::api::DeleteParams;
+use serde_json::json;
+
+/// Late by this much: longer than a call, shorter than any deadline.
+const LATE: Duration = Duration::from_millis(300);
+/// `make test` takes every so manyth fault.
+const SLICES: u64 = 16;
+/// Passes after which the world has come to rest, whatever was in the way of the first two.
+const ENOUGH: usize = 6;
+/// Routes that are not to be touched: two lead to nodes that live, one is nobody's business here.
+const FOREIGN: (&str, &str) = ("192.168.9.0/24", "10.7.1.99");
+
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    Kubernetes,
+    Neutron,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    Refused,
+    Rejected(u16),
+    /// The server has acted.
+    Replaced(u16),
+    /// The server has acted, and nothing is answered.
+    Swallowed,
+    Cut,
+    LateRequest,
+    LateAnswer,
+}
+
+/// Those that can come from either side.
+const HARMS: [Harm; 12] = [
+    Harm::Refused,
+    Harm::Rejected(500),
+    Harm::Rejected(503),
+    Harm::Rejected(409),
+    Harm::Rejected(412),
+    Harm::Rejected(403),
+    Harm::Replaced(500),
+    Harm::Replaced(504),
+    Harm::Swallowed,
+    Harm::Cut,
+    Harm::LateRequest,
+    Harm::LateAnswer,
+];
+
+impl Harm {
+    fn fault(self) -> Fault {
+        let answer = |status: u16| Answer::status(StatusCode::from_u16(status).unwrap());
+        match self {
+            Harm::Refused => Fault::Refuse,
+            Harm::Rejected(status) => Fault::Reject(answer(status)),
+            Harm::Replaced(status) => Fault::Replace(answer(status)),
+            Harm::Swallowed => Fault::Swallow,
+            Harm::Cut => Fault::CutResponse { after_bytes: 10 },
+            Harm::LateRequest => Fault::DelayRequest(LATE),
+            Harm::LateAnswer => Fault::DelayResponse(LATE),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Disturbance {
+    Nothing,
+    Kill { n: u64, when: When },
+    Fault { side: Side, call: u64, harm: Harm },
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Disturbance::Nothing => f.write_str("undisturbed"),
+            Disturbance::Kill { n, when } => write!(f, "killed at write {n}, {when:?}"),
+            Disturbance::Fault { side, call, harm } => write!(f, "{harm:?} at call {} to {side:?}", call + 1),
+        }
+    }
+}
+
+/// How many writes, and calls to each side, the first two passes make.
+#[derive(Debug, Default)]
+struct Counts {
+    writes: u64,
+    kubernetes: u64,
+    neutron: u64,
+}
+
+/// The scene: the same for each run, in one world, with a policy of the run's own.
+async fn set(world: &World) -> Result<()> {
+    let old = world.policies().list(&Default::default()).await?;
+    for object in old.items {
+        let name = object.metadata.name.context("a name")?;
+        world.policies().delete(&name, &DeleteParams::default()).await?;
+    }
+    let dead = [(pods(3), hop(3)), (pods(4), hop(4))];
+    let dead: Vec<(&str, &str)> = dead.iter().map(|(to, via)| (to.as_str(), via.as_str())).collect();
+    world.project.add_routes(&dead).await?;
+    world.policy("prod", json!({})).await?;
+    Ok(())
+}
+
+/// One pass, which may be disturbed: it may fail or die, but not hang and not panic.
+async fn pass(world: &World, running: &Arc<Mutex<Option<Program>>>) -> Result<()> {
+    let launch = world.routegc()?.args(["--once", "--leader-elect=false"]);
+    *running.lock().unwrap() = Some(launch.start()?);
+    let begun = tokio::time::Instant::now();
+    loop {
+        {
+            let mut held = running.lock().unwrap();
+            let program = held.as_ref().context("it was started")?;
+            if program.exited()?.is_some() {
+                let said = program.output().lines().join("\n");
+                held.take();
+                ensure!(!said.contains("panicked"), "{said}");
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "it hangs: {}", program.output().lines().join("\n"));
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn run(world: &World, disturbance: Disturbance) -> Result<Counts> {
+    set(world).await?;
+    let seen = world.neutron.writes().len();
+    let from = (world.writes.count(), world.api_proxy.requests().len(), world.neutron.requests().len());
+    let running = Arc::new(Mutex::new(None::<Program>));
+    match disturbance {
+        Disturbance::Nothing => {}
+        Disturbance::Kill { n, when } => {
+            let victim = Arc::clone(&running);
+            world.writes.on_write(n, when, move || async move {
+                if let Some(program) = victim.lock().unwrap().as_ref() {
+                    program.kill().unwrap();
+                }
+                Then::Cut
+            })?;
+        }
+        Disturbance::Fault { side, call, harm } => {
+            proxy(world, side).rule(Matcher::any().after(call).times(1), harm.fault());
+        }
+    }
+    for _ in 0..2 {
+        pass(world, &running).await?;
+    }
+    let counts = Counts {
+        writes: world.writes.count() - from.0,
+        kubernetes: (world.api_proxy.requests().len() - from.1) as u64,
+        neutron: (world.neutron.requests().len() - from.2) as u64,
+    };
+    world.api_proxy.clear();
+    world.neutron.clear();
+    world.writes.forget_actions();
+    let mut last = Ok(());
+    for _ in 2..ENOUGH {
+        last = at_rest(world).await;
+        if last.is_ok() {
+            break;
+        }
+        pass(world, &running).await?;
+    }
+    if last.is_err() {
+        at_rest(world).await?;
+    }
+    // Everything that was asked of Neutron, by whichever of the processes.
+    let dead = BTreeSet::from([pods(3), pods(4)]);
+    for write in world.neutron.writes().split_off(seen) {
+        ensure!(write.path.ends_with("/remove_extraroutes") && write.method == Method::PUT, "{write:?}");
+        let body = write.json().context("a body")?;
+        for route in body["router"]["routes"].as_array().context("routes")? {
+            let destination = route["destination"].as_str().context("a destination")?;
+            ensure!(dead.contains(destination), "forbidden: a removal of {destination}");
+        }
+    }
+    Ok(counts)
+}
+
+/// The end that every run must come to.
+async fn at_rest(world: &World) -> Result<()> {
+    let left = world.destinations().await?;
+    ensure!(left == [pods(1), pods(2), FOREIGN.0.to_owned()], "routes: {left:?}");
+    let status = world.status("prod").await?;
+    let removed: BTreeSet<_> =
+        status.last_removed.iter().map(|one| (one.destination.clone(), one.times)).collect();
+    ensure!(removed == BTreeSet::from([(pods(3), 1), (pods(4), 1)]), "removed: {removed:?}");
+    ensure!(
+        status.candidates.is_empty() && status.removing.is_empty() && status.contested.is_empty(),
+        "{status:?}"
+    );
+    let ready = world.reason("prod", "Ready").await?;
+    ensure!(ready == "NoOrphans", "Ready is {ready}");
+    Ok(())
+}
+
+fn proxy(world: &World, side: Side) -> &FaultProxy {
+    match side {
+        Side::Kubernetes => &world.api_proxy,
+        Side::Neutron => &world.neutron,
+    }
+}
+
+/// Which part of the faults is run, from `SWEEP`: `all`, `k/n`, or today's of [`SLICES`].
+fn share() -> (u64, u64) {
+    match std::env::var("SWEEP").ok().as_deref() {
+        None | Some("") => {
+            let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / (24 * 60 * 60);
+            (day % SLICES + 1, SLICES)
+        }
+        Some("all") => (1, 1),
+        Some(part) => {
+            let (k, n) = part.split_once('/').expect("SWEEP is `all` or `k/n`");
+            (k.parse().unwrap(), n.parse().unwrap())
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
+    let world = World::start().await.unwrap();
+    world.node(1).await.unwrap();
+    world.node(2).await.unwrap();
+    world.project.add_routes(&[FOREIGN]).await.unwrap();
+    let counts = run(&world, Disturbance::Nothing).await.unwrap();
+    assert!(counts.writes >= 4, "candidates, intent, removal, result: {counts:?}");
+    let mut cases = Vec::new();
+    for when in [When::BeforeForward, When::AfterServerActed, When::AfterAnswered] {
+        cases.extend((1..=counts.writes).map(|n| Disturbance::Kill { n, when }));
+    }
+    let deaths = cases.len();
+    let (slice, slices) = share();
+    let mut possible = 0;
+    for (side, calls) in [(Side::Kubernetes, counts.kubernetes), (Side::Neutron, counts.neutron)] {
+        for call in 0..calls {
+            for harm in HARMS {
+                possible += 1;
+                if possible % slices == slice - 1 {
+                    cases.push(Disturbance::Fault { side, call, harm });
+                }
+            }
+        }
+    }
+    println!("{counts:?}: {deaths} deaths, {} of {possible} faults", cases.len() - deaths);
+    let mut violations = Vec::new();
+    for disturbance in &cases {
+        if let Err(error) = run(&world, *disturbance).await {
+            violations.push(format!("{disturbance}: {error:#}"));
+            world.api_proxy.clear();
+            world.neutron.clear();
+            world.writes.forget_actions();
+        }
+    }
+    println!("{} runs, {} violations", cases.len() + 1, violations.len());
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+}
