@@ -26,6 +26,7 @@ async fn write(
     writer: usize,
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
+    turns: Arc<Semaphore>,
 ) -> BTreeSet<String> {
     let mut mine = BTreeSet::new();
     let mut turn = 0_usize;
