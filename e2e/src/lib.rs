@@ -12,6 +12,7 @@
 pub mod assets;
 pub mod cluster;
 pub mod control_plane;
+pub mod deorbiter;
 pub mod egress_router;
 pub mod fault_proxy;
 pub mod hetzner;

@@ -11,9 +11,10 @@ use crate::plan::action::Form;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MESSAGE: &str = "this cluster is being cleaned up by deorbiter before it is deleted: no new volumes, snapshots or load balancers";
-/// A Service that becomes a load balancer counts as a new one; one that is, may still be changed, or its finalizer could not go.
-const EXPRESSION: &str = "request.resource.resource != 'services' || !has(object.spec.type) || object.spec.type != 'LoadBalancer' || \
-     (request.operation == 'UPDATE' && has(oldObject.spec.type) && oldObject.spec.type == 'LoadBalancer')";
+/// What is allowed of all that the rules match. A Service that becomes a load balancer counts as a new one; one that is, may
+/// still be changed, or its finalizer could not go.
+const EXPRESSION: &str = "request.resource.resource == 'services' && (!has(object.spec.type) || object.spec.type != 'LoadBalancer' || \
+     (request.operation == 'UPDATE' && has(oldObject.spec.type) && oldObject.spec.type == 'LoadBalancer'))";
 
 /// Creates it. One that is there already is done.
 ///

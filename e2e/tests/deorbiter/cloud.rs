@@ -1,0 +1,220 @@
+//! Against real Cinder, Octavia and Neutron: what is proven, what is left, what is deleted by its ID.
+
+use common::api::deorbit::{Kind, Phase};
+use e2e::deorbiter::{Driver, World};
+use e2e::openstack::{OpenStack, Part, Parts, Project, Release, Service};
+use k8s_openapi::api::core::v1 as core;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+
+async fn start() -> (World, OpenStack, Project) {
+    let world = World::start().await.unwrap();
+    let cloud = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
+    let project = cloud.project("deorbit").await.unwrap();
+    world.cloud(&project).await.unwrap();
+    (world, cloud, project)
+}
+
+fn spec(more: Value) -> Value {
+    let mut spec = json!({"openstack": {"identityRef": {"name": "cloud"}}, "clusterName": "prod"});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    spec
+}
+
+async fn there(project: &Project, service: Service, path: &str) -> bool {
+    let found = project.api().find(service, path).await.unwrap();
+    let status = found.as_ref().and_then(|each| each.pointer("/loadbalancer/provisioning_status"));
+    found.is_some() && status.is_none_or(|status| status != "DELETED")
+}
+
+/// Tags are Octavia's since 2.5; the API takes them on PUT.
+async fn balancer(world: &World, project: &Project, name: &str) -> (String, String) {
+    let tag = format!("kube_service_prod_{}_{name}", world.namespace);
+    let text = format!("Kubernetes external service {}/{name} from cluster prod", world.namespace);
+    let id = project.load_balancer(&tag, &text).await.unwrap();
+    tags(project, &id, &[&tag]).await;
+    (id, tag)
+}
+
+async fn tags(project: &Project, id: &str, tags: &[&str]) {
+    let path = format!("/loadbalancers/{id}");
+    project.api().put(Service::LoadBalancer, &path, json!({"loadbalancer": {"tags": tags}})).await.unwrap();
+    project
+        .settle(Service::LoadBalancer, &path, "loadbalancer", "provisioning_status", "ACTIVE")
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_and_load_balancers_go_and_each_is_proven_by_its_id() {
+    let (world, _cloud, project) = start().await;
+    let volume = project.volume("pvc-1", json!({})).await.unwrap();
+    let (lb, _) = balancer(&world, &project, "web").await;
+    world.claim("data", &volume, "Delete").await.unwrap();
+    world.service("web", &lb).await.unwrap();
+    let _cinder = Driver::cinder(world.client.clone(), &project);
+    let _octavia = Driver::octavia(world.client.clone(), &project);
+    let deorbiter = world.deorbiter().unwrap();
+    world.deorbit("run", spec(json!({}))).await.unwrap();
+    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    assert!(!there(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await);
+    assert!(!there(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await);
+    let recorded: Vec<_> =
+        status.inventory.records.iter().map(|one| (one.kind, one.id.clone().unwrap())).collect();
+    assert!(recorded.contains(&(Kind::Volume, volume)) && recorded.contains(&(Kind::LoadBalancer, lb)));
+    assert!(!world.is_frozen().await.unwrap());
+    let metrics = deorbiter.metrics().await.unwrap();
+    // D16: two things are asked about by their IDs, no list of a project is read.
+    assert!(metrics.sum("openstack_api_requests_total", &[]).unwrap() > 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_else_is() {
+    let (world, cloud, project) = start().await;
+    let volume = project.volume("pvc-1", json!({})).await.unwrap();
+    let snapshot = project.snapshot(&volume, "by-hand", json!({})).await.unwrap();
+    let other = project.volume("somebody-else-s", json!({})).await.unwrap();
+    let plain = project.volume("pvc-2", json!({})).await.unwrap();
+    let marked =
+        project.volume("pvc-3", json!({"janitor.capi.azimuth-cloud.com/keep": "true"})).await.unwrap();
+    let (lb, _) = balancer(&world, &project, "web").await;
+    cloud.reset_load_balancer(&lb, "ERROR").unwrap();
+    for (name, id) in [("snapped", &volume), ("plain", &plain), ("marked", &marked)] {
+        world.claim(name, id, "Delete").await.unwrap();
+    }
+    world.service("web", &lb).await.unwrap();
+    let deorbiter = world.deorbiter().unwrap();
+    world
+        .deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "6s"}})))
+        .await
+        .unwrap();
+    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    for gone in [format!("/volumes/{plain}")] {
+        assert!(!there(&project, Service::BlockStorage, &gone).await, "{gone}");
+    }
+    assert!(
+        !there(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await,
+        "also one in ERROR"
+    );
+    for stays in [
+        format!("/volumes/{volume}"),
+        format!("/snapshots/{snapshot}"),
+        format!("/volumes/{other}"),
+        format!("/volumes/{marked}"),
+    ] {
+        assert!(there(&project, Service::BlockStorage, &stays).await, "{stays}");
+    }
+    // A snapshot that nobody recorded keeps its volume: it is named, with what Cinder said.
+    assert_eq!(status.debris_count, 1, "{status:#?}");
+    assert_eq!(status.debris[0].id.as_deref(), Some(volume.as_str()));
+    assert!(status.debris[0].reason.contains("snapshot"), "{status:#?}");
+    drop(deorbiter);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the_volume() {
+    let (world, cloud, project) = start().await;
+    for state in ["error_deleting", "deleting", "creating"] {
+        let volume = project.volume("pvc-1", json!({})).await.unwrap();
+        let name = state.replace('_', "-");
+        world.claim(&name, &volume, "Delete").await.unwrap();
+        let path = format!("/volumes/{volume}");
+        if state == "deleting" {
+            // A worker that hangs: Cinder has said yes, and nothing happens.
+            cloud.pause(Part::CinderVolume).unwrap();
+            project.api().delete(Service::BlockStorage, &path).await.unwrap();
+        } else {
+            cloud.reset_volume(&volume, state).await.unwrap();
+        }
+        let deorbiter = world.deorbiter().unwrap();
+        world.deorbit(&name, spec(json!({"timeouts": {"perObject": "8s"}}))).await.unwrap();
+        let claims = Api::<core::PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
+        world.wait("the claim to go", async || Ok(claims.get_opt(&name).await?.is_none())).await.unwrap();
+        let volumes = Api::<core::PersistentVolume>::all(world.client.clone());
+        volumes.delete(&format!("{}-{name}", world.namespace), &Default::default()).await.unwrap();
+        let status = world.wait_for_phase(&name, Phase::CompletedWithDebris).await.unwrap();
+        assert_eq!(status.debris[0].id.as_deref(), Some(volume.as_str()));
+        assert!(status.debris[0].reason.contains(state), "{status:#?}");
+        if state == "deleting" {
+            cloud.resume(Part::CinderVolume).unwrap();
+        } else {
+            cloud.reset_volume(&volume, "available").await.unwrap();
+            project.api().delete(Service::BlockStorage, &path).await.unwrap();
+        }
+        project.gone(Service::BlockStorage, &path).await.unwrap();
+        drop(deorbiter);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_loses_only_our_tag() {
+    let (world, _cloud, project) = start().await;
+    let (left, _) = balancer(&world, &project, "left").await;
+    let (shared, tag) = balancer(&world, &project, "shared").await;
+    let neighbour = "kube_service_other_b_api";
+    tags(&project, &shared, &[&tag, neighbour]).await;
+    world.service("left", &left).await.unwrap();
+    world.service("shared", &shared).await.unwrap();
+    let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "metal"},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": "metallb.io/metallb", "ports": [{"port": 80}]}});
+    world.create_in::<core::Service>(foreign).await.unwrap();
+    let deorbiter = world.deorbiter().unwrap();
+    world.deorbit("run", spec(json!({"timeouts": {"perObject": "12s"}}))).await.unwrap();
+    world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let services = Api::<core::Service>::namespaced(world.client.clone(), &world.namespace);
+    tags(&project, &shared, &[neighbour]).await;
+    for name in ["left", "shared"] {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        services.patch(name, &PatchParams::default(), &free).await.unwrap();
+    }
+    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    let debris: Vec<_> = status.debris.iter().map(|one| one.id.as_deref().unwrap()).collect();
+    assert_eq!(debris, [left.as_str()], "{status:#?}");
+    assert_eq!(services.get("metal").await.unwrap().metadata.deletion_timestamp, None);
+    assert!(there(&project, Service::LoadBalancer, &format!("/loadbalancers/{shared}")).await);
+    drop(deorbiter);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d13_d8_a_wrong_region_and_revoked_credentials_stop_everything_and_are_told() {
+    let (world, _cloud, project) = start().await;
+    let volume = project.volume("pvc-1", json!({})).await.unwrap();
+    world.claim("data", &volume, "Delete").await.unwrap();
+    let deorbiter = world.deorbiter().unwrap();
+    let elsewhere = json!({"identityRef": {"name": "cloud", "region": "Elsewhere"}});
+    let timeouts = json!({"apiUnavailable": "5s"});
+    world.deorbit("region", spec(json!({"openstack": elsewhere, "timeouts": timeouts}))).await.unwrap();
+    let status = world.wait_for_phase("region", Phase::CompletedWithDebris).await.unwrap();
+    assert!(status.debris.iter().any(|one| one.id.as_deref() == Some(volume.as_str())), "{status:#?}");
+    let (id, secret) = project.new_credential("revoked", json!({})).await.unwrap();
+    let keystone = project.api().endpoints().base(Service::Identity).unwrap();
+    world.secret("cloud", "clouds.yaml", &project.clouds_yaml_of(&keystone, &id, &secret)).await.unwrap();
+    let path = format!("/users/{}/application_credentials/{id}", project.user);
+    project.api().delete(Service::Identity, &path).await.unwrap();
+    world.deorbit("revoked", spec(json!({"timeouts": timeouts}))).await.unwrap();
+    let status = world.wait_for_phase("revoked", Phase::CompletedWithDebris).await.unwrap();
+    assert!(status.debris.iter().any(|one| one.id.as_deref() == Some(volume.as_str())), "{status:#?}");
+    assert!(
+        there(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await,
+        "nothing was deleted"
+    );
+    let claims = Api::<core::PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
+    assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
+    drop(deorbiter);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its_neighbours() {
+    let (world, _cloud, project) = start().await;
+    let key = "cinder.csi.openstack.org/cluster";
+    let lost = project.volume("pvc-lost", json!({ key: "prod" })).await.unwrap();
+    let neighbour = project.volume("pvc-other", json!({ key: "prod_7" })).await.unwrap();
+    let deorbiter = world.deorbiter().unwrap();
+    world.deorbit("run", spec(json!({"sweep": true, "leftovers": "Delete"}))).await.unwrap();
+    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    assert!(!there(&project, Service::BlockStorage, &format!("/volumes/{lost}")).await);
+    assert!(there(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);
+    drop(deorbiter);
+}

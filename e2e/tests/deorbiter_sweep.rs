@@ -1,0 +1,190 @@
+//! The law of the fault tests, for deorbiter: a run that is killed at any of its writes, or meets a fault at any of its calls,
+//! ends as it does undisturbed, and at no time is there a forbidden state: an object deleted whose ID is not on record, a claim
+//! of another driver deleted, a freeze left behind.
+//!
+//! `make test` kills at every write and puts a slice of the faults in the way; `SWEEP=all` all of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, ensure};
+use common::api::deorbit::Phase;
+use e2e::deorbiter::{Driver, PATIENCE, World, kubeconfig};
+use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Then, Upstream, When, kill_process};
+use e2e::program::{Launch, Program};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::api::{Api, DeleteParams, ListParams};
+use serde_json::json;
+
+const VOLUME: &str = "0d5c9f3e-0000-4000-8000-0000000000aa";
+
+struct Stage {
+    world: World,
+    proxy: FaultProxy,
+    launch: Launch,
+    _folder: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn set() -> Result<Stage> {
+        let world = World::start().await?;
+        let (certificate, key) = world.control_plane.admin_identity_pem()?;
+        let upstream = Upstream::kubernetes(world.control_plane.url())
+            .ca_pem(world.control_plane.ca_pem()?)
+            .client_certificate(certificate, key);
+        let proxy = FaultProxy::start(upstream).await?;
+        let text = kubeconfig(&proxy.url(), None, &[])?;
+        world.secret("target", "value", &text).await?;
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("kubeconfig");
+        std::fs::write(&file, &text)?;
+        let launch = world.launch()?.env("KUBECONFIG", &file);
+        Ok(Stage { world, proxy, launch, _folder: folder })
+    }
+
+    /// The scenario: a claim, a Service, a claim of another driver.
+    async fn play(&self, name: &str) -> Result<()> {
+        let (claim, foreign, service) =
+            (format!("{name}-data"), format!("{name}-nfs"), format!("{name}-web"));
+        self.world.claim(&claim, VOLUME, "Delete").await?;
+        self.world.claim_of(&foreign, "nfs.csi.k8s.io", "share", "Delete").await?;
+        self.world.service(&service, "0d5c9f3e-0000-4000-8000-0000000000bb").await?;
+        let spec = json!({"timeouts": {"loadBalancerGrace": "1s", "apiUnavailable": "2m"}});
+        self.world.deorbit(name, spec).await.map(drop)
+    }
+
+    /// Forbidden states, looked for until the run is over; then the end.
+    async fn watch(&self, name: &str) -> Result<()> {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let claims =
+                Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
+            let all = claims.list(&ListParams::default()).await?.items;
+            let find =
+                |suffix: &str| all.iter().find(|one| one.metadata.name == Some(format!("{name}-{suffix}")));
+            let foreign = find("nfs").is_some_and(|one| one.metadata.deletion_timestamp.is_none());
+            ensure!(foreign, "the claim of another driver was deleted");
+            let status = self.world.status(name).await?;
+            if find("data").is_none_or(|one| one.metadata.deletion_timestamp.is_some()) {
+                let recorded = status.inventory.records.iter().any(|one| one.id.as_deref() == Some(VOLUME));
+                ensure!(recorded, "deleted without its ID on record: {status:#?}");
+            }
+            if status.phase.is_final() {
+                ensure!(status.phase == Phase::Complete, "{status:#?}");
+                ensure!(find("data").is_none(), "the claim is still there");
+                break;
+            }
+            ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.world.wait("the freeze to be lifted", async || Ok(!self.world.is_frozen().await?)).await?;
+        // The Deorbit goes at once: its finalizer holds nothing up.
+        self.world.deorbits().delete(name, &DeleteParams::default()).await?;
+        self.world.wait("its end", async || Ok(self.world.deorbits().get_opt(name).await?.is_none())).await?;
+        let claims =
+            Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
+        claims.delete(&format!("{name}-nfs"), &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+/// Undisturbed: how many writes there are.
+async fn undisturbed(stage: &Stage) -> u64 {
+    let _driver = Driver::pretended(stage.world.client.clone());
+    let before = stage.proxy.counter().count();
+    stage.play("calm").await.unwrap();
+    let deorbiter = stage.launch.start().unwrap();
+    stage.watch("calm").await.unwrap();
+    drop(deorbiter);
+    stage.proxy.counter().count() - before
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_each_write_a_run_ends_as_it_does_undisturbed() {
+    let stage = Stage::set().await.unwrap();
+    let writes = undisturbed(&stage).await;
+    assert!(writes >= 10, "{writes} writes are too few for this scenario");
+    let _driver = Driver::pretended(stage.world.client.clone());
+    let mut deaths = 0;
+    for n in 1..=writes {
+        for when in [When::BeforeForward, When::AfterServerActed] {
+            // The last write is that which lets the Deorbit go.
+            let name = format!("dies-{n}-{}", if when == When::BeforeForward { "before" } else { "after" });
+            stage.play(&name).await.unwrap();
+            let cast: Arc<Mutex<Option<Program>>> = Arc::default();
+            let victim = Arc::clone(&cast);
+            let fired = stage
+                .proxy
+                .on_write(n, when, move || async move {
+                    let pid = victim.lock().unwrap().as_ref().map(Program::pid);
+                    if let Some(pid) = pid {
+                        // Our own child, which is not collected before it leaves the cast.
+                        kill_process(pid).await.unwrap();
+                    }
+                    Then::Cut
+                })
+                .unwrap();
+            *cast.lock().unwrap() = Some(stage.launch.start().unwrap());
+            let (launch, again) = (stage.launch.clone(), Arc::clone(&cast));
+            let reviver = tokio::spawn(async move {
+                let write = fired.wait(PATIENCE).await?;
+                let next = launch.start()?;
+                *again.lock().unwrap() = Some(next);
+                anyhow::Ok(write)
+            });
+            let seen = stage.watch(&name).await;
+            assert!(seen.is_ok(), "killed at write {n} ({when:?}): {:#}", seen.unwrap_err());
+            deaths += usize::from(reviver.await.unwrap().is_ok());
+            cast.lock().unwrap().take();
+        }
+    }
+    println!("{deaths} deaths at {writes} writes, 0 violations");
+    assert!(deaths >= 20);
+}
+
+/// One thing that can happen to a call.
+type Named = (&'static str, fn() -> Fault);
+
+/// What can happen to a call.
+fn faults() -> Vec<Named> {
+    vec![
+        ("refused", || Fault::Refuse),
+        ("swallowed", || Fault::Swallow),
+        ("answered with 500", || Fault::Reject(Answer::internal())),
+        ("answered with 429", || Fault::Reject(Answer::too_many_requests(1))),
+        ("answered with 409", || Fault::Reject(Answer::conflict())),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_at_any_call_changes_nothing_of_the_end() {
+    let stage = Stage::set().await.unwrap();
+    stage.proxy.clear_requests();
+    undisturbed(&stage).await;
+    let calls = u64::try_from(stage.proxy.requests().len()).unwrap();
+    let _driver = Driver::pretended(stage.world.client.clone());
+    let all = std::env::var("SWEEP").is_ok_and(|value| value == "all");
+    // Another slice each day.
+    let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400;
+    let mut tried = 0;
+    for (place, (what, fault)) in faults().into_iter().enumerate() {
+        for n in 0..calls {
+            let turn = n + u64::try_from(place).unwrap() * 7 + day;
+            if !all && !turn.is_multiple_of(29) {
+                continue;
+            }
+            let name = format!("fault-{place}-{n}");
+            stage.play(&name).await.unwrap();
+            let rule = stage.proxy.rule(Matcher::any().after(n).times(1), fault());
+            let deorbiter = stage.launch.start().unwrap();
+            let seen = stage.watch(&name).await;
+            assert!(seen.is_ok(), "call {n} {what}: {:#}", seen.unwrap_err());
+            drop(deorbiter);
+            stage.proxy.remove(rule);
+            tried += 1;
+        }
+    }
+    println!("{tried} faults at {calls} calls, 0 violations");
+    assert!(tried >= 10);
+}
