@@ -144,7 +144,9 @@ impl Shared {
         let asked = Instant::now();
         let mut state = self.state.lock().await;
         match &state.session {
-            Some(session) if !Arc::ptr_eq(session, refused) => Ok(session.clone()),
+            Some(session) if !Arc::ptr_eq(session, refused) && Instant::now() < session.token.renew => {
+                Ok(session.clone())
+            }
             _ => self.log_in(&mut state, asked, LOGIN).await,
         }
     }

@@ -1,0 +1,286 @@
+//! `common::cloud::openstack` against the services themselves, of both releases: what the stand-in of its own tests only
+//! claims.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use common::cloud::openstack::{Cloud, CloudConf, Credentials, Error, Metrics, Route, Service};
+use e2e::openstack::{CLOUD, Knobs, OpenStack, Parts, Project, Release, Service as Api};
+use futures::future::join_all;
+use prometheus::Registry;
+use serde_json::json;
+
+/// An ID that nothing has.
+const NOTHING: &str = "6a0d9c1e-0000-4000-8000-000000000000";
+
+fn client(credentials: &Credentials) -> Cloud {
+    let metrics = Metrics::register(&Registry::new()).unwrap();
+    Cloud::new(credentials, "perimeter-test/1", &metrics).unwrap()
+}
+
+fn of(project: &Project) -> Cloud {
+    let text = project.clouds_yaml().unwrap();
+    client(&Credentials::from_clouds_yaml(&text, None, Some(CLOUD)).unwrap())
+}
+
+/// With another application credential.
+fn with(openstack: &OpenStack, project: &Project, (id, secret): (&str, &str)) -> Cloud {
+    let keystone = openstack.endpoints().base(Api::Identity).unwrap();
+    let text = project.clouds_yaml_of(&keystone, id, secret);
+    client(&Credentials::from_clouds_yaml(&text, None, None).unwrap())
+}
+
+fn route(to: &str, via: &str) -> Route {
+    Route { destination: to.to_owned(), nexthop: via.to_owned() }
+}
+
+async fn on_both(test: impl AsyncFn(OpenStack)) {
+    for release in [Release::Main, Release::Oldest] {
+        test(OpenStack::shared(Parts::KeystoneNeutron, release).await.unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_serves_from_each_of_its_texts() {
+    on_both(async |openstack| {
+        let project = openstack.project("texts").await.unwrap();
+        let clouds = project.clouds_yaml().unwrap();
+        let secret = BTreeMap::from([("clouds.yaml".to_owned(), clouds.into_bytes())]);
+        let secret = Credentials::from_secret(&secret, CLOUD, None).unwrap();
+        let conf = CloudConf::parse(&project.cloud_conf().unwrap()).unwrap();
+        assert_eq!(conf.router_id.as_deref(), Some(project.router.as_str()));
+        for credentials in [secret, conf.credentials] {
+            let cloud = client(&credentials);
+            assert_eq!(cloud.project_id().await.unwrap(), project.id);
+            assert_eq!(cloud.router(&project.router).await.unwrap().project_id, project.id);
+        }
+        let keystone = openstack.endpoints().address(Api::Identity).unwrap();
+        let auth = format!(
+            "{{auth_url: \"{keystone}/v3\", username: {0}, password: a-test's-own, user_domain_id: default, project_name: {0}}}",
+            project.name
+        );
+        let text = format!("clouds: {{x: {{auth: {auth}}}}}");
+        let cloud = client(&Credentials::from_clouds_yaml(&text, None, None).unwrap());
+        assert_eq!(cloud.project_id().await.unwrap(), project.id);
+        assert!(cloud.has_service(Service::Network).await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_is_deleted_is_gone_and_a_wrong_one_is_refused() {
+    on_both(async |openstack| {
+        let project = openstack.project("gone").await.unwrap();
+        let (id, secret) = project.new_credential("short-lived", json!({})).await.unwrap();
+        let cloud = with(&openstack, &project, (&id, &secret));
+        cloud.router(&project.router).await.unwrap();
+        let path = format!("/users/{}/application_credentials/{id}", project.user);
+        project.api().delete(Api::Identity, &path).await.unwrap();
+        let error = with(&openstack, &project, (&id, &secret)).router(&project.router).await.unwrap_err();
+        assert!(error.is_credential_gone() && !error.is_not_found() && !error.is_retryable(), "{error}");
+        assert!(error.request_id().is_some_and(|id| id.starts_with("req-")), "{error}");
+        let wrong = with(&openstack, &project, (&project.credential, "s3cr3t-but-wrong"));
+        let error = wrong.project_id().await.unwrap_err();
+        assert!(error.is_unauthorized() && !error.is_credential_gone(), "{error}");
+        assert!(!format!("{error} {error:?}").contains("s3cr3t"), "{error:?}");
+    })
+    .await;
+}
+
+/// Asks until the answer is an error, for at most a minute.
+async fn ends(mut ask: impl AsyncFnMut() -> Result<(), Error>) -> Error {
+    let asked = async {
+        loop {
+            if let Err(error) = ask().await {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), asked).await.expect("it never ended")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_credential_that_expires_is_refused_from_then_on() {
+    on_both(async |openstack| {
+        let project = openstack.project("expires").await.unwrap();
+        let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(6);
+        let expires = soon.strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
+        let (id, secret) = project.new_credential("expires", json!({ "expires_at": expires })).await.unwrap();
+        let cloud = with(&openstack, &project, (&id, &secret));
+        cloud.router(&project.router).await.unwrap();
+        let error = ends(async || cloud.router(&project.router).await.map(drop)).await;
+        assert!(error.is_unauthorized() && !error.is_credential_gone(), "{error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_outlive_their_tokens_and_lists_their_pages() {
+    // Long enough for any one request of a busy machine.
+    let knobs = Knobs { token_ttl: Duration::from_secs(20), token_cache: None, page_max: 3 };
+    let openstack = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
+    let project = openstack.project("pages").await.unwrap();
+    let mut made = BTreeSet::new();
+    for number in 0..10 {
+        made.insert(project.port(Some(&format!("10.7.0.{}", number + 10)), Some("d1")).await.unwrap());
+    }
+    let cloud = of(&project);
+    let began = tokio::time::Instant::now();
+    let mut rounds = 0;
+    // More than one life of a token; four at once, so that some meet the renewal.
+    while began.elapsed() < Duration::from_secs(30) {
+        let lists = join_all((0..4).map(|_| cloud.ports_of_device("d1"))).await;
+        for ports in lists {
+            let ids: BTreeSet<String> = ports.unwrap().into_iter().map(|port| port.id).collect();
+            assert_eq!(ids, made);
+        }
+        rounds += 1;
+    }
+    assert!(rounds > 1);
+    // The router's own port, and the ten.
+    let ports = cloud.ports_of_network(&project.network).await.unwrap();
+    assert_eq!(ports.len(), 11);
+    let leg = ports.iter().find(|port| port.device_id == project.router).unwrap();
+    assert_eq!(leg.device_owner, "network:router_interface");
+    assert!(cloud.security_groups().await.unwrap().iter().any(|group| group.name == "default"));
+    assert!(cloud.extensions().await.unwrap().contains("extraroute-atomic"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_are_added_removed_and_guarded_by_the_revision() {
+    on_both(async |openstack| {
+        let project = openstack.project("routes").await.unwrap();
+        let (router, cloud) = (project.router.as_str(), of(&project));
+        let extensions = cloud.extensions().await.unwrap();
+        for needed in ["extraroute-atomic", "revision-if-match", "standard-attr-revisions"] {
+            assert!(extensions.contains(needed), "{extensions:?}");
+        }
+        let (a, b, c) = (
+            route("10.100.1.0/24", "10.7.0.11"),
+            route("10.100.2.0/24", "10.7.0.12"),
+            route("fd00:1::/64", "10.7.0.13"),
+        );
+        let before = cloud.router(router).await.unwrap().revision_number.unwrap();
+        let both = [a.clone(), b.clone(), c.clone()];
+        let set = |routes: &[Route]| routes.iter().cloned().collect::<BTreeSet<Route>>();
+        let added = cloud.add_extraroutes(router, &both, Some(before)).await.unwrap();
+        assert_eq!(set(&added.routes), set(&both));
+        let revision = added.revision_number.unwrap();
+        assert!(revision > before);
+        // What is there already changes nothing, whatever the revision.
+        let again = cloud.add_extraroutes(router, &both, Some(before)).await.unwrap();
+        assert_eq!(again.revision_number, Some(revision));
+        let one = std::slice::from_ref(&a);
+        for end in [
+            cloud.remove_extraroutes(router, one, Some(before)).await,
+            cloud.replace_routes(router, one, Some(before)).await,
+        ] {
+            let error = end.unwrap_err();
+            assert!(error.is_precondition_failed() && error.code() == "precondition_failed", "{error}");
+            assert_eq!(error.kind(), Some("RevisionNumberConstraintFailed"));
+        }
+        // Another next hop of the same destination is another route; so is another spelling.
+        let other = [route("10.100.1.0/24", "10.7.0.99"), route("FD00:1::/64", "10.7.0.13")];
+        let left = cloud.remove_extraroutes(router, &other, Some(revision)).await.unwrap();
+        assert_eq!(set(&left.routes), set(&both));
+        let left = cloud.remove_extraroutes(router, &[a, c], Some(revision)).await.unwrap();
+        assert_eq!(left.routes, std::slice::from_ref(&b));
+        assert_eq!(cloud.router(router).await.unwrap(), left);
+        let lost = route("10.100.3.0/24", "192.0.2.1");
+        let error = cloud.add_extraroutes(router, &[lost], None).await.unwrap_err();
+        assert!(error.is_bad_request() && error.kind() == Some("InvalidRoutes"), "{error}");
+        let kept = cloud.replace_routes(router, &[], left.revision_number).await.unwrap();
+        assert!(kept.routes.is_empty() && kept.revision_number > left.revision_number);
+        let many: Vec<Route> = (0..40).map(|n| route(&format!("10.101.{n}.0/24"), "10.7.0.11")).collect();
+        let error = cloud.add_extraroutes(router, &many, None).await.unwrap_err();
+        assert!(!error.is_retryable(), "{error}");
+        assert!(["RoutesExhausted", "OverQuota"].contains(&error.kind().unwrap()), "{error}");
+        let limit = cloud.quota_router_route().await.unwrap();
+        assert_eq!(limit.is_some(), error.kind() == Some("OverQuota"), "{limit:?} {error}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_there_is_seen_and_what_is_not_is_none() {
+    on_both(async |openstack| {
+        let (project, stranger) =
+            (openstack.project("seen").await.unwrap(), openstack.project("stranger").await.unwrap());
+        let cloud = of(&project);
+        let routers = cloud.routers().await.unwrap();
+        assert_eq!(routers.iter().map(|router| &router.id).collect::<Vec<_>>(), [&project.router]);
+        let network = cloud.network(&project.network).await.unwrap();
+        assert_eq!((network.name.as_str(), network.shared), ("nodes", false));
+        assert_eq!(network.project_id, project.id);
+        let port = project.port(Some("10.7.0.20"), Some("d1")).await.unwrap();
+        for (address, ports) in [("10.7.0.20", vec![port.clone()]), ("10.7.0.2", vec![])] {
+            let found = cloud.ports_with_address(&project.network, address).await.unwrap();
+            assert_eq!(found.into_iter().map(|port| port.id).collect::<Vec<_>>(), ports, "{address}");
+        }
+        assert_eq!(cloud.ports_of_device("d1").await.unwrap()[0].fixed_ips[0].ip_address, "10.7.0.20");
+        let id = project
+            .floating_ip("Floating IP for Kubernetes external service a/b from cluster c")
+            .await
+            .unwrap();
+        let found = cloud.floating_ip(&id).await.unwrap().unwrap();
+        assert_eq!(cloud.floating_ips().await.unwrap(), std::slice::from_ref(&found));
+        assert!(found.description.ends_with("from cluster c") && found.port_id.is_none());
+        cloud.delete_floating_ip(&id).await.unwrap();
+        assert_eq!(cloud.floating_ip(&id).await.unwrap(), None);
+        cloud.delete_floating_ip(&id).await.unwrap();
+        let group = json!({ "security_group": { "name": "lb-sg-1", "description": "d" } });
+        let group = project.api().post(Api::Network, "/security-groups", group).await.unwrap();
+        let id = group["security_group"]["id"].as_str().unwrap();
+        let found = cloud.security_group(id).await.unwrap().unwrap();
+        assert!(cloud.security_groups().await.unwrap().contains(&found));
+        assert_eq!((found.name.as_str(), &found.project_id), ("lb-sg-1", &project.id));
+        cloud.delete_security_group(id).await.unwrap();
+        assert_eq!(cloud.security_group(id).await.unwrap(), None);
+        for id in [NOTHING, &stranger.router] {
+            let error = cloud.router(id).await.unwrap_err();
+            assert!(error.is_not_found() && error.kind() == Some("RouterNotFound"), "{error}");
+        }
+        assert!(cloud.network(&stranger.network).await.unwrap_err().is_not_found());
+        assert_eq!(cloud.ports_of_network(&stranger.network).await.unwrap(), []);
+    })
+    .await;
+}
+
+/// An administrator's credential sees everything; the client shows what the project has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broad_role_shows_no_more() {
+    let openstack = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
+    let (mine, other) = (openstack.project("mine").await.unwrap(), openstack.project("other").await.unwrap());
+    other.floating_ip("of another project").await.unwrap();
+    let keystone = openstack.endpoints().address(Api::Identity).unwrap();
+    let roles = openstack.admin().get(Api::Identity, "/roles?name=admin").await.unwrap();
+    let role = roles["roles"][0]["id"].as_str().unwrap();
+    let grant = format!("/projects/{}/users/{}/roles/{role}", mine.id, mine.user);
+    openstack.admin().put(Api::Identity, &grant, json!({})).await.unwrap();
+    let auth = format!(
+        "{{auth_url: \"{keystone}\", user_id: {}, password: a-test's-own, project_id: {}}}",
+        mine.user, mine.id
+    );
+    let text = format!("clouds: {{x: {{auth: {auth}}}}}");
+    let cloud = client(&Credentials::from_clouds_yaml(&text, None, None).unwrap());
+    assert_eq!(cloud.router(&other.router).await.unwrap().project_id, other.id, "the role is broad");
+    assert_eq!(cloud.routers().await.unwrap().len(), 1);
+    assert_eq!(cloud.floating_ips().await.unwrap(), []);
+    assert!(cloud.security_groups().await.unwrap().iter().all(|group| group.project_id == mine.id));
+}
+
+/// As `docs/openstack-rights.md` says: these services have no `service_type`, so that a credential with access rules is
+/// refused by each of them, whatever the rules allow.
+#[tokio::test(flavor = "multi_thread")]
+async fn access_rules_need_a_service_that_knows_its_type() {
+    let openstack = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
+    let project = openstack.project("rules").await.unwrap();
+    let rules = json!([{ "service": "network", "method": "GET", "path": "/v2.0/routers/*" }]);
+    let (id, secret) = project.new_credential("rules", json!({ "access_rules": rules })).await.unwrap();
+    let cloud = with(&openstack, &project, (&id, &secret));
+    assert_eq!(cloud.project_id().await.unwrap(), project.id, "the login needs no rule");
+    let error = cloud.router(&project.router).await.unwrap_err();
+    assert!(error.is_unauthorized() && error.to_string().contains("access rules"), "{error}");
+}
