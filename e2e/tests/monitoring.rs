@@ -27,7 +27,7 @@ use std::process::{Command, Output, Stdio};
 use component::Component;
 
 /// Controllers that have a folder in manifests/components/monitoring. One more of those needs a scrape of its own here.
-const CONTROLLERS: [&str; 2] = ["deorbiter", "natgw"];
+const CONTROLLERS: [&str; 3] = ["deorbiter", "natgw", "routegc"];
 
 /// Runs a program of the assets to its end.
 fn run(program: &Path, args: &[&str], input: &str) -> Output {
