@@ -55,6 +55,16 @@ demo-routegc: ## Watch routegc find a dead route on a real Neutron, and remove i
 	cargo build --locked -p routegc -p e2e --bins
 	@"$$(scripts/target.sh)/debug/demo" routegc
 
+.PHONY: demo-deorbiter
+demo-deorbiter: ## Watch deorbiter clean up a cluster on a real OpenStack, with the real drivers (three minutes, once all of it is built)
+	@scripts/packages.sh $(BUILD_PACKAGES) $(OPENSTACK_PACKAGES)
+	@scripts/prerequisites.sh
+	@scripts/assets.sh $(KUBERNETES) >/dev/null
+	@scripts/assets.sh providers >/dev/null
+	@scripts/openstack.sh main >/dev/null
+	cargo build --locked -p deorbiter -p e2e --bins
+	@"$$(scripts/target.sh)/debug/demo" deorbiter
+
 .PHONY: demo-cluster
 demo-cluster: test-packages ## The same on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
 	@scripts/prerequisites.sh

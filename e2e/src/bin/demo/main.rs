@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cluster  `demo natgw-cluster`: the same on real nodes, with packets
+//!   deorbiter  `demo deorbiter`: a cluster is cleaned up before it dies, on a real OpenStack with the real providers
 //!   routegc  `demo routegc`: a router's route to a dead node goes, on a real Neutron
 //!   egress_router   `demo egress-router`: a pod that leaves by an address of its own
 //!   story    the chapters: what is done, what is awaited, how long it took
@@ -11,6 +12,7 @@
 //! ```
 
 mod cluster;
+mod deorbiter;
 mod egress_router;
 mod routegc;
 mod screen;
@@ -71,6 +73,14 @@ enum Controller {
     ///
     /// Exit code: 0 if everything was seen, 1 if something was not, 130 after Ctrl-C.
     Routegc,
+    /// What a cluster made in its cloud is deleted, and proven to be gone, before the cluster dies (three minutes)
+    ///
+    /// Starts Keystone, Neutron, Nova, Cinder and Octavia, a Kubernetes control plane with OpenStack's own cloud controller
+    /// manager and Cinder CSI driver, makes volumes, a snapshot and a load balancer as users do, and creates a Deorbit.
+    /// Everything is gone afterwards.
+    ///
+    /// Exit code: 0 if everything was seen, 1 if something was not, 130 after Ctrl-C.
+    Deorbiter,
 }
 
 /// How it is shown.
@@ -105,6 +115,10 @@ fn main() -> ExitCode {
         Controller::Routegc => {
             let screen = Screen::new();
             runtime.block_on(until_interrupted(&screen, routegc::play(&screen)))
+        }
+        Controller::Deorbiter => {
+            let screen = Screen::new();
+            runtime.block_on(until_interrupted(&screen, deorbiter::play(&screen)))
         }
         Controller::EgressRouter => ExitCode::SUCCESS, // Shown above: it needs no runtime.
     };
