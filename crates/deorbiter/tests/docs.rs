@@ -29,13 +29,15 @@ fn metrics(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_reason_of_a_trigger_is_explained() {
-    let reasons = read("crates/deorbiter/src/trigger/reason.rs");
-    let codes = reasons.split("fn code(").nth(1).unwrap().split("\n    }\n").next().unwrap();
-    let codes: Vec<&str> = codes.split('"').skip(1).step_by(2).collect();
-    assert!(codes.len() > 12, "{codes:?}");
-    for code in codes {
-        assert!(page().contains(&format!("`{code}`")), "docs/deorbiter.md does not name {code}");
+fn every_reason_is_explained() {
+    for file in ["crates/deorbiter/src/trigger/reason.rs", "crates/deorbiter/src/plan/reason.rs"] {
+        let reasons = read(file);
+        let codes = reasons.split("fn code(").nth(1).unwrap().split("\n    }\n").next().unwrap();
+        let codes: Vec<&str> = codes.split('"').skip(1).step_by(2).collect();
+        assert!(codes.len() > 12, "{codes:?}");
+        for code in codes {
+            assert!(page().contains(&format!("`{code}`")), "docs/deorbiter.md does not name {code}");
+        }
     }
 }
 
