@@ -29,6 +29,8 @@ pub enum Action {
         binding: String,
         /// Its UID.
         uid: String,
+        /// The finalizer that no object may carry for it any more.
+        finalizer: String,
     },
     /// Puts finalizer and mark on an object.
     Bind {
@@ -109,7 +111,7 @@ impl plan::Action for Action {
 
     fn regarding(&self) -> Regarding {
         match self {
-            Action::GuardBinding { binding, uid } | Action::ReleaseBinding { binding, uid } => {
+            Action::GuardBinding { binding, uid } | Action::ReleaseBinding { binding, uid, .. } => {
                 about_binding(binding, uid)
             }
             Action::Bind { target, .. }

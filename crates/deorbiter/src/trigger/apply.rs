@@ -7,9 +7,9 @@ use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::DeorbitBinding;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, PostParams, Preconditions};
 use kube::core::PartialObjectMeta;
+use kube::{Client, ResourceExt as _};
 use serde_json::Value;
 
 use super::action::Action;
@@ -36,9 +36,9 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
             let steps = patch::on(&metadata, names::BINDING_FINALIZER, None);
             send(client, action, api.resource_url(), binding, steps).await
         }
-        Action::ReleaseBinding { binding, uid } => {
+        Action::ReleaseBinding { binding, uid, finalizer } => {
             if let Some(kind) = kind {
-                nothing_is_bound(client, action, kind, binding).await?;
+                nothing_is_bound(client, action, kind, (binding, finalizer)).await?;
             }
             let api = Api::<DeorbitBinding>::all(client.clone());
             let metadata = binding_metadata(&api, action, binding, uid).await?;
@@ -145,13 +145,18 @@ async fn binding_metadata(
     found.ok_or_else(|| Error::Outdated(format!("DeorbitBinding {name} is gone")))
 }
 
-/// A cache may not know yet of a mark that was put on last.
+/// A cache may not know yet of a finalizer that was put on last. A mark alone holds nothing: a person has taken the finalizer
+/// off an object that is being deleted.
 async fn nothing_is_bound(
     client: &Client,
     action: &Action,
     kind: &ApiResource,
-    binding: &str,
+    (binding, finalizer): (&str, &str),
 ) -> Result<(), Error> {
+    let bound = |one: &PartialObjectMeta<DynamicObject>| {
+        one.annotations().get(names::BOUND_BY_ANNOTATION).is_some_and(|name| name == binding)
+            && one.finalizers().iter().any(|one| one == finalizer)
+    };
     let mut params = ListParams::default().limit(500);
     loop {
         let page = match api(client, kind, None).list_metadata(&params).await {
@@ -160,16 +165,8 @@ async fn nothing_is_bound(
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(cause) => return Err(Error::Kubernetes { what: action.to_string(), cause }),
         };
-        let marked = |one: &PartialObjectMeta<DynamicObject>| {
-            one.metadata
-                .annotations
-                .as_ref()
-                .and_then(|all| all.get(names::BOUND_BY_ANNOTATION))
-                .map(String::as_str)
-                == Some(binding)
-        };
-        if page.items.iter().any(marked) {
-            return Err(Error::Outdated(format!("objects still carry the mark of {binding}")));
+        if page.items.iter().any(bound) {
+            return Err(Error::Outdated(format!("objects still carry the finalizer of {binding}")));
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),

@@ -149,8 +149,11 @@ impl Walk<'_> {
         if binding.terminating {
             self.standing.readiness = Readiness::Terminating;
             if binding.guarded && self.standing.bound == 0 {
-                let action =
-                    Action::ReleaseBinding { binding: binding.name.clone(), uid: binding.uid.clone() };
+                let action = Action::ReleaseBinding {
+                    binding: binding.name.clone(),
+                    uid: binding.uid.clone(),
+                    finalizer: binding.finalizer.clone(),
+                };
                 self.plan.step(action, Reason::NothingBound);
             }
         }

@@ -20,6 +20,8 @@ enum Event {
     Break(u8, bool),
     EndDeorbits(End),
     ForgetDeorbits,
+    /// A person takes our finalizer off an object that is being deleted.
+    TakeOff(u8),
     /// deorbiter is stopped after so many steps of its walk.
     Walk(usize),
 }
@@ -34,6 +36,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (object.clone(), any::<bool>()).prop_map(|(n, on)| Event::Label(n, on)),
         2 => (object.clone(), any::<bool>()).prop_map(|(n, on)| Event::Protect(n, on)),
         2 => object.clone().prop_map(Event::OthersLetGo),
+        1 => object.clone().prop_map(Event::TakeOff),
         1 => (object, any::<bool>()).prop_map(|(n, on)| Event::Phase(n, on)),
         2 => binding.clone().prop_map(Event::Binding),
         1 => binding.clone().prop_map(Event::RemoveBinding),
@@ -72,6 +75,11 @@ fn happen(event: &Event, world: &mut World) {
         Event::OthersLetGo(n) => world.edit(&object(n), |object| {
             if object.terminating {
                 object.finalizers.retain(|one| one != OTHERS);
+            }
+        }),
+        Event::TakeOff(n) => world.edit(&object(n), |object| {
+            if object.terminating {
+                object.finalizers.retain(|one| one != OURS);
             }
         }),
         Event::Phase(n, on) => {
@@ -172,8 +180,8 @@ proptest! {
             if !object.terminating && selected && !alive.is_empty() {
                 prop_assert!(ours && alive.contains(&object.annotations[names::BOUND_BY_ANNOTATION].as_str()));
             }
-            if object.annotations.contains_key(names::BOUND_BY_ANNOTATION) && alive.is_empty() {
-                prop_assert!(false, "a mark is left: {object:?}");
+            if ours && object.annotations.contains_key(names::BOUND_BY_ANNOTATION) && alive.is_empty() {
+                prop_assert!(false, "it is held by nobody: {object:?}");
             }
             if object.terminating && selected && !alive.is_empty() {
                 prop_assert!(!ours, "it still waits: {object:?}");

@@ -181,3 +181,16 @@ fn a_deorbit_of_an_object_that_lives_is_aborted() {
     world.edit("prod", |object| object.terminating = false);
     assert_eq!(steps(&world), [("AbortDeorbit", "TargetSurvives")]);
 }
+
+#[test]
+fn an_object_that_a_person_let_go_holds_no_binding() {
+    let mut world = bound();
+    world.edit("prod", |object| {
+        object.terminating = true;
+        object.finalizers = vec![OTHERS.into()];
+    });
+    assert_eq!(steps(&world), [], "it is not put back");
+    world.bindings.get_mut("b").unwrap().terminating = true;
+    world.settle();
+    assert!(world.bindings.is_empty());
+}

@@ -197,13 +197,11 @@ impl World {
                 self.bindings.get_mut(binding).unwrap().guarded = true;
             }
             Action::ReleaseBinding { binding, .. } => {
-                assert!(
-                    !self
-                        .objects
-                        .values()
-                        .any(|object| object.annotations.get(names::BOUND_BY_ANNOTATION) == Some(binding)),
-                    "{binding} leaves objects behind"
-                );
+                let held = |object: &Object| {
+                    object.annotations.get(names::BOUND_BY_ANNOTATION) == Some(binding)
+                        && object.finalizers.iter().any(|one| one == OURS)
+                };
+                assert!(!self.objects.values().any(held), "{binding} leaves objects behind");
                 self.bindings.get_mut(binding).unwrap().guarded = false;
             }
             Action::Bind { target, binding, finalizer } => self.edit(&target.name, |object| {
