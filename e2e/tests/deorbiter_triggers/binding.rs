@@ -1,0 +1,204 @@
+//! A DeorbitBinding to Klusters: finalizer `deorbiter`, phases, termination protection.
+
+use common::api::deorbit::Phase;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::world::{World, example, wait, wait_for};
+
+const PROTECTION: &str = "kubernikus.cloud.sap/termination-protection";
+
+/// The shipped example, for clusters without OpenStack: nothing to wait for.
+pub fn binding() -> Value {
+    let mut spec = example("kluster-binding.yaml")["spec"].clone();
+    spec["template"]["spec"] = json!({
+        "kubeconfig": { "secretRef": { "name": "{.metadata.name}-kubeconfig" } },
+        // What an aborted run waits before it gives up to lift its freeze in a cluster that does not answer.
+        "timeouts": { "loadBalancerGrace": "0s", "apiUnavailable": "20s" },
+    });
+    spec
+}
+
+#[tokio::test]
+async fn a_kluster_goes_when_its_deorbit_is_complete() {
+    let world = World::start().await;
+    world.kluster("prod", "Creating").await;
+    world.bind("klusters", binding()).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("the binding is in force", || async { world.ready("klusters").await.0 == "InForce" }).await;
+    assert_eq!(world.finalizers("prod").await.unwrap(), ["groundctl"], "not before it runs");
+    world.patch_kluster("prod", json!({ "status": { "phase": "Running" } })).await;
+    wait("the finalizer", || async { world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
+        .await;
+
+    // Its deletion begins, but Kubernikus has not begun to terminate it.
+    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "true" } } })).await;
+    world.delete_kluster("prod").await;
+    wait("it is held", || async { world.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
+    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
+    wait("it waits for its phase", || async {
+        let status = world.binding("klusters").await.unwrap()["status"].clone();
+        status["held"] == 0 && status["deorbiting"] == 1
+    })
+    .await;
+    assert!(world.deorbits().await.is_empty());
+
+    // Without its Secret a Deorbit cannot begin, so it can be looked at.
+    world.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
+    let deorbit = wait_for("a Deorbit", || async { world.deorbits().await.pop() }).await;
+    let kluster = world.klusters().get("prod").await.unwrap();
+    assert_eq!(deorbit.labels()["deorbiter.perimeter.dev/target-uid"], kluster.uid().unwrap());
+    assert!(deorbit.name_any().starts_with("prod-") && deorbit.owner_references().is_empty());
+    assert_eq!(deorbit.spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
+
+    // Protected again, it is aborted; let go again, another one follows.
+    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "yes" } } })).await;
+    wait("it is aborted", || async { world.deorbits().await.is_empty() }).await;
+    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
+    world.kubeconfig_secret("prod-kubeconfig").await;
+    let done = world.wait_for_phase(Phase::Complete).await;
+    assert_eq!(done.name_any(), deorbit.name_any());
+    assert_ne!(done.uid(), deorbit.uid());
+    wait("its finalizer is off", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+
+    // The others let go as well; the report stays.
+    world.patch_kluster("prod", json!({ "metadata": { "finalizers": null } })).await;
+    wait("it is gone", || async { world.finalizers("prod").await.is_none() }).await;
+    assert_eq!(world.deorbits().await.len(), 1);
+    drop(deorbiter);
+}
+
+#[tokio::test]
+async fn a_removed_binding_takes_back_what_lives_and_only_that() {
+    let world = World::start().await;
+    for name in ["one", "two"] {
+        world.kluster(name, "Running").await;
+    }
+    // The original's own finalizer on a Kluster that is not selected.
+    world.kluster("foreign", "Running").await;
+    world
+        .patch_kluster("foreign", json!({ "metadata": { "finalizers": ["deorbiter", "groundctl"], "labels": { "left": "alone" } } }))
+        .await;
+    let mut spec = binding();
+    spec["targetRef"]["labelSelector"] =
+        json!({ "matchExpressions": [{ "key": "left", "operator": "DoesNotExist" }] });
+    world.bind("klusters", spec).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("both are bound", || async { world.binding("klusters").await.unwrap()["status"]["bound"] == 2 })
+        .await;
+
+    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(world.client.clone());
+    bindings.delete("klusters", &DeleteParams::default()).await.unwrap();
+    wait("the binding is gone", || async { world.binding("klusters").await.is_none() }).await;
+    for name in ["one", "two"] {
+        assert_eq!(world.finalizers(name).await.unwrap(), ["groundctl"]);
+        let marks = world.klusters().get(name).await.unwrap();
+        assert!(!marks.annotations().contains_key("deorbiter.perimeter.dev/bound-by"));
+    }
+    assert_eq!(world.finalizers("foreign").await.unwrap(), ["deorbiter", "groundctl"]);
+    drop(deorbiter);
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
+    let world = World::start().await;
+    world.kluster("prod", "Running").await;
+    let mut spec = binding();
+    spec["template"]["spec"]["kubeconfig"]["secretRef"]["name"] = json!("{.metadata.name[0]}-kubeconfig");
+    world.bind("bad-path", spec).await;
+    let mut spec = binding();
+    spec["targetRef"]["kind"] = json!("Kaster");
+    world.bind("no-kind", spec).await;
+    let mut spec = binding();
+    spec["targetRef"] = json!({ "apiVersion": "v1", "kind": "Secret" });
+    world.bind("no-right", spec).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("a path is refused", || async {
+        let (reason, message) = world.ready("bad-path").await;
+        reason == "Invalid"
+            && message.contains("template.spec.kubeconfig.secretRef.name: \".metadata.name[0]")
+    })
+    .await;
+    wait("a kind is missing", || async { world.ready("no-kind").await.0 == "KindNotServed" }).await;
+    wait("a right is missing", || async {
+        let (reason, message) = world.ready("no-right").await;
+        reason == "TargetsUnknown" && message.contains("forbidden")
+    })
+    .await;
+    assert_eq!(world.finalizers("prod").await.unwrap(), ["groundctl"]);
+
+    // What the schema alone can see is refused at once.
+    let api = Api::<common::api::deorbit_binding::DeorbitBinding>::all(world.client.clone());
+    let refused = async |patch: Value| {
+        let patch = Patch::Merge(patch);
+        let answer = api.patch("bad-path", &PatchParams::default(), &patch).await;
+        answer.unwrap_err().to_string()
+    };
+    assert!(
+        refused(json!({ "spec": { "finalizer": "another" } })).await.contains("finalizer cannot be changed")
+    );
+    assert!(
+        refused(json!({ "spec": { "targetRef": { "kind": "Other" } } }))
+            .await
+            .contains("targetRef cannot be changed")
+    );
+    drop(deorbiter);
+}
+
+/// Somebody else's writes to the finalizers at the same time are all there in the end.
+#[tokio::test]
+async fn concurrent_writers_lose_nothing() {
+    let world = World::start().await;
+    for number in 0..10 {
+        world.kluster(&format!("k{number}"), "Running").await;
+    }
+    world.bind("klusters", binding()).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    // Others add their finalizers by tests of their own while ours are being put on.
+    for number in 0..10 {
+        let name = format!("k{number}");
+        let api = world.klusters();
+        let request = http::Request::patch(format!("{}/{name}", api.resource_url()))
+            .header("content-type", "application/json-patch+json")
+            .body(
+                json!([{ "op": "add", "path": "/metadata/finalizers/-", "value": "example.org/other" }])
+                    .to_string()
+                    .into_bytes(),
+            )
+            .unwrap();
+        world.client.request::<Value>(request).await.unwrap();
+    }
+    for number in 0..10 {
+        let name = format!("k{number}");
+        wait("all three are there", || async {
+            let mut found = world.finalizers(&name).await.unwrap();
+            found.sort();
+            found == ["deorbiter", "example.org/other", "groundctl"]
+        })
+        .await;
+    }
+    drop(deorbiter);
+}
+
+/// Walks that find nothing to do write nothing.
+#[tokio::test]
+async fn at_rest_nothing_is_written() {
+    let world = World::start().await;
+    world.kluster("prod", "Running").await;
+    world.bind("klusters", binding()).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("it is bound", || async { world.binding("klusters").await.unwrap()["status"]["bound"] == 1 }).await;
+    let before = world.klusters().get("prod").await.unwrap().resource_version();
+    for number in 2..5 {
+        world.kluster(&format!("later-{number}"), "Running").await;
+        wait("it is bound too", || async {
+            world.binding("klusters").await.unwrap()["status"]["bound"] == number
+        })
+        .await;
+    }
+    assert_eq!(world.klusters().get("prod").await.unwrap().resource_version(), before, "it was left alone");
+    let metrics = deorbiter.metrics().await.unwrap();
+    assert_eq!(metrics.sum("deorbiter_binding_bound", &[("binding", "klusters")]), Some(4.0));
+    assert_eq!(metrics.sum("deorbiter_binding_ready", &[("binding", "klusters")]), Some(1.0));
+}

@@ -1,0 +1,76 @@
+//! deorbiter is stopped at each of its writes, before and after the API server knew of it, and started again: the Kluster is
+//! deorbited once, and goes, whenever that was.
+
+use std::sync::Arc;
+
+use common::api::deorbit::Phase;
+use e2e::fault_proxy::{Then, When};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use super::binding::binding;
+use super::world::{PATIENCE, World, wait};
+
+/// From a Kluster that runs to one that only others hold. How many writes it took.
+async fn story(world: &World, name: &str, stop_at: Option<(u64, When)>) -> u64 {
+    world.kubeconfig_secret(&format!("{name}-kubeconfig")).await;
+    world.kluster(name, "Running").await;
+    let launch = world.deorbiter().arg("--leader-elect=false");
+    let deorbiter = Arc::new(launch.start().unwrap());
+    let before = world.api_proxy.counter().count();
+    let fired = stop_at.map(|(n, when)| {
+        let victim = Arc::clone(&deorbiter);
+        let kill = move || async move {
+            // It may have been stopped at another write already.
+            let _ = victim.signal(Signal::SIGKILL);
+            Then::Cut
+        };
+        world.api_proxy.on_write(n, when, kill).unwrap()
+    });
+    let course = async {
+        let bound = || async { world.finalizers(name).await.unwrap().contains(&"deorbiter".to_owned()) };
+        wait("the finalizer", bound).await;
+        world.delete_kluster(name).await;
+        world.patch_kluster(name, json!({ "status": { "phase": "Terminating" } })).await;
+        wait("it is let go", || async { !bound().await }).await;
+    };
+    let successor = async {
+        let Some(fired) = fired else { return std::future::pending().await };
+        // The story may be over before that write.
+        if fired.wait(PATIENCE).await.is_err() {
+            return std::future::pending().await;
+        }
+        let _next = launch.start().unwrap();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = course => {}
+        () = successor => {}
+    }
+    assert_eq!(world.finalizers(name).await.unwrap(), ["groundctl"]);
+    let runs: Vec<_> = world
+        .deorbits()
+        .await
+        .into_iter()
+        .filter(|one| one.metadata.name.as_ref().unwrap().starts_with(name))
+        .collect();
+    assert_eq!(runs.len(), 1, "one Deorbit, whatever happened");
+    assert_eq!(runs[0].status.as_ref().unwrap().phase, Phase::Complete, "not let go before");
+    world.api_proxy.counter().forget_actions();
+    let _ = deorbiter.signal(Signal::SIGKILL);
+    world.api_proxy.counter().count() - before
+}
+
+#[tokio::test]
+async fn stopped_at_any_write_the_end_is_the_same() {
+    let world = World::start().await;
+    world.bind("klusters", binding()).await;
+    let writes = story(&world, "undisturbed", None).await;
+    assert!(writes >= 5, "{writes}: finalizers on, a Deorbit, its status, finalizers off");
+    for n in 1..=writes {
+        for (word, when) in [("before", When::BeforeForward), ("after", When::AfterServerActed)] {
+            story(&world, &format!("k{n}{word}"), Some((n, when))).await;
+        }
+    }
+    println!("stopped at each of {writes} writes, before and after: one end");
+}

@@ -1,0 +1,257 @@
+//! A control plane with our kinds, a kind like Kubernikus's, kinds like Cluster API's, and deorbiter.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::api::deorbit::{Deorbit, Phase};
+use common::api::deorbit_binding::DeorbitBinding;
+use e2e::control_plane::ControlPlane;
+use e2e::fault_proxy::{FaultProxy, Upstream};
+use e2e::kustomize::manifests;
+use e2e::program::{Launch, Program};
+use e2e::rights::Rights;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
+};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Far longer than anything takes on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+pub struct World {
+    pub control_plane: ControlPlane,
+    pub client: Client,
+    /// Between deorbiter and the API server, which takes it for the service account of the manifests.
+    pub api_proxy: FaultProxy,
+    /// Of deorbiter, through the proxy.
+    pub kubeconfig: PathBuf,
+    /// Of the tests' objects.
+    pub namespace: String,
+    /// Namespace of deorbiter itself.
+    pub own: String,
+    pub folder: TempDir,
+}
+
+/// A kind with a status, as far as a test reads it.
+fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value {
+    let schema = json!({ "openAPIV3Schema": { "type": "object", "properties": {
+        "spec": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+        "status": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+    } } });
+    let versions: Vec<Value> = versions
+        .iter()
+        .enumerate()
+        .map(|(index, name)| json!({ "name": name, "served": true, "storage": index == 0, "schema": schema }))
+        .collect();
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        // The group of Cluster API is one that Kubernetes protects by this annotation.
+        "metadata": { "name": format!("{plural}.{group}"), "annotations": { "api-approved.kubernetes.io": "unapproved, a test" } },
+        "spec": { "group": group, "scope": "Namespaced", "versions": versions,
+            "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() } },
+    })
+}
+
+/// The rules that let deorbiter act on these kinds, as docs/deorbiter.md has them.
+fn target_rules() -> Value {
+    json!([
+        { "apiGroups": ["kubernikus.sap.cc"], "resources": ["klusters"], "verbs": ["get", "list", "watch", "patch"] },
+        { "apiGroups": ["cluster.x-k8s.io"], "resources": ["clusters"], "verbs": ["get"] },
+        { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["openstackclusters"], "verbs": ["get"] },
+    ])
+}
+
+impl World {
+    pub async fn start() -> World {
+        let control_plane = ControlPlane::start().await.unwrap();
+        let client = control_plane.client();
+        let mut definitions: Vec<Value> = common::api::definitions()
+            .iter()
+            .map(|definition| serde_json::to_value(definition).unwrap())
+            .collect();
+        definitions.push(definition("kubernikus.sap.cc", &["v1"], "Kluster", "klusters"));
+        definitions.push(definition("cluster.x-k8s.io", &["v1beta1", "v1beta2"], "Cluster", "clusters"));
+        definitions.push(definition(
+            "infrastructure.cluster.x-k8s.io",
+            &["v1beta1"],
+            "OpenStackCluster",
+            "openstackclusters",
+        ));
+        for definition in definitions {
+            let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
+            let api = Api::<CustomResourceDefinition>::all(client.clone());
+            api.patch(&name, &PatchParams::apply("e2e"), &Patch::Apply(&definition)).await.unwrap();
+            wait(&format!("{name} is served"), || async {
+                let found = serde_json::to_value(api.get(&name).await.unwrap().status).unwrap();
+                let conditions = found["conditions"].as_array().cloned().unwrap_or_default();
+                conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+            })
+            .await;
+        }
+        let own = control_plane.namespace("deorbiter").await.unwrap();
+        let namespace = control_plane.namespace("team").await.unwrap();
+        let user = Rights::of("deorbiter").unwrap().give(&client, &own).await.unwrap();
+        let roles = Api::<ClusterRole>::all(client.clone());
+        let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": "e2e-targets" }, "rules": target_rules() });
+        roles.patch("e2e-targets", &PatchParams::apply("e2e"), &Patch::Apply(&role)).await.unwrap();
+        let bindings = Api::<ClusterRoleBinding>::all(client.clone());
+        let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": "e2e-targets" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-targets" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "deorbiter", "namespace": own }] });
+        bindings.patch("e2e-targets", &PatchParams::apply("e2e"), &Patch::Apply(&binding)).await.unwrap();
+        let (certificate, key) = control_plane.admin_identity_pem().unwrap();
+        let upstream = Upstream::kubernetes(control_plane.url())
+            .ca_pem(control_plane.ca_pem().unwrap())
+            .client_certificate(certificate, key)
+            .impersonate(&user.name, user.groups.clone());
+        let api_proxy = FaultProxy::start(upstream).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "proxy",
+            "clusters": [{ "name": "proxy", "cluster": { "server": api_proxy.url() } }],
+            "users": [{ "name": "proxy", "user": {} }],
+            "contexts": [{ "name": "proxy", "context": { "cluster": "proxy", "user": "proxy" } }],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        World { control_plane, client, api_proxy, kubeconfig, namespace, own, folder }
+    }
+
+    pub fn deorbiter(&self) -> Launch {
+        Program::binary("deorbiter")
+            .unwrap()
+            .args(["--admin-address", "127.0.0.1:0", "--namespace", &self.own, "--kubeconfig"])
+            .arg(&self.kubeconfig)
+    }
+
+    /// An administrator's kubeconfig of this very control plane, as a cluster's.
+    pub async fn kubeconfig_secret(&self, name: &str) {
+        let data = |pem: String| serde_json::to_value(ByteString(pem.into_bytes())).unwrap();
+        let (certificate, key) = self.control_plane.admin_identity_pem().unwrap();
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{ "name": "it", "cluster": {
+                "server": self.control_plane.url(), "certificate-authority-data": data(self.control_plane.ca_pem().unwrap()) } }],
+            "users": [{ "name": "it", "user": { "client-certificate-data": data(certificate), "client-key-data": data(key) } }],
+            "contexts": [{ "name": "it", "context": { "cluster": "it", "user": "it" } }],
+        })
+        .to_string();
+        let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name }, "stringData": { "value": text } });
+        let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
+        api.patch(name, &PatchParams::apply("e2e"), &Patch::Apply(&secret)).await.unwrap();
+    }
+
+    pub fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = api_version.split_once('/').unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    pub async fn create(&self, api_version: &str, kind: &str, name: &str, rest: Value) -> DynamicObject {
+        let mut object = json!({ "apiVersion": api_version, "kind": kind, "metadata": { "name": name } });
+        for (key, value) in rest.as_object().unwrap() {
+            match (key.as_str(), value) {
+                ("metadata", Value::Object(more)) => {
+                    object["metadata"].as_object_mut().unwrap().extend(more.clone());
+                }
+                _ => object[key] = value.clone(),
+            }
+        }
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.api(api_version, kind).create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    pub async fn kluster(&self, name: &str, phase: &str) {
+        let rest = json!({ "metadata": { "finalizers": ["groundctl"] }, "status": { "phase": phase } });
+        self.create("kubernikus.sap.cc/v1", "Kluster", name, rest).await;
+    }
+
+    pub fn klusters(&self) -> Api<DynamicObject> {
+        self.api("kubernikus.sap.cc/v1", "Kluster")
+    }
+
+    pub async fn patch_kluster(&self, name: &str, patch: Value) {
+        self.klusters().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub async fn delete_kluster(&self, name: &str) {
+        self.klusters().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub async fn finalizers(&self, name: &str) -> Option<Vec<String>> {
+        Some(self.klusters().get_opt(name).await.unwrap()?.finalizers().to_vec())
+    }
+
+    pub async fn bind(&self, name: &str, spec: Value) {
+        let object = json!({ "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "DeorbitBinding",
+            "metadata": { "name": name }, "spec": spec });
+        let api = Api::<DeorbitBinding>::all(self.client.clone());
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+
+    pub async fn binding(&self, name: &str) -> Option<Value> {
+        let api = Api::<DeorbitBinding>::all(self.client.clone());
+        api.get_opt(name).await.unwrap().map(|found| serde_json::to_value(found).unwrap())
+    }
+
+    /// The reason of Ready, where it says so of the present generation.
+    pub async fn ready(&self, name: &str) -> (String, String) {
+        let found = self.binding(name).await.unwrap_or_default();
+        let condition = &found["status"]["conditions"][0];
+        if condition["observedGeneration"] != found["metadata"]["generation"] {
+            return Default::default();
+        }
+        let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+        (text("reason"), text("message"))
+    }
+
+    pub async fn deorbits(&self) -> Vec<Deorbit> {
+        Api::<Deorbit>::namespaced(self.client.clone(), &self.namespace)
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+    }
+
+    /// A Deorbit in this phase.
+    pub async fn wait_for_phase(&self, phase: Phase) -> Deorbit {
+        wait_for(&format!("a Deorbit that is {phase}"), || async {
+            self.deorbits()
+                .await
+                .into_iter()
+                .find(|one| one.status.as_ref().is_some_and(|status| status.phase == phase))
+        })
+        .await
+    }
+}
+
+/// The bindings of `manifests/examples/deorbiter`.
+pub fn example(file: &str) -> Value {
+    let text = std::fs::read_to_string(manifests().join("examples/deorbiter").join(file)).unwrap();
+    serde_yaml::from_str(&text).unwrap()
+}
+
+pub async fn wait<F: Future<Output = bool>>(what: &str, look: impl Fn() -> F) {
+    wait_for(what, || async { look().await.then_some(()) }).await;
+}
+
+pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
