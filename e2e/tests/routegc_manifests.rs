@@ -70,7 +70,9 @@ async fn a_real_api_server_accepts_every_rendering() {
     let table = kubectl(&["-n", "routegc", "get", "routegcs"]);
     let header: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(header, ["NAME", "MODE", "READY", "REASON", "ROUTES", "ORPHANS", "AGE"]);
+    // kubectl breaks the lines where it likes.
     let explained = kubectl(&["explain", "routegc.spec.podCIDRs"]);
+    let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(explained.contains("only routes whose destination lies wholly inside"), "{explained}");
 }
 
