@@ -99,7 +99,7 @@ impl Apply<'_> {
             Act::DeleteObject { object, .. } => object::delete(target()?, object).await,
             Act::Release { object } => object::release(target()?, object).await,
             Act::DeleteInCloud { kind, id, .. } => cloud::delete(cloud()?, *kind, id).await,
-            Act::RemoveRoutes { router, routes } => cloud::remove_routes(cloud()?, router, routes).await,
+            Act::RemoveRoutes { asked, routes } => cloud::remove_routes(cloud()?, asked, routes).await,
         }
     }
 }

@@ -30,6 +30,14 @@ pub enum Error {
         /// The service's answer.
         cause: openstack::Error,
     },
+    /// Routes could not be removed.
+    #[error("cannot remove routes of router {router}: {why}")]
+    Routes {
+        /// The router's ID.
+        router: String,
+        /// Why.
+        why: String,
+    },
     /// What was recorded cannot be read.
     #[error(
         "the records in ConfigMap {name} cannot be read; restore it, or delete the Deorbit and make another"
@@ -66,6 +74,7 @@ impl Error {
             },
             Error::Write { .. } | Error::Home { .. } => "NoAnswer",
             Error::Cloud { cause, .. } => cause.code(),
+            Error::Routes { .. } => "Routes",
             Error::Records { .. } => "Records",
             Error::NoTarget => "NoTarget",
             Error::NoCloud => "NoCloud",

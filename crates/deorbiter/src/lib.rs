@@ -24,6 +24,7 @@ pub mod metrics;
 pub mod names;
 pub mod observe;
 pub mod plan;
+pub mod routes;
 pub mod settings;
 pub mod status;
 pub mod trigger;

@@ -218,3 +218,23 @@ async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its
     assert!(there(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);
     drop(deorbiter);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_whose_next_hop_is_gone_go_at_the_end_and_others_stay() {
+    let world = World::start().await.unwrap();
+    let cloud = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
+    let project = cloud.project("routes").await.unwrap();
+    world.cloud(&project).await.unwrap();
+    project.port(Some("10.7.1.1"), Some("0d5c9f3e-0000-4000-8000-0000000000c1")).await.unwrap();
+    let live = ("10.244.1.0/24", "10.7.1.1");
+    let foreign = ("192.0.2.0/24", "10.7.1.9");
+    project.add_routes(&[live, ("10.244.2.0/24", "10.7.1.2"), foreign]).await.unwrap();
+    let deorbiter = world.deorbiter().unwrap();
+    let routes = json!({"routes": {"routerID": project.router, "podCIDRs": ["10.244.0.0/16"]}});
+    world.deorbit("run", spec(json!({"resources": routes}))).await.unwrap();
+    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let mut left = [live, foreign].map(|(to, via)| (to.to_owned(), via.to_owned()));
+    left.sort();
+    assert_eq!(project.routes().await.unwrap(), left);
+    drop(deorbiter);
+}

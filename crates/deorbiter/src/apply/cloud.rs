@@ -1,10 +1,11 @@
 //! Deletes in OpenStack, by recorded ID. Repeatable: the client takes "there is no such thing" for done.
 
-use common::api::deorbit::Kind;
-use common::cloud::openstack::{self as api, Cloud};
+use common::api::deorbit::{Kind, Routes};
+use common::cloud::openstack::Cloud;
 
 use crate::error::Error;
 use crate::observe::snapshot::Route;
+use crate::routes;
 
 /// Deletes one thing. A load balancer goes with its listeners and pools; a volume never with its snapshots, which may be
 /// somebody else's.
@@ -22,17 +23,11 @@ pub async fn delete(cloud: &Cloud, kind: Kind, id: &str) -> Result<(), Error> {
     deleted.map_err(|cause| Error::Cloud { what: format!("delete the {kind} {id}"), cause })
 }
 
-/// Removes exactly these routes.
+/// Removes those of these routes that still lead to nobody.
 ///
 /// # Errors
-/// [`Error::Cloud`] with Neutron's answer.
-pub async fn remove_routes(cloud: &Cloud, router: &str, routes: &[Route]) -> Result<(), Error> {
-    let routes: Vec<api::Route> = routes
-        .iter()
-        .map(|route| api::Route { destination: route.destination.clone(), nexthop: route.nexthop.clone() })
-        .collect();
-    let removed = cloud.remove_extraroutes(router, &routes, None).await;
-    removed
-        .map(drop)
-        .map_err(|cause| Error::Cloud { what: format!("remove routes of router {router}"), cause })
+/// [`Error::Routes`] with the reason.
+pub async fn remove_routes(cloud: &Cloud, asked: &Routes, dead: &[Route]) -> Result<(), Error> {
+    let router = asked.router_id.clone();
+    routes::remove(cloud, asked, dead).await.map_err(|why| Error::Routes { router, why })
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use common::api::deorbit::{Deorbit, DeorbitStatus};
+use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
 use common::cloud::openstack::Cloud;
 use jiff::Timestamp;
 use kube::{Api, Client};
@@ -15,7 +15,7 @@ use crate::names;
 use crate::observe::snapshot::{Cluster, Run, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::{self, frozen_is_unknown};
-use crate::status;
+use crate::{routes, status};
 
 /// The longest wait between two walks.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -144,7 +144,16 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
         Ok(None) => (None, None),
         Ok(Some(project)) => {
             let seen = cloud::read(&project, &run, cluster.as_ref().ok()).await;
-            (Some(project), Some(seen.map_err(|error| error.to_string())))
+            let mut seen = seen.map_err(|error| error.to_string());
+            if let (Ok(whole), Some(asked), Phase::Routes) =
+                (&mut seen, &run.spec.resources.routes, run.status.phase)
+            {
+                match routes::dead(&project, asked).await {
+                    Ok(dead) => whole.routes = dead,
+                    Err(why) => seen = Err(why),
+                }
+            }
+            (Some(project), Some(seen))
         }
     };
     let failures = memo.failures.clone();

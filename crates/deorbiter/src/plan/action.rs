@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use common::api::deorbit::Kind;
+use common::api::deorbit::{self as api, Kind};
 use common::plan::{self, Regarding};
 use serde::Serialize;
 
@@ -63,8 +63,8 @@ pub enum Act {
     },
     /// Removes routes of the cluster's pods from the router.
     RemoveRoutes {
-        /// The router's ID.
-        router: String,
+        /// Whose routes.
+        asked: api::Routes,
         /// Which.
         routes: Vec<Route>,
     },
@@ -173,7 +173,7 @@ impl Act {
             Act::Lift { .. } => key("Freeze", "lift"),
             Act::DeleteObject { object, .. } | Act::Release { object } => key("Object", &object.uid),
             Act::DeleteInCloud { id, .. } => key("Cloud", id),
-            Act::RemoveRoutes { router, .. } => key("Routes", router),
+            Act::RemoveRoutes { asked, .. } => key("Routes", &asked.router_id),
         }
     }
 }
@@ -217,8 +217,8 @@ impl fmt::Display for Action {
             Act::DeleteInCloud { kind, id, name } => {
                 write!(f, "delete the {kind} {id} ({name}) in OpenStack")
             }
-            Act::RemoveRoutes { router, routes } => {
-                write!(f, "remove {} routes of router {router}:", routes.len())?;
+            Act::RemoveRoutes { asked, routes } => {
+                write!(f, "remove {} routes of router {}:", routes.len(), asked.router_id)?;
                 routes.iter().try_for_each(|route| write!(f, " {} via {}", route.destination, route.nexthop))
             }
         }

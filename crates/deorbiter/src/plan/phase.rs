@@ -194,7 +194,7 @@ impl Walk<'_> {
             let limit = run.spec.timeouts.per_object.duration();
             let over = run.status.phase_since.is_some_and(|since| is_over(since, limit, self.now));
             if !cloud.routes.is_empty() && !over {
-                let act = Act::RemoveRoutes { router: asked.router_id.clone(), routes: cloud.routes.clone() };
+                let act = Act::RemoveRoutes { asked: asked.clone(), routes: cloud.routes.clone() };
                 self.step(act, Reason::Asked);
                 return Some(SOON);
             }

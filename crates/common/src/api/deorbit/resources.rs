@@ -42,7 +42,7 @@ impl Default for Resources {
 }
 
 /// Routes of one cluster on one router.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Routes {
     /// ID of the Neutron router.
