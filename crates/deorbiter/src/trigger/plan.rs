@@ -235,6 +235,11 @@ impl Walk<'_> {
             return;
         };
         let id = format!("{}/{}", deorbit.namespace, deorbit.name);
+        // Which annotations protect is unknown while the rules cannot be read: nothing is let go then.
+        if let (Err(why), Some(End::Complete | End::CompletedWithDebris)) = (&self.binding.rules, deorbit.end)
+        {
+            return self.hold(target, Reason::CannotDeorbit { why: why.clone() });
+        }
         match (deorbit.terminating, deorbit.end) {
             // It was aborted; another one follows when it is gone.
             (true, _) | (false, None) => self.standing.deorbiting += 1,
