@@ -124,12 +124,12 @@ async fn overlapping_policies_refuse_both() {
 /// Too many at once: none goes, until a person lets exactly this list through.
 #[tokio::test]
 async fn a_threshold_holds_until_exactly_this_list_is_let_through() {
-    let world = cluster(2, 3).await;
+    let world = cluster(2, 4).await;
     world.policy("prod", json!({})).await.unwrap();
     world.passes(2).await.unwrap();
     assert_eq!(world.reason("prod", "Ready").await.unwrap(), "!SafetyThreshold");
     assert_eq!(world.reason("prod", "SafetyThreshold").await.unwrap(), "SafetyThreshold");
-    assert_eq!(world.destinations().await.unwrap().len(), 5);
+    assert_eq!(world.destinations().await.unwrap().len(), 6);
     let hash = world.status("prod").await.unwrap().removal_hash.unwrap();
     let events = world.events().await.unwrap();
     assert!(
@@ -137,11 +137,11 @@ async fn a_threshold_holds_until_exactly_this_list_is_let_through() {
         "{events:?}"
     );
     // Another list has another hash.
-    world.dead_node(6).await.unwrap();
+    world.dead_node(7).await.unwrap();
     world.passes(2).await.unwrap();
     world.allow("prod", &hash).await.unwrap();
     world.passes(2).await.unwrap();
-    assert_eq!(world.destinations().await.unwrap().len(), 6);
+    assert_eq!(world.destinations().await.unwrap().len(), 7);
     let hash = world.status("prod").await.unwrap().removal_hash.unwrap();
     world.allow("prod", &hash).await.unwrap();
     world.passes(1).await.unwrap();
