@@ -11,6 +11,7 @@
 //!
 //! * [`observe`]: a target cluster and its project become a [`observe::snapshot::Snapshot`].
 //! * [`mod@plan`]: what is ours, what is recorded, what is deleted, what is left, where to next: one question a file.
+//! * [`routes`]: the router's routes, by routegc's own judgement.
 //! * [`apply`]: `store` (the Deorbit), `object` and `freeze` (the target), `cloud` (OpenStack).
 //! * [`controller`]: which Deorbit is walked when. [`args`], [`command`], [`settings`]: what a user says. [`status`],
 //!   [`metrics`]: what a user is shown. [`names`]: every name of ours and of others.

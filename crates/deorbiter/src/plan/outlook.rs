@@ -142,6 +142,10 @@ impl<'a> Judge<'a> {
         } else if let (true, Some((name, _))) = (holder_stays, holder) {
             why.push(format!("{name} is still there"));
         }
+        if let (Some((name, _)), Ok(cluster)) = (holder, &self.snapshot.cluster) {
+            let node = cluster.attachments.get(name);
+            why.extend(node.map(|node| format!("it is attached to Node {node}")));
+        }
         why.extend(in_cloud.as_ref().map(|state| format!("the {} is {state} in OpenStack", record.kind)));
         if swept {
             why.push("it was found by its name, and spec.leftovers is Report".to_owned());
