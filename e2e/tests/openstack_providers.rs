@@ -4,6 +4,8 @@
 
 #[path = "openstack_providers/balancers.rs"]
 mod balancers;
+#[path = "openstack_providers/deorbit.rs"]
+mod deorbit;
 #[path = "openstack_providers/routes.rs"]
 mod routes;
 #[path = "openstack_providers/volumes.rs"]
