@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # The longest first, so that no lane is left alone with one of them at the end. A program that is not named is short.
 readonly LONG=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all natgw_sweep egress_router
   leader_election cluster natgw natgw_faults egress_router_kernel openstack openstack_client egress_router_cluster natgw_scripts)
-readonly DEAR=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all openstack_rights)
+readonly DEAR=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all)
 readonly PASSED=${PERIMETER_ASSETS:-$HOME/.cache/perimeter}/passed
 
 if [[ ${1-} == --lane ]]; then # What a lane does with one program.
