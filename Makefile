@@ -126,9 +126,10 @@ lint: test-packages ## Format, clippy, licences and sources, links, each crate a
 
 .PHONY: generate
 generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/crds/
-	cargo build --locked -p natgw -p routegc --bins
+	cargo build --locked -p natgw -p routegc -p deorbiter --bins
 	@"$$(scripts/target.sh)/debug/natgw" --help | scripts/without-environment.sh >docs/natgw-help.txt
 	@"$$(scripts/target.sh)/debug/routegc" --help | scripts/without-environment.sh >docs/routegc-help.txt
+	@"$$(scripts/target.sh)/debug/deorbiter" --help | scripts/without-environment.sh >docs/deorbiter-help.txt
 	cargo run --quiet --locked -p common --features api --example crds -- manifests/crds
 
 .PHONY: bench

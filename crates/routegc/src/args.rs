@@ -42,7 +42,7 @@ pub struct OwnArgs {
 #[derive(Group, Clone, Debug)]
 #[command(next_help_heading = "One router, without RouteGC objects")]
 pub struct SingleArgs {
-    /// cloud.conf of the cloud controller manager: login and [Route] router-id. Without it and with --router-id: clouds.yaml and
+    /// cloud.conf of the cloud controller manager: the login, and router-id of its section Route. Without it and with --router-id: clouds.yaml and
     /// OS_* variables, as the openstack command takes them
     #[arg(long, env = "PERIMETER_CLOUD_CONFIG", value_name = "FILE")]
     pub cloud_config: Option<PathBuf>,

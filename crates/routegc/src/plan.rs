@@ -1,4 +1,4 @@
-//! A decision about routes in the grammar that all controllers speak. Pure: the decision itself is [`common::routes::plan`]'s.
+//! A decision about routes in the grammar that all controllers speak. Pure: the decision itself is [`mod@common::routes::plan`]'s.
 
 mod action;
 mod reason;

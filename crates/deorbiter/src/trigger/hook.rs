@@ -48,7 +48,7 @@ const TEMPLATE: &str = "spec:
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Cluster API hook")]
 pub struct HookArgs {
-    /// Serve the runtime hook BeforeClusterDelete over TLS on this address, [::]:9443 say; off without it
+    /// Serve the runtime hook BeforeClusterDelete over TLS on this address, such as 0.0.0.0:9443; off without it
     #[arg(long, env = "PERIMETER_HOOK_ADDRESS", value_name = "ADDRESS")]
     pub hook_address: Option<SocketAddr>,
     /// Folder with tls.crt and tls.key, the mounted Secret of the hook's certificate; read again when they change
