@@ -42,11 +42,7 @@ CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$target=/target"
 CARGO_ENCODED_RUSTFLAGS+="$separator--remap-path-prefix=$PWD=/perimeter"
 CARGO_ENCODED_RUSTFLAGS+="$separator-Clink-arg=-Wl,--no-eh-frame-hdr,-T,$PWD/scripts/no-unwind-tables.ld"
 export CARGO_ENCODED_RUSTFLAGS
-# The last commit that changed what the program is made of: one that changed only words or tests gives the same program.
-if [[ -z ${PERIMETER_REVISION-} ]]; then
-  PERIMETER_REVISION=$(git log -1 --format=%h --abbrev=12 -- Cargo.toml Cargo.lock rust-toolchain.toml crates \
-    ':!crates/*/tests' ':!crates/*/fuzz' ':!*/tests.rs' ':!*/tests/*' 2>/dev/null) || true
-  export PERIMETER_REVISION
-fi
+PERIMETER_REVISION=$(scripts/revision.sh)
+export PERIMETER_REVISION
 cargo build --profile dist --locked --target "$triple" -p "$crate" --bin "$program" >&2
 echo "$target/$triple/dist/$program"

@@ -45,7 +45,21 @@ static PLUGIN: Delivered = Delivered {
     description: "CNI plugin: gives a pod a static, cluster-external egress interface",
     image: OnceLock::new(),
 };
-static ALL: [&Delivered; 2] = [&NATGW, &PLUGIN];
+static ROUTEGC: Delivered = Delivered {
+    name: "routegc",
+    program: "routegc",
+    entrypoint: &["/routegc"],
+    description: "Removes router routes whose next hop no longer exists",
+    image: OnceLock::new(),
+};
+static DEORBITER: Delivered = Delivered {
+    name: "deorbiter",
+    program: "deorbiter",
+    entrypoint: &["/deorbiter"],
+    description: "Before a cluster dies: deletes what it made in the cloud, and proves that it is gone",
+    image: OnceLock::new(),
+};
+static ALL: [&Delivered; 4] = [&NATGW, &PLUGIN, &ROUTEGC, &DEORBITER];
 
 /// The image, unpacked.
 struct Image {
@@ -188,11 +202,15 @@ fn the_programs_ask_for_no_interpreter() {
 }
 
 #[tokio::test]
-async fn natgw_starts_in_a_root_of_its_own() {
-    let (code, said) = run(&in_root(&NATGW, &NATGW.image().root).arg("--version")).await.unwrap();
-    assert_eq!(code, 0, "{said}");
-    assert!(said.starts_with(&format!("natgw {}", env!("CARGO_PKG_VERSION"))), "{said}");
-    assert!(said.contains(&git(&["rev-parse", "--short=12", "HEAD"])), "{said}");
+async fn each_controller_starts_in_a_root_of_its_own_and_says_what_it_was_made_of() {
+    let script = Path::new(REPOSITORY).join("scripts/revision.sh");
+    let revision = String::from_utf8(output(&mut Command::new(script))).unwrap();
+    for delivered in [&NATGW, &ROUTEGC, &DEORBITER] {
+        let (code, said) = run(&in_root(delivered, &delivered.image().root).arg("--version")).await.unwrap();
+        assert_eq!(code, 0, "{said}");
+        let start = format!("{} {}", delivered.program, env!("CARGO_PKG_VERSION"));
+        assert!(said.starts_with(&start) && said.contains(revision.trim_end()), "{said}");
+    }
 }
 
 /// A node's folder is mounted into the installer's root; here it is one in it.
