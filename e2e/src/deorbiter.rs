@@ -60,6 +60,7 @@ impl World {
             })
             .await?;
         world.clear().await?;
+        world.thawed().await?;
         let data = world.target_kubeconfig()?;
         world.secret("target", "value", &data).await?;
         Ok(world)
@@ -85,6 +86,20 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Waits until claims are admitted again. The API server learns of the end of its policies by a watch: for a moment it
+    /// goes on refusing.
+    ///
+    /// # Errors
+    /// They are not, within [`PATIENCE`].
+    pub async fn thawed(&self) -> Result<()> {
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let claim = serde_json::from_value(json!({"metadata": {"name": "probe"}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}))?;
+        let only_asked = PostParams { dry_run: true, ..PostParams::default() };
+        self.wait("claims to be admitted", async || Ok(claims.create(&only_asked, &claim).await.is_ok()))
+            .await
     }
 
     /// A kubeconfig of the cluster that can stand in a Secret.

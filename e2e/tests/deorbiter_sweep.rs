@@ -14,7 +14,7 @@ use e2e::deorbiter::{Driver, PATIENCE, World, kubeconfig};
 use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Then, Upstream, When, kill_process};
 use e2e::program::{Launch, Program};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 
 const VOLUME: &str = "0d5c9f3e-0000-4000-8000-0000000000aa";
@@ -54,16 +54,6 @@ impl Stage {
         self.world.deorbit(name, spec).await.map(drop)
     }
 
-    /// Whether a claim could be made; none is.
-    async fn would_be_admitted(&self) -> Result<()> {
-        let claims =
-            Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
-        let claim = serde_json::from_value(json!({"metadata": {"name": "probe"}, "spec": {
-            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}))?;
-        let only_asked = PostParams { dry_run: true, ..PostParams::default() };
-        Ok(claims.create(&only_asked, &claim).await.map(drop)?)
-    }
-
     /// Forbidden states, looked for until the run is over; then the end.
     async fn watch(&self, name: &str) -> Result<()> {
         let end = tokio::time::Instant::now() + PATIENCE;
@@ -89,8 +79,7 @@ impl Stage {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.world.wait("the freeze to be lifted", async || Ok(!self.world.is_frozen().await?)).await?;
-        // The API server learns of the end of its policies by a watch: for a moment it still refuses.
-        self.world.wait("claims to be admitted", async || Ok(self.would_be_admitted().await.is_ok())).await?;
+        self.world.thawed().await?;
         // The Deorbit goes at once: its finalizer holds nothing up.
         self.world.deorbits().delete(name, &DeleteParams::default()).await?;
         self.world.wait("its end", async || Ok(self.world.deorbits().get_opt(name).await?.is_none())).await?;
