@@ -76,18 +76,23 @@ demo-cluster: test-packages ## The same on a cluster of real nodes, with packets
 .PHONY: test
 test: test-packages ## Everything that proves the project; ends with how many tests passed
 	@scripts/prerequisites.sh
-	@scripts/assets.sh $(KUBERNETES) >/dev/null
-	@scripts/assets.sh cluster >/dev/null
-	@scripts/assets.sh observability >/dev/null
-	@scripts/assets.sh cni >/dev/null
-	@scripts/assets.sh providers >/dev/null
-	@scripts/python.sh hcloud >/dev/null
-	@scripts/python.sh moto >/dev/null
-	@scripts/openstack.sh main >/dev/null
-	@scripts/openstack.sh oldest >/dev/null
-	@for crate in $(IMAGES); do scripts/images.sh $$crate >/dev/null || exit 1; done
-	@FUZZ_SEED=1 scripts/fuzz.sh 1
+	@$(MAKE) --no-print-directory --jobs=2 test-assets test-services test-images test-programs
 	@scripts/test.sh
+
+# What tests run on and what they run, side by side: one waits for a download or works on a single processor while the other
+# computes. What is there already is done with at once.
+.PHONY: test-assets test-services test-images test-programs
+test-assets:
+	@for what in $(KUBERNETES) cluster observability cni providers; do scripts/assets.sh $$what >/dev/null || exit 1; done
+test-services:
+	@for what in hcloud moto; do scripts/python.sh $$what >/dev/null || exit 1; done
+	@for release in main oldest; do scripts/openstack.sh $$release >/dev/null || exit 1; done
+# cargo would take make's two jobs for all the processors that there are.
+test-images:
+	@for crate in $(IMAGES); do MAKEFLAGS= scripts/images.sh $$crate >/dev/null || exit 1; done
+	@MAKEFLAGS= FUZZ_SEED=1 scripts/fuzz.sh 1
+test-programs:
+	@MAKEFLAGS= scripts/test.sh --build
 
 .PHONY: images
 images: image-packages ## Container images, with docker, podman or buildah (ENGINE=... picks), and as OCI archives
@@ -98,11 +103,10 @@ fuzz: test-packages ## Look for inputs that break the plugin's parsers, ten minu
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),600) $(TARGETS)
 
 .PHONY: sweep
-sweep: test-packages ## Every fault at every call of every natgw scenario; `make test` has every death and a slice of the faults
+sweep: test-packages ## Every fault at every call, for each controller; `make test` has every death and a slice of the faults
 	@scripts/prerequisites.sh
-	@scripts/assets.sh $(KUBERNETES) >/dev/null
-	cargo build --locked -p natgw --bins
-	SWEEP=all cargo test --locked -p e2e --test natgw_sweep -- --show-output
+	@$(MAKE) --no-print-directory --jobs=2 test-assets test-services test-programs
+	@SWEEP=all scripts/test.sh natgw_sweep routegc_sweep deorbiter_sweep
 
 .PHONY: test-cgroup2
 test-cgroup2: test-packages ## A cluster's node on a stock Debian kernel with cgroup v2 (emulated: about 10 minutes; needs root)
@@ -126,14 +130,14 @@ lint: test-packages ## Format, clippy, licences and sources, links, each crate a
 
 .PHONY: generate
 generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/crds/
-	cargo build --locked -p natgw -p routegc -p deorbiter --bins
-	@"$$(scripts/target.sh)/debug/natgw" --help | scripts/without-environment.sh >docs/natgw-help.txt
-	@"$$(scripts/target.sh)/debug/routegc" --help | scripts/without-environment.sh >docs/routegc-help.txt
-	@"$$(scripts/target.sh)/debug/deorbiter" --help | scripts/without-environment.sh >docs/deorbiter-help.txt
-	cargo run --quiet --locked -p common --features api --example crds -- manifests/crds
+	@# With what the tests need of the dependencies, so that nothing is compiled twice.
+	cargo build --locked --workspace --bins --examples
+	@set -eo pipefail; programs=$$(scripts/target.sh)/debug; for crate in natgw routegc deorbiter; do \
+	  "$$programs/$$crate" --help | scripts/without-environment.sh >docs/$$crate-help.txt; \
+	done; "$$programs/examples/crds" manifests/crds
 
 .PHONY: bench
-bench: bench-natgw bench-egress-router ## Measure the programs as users get them and print tables (ten minutes and release builds)
+bench: bench-natgw bench-egress-router bench-routegc bench-deorbiter ## Measure the programs as users get them and print tables (half an hour and release builds)
 
 .PHONY: bench-natgw
 bench-natgw: build-packages ## natgw's part (about 6 minutes; ONLY=start,crowd: parts)
@@ -153,6 +157,29 @@ bench-egress-router: ## The CNI plugin's part, against Debian's plugins (2 minut
 	@scripts/static.sh egress-router-cni
 	@target=$$(scripts/target.sh); "$$target/release/bench" egress-router \
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/egress-router"
+
+.PHONY: bench-routegc
+bench-routegc: ## routegc's part, on a real Neutron (about 6 minutes; ONLY=start,passes,steady: parts)
+	@scripts/packages.sh $(BUILD_PACKAGES) $(OPENSTACK_PACKAGES) musl-tools
+	@scripts/prerequisites.sh
+	@scripts/assets.sh $(KUBERNETES) >/dev/null
+	@scripts/openstack.sh main >/dev/null
+	cargo build --release --locked -p e2e --bin bench
+	@scripts/static.sh routegc
+	@target=$$(scripts/target.sh); "$$target/release/bench" routegc \
+	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/routegc" $(if $(ONLY),--only $(ONLY))
+
+.PHONY: bench-deorbiter
+bench-deorbiter: ## deorbiter's part, on a real OpenStack with the real drivers (about 20 minutes; ONLY=providers,claims: parts)
+	@scripts/packages.sh $(BUILD_PACKAGES) $(OPENSTACK_PACKAGES) musl-tools
+	@scripts/prerequisites.sh
+	@scripts/assets.sh $(KUBERNETES) >/dev/null
+	@scripts/assets.sh providers >/dev/null
+	@scripts/openstack.sh main >/dev/null
+	cargo build --release --locked -p e2e --bin bench
+	@scripts/static.sh deorbiter
+	@target=$$(scripts/target.sh); "$$target/release/bench" deorbiter \
+	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/deorbiter" $(if $(ONLY),--only $(ONLY))
 
 .PHONY: assets
 assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client, moto, OpenStack

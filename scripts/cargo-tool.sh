@@ -6,6 +6,8 @@ name=$1 version=$2
 root=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}/$name-$version
 if [[ ! -x $root/bin/$name ]]; then
   echo "building $name $version (once, some minutes)" >&2
+  # It runs for a second at a time: what its makers' profile costs to compile it, a user gets back in years.
+  export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_OPT_LEVEL=1
   cargo install --quiet --locked "$name" --version "$version" --root "$root" >&2
 fi
 echo "$root/bin/$name"

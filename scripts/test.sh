@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # test.sh [PROGRAM...]: runs every test of the workspace, or the named test programs only (`natgw_faults`; `lib` is the crates'
 # own unit tests), and says at the end how many passed.
+# test.sh --build: builds all that it runs, and runs nothing.
 #
 #   LANES=2    test programs at a time: most of them wait for a cluster more than for a processor
 #   FRESH=1    also run again what has passed on these very sources
@@ -11,9 +12,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The longest first, so that no lane is left alone with one of them at the end. A program that is not named is short.
-readonly LONG=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all natgw_sweep egress_router
-  leader_election cluster natgw natgw_faults egress_router_kernel openstack openstack_client egress_router_cluster natgw_scripts)
+readonly LONG=(egress_router deorbiter natgw_sweep openstack_providers routegc deorbiter_sweep openstack_client cluster openstack_all
+  deorbiter_triggers openstack natgw_faults routegc_sweep natgw egress_router_kernel leader_election egress_router_cluster natgw_scripts)
 readonly DEAR=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all)
+# Tests at a time, where they wait for walks and clouds more than for a processor. Each of routegc's asks one Neutron; of
+# deorbiter's clusters there are only a few at a time, whatever this says, and its first tests wait for the cloud.
+readonly -A THREADS=([deorbiter]=8 [deorbiter_triggers]=8 [routegc]=6)
 readonly PASSED=${PERIMETER_ASSETS:-$HOME/.cache/perimeter}/passed
 
 if [[ ${1-} == --lane ]]; then # What a lane does with one program.
@@ -21,8 +25,7 @@ if [[ ${1-} == --lane ]]; then # What a lane does with one program.
   log=$work/${executable##*/} began=$SECONDS status=0
   # Proofs print what they explored, and what could not be proven here: it is shown for tests that passed, too.
   arguments=(--show-output)
-  # Their stories wait for clouds, each in a project of its own.
-  case $name in deorbiter | routegc) arguments+=(--test-threads=6) ;; esac
+  [[ -z ${THREADS[$name]-} ]] || arguments+=(--test-threads="${THREADS[$name]}")
   (cd "$package" && CARGO_MANIFEST_DIR=$package exec "$executable" "${arguments[@]}") >"$log" 2>&1 </dev/null || status=$?
   # Whole, and not in the midst of another's.
   exec {lock}>"$work/lock"
@@ -43,14 +46,20 @@ if [[ ${1-} == --lane ]]; then # What a lane does with one program.
   exit 0
 fi
 
+# The tests start the workspace's programs. All is built before anything runs: a build makes a test beside it wait. And all at
+# once, since tests ask more of some dependencies, with which the programs would be compiled again.
+build() { cargo build --locked --workspace --lib --bins --examples --tests "$@"; }
+if [[ ${1-} == --build ]]; then
+  build
+  exit
+fi
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/seals"
 : >"$work/results"
 
-# The tests start the workspace's programs. All is built before anything runs: a build makes a test beside it wait.
-cargo build --locked --workspace --bins
-cargo test --locked --workspace --no-run --message-format=json-render-diagnostics >"$work/artifacts"
+build --message-format=json-render-diagnostics >"$work/artifacts"
 scripts/test-programs.py "${LONG[@]}" <"$work/artifacts" >"$work/programs"
 
 # What decides how a dear program ends: all that is built and run, what it runs on, and the share of the sweep.

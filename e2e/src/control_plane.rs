@@ -3,6 +3,7 @@
 //! ```text
 //!   ControlPlane::start()    its own, gone when dropped: for tests that pause, kill or configure it
 //!   ControlPlane::shared()   one for all tests of a test binary: take a namespace() and node names of your own
+//!   ControlPlane::reserve()  one of a few, with all that an earlier test left in it: for tests about a whole cluster
 //! ```
 //!
 //! The programs come from `KUBEBUILDER_ASSETS` or `scripts/assets.sh`, in the version that `KUBERNETES` names (1.36).
@@ -15,6 +16,7 @@ mod daemons;
 mod kubeconfig;
 mod pki;
 mod ready;
+mod reservation;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,7 @@ use serde_json::json;
 use tokio::sync::OnceCell;
 
 pub use builder::Builder;
+pub use reservation::Reservation;
 
 use crate::program::{Launch, Program};
 use crate::state_dir::StateDir;

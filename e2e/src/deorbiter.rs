@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -16,18 +17,17 @@ use kube::{Client, CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, Reservation};
 use crate::openstack::Project;
 use crate::program::{Launch, Program};
 
 /// How long a wait goes on: far longer than anything takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// A freeze and a clean-up are about a whole cluster: one world at a time.
-static ONE: Mutex<()> = Mutex::const_new(());
+/// How often a condition is looked at: each look is a status of up to 200 KB.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// A test of many objects leaves a thousand and more.
+const WIPED_AT_ONCE: usize = 16;
 
 /// Everything around deorbiter.
 pub struct World {
@@ -37,17 +37,16 @@ pub struct World {
     pub client: Client,
     /// Where Deorbits and their Secrets are, and everything else with a namespace.
     pub namespace: String,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Reservation,
 }
 
 impl World {
-    /// A clean cluster, shared by all tests of this process, one after the other.
+    /// A clean cluster that no other world has: a freeze and a clean-up are about a whole one.
     ///
     /// # Errors
     /// Whatever could not be started or cleaned.
     pub async fn start() -> Result<World> {
-        let alone = ONE.lock().await;
-        let control_plane = ControlPlane::shared().await?;
+        let (control_plane, alone) = ControlPlane::reserve().await?;
         let client = control_plane.client();
         let crds = Api::<CustomResourceDefinition>::all(client.clone());
         let params = PatchParams::apply("e2e").force();
@@ -102,8 +101,11 @@ impl World {
             .await
     }
 
-    /// A kubeconfig of the cluster that can stand in a Secret.
-    fn target_kubeconfig(&self) -> Result<String> {
+    /// A kubeconfig of the cluster, as its administrator, that can stand in a Secret.
+    ///
+    /// # Errors
+    /// The cluster is not ours.
+    pub fn target_kubeconfig(&self) -> Result<String> {
         let (certificate, key) = self.control_plane.admin_identity_pem()?;
         kubeconfig(
             &self.control_plane.url(),
@@ -367,18 +369,18 @@ async fn wipe<K>(all: Api<K>, client: &Client) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
 {
-    for object in all.list(&ListParams::default()).await?.items {
-        let api = &all;
-        match object.meta().namespace.clone() {
-            None => remove(api, object).await?,
-            Some(namespace) => {
-                let name = object.meta().name.clone().unwrap_or_default();
-                let path = K::url_path(&(), Some(&namespace));
-                force(client, &format!("{path}/{name}")).await?;
-            }
-        }
-    }
-    Ok(())
+    let found = all.list(&ListParams::default()).await?.items;
+    let gone = found.into_iter().map(|object| wipe_one(&all, client, object));
+    stream::iter(gone).buffer_unordered(WIPED_AT_ONCE).try_collect().await
+}
+
+async fn wipe_one<K>(all: &Api<K>, client: &Client, object: K) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+{
+    let Some(namespace) = object.meta().namespace.clone() else { return remove(all, object).await };
+    let name = object.meta().name.clone().unwrap_or_default();
+    force(client, &format!("{}/{name}", K::url_path(&(), Some(&namespace)))).await
 }
 
 async fn force(client: &Client, path: &str) -> Result<()> {

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::control_plane::ControlPlane;
+
 /// The folder of all manifests.
 #[must_use]
 pub fn manifests() -> PathBuf {
@@ -56,6 +58,24 @@ pub fn render(folder: &Path) -> Result<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success() && said.is_empty(), "{}: {said}", folder.display());
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// `kubectl apply` of a folder (`-k`) or a file (`-f`) with strict validation: what it says of each object.
+///
+/// # Errors
+/// What kubectl says against it; a warning is one too.
+pub fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Result<Vec<String>> {
+    let output = kubectl()?
+        .args(["apply", "--validate=strict", "--kubeconfig"])
+        .arg(control_plane.kubeconfig())
+        .args(more)
+        .arg(from)
+        .arg(path)
+        .output()
+        .context("kubectl")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
+    Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }
 
 /// The objects of a rendered YAML.

@@ -18,9 +18,11 @@ mod database;
 mod endpoints;
 mod installation;
 mod part;
+mod ports;
 mod project;
 mod seed;
 mod site;
+mod volumes;
 pub(crate) mod wait;
 
 use std::path::Path;
@@ -143,6 +145,15 @@ impl OpenStack {
     pub async fn project(&self, name: &str) -> Result<Project> {
         let number = self.0.projects.fetch_add(1, Ordering::Relaxed);
         Project::create(&self.0.admin, &self.0.facts, &format!("{name}-{number}")).await
+    }
+
+    /// Another region, in which services of these types (`network`, `block-storage`) are at other addresses: behind a proxy, or
+    /// played by a test. Whatever else there is, is not there.
+    ///
+    /// # Errors
+    /// Keystone refuses.
+    pub async fn region(&self, name: &str, services: &[(&str, String)]) -> Result<()> {
+        catalogue::region(&self.0.admin, name, services).await
     }
 
     /// Sets a quota of Neutron for a project, such as `router` or `port`.

@@ -3,6 +3,7 @@
 //! `manifests/<program>/rbac.yaml` is read as it is installed, and given to a program under test in a namespace of the
 //! test's own, so that RBAC is enforced in every test and not only where rights are the subject.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -56,10 +57,30 @@ impl Rights {
     /// # Errors
     /// The file is missing, or is no YAML.
     pub fn of(program: &str) -> Result<Rights> {
-        let file = manifests().join(program).join("rbac.yaml");
-        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        Rights::read(program, &manifests().join(program).join("rbac.yaml"))
+    }
+
+    /// Those of another file that is made like such a one: a service account called `program` in a namespace called so too.
+    ///
+    /// # Errors
+    /// The file is missing, or is no YAML.
+    pub fn read(program: &str, file: &Path) -> Result<Rights> {
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let documents = serde_yaml::from_multiple(&text).with_context(|| file.display().to_string())?;
         Ok(Rights { program: program.to_owned(), documents })
+    }
+
+    /// The same, and what a component of `manifests/components` adds.
+    ///
+    /// # Errors
+    /// The file is missing, or is no YAML.
+    pub fn and(mut self, component: &str) -> Result<Rights> {
+        let file = manifests().join("components").join(component).join("rbac.yaml");
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let more: Vec<Value> =
+            serde_yaml::from_multiple(&text).with_context(|| file.display().to_string())?;
+        self.documents.extend(more);
+        Ok(self)
     }
 
     /// All that is granted: each verb on each resource of each rule, in order. Namespaces are those of the file.

@@ -4,5 +4,11 @@
 
 #[path = "deorbiter/cloud.rs"]
 mod cloud;
+#[path = "deorbiter/cloud_faults.rs"]
+mod cloud_faults;
 #[path = "deorbiter/cluster.rs"]
 mod cluster;
+#[path = "deorbiter/refusals.rs"]
+mod refusals;
+#[path = "deorbiter/rights.rs"]
+mod rights;

@@ -18,20 +18,8 @@ fn render(folder: &Path) -> Vec<Value> {
     kustomize::objects(&kustomize::render(folder).unwrap()).unwrap()
 }
 
-/// `kubectl apply` with strict validation: what it says of each object.
 fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
-    let output = kustomize::kubectl()
-        .unwrap()
-        .args(["apply", "--validate=strict", "--kubeconfig"])
-        .arg(control_plane.kubeconfig())
-        .args(more)
-        .arg(from)
-        .arg(path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", path.display());
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    kustomize::apply(control_plane, from, path, more).unwrap()
 }
 
 #[tokio::test]

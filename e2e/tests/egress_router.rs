@@ -16,10 +16,10 @@ mod allowed;
 mod attachments;
 #[path = "egress_router/chained.rs"]
 mod chained;
+#[path = "egress_router/configuration.rs"]
+mod configuration;
 #[path = "egress_router/crowd.rs"]
 mod crowd;
-#[path = "egress_router/defects.rs"]
-mod defects;
 #[path = "egress_router/families.rs"]
 mod families;
 #[path = "egress_router/lab.rs"]
@@ -28,12 +28,18 @@ mod lab;
 mod libcni;
 #[path = "egress_router/multus.rs"]
 mod multus;
+#[path = "egress_router/oddities.rs"]
+mod oddities;
 #[path = "egress_router/peer.rs"]
 mod peer;
+#[path = "egress_router/protocol.rs"]
+mod protocol;
 #[path = "egress_router/redirect.rs"]
 mod redirect;
 #[path = "egress_router/undo.rs"]
 mod undo;
+#[path = "egress_router/ways.rs"]
+mod ways;
 
 /// The pod's own address outside, of either family.
 const OWN: [&str; 2] = ["192.168.50.99", "2001:db8:50::99"];
@@ -124,4 +130,18 @@ fn refused_at_once(node: &Node, transport: Transport, address: &str, port: u16) 
     // A connection that is not refused is given up after 1 s.
     assert!(took.as_millis() < 500, "{address}:{port}: {words} after {took:?}");
     words
+}
+
+/// Refused with that code and those words, and nothing was touched.
+fn refused(scene: &Scene, config: Value, code: u64, words: &[&str]) {
+    let refusal = scene.world.plugin(&scene.pod, "net1", config.clone()).unwrap().refused().unwrap();
+    assert_eq!(refusal.error_code(), Some(code), "{config}: {refusal:#?}");
+    for word in words {
+        assert!(refusal.words().contains(word), "{config}: no {word:?} in {:?}", refusal.words());
+    }
+    scene.restored();
+}
+
+fn without_ip(key: &str, value: Value) -> Value {
+    json!({"cniVersion": "1.1.0", "name": "egress", "type": "egress-router", key: value})
 }

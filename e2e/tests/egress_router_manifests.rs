@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use e2e::control_plane::ControlPlane;
-use e2e::kustomize::{kubectl, manifests, objects, only, render};
+use e2e::kustomize::{self, manifests, objects, only, render};
 use e2e::rights::{Grant, Rights};
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -17,14 +17,8 @@ fn rendered(folder: &str) -> Vec<Value> {
     objects(&render(&manifests().join(folder)).unwrap()).unwrap()
 }
 
-/// What the API server says of each object of a folder (`-k`) or a file (`-f`).
 fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
-    let mut command = kubectl().unwrap();
-    command.args(["apply", "--validate=strict", "--kubeconfig"]).arg(control_plane.kubeconfig());
-    let output = command.args(more).arg(from).arg(path).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    kustomize::apply(control_plane, from, path, more).unwrap()
 }
 
 /// On a control plane of its own: the namespace is the real one. A setting that an existing cluster cannot have keeps this
@@ -45,7 +39,7 @@ async fn a_real_api_server_accepts_every_rendering_and_the_installers_pod() {
     // Not only dry, and a second look finds no difference.
     let base = manifests().join(NAME);
     apply(&control_plane, "-k", &base, &[]);
-    let mut diff = kubectl().unwrap();
+    let mut diff = kustomize::kubectl().unwrap();
     diff.args(["diff", "--kubeconfig"]).arg(control_plane.kubeconfig()).arg("-k").arg(&base);
     let diff = diff.output().unwrap();
     assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));

@@ -49,19 +49,8 @@ fn container(objects: &[Value]) -> &Value {
     &containers[0]
 }
 
-/// `kubectl apply` of a folder (`-k`) or a file (`-f`) with strict validation: what it says of each object.
 fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
-    let output = kubectl()
-        .args(["apply", "--validate=strict", "--kubeconfig"])
-        .arg(control_plane.kubeconfig())
-        .args(more)
-        .arg(from)
-        .arg(path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    kustomize::apply(control_plane, from, path, more).unwrap()
 }
 
 /// On a control plane of its own: the namespace is natgw's real one. A setting that an existing cluster cannot have keeps

@@ -5,6 +5,8 @@
 
 #[path = "monitoring/alerts.rs"]
 mod alerts;
+#[path = "monitoring/cases.rs"]
+mod cases;
 #[path = "monitoring/component.rs"]
 mod component;
 #[path = "monitoring/deorbiter.rs"]
@@ -15,6 +17,8 @@ mod metrics;
 mod promql;
 #[path = "monitoring/resources.rs"]
 mod resources;
+#[path = "monitoring/routegc.rs"]
+mod routegc;
 #[path = "monitoring/runbooks.rs"]
 mod runbooks;
 #[path = "monitoring/scrape.rs"]

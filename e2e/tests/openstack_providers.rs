@@ -6,6 +6,8 @@
 mod balancers;
 #[path = "openstack_providers/deorbit.rs"]
 mod deorbit;
+#[path = "openstack_providers/garbage.rs"]
+mod garbage;
 #[path = "openstack_providers/routes.rs"]
 mod routes;
 #[path = "openstack_providers/volumes.rs"]
@@ -24,6 +26,7 @@ static WORKERS: RwLock<()> = RwLock::const_new(());
 
 /// A cluster of a test's own, in a project of its own.
 struct World {
+    name: String,
     cloud: OpenStack,
     project: Project,
     control_plane: ControlPlane,
@@ -39,7 +42,7 @@ impl World {
         for &provider in wanted {
             providers.run(provider).await.unwrap();
         }
-        Self { cloud, project, control_plane, providers }
+        Self { name: name.to_owned(), cloud, project, control_plane, providers }
     }
 
     /// A server and its Node: the server's ID and address.

@@ -6,6 +6,8 @@
 mod flags;
 #[path = "routegc/hazards.rs"]
 mod hazards;
+#[path = "routegc/nodes.rs"]
+mod nodes;
 #[path = "routegc/promises.rs"]
 mod promises;
 #[path = "routegc/race.rs"]

@@ -22,18 +22,7 @@ fn render(folder: &Path) -> Vec<Value> {
 }
 
 fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -> Vec<String> {
-    let output = kustomize::kubectl()
-        .unwrap()
-        .args(["apply", "--validate=strict", "--kubeconfig"])
-        .arg(control_plane.kubeconfig())
-        .args(more)
-        .arg(from)
-        .arg(path)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    kustomize::apply(control_plane, from, path, more).unwrap()
 }
 
 #[tokio::test]
@@ -104,14 +93,18 @@ async fn variables_ports_and_labels_are_those_that_routegc_has() {
     }
 }
 
-/// Through a life of routegc the API server refuses it nothing, and each right in `rbac.yaml` is used.
+/// Through a life of routegc the API server refuses it nothing, and each right in `rbac.yaml` and of `routegc-nodes` is used.
 #[tokio::test]
 async fn every_right_is_used_and_none_is_missing() {
     let world = World::start().await.unwrap();
     world.node(1).await.unwrap();
     world.node(2).await.unwrap();
     world.dead_node(3).await.unwrap();
-    world.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
+    world.let_see_nodes().await.unwrap();
+    let node = world.cluster_node(1, "10.7.1.1", "s-1").await.unwrap();
+    let more =
+        json!({ "nodesFrom": { "inCluster": true }, "safety": { "confirmations": 1, "minAge": "0s" } });
+    world.policy("prod", more).await.unwrap();
     world.dry_run(&[]).await.unwrap();
     let routegc = world.routegc().unwrap().start().unwrap();
     world.wait_for_reason("prod", "NoOrphans").await.unwrap();
@@ -121,7 +114,7 @@ async fn every_right_is_used_and_none_is_missing() {
     e2e::natgw::wait_for("the second removal", || async { Ok(world.destinations().await?.len() == 2) })
         .await
         .unwrap();
-    let grants = Rights::of("routegc").unwrap().grants().unwrap();
+    let grants = Rights::of("routegc").unwrap().and("routegc-nodes").unwrap().grants().unwrap();
     let judge = || {
         let mut used: BTreeMap<&Grant, u32> = grants.iter().map(|grant| (grant, 0)).collect();
         for request in world.api_proxy.requests() {
@@ -144,5 +137,6 @@ async fn every_right_is_used_and_none_is_missing() {
     // The Event and the renewal of the lease come in their own time.
     let used = e2e::natgw::wait_for("every right to be used", || async { Ok(judge().is_empty()) }).await;
     assert!(used.is_ok(), "granted in vain: {:#?}", judge());
+    world.delete_cluster_node(&node).await.unwrap();
     drop(routegc);
 }

@@ -1,7 +1,7 @@
 //! routegc is stopped at each of its writes, and has each fault at each of its calls, on Kubernetes' side and on Neutron's. The
 //! end must be the undisturbed one, and nothing forbidden may be asked for on the way: a removal of anything but the dead routes.
 //!
-//! `make test` has every death and a slice of the faults, another one each day; `SWEEP=all` has all, `SWEEP=k/n` a part.
+//! `make test` has every death and a slice of the faults, another one each day; `make sweep` has all, `SWEEP=k/n` a part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! What a person sees of a controller's acts: for each one, one log line and one Event, out of the same value.
 //!
-//! An Event is a courtesy: one that cannot be published is logged and never fails, nor holds up, the act it tells of. Equal
-//! ones within six minutes become a series of one Event. Needed rights: `create` and `patch` on `events.k8s.io/events`.
+//! An Event is a courtesy: one that cannot be published is logged and never fails, nor holds up, the act it tells of. Those
+//! of one act on one object, for one reason, become a series of one Event within six minutes, with the words of the first. Needed rights: `create` and `patch` on `events.k8s.io/events`.
 
 use std::{
     collections::HashSet,
@@ -20,11 +20,14 @@ use kube::{
 use crate::{
     causes::with_causes,
     names,
-    plan::{Action, Finding, Reason, Regarding, Step},
+    plan::{Action, Finding, Reason, Regarding, Related, Step},
 };
 
 /// A pass must not wait long for a courtesy; the API server answers such a write in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many Events are remembered at the most, to make series of them: about a mebibyte.
+const REMEMBERED: usize = 512;
 
 /// The API's limit of a note, in bytes.
 const NOTE_BYTES: usize = 1024;
@@ -32,7 +35,10 @@ const NOTE_BYTES: usize = 1024;
 /// Writes the log lines and Events of one controller. Clones share what was already told.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    reporter: Reporter,
+    /// The recorder, and how many Events it may have in mind.
+    recorder: Arc<Mutex<(Recorder, usize)>>,
     told: Arc<Mutex<HashSet<Told>>>,
 }
 
@@ -50,7 +56,19 @@ impl Events {
     #[must_use]
     pub fn new(client: Client, controller: &'static str, instance: String) -> Self {
         let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
-        Events { recorder: Recorder::new(client, reporter), told: Arc::default() }
+        let recorder = Recorder::new(client.clone(), reporter.clone());
+        Events { client, reporter, recorder: Arc::new(Mutex::new((recorder, 0))), told: Arc::default() }
+    }
+
+    /// The recorder keeps each Event for six minutes, a kilobyte and more. One that has published so many gives way to a new one,
+    /// which only begins its series anew.
+    fn recorder(&self) -> Recorder {
+        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        if recorder.1 == REMEMBERED {
+            *recorder = (Recorder::new(self.client.clone(), self.reporter.clone()), 0);
+        }
+        recorder.1 += 1;
+        recorder.0.clone()
     }
 
     /// A step was done: logged at info, a Normal Event; at warn, a Warning, where its reason is trouble.
@@ -65,7 +83,7 @@ impl Events {
             EventType::Normal
         };
         let note = format!("{}: {because}", step.action);
-        self.publish(type_, action, reason, note, &regarding).await;
+        self.publish(type_, action, reason, note, (&regarding, step.action.related())).await;
     }
 
     /// A step failed: logged at error, a Warning Event.
@@ -75,7 +93,8 @@ impl Events {
         tracing::error!(action, reason, because = step.because.to_string(), regarding = %step.action.regarding(), error,
             "failed: {}", step.action);
         let note = format!("failed: {}: {error} ({})", step.action, step.because);
-        self.publish(EventType::Warning, action, reason, note, &step.action.regarding()).await;
+        let objects = (&step.action.regarding(), step.action.related());
+        self.publish(EventType::Warning, action, reason, note, objects).await;
     }
 
     /// The findings of one pass: each that the pass before did not have is logged at warn, and becomes a Warning Event.
@@ -92,7 +111,7 @@ impl Events {
             if !known {
                 let reason = finding.because.code();
                 tracing::warn!(reason, regarding = %finding.regarding, "{text}");
-                if !self.publish(EventType::Warning, "Find", reason, text, &finding.regarding).await {
+                if !self.publish(EventType::Warning, "Find", reason, text, (&finding.regarding, None)).await {
                     continue;
                 }
             }
@@ -108,14 +127,19 @@ impl Events {
         action: &str,
         reason: &str,
         note: String,
-        regarding: &Regarding,
+        (regarding, related): (&Regarding, Option<Related>),
     ) -> bool {
         let event = Event {
             type_,
             reason: reason.to_owned(),
             note: Some(cut(note)),
             action: action.to_owned(),
-            secondary: None,
+            secondary: related.map(|related| ObjectReference {
+                kind: Some(related.kind.to_owned()),
+                namespace: related.namespace,
+                name: Some(related.name),
+                ..ObjectReference::default()
+            }),
         };
         let reference = ObjectReference {
             api_version: Some(regarding.api_version.to_owned()),
@@ -125,7 +149,7 @@ impl Events {
             uid: regarding.uid.clone(),
             ..ObjectReference::default()
         };
-        match tokio::time::timeout(PATIENCE, self.recorder.publish(&event, &reference)).await {
+        match tokio::time::timeout(PATIENCE, self.recorder().publish(&event, &reference)).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 tracing::warn!(reason, %regarding, %error, "an Event could not be published");

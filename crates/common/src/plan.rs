@@ -27,6 +27,21 @@ pub trait Action: fmt::Display + fmt::Debug + Serialize {
     fn name(&self) -> &'static str;
     /// The Kubernetes object that the act is about: its Events appear there.
     fn regarding(&self) -> Regarding;
+    /// What else the act is about, if its Events appear on one object for many: each of them then has Events of its own.
+    fn related(&self) -> Option<Related> {
+        None
+    }
+}
+
+/// The second object of an act: one of another cluster or of a cloud, on which no Event can appear.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Related {
+    /// `PersistentVolumeClaim`; `Volume` of a cloud.
+    pub kind: &'static str,
+    /// None for what has none.
+    pub namespace: Option<String>,
+    /// metadata.name, or the ID in the cloud.
+    pub name: String,
 }
 
 /// The Kubernetes object that an act or a finding is about.

@@ -298,7 +298,7 @@ async fn pages_that_lie_are_an_error() {
     let twists: [fn(&mut Value); 4] = [
         |meta| meta["total_entries"] = json!(121),
         |meta| meta["next_page"] = json!(1),
-        |meta| meta["next_page"] = json!(null),
+        |meta| (meta["next_page"], meta["last_page"]) = (json!(null), json!(null)),
         |meta| meta["next_page"] = json!(meta["page"].as_u64().unwrap() + 2),
     ];
     for twist in twists {
@@ -312,6 +312,18 @@ async fn pages_that_lie_are_an_error() {
         assert!(matches!(end, Err(Error::Partial { .. })), "{end:?}");
         assert!(log(&project).len() <= 9);
     }
+}
+
+#[tokio::test]
+async fn the_last_page_says_as_well_that_more_follows() {
+    let (hcloud, project) = start().await;
+    {
+        let mut project = project.lock().unwrap();
+        project.servers = (1..=120).collect();
+        project.twist = |meta| meta["next_page"] = json!(null);
+    }
+    assert_eq!(hcloud.servers().await.unwrap().len(), 120);
+    assert_eq!(log(&project).len(), 3);
 }
 
 #[tokio::test]

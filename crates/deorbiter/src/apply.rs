@@ -6,14 +6,14 @@ pub mod freeze;
 pub mod object;
 pub mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use common::cloud::openstack::Cloud;
 use common::events::Events;
-use common::leader::Leadership;
 use common::metrics::StepResult;
 use common::plan::{Action as _, Plan, Reason as _, Step};
+use common::runtime::Runtime;
 use kube::Client;
 
 use crate::error::Error;
@@ -33,29 +33,61 @@ pub struct Apply<'a> {
     pub cloud: Option<&'a Cloud>,
     /// The Deorbit's namespace, name and UID.
     pub run: (&'a str, &'a str, &'a str),
-    /// Asked before each step.
-    pub leadership: &'a Leadership,
+    /// Asked before each step whether this process leads, and whether it shall end: what is left is done by the next one.
+    pub runtime: &'a Runtime,
     /// Told after each step.
     pub events: &'a Events,
     /// Counted after each step.
     pub metrics: &'a Metrics,
 }
 
+/// Whom an act is asked of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Server {
+    Home,
+    Target,
+    Cloud,
+}
+
+impl Server {
+    fn of(act: &Act) -> Server {
+        match act {
+            Act::Hold | Act::LetGo => Server::Home,
+            Act::Freeze { .. } | Act::Lift { .. } | Act::DeleteObject { .. } | Act::Release { .. } => {
+                Server::Target
+            }
+            Act::DeleteInCloud { .. } | Act::RemoveRoutes { .. } => Server::Cloud,
+        }
+    }
+}
+
 impl Apply<'_> {
-    /// Runs all steps. Returns what failed, by the key of its act; what succeeded has None there.
+    /// Runs all steps, but those to a server that has left one of them without an answer: each more could wait as long, and a
+    /// large cluster has thousands. Returns what failed, by the key of its act; what succeeded has None there.
     ///
     /// # Errors
     /// Only that this process leads no more.
     pub async fn run(&self, plan: &Plan<Action>) -> Result<BTreeMap<String, Option<String>>, Error> {
         let mut results = BTreeMap::new();
         let mut told = BTreeMap::<&'static str, usize>::new();
+        let mut silent = BTreeSet::new();
         for step in &plan.steps {
-            if !self.leadership.is_leading() {
+            if !self.runtime.leadership.is_leading() {
                 return Err(Error::NotLeading);
+            }
+            if self.runtime.shutdown.is_cancelled() {
+                break;
+            }
+            let server = Server::of(&step.action.act);
+            if silent.contains(&server) {
+                continue;
             }
             let told = told.entry(step.action.name()).or_default();
             *told += 1;
             let result = self.step(step, *told <= EVENTS).await;
+            if result.as_ref().is_err_and(Error::is_silence) {
+                silent.insert(server);
+            }
             results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
         }
         Ok(results)

@@ -82,6 +82,16 @@ impl Error {
         }
     }
 
+    /// Whether no answer came.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Error::Write { cause, .. } | Error::Home { cause, .. } => !matches!(cause, kube::Error::Api(_)),
+            Error::Cloud { cause, .. } => cause.code() == "no_answer",
+            _ => false,
+        }
+    }
+
     /// Whether somebody else changed the Deorbit: the next look knows more.
     #[must_use]
     pub fn is_conflict(&self) -> bool {

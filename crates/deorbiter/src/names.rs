@@ -22,6 +22,8 @@ pub const IN_TREE_PROVISIONER: &str = "kubernetes.io/cinder";
 /// PersistentVolumeClaim annotation: who provisions it.
 pub const STORAGE_PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+/// PersistentVolumeClaim annotation of old: its class.
+pub const STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 /// Class of the Ingresses that octavia-ingress-controller serves.
 pub const INGRESS_CLASS: &str = "openstack";
 /// The same, as old Ingresses say it.
@@ -30,11 +32,30 @@ pub const INGRESS_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
 pub const SERVICE_PREFIX: &str = "kube_service_";
 /// How the cloud controller manager describes the floating IPs that it made.
 pub const FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes external service";
+/// How octavia-ingress-controller describes those that it made.
+pub const INGRESS_FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes ingress";
+/// Ingress annotation of octavia-ingress-controller: the floating IP outlives the Ingress.
+pub const INGRESS_KEEP_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
+/// Namespace whose UID tells one cluster from another.
+pub const CLUSTER_IDENTITY: &str = "kube-system";
 
 /// Name of everything that a freeze consists of: it carries the Deorbit's UID, so that it is found again whoever made it.
 #[must_use]
 pub fn freeze(uid: &str) -> String {
     format!("deorbiter-{uid}.perimeter.dev")
+}
+
+/// Whether a cluster's name tells it from others: the cloud controller manager calls every cluster that was given none
+/// `kubernetes`.
+#[must_use]
+pub fn is_telling(cluster: &str) -> bool {
+    !matches!(cluster, "" | "kubernetes")
+}
+
+/// Whether it can be the ID of something in OpenStack. What stands in annotations and handles anyone may have written.
+#[must_use]
+pub fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
 /// Name of a load balancer of a Service, and the tag of a Service that shares one.
@@ -43,7 +64,13 @@ pub fn service_tag(cluster: &str, namespace: &str, name: &str) -> String {
     cut(format!("{SERVICE_PREFIX}{cluster}_{namespace}_{name}"))
 }
 
-/// Name of a load balancer of an Ingress.
+/// Name of a load balancer of a Service as the in-tree provider of old gave it.
+#[must_use]
+pub fn legacy_load_balancer(uid: &str) -> String {
+    format!("a{}", uid.replace('-', ""))
+}
+
+/// Name of a load balancer of an Ingress, and of its security group.
 #[must_use]
 pub fn ingress_load_balancer(cluster: &str, namespace: &str, name: &str) -> String {
     cut(format!("kube_ingress_{cluster}_{namespace}_{name}"))
@@ -55,8 +82,30 @@ pub fn security_group(uid: &str, namespace: &str, name: &str) -> String {
     cut(format!("lb-sg-{uid}-{namespace}-{name}"))
 }
 
-/// OpenStack's names end at 255 characters.
+/// OpenStack's names end at 255 bytes.
 fn cut(mut name: String) -> String {
-    name.truncate(255);
+    let mut end = name.len().min(255);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_between_characters() {
+        let name = service_tag(&"ü".repeat(200), "n", "s");
+        assert!(name.len() <= 255 && name.ends_with('ü'), "{name}");
+        assert_eq!(service_tag("prod", "n", "s"), "kube_service_prod_n_s");
+    }
+
+    #[test]
+    fn what_may_stand_in_a_path_is_an_id() {
+        assert!(is_id("0d5c9f3e-0000-4000-8000-000000000003") && is_id("web_1"));
+        assert!(!is_id("") && !is_id("a/b") && !is_id("..") && !is_id("a?b=c") && !is_id("ü"));
+    }
 }

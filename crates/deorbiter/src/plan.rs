@@ -97,6 +97,7 @@ impl<'a> Walk<'a> {
         } else {
             self.status.observed_generation = run.generation;
             self.availability();
+            self.resumed();
             conditions::observed(&mut self.status, self.snapshot, self.now);
             let again = if run.status.phase.is_final() {
                 self.after_the_end()
@@ -105,7 +106,7 @@ impl<'a> Walk<'a> {
             } else {
                 self.forward()
             };
-            conditions::complete(&mut self.status, run.generation, run.spec.dry_run, self.now);
+            conditions::complete(&mut self.status, self.snapshot, &self.records, self.now);
             again
         };
         self.status.inventory.count = i64::try_from(self.records.len()).unwrap_or(i64::MAX);
@@ -139,6 +140,17 @@ impl<'a> Walk<'a> {
             if out { self.status.first_unavailable_at.or(Some(self.now)) } else { None };
     }
 
+    /// Protected time is nobody's delay: what is waited for begins anew when the protection ends.
+    fn resumed(&mut self) {
+        let run = &self.snapshot.run;
+        let was = run.status.conditions.iter().find(|condition| condition.kind == "Protected");
+        let ended = !run.protected && was.is_some_and(|was| was.status == common::conditions::Status::True);
+        if ended && !run.status.phase.is_final() {
+            self.status.started_at = self.status.started_at.map(|_| self.now);
+            self.status.phase_since = self.status.phase_since.map(|_| self.now);
+        }
+    }
+
     /// Whether the outage has gone on for too long.
     fn outage_is_over_limit(&self) -> bool {
         let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
@@ -158,18 +170,25 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Nothing of a run that was not yet frozen stands anywhere, as far as was ever written down.
+    fn was_never_frozen(&self) -> bool {
+        self.snapshot.run.status.phase < Phase::Freeze
+    }
+
     /// The Deorbit is being deleted: lift the freeze, then let it go.
     fn aborted(&mut self) -> Option<Duration> {
         if !self.snapshot.run.held {
             return None;
         }
         self.availability();
-        if !self.lifted() {
+        let nothing = is_thawed(&self.snapshot.run.status)
+            || (self.snapshot.cluster.is_err() && self.was_never_frozen());
+        if !nothing && !self.lifted() {
             return Some(if self.snapshot.cluster.is_ok() { AT_ONCE.max(SOON / 4) } else { LATER });
         }
         let because = match self.snapshot.cluster {
-            Ok(_) => Reason::NothingFrozen,
-            Err(_) => Reason::FreezeMayRemain { name: names::freeze(&self.snapshot.run.uid) },
+            Err(_) if !nothing => Reason::FreezeMayRemain { name: names::freeze(&self.snapshot.run.uid) },
+            _ => Reason::NothingFrozen,
         };
         self.step(Act::LetGo, because);
         Some(SOON)
@@ -203,6 +222,12 @@ impl<'a> Walk<'a> {
         self.status.phase_since = Some(self.now);
         Some(AT_ONCE)
     }
+}
+
+/// Whether the run is over and its freeze was lifted: then nothing of it is in the target, whether that still answers or not.
+#[must_use]
+pub fn is_thawed(status: &DeorbitStatus) -> bool {
+    status.phase.is_final() && !frozen_is_unknown(status)
 }
 
 /// Whether a freeze may stand there.

@@ -52,6 +52,7 @@ pub fn config_map(
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
     let object = format!("ConfigMap {namespace}/{name}");
     let mut pause = FIRST_PAUSE;
+    let mut said = None;
     loop {
         let again = match client.get(&path, end.saturating_duration_since(Instant::now())) {
             Answer::Data(data) => return Ok(data),
@@ -67,11 +68,14 @@ pub fn config_map(
             }
             Answer::Again(words) => words,
         };
+        // What the server said tells more than that the last attempt was cut off by the deadline.
+        let again = if Instant::now() < end { again } else { said.take().unwrap_or(again) };
         let wait = jittered(pause);
         if Instant::now() + wait >= end {
             let message = format!("{object} could not be read within {} ms", deadline.as_millis());
             return Err(Error::new(Code::TryAgain, message).details(again));
         }
+        said = Some(again);
         std::thread::sleep(wait);
         pause *= 2;
     }

@@ -9,6 +9,10 @@ pub fn table(interface: &str) -> String {
 /// What a chained attachment's interface is called, unless `interfaceArgs.name` says so.
 pub const CHAINED_INTERFACE: &str = "egress0";
 
+/// What a link is called on its way into a pod, where its own name is taken on the node: this, and the process's ID in
+/// hexadecimal. At most 15 bytes: process IDs have at most 22 bits.
+pub const PASSING: &str = "egr";
+
 /// Routes and rules that are ours bear this protocol number (rtm_protocol, FRA_PROTOCOL): ip-route(8) leaves 99 and above
 /// that no daemon has registered in rt_protos to administrators.
 pub const PROTOCOL: u8 = 153;

@@ -196,6 +196,8 @@ pub enum Step {
     SetUp,
     /// In the pod. Undone by deleting it.
     AddRoute(Route),
+    /// In the pod, behind those with the same destination, TOS and metric. Undone by deleting it.
+    AppendRoute(Route),
     /// In the pod: `after` takes the place of `before`, which has the same destination, TOS and metric, in one act. Undone by
     /// the opposite act.
     ReplaceRoute {

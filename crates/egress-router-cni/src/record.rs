@@ -48,11 +48,23 @@ pub struct Place {
 }
 
 impl Place {
-    /// The namespace, if it is still the same.
-    #[must_use]
-    pub fn open(&self) -> Option<Namespace> {
-        let namespace = Namespace::open(&self.path).ok()?;
-        (namespace.identity().ok()? == self.identity).then_some(namespace)
+    /// The namespace. None where it is gone, another one in its place or not.
+    ///
+    /// # Errors
+    /// [`Code::Io`] where that cannot be told: what is of a pod that may live is not to be ended for it.
+    pub fn open(&self) -> Result<Option<Namespace>, Error> {
+        let unknown = |error: std::io::Error| {
+            let message = format!("cannot tell whether the pod's namespace {} is there", self.path.display());
+            Error::new(Code::Io, message).details(error.to_string())
+        };
+        let namespace = match Namespace::open(&self.path) {
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            namespace => namespace.map_err(unknown)?,
+        };
+        let same = namespace.identity().map_err(unknown)? == self.identity;
+        Ok(same.then_some(namespace))
     }
 }
 
@@ -90,6 +102,22 @@ impl Folder {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         file.write_all(&serde_json::to_vec(record)?)?;
         if self.lasting { file.sync_all() } else { Ok(()) }
+    }
+
+    /// That a record could be written, by writing something that is none.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn ready(&self) -> Result<(), Error> {
+        let path = self.path.join(format!("status-{}.new", std::process::id()));
+        let written = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .and_then(|()| remove_file(&path))
+            .and_then(|()| self.write_new(&path, &()));
+        let _ = fs::remove_file(&path);
+        written.map_err(|error| failed("write", &path, &error))
     }
 
     /// The record of an attachment, if there is one that can be read.
@@ -206,10 +234,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_is_gone_only_if_that_is_certain() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("netns");
+        std::os::unix::fs::symlink("netns", &path).unwrap();
+        let unknown = Place { path: path.clone(), identity: (1, 2) };
+        assert_eq!(unknown.open().unwrap_err().code, Code::Io, "a link that leads to itself");
+        fs::remove_file(&path).unwrap();
+        assert!(unknown.open().unwrap().is_none());
+        fs::write(&path, "").unwrap();
+        assert!(unknown.open().unwrap().is_none(), "another file");
+        let own = Namespace::current().unwrap();
+        let lives = Place { path: "/proc/thread-self/ns/net".into(), identity: own.identity().unwrap() };
+        assert!(lives.open().unwrap().is_some());
+    }
+
+    #[test]
     fn a_record_comes_is_read_and_goes() {
         for lasting in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let folder = Folder::new(directory.path(), "some/where", lasting);
+            folder.ready().unwrap();
+            assert_eq!(fs::read_dir(directory.path().join("some/where")).unwrap().count(), 0);
             assert_eq!(folder.read::<Simple>("c", "net1"), Ok(None));
             assert_eq!(folder.all::<Simple>(), (Vec::new(), Vec::new()));
             folder.write(&Simple("c".into(), "net1".into(), 1)).unwrap();
@@ -236,6 +282,13 @@ mod tests {
         assert_eq!(folder.of_container::<Simple>(&other).0.len(), 0);
         assert!(folder.read::<Simple>(&one, "net1").unwrap().is_some());
         assert_eq!(folder.read::<Simple>(&other, "net1"), Ok(None));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_not_ready() {
+        let error = Folder::new(Path::new("/proc/none"), "a", false).ready().unwrap_err();
+        assert_eq!(error.code, Code::Io);
+        assert!(error.message.contains("/proc/none"), "{error}");
     }
 
     #[test]

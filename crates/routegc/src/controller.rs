@@ -1,5 +1,5 @@
-//! When passes are made, and how many at a time: each policy at its own interval, at once when it changes, later when it
-//! failed; none waits for another.
+//! When passes are made, and how many at a time: each policy at its own interval, at once when it changes, soon when a Node goes,
+//! later when it failed; none waits for another.
 
 mod schedule;
 
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::routegc::RouteGC;
+use common::api::routegc::{NodesFrom, RouteGC};
 use common::plan::Finding;
 use common::routes::Policy;
 use common::runtime::Runtime;
@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::home::Home;
 use crate::login::Logins;
 use crate::metrics::Metrics;
+use crate::nodes::departures::Departures;
 use crate::pass::{Report, Walker};
 use crate::plan::Reason;
 
@@ -59,7 +60,8 @@ pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result
         if !runtime.leading().await {
             return if once { Err(anyhow::anyhow!("asked to end before a pass was made")) } else { Ok(()) };
         }
-        turn(&walker, store.as_ref(), &changed, once).await
+        let departures = Departures::new(runtime.clone(), Arc::clone(&changed));
+        turn(&walker, store.as_ref(), &changed, departures, once).await
     };
     match keep {
         Some(keep) => tokio::select! {
@@ -91,6 +93,7 @@ async fn turn(
     walker: &Walker,
     store: Option<&Store<RouteGC>>,
     changed: &Notify,
+    mut departures: Departures,
     once: bool,
 ) -> anyhow::Result<()> {
     let mut schedule = Schedule::default();
@@ -102,6 +105,10 @@ async fn turn(
         let (wanted, conflicts) = policies(store);
         walker.metrics.policies(wanted.len());
         schedule.wanted(wanted, Instant::now());
+        if !once {
+            departures.listen(nodes_of(walker, store));
+            departures.take().iter().for_each(|home| schedule.wake(home, Instant::now()));
+        }
         retire(walker, &schedule, &mut findings, &mut routers);
         while running.len() < AT_A_TIME {
             let Some(home) = schedule.next(Instant::now()) else { break };
@@ -146,7 +153,7 @@ async fn finished(
     let all: Vec<_> = findings.values().flatten().cloned().collect();
     walker.runtime.events.found(&all).await;
     let wait = schedule::wait(report.error.as_ref(), report.interval, schedule.failures(&report.home));
-    schedule.finished(&report.home, report.error.is_some(), (!once).then_some(Instant::now() + wait));
+    schedule.finished(&report.home, report.error.is_some(), (!once).then_some(wait), Instant::now());
     report.error
 }
 
@@ -187,6 +194,17 @@ fn policies(store: Option<&Store<RouteGC>>) -> (BTreeMap<Home, Mark>, BTreeMap<H
     };
     let wanted = objects.iter().map(|object| (Home::Object(object.name_any()), mark(object))).collect();
     (wanted, conflicts)
+}
+
+/// Where the Nodes of the policies are that know them.
+fn nodes_of(walker: &Walker, store: Option<&Store<RouteGC>>) -> BTreeMap<Home, NodesFrom> {
+    let Some(store) = store else {
+        let from = walker.flags().and_then(|spec| spec.nodes_from.clone());
+        return from.map(|from| (Home::Flags, from)).into_iter().collect();
+    };
+    let live = store.state().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+    live.filter_map(|object| Some((Home::Object(object.name_any()), object.spec.nodes_from.clone()?)))
+        .collect()
 }
 
 /// The same for a `--dry-run`, which keeps no cache.

@@ -1,23 +1,21 @@
 //! The cluster's Nodes as one more witness: name, internal addresses, pod networks.
 
-use std::time::Duration;
+pub mod departures;
 
 use common::api::routegc::NodesFrom;
 use common::causes::with_causes;
-use common::routes::NodeSource;
+use common::client::of_kubeconfig;
 use common::routes::snapshot::Node as Seen;
+use common::routes::{NodeSource, Unseen};
+use common::runtime::Runtime;
 use futures::FutureExt as _;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, Resource};
+use kube::{Api, Client, Resource};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::login;
-
-/// As the runtime's own client: an API server answers in less.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// A slim Node is 300 bytes, but the API server sends it whole: 500 of them are 5 MB.
 const PAGE: u32 = 500;
@@ -60,46 +58,26 @@ struct Address {
 ///
 /// # Errors
 /// When the kubeconfig cannot be used; the message names its Secret.
-pub async fn source(client: &Client, namespace: &str, from: &NodesFrom) -> Result<NodeSource, Error> {
-    let client = match &from.secret_ref {
-        None => client.clone(),
-        Some(reference) => {
-            let place = format!("Secret {namespace}/{}, key {}", reference.name, reference.key);
-            let failed =
-                |why: String| Error::Unseen(common::routes::Unseen::Nodes(format!("{place}: {why}")));
-            let data = login::secret(client, namespace, &reference.name).await.map_err(failed)?;
-            let kubeconfig =
-                data.get(&reference.key).ok_or_else(|| failed("there is no such key".to_owned()))?;
-            connect(kubeconfig).await.map_err(failed)?
-        }
-    };
+pub async fn source(runtime: &Runtime, from: &NodesFrom) -> Result<NodeSource, Error> {
+    let client = client(runtime, from).await.map_err(|why| Error::Unseen(Unseen::Nodes(why)))?;
     Ok(NodeSource::new(move || list(client.clone()).boxed()))
 }
 
-/// A kubeconfig that somebody else wrote may not make us run programs or read our own files.
-async fn connect(kubeconfig: &[u8]) -> Result<Client, String> {
-    let text = std::str::from_utf8(kubeconfig).map_err(|_| "it is no text".to_owned())?;
-    // The parser's own message may quote a secret.
-    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| "it is no kubeconfig".to_owned())?;
-    for user in &kubeconfig.auth_infos {
-        let Some(user) = &user.auth_info else { continue };
-        if user.exec.is_some() || user.auth_provider.is_some() {
-            return Err("it logs in by a program; a token or a client certificate is needed".to_owned());
-        }
-        if user.token_file.is_some() || user.client_certificate.is_some() || user.client_key.is_some() {
-            return Err("it names files; the data itself is needed".to_owned());
-        }
-    }
-    for cluster in &kubeconfig.clusters {
-        if cluster.cluster.as_ref().is_some_and(|cluster| cluster.certificate_authority.is_some()) {
-            return Err("it names files; the data itself is needed".to_owned());
-        }
-    }
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|error| with_causes(&error))?;
-    config.connect_timeout = Some(ANSWER_TIMEOUT);
-    config.read_timeout = Some(ANSWER_TIMEOUT);
-    Client::try_from(config).map_err(|error| with_causes(&error))
+/// A client of the cluster whose Nodes they are. A kubeconfig that somebody else wrote may not make us run programs or read our
+/// own files.
+///
+/// # Errors
+/// Why the kubeconfig cannot be used, with its Secret, for a person.
+async fn client(runtime: &Runtime, from: &NodesFrom) -> Result<Client, String> {
+    let Some(reference) = &from.secret_ref else { return Ok(runtime.client.clone()) };
+    let namespace = &runtime.namespace;
+    let failed = |why: String| format!("Secret {namespace}/{}, key {}: {why}", reference.name, reference.key);
+    let data = login::secret(&runtime.client, namespace, &reference.name).await.map_err(failed)?;
+    let kubeconfig = data.get(&reference.key).ok_or_else(|| failed("there is no such key".to_owned()))?;
+    let text = std::str::from_utf8(kubeconfig).map_err(|_| failed("it is no text".to_owned()))?;
+    of_kubeconfig(text, &runtime.program, &runtime.metrics)
+        .await
+        .map_err(|error| failed(format!("{error:#}")))
 }
 
 async fn list(client: Client) -> Result<Vec<Seen>, String> {
@@ -152,23 +130,5 @@ mod tests {
         assert!(seen.pod_cidrs.contains(&"fd00::/64".parse().unwrap()));
         assert_eq!(server("openstack:///abc").as_deref(), Some("abc"));
         assert_eq!(server("hcloud://1"), None);
-    }
-
-    #[tokio::test]
-    async fn a_kubeconfig_that_runs_a_program_or_reads_our_files_is_refused() {
-        let with = |user: &str| {
-            format!(
-                "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-                 clusters: [{{name: k, cluster: {{server: 'https://127.0.0.1:1'}}}}]\nusers: [{{name: u, user: {user}}}]\n"
-            )
-        };
-        let program = with(
-            "{exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}}",
-        );
-        assert!(connect(program.as_bytes()).await.err().unwrap().contains("by a program"));
-        assert!(
-            connect(with("{tokenFile: /etc/passwd}").as_bytes()).await.err().unwrap().contains("names files")
-        );
-        assert_eq!(connect(b"users: [{token: s3cret").await.err().unwrap(), "it is no kubeconfig");
     }
 }

@@ -62,7 +62,8 @@ pub struct Looked {
 }
 
 impl Walker {
-    fn flags(&self) -> Option<&RouteGCSpec> {
+    /// The policy of the flags, where it is not of objects.
+    pub fn flags(&self) -> Option<&RouteGCSpec> {
         match &self.config {
             Config::Objects => None,
             Config::Single(single) => Some(&single.spec),
@@ -141,7 +142,7 @@ impl Walker {
             Config::Single(single) => self.logins.by_file(home, &single.login)?,
         };
         let nodes = match &spec.nodes_from {
-            Some(from) => Some(nodes::source(client, namespace, from).await?),
+            Some(from) => Some(nodes::source(&self.runtime, from).await?),
             None => None,
         };
         let snapshot = routes::observe(&cloud, &policy, &spec.router_id, nodes.as_ref()).await?;

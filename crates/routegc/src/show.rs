@@ -6,6 +6,7 @@ use common::api::routegc::Mode;
 use common::plan::Plan;
 use common::routes::Decision;
 use common::routes::plan::{Judged, Verdict};
+use common::routes::route::so_many;
 use serde_json::{Value, json};
 
 use crate::plan::Action;
@@ -17,7 +18,8 @@ pub fn text(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Pl
     let counts = &decision.counts;
     let limit = decision.quota.limit.map_or_else(String::new, |limit| format!(" of {limit}"));
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{name}: router {router}, {} routes{limit}, mode {mode:?}", decision.quota.routes);
+    let routes = so_many(decision.quota.routes as usize);
+    let _ = writeln!(text, "{name}: router {router}, {routes}{limit}, mode {mode:?}");
     let _ = writeln!(
         text,
         "{} valid, {} orphan, {} foreign, {} unknown, {} invalid",

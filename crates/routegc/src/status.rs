@@ -84,7 +84,10 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
     }
     let open = counts.orphan.saturating_sub(counts.contested);
     if open == 0 && counts.contested > 0 {
-        let message = format!("{} dead routes are put back by somebody and left alone", counts.contested);
+        let message = match counts.contested {
+            1 => "1 dead route is put back by somebody and left alone".to_owned(),
+            many => format!("{many} dead routes are put back by somebody and left alone"),
+        };
         return (Status::True, "Contested", message);
     }
     if open == 0 {
@@ -95,7 +98,10 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
         );
     }
     if decision.removals.is_empty() {
-        let message = format!("{open} routes look dead and are being confirmed");
+        let message = match open {
+            1 => "1 route looks dead and is being confirmed".to_owned(),
+            many => format!("{many} routes look dead and are being confirmed"),
+        };
         return (Status::True, "Confirming", message);
     }
     let routes = list(decision.removals.iter().map(|one| &one.route));

@@ -89,7 +89,7 @@ impl Builder {
     /// The programs are missing, end, or do not become ready; or an existing cluster was to be used and cannot be set up
     /// as asked.
     pub async fn start(&self) -> Result<ControlPlane> {
-        if std::env::var_os("E2E_EXISTING_CLUSTER").is_some_and(|value| value == "1") {
+        if takes_existing() {
             return self.existing().await;
         }
         let kubernetes = self.kubernetes.clone().or_else(|| std::env::var("KUBERNETES").ok());
@@ -178,4 +178,9 @@ impl Builder {
         control_plane.readiness().api_server().await.context("E2E_EXISTING_CLUSTER=1")?;
         Ok(control_plane)
     }
+}
+
+/// Whether tests run on a cluster that is there already, in place of control planes of their own.
+pub(super) fn takes_existing() -> bool {
+    std::env::var_os("E2E_EXISTING_CLUSTER").is_some_and(|value| value == "1")
 }

@@ -39,6 +39,26 @@ pub(super) async fn write(admin: &Api, services: impl Iterator<Item = Service>) 
     Ok(())
 }
 
+/// A region of its own, in which services of these types are elsewhere: behind a proxy, or played.
+pub(super) async fn region(admin: &Api, name: &str, services: &[(&str, String)]) -> Result<()> {
+    let region = json!({ "region": { "id": name } });
+    admin.post(Service::Identity, "/regions", region).await?;
+    for (kind, url) in services {
+        let known = admin.get(Service::Identity, &format!("/services?type={kind}")).await?;
+        let id = match known.pointer("/services/0") {
+            Some(known) => text(known, "id")?,
+            None => {
+                let service = json!({ "type": kind, "name": kind });
+                text(&admin.create(Service::Identity, "/services", "service", service).await?, "id")?
+            }
+        };
+        let endpoint = json!({ "endpoint": {
+            "service_id": id, "interface": "public", "region_id": name, "url": url } });
+        admin.post(Service::Identity, "/endpoints", endpoint).await?;
+    }
+    Ok(())
+}
+
 /// Gives a user a role in a project.
 pub(super) async fn grant(admin: &Api, project: &str, user: &str, role: &str) -> Result<()> {
     let found = admin.get(Service::Identity, &format!("/roles?name={role}")).await?;

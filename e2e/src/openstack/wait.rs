@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// A load balancer on a loaded machine takes half of it.
-const WITHIN: Duration = Duration::from_secs(120);
+/// Octavia's worker makes two load balancers at a time, and on a machine with ten programs for each processor the next ones were
+/// not there after two minutes.
+const WITHIN: Duration = Duration::from_secs(300);
 
 /// How often it is looked at: each look is a request that costs the service tens of milliseconds.
 const POLL: Duration = Duration::from_millis(200);

@@ -1,18 +1,47 @@
 //! Against real Cinder, Octavia and Neutron: what is proven, what is left, what is deleted by its ID.
 
+use std::ops::Deref;
+
 use common::api::deorbit::{Kind, Phase};
 use e2e::deorbiter::{Driver, World};
 use e2e::openstack::{OpenStack, Part, Parts, Project, Release, Service};
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-async fn start() -> (World, OpenStack, Project) {
+/// Held to read by tests that need all workers of the cloud, and to write by those that stop one.
+static WORKERS: RwLock<()> = RwLock::const_new(());
+
+/// The cloud of all tests here, with its workers as `Held` says.
+struct Cloud<Held> {
+    openstack: OpenStack,
+    _workers: Held,
+}
+
+impl<Held> Deref for Cloud<Held> {
+    type Target = OpenStack;
+
+    fn deref(&self) -> &OpenStack {
+        &self.openstack
+    }
+}
+
+async fn start() -> (World, Cloud<RwLockReadGuard<'static, ()>>, Project) {
+    start_with(WORKERS.read().await).await
+}
+
+async fn start_alone() -> (World, Cloud<RwLockWriteGuard<'static, ()>>, Project) {
+    start_with(WORKERS.write().await).await
+}
+
+async fn start_with<Held>(workers: Held) -> (World, Cloud<Held>, Project) {
+    // The cloud first: it takes long, and others can have the clusters meanwhile.
+    let openstack = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
     let world = World::start().await.unwrap();
-    let cloud = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
-    let project = cloud.project("deorbit").await.unwrap();
+    let project = openstack.project("deorbit").await.unwrap();
     world.cloud(&project).await.unwrap();
-    (world, cloud, project)
+    (world, Cloud { openstack, _workers: workers }, project)
 }
 
 fn spec(more: Value) -> Value {
@@ -115,7 +144,7 @@ async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_el
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the_volume() {
-    let (world, cloud, project) = start().await;
+    let (world, cloud, project) = start_alone().await;
     for state in ["error_deleting", "deleting", "creating"] {
         let volume = project.volume("pvc-1", json!({})).await.unwrap();
         let name = state.replace('_', "-");
@@ -221,8 +250,9 @@ async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_whose_next_hop_is_gone_go_at_the_end_and_others_stay() {
-    let world = World::start().await.unwrap();
+    // Without Nova, which would say that there is no such server.
     let cloud = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
+    let world = World::start().await.unwrap();
     let project = cloud.project("routes").await.unwrap();
     world.cloud(&project).await.unwrap();
     project.port(Some("10.7.1.1"), Some("0d5c9f3e-0000-4000-8000-0000000000c1")).await.unwrap();

@@ -1,10 +1,11 @@
 //! deorbiter is stopped at each of its writes, before and after the API server knew of it, and started again: the Kluster is
 //! deorbited once, and goes, whenever that was.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use common::api::deorbit::Phase;
 use e2e::fault_proxy::{Then, When};
+use futures::future::join_all;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -61,16 +62,29 @@ async fn story(world: &World, name: &str, stop_at: Option<(u64, When)>) -> u64 {
     world.api_proxy.counter().count() - before
 }
 
-#[tokio::test]
-async fn stopped_at_any_write_the_end_is_the_same() {
+/// So many clusters at a time, each with a deorbiter of its own: a story waits for the next walk most of the time.
+const STAGES: usize = 3;
+
+async fn stage() -> World {
     let world = World::start().await;
     world.bind("klusters", binding()).await;
-    let writes = story(&world, "undisturbed", None).await;
+    world
+}
+
+#[tokio::test]
+async fn stopped_at_any_write_the_end_is_the_same() {
+    let stages = join_all((0..STAGES).map(|_| stage())).await;
+    let writes = story(&stages[0], "undisturbed", None).await;
     assert!(writes >= 5, "{writes}: finalizers on, a Deorbit, its status, finalizers off");
-    for n in 1..=writes {
-        for (word, when) in [("before", When::BeforeForward), ("after", When::AfterServerActed)] {
-            story(&world, &format!("k{n}{word}"), Some((n, when))).await;
+    let cases =
+        (1..=writes).flat_map(|n| [(n, "before", When::BeforeForward), (n, "after", When::AfterServerActed)]);
+    let cases = Mutex::new(cases);
+    let play = async |world: &World| {
+        loop {
+            let Some((n, word, when)) = cases.lock().unwrap().next() else { return };
+            story(world, &format!("k{n}{word}"), Some((n, when))).await;
         }
-    }
+    };
+    join_all(stages.iter().map(play)).await;
     println!("stopped at each of {writes} writes, before and after: one end");
 }

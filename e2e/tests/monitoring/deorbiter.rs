@@ -1,16 +1,6 @@
-//! deorbiter's alerts in Prometheus' own evaluation: a healthy one, changed in one respect each time.
+//! deorbiter's alerts: a healthy one, changed in one respect each time.
 
-use std::collections::BTreeSet;
-
-use serde_json::{Value, json};
-
-use super::component::Component;
-use super::promtool;
-
-/// A series without the labels of its target, and its values in promtool's notation, every 30 s.
-type Series = (&'static str, &'static str);
-/// What changes, and at which times exactly which alerts fire.
-type Case = (&'static str, Vec<Series>, Vec<(&'static str, Vec<&'static str>)>);
+use super::cases::{self, Case, Series};
 
 const ERRORS: &str = "controller_runtime_reconcile_total{result=\"error\"}";
 const SUCCESSES: &str = "controller_runtime_reconcile_total{result=\"success\"}";
@@ -76,47 +66,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The series of a pod of deorbiter.
-fn series(name: &str, values: &str) -> Value {
-    let target = "job=\"deorbiter\",namespace=\"deorbiter\",pod=\"leader\"";
-    let name = match name.split_once('{') {
-        Some((name, labels)) => format!("{name}{{{target},{labels}"),
-        None => format!("{name}{{{target}}}"),
-    };
-    json!({ "series": name, "values": values })
-}
-
 #[test]
 fn every_alert_of_deorbiter_fires_in_its_case_and_no_other() {
-    let component = Component::of("deorbiter");
-    let folder = tempfile::tempdir().unwrap();
-    let rules = component.rules_file(folder.path());
-    let mut fired = BTreeSet::new();
-    let tests: Vec<Value> = cases()
-        .into_iter()
-        .map(|(name, changes, fires)| {
-            let mut all: Vec<Series> = HEALTHY.to_vec();
-            for (metric, values) in changes {
-                all.retain(|(other, _)| *other != metric);
-                all.push((metric, values));
-            }
-            let expected = fires.iter().map(|(time, alerts)| {
-                fired.extend(alerts.iter().copied());
-                let samples: Vec<Value> = alerts
-                    .iter()
-                    .map(|alert| json!({ "labels": format!("{{alertname={alert:?}}}"), "value": 1 }))
-                    .collect();
-                json!({ "expr": "count by (alertname) (ALERTS{alertstate=\"firing\"})", "eval_time": time, "exp_samples": samples })
-            });
-            let expected: Vec<Value> = expected.collect();
-            let input: Vec<Value> = all.iter().map(|(name, values)| series(name, values)).collect();
-            json!({ "name": name, "interval": "30s", "input_series": input, "promql_expr_test": expected })
-        })
-        .collect();
-    let alerts: BTreeSet<String> = component.alerts().into_iter().map(|alert| alert.name).collect();
-    assert_eq!(alerts, fired.iter().map(|name| (*name).to_owned()).collect(), "an alert without a case");
-    let file = folder.path().join("tests.json");
-    let all = json!({ "rule_files": [rules], "evaluation_interval": "30s", "tests": tests });
-    std::fs::write(&file, all.to_string()).unwrap();
-    promtool(&["test", "rules", file.to_str().unwrap()], "");
+    cases::hold("deorbiter", &HEALTHY, cases());
 }

@@ -9,18 +9,17 @@ use super::promql;
 use super::scrape::{self, TARGET};
 use super::{CONTROLLERS, promtool};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_metric_and_label_of_rules_and_dashboard_is_there() {
-    let series = scrape::natgw().await.series("natgw");
+/// Every metric and label that the controller's rules and dashboard name is there; and every metric of its own is named.
+fn all_there(controller: &'static str, series: &[scrape::Series]) {
     let mut named = BTreeSet::new();
-    for (place, expression) in Component::of("natgw").expressions() {
+    for (place, expression) in Component::of(controller).expressions() {
         let names = promql::names(&expression);
         assert!(!names.selected.is_empty(), "{place} asks for nothing: {expression}");
         let mut labels: BTreeSet<&str> = TARGET.into();
         for (metric, selected) in &names.selected {
             assert_eq!(
                 selected.get("job").map(String::as_str),
-                Some("natgw"),
+                Some(controller),
                 "{place}: {metric} of anybody"
             );
             let fits = |one: &&scrape::Series| {
@@ -30,7 +29,7 @@ async fn every_metric_and_label_of_rules_and_dashboard_is_there() {
                     })
             };
             let found: Vec<_> = series.iter().filter(fits).collect();
-            assert!(!found.is_empty(), "{place}: natgw has no {metric} with {selected:?}");
+            assert!(!found.is_empty(), "{place}: {controller} has no {metric} with {selected:?}");
             labels.extend(found.iter().flat_map(|one| one.labels.keys().map(String::as_str)));
             named.insert(metric.clone());
         }
@@ -41,23 +40,35 @@ async fn every_metric_and_label_of_rules_and_dashboard_is_there() {
             );
         }
     }
-    assert!(named.len() > 20, "{named:?}");
-    let own = series.iter().map(|one| one.name.as_str()).filter(|name| name.starts_with("natgw_"));
+    let prefix = format!("{controller}_");
+    let own = series.iter().map(|one| one.name.as_str()).filter(|name| name.starts_with(&prefix));
     let forgotten: BTreeSet<&str> = own
+        .filter(|name| !name.ends_with("_build_info"))
         .filter(|name| {
             let family = name.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count");
             !named.iter().any(|seen| seen.starts_with(family))
         })
         .collect();
     assert!(forgotten.is_empty(), "neither rule nor panel: {forgotten:?}");
-    println!("{} metrics are named, and all are there", named.len());
+    println!("{controller}: {} metrics are named, and all are there", named.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_and_label_of_natgw_s_rules_and_dashboard_is_there() {
+    all_there("natgw", &scrape::natgw().await.series("natgw"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_metric_and_label_of_routegc_s_rules_and_dashboard_is_there() {
+    all_there("routegc", &scrape::routegc().await.series("routegc"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prometheus_has_nothing_against_the_metrics() {
-    let scrape = scrape::natgw().await;
-    for text in [&scrape.leader, &scrape.standby] {
-        promtool(&["check", "metrics"], text);
+    for scrape in [scrape::natgw().await, scrape::routegc().await] {
+        for text in [&scrape.leader, &scrape.standby] {
+            promtool(&["check", "metrics"], text);
+        }
     }
 }
 

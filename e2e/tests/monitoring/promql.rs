@@ -60,8 +60,11 @@ fn matchers(mut rest: &str) -> (BTreeMap<String, String>, &str) {
         }
         let (key, after) = rest.split_once('"').unwrap();
         let (value, after) = after.split_once('"').unwrap();
-        let key = key.trim().trim_end_matches(['=', '~', '!']).trim();
-        labels.insert(key.to_owned(), value.to_owned());
+        let name = key.trim().trim_end_matches(['=', '~', '!']).trim();
+        // What is not wanted need not be there.
+        if !key.contains('!') {
+            labels.insert(name.to_owned(), value.to_owned());
+        }
         rest = after;
     }
 }
@@ -70,7 +73,7 @@ fn matchers(mut rest: &str) -> (BTreeMap<String, String>, &str) {
 fn metrics_labels_and_groupings_are_told_from_functions() {
     let found = names(
         "histogram_quantile(0.99, sum by (le, verb) (rate(a_bucket{x=\"y z\", n=~\"$v\"}[$__rate_interval]))) * 60 \
-         unless on (job) b == 0 and max(c{}) > 1.5e3",
+         unless on (job) b{y!~\"z\"} == 0 and max(c{}) > 1.5e3",
     );
     let labels = BTreeMap::from([("x".to_owned(), "y z".to_owned()), ("n".to_owned(), "$v".to_owned())]);
     let none = BTreeMap::new;

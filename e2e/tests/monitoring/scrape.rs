@@ -1,10 +1,11 @@
-//! What Prometheus gets from two replicas of natgw: one that leads, healthy, after some trouble, and one that stands by.
+//! What Prometheus gets from two replicas of a controller: one that leads, healthy, after some trouble, and one that stands by.
 
 use std::collections::BTreeMap;
 
 use e2e::fault_proxy::{Answer, Fault, Matcher};
-use e2e::natgw::World;
+use e2e::natgw::{World, wait_for};
 use e2e::program::Samples;
+use serde_json::json;
 use tokio::sync::OnceCell;
 
 /// The answers of `/metrics`.
@@ -50,6 +51,33 @@ async fn scrape() -> Scrape {
     world.wait_for_metric(&leader, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
     world.wait_for_metric(&standby, "leader_election_master_status", &leads, 0.0).await.unwrap();
     let text = async |program: &e2e::program::Program| program.get("/metrics").await.unwrap().1;
+    Scrape { leader: text(&leader).await, standby: text(&standby).await }
+}
+
+pub async fn routegc() -> &'static Scrape {
+    static SCRAPE: OnceCell<Scrape> = OnceCell::const_new();
+    SCRAPE.get_or_init(scrape_routegc).await
+}
+
+async fn scrape_routegc() -> Scrape {
+    let world = e2e::routegc::World::start().await.unwrap();
+    world.openstack.set_network_quota(&world.project, "router_route", 20).await.unwrap();
+    world.node(1).await.unwrap();
+    world.dead_node(2).await.unwrap();
+    world.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
+    // One trouble, so that what counts troubles is there.
+    world.policy("lost", json!({ "routerID": "nowhere" })).await.unwrap();
+    let leader = world.routegc().unwrap().start().unwrap();
+    world.wait_for_reason("prod", "NoOrphans").await.unwrap();
+    world.wait_for_reason("lost", "!RouterNotFound").await.unwrap();
+    let standby = world.routegc().unwrap().name("standby").start().unwrap();
+    let text = async |program: &e2e::program::Program| program.get("/metrics").await.unwrap().1;
+    wait_for("the standby", || async {
+        let text = text(&standby).await;
+        Ok(Samples::parse(&text)?.iter().any(|(name, _, _)| name == "leader_election_master_status"))
+    })
+    .await
+    .unwrap();
     Scrape { leader: text(&leader).await, standby: text(&standby).await }
 }
 

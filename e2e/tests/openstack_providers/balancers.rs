@@ -1,10 +1,12 @@
 //! Load balancers: what the cloud controller writes on them, and the Service that waits for their end.
 
+use common::api::deorbit::Phase;
 use e2e::openstack::{Part, Service};
 use e2e::providers::Provider;
 use k8s_openapi::api::core::v1;
 use kube::Api;
 
+use super::deorbit::{deorbit, deorbiter, end};
 use super::{World, until, workers_alone};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,6 +46,16 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     until("a load balancer on its way", async || status().await == "PENDING_DELETE").await;
     let finalizers = services.get("web").await.unwrap().metadata.finalizers.unwrap();
     assert_eq!(finalizers, ["service.kubernetes.io/load-balancer-cleanup"]);
+    // Nobody can do anything about it but an operator of Octavia: it is named, with its state, and nothing is forced.
+    let deorbiter = deorbiter(&world).await;
+    deorbit(&world, "hung", "Delete", "5s").await;
+    let hung = end(&world, "hung").await;
+    assert_eq!(hung.phase, Phase::CompletedWithDebris, "{hung:#?}");
+    let named = hung.debris.iter().find(|one| one.kind == "LoadBalancer").unwrap();
+    assert_eq!(named.id.as_deref(), balancer["id"].as_str());
+    assert!(named.reason.contains("the load balancer is PENDING_DELETE in OpenStack"), "{named:?}");
+    assert!(named.reason.contains("not gone within 5s"), "{named:?}");
+    drop(deorbiter);
     world.cloud.resume(Part::OctaviaWorker).unwrap();
     until("the Service's end", async || services.get_opt("web").await.unwrap().is_none()).await;
     world.project.gone(Service::LoadBalancer, &path).await.unwrap();

@@ -109,6 +109,40 @@ async fn r5_addresses_that_are_no_server_s_are_alive() {
     assert_eq!((counts.valid, counts.orphan), (4, 0));
 }
 
+/// R5: a network of another project that an administrator attached, and that is shown to nobody else, hides its own next hops and
+/// nothing beside them.
+#[tokio::test]
+async fn r5_a_network_that_is_not_shown_hides_its_own_next_hops_only() {
+    let world = usual().await;
+    let admin = world.openstack.admin();
+    let network = admin.create(Service::Network, "/networks", "network", json!({ "name": "theirs" })).await;
+    let subnet = json!({ "network_id": network.unwrap()["id"], "ip_version": 4, "cidr": "10.8.0.0/16", "enable_dhcp": false });
+    let subnet = admin.create(Service::Network, "/subnets", "subnet", subnet).await.unwrap();
+    let path = format!("/routers/{}/add_router_interface", world.project.router);
+    admin.put(Service::Network, &path, json!({ "subnet_id": subnet["id"] })).await.unwrap();
+    world.project.add_routes(&[("10.244.8.0/24", "10.8.0.9")]).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(8)]);
+    assert_eq!(world.status("prod").await.unwrap().counts.unwrap().unknown, 1);
+}
+
+/// Nothing depends on how many routes a project may have but a number that is shown.
+#[tokio::test]
+async fn a_cloud_that_does_not_tell_its_quota_is_served() {
+    let world = usual().await;
+    for (status, body) in [
+        (StatusCode::NOT_FOUND, "<html>404</html>"),
+        (StatusCode::NOT_IMPLEMENTED, ""),
+        (StatusCode::OK, r#"{"quota": null}"#),
+    ] {
+        let answer = Answer::status(status).body(body.to_owned());
+        let rule = world.neutron.rule(Matcher::any().path("/v2.0/quotas/*"), Fault::Reject(answer));
+        world.passes(1).await.unwrap();
+        world.neutron.remove(rule);
+    }
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
 /// R6: the same address on another network of the project hides no orphan.
 #[tokio::test]
 async fn r6_the_same_address_on_another_network_hides_nothing() {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use prometheus::Registry;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -34,6 +34,9 @@ pub const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
 
 /// The most that the API gives: fewer requests of a bucket that all programs of a project share.
 const PER_PAGE: &str = "50";
+/// The page that the API gives to who does not ask for a size (Hetzner's API reference, "Pagination"): fewer objects are no page
+/// of a longer list, whatever the answer lacks.
+const USUAL_PAGE: usize = 25;
 /// The least and the most time between two looks at an action. A route takes about one second, and until it stands there is
 /// no way out of the network: hcloud-go's look each 500 ms may come half a second late, this one a quarter.
 const POLL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
@@ -156,13 +159,24 @@ impl Hcloud {
         }
     }
 
-    /// The action as it is now. The list is asked, not the object, because one that is gone is then no error of the call.
+    /// The action as it is now. The list is asked, because one that is gone is then no error of the call; the action itself only
+    /// where there is no such list. Hetzner has both.
     async fn action(&self, call: &str, id: u64) -> Result<Action, Error> {
+        let missing = || Error::ActionMissing { call: call.to_owned(), action: id };
         let path = with_query("/actions", &[("id", &id.to_string())]);
-        let actions: Vec<Action> =
-            field(call, &self.get(call, &path, &mut Budget::default()).await?, "actions")?;
-        let action = actions.into_iter().find(|action| action.id == id);
-        action.ok_or_else(|| Error::ActionMissing { call: call.to_owned(), action: id })
+        match self.get(call, &path, &mut Budget::default()).await {
+            Ok(answer) => {
+                let actions: Vec<Action> = field(call, &answer, "actions")?;
+                actions.into_iter().find(|action| action.id == id).ok_or_else(missing)
+            }
+            Err(Error::Api { status: 404, .. }) => {
+                match self.one(call, &format!("/actions/{id}"), "action").await {
+                    Err(Error::Api { status: 404, .. }) => Err(missing()),
+                    action => action,
+                }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn change_route(
@@ -196,12 +210,7 @@ impl Hcloud {
             let page = paging.page().to_string();
             let query = [query, &[("page", &page), ("per_page", PER_PAGE)]].concat();
             let answer = self.get(call, &with_query(path, &query), &mut budget).await?;
-            let Meta { pagination } = field(call, &answer, "meta")?;
-            let page = Page {
-                items: field(call, &answer, name)?,
-                next: pagination.next_page,
-                total: pagination.total_entries,
-            };
+            let page = numbered(call, &answer, name, paging.page())?;
             let whole = paging.take(page).map_err(|cause| Error::Partial { call: call.to_owned(), cause })?;
             if let Some(items) = whole {
                 return Ok(items);
@@ -232,16 +241,48 @@ fn field<T: DeserializeOwned>(call: &str, answer: &Answer, name: &'static str) -
     read().map_err(|cause| Error::Decode { call: call.to_owned(), cause })
 }
 
-/// A list without it may be partial, so it is not optional; its numbers are.
+/// The page with this number. Numbers that nobody gave are null, 0, or left out, by what the other side is written in; without
+/// any, a page that is not full is the last.
+fn numbered<T: DeserializeOwned>(
+    call: &str,
+    answer: &Answer,
+    name: &'static str,
+    number: u64,
+) -> Result<Page<T>, Error> {
+    let items: Vec<T> = field::<Option<_>>(call, answer, name)?.unwrap_or_default();
+    let said = field::<Option<Meta>>(call, answer, "meta").ok().flatten().and_then(|meta| meta.pagination);
+    let given = |number: Option<u64>| number.filter(|number| *number > 0);
+    let (next, total) = match said {
+        Some(said) => {
+            let further = given(said.last_page).filter(|last| *last > number);
+            (given(said.next_page).or(further.map(|_| number + 1)), given(said.total_entries))
+        }
+        None => ((items.len() >= USUAL_PAGE).then_some(number + 1), None),
+    };
+    Ok(Page { items, next, total })
+}
+
 #[derive(Deserialize)]
 struct Meta {
-    pagination: Pagination,
+    pagination: Option<Pagination>,
 }
 
 #[derive(Deserialize)]
 struct Pagination {
     next_page: Option<u64>,
+    last_page: Option<u64>,
     total_entries: Option<u64>,
+}
+
+/// A value that may be null where nothing is: an empty list, a text that nobody gave.
+fn nullable<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// Those elements of a list that can be read: what is of a kind that is new to us is nothing that is decided by.
+fn readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let all: Vec<Value> = nullable(from)?;
+    Ok(all.into_iter().filter_map(|element| serde_json::from_value(element).ok()).collect())
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod metrics;
 mod neutron;
 mod nova;
 mod octavia;
+mod page;
 mod request;
 mod rights;
 mod said;

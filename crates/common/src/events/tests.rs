@@ -109,6 +109,55 @@ async fn a_step_becomes_an_event_on_its_object_and_a_repeat_becomes_a_series() {
     assert_eq!(seen[2].2["series"]["count"], 2);
 }
 
+#[derive(Clone, Debug, Serialize)]
+struct Delete(&'static str);
+impl fmt::Display for Delete {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "delete Volume {}", self.0)
+    }
+}
+impl Action for Delete {
+    type Reason = Because;
+    fn name(&self) -> &'static str {
+        "DeleteInCloud"
+    }
+    fn regarding(&self) -> Regarding {
+        on("node-1")
+    }
+    fn related(&self) -> Option<Related> {
+        Some(Related { kind: "Volume", namespace: None, name: self.0.to_owned() })
+    }
+}
+
+#[tokio::test]
+async fn acts_on_several_objects_are_told_apart_where_all_appear_on_one() {
+    let (events, seen) = world(|_| true);
+    for id in ["a", "b", "a"] {
+        events.done(&Step { action: Delete(id), because: Because("it is asked for") }).await;
+    }
+    let seen = seen.lock().unwrap();
+    let told = seen.iter().map(|(method, _, body)| (method.clone(), body["note"].as_str().unwrap()));
+    let note = |id: &str| format!("delete Volume {id}: it is asked for");
+    let (a, b) = (note("a"), note("b"));
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [(Method::POST, a.as_str()), (Method::POST, b.as_str()), (Method::PATCH, a.as_str())]
+    );
+    assert_eq!(seen[1].2["related"], json!({"kind": "Volume", "name": "b"}));
+}
+
+#[tokio::test]
+async fn no_more_than_so_many_events_are_remembered() {
+    let (events, seen) = world(|_| true);
+    let step = Step { action: Annotate, because: Because("the label has no annotation") };
+    for _ in 0..=REMEMBERED {
+        events.done(&step).await;
+    }
+    let seen = seen.lock().unwrap();
+    let new = seen.iter().filter(|(method, ..)| method == Method::POST).count();
+    assert_eq!((seen.len(), new), (REMEMBERED + 1, 2), "the second begins a series anew");
+}
+
 #[tokio::test]
 async fn a_finding_is_told_once_for_as_long_as_it_stands() {
     let (events, seen) = world(|_| true);

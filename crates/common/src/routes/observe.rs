@@ -6,6 +6,7 @@ mod witness;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
@@ -14,6 +15,9 @@ use super::policy::Policy;
 use super::route::Route;
 use super::snapshot::{Node, Snapshot};
 use crate::cloud::openstack::{self, Cloud, Service};
+
+/// A tenth of what a pass may take; the answer is one row of a table.
+const QUOTA: Duration = Duration::from_secs(12);
 
 /// Where the cluster's Nodes are read from, each time anew; an error is a text for a person.
 #[derive(Clone)]
@@ -68,12 +72,7 @@ pub async fn observe(
     nodes: Option<&NodeSource>,
 ) -> Result<Snapshot, Unseen> {
     let read = cloud.router(router).await.map_err(Unseen::router)?;
-    let limit = match cloud.quota_router_route().await {
-        Ok(limit) => limit.filter(|limit| *limit >= 0),
-        // A matter of the cloud's policy; nothing depends on it but a number that is shown.
-        Err(error) if error.is_forbidden() || error.is_not_found() => None,
-        Err(error) => return Err(Unseen::Quota(error)),
-    };
+    let limit = limit(cloud).await;
     let mut snapshot = Snapshot {
         router: read.id,
         routes: read.routes.into_iter().map(Route::from).collect(),
@@ -96,6 +95,19 @@ pub async fn observe(
         snapshot.nodes = Some(nodes.list().await.map_err(Unseen::Nodes)?);
     }
     Ok(snapshot)
+}
+
+/// How many routes the project may have on a router. Nothing depends on it but a number that is shown: where it cannot be read it
+/// is not known, and nothing waits for it.
+async fn limit(cloud: &Cloud) -> Option<i64> {
+    match tokio::time::timeout(QUOTA, cloud.quota_router_route()).await {
+        Ok(Ok(limit)) => limit.filter(|limit| *limit >= 0),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "how many routes the router may have is not known");
+            None
+        }
+        Err(_) => None,
+    }
 }
 
 /// Whether the route is in a pod network, even if it makes no sense.

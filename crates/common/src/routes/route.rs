@@ -50,6 +50,12 @@ pub struct Meaning {
     pub nexthop: IpAddr,
 }
 
+/// `1 route`, `2 routes`: so many, for a person.
+#[must_use]
+pub fn so_many(count: usize) -> String {
+    format!("{count} route{}", if count == 1 { "" } else { "s" })
+}
+
 /// Routes that one line names; who wants all looks at `--dry-run`.
 const NAMED: usize = 20;
 
@@ -81,6 +87,11 @@ mod tests {
         let routes = vec![Route::new("10.244.1.0/24", "10.0.0.1"); 22];
         assert_eq!(list(routes.iter().take(2)), "10.244.1.0/24 via 10.0.0.1, 10.244.1.0/24 via 10.0.0.1");
         assert!(list(&routes).ends_with("via 10.0.0.1 and 2 more"));
+    }
+
+    #[test]
+    fn one_route_is_no_routes() {
+        assert_eq!([0, 1, 2].map(so_many), ["0 routes", "1 route", "2 routes"]);
     }
 
     #[test]

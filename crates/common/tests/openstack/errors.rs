@@ -5,7 +5,7 @@ use std::time::Duration;
 use common::cloud::openstack::{Error, Retry};
 use serde_json::json;
 
-use crate::site::{Reply, Site, ok, reply};
+use crate::site::{LOGIN, Reply, Site, ok, reply};
 
 const VOLUME: &str = "/volume/v3/volumes/v1";
 
@@ -111,6 +111,45 @@ async fn an_old_nova_is_named() {
     let error = cloud.server("s1").await.unwrap_err();
     assert_eq!(error.code(), "version");
     assert!(error.to_string().contains("older than this microversion"), "{error}");
+}
+
+/// A service that lists its versions, or a proxy that wants TLS: nothing is sent on to where they lead.
+#[tokio::test]
+async fn nothing_is_sent_on() {
+    let versions =
+        r#"{"versions": [{"id": "v3.0", "links": [{"rel": "self", "href": "http://elsewhere/v3/"}]}]}"#;
+    for answer in [reply(300, versions), reply(308, "").with("Location", "http://elsewhere/")] {
+        let (error, requests) = read(answer.clone()).await;
+        assert!(error.to_string().contains("a token is not sent on"), "{error}");
+        assert_eq!((error.retry(), requests, error.code()), (Retry::Never, 1, "refused"));
+        let (site, cloud) = Site::start().await;
+        site.on(LOGIN, [answer]);
+        let error = cloud.volume("v1").await.unwrap_err();
+        assert!(error.to_string().contains("a login is not sent on"), "{error}");
+        assert_eq!(site.count(""), 1);
+    }
+}
+
+/// More seconds than a clock can count are an error, no panic.
+#[tokio::test]
+async fn a_wait_beyond_the_end_of_time_is_not_begun() {
+    for ages in ["18446744073709551615", "Fri, 01 Jan 9999 00:00:00 GMT"] {
+        let (error, requests) = read(reply(503, "").with("Retry-After", ages)).await;
+        assert!(error.retry_after().unwrap() > Duration::from_secs(1 << 32), "{error}");
+        assert_eq!(requests, 1);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_compressed_on_the_way_is_named() {
+    let (error, requests) = read(reply(200, "\u{1f}").with("Content-Encoding", "gzip")).await;
+    assert!(error.to_string().contains("the answer is encoded (gzip)"), "{error}");
+    assert_eq!(requests, 1);
+    let volume = json!({"volume": {"id": "v1", "status": "available", "size": 1}});
+    let (site, cloud) = Site::start().await;
+    site.on(&format!("GET {VOLUME}"), [ok(&volume).with("Content-Encoding", "utf-8")]);
+    cloud.volume("v1").await.unwrap().unwrap();
+    assert_eq!(site.last().headers["accept-encoding"], "identity");
 }
 
 #[tokio::test]

@@ -79,6 +79,32 @@ async fn a_page_that_fails_fails_the_list() {
     }
 }
 
+/// A server that says nothing of further pages, and cuts: what is as long as it was asked for may not be all.
+#[tokio::test]
+async fn a_page_of_just_the_length_that_was_asked_for_is_not_taken_for_all() {
+    let (site, cloud) = Site::start().await;
+    let ids: Vec<u32> = (1..=200).collect();
+    let behind = "GET /compute/v2.1/servers/detail?limit=200&marker=s200";
+    site.on(FIRST, [page(&ids, None)]);
+    site.on(behind, [page(&[201], None)]);
+    assert_eq!(cloud.servers().await.unwrap().len(), 201);
+    site.on(behind, [page(&[], None)]);
+    assert_eq!(cloud.servers().await.unwrap().len(), 200);
+    // One that does not know markers, either.
+    site.on(behind, [page(&ids, None)]);
+    assert_eq!(cloud.servers().await.unwrap_err().code(), "partial_list");
+    // One that says that there are no more, and one that does not know limits.
+    let asked = site.count(behind);
+    let mut servers: Vec<Value> = ids.iter().map(|id| server(*id)).collect();
+    site.on(FIRST, [ok(&json!({"servers": servers, "servers_links": []}))]);
+    assert_eq!(cloud.servers().await.unwrap().len(), 200);
+    servers.push(server(201));
+    site.on(FIRST, [ok(&json!({"servers": servers, "servers_links": null}))]);
+    assert_eq!(cloud.servers().await.unwrap().len(), 201);
+    assert_eq!(site.count(behind), asked);
+    site.was_strict();
+}
+
 #[tokio::test]
 async fn loops_of_any_length_end() {
     let (site, cloud) = Site::start().await;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::cloud::openstack::{Cloud, Credentials, Metrics};
+use common::cloud::openstack::{Cloud, Credentials, Error, Metrics};
 use prometheus::Registry;
 
 /// A Keystone that refuses every login, behind a certificate; what it was asked.
@@ -59,21 +59,48 @@ fn request(stream: &mut impl BufRead) -> Option<String> {
     first
 }
 
+/// What a login there comes to; it cannot succeed.
+async fn login_at(url: &str, cacert: Option<&str>, verify: bool) -> Error {
+    let auth = format!("{{auth_url: \"{url}\", user_id: u, password: s3cr3t, project_id: p}}");
+    let text = format!("clouds: {{x: {{auth: {auth}, verify: {verify}}}}}");
+    let mut data = std::collections::BTreeMap::from([("clouds.yaml".to_owned(), text.into_bytes())]);
+    data.extend(cacert.map(|pem| ("cacert".to_owned(), pem.as_bytes().to_vec())));
+    let credentials = Credentials::from_secret(&data, "x", None).unwrap();
+    let metrics = Metrics::register(&Registry::new()).unwrap();
+    let cloud = Cloud::new(&credentials, "perimeter-test/1", &metrics).unwrap();
+    cloud.project_id().await.unwrap_err()
+}
+
+/// A certificate that has signed itself and calls itself an authority, as `openssl req -x509` makes it.
+fn authority(name: &str) -> rcgen::CertifiedKey<rcgen::KeyPair> {
+    let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let cert = params.self_signed(&signing_key).unwrap();
+    rcgen::CertifiedKey { cert, signing_key }
+}
+
+#[tokio::test]
+async fn one_certificate_for_both_sides_is_believed_if_it_is_listed_and_of_this_name() {
+    let (ours, stranger, elsewhere) =
+        (authority("localhost"), authority("localhost"), authority("elsewhere"));
+    let (url, requests) = keystone(&ours);
+    let error = login_at(&url, Some(&ours.cert.pem()), true).await;
+    assert!(error.is_unauthorized(), "{error}");
+    assert_eq!(login_at(&url, Some(&stranger.cert.pem()), true).await.code(), "no_answer");
+    assert_eq!(requests.lock().unwrap().len(), 1, "the password is not sent to a stranger");
+    let (url, requests) = keystone(&elsewhere);
+    let error = login_at(&url, Some(&elsewhere.cert.pem()), true).await;
+    assert!(error.code() == "no_answer" && error.to_string().contains("certificate"), "{error}");
+    assert!(requests.lock().unwrap().is_empty());
+}
+
 #[tokio::test]
 async fn the_authority_is_the_credentials_to_name() {
     let ours = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (url, requests) = keystone(&ours);
-    let login = async |cacert: Option<&str>, verify: bool| {
-        let auth = format!("{{auth_url: \"{url}\", user_id: u, password: s3cr3t, project_id: p}}");
-        let text = format!("clouds: {{x: {{auth: {auth}, verify: {verify}}}}}");
-        let mut data = std::collections::BTreeMap::from([("clouds.yaml".to_owned(), text.into_bytes())]);
-        data.extend(cacert.map(|pem| ("cacert".to_owned(), pem.as_bytes().to_vec())));
-        let credentials = Credentials::from_secret(&data, "x", None).unwrap();
-        let metrics = Metrics::register(&Registry::new()).unwrap();
-        let cloud = Cloud::new(&credentials, "perimeter-test/1", &metrics).unwrap();
-        cloud.project_id().await.unwrap_err()
-    };
+    let login = async |cacert: Option<&str>, verify: bool| login_at(&url, cacert, verify).await;
     for stranger in [None, Some(other.cert.pem())] {
         let error = login(stranger.as_deref(), true).await;
         assert!(error.code() == "no_answer" && error.to_string().contains("certificate"), "{error}");

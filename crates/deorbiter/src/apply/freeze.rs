@@ -26,20 +26,41 @@ pub async fn create(client: &Client, form: Form, uid: &str) -> Result<(), Error>
             ("validatingadmissionpolicies", policy(uid)),
             ("validatingadmissionpolicybindings", binding(uid)),
         ],
-        Form::Webhook => vec![("validatingwebhookconfigurations", webhook(uid))],
+        Form::Webhook => {
+            let shown =
+                post(client, "validatingwebhookconfigurations", "&dryRun=All", &webhook(uid, true)).await?;
+            let told = shown.is_none_or(|shown| knows_conditions(&shown));
+            vec![("validatingwebhookconfigurations", webhook(uid, told))]
+        }
     };
     for (plural, object) in objects {
-        let request = http::Request::post(format!("{GROUP}/{plural}?fieldManager={}", names::MANAGER))
-            .header("content-type", "application/json");
-        match send(client, request, &object).await {
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(cause) => {
-                return Err(Error::Write { what: format!("create {plural}/{}", names::freeze(uid)), cause });
-            }
-            Ok(()) => {}
-        }
+        post(client, plural, "", &object).await?;
     }
     Ok(())
+}
+
+/// Sends one; None: it is there already.
+async fn post(client: &Client, plural: &str, more: &str, object: &Value) -> Result<Option<Value>, Error> {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let what = || format!("create {plural}/{name}");
+    let request = http::Request::post(format!("{GROUP}/{plural}?fieldManager={}{more}", names::MANAGER))
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes())
+        .map_err(|error| Error::Write { what: what(), cause: kube::Error::HttpError(error) })?;
+    match client.request(request).await {
+        Ok(shown) => Ok(Some(shown)),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+        Err(cause) => Err(Error::Write { what: what(), cause }),
+    }
+}
+
+/// An API server before 1.28 drops matchConditions without a word, and would then refuse every change to any Service, also that
+/// which lets one go whose load balancer is gone.
+fn knows_conditions(shown: &Value) -> bool {
+    let webhooks = shown.get("webhooks").and_then(Value::as_array);
+    webhooks.into_iter().flatten().any(|webhook| {
+        webhook.get("matchConditions").and_then(Value::as_array).is_some_and(|all| !all.is_empty())
+    })
 }
 
 /// Takes every form of it away, and tries all of them.
@@ -95,15 +116,21 @@ fn binding(uid: &str) -> Value {
     })
 }
 
-/// Calls that nobody answers: port 1 of the API server's own machine.
-fn webhook(uid: &str) -> Value {
+/// Calls that nobody answers: port 1 of the API server's own machine. Where the API server knows no conditions, new Services of
+/// all types are refused, and old ones may still change.
+fn webhook(uid: &str, conditions: bool) -> Value {
     let call = |name: &str, rules: Value, conditions: Value| {
         json!({
             "name": name, "rules": rules, "matchConditions": conditions, "failurePolicy": "Fail", "sideEffects": "None",
             "admissionReviewVersions": ["v1"], "timeoutSeconds": 1, "clientConfig": {"url": "https://127.0.0.1:1"},
         })
     };
-    let services = json!([{"name": "becomes-a-load-balancer", "expression": format!("!({EXPRESSION})")}]);
+    let (services, operations): (Value, &[&str]) = if conditions {
+        let condition = format!("!({EXPRESSION})");
+        (json!([{"name": "becomes-a-load-balancer", "expression": condition}]), &["CREATE", "UPDATE"])
+    } else {
+        (json!([]), &["CREATE"])
+    };
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": metadata(uid),
         "webhooks": [
@@ -111,7 +138,27 @@ fn webhook(uid: &str) -> Value {
                 rule("", &["CREATE"], "persistentvolumeclaims"),
                 rule("snapshot.storage.k8s.io", &["CREATE"], "volumesnapshots"),
             ]), json!([])),
-            call("services.freeze.deorbiter.perimeter.dev", json!([rule("", &["CREATE", "UPDATE"], "services")]), services),
+            call("services.freeze.deorbiter.perimeter.dev", json!([rule("", operations, "services")]), services),
         ],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_conditions_no_service_s_change_is_refused() {
+        let mut shown = webhook("u", true);
+        assert!(knows_conditions(&shown));
+        assert_eq!(shown["webhooks"][1]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
+        // As an API server of 1.26 answers.
+        for webhook in shown["webhooks"].as_array_mut().unwrap() {
+            webhook.as_object_mut().unwrap().remove("matchConditions");
+        }
+        assert!(!knows_conditions(&shown));
+        let plain = webhook("u", false);
+        assert_eq!(plain["webhooks"][1]["rules"][0]["operations"], json!(["CREATE"]));
+        assert_eq!(plain["webhooks"][0], webhook("u", true)["webhooks"][0]);
+    }
 }

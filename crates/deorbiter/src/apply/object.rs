@@ -9,14 +9,16 @@ use crate::plan::action::{Object, ObjectKind};
 
 /// Where the API server has it.
 fn path(object: &Object) -> String {
+    let snapshots = || format!("/apis/snapshot.storage.k8s.io/{}", object.snapshot_api.word());
+    let core = || "/api/v1".to_owned();
     let (group, plural) = match object.kind {
-        ObjectKind::VolumeSnapshot => ("/apis/snapshot.storage.k8s.io/v1", "volumesnapshots"),
-        ObjectKind::VolumeSnapshotContent => ("/apis/snapshot.storage.k8s.io/v1", "volumesnapshotcontents"),
-        ObjectKind::Pod => ("/api/v1", "pods"),
-        ObjectKind::PersistentVolumeClaim => ("/api/v1", "persistentvolumeclaims"),
-        ObjectKind::PersistentVolume => ("/api/v1", "persistentvolumes"),
-        ObjectKind::Service => ("/api/v1", "services"),
-        ObjectKind::Ingress => ("/apis/networking.k8s.io/v1", "ingresses"),
+        ObjectKind::VolumeSnapshot => (snapshots(), "volumesnapshots"),
+        ObjectKind::VolumeSnapshotContent => (snapshots(), "volumesnapshotcontents"),
+        ObjectKind::Pod => (core(), "pods"),
+        ObjectKind::PersistentVolumeClaim => (core(), "persistentvolumeclaims"),
+        ObjectKind::PersistentVolume => (core(), "persistentvolumes"),
+        ObjectKind::Service => (core(), "services"),
+        ObjectKind::Ingress => ("/apis/networking.k8s.io/v1".to_owned(), "ingresses"),
     };
     match object.namespace.as_str() {
         "" => format!("{group}/{plural}/{}", object.name),

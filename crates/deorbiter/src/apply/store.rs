@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Recorded};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, Resource as _};
@@ -13,8 +14,8 @@ use crate::names;
 
 /// Records that a status holds itself; each is about 250 bytes, and etcd takes 1.5 MB.
 const IN_STATUS: usize = 500;
-/// Records a ConfigMap, whose limit is 1 MiB.
-const IN_CONFIG_MAP: usize = 2000;
+/// Records a ConfigMap, whose limit is 1 MiB: also where every name is as long as a name can be.
+const IN_CONFIG_MAP: usize = 1000;
 /// The key of a ConfigMap.
 const KEY: &str = "records.json";
 
@@ -79,8 +80,8 @@ pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Recorded>
     let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
     for name in &status.inventory.config_maps {
         let what = format!("read ConfigMap {namespace}/{name}");
-        let map = api.get(name).await.map_err(|cause| Error::Home { what, cause })?;
-        let text = map.data.and_then(|mut data| data.remove(KEY));
+        let map = api.get_opt(name).await.map_err(|cause| Error::Home { what, cause })?;
+        let text = map.and_then(|map| map.data).and_then(|mut data| data.remove(KEY));
         let page: Option<Vec<Recorded>> = text.and_then(|text| serde_json::from_str(&text).ok());
         records.extend(page.ok_or_else(|| Error::Records { name: format!("{namespace}/{name}") })?);
     }
@@ -111,7 +112,7 @@ pub async fn store(
         let mut maps = Vec::new();
         let mut before = old.chunks(IN_CONFIG_MAP);
         for (number, page) in records.chunks(IN_CONFIG_MAP).enumerate() {
-            let map = format!("{name}-inventory-{number}");
+            let map = config_map(deorbit, number);
             let same = before.next() == Some(page) && status.inventory.config_maps.contains(&map);
             if !same {
                 write_map(&api, deorbit, &map, page).await?;
@@ -131,6 +132,29 @@ pub async fn store(
     let written = api.replace_status(&name, &params, &changed).await;
     let what = format!("write the status of Deorbit {namespace}/{name}");
     written.map(|_| true).map_err(|cause| Error::Home { what, cause })
+}
+
+/// Its name: of the Deorbit's UID, so that it is nobody else's ConfigMap that is written over, and lives and dies with this one.
+fn config_map(deorbit: &Deorbit, number: usize) -> String {
+    format!("deorbit-{}-{number}", deorbit.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// Notes since when nobody answers on a Deorbit that is being deleted. Nothing else of its status is touched.
+///
+/// # Errors
+/// [`Error::Home`] with the API server's answer. A 409 says that somebody else changed the Deorbit.
+pub async fn note_outage(client: &Client, deorbit: &Deorbit, since: Option<Timestamp>) -> Result<(), Error> {
+    let (namespace, name) = (
+        deorbit.metadata.namespace.clone().unwrap_or_default(),
+        deorbit.metadata.name.clone().unwrap_or_default(),
+    );
+    let mut changed = deorbit.clone();
+    changed.status.get_or_insert_default().first_unavailable_at = since;
+    changed.metadata.managed_fields = None;
+    let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
+    let api = Api::<Deorbit>::namespaced(client.clone(), &namespace);
+    let what = format!("write the status of Deorbit {namespace}/{name}");
+    api.replace_status(&name, &params, &changed).await.map(drop).map_err(|cause| Error::Home { what, cause })
 }
 
 async fn write_map(
@@ -156,4 +180,46 @@ async fn write_map(
     let params = PatchParams::apply(names::MANAGER).force();
     let written = api.patch(name, &params, &Patch::Apply(&map)).await;
     written.map(drop).map_err(|cause| Error::Home { what: format!("write ConfigMap {name}"), cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use common::api::deorbit::Kind;
+
+    use super::*;
+
+    /// As long as the API server lets an object of the cluster make it.
+    fn longest(kind: Kind, object: &str, name: usize, tag: Option<usize>) -> Recorded {
+        let uid = "0d5c9f3e-0000-4000-8000-000000000000";
+        Recorded {
+            kind,
+            id: Some(uid.to_owned()),
+            object: Some(object.to_owned()),
+            namespace: "n".repeat(63),
+            name: "n".repeat(name),
+            uid: uid.to_owned(),
+            tag: tag.map(|length| "t".repeat(length)),
+            shared: true,
+            seen: true,
+            kept: Some(format!(
+                "another VolumeSnapshotContent that has it stays: it carries {} or {}",
+                names::KEEP,
+                names::JANITOR_KEEP
+            )),
+        }
+    }
+
+    #[test]
+    fn the_longest_records_fit_into_their_places() {
+        for record in [
+            longest(Kind::Volume, "PersistentVolumeClaim", 253, None),
+            longest(Kind::Snapshot, "VolumeSnapshotContent", 253, None),
+            longest(Kind::LoadBalancer, "Service", 63, Some(255)),
+        ] {
+            let bytes = |count: usize| serde_json::to_string(&vec![record.clone(); count]).unwrap().len();
+            assert!(bytes(IN_CONFIG_MAP) < 1 << 20, "{} bytes for {record:?}", bytes(IN_CONFIG_MAP));
+            // Beside the records a status holds debris and conditions.
+            assert!(bytes(IN_STATUS) < 1 << 19, "{} bytes for {record:?}", bytes(IN_STATUS));
+        }
+    }
 }

@@ -1,9 +1,11 @@
 //! One walk of one Deorbit: observe → plan → store → apply.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
 use common::cloud::openstack::Cloud;
+use common::plan::Finding;
 use jiff::Timestamp;
 use kube::{Api, Client};
 
@@ -14,7 +16,7 @@ use crate::error::Error;
 use crate::names;
 use crate::observe::snapshot::{Cluster, Run, Snapshot};
 use crate::observe::{cloud, target};
-use crate::plan::{self, frozen_is_unknown};
+use crate::plan::{self, Reason, frozen_is_unknown, is_thawed};
 use crate::{routes, status};
 
 /// The longest wait between two walks.
@@ -35,7 +37,16 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     let found = api.get_opt(name).await;
     let what = || format!("read Deorbit {namespace}/{name}");
     let Some(deorbit) = found.map_err(|cause| Error::Home { what: what(), cause })? else { return Ok(None) };
-    let run = read(home, &deorbit, memo).await?;
+    let run = match read(home, &deorbit, memo).await {
+        Err(error @ Error::Records { .. }) => {
+            // Nothing may be done without the records, and nobody but a person can bring them back.
+            let regarding = plan::action::about(namespace, name, deorbit.metadata.uid.clone());
+            let because = Reason::RecordsLost { why: error.to_string() };
+            memo.events.found(&[Finding { regarding, because }]).await;
+            return Err(error);
+        }
+        read => read?,
+    };
     if is_quiet(&run) {
         return Ok(None);
     }
@@ -54,6 +65,8 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
             memo.records = None;
         }
         context.metrics.stored(&format!("{namespace}/{name}"), run.status.phase, &decision.status);
+    } else if decision.status.first_unavailable_at != run.status.first_unavailable_at {
+        store::note_outage(home, &deorbit, decision.status.first_unavailable_at).await?;
     }
     let text = status::render(run, &decision);
     context.runtime.status.set(format!("deorbit {namespace}/{name}"), text);
@@ -63,7 +76,7 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
         target: client.as_ref(),
         cloud: cloud.as_ref(),
         run: (namespace, name, &run.uid),
-        leadership: &context.runtime.leadership,
+        runtime: &context.runtime,
         events: &memo.events,
         metrics: &context.metrics,
     };
@@ -126,7 +139,18 @@ fn without_records(mut status: DeorbitStatus) -> DeorbitStatus {
     status
 }
 
+/// A freeze is named after its run: it is looked for wherever the kubeconfig leads.
+fn recognised(run: &Run, cluster: Cluster) -> Result<Cluster, String> {
+    if run.deleting { Ok(cluster) } else { run.recognise(cluster) }
+}
+
 async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Option<Client>, Option<Cloud>) {
+    if run.deleting && is_thawed(&run.status) {
+        // The cluster is often gone by now, and nothing of the run is in it.
+        let nothing = Cluster::default();
+        let failures = BTreeMap::new();
+        return (Snapshot { run, cluster: Ok(nothing), cloud: None, failures }, None, None);
+    }
     let (client, cluster) = match memo.target(context, &run.namespace, &run.spec).await {
         Err(why) => (None, Err(why)),
         Ok(client) => {
@@ -135,7 +159,8 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             } else {
                 target::read(&client, &context.settings, &run.uid).await
             };
-            (Some(client), cluster.map_err(|error| error.to_string()))
+            let cluster = cluster.map_err(|error| error.to_string());
+            (Some(client), cluster.and_then(|cluster| recognised(&run, cluster)))
         }
     };
     let (project, seen) = match memo.cloud(context, &run.namespace, &run.spec).await {
@@ -144,7 +169,12 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
         Ok(None) => (None, None),
         Ok(Some(project)) => {
             let seen = cloud::read(&project, &run, cluster.as_ref().ok()).await;
-            let mut seen = seen.map_err(|error| error.to_string());
+            let mut seen = seen
+                .map_err(|error| {
+                    tracing::debug!(namespace = run.namespace, name = run.name, %error, "OpenStack");
+                    error.lasting()
+                })
+                .and_then(|seen| run.recognise_project(seen));
             if let (Ok(whole), Some(asked), Phase::Routes) =
                 (&mut seen, &run.spec.resources.routes, run.status.phase)
             {

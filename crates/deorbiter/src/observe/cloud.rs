@@ -21,18 +21,19 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     let ids = found::ids(&run.records, cluster);
     let of = |kind: Kind| ids.get(&kind).cloned().unwrap_or_default();
     let whole = run.spec.sweep && run.status.phase == Phase::Sweep;
-    let (balancers, ingresses) = (of(Kind::LoadBalancer), has_ingresses(run, cluster));
-    let octavia =
-        !balancers.is_empty() || ingresses || (whole && cloud.has_service(Service::LoadBalancer).await?);
+    let balancers = of(Kind::LoadBalancer);
+    let by_name = whole || has_ingresses(run, cluster) || has_unnamed(run, cluster);
+    let octavia = !balancers.is_empty() || (by_name && cloud.has_service(Service::LoadBalancer).await?);
     let along = octavia || !of(Kind::FloatingIP).is_empty() || !of(Kind::SecurityGroup).is_empty();
     let mut out = seen::Cloud {
+        project: cloud.project_id().await?,
         volumes: volumes(cloud, &of(Kind::Volume), &late(run, cluster, Kind::Volume), whole).await?,
         snapshots: snapshots(cloud, &of(Kind::Snapshot), &late(run, cluster, Kind::Snapshot), whole).await?,
         whole,
         ..seen::Cloud::default()
     };
     if octavia {
-        out.load_balancers = load_balancers(cloud, &balancers, ingresses || whole).await?;
+        out.load_balancers = load_balancers(cloud, &balancers, by_name).await?;
     }
     if along || whole {
         out.floating_ips = cloud.floating_ips().await?.into_iter().map(floating_ip).collect();
@@ -41,12 +42,24 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     Ok(out)
 }
 
+/// Whether load balancers of Ingresses are looked for, which only have names.
 fn has_ingresses(run: &Run, cluster: Option<&Cluster>) -> bool {
     !run.spec.cluster_name.is_empty()
         && run.spec.resources.ingresses == Choice::Delete
         && cluster.is_some_and(|cluster| {
             cluster.ingresses.iter().any(|ingress| ingress.class.as_deref() == Some(names::INGRESS_CLASS))
         })
+}
+
+/// Whether there are Services that do not say which load balancer they have, or did not before they were gone.
+fn has_unnamed(run: &Run, cluster: Option<&Cluster>) -> bool {
+    let gone = run
+        .records
+        .iter()
+        .any(|record| record.kind == Kind::LoadBalancer && record.id.is_none() && record.kept.is_none());
+    gone || cluster.is_some_and(|cluster| {
+        cluster.services.iter().any(|one| one.class.is_none() && one.load_balancer.is_none())
+    })
 }
 
 /// Names of what may have been made without its object having said so.
@@ -75,11 +88,11 @@ async fn volumes(
     whole: bool,
 ) -> Result<BTreeMap<String, seen::CloudVolume>, Error> {
     if ids.len() > BY_ID || !late.is_empty() || whole {
-        let all = cloud.volumes().await?.into_iter();
-        let asked = all.filter(|one| {
+        let asked = |one: &api::Volume| {
             whole || ids.contains(&one.id) || one.name.as_ref().is_some_and(|name| late.contains(name))
-        });
-        return Ok(asked.map(volume).collect());
+        };
+        let all = cloud.volumes_kept(|one| asked(&one).then(|| volume(one))).await?;
+        return Ok(all.into_iter().collect());
     }
     let mut out = BTreeMap::new();
     for id in ids {
@@ -95,9 +108,9 @@ async fn snapshots(
     whole: bool,
 ) -> Result<BTreeMap<String, seen::CloudSnapshot>, Error> {
     if ids.len() > BY_ID || !late.is_empty() || whole {
-        let all = cloud.snapshots().await?.into_iter();
-        let asked = all.filter(|one| whole || ids.contains(&one.id) || late.contains(&one.name));
-        return Ok(asked.map(snapshot).collect());
+        let asked = |one: &api::Snapshot| whole || ids.contains(&one.id) || late.contains(&one.name);
+        let all = cloud.snapshots_kept(|one| asked(&one).then(|| snapshot(one))).await?;
+        return Ok(all.into_iter().collect());
     }
     let mut out = BTreeMap::new();
     for id in ids {
@@ -116,7 +129,15 @@ async fn load_balancers(
     }
     let mut out = BTreeMap::new();
     for id in ids {
-        out.extend(cloud.load_balancer(id).await?.map(load_balancer));
+        match cloud.load_balancer(id).await {
+            Ok(found) => out.extend(found.map(load_balancer)),
+            // Anyone who may annotate a Service can name another project's: it is not in our list. Where the right itself is
+            // missing, the list is refused as well.
+            Err(error) if error.is_forbidden() => {
+                return Ok(cloud.load_balancers().await?.into_iter().map(load_balancer).collect());
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(out)
 }
@@ -152,6 +173,7 @@ fn load_balancer(one: api::LoadBalancer) -> (String, seen::LoadBalancer) {
         description: one.description,
         status: one.provisioning_status,
         tags: one.tags,
+        address: one.vip_address,
         port: one.vip_port_id,
     };
     (one.id, balancer)

@@ -80,7 +80,9 @@ impl Claim {
         kept::Claim {
             provisioner: provisioner.map(str::to_owned),
             volume: spec.volume_name.filter(|name| !name.is_empty()),
-            class: spec.storage_class_name,
+            class: spec
+                .storage_class_name
+                .or_else(|| self.metadata.annotation(names::STORAGE_CLASS_ANNOTATION).map(str::to_owned)),
             meta: self.metadata.kept(),
         }
     }
@@ -173,6 +175,7 @@ struct Source {
     persistent_volume_claim_name: Option<String>,
     volume_snapshot_content_name: Option<String>,
     snapshot_handle: Option<String>,
+    volume_handle: Option<String>,
 }
 
 /// `status`
@@ -226,6 +229,7 @@ impl Content {
             meta: self.metadata.kept(),
             id: self.status.and_then(|status| status.snapshot_handle).or(spec.source.snapshot_handle),
             retain: spec.deletion_policy != "Delete",
+            volume: spec.source.volume_handle,
             snapshot: spec.volume_snapshot_ref.uid,
         })
     }
@@ -240,14 +244,35 @@ pub struct ServiceSpec {
     load_balancer_class: Option<String>,
 }
 
+/// `status`
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceStatus {
+    load_balancer: Ingresses,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Ingresses {
+    ingress: Option<Vec<Address>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    ip: Option<String>,
+}
+
 /// A Service.
-pub type Service = Object<ServiceSpec, Ignored>;
+pub type Service = Object<ServiceSpec, ServiceStatus>;
 
 impl Service {
     /// What is kept of it; nothing where it is of another type.
     pub fn kept(self) -> Option<kept::Service> {
         let spec = self.spec.unwrap_or_default();
+        let addresses = self.status.unwrap_or_default().load_balancer.ingress.unwrap_or_default();
         (spec.kind == "LoadBalancer").then(|| kept::Service {
+            addresses: addresses.into_iter().filter_map(|address| address.ip).collect(),
             load_balancer: self.metadata.annotation(names::LOAD_BALANCER_ID).map(str::to_owned),
             keep_floating_ip: self.metadata.is_true(names::KEEP_FLOATING_IP),
             class: spec.load_balancer_class,
@@ -271,14 +296,19 @@ impl Ingress {
     pub fn kept(self) -> kept::Ingress {
         let class = self.spec.and_then(|spec| spec.ingress_class_name);
         let of_old = || self.metadata.annotation(names::INGRESS_CLASS_ANNOTATION).map(str::to_owned);
-        kept::Ingress { class: class.or_else(of_old), meta: self.metadata.kept() }
+        kept::Ingress {
+            class: class.or_else(of_old),
+            keep_floating_ip: self.metadata.is_true(names::INGRESS_KEEP_FLOATING_IP),
+            meta: self.metadata.kept(),
+        }
     }
 }
 
 /// `spec`
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
+    node_name: Option<String>,
     volumes: Option<Vec<PodVolume>>,
 }
 
@@ -302,7 +332,9 @@ pub type Pod = Object<PodSpec, Ignored>;
 impl Pod {
     /// What is kept of it; nothing where it names no claim.
     pub fn kept(self) -> Option<kept::Pod> {
-        let volumes = self.spec.unwrap_or_default().volumes.unwrap_or_default();
+        let PodSpec { node_name, volumes } = self.spec.unwrap_or_default();
+        let (volumes, unscheduled) =
+            (volumes.unwrap_or_default(), node_name.is_none_or(|name| name.is_empty()));
         let name = self.metadata.name.clone();
         let claims: Vec<String> = volumes
             .into_iter()
@@ -312,7 +344,7 @@ impl Pod {
                 (None, None) => None,
             })
             .collect();
-        (!claims.is_empty()).then(|| kept::Pod { meta: self.metadata.kept(), claims })
+        (!claims.is_empty()).then(|| kept::Pod { meta: self.metadata.kept(), claims, unscheduled })
     }
 }
 

@@ -23,23 +23,43 @@ struct PageMeta {
 
 /// What could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot list {what}: {}", with_causes(cause))]
-pub struct Unreadable {
-    what: String,
-    cause: kube::Error,
+pub enum Unreadable {
+    /// The server refuses, or does not answer.
+    #[error("cannot read {what}: {}", with_causes(cause))]
+    Kubernetes {
+        /// Where.
+        what: String,
+        /// What it said.
+        cause: kube::Error,
+    },
+    /// The server says something that makes no sense, or that we do not know.
+    #[error("cannot read {what}: {why}")]
+    Odd {
+        /// Where.
+        what: String,
+        /// What is odd.
+        why: String,
+    },
 }
 
 impl Unreadable {
+    fn status(&self) -> Option<u16> {
+        match self {
+            Unreadable::Kubernetes { cause: kube::Error::Api(status), .. } => Some(status.code),
+            _ => None,
+        }
+    }
+
     /// Whether the server has no such kind.
     #[must_use]
     pub fn is_no_kind(&self) -> bool {
-        matches!(&self.cause, kube::Error::Api(status) if status.code == 404)
+        self.status() == Some(404)
     }
 
     /// Whether the rights are missing.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
-        matches!(&self.cause, kube::Error::Api(status) if status.code == 403)
+        self.status() == Some(403)
     }
 }
 
@@ -55,17 +75,20 @@ pub async fn list<T: DeserializeOwned, K>(
     let mut out = Vec::new();
     let mut next = String::new();
     loop {
-        let unreadable = |cause| Unreadable { what: path.to_owned(), cause };
+        let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
         let uri = format!("{path}?limit={PAGE}{next}");
         let request = http::Request::get(uri)
             .body(Vec::new())
             .map_err(|error| unreadable(kube::Error::HttpError(error)))?;
         let page: Page<T> = client.request(request).await.map_err(unreadable)?;
         out.extend(page.items.into_iter().flatten().filter_map(&mut keep));
-        match page.metadata.next.filter(|token| !token.is_empty()) {
-            Some(token) => next = format!("&continue={}", escape(&token)),
-            None => return Ok(out),
+        let Some(token) = page.metadata.next.filter(|token| !token.is_empty()) else { return Ok(out) };
+        let following = format!("&continue={}", escape(&token));
+        if following == next {
+            let why = "the list leads back to the page that it comes from".to_owned();
+            return Err(Unreadable::Odd { what: path.to_owned(), why });
         }
+        next = following;
     }
 }
 
@@ -86,7 +109,7 @@ fn escape(token: &str) -> String {
 /// # Errors
 /// Anything but an object or a 404.
 pub async fn exists(client: &Client, path: &str) -> Result<bool, Unreadable> {
-    let unreadable = |cause| Unreadable { what: path.to_owned(), cause };
+    let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
     let request = http::Request::get(path)
         .body(Vec::new())
         .map_err(|error| unreadable(kube::Error::HttpError(error)))?;
@@ -102,7 +125,7 @@ pub async fn exists(client: &Client, path: &str) -> Result<bool, Unreadable> {
 /// # Errors
 /// Anything but an answer that can be read.
 pub async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Unreadable> {
-    let unreadable = |cause| Unreadable { what: path.to_owned(), cause };
+    let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
     let request = http::Request::get(path)
         .body(Vec::new())
         .map_err(|error| unreadable(kube::Error::HttpError(error)))?;

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Recorded};
+use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Recorded};
 use jiff::Timestamp;
+
+use crate::names;
 
 /// Everything that a plan is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +18,21 @@ pub struct Snapshot {
     pub cloud: Option<Result<Cloud, String>>,
     /// What the last try to do something about an object failed with, by [`key`].
     pub failures: BTreeMap<String, String>,
+}
+
+impl Snapshot {
+    /// The cluster that a volume or snapshot is of by its own metadata, where that is another one than the run's.
+    #[must_use]
+    pub fn foreign(&self, record: &Recorded) -> Option<&str> {
+        let (Some(Ok(cloud)), Some(id)) = (&self.cloud, record.id.as_deref()) else { return None };
+        let of = match record.kind {
+            Kind::Volume => cloud.volumes.get(id)?.cluster.as_deref()?,
+            Kind::Snapshot => cloud.snapshots.get(id)?.cluster.as_deref()?,
+            _ => return None,
+        };
+        let ours = self.run.spec.cluster_name.as_str();
+        (names::is_telling(ours) && names::is_telling(of) && of != ours).then_some(of)
+    }
 }
 
 /// Names an object of the target or of OpenStack among [`Snapshot::failures`].
@@ -49,9 +66,69 @@ pub struct Run {
     pub records: Vec<Recorded>,
 }
 
+impl Run {
+    /// The cluster, if it is the one that the records are about. A Secret can be given the kubeconfig of another cluster
+    /// meanwhile, for one of the same name is often made anew.
+    ///
+    /// # Errors
+    /// It is another one, or does not say which it is any more; for a person.
+    pub fn recognise(&self, cluster: Cluster) -> Result<Cluster, String> {
+        match (&self.status.inventory.cluster, &cluster.uid) {
+            (Some(known), Some(seen)) if known != seen => Err(format!(
+                "another cluster answers: the UID of its namespace {} is {seen}, and {known} was recorded; nothing is done there",
+                names::CLUSTER_IDENTITY
+            )),
+            (Some(_), None) => Err(format!(
+                "the namespace {} cannot be read any more, so it could be another cluster; nothing is done there",
+                names::CLUSTER_IDENTITY
+            )),
+            _ => Ok(cluster),
+        }
+    }
+
+    /// The project, if it is the one that the records are about.
+    ///
+    /// # Errors
+    /// It is another one; for a person.
+    pub fn recognise_project(&self, cloud: Cloud) -> Result<Cloud, String> {
+        match &self.status.inventory.project {
+            Some(known) if *known != cloud.project => Err(format!(
+                "the login is for project {}, and the records are about project {known}",
+                cloud.project
+            )),
+            _ => Ok(cloud),
+        }
+    }
+}
+
+/// Which version of VolumeSnapshots a cluster serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SnapshotApi {
+    /// Since external-snapshotter 4.
+    #[default]
+    V1,
+    /// What there was before, with the same fields.
+    V1beta1,
+}
+
+impl SnapshotApi {
+    /// As it stands in paths.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            SnapshotApi::V1 => "v1",
+            SnapshotApi::V1beta1 => "v1beta1",
+        }
+    }
+}
+
 /// The target cluster, as far as it holds something in OpenStack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
+    /// UID of its namespace kube-system, which no other cluster has; None where it may not be read.
+    pub uid: Option<String>,
+    /// In which version VolumeSnapshots are served.
+    pub snapshot_api: SnapshotApi,
     /// All claims.
     pub claims: Vec<Claim>,
     /// PersistentVolumes of Cinder; no others.
@@ -141,6 +218,8 @@ pub struct Content {
     pub id: Option<String>,
     /// Its deletion policy is not Delete.
     pub retain: bool,
+    /// ID of the volume that it was taken of, where it was taken here.
+    pub volume: Option<String>,
     /// UID of its VolumeSnapshot.
     pub snapshot: Option<String>,
 }
@@ -154,6 +233,8 @@ pub struct Service {
     pub class: Option<String>,
     /// The load balancer's ID, as the cloud controller manager wrote it.
     pub load_balancer: Option<String>,
+    /// Addresses of its status: what the cloud controller manager wrote when its load balancer was ready.
+    pub addresses: Vec<String>,
     /// Its floating IP shall stay.
     pub keep_floating_ip: bool,
 }
@@ -165,6 +246,8 @@ pub struct Ingress {
     pub meta: Meta,
     /// spec.ingressClassName, or the annotation of old.
     pub class: Option<String>,
+    /// Its floating IP shall stay.
+    pub keep_floating_ip: bool,
 }
 
 /// A Pod that names claims.
@@ -174,6 +257,8 @@ pub struct Pod {
     pub meta: Meta,
     /// Names of the claims, in its namespace.
     pub claims: Vec<String>,
+    /// It is on no Node, and holds up nobody's deletion.
+    pub unscheduled: bool,
 }
 
 /// A Lease of a controller that removes things in OpenStack.
@@ -211,6 +296,8 @@ impl Freeze {
 /// OpenStack, as far as the records and the cluster name things in it. What was asked for and is not here does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cloud {
+    /// ID of the project.
+    pub project: String,
     /// By ID.
     pub volumes: BTreeMap<String, CloudVolume>,
     /// By ID.
@@ -266,6 +353,8 @@ pub struct LoadBalancer {
     pub status: String,
     /// One for each Service that shares it.
     pub tags: Vec<String>,
+    /// Its own address.
+    pub address: Option<String>,
     /// The port of its address.
     pub port: Option<String>,
 }

@@ -3,8 +3,8 @@
 use kube::Client;
 
 use super::kinds;
-use super::pages::{Unreadable, exists, list};
-use super::snapshot::{Cluster, Freeze};
+use super::pages::{Unreadable, exists, get, list};
+use super::snapshot::{Cluster, Freeze, SnapshotApi};
 use crate::names;
 use crate::settings::Settings;
 
@@ -13,19 +13,21 @@ use crate::settings::Settings;
 /// # Errors
 /// The first list that could not be read whole.
 pub async fn read(client: &Client, settings: &Settings, uid: &str) -> Result<Cluster, Unreadable> {
-    let snapshots = "/apis/snapshot.storage.k8s.io/v1";
-    Ok(Cluster {
+    let api = snapshot_api(client).await?;
+    let (mut snapshots, mut contents) = (Vec::new(), Vec::new());
+    if let Some(api) = api {
         // Snapshots and claims before what they are bound to: who is bound later is seen unbound, and looked at again.
-        snapshots: or_none(
-            list(client, &format!("{snapshots}/volumesnapshots"), |one: kinds::Snapshot| Some(one.kept()))
-                .await,
-        )?,
-        contents: or_none(
-            list(client, &format!("{snapshots}/volumesnapshotcontents"), |one: kinds::Content| {
-                one.kept(settings)
-            })
-            .await,
-        )?,
+        let group = format!("{SNAPSHOTS}/{}", api.word());
+        let all = |one: kinds::Snapshot| Some(one.kept());
+        snapshots = or_none(list(client, &format!("{group}/volumesnapshots"), all).await)?;
+        let ours = |one: kinds::Content| one.kept(settings);
+        contents = or_none(list(client, &format!("{group}/volumesnapshotcontents"), ours).await)?;
+    }
+    Ok(Cluster {
+        uid: identity(client).await?,
+        snapshot_api: api.unwrap_or_default(),
+        snapshots,
+        contents,
         claims: list(client, "/api/v1/persistentvolumeclaims", |one: kinds::Claim| Some(one.kept())).await?,
         volumes: list(client, "/api/v1/persistentvolumes", |one: kinds::Volume| one.kept(settings)).await?,
         classes: list(client, "/apis/storage.k8s.io/v1/storageclasses", |one: kinds::Class| {
@@ -57,6 +59,58 @@ pub async fn read(client: &Client, settings: &Settings, uid: &str) -> Result<Clu
         },
         freeze: freeze(client, uid).await?,
     })
+}
+
+/// Where VolumeSnapshots are served.
+const SNAPSHOTS: &str = "/apis/snapshot.storage.k8s.io";
+
+#[derive(serde::Deserialize)]
+struct Group {
+    versions: Vec<Version>,
+}
+
+#[derive(serde::Deserialize)]
+struct Version {
+    version: String,
+}
+
+/// In which version the cluster serves VolumeSnapshots; None where it has no such kind.
+async fn snapshot_api(client: &Client) -> Result<Option<SnapshotApi>, Unreadable> {
+    let group: Group = match get(client, SNAPSHOTS).await {
+        Ok(group) => group,
+        Err(error) if error.is_no_kind() => return Ok(None),
+        // Who may not ask which versions there are may still have the right to list.
+        Err(error) if error.is_forbidden() => return Ok(Some(SnapshotApi::V1)),
+        Err(error) => return Err(error),
+    };
+    let served: Vec<&str> = group.versions.iter().map(|one| one.version.as_str()).collect();
+    let known = [SnapshotApi::V1, SnapshotApi::V1beta1];
+    match known.into_iter().find(|api| served.contains(&api.word())) {
+        Some(api) => Ok(Some(api)),
+        None => Err(Unreadable::Odd {
+            what: SNAPSHOTS.to_owned(),
+            why: format!("v1 and v1beta1 are known here, and the cluster serves {}", served.join(", ")),
+        }),
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Identified {
+    metadata: Uid,
+}
+
+#[derive(serde::Deserialize)]
+struct Uid {
+    uid: String,
+}
+
+/// What tells this cluster from all others; None where it may not be read.
+async fn identity(client: &Client) -> Result<Option<String>, Unreadable> {
+    match get::<Identified>(client, &format!("/api/v1/namespaces/{}", names::CLUSTER_IDENTITY)).await {
+        Ok(found) => Ok(Some(found.metadata.uid)),
+        Err(error) if error.is_forbidden() || error.is_no_kind() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn or_none<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Vec<T>, Unreadable> {
@@ -95,6 +149,6 @@ struct Resource {
 /// From 1.30 on.
 async fn has_policies(client: &Client) -> Result<bool, Unreadable> {
     let group = "/apis/admissionregistration.k8s.io/v1";
-    let found: Resources = super::pages::get(client, group).await?;
+    let found: Resources = get(client, group).await?;
     Ok(found.resources.iter().any(|resource| resource.name == "validatingadmissionpolicies"))
 }

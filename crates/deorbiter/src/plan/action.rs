@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use common::api::deorbit::{self as api, Kind};
-use common::plan::{self, Regarding};
+use common::plan::{self, Regarding, Related};
 use serde::Serialize;
 
 use super::reason::Reason;
-use crate::observe::snapshot::{Meta, Route, Run, key};
+use crate::observe::snapshot::{Meta, Route, Run, SnapshotApi, key};
 
 /// One act. Its Events appear on the Deorbit: the objects are in another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -82,9 +82,9 @@ pub enum Form {
 /// A kind of the target that is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum ObjectKind {
-    /// snapshot.storage.k8s.io/v1
+    /// snapshot.storage.k8s.io
     VolumeSnapshot,
-    /// snapshot.storage.k8s.io/v1
+    /// snapshot.storage.k8s.io
     VolumeSnapshotContent,
     /// v1
     Pod,
@@ -130,6 +130,9 @@ pub struct Object {
     /// metadata.resourceVersion, where the decision holds for this version only.
     #[serde(skip)]
     pub version: Option<String>,
+    /// Of VolumeSnapshots and their contents: how the cluster serves them.
+    #[serde(skip)]
+    pub snapshot_api: SnapshotApi,
 }
 
 impl Object {
@@ -142,7 +145,15 @@ impl Object {
             name: meta.name.clone(),
             uid: meta.uid.clone(),
             version: None,
+            snapshot_api: SnapshotApi::default(),
         }
+    }
+
+    /// In this version of VolumeSnapshots.
+    #[must_use]
+    pub fn served_in(mut self, api: SnapshotApi) -> Object {
+        self.snapshot_api = api;
+        self
     }
 
     /// Only in the version that was seen.
@@ -197,6 +208,20 @@ impl plan::Action for Action {
     fn regarding(&self) -> Regarding {
         (*self.run).clone()
     }
+
+    fn related(&self) -> Option<Related> {
+        match &self.act {
+            Act::DeleteObject { object, .. } | Act::Release { object } => Some(Related {
+                kind: object.kind.word(),
+                namespace: Some(object.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+                name: object.name.clone(),
+            }),
+            Act::DeleteInCloud { kind, id, .. } => {
+                Some(Related { kind: kind.name(), namespace: None, name: id.clone() })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Action {
@@ -228,11 +253,17 @@ impl fmt::Display for Action {
 /// The Deorbit, as Events know it.
 #[must_use]
 pub fn regarding(run: &Run) -> Regarding {
+    about(&run.namespace, &run.name, Some(run.uid.clone()))
+}
+
+/// A Deorbit, as Events know it.
+#[must_use]
+pub fn about(namespace: &str, name: &str, uid: Option<String>) -> Regarding {
     Regarding {
         api_version: "deorbiter.perimeter.dev/v1alpha1",
         kind: "Deorbit",
-        namespace: Some(run.namespace.clone()),
-        name: run.name.clone(),
-        uid: Some(run.uid.clone()),
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+        uid,
     }
 }

@@ -1,9 +1,10 @@
 //! What the conditions of a Deorbit say.
 
-use common::api::deorbit::{DeorbitStatus, Phase};
+use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
 use common::conditions::{self, Seen, Status};
 use jiff::Timestamp;
 
+use super::frozen_is_unknown;
 use crate::observe::snapshot::{Cleaner, Cluster, Snapshot};
 
 /// A Lease that was not renewed for so many of its durations belongs to nobody: a successor would have taken it long ago.
@@ -68,7 +69,12 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
         }
         Err(why) => {
             say(("TargetReachable", Status::False), "Unavailable", why.clone());
-            if snapshot.run.held {
+            // What was never frozen, or lifted before the end, is not frozen by an outage.
+            let may_stand = match snapshot.run.status.phase {
+                phase if phase.is_final() => frozen_is_unknown(&snapshot.run.status),
+                phase => phase >= Phase::Freeze,
+            };
+            if snapshot.run.held && may_stand {
                 say(("Frozen", Status::Unknown), "Unavailable", "the target cluster cannot be read".into());
             }
         }
@@ -90,8 +96,9 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
     }
 }
 
-/// The one that is waited for.
-pub fn complete(status: &mut DeorbitStatus, generation: Option<i64>, dry_run: bool, now: Timestamp) {
+/// The one that is waited for, and whether it is a clean end.
+pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Recorded], now: Timestamp) {
+    let (generation, dry_run) = (snapshot.run.generation, snapshot.run.spec.dry_run);
     let (remaining, debris) = (status.remaining, status.debris_count);
     let (what, reason, message) = match status.phase {
         Phase::Complete if dry_run => {
@@ -107,11 +114,25 @@ pub fn complete(status: &mut DeorbitStatus, generation: Option<i64>, dry_run: bo
         phase => (Status::False, word(phase), format!("{remaining} remaining")),
     };
     set(status, generation, now, ("Complete", what), reason, message);
-    if status.phase.is_final() {
-        let clean = status.phase == Phase::Complete && !dry_run;
-        let (what, reason) = if clean { (Status::True, "Proven") } else { (Status::False, "NotClean") };
-        set(status, generation, now, ("Clean", what), reason, format!("{debris} left"));
+    // What was proven at the end stays proven.
+    if status.phase.is_final() && !snapshot.run.status.phase.is_final() {
+        let (what, reason, message) = match status.phase {
+            Phase::Complete if dry_run => (Status::False, "NotClean", "nothing was deleted".to_owned()),
+            Phase::Complete if is_proven(snapshot, records) => (Status::True, "Proven", "0 left".to_owned()),
+            Phase::Complete => {
+                let why = "the cluster has nothing left; nobody has looked in OpenStack".to_owned();
+                (Status::Unknown, "NotProven", why)
+            }
+            _ => (Status::False, "NotClean", format!("{debris} left")),
+        };
+        set(status, generation, now, ("Clean", what), reason, message);
     }
+}
+
+/// Whether OpenStack was asked about everything, with a login that has shown something of the cluster.
+fn is_proven(snapshot: &Snapshot, records: &[Recorded]) -> bool {
+    let mut went = records.iter().filter(|record| record.kept.is_none()).peekable();
+    snapshot.cloud.is_some() && (went.peek().is_none() || went.any(|record| record.seen))
 }
 
 fn word(phase: Phase) -> &'static str {

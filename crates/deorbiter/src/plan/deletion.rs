@@ -1,8 +1,9 @@
 //! Deletes in the target cluster: only of what was recorded by this ID before.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use common::api::deorbit::{Kind, PodEviction, Recorded};
+use jiff::Timestamp;
 
 use super::action::{Act, Object, ObjectKind};
 use super::found::Found;
@@ -44,17 +45,18 @@ pub fn steps(run: &Run, records: &[Recorded], cluster: &Cluster, found: &[Found]
     };
     delete(&[ObjectKind::VolumeSnapshot, ObjectKind::VolumeSnapshotContent], &mut steps);
     if run.spec.pod_eviction == PodEviction::Delete {
-        let claims: BTreeSet<(&str, &str)> = going
+        let claims: HashMap<(&str, &str), Option<Timestamp>> = going
             .iter()
-            .filter_map(|one| one.delete.as_ref())
-            .filter(|object| object.kind == ObjectKind::PersistentVolumeClaim)
-            .map(|object| (object.namespace.as_str(), object.name.as_str()))
+            .filter_map(|one| Some((one.delete.as_ref()?, one.deleting)))
+            .filter(|(object, _)| object.kind == ObjectKind::PersistentVolumeClaim)
+            .map(|(object, since)| ((object.namespace.as_str(), object.name.as_str()), since))
             .collect();
         for pod in cluster.pods.iter().filter(|pod| pod.meta.deleting.is_none() && !pod.meta.keep) {
-            let held = pod
-                .claims
-                .iter()
-                .find(|claim| claims.contains(&(pod.meta.namespace.as_str(), claim.as_str())));
+            let held = pod.claims.iter().find(|claim| {
+                let since = claims.get(&(pod.meta.namespace.as_str(), claim.as_str()));
+                // One that is made anew finds no Node while its claim is being deleted, and does not hold it up.
+                since.is_some_and(|since| since.is_none() || !pod.unscheduled)
+            });
             if let Some(claim) = held {
                 let object = Object::new(ObjectKind::Pod, &pod.meta);
                 steps.push((

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use common::api::deorbit::{Kind, Recorded};
 
 use super::found::Found;
+use crate::names;
 use crate::observe::snapshot::Cloud;
 
 /// The records with what was found now. Nothing is ever taken out; an object that had no ID yet may get one.
@@ -54,6 +55,7 @@ fn index(
 /// What is seen now counts, but what was known of a load balancer that is gone stays known.
 fn update(old: &mut Recorded, new: &Recorded) {
     old.id = old.id.take().or_else(|| new.id.clone());
+    old.seen |= new.seen;
     old.kept.clone_from(&new.kept);
     if new.tag.is_some() || new.shared {
         old.tag.clone_from(&new.tag);
@@ -61,16 +63,38 @@ fn update(old: &mut Recorded, new: &Recorded) {
     }
 }
 
-/// Gives records their IDs whose object was gone before it could name one: both drivers name what they make after the UID.
-pub fn name_late(records: &mut [Recorded], cloud: &Cloud) {
+/// Gives records their IDs whose object was gone before it could name one: both drivers name what they make after the UID, and
+/// the cloud controller manager after cluster and Service.
+pub fn name_late(records: &mut [Recorded], cluster: &str, cloud: &Cloud) {
     for record in records.iter_mut().filter(|record| record.id.is_none()) {
-        record.id = late_id(record, cloud);
+        record.id = late_id(record, cluster, cloud);
     }
 }
 
-fn late_id(record: &Recorded, cloud: &Cloud) -> Option<String> {
+/// Notes what OpenStack shows.
+pub fn note_seen(records: &mut [Recorded], cloud: &Cloud) {
+    for record in records.iter_mut().filter(|record| !record.seen) {
+        record.seen = record.id.as_deref().is_some_and(|id| match record.kind {
+            Kind::Volume => cloud.volumes.contains_key(id),
+            Kind::Snapshot => cloud.snapshots.contains_key(id),
+            Kind::LoadBalancer => cloud.load_balancers.contains_key(id),
+            Kind::FloatingIP => cloud.floating_ips.contains_key(id),
+            Kind::SecurityGroup => cloud.security_groups.contains_key(id),
+        });
+    }
+}
+
+fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
     let by_uid = |prefix: &str| format!("{prefix}-{}", record.uid);
     match (record.kind, record.object.as_deref()) {
+        (Kind::LoadBalancer, Some("Service")) => {
+            let legacy = names::legacy_load_balancer(&record.uid);
+            let name = names::service_tag(cluster, &record.namespace, &record.name);
+            let is_it =
+                |name_seen: &str| name_seen == legacy || (names::is_telling(cluster) && name_seen == name);
+            let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(&seen.name));
+            found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
+        }
         (Kind::Volume, Some("PersistentVolumeClaim")) => {
             let name = by_uid("pvc");
             cloud.volumes.iter().find(|(_, seen)| seen.name == name).map(|(id, _)| id.clone())

@@ -9,14 +9,15 @@ use super::outlook::Left;
 use super::reason::Reason;
 use super::{sharing, sweep};
 use crate::names;
-use crate::observe::snapshot::{Cloud, Meta, Run};
+use crate::observe::snapshot::{Cloud, Meta, Run, Snapshot};
 
 /// States in which Cinder takes a DELETE; in all others it answers 400, or somebody is at work.
 const DELETABLE: [&str; 5] = ["available", "error", "error_deleting", "error_restoring", "error_extending"];
 
-/// The steps. `records` are those that were stored before.
+/// The steps: for what was recorded before, and what the cluster's API server does not still hold on to.
 #[must_use]
-pub fn steps(run: &Run, records: &[Recorded], cloud: &Cloud, left: &[Left<'_>]) -> Vec<(Act, Reason)> {
+pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>]) -> Vec<(Act, Reason)> {
+    let (run, records) = (&snapshot.run, snapshot.run.records.as_slice());
     let stored: BTreeSet<(Kind, &str)> =
         records.iter().filter_map(|record| Some((record.kind, record.id.as_deref()?))).collect();
     let mut steps = Vec::new();
@@ -26,6 +27,9 @@ pub fn steps(run: &Run, records: &[Recorded], cloud: &Cloud, left: &[Left<'_>]) 
         for one in left.iter().filter(|one| one.record.kind == kind && !one.outlook.untouched) {
             let (Some(id), Some(state)) = (one.record.id.as_deref(), &one.outlook.in_cloud) else { continue };
             if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
+                continue;
+            }
+            if snapshot.foreign(one.record).is_some() {
                 continue;
             }
             if let Some(name) = may_go(run, records, cloud, one.record, id) {
@@ -69,13 +73,19 @@ fn may_go(run: &Run, records: &[Recorded], cloud: &Cloud, record: &Recorded, id:
                 .collect();
             let users: Vec<&Meta> = users.iter().collect();
             let swept = record.object.is_none() && sweep::is_ours(&run.spec.cluster_name, seen);
-            let ours = swept || !record.shared && sharing::is_only_ours(&run.spec.cluster_name, &users, seen);
+            // Clusters of one name are told apart by the address that the Service had, which was looked at when it was seen.
+            let known = names::is_telling(&run.spec.cluster_name) || record.seen;
+            let alone = || sharing::is_only_ours(&run.spec.cluster_name, &users, seen);
+            let ours = swept || (!record.shared && known && alone());
             (ready && service && ours).then(|| seen.name.clone())
         }
         Kind::FloatingIP => {
             let seen = cloud.floating_ips.get(id)?;
-            let made = seen.description.starts_with(names::FLOATING_IP_DESCRIPTION);
-            (made && !serves(cloud, records, record)).then(|| seen.address.clone())
+            let made = [names::FLOATING_IP_DESCRIPTION, names::INGRESS_FLOATING_IP_DESCRIPTION]
+                .iter()
+                .any(|description| seen.description.starts_with(description));
+            // Where it leads to another port by now, somebody uses it.
+            (made && seen.port.is_none() && !serves(cloud, records, record)).then(|| seen.address.clone())
         }
         Kind::SecurityGroup => {
             let seen = cloud.security_groups.get(id)?;

@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded};
+use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded, Retained};
 use jiff::Timestamp;
 
-use crate::observe::snapshot::{Cloud, Snapshot, key};
+use crate::observe::snapshot::{Cloud, Meta, Snapshot, key};
 
 /// How one record stands.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outlook {
     /// An object of the target still holds it.
     pub in_cluster: bool,
-    /// That object is there and nobody has asked for its deletion yet.
+    /// That object is there, and shall be deleted by us, and is not being deleted yet.
     pub untouched: bool,
+    /// The last try to do something about it has failed.
+    pub refused: bool,
     /// Its state in OpenStack, where it is there.
     pub in_cloud: Option<String>,
     /// Nothing more is expected to happen to it.
@@ -54,7 +56,7 @@ pub fn left<'a>(
     given_up: bool,
     now: Timestamp,
 ) -> Vec<Left<'a>> {
-    let judge = Judge::new(snapshot, given_up, now);
+    let judge = Judge::new(snapshot, records, given_up, now);
     let shall_go = records.iter().filter(|record| record.kept.is_none());
     shall_go.filter_map(|record| judge.outlook(record).map(|outlook| Left { record, outlook })).collect()
 }
@@ -63,26 +65,45 @@ struct Judge<'a> {
     snapshot: &'a Snapshot,
     given_up: bool,
     now: Timestamp,
-    /// Since when each object of the target is being deleted, by UID.
-    objects: HashMap<&'a str, Option<Timestamp>>,
+    /// What is there of the target, by UID.
+    objects: HashMap<&'a str, Object>,
+    /// OpenStack has shown something of the run, so the login is for the cluster's own project.
+    at_home: bool,
     /// PersistentVolumes and VolumeSnapshotContents by what they hold.
     holders: HashMap<(Kind, &'a str), (&'a str, Option<Timestamp>)>,
 }
 
+/// An object of the target.
+#[derive(Clone, Copy)]
+struct Object {
+    /// Since when it is being deleted.
+    deleting: Option<Timestamp>,
+    /// Whether we delete it; if not, it goes by the policy that it has.
+    by_us: bool,
+}
+
 impl<'a> Judge<'a> {
-    fn new(snapshot: &'a Snapshot, given_up: bool, now: Timestamp) -> Judge<'a> {
+    fn new(snapshot: &'a Snapshot, records: &[Recorded], given_up: bool, now: Timestamp) -> Judge<'a> {
         let (mut objects, mut holders) = (HashMap::new(), HashMap::new());
         if let Ok(cluster) = &snapshot.cluster {
             let metas = cluster
                 .claims
                 .iter()
                 .map(|one| &one.meta)
-                .chain(cluster.volumes.iter().map(|one| &one.meta))
                 .chain(cluster.snapshots.iter().map(|one| &one.meta))
-                .chain(cluster.contents.iter().map(|one| &one.meta))
                 .chain(cluster.services.iter().map(|one| &one.meta))
-                .chain(cluster.ingresses.iter().map(|one| &one.meta));
-            objects.extend(metas.map(|meta| (meta.uid.as_str(), meta.deleting)));
+                .chain(cluster.ingresses.iter().map(|one| &one.meta))
+                .map(|meta| (meta, true));
+            let retained = snapshot.run.spec.retained == Retained::Delete;
+            let by_policy = cluster
+                .volumes
+                .iter()
+                .map(|one| (&one.meta, one.claim.is_none()))
+                .chain(cluster.contents.iter().map(|one| (&one.meta, retained)));
+            let object = |(meta, by_us): (&'a Meta, bool)| {
+                (meta.uid.as_str(), Object { deleting: meta.deleting, by_us })
+            };
+            objects.extend(metas.chain(by_policy).map(object));
             for volume in &cluster.volumes {
                 holders.insert(
                     (Kind::Volume, volume.id.as_str()),
@@ -98,7 +119,8 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        Judge { snapshot, given_up, now, objects, holders }
+        let at_home = records.iter().any(|record| record.seen);
+        Judge { snapshot, given_up, now, objects, at_home, holders }
     }
 
     /// None: it is gone.
@@ -110,11 +132,16 @@ impl<'a> Judge<'a> {
         let (in_cloud, proven, cloud_error) = match &self.snapshot.cloud {
             None => (None, false, None),
             Some(Err(why)) => (None, false, Some(why)),
-            Some(Ok(cloud)) => (state_of(record, cloud), record.id.is_some(), None),
+            Some(Ok(cloud)) => {
+                let before = |since: Option<Timestamp>| since.is_some_and(|since| self.was_before(since));
+                let long_gone = before(object.and_then(|one| one.deleting))
+                    || before(holder.and_then(|(_, since)| since));
+                (state_of(record, cloud), record.id.is_some() && (self.at_home || long_gone), None)
+            }
         };
         let object_stays = match object {
             // What is proven to be gone in OpenStack does not wait for a finalizer of a controller that is dead.
-            Some(deleting) => !proven || in_cloud.is_some() || deleting.is_none(),
+            Some(object) => !proven || in_cloud.is_some() || (object.by_us && object.deleting.is_none()),
             None => false,
         };
         let holder_stays = holder.is_some() && (!proven || in_cloud.is_some());
@@ -124,7 +151,7 @@ impl<'a> Judge<'a> {
         }
         let in_cluster = object_stays || holder_stays;
         let since = object
-            .flatten()
+            .and_then(|object| object.deleting)
             .or(holder.and_then(|(_, deleting)| deleting))
             .or_else(|| self.waiting_since(in_cluster));
         let over = since.is_some_and(|since| {
@@ -135,7 +162,7 @@ impl<'a> Judge<'a> {
         let swept = record.object.is_none() && self.snapshot.run.spec.leftovers == Leftovers::Report;
         let mut why = Vec::new();
         if let (true, Some(kind)) = (object_stays, &record.object) {
-            why.push(match object.flatten() {
+            why.push(match object.and_then(|object| object.deleting) {
                 Some(_) => format!("the {kind} is being deleted and still there"),
                 None => format!("the {kind} is still there"),
             });
@@ -147,6 +174,15 @@ impl<'a> Judge<'a> {
             why.extend(node.map(|node| format!("it is attached to Node {node}")));
         }
         why.extend(in_cloud.as_ref().map(|state| format!("the {} is {state} in OpenStack", record.kind)));
+        if matches!(&self.snapshot.cloud, Some(Ok(_))) && record.id.is_some() && !self.at_home {
+            why.push(
+                "OpenStack has shown nothing of this cluster: is the login for its project and region?"
+                    .to_owned(),
+            );
+        }
+        if let Some(other) = self.snapshot.foreign(record) {
+            why.push(format!("its {} is {other}: it is left to that cluster", crate::names::CSI_CLUSTER));
+        }
         if swept {
             why.push("it was found by its name, and spec.leftovers is Report".to_owned());
         }
@@ -166,11 +202,17 @@ impl<'a> Judge<'a> {
         }
         Some(Outlook {
             in_cluster,
-            untouched: object_stays && object == Some(None) && self.failure(record).is_none(),
+            untouched: object_stays && object.is_some_and(|object| object.by_us && object.deleting.is_none()),
+            refused: self.failure(record).is_some(),
             in_cloud,
             stuck: over || refused || swept,
             why: why.join("; "),
         })
+    }
+
+    /// Whether somebody else had begun to delete it before the run did anything.
+    fn was_before(&self, since: Timestamp) -> bool {
+        self.snapshot.run.status.started_at.is_none_or(|started| since < started)
     }
 
     /// For what is not being deleted by the target's own word: the phase that waits for it.

@@ -27,21 +27,27 @@ impl Walk<'_> {
         }
         let cloud_is_known = !matches!(self.snapshot.cloud, Some(Err(_)));
         let mut found_now = Vec::new();
-        if let Ok(cluster) = &self.snapshot.cluster {
-            found_now = found::found(self.settings, run, cluster, self.cloud());
-            // What OpenStack marks as kept is not known while it does not answer: then nothing is judged anew.
-            if cloud_is_known || run.status.phase == Phase::Inventory {
-                self.records = inventory::merge(&self.records, &found_now);
+        match &self.snapshot.cluster {
+            // The freeze is being lifted: what is made from now on is no longer of this run.
+            Ok(_) if self.is_ending() => {}
+            Ok(cluster) => {
+                found_now = found::found(self.settings, run, cluster, self.cloud());
+                // What OpenStack marks as kept is not known while it does not answer: then nothing is judged anew.
+                if cloud_is_known || run.status.phase == Phase::Inventory {
+                    self.records = inventory::merge(&self.records, &found_now);
+                }
             }
+            Err(_) => {}
         }
         if let Some(cloud) = self.cloud() {
-            inventory::name_late(&mut self.records, cloud);
+            inventory::name_late(&mut self.records, &run.spec.cluster_name, cloud);
+            inventory::note_seen(&mut self.records, cloud);
         }
         if self.outage_is_over_limit() {
             return self.without_an_answer();
         }
         if self.hangs() {
-            return self.finish(true);
+            return self.finish();
         }
         let Ok(cluster) = &self.snapshot.cluster else {
             self.count_left(false);
@@ -50,6 +56,9 @@ impl Walk<'_> {
         if !cloud_is_known {
             self.count_left(false);
             return Some(LATER);
+        }
+        if self.is_ending() {
+            return self.finish();
         }
         if run.status.phase > Phase::Freeze {
             for (act, because) in deletion::steps(run, &run.records, cluster, &found_now) {
@@ -68,6 +77,11 @@ impl Walk<'_> {
         }
     }
 
+    /// The end was decided, and only the freeze is still to be lifted.
+    fn is_ending(&self) -> bool {
+        self.snapshot.run.status.completed_at.is_some()
+    }
+
     fn hangs(&self) -> bool {
         let limit = self.snapshot.run.spec.timeouts.hang.duration();
         self.status.started_at.is_some_and(|since| is_over(since, limit, self.now))
@@ -75,6 +89,9 @@ impl Walk<'_> {
 
     fn inventory(&mut self) -> Option<Duration> {
         self.status.inventory.taken = true;
+        self.status.inventory.cluster =
+            self.snapshot.cluster.as_ref().ok().and_then(|cluster| cluster.uid.clone());
+        self.status.inventory.project = self.cloud().map(|cloud| cloud.project.clone());
         if self.snapshot.run.spec.dry_run {
             self.status.remaining = count(self.records.iter().filter(|record| record.kept.is_none()).count());
             self.status.completed_at = Some(self.now);
@@ -118,7 +135,7 @@ impl Walk<'_> {
         let all_asked = {
             let left = outlook::left(self.snapshot, &self.records, false, self.now);
             self.status.remaining = count(left.len());
-            left.iter().all(|one| !one.outlook.untouched)
+            left.iter().all(|one| !one.outlook.untouched || one.outlook.refused)
         };
         if all_asked { self.go(Phase::Wait) } else { Some(SOON / 4) }
     }
@@ -151,7 +168,7 @@ impl Walk<'_> {
             let left = outlook::left(self.snapshot, &self.records, given_up, self.now);
             let steps = match self.cloud() {
                 Some(cloud) if run.spec.leftovers == Leftovers::Delete => {
-                    leftovers::steps(run, &run.records, cloud, &left)
+                    leftovers::steps(self.snapshot, cloud, &left)
                 }
                 _ => Vec::new(),
             };
@@ -164,15 +181,16 @@ impl Walk<'_> {
         done
     }
 
-    /// Without credentials nobody can look: load balancers are given some time after the last Service is gone.
+    /// Without credentials nobody can look, nor where no ID is known: load balancers are given some time after the last Service
+    /// is gone.
     fn grace_is_over(&self) -> bool {
         let run = &self.snapshot.run;
-        let any =
-            self.records.iter().any(|record| record.kind == Kind::LoadBalancer && record.kept.is_none());
+        let blind = self.snapshot.cloud.is_none();
+        let any = self.records.iter().any(|record| {
+            record.kind == Kind::LoadBalancer && record.kept.is_none() && (blind || record.id.is_none())
+        });
         let limit = run.spec.timeouts.load_balancer_grace.duration();
-        self.snapshot.cloud.is_some()
-            || !any
-            || run.status.phase_since.is_some_and(|since| is_over(since, limit, self.now))
+        !any || run.status.phase_since.is_some_and(|since| is_over(since, limit, self.now))
     }
 
     fn sweep(&mut self, given_up: bool) -> Option<Duration> {
@@ -199,7 +217,11 @@ impl Walk<'_> {
                 return Some(SOON);
             }
         }
-        self.finish(false)
+        // Something was made after the rest had been waited for.
+        let fresh = outlook::left(self.snapshot, &self.records, false, self.now)
+            .iter()
+            .any(|one| one.outlook.untouched && !one.outlook.refused);
+        if fresh { self.go(Phase::Wait) } else { self.finish() }
     }
 
     /// Somebody has not answered for too long. By the recorded IDs OpenStack can still be cleaned, where that is allowed.
@@ -209,14 +231,14 @@ impl Walk<'_> {
             && run.spec.leftovers == Leftovers::Delete
             && run.status.inventory.taken
             && !run.spec.dry_run;
-        if !can_clean {
-            return self.finish(true);
+        if !can_clean || self.is_ending() {
+            return self.finish();
         }
         match run.status.phase {
             Phase::Verify if self.take_leftovers(true) => self.go(Phase::Sweep),
             Phase::Verify => Some(SOON),
             Phase::Sweep => self.sweep(true),
-            Phase::Routes => self.finish(true),
+            Phase::Routes => self.finish(),
             _ => {
                 self.status.started_at = self.status.started_at.or(Some(self.now));
                 self.go(Phase::Verify)
@@ -230,10 +252,14 @@ impl Walk<'_> {
     }
 
     /// The end: clean, or with a list of what is left; the freeze is lifted before.
-    fn finish(&mut self, gave_up: bool) -> Option<Duration> {
+    fn finish(&mut self) -> Option<Duration> {
+        let over = *self.status.completed_at.get_or_insert(self.now);
         let refused = self.snapshot.failures.get(&key("Freeze", "lift")).cloned();
-        if !self.lifted() && refused.is_none() {
-            return Some(SOON / 4);
+        if !self.lifted() {
+            let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
+            if refused.is_none() || !is_over(over, limit, self.now) {
+                return Some(SOON / 4);
+            }
         }
         let mut debris = self.debris();
         if let Some(why) =
@@ -249,7 +275,7 @@ impl Walk<'_> {
             let name = names::freeze(&self.snapshot.run.uid);
             debris.push(entry("Freeze", name, format!("it may stand in the target cluster: {why}")));
         }
-        if gave_up && !self.status.inventory.taken {
+        if !self.status.inventory.taken {
             let why = "it was never read whole, so there may be more than is listed".to_owned();
             debris.push(entry("Cluster", self.snapshot.run.spec.cluster_name.clone(), why));
         }
@@ -266,7 +292,6 @@ impl Walk<'_> {
         };
         debris.truncate(SHOWN_DEBRIS);
         self.status.debris = debris;
-        self.status.completed_at = Some(self.now);
         self.go(phase);
         // One more look, after the end, at whether a freeze came back.
         Some(SOON)

@@ -58,6 +58,11 @@ pub enum Reason {
         /// Which.
         names: String,
     },
+    /// What was recorded is gone: nothing more can be done.
+    RecordsLost {
+        /// What is missing.
+        why: String,
+    },
     /// A freeze could not be put in place; the run goes on without.
     NotFrozen {
         /// Why.
@@ -89,6 +94,7 @@ impl plan::Reason for Reason {
             Reason::TargetUnavailable { .. } => "TargetUnavailable",
             Reason::CloudUnavailable { .. } => "CloudUnavailable",
             Reason::CleanerNotRunning { .. } => "CleanerNotRunning",
+            Reason::RecordsLost { .. } => "RecordsLost",
             Reason::NotFrozen { .. } => "NotFrozen",
             Reason::Debris { .. } => "Debris",
         }
@@ -125,6 +131,7 @@ impl fmt::Display for Reason {
             Reason::CleanerNotRunning { names } => {
                 write!(f, "{names} renews its Lease no more: start it again, or set spec.leftovers to Delete")
             }
+            Reason::RecordsLost { why } => f.write_str(why),
             Reason::NotFrozen { why } => write!(f, "new objects cannot be prevented: {why}"),
             Reason::Debris { count, first } => {
                 write!(f, "{count} left, first {first}; status.debris lists them")

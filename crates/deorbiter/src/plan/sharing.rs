@@ -1,7 +1,7 @@
 //! Whose a load balancer is: several Services can share one, also Services of other clusters.
 
 use crate::names;
-use crate::observe::snapshot::{LoadBalancer, Meta};
+use crate::observe::snapshot::{Cloud, LoadBalancer, Meta, Service};
 
 /// The tag of a Service. Without the cluster's name, the only tag that ends as this Service's does: two clusters may have a
 /// Service of the same name behind one load balancer, and then nobody knows which is ours.
@@ -20,13 +20,36 @@ fn ends_as(name: &str, service: &Meta) -> bool {
         && name.ends_with(&format!("_{}_{}", service.namespace, service.name))
 }
 
+/// Whether the Service has the load balancer's address: the cloud controller manager wrote it there, so it has served it.
+#[must_use]
+pub fn is_attached(service: &Service, seen: &LoadBalancer, cloud: &Cloud) -> bool {
+    let own = seen.address.iter();
+    let floating = cloud.floating_ips.values().filter(|ip| seen.port.is_some() && ip.port == seen.port);
+    own.chain(floating.map(|ip| &ip.address)).any(|address| service.addresses.contains(address))
+}
+
+/// The load balancer of a Service that does not say which one it has, as those of old cloud controller managers: by a name that
+/// no other can have, or by name and address. Two of them are none.
+#[must_use]
+pub fn of(cluster: &str, service: &Service, cloud: &Cloud) -> Option<String> {
+    let meta = &service.meta;
+    let is_it = |seen: &LoadBalancer| {
+        seen.name == names::legacy_load_balancer(&meta.uid)
+            || (names::is_telling(cluster)
+                && seen.name == names::service_tag(cluster, &meta.namespace, &meta.name))
+            || (ends_as(&seen.name, meta) && is_attached(service, seen, cloud))
+    };
+    let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(seen));
+    found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
+}
+
 /// Whether it serves nobody but these Services: it goes with the last of them.
 #[must_use]
 pub fn is_only_ours(cluster: &str, services: &[&Meta], seen: &LoadBalancer) -> bool {
     if services.is_empty() {
         return false;
     }
-    let legacy = |service: &&&Meta| seen.name == format!("a{}", service.uid.replace('-', ""));
+    let legacy = |service: &&&Meta| seen.name == names::legacy_load_balancer(&service.uid);
     if services.iter().any(|service| legacy(&service)) {
         return seen.tags.is_empty();
     }

@@ -35,8 +35,16 @@ pub fn found(run: &Run, records: &[Recorded], cloud: &Cloud) -> Vec<Found> {
             add(Kind::Snapshot, id, &seen.name, mark(seen.keep));
         }
     }
+    // A Service that never said which one it has may still be there, and may be kept.
+    let named: HashSet<(&str, &str)> = records
+        .iter()
+        .filter(|record| record.kind == Kind::LoadBalancer && record.object.is_some())
+        .map(|record| (record.namespace.as_str(), record.name.as_str()))
+        .collect();
     for (id, seen) in cloud.load_balancers.iter().filter(|(_, seen)| is_ours(cluster, seen)) {
-        add(Kind::LoadBalancer, id, &seen.name, None);
+        if service_of(cluster, seen).is_none_or(|service| !named.contains(&service)) {
+            add(Kind::LoadBalancer, id, &seen.name, None);
+        }
     }
     let from = format!(" from cluster {cluster}");
     for (id, seen) in &cloud.floating_ips {
@@ -64,15 +72,16 @@ pub fn found(run: &Run, records: &[Recorded], cloud: &Cloud) -> Vec<Found> {
 /// By its description, its name and all of its tags.
 #[must_use]
 pub fn is_ours(cluster: &str, seen: &LoadBalancer) -> bool {
-    service_of(cluster, seen)
-        .is_some_and(|name| name == seen.name && seen.tags.iter().all(|tag| *tag == name))
+    service_of(cluster, seen).is_some_and(|(namespace, name)| {
+        let name = names::service_tag(cluster, namespace, name);
+        name == seen.name && seen.tags.iter().all(|tag| *tag == name)
+    })
 }
 
-/// The name that it must have by its description.
-fn service_of(cluster: &str, seen: &LoadBalancer) -> Option<String> {
+/// Namespace and name of the Service that it was made for, by its description.
+fn service_of<'a>(cluster: &str, seen: &'a LoadBalancer) -> Option<(&'a str, &'a str)> {
     let of = seen.description.strip_prefix("Kubernetes external service ")?;
-    let (namespace, name) = of.strip_suffix(&format!(" from cluster {cluster}"))?.split_once('/')?;
-    Some(names::service_tag(cluster, namespace, name))
+    of.strip_suffix(&format!(" from cluster {cluster}"))?.split_once('/')
 }
 
 fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
@@ -85,6 +94,7 @@ fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
         uid: String::new(),
         tag: None,
         shared: false,
+        seen: true,
         kept,
     };
     Found { record, delete: None, deleting: None, release: None }

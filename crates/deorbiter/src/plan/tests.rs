@@ -1,4 +1,6 @@
 mod cases;
+mod endings;
 mod laws;
 mod model;
+mod ownership;
 mod world;

@@ -225,7 +225,8 @@ pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
         namespace: deorbit.metadata.namespace.clone()?,
         name: deorbit.metadata.name.clone()?,
         uid: deorbit.metadata.uid.clone()?,
-        target_uid: deorbit.labels().get(names::TARGET_UID_LABEL).cloned(),
+        // One that deletes nothing is no clean-up of anything, whoever put the label on it.
+        target_uid: deorbit.labels().get(names::TARGET_UID_LABEL).filter(|_| !deorbit.spec.dry_run).cloned(),
         terminating: deorbit.metadata.deletion_timestamp.is_some(),
         end: match phase {
             Phase::Complete => Some(End::Complete),

@@ -290,9 +290,23 @@ impl Walk<'_> {
     }
 
     fn deorbit(&self, target: &Target) -> Option<&Deorbit> {
-        let of_target = |one: &&Deorbit| one.target_uid.as_deref() == Some(target.object.uid.as_str());
+        let place = self.place(target);
+        let of_target = |one: &&Deorbit| {
+            one.target_uid.as_deref() == Some(target.object.uid.as_str())
+                && place.as_ref().is_none_or(|place| one.namespace == *place)
+        };
         let name = deorbit_name(&target.object.name, &target.object.uid);
         self.deorbits.iter().filter(of_target).max_by_key(|one| one.name == name)
+    }
+
+    /// Where the Deorbit of an object is made. Who may only write elsewhere must not be able to let an object go by a label. None:
+    /// it cannot be told.
+    fn place(&self, target: &Target) -> Option<String> {
+        let rules = self.binding.rules.as_ref().ok()?;
+        if !rules.template.names_namespace() {
+            return target.object.namespace.clone();
+        }
+        rules.template.namespace(target.body.as_ref()?)
     }
 
     /// The Deorbit of an object, where it can be aborted.

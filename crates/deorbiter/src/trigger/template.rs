@@ -121,6 +121,12 @@ impl Template {
         })
     }
 
+    /// The namespace that it names, filled from an object; None where it names none, or the object has not what it reads.
+    #[must_use]
+    pub fn namespace(&self, object: &Value) -> Option<String> {
+        self.namespace.as_ref()?.fill(object).ok()
+    }
+
     /// Whether it names a namespace.
     #[must_use]
     pub fn names_namespace(&self) -> bool {

@@ -1,5 +1,6 @@
 //! The new link: made by the host's socket, where its master is, straight into the pod.
 
+use crate::names::PASSING;
 use crate::netlink::Error;
 use crate::netlink::link::{Link, NewLink};
 use crate::netlink::socket::Socket;
@@ -35,8 +36,8 @@ pub(super) fn create_and_rename(
     namespace: i32,
     new: &NewLink,
 ) -> Result<Link, Error> {
-    // One of a kind on the node: a process makes one link at a time. At most 15 bytes: process IDs have at most 22 bits.
-    let passing = format!("egr{:x}", std::process::id());
+    // One of a kind on the node: a process makes one link at a time.
+    let passing = format!("{PASSING}{:x}", std::process::id());
     host.request(&new.create(&passing, namespace))?;
     let link = there(pod, &passing)?;
     if let Err(error) = pod.request(&Link::rename(link.index, &new.name)) {

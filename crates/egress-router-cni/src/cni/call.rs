@@ -64,7 +64,7 @@ pub struct Call {
     pub netns: Option<PathBuf>,
     /// `CNI_IFNAME`; empty where the verb needs none.
     pub ifname: String,
-    /// `CNI_ARGS`.
+    /// `CNI_ARGS`; empty where the verb needs none.
     pub args: Args,
     /// `CNI_NETNS_OVERRIDE` is true: the plugin's own namespace is allowed as the pod's.
     pub netns_override: bool,
@@ -108,10 +108,13 @@ impl Call {
         if call.netns.is_none() && command.needs_namespace() {
             return Err(missing("CNI_NETNS", command));
         }
-        call.args = match text(&get, "CNI_ARGS")? {
-            Some(args) => Args::parse(&args)?,
-            None => Args::default(),
-        };
+        // DEL undoes an ADD that was refused for its arguments, too, and the runtime repeats a refused DEL for ever.
+        if command.needs_namespace() {
+            call.args = match text(&get, "CNI_ARGS")? {
+                Some(args) => Args::parse(&args)?,
+                None => Args::default(),
+            };
+        }
         call.netns_override = text(&get, "CNI_NETNS_OVERRIDE")?
             .is_some_and(|flag| flag == "1" || flag.eq_ignore_ascii_case("true"));
         Ok(Some(call))
@@ -137,9 +140,14 @@ pub(crate) fn interface_name(name: &str) -> Option<&'static str> {
     if name == "." || name == ".." {
         return Some("\".\" and \"..\" are no interface names");
     }
+    // The kernel has switches of these names beside those of each interface (sysctl_dev_name_is_allowed in linux/net.h).
+    if name == "all" || name == "default" {
+        return Some("\"all\" and \"default\" are no interface names");
+    }
+    // '%': the kernel counts such names through (dev_alloc_name), and the interface would have another one.
     name.chars()
-        .any(|letter| letter == '/' || letter == ':' || letter.is_whitespace() || letter.is_control())
-        .then_some("an interface's name has no '/', no ':', no space and no control character")
+        .any(|letter| matches!(letter, '/' | ':' | '%') || letter.is_whitespace() || letter.is_control())
+        .then_some("an interface's name has no '/', no ':', no '%', no space and no control character")
 }
 
 fn invalid(message: String) -> Error {
@@ -259,6 +267,9 @@ mod tests {
             ("CNI_IFNAME", "a/b"),
             ("CNI_IFNAME", "a:b"),
             ("CNI_IFNAME", "a b"),
+            ("CNI_IFNAME", "net%d"),
+            ("CNI_IFNAME", "all"),
+            ("CNI_IFNAME", "default"),
             ("CNI_IFNAME", "sixteen-letters-"),
             ("CNI_ARGS", "K8S_POD_NAME"),
         ] {
@@ -270,6 +281,14 @@ mod tests {
             Call::from_env(|name| (name == "CNI_COMMAND").then(|| OsString::from_vec(vec![b'A', 0xff])))
                 .unwrap_err();
         assert_eq!(error.code, Code::InvalidEnvironment);
+    }
+
+    #[test]
+    fn del_ends_what_was_refused_for_its_arguments() {
+        let variables =
+            ADD.map(|(key, value)| if key == "CNI_COMMAND" { (key, "DEL") } else { (key, value) });
+        let with = [&variables[..], &[("CNI_ARGS", "K8S_POD_NAME")]].concat();
+        assert_eq!(call(&with).unwrap().unwrap().args, super::Args::default());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `destinations`: where a pod may go (an entry with `/`), and what it hands on (`port proto ip [rport]`, or an IP alone).
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -94,10 +95,17 @@ impl Destinations {
     /// each other.
     pub fn parse(ip: &Dict<'_>) -> Result<Self, Error> {
         let mut parsed = Self::default();
+        // A list may be as long as an object of Kubernetes: to compare each entry with each would take seconds.
+        let (mut blocks, mut ports) = (BTreeSet::new(), BTreeSet::new());
         for entry in ip.list("destinations")? {
             let words: Vec<_> = entry.string()?.split_ascii_whitespace().collect();
             match *words.as_slice() {
-                [block] if block.contains('/') => parsed.allow(&entry, block)?,
+                [block] if block.contains('/') => {
+                    let block = cidr(block).ok_or_else(|| entry.invalid(GRAMMAR))?.trunc();
+                    if !blocks.insert(block) {
+                        return Err(entry.invalid("the same block stands there twice"));
+                    }
+                }
                 [address] => {
                     let address = target(&entry, address)?;
                     if parsed.fallback(address).is_some() {
@@ -107,8 +115,14 @@ impl Destinations {
                     }
                     parsed.set_fallback(address);
                 }
-                [port, protocol, to] => parsed.hand_on(&entry, port, protocol, to, None)?,
-                [port, protocol, to, to_port] => parsed.hand_on(&entry, port, protocol, to, Some(to_port))?,
+                [port, protocol, to, ref to_port @ ..] if to_port.len() < 2 => {
+                    let redirect = redirect(&entry, port, protocol, to, to_port.first().copied())?;
+                    let taken = (redirect.port, redirect.protocol.number(), redirect.to.is_ipv4());
+                    if !ports.insert(taken) {
+                        return Err(entry.invalid("another entry hands this port and protocol on already"));
+                    }
+                    parsed.redirects.push(redirect);
+                }
                 _ => return Err(entry.invalid(GRAMMAR)),
             }
         }
@@ -124,46 +138,10 @@ impl Destinations {
             parsed.set_fallback(address);
         }
         let written = ip.get("destinations").is_some_and(|field| field.value.is_array());
-        if written && !parsed.redirect() {
-            parsed.allowed.get_or_insert_default();
+        if !blocks.is_empty() || (written && !parsed.redirect()) {
+            parsed.allowed = Some(IpNet::aggregate(&blocks.into_iter().collect()));
         }
-        parsed.allowed = parsed.allowed.map(|blocks| IpNet::aggregate(&blocks));
         Ok(parsed)
-    }
-
-    fn allow(&mut self, entry: &Field<'_>, block: &str) -> Result<(), Error> {
-        let block = cidr(block).ok_or_else(|| entry.invalid(GRAMMAR))?.trunc();
-        let allowed = self.allowed.get_or_insert_default();
-        if allowed.contains(&block) {
-            return Err(entry.invalid("the same block stands there twice"));
-        }
-        allowed.push(block);
-        Ok(())
-    }
-
-    fn hand_on(
-        &mut self,
-        entry: &Field<'_>,
-        port: &str,
-        protocol: &str,
-        to: &str,
-        to_port: Option<&str>,
-    ) -> Result<(), Error> {
-        let redirect = Redirect {
-            port: self::port(entry, port)?,
-            protocol: Protocol::parse(protocol)
-                .ok_or_else(|| entry.invalid("the protocol has to be tcp, udp or sctp"))?,
-            to: target(entry, to)?,
-            to_port: to_port.map(|port| self::port(entry, port)).transpose()?,
-        };
-        if self.redirects.iter().any(|other| {
-            (other.port, other.protocol, other.to.is_ipv4())
-                == (redirect.port, redirect.protocol, redirect.to.is_ipv4())
-        }) {
-            return Err(entry.invalid("another entry hands this port and protocol on already"));
-        }
-        self.redirects.push(redirect);
-        Ok(())
     }
 
     fn fallback(&self, family: IpAddr) -> Option<IpAddr> {
@@ -176,6 +154,22 @@ impl Destinations {
             IpAddr::V6(address) => self.fallback_v6 = Some(address),
         }
     }
+}
+
+fn redirect(
+    entry: &Field<'_>,
+    port: &str,
+    protocol: &str,
+    to: &str,
+    to_port: Option<&str>,
+) -> Result<Redirect, Error> {
+    Ok(Redirect {
+        port: self::port(entry, port)?,
+        protocol: Protocol::parse(protocol)
+            .ok_or_else(|| entry.invalid("the protocol has to be tcp, udp or sctp"))?,
+        to: target(entry, to)?,
+        to_port: to_port.map(|port| self::port(entry, port)).transpose()?,
+    })
 }
 
 fn port(entry: &Field<'_>, word: &str) -> Result<u16, Error> {

@@ -124,12 +124,17 @@ pub(super) fn name(args: &Dict<'_>, key: &str) -> Result<Option<String>, Error> 
     }
 }
 
-/// `interfaceArgs.mtu`: at least what IPv4 needs (68, RFC 791), at most what fits in its length field.
+/// `interfaceArgs.mtu`: at least what IPv4 needs (68, RFC 791), at most what fits in its length field. 0 says nothing: the
+/// other plugins write it where none is meant.
 pub(super) fn mtu(args: &Dict<'_>) -> Result<Option<u32>, Error> {
     let Some(field) = args.get("mtu").filter(|field| field.value.as_str() != Some("")) else {
         return Ok(None);
     };
-    u32::try_from(field.number()?)
+    let number = field.number()?;
+    if number == 0 {
+        return Ok(None);
+    }
+    u32::try_from(number)
         .ok()
         .filter(|mtu| (68..=65_535).contains(mtu))
         .map(Some)

@@ -93,11 +93,8 @@ impl Ip {
         let mut addresses: Vec<IpNet> = Vec::new();
         for field in dict.list("addresses")? {
             let address = field.cidr()?;
-            if let Some(wrong) = not_a_pod(&address) {
+            if let Some(wrong) = one_more(&addresses, &address) {
                 return Err(field.invalid(wrong));
-            }
-            if addresses.iter().any(|other| other.addr() == address.addr()) {
-                return Err(field.invalid("the same address stands there twice"));
             }
             addresses.push(address);
         }
@@ -118,6 +115,17 @@ impl Ip {
         for gateway in self.gateways.all() {
             if lacks(gateway) {
                 return refuse("gateway is".to_owned(), gateway);
+            }
+            let ends = |net: &IpNet| net.addr().is_ipv4() && net.prefix_len() < 31 && net.contains(&gateway);
+            let ended = |net: &IpNet| gateway == net.network() || gateway == net.broadcast();
+            if let Some(net) = self.addresses.iter().find(|net| ends(net) && ended(net)) {
+                return Err(Error::new(
+                    Code::InvalidConfig,
+                    format!(
+                        "{path}.gateway is {gateway}: that is no host's address in {}, its first and last are none",
+                        net.trunc()
+                    ),
+                ));
             }
             if self.addresses.iter().any(|address| address.addr() == gateway) {
                 return Err(Error::new(
@@ -164,6 +172,22 @@ fn gateways(dict: &Dict<'_>) -> Result<Gateways, Error> {
         gateways.set(gateway);
     }
     Ok(gateways)
+}
+
+/// Addresses of one family that an attachment can have: a rule of nf_tables compares with each of them, and holds at most
+/// 128 expressions (NFT_RULE_MAXEXPRS).
+const MOST: usize = 48;
+
+/// Why a pod that has `addresses` cannot have this one too.
+pub(crate) fn one_more(addresses: &[IpNet], address: &IpNet) -> Option<String> {
+    if let Some(wrong) = not_a_pod(address) {
+        return Some(wrong);
+    }
+    if addresses.iter().any(|other| other.addr() == address.addr()) {
+        return Some("the same address stands there twice".to_owned());
+    }
+    let family = addresses.iter().filter(|other| other.addr().is_ipv4() == address.addr().is_ipv4());
+    (family.count() >= MOST).then(|| format!("an interface has at most {MOST} addresses of one family"))
 }
 
 /// Why a pod cannot have this address.

@@ -17,7 +17,7 @@ use crate::cni::{self, Call, Code, Command, Error};
 pub struct Network {
     /// `cniVersion`.
     pub version: cni::Version,
-    /// `name`.
+    /// `name`. DEL takes one that is none as empty.
     pub name: String,
     /// `interfaceType`; none: the platform's default.
     pub interface_type: Option<InterfaceType>,
@@ -93,15 +93,16 @@ impl Network {
             Error::new(Code::Decode, "the network configuration on standard input has to be a dictionary")
         })?;
         let version = cni::Version::parse(dict.text("cniVersion")?.unwrap_or_default())?;
-        let name = name(&dict)?;
         match call.command {
-            Command::Del => Ok(Self::undoing(&dict, version, name)),
+            // Whose it is, container and interface say.
+            Command::Del => Ok(Self::undoing(&dict, version, name(&dict).unwrap_or_default())),
             // What cannot be read as valid must not be taken as not valid.
             Command::Gc => {
-                Ok(Self { valid_attachments: attachments(&dict)?, ..Self::undoing(&dict, version, name) })
+                let undoing = Self::undoing(&dict, version, name(&dict)?);
+                Ok(Self { valid_attachments: attachments(&dict)?, ..undoing })
             }
             Command::Add | Command::Check | Command::Status | Command::Version => {
-                Self::whole(&dict, version, name, call)
+                Self::whole(&dict, version, name(&dict)?, call)
             }
         }
     }

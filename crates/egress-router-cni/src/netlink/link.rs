@@ -96,10 +96,10 @@ impl Link {
             let attribute = attribute?;
             match attribute.kind {
                 ADDRESS => link.mac = attribute.array().ok(),
-                NAME => link.name = attribute.string()?,
+                NAME => link.name = attribute.string(),
                 MTU => link.mtu = attribute.u32()?,
                 LINK => link.parent = Some(attribute.u32()?).filter(|index| *index != 0),
-                ALIAS => link.alias = Some(attribute.string()?).filter(|alias| !alias.is_empty()),
+                ALIAS => link.alias = Some(attribute.string()).filter(|alias| !alias.is_empty()),
                 INFO => (link.kind, link.mode) = info(&attribute)?,
                 _ => {}
             }
@@ -203,7 +203,7 @@ fn info(attribute: &Attribute<'_>) -> Result<(String, Option<Kind>), Malformed> 
     for part in attribute.nested() {
         let part = part?;
         match part.kind {
-            INFO_KIND => kind = part.string()?,
+            INFO_KIND => kind = part.string(),
             INFO_DATA => data = Some(part),
             _ => {}
         }

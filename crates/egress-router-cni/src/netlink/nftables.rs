@@ -13,7 +13,7 @@ pub mod set;
 
 use super::error::Error;
 use super::message::{FLAG_ACK, Message};
-use super::socket::Socket;
+use super::socket::{Protocol, Socket};
 use crate::cni;
 use difference::Found;
 use ruleset::{Subject, batch, message};
@@ -85,7 +85,10 @@ pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Err
     let tables = socket.dump(&message(1, 0), |_, payload| {
         found::Table::read(payload).map(|table| Some(table.name).filter(|name| name.starts_with(prefix)))
     });
-    tables.map_err(|error| error.to_cni("nf_tables: cannot list the tables"))
+    tables.map_err(|error| {
+        let why = if lacking(&error) { ": the kernel has none, the module nf_tables is missing" } else { "" };
+        error.to_cni(format!("nf_tables: cannot list the tables{why}"))
+    })
 }
 
 /// The notes in the table's chain [`RECORD`], as they were given. None where there is no such table.
@@ -155,6 +158,21 @@ fn find(socket: &mut Socket, name: &str) -> Result<Found, Error> {
         Ok((set, elements.concat()))
     });
     Ok(Found { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
+}
+
+/// Whether the kernel has nf_tables. True where that cannot be told.
+#[must_use]
+pub fn known() -> bool {
+    let asked = Socket::open(Protocol::Netfilter)
+        // NFT_MSG_GETGEN.
+        .and_then(|mut socket| socket.ask(&message(16, 0), |_, _| Ok(())));
+    !asked.is_err_and(|error| lacking(&error))
+}
+
+/// What a kernel without nf_tables says: it has no such sockets, or nfnetlink knows no such subsystem (nfnetlink_rcv_msg in
+/// linux/net/netfilter/nfnetlink.c).
+fn lacking(error: &Error) -> bool {
+    error.is(&[libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::EINVAL, libc::EOPNOTSUPP])
 }
 
 /// Asks for the ruleset's generation: whether the kernel has nf_tables at all.

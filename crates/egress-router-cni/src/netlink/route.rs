@@ -7,7 +7,8 @@ use ipnet::IpNet;
 
 use super::address::{self, family, number};
 use super::message::{
-    Attribute, FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, FLAG_REPLACE, Malformed, Message, NESTED, split,
+    Attribute, FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, FLAG_REPLACE, Malformed, Message, NESTED,
+    attributes, split,
 };
 
 /// Through which link.
@@ -158,6 +159,16 @@ impl Route {
         self.rest.iter().any(|(kind, _)| *kind == EXPIRES)
     }
 
+    /// Where it leads: each link with the gateway there, if it has one. Several for a route with several next hops.
+    #[must_use]
+    pub fn paths(&self) -> Vec<(u32, Option<IpAddr>)> {
+        if let Some(Device::Index(index)) = self.device {
+            return vec![(index, self.gateway)];
+        }
+        let several = self.rest.iter().filter(|(kind, _)| kind & !NESTED == MULTIPATH);
+        several.flat_map(|(_, payload)| nexthops(payload)).collect()
+    }
+
     /// Asks for all routes of all families: of one table, where the kernel can (Linux 4.20).
     #[must_use]
     pub fn all(table: Option<u32>) -> Message {
@@ -299,6 +310,27 @@ fn time_left(attribute: &Attribute<'_>) -> Option<(u16, Vec<u8>)> {
     let ticks = i32::from_ne_bytes(*rest.first_chunk::<4>()?);
     let seconds = u32::try_from(ticks / TICKS).ok().filter(|seconds| *seconds > 0)?;
     Some((EXPIRES, seconds.to_ne_bytes().to_vec()))
+}
+
+/// Link and gateway of each struct rtnexthop (length, flags, hops, link; attributes). Ends at the first that is broken.
+fn nexthops(mut rest: &[u8]) -> Vec<(u32, Option<IpAddr>)> {
+    let mut found = Vec::new();
+    while let Some((length, tail)) = rest.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_ne_bytes(*length));
+        let (Some(index), Some(own)) =
+            (tail.get(2..).and_then(<[u8]>::first_chunk::<4>), rest.get(8..length))
+        else {
+            break;
+        };
+        let gateway = attributes(own).filter_map(Result::ok).find_map(|attribute| match attribute.kind {
+            GATEWAY => address::read(attribute.payload).ok(),
+            VIA => via(&attribute).ok(),
+            _ => None,
+        });
+        found.push((u32::from_ne_bytes(*index), gateway));
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    found
 }
 
 /// The paths (struct rtnexthop and attributes) without their states, which a request must not say.

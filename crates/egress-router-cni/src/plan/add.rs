@@ -13,10 +13,13 @@ use super::home::{self, Home};
 use super::note::{self, Changed, Notes, Saved};
 use super::{Family, Plan, Step, Wanted, route, slot, sysctl};
 
+/// Bytes that each link has to carry for IPv6 (RFC 8200, 5): the kernel takes the family away from one that does not.
+const IPV6_MTU: u32 = 1280;
+
 /// The steps in which `wanted` comes into being, in a pod that has nothing of it.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`] where the interface is there already; [`Code::Kernel`] where no slot is free.
+/// [`Code::InvalidConfig`] where the interface or an address is there already, or IPv6 would not fit; [`Code::Kernel`] where no slot is free.
 pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
     let name = &wanted.interface;
     if pod.links.iter().any(|link| link.name == *name) {
@@ -28,6 +31,14 @@ pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
         return Err(Error::new(
             Code::InvalidConfig,
             format!("ip.addresses has {address}, which the pod has already"),
+        ));
+    }
+    if let Some(mtu) = wanted.mtu.filter(|mtu| *mtu < IPV6_MTU && wanted.source(Family::V6).is_some()) {
+        return Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "interfaceArgs.mtu is {mtu}: with an IPv6 address it has to be at least {IPV6_MTU} (RFC 8200)"
+            ),
         ));
     }
     let others = note::all(pod);
@@ -153,7 +164,7 @@ impl Swap {
             .filter(|route| !of_attachment(route))
             .map(|route| Saved::of(route, pod));
         for one in recorded.filter(|one| Family::of_net(&one.route.destination) == family).chain(taken) {
-            if !saved.iter().any(|other| route::same_entry(&other.route, &one.route)) {
+            if !saved.iter().any(|other| other.is(&one)) {
                 saved.push(one);
             }
         }

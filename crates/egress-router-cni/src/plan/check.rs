@@ -1,6 +1,8 @@
 //! Whether an attachment is still what ADD made. The firewall's own differences are found by
 //! [`crate::netlink::nftables`], which alone knows how the kernel tells rules.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 
 use crate::config::interface::Kind;
@@ -10,7 +12,7 @@ use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::note::{self, Notes};
-use super::{Family, Wanted, home, route};
+use super::{Family, Wanted, home, route, sysctl};
 
 /// What differs, one sentence each; empty where nothing does.
 #[must_use]
@@ -22,20 +24,21 @@ pub fn check(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
     differences.extend(addresses(wanted, link, pod));
     differences.extend(routes(wanted, notes, link, pod));
     differences.extend(rules(wanted, notes, pod));
-    let forwarding = super::sysctl::conf(Family::V4, &wanted.interface, "forwarding");
-    if super::sysctl::hands_on(wanted, Family::V4)
-        && pod.sysctls.get(&forwarding).is_some_and(|value| value != "1")
-    {
-        differences.push(format!("sysctl {} is not 1", forwarding.join(".")));
-    }
-    for changed in &notes.sysctls {
-        let found = pod.sysctls.get(&changed.name);
-        // A device that went away took its sysctls along.
-        if let Some(found) = found.filter(|found| **found != changed.value) {
-            differences.push(format!("sysctl {} is {found}, not {}", changed.name.join("."), changed.value));
-        }
-    }
+    differences.extend(sysctls(wanted, notes, pod));
     differences
+}
+
+/// Those that ADD changed, and those that it found as they had to be.
+fn sysctls(wanted: &Wanted, notes: &Notes, pod: &Pod) -> BTreeSet<String> {
+    let home = |family: Family| notes.home.get(&family).map(|home| home.interface.clone());
+    let needed = sysctl::lacking(pod, wanted, home);
+    let needed = needed.iter().map(|(name, value)| (name, *value));
+    let changed = notes.sysctls.iter().map(|changed| (&changed.name, changed.value.as_str()));
+    let differs = |(name, value): (&Vec<String>, &str)| {
+        let found = pod.sysctls.get(name).filter(|found| *found != value)?;
+        Some(format!("sysctl {} is {found}, not {value}", name.join(".")))
+    };
+    needed.chain(changed).filter_map(differs).collect()
 }
 
 fn links(wanted: &Wanted, link: &Link) -> Vec<String> {

@@ -61,6 +61,19 @@ pub fn condemned<'a>(pod: &'a Pod, identity: &Identity) -> impl Iterator<Item = 
     pod.links.iter().filter(|link| ours(link)).filter(move |link| link.alias.as_ref() == Some(&owner))
 }
 
+/// The links that a killed ADD has left under the name that they have for an instant only ([`names::PASSING`]): they are not up,
+/// and nobody has written onto them. For who knows that no other call acts in the pod.
+pub fn passing(pod: &Pod) -> impl Iterator<Item = &Link> {
+    let number = |link: &Link| {
+        let digits = link.name.strip_prefix(names::PASSING).unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let used = |link: &Link| {
+        link.up || link.alias.is_some() || pod.addresses.iter().any(|address| address.link == link.index)
+    };
+    pod.links.iter().filter(move |link| ours(link) && number(link) && !used(link))
+}
+
 /// The end of a link of ours.
 #[must_use]
 pub fn end(link: &Link) -> Step {
@@ -92,24 +105,33 @@ fn defaults(
             (None, Some(_)) => Vec::new(),
         };
     }
-    let there = |saved: &Route| {
-        let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
-        defaults.any(|there| route::same_entry(there, saved))
-    };
-    let mut saved: Vec<Route> = notes
+    let saved: Vec<Route> = notes
         .defaults
         .iter()
         .filter(|saved| Family::of_net(&saved.route.destination) == family)
         .filter_map(|saved| restored(pod, saved, notes.slot))
-        .filter(|saved| !there(saved))
         .collect();
-    let mut steps = Vec::new();
-    if let Some(before) = held
-        && let Some(position) = saved.iter().position(|saved| route::same_entry(saved, before))
-    {
-        steps.push(Step::ReplaceRoute { before: before.clone(), after: saved.remove(position) });
+    // Several may be alike but for where they lead: those that a killed DEL has restored already are no stranger's.
+    let strangers = |lost: &Route| {
+        let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
+        defaults.any(|there| {
+            route::same_entry(there, lost) && !saved.iter().any(|saved| route::same(saved, there))
+        })
+    };
+    let there = |lost: &Route| pod.routes.iter().any(|there| route::same(there, lost));
+    let mut steps: Vec<Step> = Vec::new();
+    for (position, lost) in saved.iter().enumerate() {
+        if there(lost) || strangers(lost) {
+            continue;
+        }
+        let ours = held.filter(|held| route::same_entry(held, lost));
+        let earlier = saved.iter().take(position).any(|earlier| route::same_entry(earlier, lost));
+        steps.push(match ours {
+            Some(before) if !earlier => Step::ReplaceRoute { before: before.clone(), after: lost.clone() },
+            _ if earlier => Step::AppendRoute(lost.clone()),
+            _ => Step::AddRoute(lost.clone()),
+        });
     }
-    steps.extend(saved.into_iter().map(Step::AddRoute));
     steps
 }
 

@@ -8,14 +8,14 @@ use ipnet::IpNet;
 use crate::cni::{Code, Error};
 use crate::config::interface::Kind;
 use crate::config::ip::Gateways;
-use crate::netlink::route::{Device, Route};
+use crate::netlink::route::Route;
 use crate::observe::Host;
 
 use super::{Family, master, needs_gateway, route};
 
 /// `given`, and for each family of `addresses` without one: that of the node's lowest-metric default route through `master`,
 /// if it is in the network of an address of the pod (or link-local); else the one gateway there of any other route through
-/// the master.
+/// the master. Of a route with several next hops, the first that leads there counts.
 ///
 /// # Errors
 /// [`Code::InvalidConfig`] where a family has none, or several that differ; with the candidates.
@@ -53,9 +53,12 @@ fn one(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Result<
     let mut via: Vec<(&Route, IpAddr)> = host
         .routes
         .iter()
-        .filter(|found| found.device == Some(Device::Index(master)) && found.kind == route::UNICAST)
-        .filter(|found| Family::of_net(&found.destination) == family)
-        .filter_map(|found| Some((found, found.gateway.filter(|gateway| Family::of(gateway) == family)?)))
+        .filter(|found| found.kind == route::UNICAST && Family::of_net(&found.destination) == family)
+        .flat_map(|found| found.paths().into_iter().map(move |path| (found, path)))
+        .filter(|(_, (device, _))| *device == master)
+        .filter_map(|(found, (_, gateway))| {
+            Some((found, gateway.filter(|gateway| Family::of(gateway) == family)?))
+        })
         .filter(|(_, gateway)| link_local(gateway) || nets.iter().any(|net| net.contains(gateway)))
         .filter(|(_, gateway)| !addresses.iter().any(|address| address.addr() == *gateway))
         .collect();
@@ -104,6 +107,7 @@ mod tests {
     use super::*;
     use crate::config::interface::{IpvlanMode, MacvlanMode};
     use crate::netlink::address::Address;
+    use crate::netlink::route::Device;
 
     const MASTER: u32 = 2;
 

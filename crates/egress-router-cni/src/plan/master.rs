@@ -31,17 +31,25 @@ pub fn named<'a>(host: &'a Host, name: &str) -> Result<&'a Link, Error> {
 /// The one interface of the node that has an address in the network of each of the pod's addresses. An address without a
 /// prefix length is in the network of an address of the node's.
 ///
+/// An interface that only has single addresses (/32, /128) there does not count beside one that is in the network: kube-proxy
+/// keeps the addresses of Services on such a one (`kube-ipvs0`), those that a load balancer announces in the node's network
+/// among them.
+///
 /// # Errors
 /// [`Code::InvalidConfig`] where there is none, or several, or different ones for different addresses; with what the node
 /// has.
 pub fn infer<'a>(host: &'a Host, addresses: &[IpNet]) -> Result<&'a Link, Error> {
     let mut agreed: Option<(&Link, &IpNet)> = None;
     for address in addresses {
-        let candidates: Vec<&Link> = host
-            .links
-            .iter()
-            .filter(|link| !link.loopback && nets(host, link.index).any(|net| shares(&net, address)))
-            .collect();
+        let of = |counts: fn(&IpNet) -> bool| {
+            let shared = move |net: &IpNet| counts(net) && shares(net, address);
+            let has = move |link: &&Link| !link.loopback && nets(host, link.index).any(|net| shared(&net));
+            host.links.iter().filter(has).collect::<Vec<_>>()
+        };
+        let mut candidates: Vec<&Link> = of(|net| net.prefix_len() < net.max_prefix_len());
+        if candidates.is_empty() {
+            candidates = of(|_| true);
+        }
         let master = match *candidates.as_slice() {
             [one] => one,
             [] => {
@@ -175,6 +183,19 @@ mod tests {
         assert_eq!(inferred(NODE, &["192.168.50.9/32"]), Ok("u0".into()));
         // The pod's network may be wider than the node's own prefix says.
         assert_eq!(inferred(NODE, &["192.168.48.9/21"]), Ok("u0".into()));
+    }
+
+    #[test]
+    fn addresses_of_services_make_no_network() {
+        let ipvs = [
+            ("kube-ipvs0", &["10.96.0.1/32", "192.168.50.200/32", "fd50::200/128"][..]),
+            ("u0", &["192.168.50.2/24", "fd50::2/64"]),
+        ];
+        assert_eq!(inferred(&ipvs, &["192.168.50.9/24", "fd50::9/64"]), Ok("u0".into()));
+        // Where nothing else is there, a single address in the pod's network is what counts.
+        assert_eq!(inferred(&[("u0", &["192.168.50.2/32"])], &["192.168.50.9/24"]), Ok("u0".into()));
+        let both = [("u0", &["192.168.50.2/32"][..]), ("u1", &["192.168.50.3/32"])];
+        assert!(inferred(&both, &["192.168.50.9/24"]).unwrap_err().contains("several interfaces"));
     }
 
     #[test]

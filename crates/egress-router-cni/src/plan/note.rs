@@ -1,19 +1,23 @@
 //! The record of an attachment, kept in its nf_tables table: whose it is, and what DEL needs to restore the pod.
 //!
-//! Each line fits in a rule's comment ([`LIMIT`]). A route that does not (multipath) is cut to what fits; its other
-//! attributes are in its copy in the home table.
+//! Each statement fits in a rule's comment ([`LIMIT`]), and short ones share one: the kernel makes a rule of each. A route that
+//! does not fit (multipath) is cut to what does; its other attributes are in its copy in the home table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
 
+use crate::netlink::nftables::comment;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::{Family, Identity};
 
-/// Bytes of a line: what a rule's user data holds (NFT_USERDATA_MAXLEN is 256) less its own header and the final zero.
+/// Between two statements of a line. No name holds a blank, so nothing else looks like it.
+const BETWEEN: &str = "  ";
+
+/// Bytes of a statement: what a rule's user data holds (NFT_USERDATA_MAXLEN is 256) less its own header and the final zero.
 pub const LIMIT: usize = 250;
 
 /// Longest identifier in a line. Longer ones are cut, where they are written and where they are compared.
@@ -105,12 +109,10 @@ impl Notes {
     /// Its lines.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let mut lines = vec![
-            format!("slot {} order {}", self.slot, self.order),
-            format!("container {}", self.container_id),
-            format!("ifname {}", self.ifname),
-            format!("network {}", self.network),
-        ];
+        let mut lines = vec![format!("slot {} order {}", self.slot, self.order)];
+        let names = [("container", &self.container_id), ("ifname", &self.ifname), ("network", &self.network)];
+        let given = names.iter().filter(|(_, name)| !name.is_empty());
+        lines.extend(given.map(|(key, name)| format!("{key} {name}")));
         lines.extend(self.families.iter().map(|family| format!("family {}", digit(*family))));
         lines.extend(self.home.iter().map(|(family, home)| {
             let default = if home.default { " default" } else { "" };
@@ -121,7 +123,7 @@ impl Notes {
         lines.extend(self.sysctls.iter().map(|changed| {
             format!("sysctl {} {} {}", changed.name.join("/"), changed.value, changed.original)
         }));
-        lines
+        packed(lines)
     }
 
     /// Reads lines. What is not understood is left out: a record of a later version still restores what this one knows.
@@ -129,8 +131,8 @@ impl Notes {
     #[must_use]
     pub fn parse<S: AsRef<str>>(lines: &[S]) -> Option<Self> {
         let mut notes = Self::default();
-        for line in lines {
-            let Some((key, rest)) = line.as_ref().split_once(' ') else { continue };
+        for statement in lines.iter().flat_map(|line| line.as_ref().split(BETWEEN)) {
+            let Some((key, rest)) = statement.trim().split_once(' ') else { continue };
             let words: Vec<&str> = rest.split(' ').collect();
             match (key, words.as_slice()) {
                 ("slot", [slot, "order", order]) => {
@@ -190,6 +192,12 @@ impl Saved {
         Some(Route { device, ..self.route.clone() })
     }
 
+    /// Whether both are one route: of those with the same destination, TOS and metric there may be several, one behind the other.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        super::route::same(&self.route, &other.route) && self.device == other.device
+    }
+
     fn line(&self, key: &str) -> String {
         let route = &self.route;
         let mut line = format!("{key} {}", route.destination);
@@ -247,6 +255,21 @@ impl Saved {
         }
         Some(saved)
     }
+}
+
+/// As many statements a line as one comment holds.
+fn packed(statements: Vec<String>) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::with_capacity(statements.len());
+    for statement in statements {
+        match lines.last_mut() {
+            Some(line) if line.len() + BETWEEN.len() + statement.len() <= comment::LIMIT => {
+                line.push_str(BETWEEN);
+                line.push_str(&statement);
+            }
+            _ => lines.push(statement),
+        }
+    }
+    lines
 }
 
 fn attribute(text: &str) -> Option<(u16, Vec<u8>)> {

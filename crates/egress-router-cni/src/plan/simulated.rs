@@ -117,10 +117,35 @@ impl Simulated {
     }
 
     fn insert(&mut self, route: &Route) -> Result<(), String> {
-        let route = self.resolve(route)?;
-        if self.pod.routes.iter().any(|other| route::same_entry(other, &route)) {
+        let resolved = self.resolve(route)?;
+        if self.pod.routes.iter().any(|other| route::same_entry(other, &resolved)) {
             return Err(format!("{route:?}: exists"));
         }
+        self.append(route)
+    }
+
+    fn append(&mut self, route: &Route) -> Result<(), String> {
+        let route = self.resolve(route)?;
+        if self.pod.routes.iter().any(|other| route::same(other, &route)) {
+            return Err(format!("{route:?}: exists"));
+        }
+        self.reachable(&route)?;
+        self.pod.routes.push(route);
+        Ok(())
+    }
+
+    /// The kernel replaces the first of those with the same destination, TOS and metric, whichever that is.
+    fn replace(&mut self, before: &Route, after: &Route) -> Result<(), String> {
+        let (before, after) = (self.resolve(before)?, self.resolve(after)?);
+        let first = self.pod.routes.iter().position(|other| route::same_entry(other, &after));
+        let first = first.filter(|place| route::same(&self.pod.routes[*place], &before));
+        let place = first.ok_or(format!("{before:?}: not the first"))?;
+        self.reachable(&after)?;
+        self.pod.routes[place] = after;
+        Ok(())
+    }
+
+    fn reachable(&self, route: &Route) -> Result<(), String> {
         if let Some(gateway) = route.gateway {
             let link_local =
                 matches!(gateway, std::net::IpAddr::V6(gateway) if gateway.is_unicast_link_local());
@@ -134,7 +159,6 @@ impl Simulated {
                 return Err(format!("{route:?}: invalid gateway"));
             }
         }
-        self.pod.routes.push(route);
         Ok(())
     }
 
@@ -220,10 +244,8 @@ impl Simulated {
                 self.pod.routes.extend(routes);
             }
             Step::AddRoute(route) => self.insert(route)?,
-            Step::ReplaceRoute { before, after } => {
-                self.remove(before)?;
-                self.insert(after)?;
-            }
+            Step::AppendRoute(route) => self.append(route)?,
+            Step::ReplaceRoute { before, after } => self.replace(before, after)?,
             Step::DeleteRoute(route) => self.remove(route)?,
             Step::AddRule(rule) => {
                 if self.pod.rules.contains(rule) {
@@ -251,12 +273,10 @@ impl Simulated {
             }
             Step::Sysctl { name, before: Some(before), .. } => self.write(name, before)?,
             Step::CreateLink(_) => self.drop_link(self.made.ok_or("no new link")?),
-            Step::AddRoute(route) => self.remove(route)?,
-            Step::ReplaceRoute { before, after } => {
-                self.remove(after)?;
-                self.insert(before)?;
-            }
-            Step::DeleteRoute(route) => self.insert(route)?,
+            Step::AddRoute(route) | Step::AppendRoute(route) => self.remove(route)?,
+            Step::ReplaceRoute { before, after } => self.replace(after, before)?,
+            // Where it stood, as far as this model knows order.
+            Step::DeleteRoute(route) => self.append(route)?,
             Step::AddRule(rule) => self.pod.rules.retain(|other| other != rule),
             _ => {}
         }

@@ -110,6 +110,39 @@ pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
     needed.into_iter().map(step).collect()
 }
 
+/// Which sysctls are not as `wanted` needs them, whoever has changed them, and also where ADD found them right: name and value
+/// that is needed. `home` is the name of the pod's own interface.
+#[must_use]
+pub fn lacking(
+    pod: &Pod,
+    wanted: &Wanted,
+    home: impl Fn(Family) -> Option<String>,
+) -> Vec<(Vec<String>, &'static str)> {
+    let is = |interface: &str, key: &str, value: &str| {
+        pod.sysctls.get(&conf(Family::V4, interface, key)).is_some_and(|found| found == value)
+    };
+    let mut needed = Vec::new();
+    if let Some(home) = home(Family::V4) {
+        let (strict, loose) = (
+            is("all", "rp_filter", "1") || is(&home, "rp_filter", "1"),
+            is("all", "rp_filter", "2") || is(&home, "rp_filter", "2"),
+        );
+        if strict && !loose {
+            needed.push((conf(Family::V4, &home, "rp_filter"), "2"));
+        }
+        if hands_on(wanted, Family::V4) {
+            needed.push((conf(Family::V4, &home, "forwarding"), "1"));
+            needed.push((conf(Family::V4, &wanted.interface, "forwarding"), "1"));
+        }
+    }
+    if home(Family::V6).is_some() && hands_on(wanted, Family::V6) {
+        needed.push((conf(Family::V6, "all", "forwarding"), "1"));
+    }
+    // A device that went away took its sysctls along.
+    needed.retain(|(name, value)| pod.sysctls.get(name).is_some_and(|found| found != value));
+    needed
+}
+
 /// What a sysctl was before any attachment.
 fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, Notes>, name: &[String]) -> Option<&'a str> {
     let mut recorded =

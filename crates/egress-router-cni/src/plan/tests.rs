@@ -4,6 +4,7 @@ use super::simulated::{HOME, Simulated, link, net, pod, there, wanted};
 use super::*;
 use crate::config::destinations::{Destinations, Protocol, Redirect};
 use crate::netlink::address::Address;
+use crate::netlink::link::Link;
 use crate::netlink::route::Device;
 
 const BOTH: &[Family] = &Family::ALL;
@@ -241,6 +242,87 @@ fn a_new_link_is_deaf_to_routers_and_tells_its_addresses() {
     }
 }
 
+/// `ip route append`: of several default routes that are alike but for where they lead, the first counts.
+#[test]
+fn default_routes_of_the_same_metric_come_back_in_their_order() {
+    let defaults = |simulated: &Simulated| {
+        let main = route::defaults(&simulated.pod, route::MAIN, Family::V4);
+        main.map(|route| route.gateway.unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let mut simulated = pod();
+    for gateway in ["10.244.1.3", "10.244.1.4"] {
+        simulated.pod.routes.push(there("0.0.0.0/0", Some(gateway), HOME, None));
+    }
+    let before = defaults(&simulated);
+    assert_eq!(before, ["10.244.1.1", "10.244.1.3", "10.244.1.4"]);
+    simulated.add(&wanted(1, BOTH));
+    assert_eq!(defaults(&simulated), ["192.168.1.1"]);
+    simulated.add(&wanted(2, BOTH));
+    let both = simulated.clone();
+    for order in [["net1", "net2"], ["net2", "net1"]] {
+        simulated = both.clone();
+        order.iter().for_each(|interface| simulated.del(interface));
+        assert_eq!(defaults(&simulated), before, "{order:?}");
+    }
+    // A DEL that was killed between two of them.
+    simulated = both;
+    simulated.del("net2");
+    let notes = note::all(&simulated.pod).remove("net1").unwrap();
+    let steps = del::del(&simulated.pod, "net1", &notes);
+    for killed in 0..4 {
+        let mut again = simulated.clone();
+        again.run(&steps[..killed]);
+        again.del("net1");
+        assert_eq!(defaults(&again), before, "killed after {killed}");
+    }
+    // One that lived on is not made twice, one that is somebody else's stays alone.
+    let stranger = there("0.0.0.0/0", Some("10.244.1.77"), HOME, None);
+    simulated
+        .pod
+        .routes
+        .retain(|route| route.table != route::MAIN || route.destination != stranger.destination);
+    simulated.pod.routes.push(stranger);
+    simulated.del("net1");
+    assert_eq!(defaults(&simulated), ["10.244.1.77"]);
+}
+
+/// What a killed ADD has left under the name that it has for an instant.
+#[test]
+fn a_link_on_its_way_is_known_and_nothing_else_is_taken_for_one() {
+    let mut simulated = pod();
+    let mut add = |name: &str, kind: &str, up: bool, alias: Option<&str>| {
+        let index = simulated.pod.links.len() as u32 + 20;
+        let alias = alias.map(str::to_owned);
+        simulated.pod.links.push(Link { up, alias, ..link(index, name, kind) });
+        index
+    };
+    add("egr1f", "macvlan", false, None);
+    add("egr2", "ipvlan", false, None);
+    add("egr3", "veth", false, None);
+    add("egr4", "macvlan", true, None);
+    add("egr5", "macvlan", false, Some("mine"));
+    add("egress0", "macvlan", false, None);
+    add("egr", "macvlan", false, None);
+    let addressed = add("egr6", "macvlan", false, None);
+    simulated.pod.addresses.push(Address { link: addressed, net: net("10.9.0.5/24"), scope: 0, flags: 0 });
+    let found: Vec<&str> = del::passing(&simulated.pod).map(|link| link.name.as_str()).collect();
+    assert_eq!(found, ["egr1f", "egr2"]);
+}
+
+#[test]
+fn ipv6_does_not_fit_through_every_link() {
+    let mut wanted = wanted(1, BOTH);
+    wanted.mtu = Some(1279);
+    let error = add::add(&wanted, &pod().pod).unwrap_err();
+    assert_eq!(error.code, crate::cni::Code::InvalidConfig);
+    assert!(error.message.starts_with("interfaceArgs.mtu is 1279"), "{error}");
+    wanted.mtu = Some(1280);
+    assert!(add::add(&wanted, &pod().pod).is_ok());
+    assert!(
+        add::add(&Wanted { mtu: Some(68), ..super::simulated::wanted(1, &[Family::V4]) }, &pod().pod).is_ok()
+    );
+}
+
 #[test]
 fn somebody_elses_later_change_is_left_alone() {
     let mut simulated = pod();
@@ -320,6 +402,32 @@ fn check_names_everything_that_differs() {
     simulated = whole.clone();
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
     assert_eq!(checked(&simulated), ["sysctl net.ipv4.conf.eth0.rp_filter is 1, not 2"]);
+    // What ADD found as it had to be is needed as well.
+    let mut found = pod();
+    for key in ["forwarding", "rp_filter"] {
+        found.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", key), "1".into());
+    }
+    found.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "2".into());
+    found.pod.sysctls.insert(sysctl::conf(Family::V6, "all", "forwarding"), "1".into());
+    let handing_on = redirecting(1, BOTH);
+    found.add(&handing_on);
+    let notes = note::all(&found.pod).remove("net1").unwrap();
+    assert_eq!(notes.sysctls, []);
+    let sysctls = |simulated: &Simulated| {
+        let all = check::check(&handing_on, &notes, &simulated.pod);
+        all.into_iter().filter(|words| words.starts_with("sysctl")).collect::<Vec<_>>()
+    };
+    assert_eq!(sysctls(&found), [""; 0]);
+    for (family, interface, key, value, needed) in [
+        (Family::V4, "eth0", "forwarding", "0", "net.ipv4.conf.eth0.forwarding is 0, not 1"),
+        (Family::V4, "net1", "forwarding", "0", "net.ipv4.conf.net1.forwarding is 0, not 1"),
+        (Family::V4, "all", "rp_filter", "1", "net.ipv4.conf.eth0.rp_filter is 1, not 2"),
+        (Family::V6, "all", "forwarding", "0", "net.ipv6.conf.all.forwarding is 0, not 1"),
+    ] {
+        let mut changed = found.clone();
+        changed.pod.sysctls.insert(sysctl::conf(family, interface, key), value.into());
+        assert_eq!(sysctls(&changed), [format!("sysctl {needed}")]);
+    }
     simulated = whole.clone();
     simulated.pod.addresses.retain(|address| address.net != net("192.168.1.9/24"));
     assert_eq!(checked(&simulated), ["interface net1: address 192.168.1.9/24 is not there"]);

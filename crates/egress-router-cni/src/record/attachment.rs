@@ -85,7 +85,8 @@ impl Attachment {
             notes,
             kind: kind.to_owned(),
             mode: mode.to_owned(),
-            master: wanted.master,
+            // What is made on a macvlan is put on that one's own master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
+            master: link.parent.unwrap_or(wanted.master),
             mtu: Some(link.mtu),
             mac: link.mac,
             addresses: wanted.addresses.clone(),
@@ -193,7 +194,9 @@ mod tests {
             let text = serde_json::to_vec(&record).unwrap();
             let read: Attachment = serde_json::from_slice(&text).unwrap();
             assert_eq!(read, record);
-            assert_eq!(read.wanted(), Some(wanted));
+            assert_eq!(read.wanted(), Some(wanted.clone()));
+            let stacked = Attachment::new(&wanted, &Link { parent: Some(3), ..link }, record.place, vec![]);
+            assert_eq!(stacked.wanted().map(|wanted| wanted.master), Some(3));
         }
     }
 }

@@ -31,7 +31,9 @@ const COLLECTING: Duration = Duration::from_secs(5);
 /// is as it was.
 pub fn add(context: &Context<'_>) -> Result<String, Error> {
     let mut attachment = Attaching::prepare(context)?;
-    let pod = attachment.collect_leftovers()?;
+    let pod = attachment.scene.pod()?;
+    attachment.name(&pod);
+    let pod = attachment.collect_leftovers(pod)?;
     attachment.acquire()?;
     let made = attachment.plan(&pod).and_then(|(wanted, plan)| {
         let link = attachment.make(&wanted, &plan)?;
@@ -56,6 +58,7 @@ pub fn add(context: &Context<'_>) -> Result<String, Error> {
 pub fn rehearse(context: &Context<'_>) -> Result<String, Error> {
     let mut attachment = Attaching::prepare(context)?;
     let pod = attachment.scene.pod()?;
+    attachment.name(&pod);
     if attachment.interface_type == InterfaceType::AwsElasticIp {
         let message =
             "an Elastic IP cannot be rehearsed: its private address is known once EC2 has assigned it";
@@ -67,23 +70,14 @@ pub fn rehearse(context: &Context<'_>) -> Result<String, Error> {
     Ok(steps.chain(remarks).collect())
 }
 
-/// The interface's name in the pod: `CNI_IFNAME`, unless a plugin before this one has made that.
-pub(super) fn interface_name(context: &Context<'_>) -> String {
-    if chained(context) {
-        context.network.chained_name.clone().unwrap_or_else(|| names::CHAINED_INTERFACE.to_owned())
-    } else {
-        context.call.ifname.clone()
-    }
-}
-
-/// Whether `CNI_IFNAME` is another plugin's.
-fn chained(context: &Context<'_>) -> bool {
-    let Some(previous) = &context.network.previous else { return false };
+/// Whether `CNI_IFNAME` is another plugin's: of those before this one, as they say, or as the pod shows. Some tell nothing of
+/// the pod's interface, or not where it is.
+fn chained(context: &Context<'_>, pod: &Pod) -> bool {
+    let (Some(previous), name) = (&context.network.previous, &context.call.ifname) else { return false };
     let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
-    previous
-        .interfaces
-        .iter()
-        .any(|interface| interface.name == context.call.ifname && in_pod(&interface.sandbox))
+    let listed = previous.interfaces.iter().any(|listed| listed.name == *name && in_pod(&listed.sandbox));
+    let ours = |link: &Link| pod.attachments.contains_key(name) || plan::del::is_condemned(link);
+    listed || pod.links.iter().any(|link| link.name == *name && !ours(link))
 }
 
 struct Attaching<'a> {
@@ -107,13 +101,22 @@ impl<'a> Attaching<'a> {
             InterfaceType::AwsElasticIp => None,
             _ => Some(resolve::master(context, &mut scene.host, &mut ip, kind)?),
         };
-        let interface = interface_name(context);
+        let interface = context.call.ifname.clone();
         Ok(Self { context, scene, interface, interface_type, kind, ip, master, acquired: false })
     }
 
+    /// The interface's name in the pod: `CNI_IFNAME`, unless a plugin before this one has made that.
+    fn name(&mut self, pod: &Pod) {
+        if chained(self.context, pod) {
+            let given = self.context.network.chained_name.clone();
+            self.interface = given.unwrap_or_else(|| names::CHAINED_INTERFACE.to_owned());
+        }
+    }
+
     /// The pod, after what a killed ADD left of this very interface is gone.
-    fn collect_leftovers(&mut self) -> Result<Pod, Error> {
-        let pod = self.scene.pod()?;
+    fn collect_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
+        let passing: Vec<Step> = plan::del::passing(&pod).map(plan::del::end).collect();
+        let pod = if passing.is_empty() || !self.scene.is_alone() { pod } else { self.clear(&passing)? };
         let link = pod.links.iter().find(|link| link.name == self.interface);
         let there = link.is_some();
         // Said before EC2 is asked for anything: what would be undone then is that of the attachment that stands.
@@ -283,7 +286,8 @@ fn collect_elastic_ips(
     for error in errors {
         context.log.error(format_args!("{error}"));
     }
-    let gone: Vec<ElasticIp> = records.into_iter().filter(|record| record.place.open().is_none()).collect();
+    let gone: Vec<ElasticIp> =
+        records.into_iter().filter(|record| matches!(record.place.open(), Ok(None))).collect();
     if gone.is_empty() {
         return Ok(());
     }

@@ -9,11 +9,10 @@ use crate::netlink::link::Link;
 use crate::netlink::nftables;
 use crate::plan::check::check as differences;
 use crate::plan::{add, note};
-use crate::record::{Attachment, ElasticIp, attachment, elastic_ip};
+use crate::record::{Attachment, ElasticIp, Owned as _, attachment, elastic_ip};
 
-use super::Context;
-use super::add::interface_name;
 use super::scene::Scene;
+use super::{Context, first};
 
 /// Compares link, addresses, routes, rules, tables, sysctls and firewall with what ADD has recorded, and the Elastic IP with
 /// what EC2 says.
@@ -56,17 +55,19 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
 }
 
 /// What the attachment is called, and its record. CHECK's `prevResult` has the interface itself, so it cannot tell whether ADD
-/// was chained: the records do.
+/// was chained, and the configuration may name another one by now: the records tell.
 fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Option<Attachment>), Error> {
     let folder = attachment::folder(&context.settings.run_directory);
-    let own = folder.read::<Attachment>(container_id, &context.call.ifname)?;
+    let ifname = &context.call.ifname;
+    let own = folder.read::<Attachment>(container_id, ifname)?;
     if own.is_some() {
-        return Ok((context.call.ifname.clone(), own));
+        return Ok((ifname.clone(), own));
     }
-    let chained = interface_name(context);
-    let record = folder.read::<Attachment>(container_id, &chained)?;
-    let interface = if record.is_some() { chained } else { context.call.ifname.clone() };
-    Ok((interface, record))
+    let (records, errors) = folder.of_container::<Attachment>(container_id);
+    match records.into_iter().find(|record| record.identity().ifname == *ifname) {
+        Some(record) => Ok((record.interface().to_owned(), Some(record))),
+        None => first(errors).map(|()| (ifname.clone(), None)),
+    }
 }
 
 /// How a link differs from what ADD has answered.

@@ -7,6 +7,7 @@ use crate::apply::{self, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
 use crate::config::settings::Settings;
+use crate::netlink::nftables;
 use crate::observe::Pod;
 use crate::plan::note::{self, Notes};
 use crate::plan::{self, Identity, Step};
@@ -23,22 +24,17 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
     let identity = context.identity();
     let mut errors = Vec::new();
     let records = Records::of(context, &identity, &mut errors);
-    match scene::find(context.call) {
-        Ok(Some(namespace)) => {
-            let path = context.call.netns.clone().unwrap_or_default();
-            match Scene::open(context, namespace, &path) {
-                Ok(mut scene) => {
-                    errors.extend(end(context, &identity, &records, &mut scene).err());
-                    errors.extend(scene.leave().err());
-                }
-                // The runtime has unmounted it, and not yet removed the file: the pod is gone.
-                Err(error) if error.code == Code::InvalidNamespace => {
-                    context.log.verbose(format_args!("{error}: nothing is left there"));
-                }
-                Err(error) => errors.push(error),
-            }
+    match in_pod(context, &identity, &records) {
+        Ok(()) => {}
+        // The runtime has unmounted it, and not yet removed the file; or its path is another process's by now, one of the
+        // node: the pod is gone.
+        Err(error) if error.code == Code::InvalidNamespace => {
+            context.log.verbose(format_args!("{error}: nothing is left there"));
         }
-        Ok(None) => {}
+        // ADD begins with a table, so without them it has never made anything.
+        Err(error) if !nftables::known() => {
+            context.log.verbose(format_args!("{error}: this kernel has no nf_tables, so nothing was made"));
+        }
         Err(error) => errors.push(error),
     }
     errors.extend(records.forget(context.settings, &identity, errors.is_empty()));
@@ -85,6 +81,15 @@ impl Records {
     }
 }
 
+/// Ends it in the pod, if that is there.
+fn in_pod(context: &Context<'_>, identity: &Identity, records: &Records) -> Result<(), Error> {
+    let Some(namespace) = scene::find(context.call)? else { return Ok(()) };
+    let path = context.call.netns.clone().unwrap_or_default();
+    let mut scene = Scene::open(context, namespace, &path)?;
+    let ended = end(context, identity, records, &mut scene);
+    first([ended, scene.leave()].into_iter().filter_map(Result::err).collect())
+}
+
 fn end(
     context: &Context<'_>,
     identity: &Identity,
@@ -93,8 +98,15 @@ fn end(
 ) -> Result<(), Error> {
     let mut errors = Vec::new();
     let mut pod = scene.pod()?;
+    if scene.is_alone() {
+        let passing: Vec<Step> = plan::del::passing(&pod).map(plan::del::end).collect();
+        errors.extend(apply::run_all(&passing, &mut Linux::new(&mut scene.sockets)).err());
+    }
     for interface in interfaces(identity, records, &pod) {
-        let record = records.attachments.iter().find(|record| record.interface() == interface);
+        // A path is used again: what is recorded of another namespace says nothing of what has this name here.
+        let of_here = |record: &&Attachment| record.place.identity == scene.place.identity;
+        let mut recorded = records.attachments.iter().filter(of_here);
+        let record = recorded.find(|record| record.interface() == interface);
         let steps = steps(context, identity, &pod, &interface, record);
         if !steps.is_empty() {
             context.log.verbose(format_args!("{interface}: {} steps end it", steps.len()));

@@ -36,11 +36,14 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             .log
             .verbose(format_args!("{container_id} {interface}: the runtime does not know it, it ends"));
         let ended = match record.place.open() {
-            Some(namespace) => Scene::open(context, namespace, &record.place.path).and_then(|mut scene| {
-                let ended = end(&mut scene, &interface, &record);
-                ended.and(scene.leave())
-            }),
-            None => Ok(()),
+            Ok(Some(namespace)) => {
+                Scene::open(context, namespace, &record.place.path).and_then(|mut scene| {
+                    let ended = end(&mut scene, &interface, &record);
+                    ended.and(scene.leave())
+                })
+            }
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
         };
         let forgotten = ended.and_then(|()| attachments.remove(&container_id, &interface));
         errors.extend(forgotten.err());

@@ -7,10 +7,11 @@ use ipnet::IpNet;
 
 use crate::cni::{Code, Error};
 use crate::config::interface::{InterfaceType, Kind, kind};
-use crate::config::ip::Ip;
+use crate::config::ip::{Ip, one_more};
 use crate::config::network::Source;
 use crate::config::settings::Platform;
 use crate::netlink::address::Address;
+use crate::netlink::link::Link;
 use crate::netlink::socket::Socket;
 use crate::observe::Host;
 use crate::plan::{gateway, master};
@@ -80,7 +81,14 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
             .and_then(|own| IpNet::new(asked.addr(), own.prefix_len()).ok())
             .unwrap_or(*asked)
     });
-    ip.addresses = placed.collect();
+    let mut addresses: Vec<IpNet> = Vec::new();
+    for address in placed {
+        if let Some(wrong) = one_more(&addresses, &address) {
+            return Err(Error::new(Code::InvalidConfig, format!("the pod asks for {address}: {wrong}")));
+        }
+        addresses.push(address);
+    }
+    ip.addresses = addresses;
     // Gateways and redirects may now be without an address of their family.
     ip.coherent("ip")?;
     Ok(ip)
@@ -122,7 +130,7 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
         _ => observe::host(socket)?,
     };
     let link = match given {
-        Some(name) => master::named(&host, name)?,
+        Some(name) => named(socket, &host, name)?,
         None => master::infer(&host, &ip.addresses)?,
     };
     let found = of(&host, link.index);
@@ -132,6 +140,27 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
         .log
         .debug(format_args!("master {} (index {}), gateways {:?}", link.name, link.index, ip.gateways));
     Ok(found)
+}
+
+/// The one that `interfaceArgs.master` names, by whichever of its names: an interface may have further ones (ip-link(8), altname).
+fn named<'a>(socket: &mut Socket, host: &'a Host, name: &str) -> Result<&'a Link, Error> {
+    if !host.links.iter().any(|link| link.name == name)
+        && let Ok(Some(meant)) = socket.link_by_name(name)
+        && let Some(link) = host.links.iter().find(|link| link.index == meant.index && !link.loopback)
+    {
+        return Ok(link);
+    }
+    master::named(host, name)
+}
+
+/// The index of `interfaceArgs.master`, where it is given.
+///
+/// # Errors
+/// Code 7 where the node has no such interface, 100 where the kernel refuses.
+pub fn named_master(context: &Context<'_>, socket: &mut Socket) -> Result<Option<u32>, Error> {
+    let Some(name) = context.network.master.as_deref() else { return Ok(None) };
+    let host = alone(socket, name)?;
+    named(socket, &host, name).map(|link| Some(link.index))
 }
 
 /// The hardware address of `interfaceArgs.master`, where it is given.
@@ -258,6 +287,17 @@ mod tests {
         assert_eq!(resolved(asks(json!(["10.0.0.7/28"])), "", &allowed), Ok(vec!["10.0.0.7/28".into()]));
         assert_eq!(resolved(asks(json!(["10.0.0.7"])), "", &allowed), Ok(vec!["10.0.0.7/24".into()]));
         assert_eq!(resolved(asks(json!(["10.9.0.7"])), "", &allowed), Ok(vec!["10.9.0.7/32".into()]));
+        // What no pod can have, it does not get for asking: the network's own addresses, everything, one twice.
+        for ips in [
+            json!(["10.0.0.0/24"]),
+            json!(["10.0.0.255"]),
+            json!(["10.0.0.7/0"]),
+            json!(["10.0.0.7", "10.0.0.7/24"]),
+        ] {
+            let error = resolved(asks(ips.clone()), "", &allowed).unwrap_err();
+            assert_eq!(error.code, Code::InvalidConfig, "{ips}");
+            assert!(error.message.starts_with("the pod asks for 10.0.0."), "{error}");
+        }
         let mut without = asks(json!(["fd00::7/64"]));
         without["ip"]["gateway"] = "10.0.0.254".into();
         let error = resolved(without, "", &allowed).unwrap_err();

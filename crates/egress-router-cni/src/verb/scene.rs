@@ -25,7 +25,7 @@ pub struct Scene {
     pub host: Socket,
     /// Of the pod.
     pub sockets: Sockets,
-    _turn: Option<Turn>,
+    turn: Option<Turn>,
 }
 
 /// The pod's namespace. None where it is gone, or none was named.
@@ -86,12 +86,20 @@ impl Scene {
             let is_none = error.raw_os_error() == Some(libc::EINVAL);
             failed(if is_none { Code::InvalidNamespace } else { Code::Kernel }, &message, &error)
         })?;
-        let sockets = Sockets::open().map_err(no_socket);
+        let sockets = Sockets::open().map_err(|error| {
+            error.to_cni("cannot speak with the kernel about the pod's routes and nf_tables")
+        });
         if sockets.is_err() {
             let _ = node.enter();
         }
         let place = Place { path: path.to_owned(), identity };
-        Ok(Self { node, namespace, place, host, sockets: sockets?, _turn: turn })
+        Ok(Self { node, namespace, place, host, sockets: sockets?, turn })
+    }
+
+    /// Whether no other call acts in the pod, for certain.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.turn.is_some()
     }
 
     /// What stands in the pod.

@@ -8,14 +8,15 @@ use crate::config::interface::{InterfaceType, Kind};
 use crate::config::network::Source;
 use crate::netlink::nftables;
 use crate::netlink::socket::{Protocol, Socket, Sockets};
+use crate::record::{attachment, elastic_ip};
 
 use super::{Context, first, resolve};
 
 /// A runtime asks every few seconds: a metadata service that is there answers at once.
 const METADATA: Duration = Duration::from_secs(2);
 
-/// The kernel has nf_tables and the configured kind of link, the kubeconfig can be read if it is needed, and the metadata
-/// service answers if it is needed.
+/// The kernel has nf_tables and the configured kind of link, what is recorded can be written, the master is there as far as the
+/// configuration tells which, the kubeconfig can be read if it is needed, and the metadata service answers if it is needed.
 ///
 /// # Errors
 /// Code 50 with everything that is missing.
@@ -35,10 +36,13 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
             }
         }
     }
+    errors.extend(attachment::folder(&context.settings.run_directory).ready().err());
+    errors.extend(master(context, interface_type, kind).err());
     if matches!(context.network.source, Source::IpConfig(_)) {
         errors.extend(kubeconfig(context).err());
     }
     if interface_type == InterfaceType::AwsElasticIp {
+        errors.extend(elastic_ip::folder(&context.settings.state_directory).ready().err());
         errors.extend(aws::ready(context.settings, Instant::now() + METADATA).err());
     }
     first(errors).map_err(|error| Error { code: Code::NotAvailable, ..error })
@@ -53,6 +57,17 @@ fn knows(socket: &mut Socket, kind: Kind) -> Result<(), Error> {
             format!("the kernel has no {name}: load the module {name}, or use another interfaceType"),
         )),
         Err(error) => Err(error.to_cni(format!("cannot ask the kernel for {name}"))),
+    }
+}
+
+/// What the pods' interfaces are made on: the one that is named, and what is inferred where all pods have the same addresses.
+fn master(context: &Context<'_>, interface_type: InterfaceType, kind: Kind) -> Result<(), Error> {
+    let mut socket =
+        Socket::open(Protocol::Route).map_err(|error| error.to_cni("cannot speak with the kernel"))?;
+    match (interface_type, &context.network.source) {
+        (InterfaceType::AwsElasticIp, _) => resolve::master_mac(context, &mut socket).map(drop),
+        (_, Source::Ip(ip)) => resolve::master(context, &mut socket, &mut ip.clone(), kind).map(drop),
+        _ => resolve::named_master(context, &mut socket).map(drop),
     }
 }
 

@@ -8,6 +8,13 @@ use tokio::time::Instant;
 use crate::error::Error;
 use crate::home::Home;
 
+/// After a Node has gone: the rest of a pool that is deleted goes within it, and so do most servers.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Between a pass and the next one that Nodes ask for: a cluster that shrinks for an hour is no reason to ask the cloud more often
+/// than any policy may.
+const QUIET: Duration = Duration::from_secs(10);
+
 /// After a failure; doubled with each further one. A cloud's API that restarts takes longer than this.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 
@@ -28,7 +35,26 @@ struct Entry {
     running: bool,
     /// It changed while its pass ran.
     again: bool,
+    /// A Node went while its pass ran.
+    woken: bool,
+    /// When its last pass ended.
+    ended: Option<Instant>,
     failures: u32,
+}
+
+impl Entry {
+    fn due(mark: Mark, now: Instant) -> Entry {
+        Entry { mark, due: Some(now), running: false, again: false, woken: false, ended: None, failures: 0 }
+    }
+
+    /// A Node has gone: the next pass is soon, unless it is sooner anyway, or the last one failed and is tried again in its time.
+    fn wake(&mut self, now: Instant) {
+        let quiet = self.ended.map_or(now, |ended| ended + QUIET);
+        let soon = quiet.max(now + SETTLE);
+        if self.failures == 0 {
+            self.due = self.due.map(|due| due.min(soon));
+        }
+    }
 }
 
 /// The policies and when each is due.
@@ -54,8 +80,7 @@ impl Schedule {
                     }
                 }
                 None => {
-                    let entry = Entry { mark, due: Some(now), running: false, again: false, failures: 0 };
-                    self.entries.insert(home, entry);
+                    self.entries.insert(home, Entry::due(mark, now));
                 }
             }
         }
@@ -74,14 +99,28 @@ impl Schedule {
         Some(home.clone())
     }
 
-    /// Its pass has ended; None: there is none to come.
-    pub fn finished(&mut self, home: &Home, failed: bool, due: Option<Instant>) {
+    /// A Node of the policy's cluster has gone.
+    pub fn wake(&mut self, home: &Home, now: Instant) {
+        let Some(entry) = self.entries.get_mut(home) else { return };
+        if entry.running {
+            entry.woken = true;
+        } else {
+            entry.wake(now);
+        }
+    }
+
+    /// Its pass has ended; `wait` until the next one, None: there is none to come.
+    pub fn finished(&mut self, home: &Home, failed: bool, wait: Option<Duration>, now: Instant) {
         let Some(entry) = self.entries.get_mut(home) else { return };
         entry.running = false;
         entry.failures = if failed { entry.failures.saturating_add(1) } else { 0 };
-        entry.due = due;
+        entry.due = wait.map(|wait| now + wait);
+        entry.ended = Some(now);
+        if std::mem::take(&mut entry.woken) {
+            entry.wake(now);
+        }
         if std::mem::take(&mut entry.again) {
-            entry.due = due.map(|due| due.min(Instant::now()));
+            entry.due = entry.due.map(|due| due.min(now));
         }
     }
 
@@ -132,9 +171,10 @@ mod tests {
         assert_eq!(schedule.next(start), Some(home("a")));
         assert_eq!(schedule.next(start), Some(home("b")));
         assert_eq!((schedule.next(start), schedule.due()), (None, None), "both run");
-        let later = start + Duration::from_secs(300);
-        schedule.finished(&home("a"), false, Some(later));
-        schedule.finished(&home("b"), false, Some(later));
+        let minutes = Duration::from_secs(300);
+        let later = start + minutes;
+        schedule.finished(&home("a"), false, Some(minutes), start);
+        schedule.finished(&home("b"), false, Some(minutes), start);
         schedule.wanted(marks(&[("a", 1), ("b", 2)]), start);
         assert_eq!(schedule.next(start), Some(home("b")), "changed");
         assert_eq!(schedule.next(start), None);
@@ -151,8 +191,34 @@ mod tests {
         assert!(schedule.next(start).is_some());
         schedule.wanted(marks(&[("a", 2)]), start);
         assert_eq!(schedule.next(start), None, "it runs");
-        schedule.finished(&home("a"), false, Some(start + Duration::from_secs(300)));
-        assert_eq!(schedule.next(Instant::now()), Some(home("a")));
+        schedule.finished(&home("a"), false, Some(Duration::from_secs(300)), start);
+        assert_eq!(schedule.next(start), Some(home("a")));
+    }
+
+    #[test]
+    fn a_node_that_goes_hastens_the_next_pass_but_no_crowd_of_passes() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let hour = Some(Duration::from_secs(3600));
+        let mut schedule = Schedule::default();
+        schedule.wanted(marks(&[("a", 1)]), start);
+        schedule.wake(&home("a"), start);
+        assert_eq!(schedule.due(), Some(start), "a pass that is due anyway does not wait");
+        assert!(schedule.next(start).is_some());
+        schedule.wake(&home("a"), after(1));
+        assert_eq!(schedule.next(after(1)), None, "it runs");
+        schedule.finished(&home("a"), false, hour, after(5));
+        assert_eq!(schedule.due(), Some(after(15)), "one that went meanwhile is seen in a pass of its own");
+        assert!(schedule.next(after(15)).is_some());
+        schedule.finished(&home("a"), false, hour, after(20));
+        schedule.wake(&home("a"), after(100));
+        schedule.wake(&home("a"), after(101));
+        assert_eq!(schedule.due(), Some(after(102)), "a pool that goes is one pass");
+        assert!(schedule.next(after(102)).is_some());
+        schedule.finished(&home("a"), true, Some(Duration::from_secs(600)), after(103));
+        schedule.wake(&home("a"), after(104));
+        assert_eq!(schedule.due(), Some(after(703)), "a cloud that asks for patience gets it");
+        schedule.wake(&home("b"), after(104));
     }
 
     #[test]

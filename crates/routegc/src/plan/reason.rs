@@ -6,7 +6,7 @@ use common::api::routegc::{ALLOW_ANNOTATION, Contested};
 use common::plan;
 use common::routes::Route;
 use common::routes::plan::{Dead, Excess};
-use common::routes::route::list;
+use common::routes::route::{list, so_many};
 use serde::{Serialize, Serializer};
 
 /// Why a route is removed, or what a person should know.
@@ -35,7 +35,7 @@ impl fmt::Display for Reason {
         match self {
             Reason::Dead(dead) => dead.fmt(f),
             Reason::WouldRemove(routes) => {
-                write!(f, "mode Enforce would remove {} dead routes: {}", routes.len(), list(routes))
+                write!(f, "mode Enforce would remove {}: {}", so_many(routes.len()), list(routes))
             }
             Reason::SafetyThreshold(excess) => write!(
                 f,
@@ -44,11 +44,15 @@ impl fmt::Display for Reason {
                 list(&excess.routes)
             ),
             Reason::Contested(one) => {
+                let times = match one.times {
+                    1 => "once".to_owned(),
+                    many => format!("{many} times"),
+                };
                 write!(
                     f,
-                    "route {} via {}, removed at {}, is back since {} although its next hop is dead; it was removed {} times and is left \
+                    "route {} via {}, removed at {}, is back since {} although its next hop is dead; it was removed {times} and is left \
                      alone for a day. Find out who writes it",
-                    one.destination, one.nexthop, one.removed_at, one.back_since, one.times
+                    one.destination, one.nexthop, one.removed_at, one.back_since
                 )?;
                 if let Some(node) = &one.node {
                     write!(f, "; the destination belongs to Node {node}")?;

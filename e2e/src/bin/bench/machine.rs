@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -35,8 +36,8 @@ pub(crate) fn load() -> Result<String> {
 /// # Errors
 /// It cannot be started, or says nothing.
 pub(crate) fn version(program: &Path) -> Result<String> {
-    let output = Command::new(program).arg("--version").output().context("natgw --version")?;
-    ensure!(output.status.success(), "natgw --version: {}", output.status);
+    let output = Command::new(program).arg("--version").output().context("--version")?;
+    ensure!(output.status.success(), "{} --version: {}", program.display(), output.status);
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
@@ -81,6 +82,32 @@ pub(crate) fn peak_rss(pid: u32) -> Result<u64> {
     Ok(kibibytes * 1024)
 }
 
+/// The processor time that the threads of a process have used so far. A thread that has ended does not count: the controllers
+/// have one that works, and it stays.
+///
+/// # Errors
+/// The process has ended.
+pub(crate) fn processor_time(pid: u32) -> Result<Duration> {
+    let mut used = Duration::ZERO;
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let path = task?.path().join("schedstat");
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let nanoseconds = text.split_whitespace().next().with_context(|| path.display().to_string())?;
+        used += Duration::from_nanos(nanoseconds.parse()?);
+    }
+    Ok(used)
+}
+
+/// How many sockets a process has open.
+///
+/// # Errors
+/// The process has ended.
+pub(crate) fn sockets(pid: u32) -> Result<usize> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"))?;
+    let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    Ok(targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count())
+}
+
 fn field(path: &str, name: &str) -> Result<String> {
     let text = read(path)?;
     let value = text.lines().find_map(|line| {
@@ -114,5 +141,6 @@ mod tests {
         let memory = Memory::of(std::process::id()).unwrap();
         assert!(memory.anonymous > 0 && memory.pss <= memory.rss);
         assert!(peak_rss(std::process::id()).unwrap() > 0);
+        assert!(processor_time(std::process::id()).unwrap() > Duration::ZERO);
     }
 }

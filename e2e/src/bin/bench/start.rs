@@ -1,61 +1,56 @@
 //! Start to ready, and idle memory.
 
-use std::time::Duration;
-
 use anyhow::Result;
+use e2e::program::Launch;
 
 use crate::figures::Figures;
 use crate::machine::Memory;
+use crate::process::{STEADY, stop, until_ready};
 use crate::report::Report;
-use crate::stage::{Stage, stop, until_ready};
 
-/// Starts for each number of Nodes.
+/// Starts for each stage.
 const STARTS: usize = 7;
 /// So many of them stay for a while, for their memory.
 const STAYING: usize = 3;
-/// From ready to the look at the memory: caches are filled, the first walk is made, buffers of the start are returned.
-pub(crate) const STEADY: Duration = Duration::from_secs(10);
 
-/// Starts natgw several times on the stage as it is.
+/// Starts a controller several times; `among` says what it finds, such as "5 Nodes".
 ///
 /// # Errors
-/// natgw fails.
-pub(crate) async fn measure(stage: &Stage, report: &mut Report) -> Result<()> {
-    let nodes = stage.nodes.len();
-    let launch = stage.natgw(false)?;
+/// It fails.
+pub(crate) async fn measure(controller: &Launch, name: &str, among: &str, report: &mut Report) -> Result<()> {
     let (mut ready, mut memory) = (Vec::new(), Vec::new());
     for start in 0..STARTS {
-        let (natgw, took) = until_ready(&launch).await?;
+        let (program, took) = until_ready(controller).await?;
         ready.push(took);
         if start < STAYING {
             tokio::time::sleep(STEADY).await;
-            memory.push(Memory::of(natgw.pid())?);
+            memory.push(Memory::of(program.pid())?);
         }
-        stop(&natgw).await?;
+        stop(&program).await?;
     }
     report.row(
-        format!("Start to ready, {nodes} Nodes"),
+        format!("Start to ready, {among}"),
         "≤ 500 ms",
         Figures::milliseconds(ready)?,
         "From the start of the process to the first 200 of /readyz (caches filled), straight to the API server over TLS",
     );
     report.row(
-        format!("Idle memory (RSS), {nodes} Nodes"),
+        format!("Idle memory (RSS), {among}"),
         "≤ 8 MiB",
         Figures::bytes(memory.iter().map(|one| one.rss))?,
         format!("10 s after ready, with the pages of the program file that were touched ({STAYING} processes, one after another)"),
     );
     report.row(
-        format!("Idle memory (PSS), {nodes} Nodes"),
+        format!("Idle memory (PSS), {among}"),
         "",
         Figures::bytes(memory.iter().map(|one| one.pss))?,
         "The same, with pages that other processes use too counted in part",
     );
     report.row(
-        format!("Idle memory (anonymous), {nodes} Nodes"),
+        format!("Idle memory (anonymous), {among}"),
         "",
         Figures::bytes(memory.iter().map(|one| one.anonymous))?,
-        "The part that is natgw's data, heap and stacks, and cannot be given back",
+        format!("The part that is {name}'s data, heap and stacks, and cannot be given back"),
     );
     Ok(())
 }

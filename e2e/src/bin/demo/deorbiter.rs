@@ -1,22 +1,18 @@
 //! `demo deorbiter`: a cluster is cleaned up before it dies, on a real OpenStack with the real providers.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use common::api::deorbit::{Deorbit, Phase};
-use e2e::control_plane::ControlPlane;
-use e2e::natgw::wait_for;
-use e2e::openstack::{CLOUD, OpenStack, Parts, Project, Release, Service};
-use e2e::program::{Launch, Program};
+use e2e::openstack::{CLOUD, OpenStack, Parts, Release, Service};
 use e2e::providers::{self, DELETE, Providers, RETAIN};
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, PostParams};
-use kube::{Api, CustomResourceExt as _};
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
+use crate::prerequisite::{built, no_cluster_of_yours};
 use crate::screen::Screen;
+use crate::tenant::{SECRET, Tenant};
 
 /// The object that is played with, and the cluster's name in OpenStack.
 const NAME: &str = "prod";
@@ -47,7 +43,7 @@ pub(crate) async fn play(screen: &Screen) -> Result<()> {
 
     screen.title("3/4 ── A Deorbit");
     screen.command("kubectl apply -f deorbit.yaml && kubectl wait --for=condition=Complete deorbit/prod");
-    let _controller = stage.controller()?;
+    let _controller = stage.tenant.controller()?;
     stage.create().await?;
     stage.follow(screen).await?;
 
@@ -61,7 +57,7 @@ pub(crate) async fn play(screen: &Screen) -> Result<()> {
     );
     ensure!(stage.balancers().await?.is_empty(), "a load balancer is left");
     let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
-        Api::namespaced(stage.control_plane.client(), SHOP);
+        Api::namespaced(stage.tenant.control_plane.client(), SHOP);
     let archive = claims.get("archive").await?.spec.and_then(|spec| spec.volume_name);
     ensure!(
         archive.is_some_and(|archive| left.contains(&archive)),
@@ -78,24 +74,15 @@ pub(crate) async fn play(screen: &Screen) -> Result<()> {
 }
 
 struct Stage {
-    project: Project,
-    folder: tempfile::TempDir,
-    program: PathBuf,
-    namespace: String,
     _providers: Providers,
-    control_plane: ControlPlane,
+    tenant: Tenant,
     _cloud: OpenStack,
 }
 
 impl Stage {
     async fn set() -> Result<Stage> {
-        ensure!(
-            std::env::var_os("E2E_EXISTING_CLUSTER").is_none_or(|value| value != "1"),
-            "E2E_EXISTING_CLUSTER=1 is set, but the demo never touches a cluster of yours: unset it"
-        );
-        let own = std::env::current_exe().context("where is this program?")?;
-        let program = own.with_file_name("deorbiter");
-        ensure!(program.is_file(), "{} is not built: cargo build -p deorbiter", program.display());
+        no_cluster_of_yours()?;
+        let program = built("deorbiter")?;
         let cloud = OpenStack::start(Parts::All, Release::Main, Default::default()).await?;
         let project = cloud.project(NAME).await?;
         project.volume("somebody's", json!({})).await?;
@@ -118,45 +105,16 @@ impl Stage {
         providers.snapshot(SHOP, "data-1-monday", "data-1", DELETE).await?;
         providers.address(SHOP, "web").await?;
 
-        let namespace = control_plane.namespace("deorbiter").await?;
-        let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        kinds.create(&PostParams::default(), &Deorbit::crd()).await?;
-        wait_for("the kind Deorbit", || async {
-            Ok(Api::<Deorbit>::namespaced(client.clone(), &namespace)
-                .list(&ListParams::default())
-                .await
-                .is_ok())
-        })
-        .await?;
-        let secret: Secret = serde_json::from_value(json!({
-            "metadata": {"name": "cloud-config"}, "stringData": {"clouds.yaml": project.clouds_yaml()?}}))?;
-        Api::namespaced(client, &namespace).create(&PostParams::default(), &secret).await?;
-        let folder = tempfile::tempdir()?;
-        std::fs::write(folder.path().join("clouds.yaml"), project.clouds_yaml()?)?;
-        Ok(Stage { project, folder, program, namespace, _providers: providers, control_plane, _cloud: cloud })
-    }
-
-    fn launch(&self) -> Launch {
-        Program::at(&self.program)
-            .env("KUBECONFIG", self.control_plane.kubeconfig())
-            .env("POD_NAMESPACE", &self.namespace)
-            .env("OS_CLIENT_CONFIG_FILE", self.folder.path().join("clouds.yaml"))
-    }
-
-    fn controller(&self) -> Result<Program> {
-        self.launch().args(["--admin-address=127.0.0.1:0", "--log-format=json"]).start()
+        let tenant = Tenant::new::<Deorbit>(program, "deorbiter", project, control_plane).await?;
+        Ok(Stage { _providers: providers, tenant, _cloud: cloud })
     }
 
     async fn dry_run(&self) -> Result<String> {
-        let program = self.launch().args(["--dry-run", "--cloud", CLOUD, "--log-filter=error"]).start()?;
-        let status = program.wait_exit(Duration::from_secs(60)).await?;
-        let text = program.output().lines().join("\n");
-        ensure!(status.success(), "deorbiter --dry-run ended with {status}:\n{text}");
-        Ok(text)
+        self.tenant.ask(self.tenant.launch().args(["--dry-run", "--cloud", CLOUD])).await
     }
 
     fn objects(&self) -> Api<Deorbit> {
-        Api::namespaced(self.control_plane.client(), &self.namespace)
+        self.tenant.objects()
     }
 
     async fn create(&self) -> Result<()> {
@@ -164,7 +122,7 @@ impl Stage {
         "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit", "metadata": {"name": NAME},
         "spec": {
             "inCluster": true, "clusterName": NAME,
-            "openstack": {"identityRef": {"name": "cloud-config", "cloudName": CLOUD}},
+            "openstack": {"identityRef": {"name": SECRET, "cloudName": CLOUD}},
         }}))?;
         self.objects().create(&PostParams::default(), &deorbit).await?;
         Ok(())
@@ -195,7 +153,7 @@ impl Stage {
     }
 
     async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>> {
-        let answer = self.project.api().get(service, path).await?;
+        let answer = self.tenant.project.api().get(service, path).await?;
         answer.get(key).and_then(Value::as_array).cloned().with_context(|| format!("{path} has no {key}"))
     }
 

@@ -8,17 +8,21 @@
 //!   story    the chapters: what is done, what is awaited, how long it took
 //!   stage    what it is played on: control plane, cloud, nodes, natgw as programs
 //!   tape     what happened when: natgw's own log, the cluster, the cloud, as one list in the order of time
+//!   tenant   what the demos on OpenStack have in common: the kind, the project's credentials, the program
 //!   screen   how it looks
+//!   prerequisite   what has to hold before one begins
 //! ```
 
 mod cluster;
 mod deorbiter;
 mod egress_router;
+mod prerequisite;
 mod routegc;
 mod screen;
 mod stage;
 mod story;
 mod tape;
+mod tenant;
 
 use std::process::ExitCode;
 

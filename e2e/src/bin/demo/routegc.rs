@@ -1,21 +1,20 @@
 //! `demo routegc`: a route outlives its node, on a real Neutron, and goes.
 
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use common::api::routegc::RouteGC;
 use e2e::control_plane::ControlPlane;
 use e2e::natgw::wait_for;
-use e2e::openstack::{CLOUD, OpenStack, Parts, Project, Release, Service};
-use e2e::program::{Launch, Program};
-use k8s_openapi::api::core::v1::{Event, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use e2e::openstack::{CLOUD, OpenStack, Parts, Release, Service};
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, CustomResourceExt as _};
 use serde_json::json;
 
+use crate::prerequisite::{built, no_cluster_of_yours};
 use crate::screen::Screen;
+use crate::tenant::{SECRET, Tenant};
 
 /// The object that is played with.
 const NAME: &str = "prod";
@@ -51,16 +50,19 @@ pub(crate) async fn play(screen: &Screen) -> Result<()> {
     stage.routes(screen).await?;
 
     screen.title("3/5 ── What would routegc do?");
-    screen.command(&format!("routegc --router-id {} --cluster-cidr {PODS} --dry-run", stage.project.router));
+    screen.command(&format!(
+        "routegc --router-id {} --cluster-cidr {PODS} --dry-run",
+        stage.tenant.project.router
+    ));
     screen.output(&stage.dry_run().await?);
 
     screen.title("4/5 ── A RouteGC in mode Audit, the default: it reports");
     screen.command("kubectl apply -f routegc.yaml    # mode: Audit");
-    let _controller = stage.controller()?;
+    let _controller = stage.tenant.controller()?;
     stage.create().await?;
     stage.wait("the dead route is counted", |gc| orphans(gc) == Some(1)).await?;
     stage.show(screen).await?;
-    ensure!(stage.project.routes().await?.len() == NODES.len() + 1, "Audit has changed the router");
+    ensure!(stage.tenant.project.routes().await?.len() == NODES.len() + 1, "Audit has changed the router");
     screen.say("The router is as it was.");
 
     screen.title("5/5 ── mode: Enforce");
@@ -75,7 +77,7 @@ pub(crate) async fn play(screen: &Screen) -> Result<()> {
     screen.seen("the dead route is gone", &format!("after {:.0} s", begun.elapsed().as_secs_f64()));
     stage.show(screen).await?;
     stage.routes(screen).await?;
-    let left: Vec<_> = stage.project.routes().await?.into_iter().map(|(to, _)| to).collect();
+    let left: Vec<_> = stage.tenant.project.routes().await?.into_iter().map(|(to, _)| to).collect();
     ensure!(
         left == [NODES[0].1, NODES[2].1, OFFICE.1],
         "other routes than the two living nodes' and the office's are left: {left:?}"
@@ -96,23 +98,14 @@ fn orphans(gc: &RouteGC) -> Option<u32> {
 }
 
 struct Stage {
-    project: Project,
-    folder: tempfile::TempDir,
-    program: PathBuf,
-    namespace: String,
-    control_plane: ControlPlane,
+    tenant: Tenant,
     _cloud: OpenStack,
 }
 
 impl Stage {
     async fn set() -> Result<Stage> {
-        ensure!(
-            std::env::var_os("E2E_EXISTING_CLUSTER").is_none_or(|value| value != "1"),
-            "E2E_EXISTING_CLUSTER=1 is set, but the demo never touches a cluster of yours: unset it"
-        );
-        let own = std::env::current_exe().context("where is this program?")?;
-        let program = own.with_file_name("routegc");
-        ensure!(program.is_file(), "{} is not built: cargo build -p routegc", program.display());
+        no_cluster_of_yours()?;
+        let program = built("routegc")?;
         let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, Default::default()).await?;
         let project = cloud.project("prod").await?;
         for (address, _) in NODES {
@@ -121,63 +114,25 @@ impl Stage {
         let own = NODES.map(|(via, to)| (to, via));
         project.add_routes(&own).await?;
         project.add_routes(&[(OFFICE.1, OFFICE.0)]).await?;
-        let control_plane = ControlPlane::start().await?;
-        let namespace = control_plane.namespace("routegc").await?;
-        let client = control_plane.client();
-        let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
-        kinds.create(&PostParams::default(), &RouteGC::crd()).await?;
-        wait_for("the kind RouteGC", || async {
-            Ok(Api::<RouteGC>::namespaced(client.clone(), &namespace)
-                .list(&ListParams::default())
-                .await
-                .is_ok())
-        })
-        .await?;
-        let folder = tempfile::tempdir()?;
-        let secret: Secret = serde_json::from_value(json!({
-            "metadata": {"name": "cloud-config"}, "stringData": {"clouds.yaml": project.clouds_yaml()?}}))?;
-        Api::namespaced(client, &namespace).create(&PostParams::default(), &secret).await?;
-        std::fs::write(folder.path().join("clouds.yaml"), project.clouds_yaml()?)?;
-        Ok(Stage { project, folder, program, namespace, control_plane, _cloud: cloud })
+        let tenant =
+            Tenant::new::<RouteGC>(program, "routegc", project, ControlPlane::start().await?).await?;
+        Ok(Stage { tenant, _cloud: cloud })
     }
 
     fn objects(&self) -> Api<RouteGC> {
-        Api::namespaced(self.control_plane.client(), &self.namespace)
-    }
-
-    fn launch(&self) -> Launch {
-        Program::at(&self.program)
-            .env("KUBECONFIG", self.control_plane.kubeconfig())
-            .env("POD_NAMESPACE", &self.namespace)
-            .env("OS_CLIENT_CONFIG_FILE", self.folder.path().join("clouds.yaml"))
-            .env("OS_CLOUD", CLOUD)
-    }
-
-    fn controller(&self) -> Result<Program> {
-        self.launch().args(["--admin-address=127.0.0.1:0", "--log-format=json"]).env("OS_CLOUD", "").start()
+        self.tenant.objects()
     }
 
     async fn dry_run(&self) -> Result<String> {
-        let program = self
-            .launch()
-            .args([
-                "--router-id",
-                &self.project.router,
-                "--cluster-cidr",
-                PODS,
-                "--dry-run",
-                "--log-filter=error",
-            ])
-            .start()?;
-        let status = program.wait_exit(Duration::from_secs(60)).await?;
-        let text = program.output().lines().join("\n");
-        ensure!(status.success(), "routegc --dry-run ended with {status}:\n{text}");
-        Ok(text)
+        let router = ["--router-id", &self.tenant.project.router];
+        let rest = ["--cluster-cidr", PODS, "--dry-run"];
+        self.tenant.ask(self.tenant.launch().env("OS_CLOUD", CLOUD).args(router).args(rest)).await
     }
 
     async fn kill_a_node(&self) -> Result<()> {
         let address = NODES[1].0;
         let ports = self
+            .tenant
             .project
             .api()
             .get(Service::Network, &format!("/ports?fixed_ips=ip_address%3D{address}"))
@@ -185,15 +140,15 @@ impl Stage {
         let id = ports.pointer("/ports/0/id").and_then(|id| id.as_str()).context("the node's port")?;
         // Neutron of 2026.2 lets a project delete a server's port only when it is nobody's.
         let nobody = json!({"port": {"device_owner": "", "device_id": ""}});
-        self.project.api().put(Service::Network, &format!("/ports/{id}"), nobody).await?;
-        self.project.api().delete(Service::Network, &format!("/ports/{id}")).await
+        self.tenant.project.api().put(Service::Network, &format!("/ports/{id}"), nobody).await?;
+        self.tenant.project.api().delete(Service::Network, &format!("/ports/{id}")).await
     }
 
     async fn create(&self) -> Result<()> {
         let gc: RouteGC = serde_json::from_value(json!({
         "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC", "metadata": {"name": NAME},
         "spec": {
-            "identityRef": {"name": "cloud-config", "cloudName": CLOUD}, "routerID": self.project.router,
+            "identityRef": {"name": SECRET, "cloudName": CLOUD}, "routerID": self.tenant.project.router,
             "podCIDRs": [PODS], "interval": INTERVAL, "safety": {"minAge": MIN_AGE},
         }}))?;
         self.objects().create(&PostParams::default(), &gc).await?;
@@ -230,13 +185,14 @@ impl Stage {
 
     async fn routes(&self, screen: &Screen) -> Result<()> {
         screen.command("openstack router show nodes -c routes");
-        let rows: Vec<_> = self.project.routes().await?.into_iter().map(|(to, via)| [to, via]).collect();
+        let rows: Vec<_> =
+            self.tenant.project.routes().await?.into_iter().map(|(to, via)| [to, via]).collect();
         screen.table(["destination", "next hop"], &rows);
         Ok(())
     }
 
     async fn events(&self, screen: &Screen) -> Result<()> {
-        let events: Api<Event> = Api::namespaced(self.control_plane.client(), &self.namespace);
+        let events: Api<Event> = self.tenant.objects();
         screen.command("kubectl get events");
         for event in events.list(&ListParams::default()).await?.items {
             if event.involved_object.kind.as_deref() == Some("RouteGC") {

@@ -16,6 +16,8 @@ use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use tempfile::TempDir;
 
+use crate::prerequisite::{built, no_cluster_of_yours};
+
 /// Where natgw and its Jobs live.
 pub(crate) const NAMESPACE: &str = "natgw-system";
 /// The Nodes: name, address in the network, floating IP that Hetzner has assigned to the server.
@@ -55,10 +57,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// The control plane and the namespace.
     pub(crate) async fn cluster() -> Result<ControlPlane> {
-        ensure!(
-            std::env::var_os("E2E_EXISTING_CLUSTER").is_none_or(|value| value != "1"),
-            "E2E_EXISTING_CLUSTER=1 is set, but the demo never touches a cluster of yours: unset it"
-        );
+        no_cluster_of_yours()?;
         let control_plane = ControlPlane::builder().grace(GRACE).start().await?;
         let client = control_plane.client();
         let metadata = ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() };
@@ -94,9 +93,7 @@ impl Stage {
                 .await?;
             nodes.insert(name.to_owned(), node);
         }
-        let own = std::env::current_exe().context("where is this program?")?;
-        let natgw = own.with_file_name("natgw");
-        ensure!(natgw.is_file(), "{} is not built: cargo build -p natgw", natgw.display());
+        let natgw = built("natgw")?;
         let folder = tempfile::tempdir()?;
         let stage = Stage { nodes, hetzner: Arc::new(hetzner), network, natgw, folder, control_plane };
         let endpoint = format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", stage.hetzner.url());

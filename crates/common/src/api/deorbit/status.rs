@@ -87,6 +87,18 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 5] =
         [Kind::Volume, Kind::Snapshot, Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup];
+
+    /// Its name as a kind, as the status has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Volume => "Volume",
+            Kind::Snapshot => "Snapshot",
+            Kind::LoadBalancer => "LoadBalancer",
+            Kind::FloatingIP => "FloatingIP",
+            Kind::SecurityGroup => "SecurityGroup",
+        }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -145,6 +157,13 @@ pub struct DeorbitStatus {
 pub struct Inventory {
     /// Whether the target cluster was read whole at least once.
     pub taken: bool,
+    /// UID of the target cluster's namespace kube-system, where it may be read: another cluster that answers in its place is
+    /// not touched.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// ID of the OpenStack project that was read: in another one every record would seem to be gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// How many records there are.
     pub count: i64,
     /// The records, where there are few of them.
@@ -183,6 +202,9 @@ pub struct Recorded {
     /// The load balancer also serves others: its tag goes, it stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
+    /// OpenStack has shown it once: that it is not there any more proves that it is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub seen: bool,
     /// Why it is left alone, where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,

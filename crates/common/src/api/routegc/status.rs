@@ -36,7 +36,7 @@ pub struct RouteGCStatus {
     /// Routes that routegc removed and that somebody put back although their next hop is still dead. They are left alone for a
     /// day; find out who writes them.
     pub contested: Vec<Contested>,
-    /// What routegc removed, the latest last. At most 100 are kept.
+    /// What routegc removed, the latest last, without what is back and leads to somebody again. At most 100 are kept.
     pub last_removed: Vec<Removed>,
     /// When a pass last found or did something new. The time of the last pass of all is the metric
     /// `routegc_last_success_timestamp_seconds`.

@@ -10,12 +10,12 @@ pub struct Action {
     /// ID.
     pub id: u64,
     /// `add_route`, `delete_route`, …
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub command: String,
     /// How far it is.
     pub status: Status,
     /// Percent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub progress: u8,
     /// Means something only with [`Status::Error`]: the API fills it in while running too. Read it through
     /// [`Action::failure`].
@@ -42,7 +42,7 @@ pub struct ActionError {
     /// For programs.
     pub code: Code,
     /// For people.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub message: String,
 }
 

@@ -11,18 +11,18 @@ pub struct FloatingIp {
     /// ID.
     pub id: u64,
     /// Unique in its project.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub name: String,
     /// An IPv4 address, or an IPv6 range of /64.
     pub ip: String,
     /// `ipv4`, `ipv6`, or what comes later.
-    #[serde(default, rename = "type")]
+    #[serde(default, rename = "type", deserialize_with = "super::nullable")]
     pub kind: String,
     /// The server that it is assigned to.
     #[serde(default)]
     pub server: Option<u64>,
     /// Labels.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub labels: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ mod tests {
         .unwrap();
         assert_eq!((four.ipv4(), four.server), (Some(Ipv4Addr::new(198, 51, 100, 7)), Some(42)));
         let six: FloatingIp =
-            serde_json::from_str(r#"{"id": 2, "ip": "2001:db8::/64", "type": "ipv6", "server": null}"#)
+            serde_json::from_str(r#"{"id": 2, "ip": "2001:db8::/64", "type": "ipv6", "server": null, "name": null, "labels": null}"#)
                 .unwrap();
         assert_eq!((six.ipv4(), six.server), (None, None));
     }

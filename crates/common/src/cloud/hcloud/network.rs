@@ -12,18 +12,18 @@ pub struct Network {
     /// ID.
     pub id: u64,
     /// Unique in its project.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub name: String,
     /// All addresses that it can ever have.
     pub ip_range: Ipv4Net,
-    /// Subnets, each inside `ip_range`.
-    #[serde(default)]
+    /// Subnets, each inside `ip_range`. One that is not IPv4's is left out.
+    #[serde(default, deserialize_with = "super::readable")]
     pub subnets: Vec<Subnet>,
-    /// Routes; destinations do not overlap.
-    #[serde(default)]
+    /// Routes; destinations do not overlap. One that is not IPv4's is left out.
+    #[serde(default, deserialize_with = "super::readable")]
     pub routes: Vec<Route>,
     /// IDs of the attached servers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub servers: Vec<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Network {
     /// The route for everything that no other route or subnet takes, if there is one.
     #[must_use]
     pub fn default_route(&self) -> Option<&Route> {
-        self.routes.iter().find(|route| route.destination == Ipv4Net::default())
+        self.routes.iter().find(|route| route.destination.prefix_len() == 0)
     }
 }
 
@@ -46,7 +46,7 @@ impl Network {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnet {
     /// `cloud`, `server`, `vswitch`, or what comes later. Addresses in a `vswitch` subnet can be no route's gateway.
-    #[serde(default, rename = "type")]
+    #[serde(default, rename = "type", deserialize_with = "super::nullable")]
     pub kind: String,
     /// None while the API has not chosen it.
     #[serde(default)]
@@ -92,6 +92,20 @@ mod tests {
         assert_eq!(network.gateway(), Ipv4Addr::new(10, 1, 0, 1));
         assert_eq!(network.default_route(), Some(&Route::default_via(Ipv4Addr::new(10, 1, 1, 2))));
         assert_eq!(network.subnets[0].kind, "quantum");
+    }
+
+    #[test]
+    fn nulls_and_what_is_not_ipv4_spoil_nothing() {
+        let network: Network = serde_json::from_str(
+            r#"{"id": 4711, "name": null, "ip_range": "10.1.0.0/16", "servers": null,
+                "subnets": [{"type": "cloud", "ip_range": "fd00::/64"}, {"type": null, "ip_range": "10.1.1.0/24"}],
+                "routes": [{"destination": "::/0", "gateway": "fd00::2"}, {"destination": "0.0.0.0/0", "gateway": "10.1.1.2"}]}"#,
+        )
+        .unwrap();
+        assert_eq!((network.subnets.len(), network.routes.len(), network.servers.len()), (1, 1, 0));
+        assert_eq!(network.default_route(), Some(&Route::default_via(Ipv4Addr::new(10, 1, 1, 2))));
+        let bare = r#"{"id": 4711, "ip_range": "10.1.0.0/16", "subnets": null, "routes": null}"#;
+        assert_eq!(serde_json::from_str::<Network>(bare).unwrap().default_route(), None);
     }
 
     #[test]

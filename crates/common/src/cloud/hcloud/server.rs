@@ -10,10 +10,10 @@ pub struct Server {
     /// ID.
     pub id: u64,
     /// Unique in its project.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub name: String,
     /// `running`, `off`, …; a word that is new to us is no error.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::nullable")]
     pub status: String,
     /// One entry for each network that it is attached to, in no order. An entry without an IPv4 address is left out: the
     /// server cannot be reached there.
@@ -47,10 +47,10 @@ fn addressed<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PrivateNet>, D::E
         network: u64,
         #[serde(default)]
         ip: Option<String>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "super::nullable")]
         alias_ips: Vec<String>,
     }
-    let entries = Vec::<Entry>::deserialize(from)?;
+    let entries: Vec<Entry> = super::nullable(from)?;
     Ok(entries
         .into_iter()
         .filter_map(|entry| {
@@ -85,9 +85,11 @@ mod tests {
     fn an_entry_without_an_address_does_not_spoil_the_list() {
         let server: Server = serde_json::from_str(
             r#"{"id": 42, "private_net": [{"network": 1, "ip": null}, {"network": 2, "ip": ""}, {"network": 3},
-                {"network": 4, "ip": "10.0.0.2"}]}"#,
+                {"network": 4, "ip": "10.0.0.2", "alias_ips": null}]}"#,
         )
         .unwrap();
+        let nowhere = r#"{"id": 43, "name": null, "status": null, "private_net": null}"#;
+        assert_eq!(serde_json::from_str::<Server>(nowhere).unwrap().private_ip(4), None);
         assert_eq!(server.private_net.len(), 1);
         assert_eq!(server.private_ip(1), None);
         assert_eq!(server.private_ip(4), Some(Ipv4Addr::new(10, 0, 0, 2)));

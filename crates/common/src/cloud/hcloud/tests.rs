@@ -195,8 +195,54 @@ async fn an_answer_of_another_shape_is_a_decode_error_that_is_not_repeated() {
     }
 }
 
+/// Who has no list of actions has the action itself.
 #[tokio::test(start_paused = true)]
-async fn a_list_without_page_numbers_is_refused() {
-    let (hcloud, _) = client(vec![answer(200, r#"{"servers": []}"#)]);
-    assert!(matches!(hcloud.servers().await, Err(Error::Decode { .. })));
+async fn an_action_is_asked_for_alone_where_there_is_no_list() {
+    let alone = json!({"action": {"id": 77, "command": "add_route", "status": "success", "progress": null}});
+    let (end, _, log) = wait(vec![failing(404, "not_found"), answer(200, &alone.to_string())]).await;
+    end.unwrap();
+    assert_eq!(log.lock().unwrap().last().unwrap().path, "/v1/actions/77");
+    let (end, ..) = wait(vec![failing(404, "not_found")]).await;
+    assert!(matches!(end, Err(Error::ActionMissing { action: 77, .. })), "{end:?}");
+}
+
+fn servers(ids: std::ops::Range<u64>) -> serde_json::Value {
+    ids.map(|id| json!({"id": id})).collect()
+}
+
+async fn listed(pages: &[serde_json::Value]) -> Result<usize, Error> {
+    let (hcloud, _) = client(pages.iter().map(|page| answer(200, &page.to_string())).collect());
+    hcloud.servers().await.map(|servers| servers.len())
+}
+
+/// By what a server is written in, a number that nobody gave is null, 0, or not there.
+#[tokio::test(start_paused = true)]
+async fn pages_are_followed_however_their_numbers_are_written() {
+    let meta = |servers: serde_json::Value, pagination: serde_json::Value| json!({"servers": servers, "meta": {"pagination": pagination}});
+    let pages = [
+        meta(servers(0..50), json!({"page": 1, "next_page": 2, "last_page": 2, "total_entries": 60})),
+        meta(servers(50..60), json!({"page": 2, "next_page": 0, "last_page": 2, "total_entries": 60})),
+    ];
+    assert_eq!(listed(&pages).await.unwrap(), 60);
+    let pages = [
+        meta(servers(0..50), json!({"page": 1, "last_page": 2})),
+        meta(servers(50..60), json!({"page": 2, "last_page": 2, "total_entries": null})),
+    ];
+    assert_eq!(listed(&pages).await.unwrap(), 60);
+    assert_eq!(
+        listed(&[meta(json!(null), json!({"next_page": null, "total_entries": 0}))]).await.unwrap(),
+        0
+    );
+}
+
+/// Without any numbers, a page that is not full is the last; what could be more is asked for, and must be other servers.
+#[tokio::test(start_paused = true)]
+async fn without_page_numbers_a_full_page_is_not_taken_for_the_whole() {
+    assert_eq!(listed(&[json!({"servers": []})]).await.unwrap(), 0);
+    assert_eq!(listed(&[json!({"servers": servers(0..24), "meta": null})]).await.unwrap(), 24);
+    let second = json!({"servers": servers(25..30), "meta": {"pagination": null}});
+    assert_eq!(listed(&[json!({"servers": servers(0..25)}), second]).await.unwrap(), 30);
+    let same = listed(&[json!({"servers": servers(0..25)})]).await;
+    assert!(matches!(same, Err(Error::Partial { .. })), "{same:?}");
+    assert!(matches!(listed(&[json!({})]).await, Err(Error::Decode { .. })));
 }

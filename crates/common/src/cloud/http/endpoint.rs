@@ -86,14 +86,23 @@ fn address(host: &str) -> Option<IpAddr> {
     host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
-/// An address that is not routed on the internet (RFC 1918, 3927, 4193, 4291), or a name that no public DNS serves: one without
-/// a dot, a Service's, or one under a name that is reserved for private use.
+/// An address that is not routed on the internet (RFC 1918, 2544, 3849, 3927, 4193, 4291, 5737, 6598), or a name that no public
+/// DNS serves: one without a dot, a Service's, or one under a name that is reserved for private use (RFC 2606, 6762, 8375).
 fn private(host: &str) -> bool {
     match address(host) {
-        Some(IpAddr::V4(ip)) => ip.is_private() || ip.is_link_local(),
-        Some(IpAddr::V6(ip)) => ip.is_unique_local() || ip.is_unicast_link_local(),
+        Some(IpAddr::V4(ip)) => {
+            let [first, second, ..] = ip.octets();
+            let shared = first == 100 && (64..128).contains(&second);
+            let benchmarking = first == 198 && (second == 18 || second == 19);
+            ip.is_private() || ip.is_link_local() || ip.is_documentation() || shared || benchmarking
+        }
+        Some(IpAddr::V6(ip)) => {
+            let documentation = ip.segments().starts_with(&[0x2001, 0xdb8]);
+            ip.is_unique_local() || ip.is_unicast_link_local() || documentation
+        }
         None => {
-            let reserved = [".svc", ".cluster.local", ".internal", ".test"];
+            let reserved =
+                [".svc", ".local", ".internal", ".home.arpa", ".test", ".example", ".invalid", ".localhost"];
             !host.contains('.') || reserved.iter().any(|end| host.ends_with(end))
         }
     }
@@ -135,6 +144,11 @@ mod tests {
             "http://hetzner:8080/v1",
             "http://hetzner.default.svc:8080/v1",
             "http://hetzner.default.svc.cluster.local/v1",
+            "http://100.64.0.7:5000/v3",
+            "http://198.19.0.7:5000/v3",
+            "http://203.0.113.7:5000/v3",
+            "http://[2001:db8::7]:5000/v3",
+            "http://keystone.lab.example:5000/v3",
             "https://api.hetzner.cloud/v1",
         ] {
             Endpoint::parse(good).unwrap();
@@ -143,6 +157,8 @@ mod tests {
             "http://api.hetzner.cloud/v1",
             "http://8.8.8.8/v1",
             "http://[2001:4860:4860::8888]",
+            "http://100.128.0.7",
+            "http://198.20.0.7",
             "http://127.0.0.1.example.com",
             "ftp://127.0.0.1",
             "/v1",

@@ -30,6 +30,11 @@ pub enum Error {
     /// The answer is larger than the cap.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
+    /// The answer is compressed.
+    #[error(
+        "the answer is encoded ({0}) although it was asked for as it is: something on the way compresses it"
+    )]
+    Encoded(&'static str),
 }
 
 impl Error {
@@ -38,7 +43,7 @@ impl Error {
     pub fn retry(&self) -> Retry {
         match self {
             Error::Connect(_) | Error::Broken(_) | Error::Deadline(_) => Retry::Soon,
-            Error::Setup(_) | Error::Secret(_) | Error::TooLarge(_) => Retry::Never,
+            Error::Setup(_) | Error::Secret(_) | Error::TooLarge(_) | Error::Encoded(_) => Retry::Never,
         }
     }
 }

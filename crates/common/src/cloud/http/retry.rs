@@ -58,7 +58,9 @@ impl Budget {
     #[must_use]
     pub fn spend(&mut self, retry: Retry) -> Option<Duration> {
         let wait = wait(retry, self.retries, fastrand::f64())?;
-        if self.retries >= RETRIES || Instant::now() + wait >= self.ends {
+        // A server may ask for more seconds than a clock can count.
+        let beyond = Instant::now().checked_add(wait).is_none_or(|end| end >= self.ends);
+        if self.retries >= RETRIES || beyond {
             return None;
         }
         self.retries += 1;
@@ -129,6 +131,8 @@ mod tests {
     async fn the_budget_ends_by_time() {
         let mut budget = Budget::default();
         assert_eq!(budget.spend(Retry::After(TOTAL)), None, "a wait beyond the end is not begun");
+        let ages = after(&u64::MAX.to_string(), SystemTime::now()).unwrap();
+        assert_eq!(budget.spend(Retry::After(ages)), None, "nor one beyond the end of time");
         tokio::time::advance(TOTAL).await;
         assert_eq!(budget.spend(Retry::Soon), None);
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ::http::Request;
+use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
+use ::http::{HeaderValue, Request};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use tokio::time::Instant;
@@ -50,17 +51,19 @@ impl Wire {
         Instant::now() + self.limits.exchange
     }
 
-    /// Sends, once, and reads the whole answer. A body has a length: it is never sent in chunks. `path` is what the span says of
+    /// Sends, once, and reads the whole answer. A body has a length: it is never sent in chunks. The answer is asked for as it is,
+    /// not compressed: who asks for nothing may be sent anything. `path` is what the span says of
     /// the URL: without a query, which can hold what somebody typed.
     ///
     /// # Errors
     /// When no whole answer came until `deadline`. The request may or may not have acted, except after [`Error::Connect`].
     pub async fn exchange(
         &self,
-        request: Request<Full<Bytes>>,
+        mut request: Request<Full<Bytes>>,
         path: &str,
         deadline: Instant,
     ) -> Result<Answer, Error> {
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         // With the attributes of OpenTelemetry's conventions for HTTP, as requests to Kubernetes have them.
         let span = tracing::info_span!(
             "cloud request",
@@ -100,6 +103,9 @@ impl Wire {
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
         let most = self.limits.bytes;
         let (head, body) = self.transport.clone().oneshot(request).await?.into_parts();
+        if let Some(encoding) = head.headers.get(CONTENT_ENCODING).and_then(compression) {
+            return Err(Error::Encoded(encoding));
+        }
         let body =
             Limited::new(body, most).collect().await.map_err(|error| match error.downcast::<Error>() {
                 Ok(error) => *error,
@@ -108,4 +114,10 @@ impl Wire {
             })?;
         Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
+}
+
+/// Some servers name the character set here, which changes nothing.
+fn compression(value: &HeaderValue) -> Option<&'static str> {
+    let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
+    ["gzip", "deflate", "br", "zstd", "compress"].into_iter().find(|known| value.contains(known))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use super::field::or_empty;
 use super::service::Service;
 
 /// Which of a service's endpoints: the operator may have one for each kind of client.
@@ -38,17 +39,20 @@ impl Interface {
 #[serde(transparent)]
 pub(super) struct Catalog(Vec<Entry>);
 
+/// What a service that is not spoken to lacks here is no reason to refuse the login.
 #[derive(Clone, Debug, Deserialize)]
 struct Entry {
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default, deserialize_with = "or_empty")]
     kind: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_empty")]
     endpoints: Vec<Offer>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Offer {
+    #[serde(default, deserialize_with = "or_empty")]
     interface: String,
+    #[serde(default, deserialize_with = "or_empty")]
     url: String,
     #[serde(default)]
     region: Option<String>,
@@ -64,6 +68,15 @@ impl Offer {
     fn is_in(&self, region: &str) -> bool {
         [&self.region, &self.region_id].into_iter().any(|name| name.as_deref() == Some(region))
     }
+
+    /// Where the service's API begins for the project. Keystone fills in what operators leave open in an endpoint; what stands
+    /// before it or for it may not have. None if the URL cannot be used.
+    fn base(&self, service: Service, project: &str) -> Option<String> {
+        const PROJECT: [&str; 4] = ["%(project_id)s", "%(tenant_id)s", "$(project_id)s", "$(tenant_id)s"];
+        let url = PROJECT.iter().fold(self.url.clone(), |url, open| url.replace(open, project));
+        let whole = !url.is_empty() && !url.contains("%(") && !url.contains("$(");
+        whole.then(|| service.base(&url)).flatten()
+    }
 }
 
 impl Catalog {
@@ -76,13 +89,14 @@ impl Catalog {
         service: Service,
         interface: Interface,
         region: Option<&str>,
+        project: &str,
     ) -> Result<String, String> {
         for kind in service.types() {
             let mut found: Vec<(String, &Offer)> = self
                 .offers(kind)
                 .filter(|offer| Interface::parse(&offer.interface) == Some(interface))
                 .filter(|offer| region.is_none_or(|region| offer.is_in(region)))
-                .filter_map(|offer| Some((service.base(&offer.url)?, offer)))
+                .filter_map(|offer| Some((offer.base(service, project)?, offer)))
                 .collect();
             let mut bases = BTreeSet::new();
             found.retain(|(base, _)| bases.insert(base.clone()));
@@ -128,7 +142,7 @@ impl Catalog {
         });
         let mut found: Vec<String> = offers.collect();
         if found.is_empty() {
-            found = self.0.iter().map(|entry| entry.kind.clone()).collect();
+            found = self.0.iter().map(|entry| entry.kind.clone()).filter(|kind| !kind.is_empty()).collect();
             found.sort();
             found.dedup();
         }
@@ -159,6 +173,9 @@ mod tests {
             ]},
             {"type": "image", "endpoints": []},
             {"type": "load-balancer", "endpoints": []},
+            {"type": "object-store", "endpoints": [{"interface": null, "region": null, "url": null}, {}]},
+            {"type": "dns", "endpoints": null},
+            {"type": null},
         ]))
         .unwrap()
     }
@@ -188,10 +205,10 @@ mod tests {
                 LoadBalancer,
                 Public,
                 None,
-                Err("it has compute, image, load-balancer, network, volumev2, volumev3"),
+                Err("it has compute, dns, image, load-balancer, network, object-store, volumev2, volumev3"),
             ),
         ] {
-            match (catalog().choose(service, interface, region), url) {
+            match (catalog().choose(service, interface, region, "0123abc"), url) {
                 (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
                 (Err(why), Err(wanted)) => assert!(why.contains(wanted), "{why}"),
                 (found, wanted) => {
@@ -202,5 +219,22 @@ mod tests {
         let lists = |service, region| catalog().lists(service, region);
         assert!(lists(Network, None) && lists(Network, Some("B")) && !lists(Network, Some("C")));
         assert!(!lists(LoadBalancer, None), "a type without endpoints is no service");
+    }
+
+    #[test]
+    fn what_an_operator_left_open_is_filled_in_or_the_url_is_not_used() {
+        let of = |url: &str| {
+            let endpoints = json!([{"interface": "public", "region": "A", "url": url}]);
+            let catalog = json!([{"type": "volumev3", "endpoints": endpoints}]);
+            let catalog: Catalog = serde_json::from_value(catalog).unwrap();
+            catalog.choose(Service::BlockStorage, Interface::Public, None, "0123abc")
+        };
+        for open in ["%(project_id)s", "%(tenant_id)s", "$(project_id)s", "$(tenant_id)s"] {
+            assert_eq!(of(&format!("https://a/v3/{open}")).unwrap(), "https://a/v3/0123abc");
+        }
+        for unknown in ["https://a/v3/$(user_id)s", "https://%(host)s/v3"] {
+            let why = of(unknown).unwrap_err();
+            assert!(why.contains("that can be used; it has") && why.contains(unknown), "{why}");
+        }
     }
 }

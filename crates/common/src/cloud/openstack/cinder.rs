@@ -75,7 +75,15 @@ impl Cloud {
     /// # Errors
     /// Those of every list.
     pub async fn volumes(&self) -> Result<Vec<Volume>, Error> {
-        self.list(Ask::all(Call::Volumes, &[LIMIT]), "volumes").await
+        self.volumes_kept(Some).await
+    }
+
+    /// The same list of what `keep` makes of each: what it drops costs no memory, however many there are.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn volumes_kept<K>(&self, keep: impl FnMut(Volume) -> Option<K>) -> Result<Vec<K>, Error> {
+        self.list_kept(Ask::all(Call::Volumes, &[LIMIT]), "volumes", keep).await
     }
 
     /// `DELETE /volumes/{id}` (role `member`): begins to delete it, with its snapshots if `cascade`. It is gone when
@@ -102,7 +110,15 @@ impl Cloud {
     /// # Errors
     /// Those of every list.
     pub async fn snapshots(&self) -> Result<Vec<Snapshot>, Error> {
-        self.list(Ask::all(Call::Snapshots, &[LIMIT]), "snapshots").await
+        self.snapshots_kept(Some).await
+    }
+
+    /// The same list of what `keep` makes of each: what it drops costs no memory, however many there are.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn snapshots_kept<K>(&self, keep: impl FnMut(Snapshot) -> Option<K>) -> Result<Vec<K>, Error> {
+        self.list_kept(Ask::all(Call::Snapshots, &[LIMIT]), "snapshots", keep).await
     }
 
     /// `DELETE /snapshots/{id}` (role `member`): begins to delete it. It is gone when [`Cloud::snapshot`] says so. Gone already

@@ -36,7 +36,7 @@ pub(super) fn parse(
     let wrong = |why: String| ConfigError::new(PLACE, why);
     let conf = Gcfg::parse(text).map_err(wrong)?;
     let global = |key: &str| conf.get("Global", key);
-    for key in ["cert-file", "key-file", "trust-id", "trustee-id", "trustee-password"] {
+    for key in ["cert-file", "key-file", "trust-id", "trustee-id", "trustee-password", "secret-name"] {
         if global(key).is_some() {
             return Err(wrong(format!(
                 "[Global] {key} is not supported: use an application credential, or a user and password"
@@ -45,10 +45,6 @@ pub(super) fn parse(
     }
     let router_id = conf.get("Route", "router-id");
     let region = region.map(str::to_owned).or_else(|| global("region"));
-    if conf.switch("Global", "use-clouds").map_err(wrong)? {
-        let credentials = from_clouds_file(&global, region.as_deref(), authorities, read)?;
-        return Ok(CloudConf { credentials, router_id });
-    }
     let unverified = conf.switch("Global", "tls-insecure").map_err(wrong)?;
     let authorities = match (authorities, global("ca-file")) {
         _ if unverified => None,
@@ -56,7 +52,7 @@ pub(super) fn parse(
         (None, Some(path)) => Some(read(&path).map_err(|why| wrong(format!("[Global] ca-file: {why}")))?),
         (None, None) => None,
     };
-    let fields = Fields {
+    let mut fields = Fields {
         auth_url: global("auth-url"),
         user_id: global("user-id"),
         username: global("username"),
@@ -78,26 +74,52 @@ pub(super) fn parse(
         unverified,
         ..Fields::default()
     };
-    let credentials = fields.check("cloud.conf: [Global]")?;
+    let mut place = "cloud.conf: [Global]".to_owned();
+    if conf.switch("Global", "use-clouds").map_err(wrong)? {
+        let (file, beside) = from_clouds_file(&global, &fields, read)?;
+        place = format!("{place}, {file}");
+        fields = fields.over(beside);
+    }
+    let credentials = fields.check(&place)?;
     Ok(CloudConf { credentials, router_id })
 }
 
-/// `use-clouds`: the credential is in a `clouds.yaml`.
+/// Where `use-clouds` without `clouds-file` looks.
+const USUAL: [&str; 3] = ["clouds.yaml", "~/.config/openstack/clouds.yaml", "/etc/openstack/clouds.yaml"];
+
+/// `use-clouds`: what `[Global]` does not say is in a `clouds.yaml`. The place of it, and what it says.
 fn from_clouds_file(
     global: &dyn Fn(&str) -> Option<String>,
-    region: Option<&str>,
-    authorities: Option<&[u8]>,
+    fields: &Fields,
     read: ReadFile<'_>,
-) -> Result<Credentials, ConfigError> {
+) -> Result<(String, Fields), ConfigError> {
     let wrong = |why: String| ConfigError::new(PLACE, why);
-    let path = global("clouds-file").ok_or_else(|| {
-        wrong("[Global] use-clouds needs clouds-file, the path of a clouds.yaml".to_owned())
-    })?;
-    let text = read(&path).map_err(|why| wrong(format!("[Global] clouds-file: {why}")))?;
+    let (path, text) = match global("clouds-file") {
+        Some(path) => {
+            let text = read(&path).map_err(|why| wrong(format!("[Global] clouds-file: {why}")))?;
+            (path, text)
+        }
+        None => {
+            let mut last = String::new();
+            let found = USUAL.iter().find_map(|path| match read(path) {
+                Ok(text) => Some(((*path).to_owned(), text)),
+                Err(why) => {
+                    last = why;
+                    None
+                }
+            });
+            found.ok_or_else(|| {
+                wrong(format!(
+                    "[Global] use-clouds: clouds-file is not given, and no clouds.yaml is found: {last}"
+                ))
+            })?
+        }
+    };
     let text = String::from_utf8(text)
         .map_err(|_| wrong("[Global] clouds-file: the file is no text in UTF-8".to_owned()))?;
-    let texts = Texts { place: &path, clouds: &text, secure: None };
-    clouds_yaml::parse(&texts, global("cloud").as_deref(), region, authorities, read)
+    let texts = Texts { place: &path, clouds: &text, secure: None, public: None };
+    let (region, authorities) = (fields.region.as_deref(), fields.authorities.as_deref());
+    clouds_yaml::fields(&texts, global("cloud").as_deref(), region, authorities, read)
 }
 
 #[cfg(test)]

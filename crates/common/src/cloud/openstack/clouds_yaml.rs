@@ -1,4 +1,5 @@
-//! `clouds.yaml`, as OpenStack's own clients read it, with `secure.yaml` laid over it.
+//! `clouds.yaml`, as OpenStack's own clients read it, with `secure.yaml` laid over it, and under it the profile of
+//! `clouds-public.yaml` that it names.
 //!
 //! What would change where or how we log in and is not supported is refused by name, never passed over. Fields of other
 //! services and of other programs are not looked at.
@@ -6,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
@@ -19,8 +21,16 @@ const USUAL: &str = "openstack";
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
-    clouds: Option<BTreeMap<String, Option<Entry>>>,
+    clouds: Option<Entries>,
 }
+
+#[derive(Deserialize)]
+struct PublicFile {
+    #[serde(default, rename = "public-clouds")]
+    clouds: Option<Entries>,
+}
+
+type Entries = BTreeMap<String, Option<Entry>>;
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
@@ -55,11 +65,12 @@ enum Region {
     Detailed { name: String },
 }
 
-/// The text of `clouds.yaml`, that of `secure.yaml`, and how they are named in messages.
+/// The texts of `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`, and how they are named in messages.
 pub(super) struct Texts<'a> {
     pub place: &'a str,
     pub clouds: &'a str,
     pub secure: Option<(&'a str, &'a str)>,
+    pub public: Option<(&'a str, &'a str)>,
 }
 
 /// `cloud`: None for the only one, or `openstack`. `authorities`: in PEM, instead of the file that `cacert` names.
@@ -70,35 +81,50 @@ pub(super) fn parse(
     authorities: Option<&[u8]>,
     read: ReadFile<'_>,
 ) -> Result<Credentials, ConfigError> {
-    let clouds = read_clouds(texts.place, texts.clouds)?;
-    let name = choose(texts.place, &clouds, cloud)?;
-    let mut entry = clouds.get(&name).cloned().flatten().unwrap_or_default();
-    if let Some((place, text)) = texts.secure
-        && let Some(secure) = read_clouds(place, text)?.remove(&name).flatten()
-    {
-        entry = entry.under(secure);
-    }
-    let place = format!("{}: cloud \"{name}\"", texts.place);
-    entry.fields(&place, region, authorities, read)?.check(&place)
+    let (place, fields) = fields(texts, cloud, region, authorities, read)?;
+    fields.check(&place)
 }
 
-fn read_clouds(place: &str, text: &str) -> Result<BTreeMap<String, Option<Entry>>, ConfigError> {
+/// The same, not yet checked, and the place for messages.
+pub(super) fn fields(
+    texts: &Texts<'_>,
+    cloud: Option<&str>,
+    region: Option<&str>,
+    authorities: Option<&[u8]>,
+    read: ReadFile<'_>,
+) -> Result<(String, Fields), ConfigError> {
+    let clouds = yaml::<File>(texts.place, texts.clouds)?.clouds.unwrap_or_default();
+    let name = choose(texts.place, &clouds, cloud)?;
+    let mut entry = clouds.get(&name).cloned().flatten().unwrap_or_default();
+    if let Some((place, text)) = texts.secure {
+        let mut secure = yaml::<File>(place, text)?.clouds.unwrap_or_default();
+        entry = entry.under(secure.remove(&name).flatten().unwrap_or_default());
+    }
+    if let (Some(profile), Some((place, text))) = (entry.profile(), texts.public) {
+        let mut public = yaml::<PublicFile>(place, text)?.clouds.unwrap_or_default();
+        if let Some(public) = public.remove(&profile).flatten() {
+            entry.profile = None;
+            entry.cloud = None;
+            entry = public.under(entry);
+        }
+    }
+    let place = format!("{}: cloud \"{name}\"", texts.place);
+    let fields = entry.fields(&place, region, authorities, read)?;
+    Ok((place, fields))
+}
+
+fn yaml<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, ConfigError> {
     // The parser's own message has an excerpt of the text, and the text has secrets.
-    let file: File = serde_yaml::from_str(text).map_err(|error| {
+    serde_yaml::from_str(text).map_err(|error| {
         let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
         ConfigError::new(
             place,
             format!("{line}this is no YAML, or a field of another kind than clouds.yaml has there"),
         )
-    })?;
-    Ok(file.clouds.unwrap_or_default())
+    })
 }
 
-fn choose(
-    place: &str,
-    clouds: &BTreeMap<String, Option<Entry>>,
-    cloud: Option<&str>,
-) -> Result<String, ConfigError> {
+fn choose(place: &str, clouds: &Entries, cloud: Option<&str>) -> Result<String, ConfigError> {
     let found = || match clouds.is_empty() {
         true => "none".to_owned(),
         false => clouds.keys().cloned().collect::<Vec<_>>().join(", "),
@@ -115,6 +141,11 @@ fn choose(
 }
 
 impl Entry {
+    /// The profile that it stands on.
+    fn profile(&self) -> Option<String> {
+        filled(self.profile.clone()).or(filled(self.cloud.clone()))
+    }
+
     /// This one with all that `over` has laid over it.
     fn under(self, over: Entry) -> Entry {
         let mut auth = self.auth.unwrap_or_default();
@@ -140,10 +171,10 @@ impl Entry {
         read: ReadFile<'_>,
     ) -> Result<Fields, ConfigError> {
         let wrong = |why: String| Err(ConfigError::new(place, why));
-        if let Some(profile) = filled(self.profile).or(filled(self.cloud)) {
+        if let Some(profile) = self.profile() {
             return wrong(format!(
-                "profile \"{profile}\" of a vendor is not known here: write its auth_url, region_name and interface \
-                 into the cloud"
+                "profile \"{profile}\" is in no clouds-public.yaml: write its auth_url, region_name and interface into \
+                 the cloud"
             ));
         }
         if filled(self.cert).or(filled(self.key)).is_some() {

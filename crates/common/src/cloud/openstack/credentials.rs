@@ -83,6 +83,24 @@ pub(super) struct Fields {
 }
 
 impl Fields {
+    /// These, and what they leave open as the others have it.
+    pub fn over(self, others: Fields) -> Fields {
+        macro_rules! over {
+            ($($field:ident)*) => {
+                Fields {
+                    unverified: self.unverified || others.unverified,
+                    $($field: self.$field.or(others.$field),)*
+                }
+            };
+        }
+        over!(
+            auth_type auth_url user_id username password user_domain_id user_domain_name project_id project_name
+            project_domain_id project_domain_name domain_id domain_name default_domain_id default_domain_name
+            application_credential_id application_credential_name application_credential_secret token trust_id
+            system_scope region interface authorities
+        )
+    }
+
     /// `place` is for messages: the file and the cloud in it.
     pub fn check(self, place: &str) -> Result<Credentials, ConfigError> {
         let wrong = |why: String| ConfigError::new(place, why);

@@ -147,7 +147,7 @@ impl Error {
         matches!(self.0.why, Why::Service(_))
     }
 
-    /// Whether the same call may succeed later although nobody changes anything: no answer, 408, 429, 5xx, a list that changed
+    /// Whether the same call may succeed later although nobody changes anything: no answer, 408, 429, most of 5xx, a list that changed
     /// while it was read. A 409 or 412 is not among them: look at the object again first.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -214,6 +214,16 @@ impl Error {
         }
     }
 
+    /// The message without what is different each time: for what is written down, or compared with what was said before.
+    #[must_use]
+    pub fn lasting(&self) -> String {
+        let text = self.to_string();
+        match self.request_id() {
+            Some(id) => text.replace(&format!(" ({id})"), ""),
+            None => text,
+        }
+    }
+
     /// `x-openstack-request-id`: what the cloud's operators search their logs by.
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
@@ -234,6 +244,15 @@ impl Error {
             }
             Why::Login(answered) if answered.status == StatusCode::UNAUTHORIZED => {
                 "check the credential: it is wrong, has expired, or may not use this project"
+            }
+            Why::Login(answered) if answered.status == StatusCode::NOT_FOUND => {
+                "no Keystone answers there: check auth_url"
+            }
+            Why::Login(answered) if answered.status.is_redirection() => {
+                "a login is not sent on to where this leads: check auth_url, its scheme and its path"
+            }
+            Why::Answer(answered) if answered.status.is_redirection() => {
+                "a token is not sent on to where this leads: the service's URL in the catalogue lacks its version, or is another one"
             }
             Why::Answer(answered) => match answered.status {
                 StatusCode::UNAUTHORIZED => {
@@ -257,6 +276,8 @@ impl Answered {
         let may = match answer.status.as_u16() {
             _ if said.over_quota() => false,
             413 => asked.is_some_and(|asked| !asked.is_zero()),
+            // What is not implemented is not so a second later.
+            501 | 505 => false,
             408 | 429 | 500..=599 => true,
             _ => false,
         };

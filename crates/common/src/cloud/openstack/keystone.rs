@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use ::http::HeaderValue;
-use jiff::Timestamp;
-use serde::Deserialize;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, civil};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -88,8 +90,9 @@ struct Body {
 
 #[derive(Deserialize)]
 struct Described {
+    #[serde(deserialize_with = "utc")]
     expires_at: Timestamp,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "utc_or_none")]
     issued_at: Option<Timestamp>,
     #[serde(default)]
     project: Option<Project>,
@@ -100,6 +103,23 @@ struct Described {
 #[derive(Deserialize)]
 struct Project {
     id: String,
+}
+
+/// Keystone's times are of UTC and say so; one that does not say it is of UTC too.
+fn utc<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse::<Timestamp>().or_else(|cause| time(&text).ok_or_else(|| D::Error::custom(cause)))
+}
+
+/// Without the time of issue our own clock has to do.
+fn utc_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(from)?.unwrap_or_default();
+    Ok(text.parse::<Timestamp>().ok().or_else(|| time(&text)))
+}
+
+fn time(text: &str) -> Option<Timestamp> {
+    let time: civil::DateTime = text.parse().ok()?;
+    Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 /// The token in a 201. `asked`: when it was asked for. The error says what the answer lacks.
@@ -220,6 +240,11 @@ mod tests {
         assert!(token.header.is_sensitive());
         assert_eq!(token.renew - Instant::now(), Duration::from_secs(2880), "80 % of an hour");
         assert_eq!(token.expires - Instant::now(), Duration::from_secs(3600));
+        let plain = json!({"token": {
+            "expires_at": "2026-01-01T00:10:00.000000", "issued_at": "today", "project": project, "catalog": [],
+        }});
+        let token = read(Some("t"), &plain).unwrap();
+        assert_eq!(token.expires - Instant::now(), Duration::from_secs(600), "of UTC, and by our clock");
         for (token, body, why) in [
             (None, good.clone(), "X-Subject-Token"),
             (

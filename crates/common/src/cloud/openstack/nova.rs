@@ -32,7 +32,8 @@ pub struct Server {
 pub struct Address {
     /// The address.
     pub addr: String,
-    /// 4 or 6.
+    /// 4 or 6; 0 if Nova does not say.
+    #[serde(default)]
     pub version: u8,
 }
 

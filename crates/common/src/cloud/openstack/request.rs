@@ -7,13 +7,13 @@ use ::http::header::{ACCEPT, CONTENT_TYPE, IF_MATCH, USER_AGENT};
 use ::http::{HeaderName, HeaderValue, Method, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::Cloud;
 use super::error::Error;
+use super::page::{self, Page};
 use super::rights::Call;
 use super::service::Service;
 use super::session::Session;
@@ -81,13 +81,6 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// An entry of `<collection>_links`.
-#[derive(Deserialize)]
-struct Link {
-    rel: String,
-    href: String,
-}
-
 impl Cloud {
     /// The object that `key` holds in the answer.
     pub(super) async fn read<T: DeserializeOwned>(&self, ask: &Ask<'_>, key: &str) -> Result<T, Error> {
@@ -120,25 +113,42 @@ impl Cloud {
     /// All pages of a list, or an error.
     ///
     /// The next page is where `<key>_links` says with `rel: next`, of which only the query is taken: the rest is the server's
-    /// idea of its own address, which a proxy often makes wrong.
+    /// idea of its own address, which a proxy often makes wrong. A server that has no such links may have cut the list at the
+    /// length that was asked for: after a page of just that length it is asked for what comes behind the last item.
     pub(super) async fn list<T: DeserializeOwned>(&self, ask: Ask<'_>, key: &str) -> Result<Vec<T>, Error> {
+        self.list_kept(ask, key, Some).await
+    }
+
+    /// The same of what `keep` makes of each item, which is called before the next one is decoded: the memory of a list is that
+    /// of what is kept, and of one page's text.
+    pub(super) async fn list_kept<T: DeserializeOwned, K>(
+        &self,
+        ask: Ask<'_>,
+        key: &str,
+        mut keep: impl FnMut(T) -> Option<K>,
+    ) -> Result<Vec<K>, Error> {
         let mut budget = Budget::lasting(LIST);
         let mut ask = ask;
         let mut items = Vec::new();
         let mut seen = BTreeSet::new();
         loop {
             let (call, answer) = self.send(&ask, &mut budget).await?;
-            let mut object = object(&call, &answer)?;
-            items.append(&mut take::<Vec<T>>(&call, &mut object, key)?);
-            let links = format!("{key}_links");
-            let links: Vec<Link> = match object.contains_key(&links) {
-                true => take(&call, &mut object, &links)?,
-                false => Vec::new(),
+            let page = page::read(&answer.body, key, |item| items.extend(keep(item)));
+            let page = page.map_err(|cause| Error::decode(&call, cause))?;
+            let query = match &page.links {
+                Some(links) => {
+                    let Some(next) = links.iter().find(|link| link.rel == "next") else {
+                        return Ok(items);
+                    };
+                    let query = query_of(&next.href).map(str::to_owned);
+                    query.ok_or_else(|| Error::partial(&call, "the link to the next page has no query"))?
+                }
+                None => match behind(&ask.query, &page) {
+                    Some(query) => query,
+                    None => return Ok(items),
+                },
             };
-            let Some(next) = links.into_iter().find(|link| link.rel == "next") else { return Ok(items) };
-            let query = query_of(&next.href)
-                .ok_or_else(|| Error::partial(&call, "the link to the next page has no query"))?;
-            if !seen.insert(marker(query).to_owned()) {
+            if !seen.insert(marker(&query).to_owned()) {
                 let why = "the list leads back to a page that was read already; nothing of it is used";
                 return Err(Error::partial(&call, why));
             }
@@ -243,7 +253,7 @@ fn object(call: &str, answer: &Answer) -> Result<Map<String, Value>, Error> {
     serde_json::from_slice(&answer.body).map_err(|cause| Error::decode(call, cause))
 }
 
-/// One field. A page without its list is no empty page.
+/// One field.
 fn take<T: DeserializeOwned>(call: &str, object: &mut Map<String, Value>, key: &str) -> Result<T, Error> {
     let value = object.remove(key).ok_or_else(|| Error::decode(call, format!("it has no \"{key}\"")))?;
     serde_json::from_value(value).map_err(|cause| Error::decode(call, format!("\"{key}\": {cause}")))
@@ -253,6 +263,15 @@ fn take<T: DeserializeOwned>(call: &str, object: &mut Map<String, Value>, key: &
 fn query_of(href: &str) -> Option<&str> {
     let (_, query) = href.split_once('?')?;
     query.split('#').next().filter(|query| !query.is_empty())
+}
+
+/// The query for what comes behind a page that is just as long as the query asks for; None for any other page.
+fn behind(query: &str, page: &Page) -> Option<String> {
+    let query = query.strip_prefix('?')?;
+    let limit: usize = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?.parse().ok()?;
+    let last = page.last.as_deref().filter(|_| page.length == limit)?;
+    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("marker=")).collect();
+    Some(with_query("", &[("marker", last)]).replacen('?', &format!("{}&", rest.join("&")), 1))
 }
 
 /// What tells one page from another.

@@ -16,19 +16,21 @@ impl Credentials {
     /// `openstack`. A file that `cacert` names is read.
     ///
     /// # Errors
-    /// When there is no such cloud, it lacks what a login needs, or asks for what is not supported: vendor profiles, client
+    /// When there is no such cloud, it lacks what a login needs, or asks for what is not supported: profiles of vendors, client
     /// certificates, other ways to log in than by application credential, password or token.
     pub fn from_clouds_yaml(
         clouds: &str,
         secure: Option<&str>,
         cloud: Option<&str>,
     ) -> Result<Credentials, ConfigError> {
-        let texts = Texts { place: "clouds.yaml", clouds, secure: secure.map(|text| ("secure.yaml", text)) };
+        let secure = secure.map(|text| ("secure.yaml", text));
+        let texts = Texts { place: "clouds.yaml", clouds, secure, public: None };
         clouds_yaml::parse(&texts, cloud, None, None, &read_file)
     }
 
     /// From a Secret as Cluster API's provider has it: key `clouds.yaml`, where `cloud` names the cloud (empty for the only
-    /// one, or `openstack`), and key `cacert` with the authorities in PEM. Or key `cloud.conf`, which is one cloud, whatever
+    /// one, or `openstack`), and key `cacert` with the authorities in PEM; keys `secure.yaml` and `clouds-public.yaml` as the
+    /// files of these names. Or key `cloud.conf`, which is one cloud, whatever
     /// `cloud` says. `region` goes before the region that is written there.
     ///
     /// # Errors
@@ -48,7 +50,8 @@ impl Credentials {
         let authorities = data.get("cacert").map(Vec::as_slice).filter(|pem| !pem.trim_ascii().is_empty());
         if let Some(clouds) = text("clouds.yaml")? {
             let secure = text("secure.yaml")?.map(|text| ("key secure.yaml", text));
-            let texts = Texts { place: "key clouds.yaml", clouds, secure };
+            let public = text("clouds-public.yaml")?.map(|text| ("key clouds-public.yaml", text));
+            let texts = Texts { place: "key clouds.yaml", clouds, secure, public };
             let cloud = Some(cloud).filter(|cloud| !cloud.is_empty());
             return clouds_yaml::parse(&texts, cloud, region, authorities, &read);
         }
@@ -64,7 +67,8 @@ impl Credentials {
 
     /// As OpenStack's own clients look for one: the cloud is `cloud`, else `OS_CLOUD`, else the `OS_*` variables if there is
     /// `OS_AUTH_URL`, else the only one or `openstack`. The file is `OS_CLIENT_CONFIG_FILE`, else the first `clouds.yaml` (or
-    /// `.yml`) of `./`, `~/.config/openstack` and `/etc/openstack`; so is `secure.yaml` (`OS_CLIENT_SECURE_FILE`).
+    /// `.yml`) of `./`, `~/.config/openstack` and `/etc/openstack`; so are `secure.yaml` (`OS_CLIENT_SECURE_FILE`) and
+    /// `clouds-public.yaml` (`OS_CLIENT_VENDOR_FILE`), which has the profiles that clouds name.
     ///
     /// # Errors
     /// As [`Credentials::from_clouds_yaml`], and when nothing is found.
@@ -94,7 +98,9 @@ fn find(cloud: Option<&str>, variable: Variable<'_>, disk: Disk<'_>) -> Result<C
     };
     let secure = first(set("OS_CLIENT_SECURE_FILE"), "secure", variable, disk)?;
     let secure = secure.as_ref().map(|(place, text)| (place.as_str(), text.as_str()));
-    let texts = Texts { place: &place, clouds: &clouds, secure };
+    let public = first(set("OS_CLIENT_VENDOR_FILE"), "clouds-public", variable, disk)?;
+    let public = public.as_ref().map(|(place, text)| (place.as_str(), text.as_str()));
+    let texts = Texts { place: &place, clouds: &clouds, secure, public };
     clouds_yaml::parse(&texts, cloud.as_deref(), None, None, &read)
 }
 
@@ -138,6 +144,9 @@ fn environment(variable: Variable<'_>, read: clouds_yaml::ReadFile<'_>) -> Resul
     let set = |names: &[&str]| names.iter().find_map(|name| filled(variable(&format!("OS_{name}"))));
     if set(&["CERT", "KEY"]).is_some() {
         return Err(wrong("OS_CERT and OS_KEY: client certificates are not supported".to_owned()));
+    }
+    if set(&["IDENTITY_API_VERSION"]).is_some_and(|version| !version.starts_with('3')) {
+        return Err(wrong("OS_IDENTITY_API_VERSION must be 3".to_owned()));
     }
     let unverified = match set(&["INSECURE"]).map(|value| value.to_ascii_lowercase()).as_deref() {
         None | Some("false" | "no" | "0") => false,

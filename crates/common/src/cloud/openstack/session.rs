@@ -181,7 +181,7 @@ impl Shared {
         let Credentials { interface, region, .. } = &self.credentials;
         let all = [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer];
         let endpoint = |service| {
-            let url = token.catalog.choose(service, *interface, region.as_deref())?;
+            let url = token.catalog.choose(service, *interface, region.as_deref(), &token.project)?;
             Endpoint::parse(&url).map_err(|cause| format!("its endpoint in the catalogue, {url}: {cause}"))
         };
         let endpoints = all.into_iter().map(|service| (service, endpoint(service))).collect();

@@ -30,7 +30,13 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), U
     }
     for id in networks {
         let (network, subnets, ports) = futures::try_join!(
-            async { cloud.network(&id).await.map_err(|cause| failed(&format!("network {id}"), cause)) },
+            async {
+                match cloud.network(&id).await {
+                    Ok(network) => Ok(Some(network)),
+                    Err(cause) if cause.is_not_found() => Ok(None),
+                    Err(cause) => Err(failed(&format!("network {id}"), cause)),
+                }
+            },
             async {
                 let subnets = cloud.subnets_of_network(&id).await;
                 subnets.map_err(|cause| failed(&format!("the subnets of network {id}"), cause))
@@ -43,9 +49,14 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), U
         for port in &ports {
             note(snapshot, port, &project)?;
         }
+        // An administrator may have attached the router to a network that is shown to nobody else.
+        let Some(network) = network else {
+            snapshot.hidden = true;
+            continue;
+        };
         let subnets = subnets.iter().map(|subnet| net(&subnet.cidr)).collect::<Result<_, _>>()?;
         snapshot.networks.push(Network {
-            foreign: network.project_id != project,
+            foreign: network.owner() != project,
             id: network.id,
             name: network.name,
             subnets,

@@ -1,6 +1,7 @@
 //! What could not be seen whole. Each message is complete: what, why, and what to do.
 
 use crate::cloud::openstack::Error;
+use crate::routes::route::so_many;
 
 /// Nothing is known, so nothing is decided and nothing is removed.
 #[derive(Debug, thiserror::Error)]
@@ -11,9 +12,6 @@ pub enum Unseen {
     /// The router could not be read.
     #[error("the router cannot be read: {0}")]
     Router(Error),
-    /// The project's limits could not be read.
-    #[error("the project's quota cannot be read: {0}")]
-    Quota(Error),
     /// The neighbourhood could not be read whole.
     #[error("{what} cannot be listed whole: {cause}")]
     Inventory {
@@ -27,8 +25,8 @@ pub enum Unseen {
     Unreadable(String),
     /// There is not one machine on the router's networks.
     #[error(
-        "the router has {routes} routes, but not one port of a machine is seen on its networks: wrong project or rights rather than \
-         an empty cloud; if all machines are gone, remove the routes by hand"
+        "the router has {}, but not one port of a machine is seen on its networks: wrong project or rights rather than an empty \
+         cloud; if all machines are gone, remove the routes by hand", so_many(*routes)
     )]
     Empty {
         /// Of the router.
@@ -62,12 +60,8 @@ impl Unseen {
                 "PartialInventory"
             }
             Unseen::Nodes(_) => "NodesUnavailable",
-            Unseen::Router(cause) | Unseen::Quota(cause)
-                if cause.is_unauthorized() || cause.is_credential_gone() =>
-            {
-                "LoginFailed"
-            }
-            Unseen::Router(_) | Unseen::Quota(_) => "OpenStackUnavailable",
+            Unseen::Router(cause) if cause.is_unauthorized() || cause.is_credential_gone() => "LoginFailed",
+            Unseen::Router(_) => "OpenStackUnavailable",
         }
     }
 
@@ -77,7 +71,6 @@ impl Unseen {
         match self {
             Unseen::NoRouter(cause)
             | Unseen::Router(cause)
-            | Unseen::Quota(cause)
             | Unseen::Nova(cause)
             | Unseen::Inventory { cause, .. } => Some(cause),
             Unseen::Unreadable(_) | Unseen::Empty { .. } | Unseen::Partial(_) | Unseen::Nodes(_) => None,

@@ -43,7 +43,7 @@ pub(super) fn remember(
     before: &Memory,
     now: Timestamp,
 ) -> Memory {
-    let removed = removed(snapshot, before, now);
+    let removed = removed(snapshot, judged, before, now);
     let contested = contested(snapshot, judged, &removed, &before.contested, now);
     let left_alone: BTreeSet<Route> = contested.iter().map(contested_route).collect();
     let known: BTreeMap<Route, &Candidate> =
@@ -71,9 +71,13 @@ pub(super) fn remember(
     Memory { candidates, removing: Vec::new(), removed, contested }
 }
 
-/// What was about to be removed and is not there any more was removed, even if the process ended before it could say so.
-fn removed(snapshot: &Snapshot, before: &Memory, now: Timestamp) -> Vec<Removed> {
+/// What was about to be removed and is not there any more was removed, even if the process ended before it could say so. A route
+/// that is back and leads to somebody is a new one: when that one dies in its turn, nobody has put back the old one.
+fn removed(snapshot: &Snapshot, judged: &[Judged], before: &Memory, now: Timestamp) -> Vec<Removed> {
+    let valid = |one: &&Judged| matches!(one.verdict, Verdict::Valid(_));
+    let alive: BTreeSet<&Route> = judged.iter().filter(valid).map(|one| &one.route).collect();
     let mut removed = before.removed.clone();
+    removed.retain(|one| !alive.contains(&removed_route(one)));
     for route in before.removing.iter().filter(|route| !snapshot.routes.contains(route)) {
         note(&mut removed, route, now);
     }

@@ -71,7 +71,7 @@ fn d4_pods_that_hold_claims_go_unless_they_are_kept_out() {
         world.claim("data");
         for claim in ["data", "other"] {
             let meta = meta("a", &format!("pod-{claim}"));
-            world.cluster.pods.push(Pod { meta, claims: vec![claim.into()] });
+            world.cluster.pods.push(Pod { meta, claims: vec![claim.into()], unscheduled: false });
         }
         world.untouchable = vec!["uid-pod-other".into()];
         world.finish();
@@ -339,7 +339,11 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
         world.claim("kept").meta.keep = true;
         world.snapshot("daily", "data");
         world.service("web");
-        world.cluster.pods.push(Pod { meta: meta("a", "pod"), claims: vec!["data".into()] });
+        world.cluster.pods.push(Pod {
+            meta: meta("a", "pod"),
+            claims: vec!["data".into()],
+            unscheduled: false,
+        });
         world
     };
     let mut dry = build(true);
@@ -390,7 +394,11 @@ fn ingresses_of_octavia_s_class_go_where_asked_and_their_load_balancers_are_prov
     *world.balancer("x") = LoadBalancer { name, status: "ACTIVE".into(), ..LoadBalancer::default() };
     world.cluster.services.clear();
     for (name, class) in [("shop", "openstack"), ("other", "nginx")] {
-        world.cluster.ingresses.push(Ingress { meta: meta("a", name), class: Some(class.into()) });
+        world.cluster.ingresses.push(Ingress {
+            meta: meta("a", name),
+            class: Some(class.into()),
+            keep_floating_ip: false,
+        });
     }
     world.untouchable = vec!["uid-other".into()];
     world.finish();

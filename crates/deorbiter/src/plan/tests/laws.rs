@@ -58,7 +58,9 @@ prop_compose! {
         }
         world.course = Course {
             csi_dead, ccm_dead, recreates, outage: start..start + length, cloud_outage: cloud_start..cloud_start + cloud_length,
-            dies_before_acts: dies, dies_after_first: None, aborted,
+            dies_before_acts: dies,
+            aborted,
+            ..Course::default()
         };
         world
     }

@@ -13,6 +13,8 @@ use crate::plan::action::{Form, ObjectKind};
 use crate::plan::{self, Act, Decision};
 use crate::settings::Settings;
 
+mod environment;
+
 /// What is different in one world; by default everything is alive and ordinary. Ranges and numbers are those of walks.
 #[derive(Clone, Debug)]
 pub struct Course {
@@ -28,6 +30,21 @@ pub struct Course {
     pub dies_after_first: Option<usize>,
     /// Somebody deletes the Deorbit.
     pub aborted: Option<usize>,
+    /// UID of an object that the API server lets nobody delete.
+    pub refuses: Option<String>,
+    /// So many times the freeze cannot be lifted.
+    pub clings: usize,
+    /// A claim is made when the run has come so far: once by whoever was on his way, or again and again after a freeze.
+    pub makes: Option<Makes>,
+}
+
+/// When somebody makes a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Makes {
+    /// In the first walk of this phase.
+    In(Phase),
+    /// Once the freeze is lifted.
+    Thawed,
 }
 
 impl Default for Course {
@@ -41,6 +58,9 @@ impl Default for Course {
             dies_before_acts: None,
             dies_after_first: None,
             aborted: None,
+            refuses: None,
+            clings: 0,
+            makes: None,
         }
     }
 }
@@ -59,6 +79,7 @@ pub struct World {
     pub acts: Vec<String>,
     pub gone: bool,
     made: usize,
+    frozen: bool,
 }
 
 pub fn spec(change: serde_json::Value) -> DeorbitSpec {
@@ -113,6 +134,7 @@ impl World {
             acts: Vec::new(),
             gone: false,
             made: 0,
+            frozen: false,
         }
     }
 
@@ -158,6 +180,7 @@ impl World {
                 description: format!("Kubernetes external service a/{name} from cluster prod"),
                 status: "ACTIVE".into(),
                 tags: vec![tag],
+                address: Some(format!("10.0.0.{}", cloud.load_balancers.len() + 1)),
                 port: port.clone(),
             };
             cloud.load_balancers.insert(id.clone(), balancer);
@@ -191,6 +214,7 @@ impl World {
             meta: meta("", &format!("content-{name}")),
             id: Some(id),
             retain: false,
+            volume: Some(format!("vol-{claim}")),
             snapshot: Some(format!("uid-{name}")),
         });
     }
@@ -234,7 +258,9 @@ impl World {
             assert!(decision.records.iter().any(stays), "forgotten: {old:?}");
         }
         let stored = self.run.records.clone();
-        if !self.run.deleting {
+        if self.run.deleting {
+            self.run.status.first_unavailable_at = decision.status.first_unavailable_at;
+        } else {
             self.run.status = decision.status.clone();
             self.run.records = decision.records.clone();
         }
@@ -264,7 +290,12 @@ impl World {
                 self.cluster.freeze.binding = true;
             }
             Act::Freeze { form: Form::Webhook } => self.cluster.freeze.webhook = true,
+            Act::Lift { .. } if self.course.clings > 0 => {
+                self.course.clings -= 1;
+                self.failures.insert(key("Freeze", "lift"), "503".into());
+            }
             Act::Lift { name } => {
+                self.failures.remove(&key("Freeze", "lift"));
                 assert_eq!(*name, names::freeze(&self.run.uid));
                 self.cluster.freeze = Freeze { policies: true, ..Freeze::default() };
             }
@@ -285,6 +316,10 @@ impl World {
                 assert!(lawful, "deleted without its ID on record: {act:?}");
                 let ours = id.iter().chain([&object.uid]).all(|one| !self.untouchable.contains(one));
                 assert!(ours, "not ours to delete: {act:?}");
+                if self.course.refuses.as_ref() == Some(&object.uid) {
+                    self.failures.insert(key("Object", &object.uid), "forbidden".into());
+                    return;
+                }
                 let now = self.now;
                 for meta in self.metas().filter(|meta| meta.uid == object.uid) {
                     meta.deleting = meta.deleting.or(Some(now));
@@ -303,7 +338,11 @@ impl World {
                     Kind::Snapshot => drop(cloud.snapshots.remove(id)),
                     Kind::LoadBalancer => {
                         assert!(cloud.load_balancers[id].name.starts_with(names::SERVICE_PREFIX));
-                        drop(cloud.load_balancers.remove(id));
+                        let gone = cloud.load_balancers.remove(id).unwrap();
+                        // Octavia takes the port away, and with it where the address leads to.
+                        for ip in cloud.floating_ips.values_mut().filter(|ip| ip.port == gone.port) {
+                            ip.port = None;
+                        }
                     }
                     Kind::FloatingIP => drop(cloud.floating_ips.remove(id)),
                     Kind::SecurityGroup => drop(cloud.security_groups.remove(id)),
@@ -322,88 +361,6 @@ impl World {
             .chain(cluster.services.iter_mut().map(|one| &mut one.meta))
             .chain(cluster.ingresses.iter_mut().map(|one| &mut one.meta))
             .chain(cluster.pods.iter_mut().map(|one| &mut one.meta))
-    }
-
-    /// What controllers of the cluster do between two walks.
-    fn environment(&mut self) {
-        self.cluster.pods.retain(|pod| pod.meta.deleting.is_none());
-        if !self.course.csi_dead {
-            self.snapshotter();
-        }
-        let cluster = &mut self.cluster;
-        let held: Vec<String> = cluster.pods.iter().flat_map(|pod| pod.claims.clone()).collect();
-        let removed = |one: &Claim| one.meta.deleting.is_some() && !held.contains(&one.meta.name);
-        let released: Vec<String> =
-            cluster.claims.iter().filter(|one| removed(one)).filter_map(|one| one.volume.clone()).collect();
-        cluster.claims.retain(|one| !removed(one));
-        for volume in cluster.volumes.iter_mut().filter(|one| released.contains(&one.meta.name)) {
-            volume.phase = "Released".into();
-        }
-        if !self.course.csi_dead {
-            self.provisioner();
-        }
-        if !self.course.ccm_dead {
-            self.cloud_controller();
-        }
-        // One that was on its way before the freeze was in force.
-        if self.course.recreates && self.made == 0 && self.run.status.phase == Phase::Wait {
-            self.made = 1;
-            self.claim("late");
-        }
-    }
-
-    fn snapshotter(&mut self) {
-        let cluster = &mut self.cluster;
-        let deleted = cluster.snapshots.iter().filter(|one| one.meta.deleting.is_some());
-        let going: Vec<String> = deleted.filter_map(|one| one.content.clone()).collect();
-        for content in cluster.contents.iter().filter(|one| going.contains(&one.meta.name) && !one.retain) {
-            if let (Some(cloud), Some(id)) = (&mut self.cloud, &content.id) {
-                cloud.snapshots.remove(id);
-            }
-        }
-        cluster.contents.retain(|one| !going.contains(&one.meta.name) || one.retain);
-        cluster.snapshots.retain(|one| one.meta.deleting.is_none());
-    }
-
-    fn provisioner(&mut self) {
-        let snapped: Vec<String> = self
-            .cloud
-            .iter()
-            .flat_map(|cloud| cloud.snapshots.values().map(|one| one.volume.clone()))
-            .collect();
-        let stuck: Vec<String> = self
-            .cloud
-            .iter()
-            .flat_map(|cloud| cloud.volumes.iter().filter(|(_, one)| one.status == "error_deleting"))
-            .map(|(id, _)| id.clone())
-            .collect();
-        let goes = |one: &Volume| {
-            one.phase == "Released" && !one.retain && !snapped.contains(&one.id) && !stuck.contains(&one.id)
-        };
-        for volume in self.cluster.volumes.iter().filter(|one| goes(one)) {
-            assert!(!self.untouchable.contains(&volume.id), "the driver was made to delete {}", volume.id);
-            if let Some(cloud) = &mut self.cloud {
-                cloud.volumes.remove(&volume.id);
-            }
-        }
-        self.cluster.volumes.retain(|one| !goes(one));
-    }
-
-    fn cloud_controller(&mut self) {
-        for service in self.cluster.services.iter().filter(|one| one.meta.deleting.is_some()) {
-            let (Some(cloud), Some(id)) = (&mut self.cloud, &service.load_balancer) else { continue };
-            let tag = names::service_tag("prod", &service.meta.namespace, &service.meta.name);
-            let Some(balancer) = cloud.load_balancers.get_mut(id) else { continue };
-            balancer.tags.retain(|one| *one != tag);
-            if balancer.tags.is_empty() && balancer.name.starts_with(names::SERVICE_PREFIX) {
-                let port = balancer.port.clone();
-                cloud.load_balancers.remove(id);
-                if !service.keep_floating_ip {
-                    cloud.floating_ips.retain(|_, ip| ip.port != port);
-                }
-            }
-        }
-        self.cluster.services.retain(|one| one.meta.deleting.is_none());
     }
 
     /// Walks until nothing more is asked for. Returns the last decision.
@@ -432,6 +389,11 @@ impl World {
             }
         }
         panic!("{:?}", self.run.status);
+    }
+
+    /// How many deletes there were.
+    pub fn deletes(&self) -> usize {
+        self.acts.iter().filter(|act| act.starts_with("delete ")).count()
     }
 
     pub fn did(&self, what: &str) -> usize {

@@ -68,6 +68,8 @@ fn what_is_wrong_is_named() {
         (with("gateway", json!("192.0.2.1/24")), Code::InvalidConfig, "ip.gateway"),
         (with("gateway", json!("0.0.0.0")), Code::InvalidConfig, "ip.gateway"),
         (with("gateway", json!("192.0.2.9")), Code::InvalidConfig, "ip.gateway"),
+        (with("gateway", json!("192.0.2.0")), Code::InvalidConfig, "ip.gateway is 192.0.2.0"),
+        (with("gateway", json!("192.0.2.255")), Code::InvalidConfig, "ip.gateway is 192.0.2.255"),
         (with("gateway", json!("fd00::1")), Code::InvalidConfig, "ip.gateway is fd00::1"),
         (with("gateway", json!(["192.0.2.1", "192.0.2.2"])), Code::InvalidConfig, "ip.gateway[1]"),
         (with("destinations", json!(["80 tcp fd00::1"])), Code::InvalidConfig, "ip.destinations"),
@@ -77,6 +79,22 @@ fn what_is_wrong_is_named() {
         let error = parse(&value).unwrap_err();
         assert_eq!(error.code, code, "{value}: {error}");
         assert!(error.message.starts_with(field), "{value}: {error}");
+    }
+}
+
+/// As many as a rule of nf_tables can compare with, of each family.
+#[test]
+fn a_rule_holds_no_more_addresses_than_that() {
+    let addresses = |v4: usize, v6: usize| {
+        let v4 = (1..=v4).map(|number| format!("192.0.2.{number}/24"));
+        let v6 = (1..=v6).map(|number| format!("fd00::{number}/64"));
+        json!({"addresses": v4.chain(v6).collect::<Vec<_>>()})
+    };
+    assert!(parse(&addresses(48, 48)).is_ok());
+    for (v4, v6) in [(49, 0), (0, 49), (48, 49)] {
+        let error = parse(&addresses(v4, v6)).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfig);
+        assert!(error.message.contains("at most 48"), "{error}");
     }
 }
 

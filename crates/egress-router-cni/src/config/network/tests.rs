@@ -117,14 +117,17 @@ fn arguments_of_the_interface() {
         assert_eq!((network.mtu, network.chained_name.as_deref()), (Some(1400), Some("egress1")));
         assert_eq!(network.master.as_deref(), Some("bond0.7"));
     }
-    // As a template leaves them.
-    let network = parse(&with("interfaceArgs", json!({"mtu": "", "mode": "", "master": ""}))).unwrap();
-    assert_eq!((network.mtu, network.mode, network.master), (None, None, None));
+    // As a template leaves them, and as Go writes a number that nobody gave.
+    for mtu in [json!(""), json!(0), json!("0")] {
+        let network = parse(&with("interfaceArgs", json!({"mtu": mtu, "mode": "", "master": ""}))).unwrap();
+        assert_eq!((network.mtu, network.mode, network.master), (None, None, None));
+    }
     for (args, code) in [
         (json!({"mtu": 67}), Code::InvalidConfig),
         (json!({"mtu": 65536}), Code::InvalidConfig),
         (json!({"mtu": "big"}), Code::Decode),
         (json!({"master": "a/b"}), Code::InvalidConfig),
+        (json!({"name": "wan%d"}), Code::InvalidConfig),
         (json!({"vlan": 7}), Code::UnsupportedField),
         (json!([]), Code::Decode),
     ] {
@@ -248,6 +251,11 @@ fn del_takes_what_add_refused() {
     assert_eq!(network.source, Source::Unread);
     assert_eq!(network.chained_name.as_deref(), Some("egress7"));
     assert_eq!((network.previous, network.log_file), (None, None));
+    for name in [json!(null), json!(7), json!("a/b")] {
+        let stdin = json!({"cniVersion": "0.4.0", "name": name}).to_string();
+        assert!(Network::parse(stdin.as_bytes(), &call(Command::Del)).is_ok(), "{name}");
+        assert!(Network::parse(stdin.as_bytes(), &call(Command::Gc)).is_err(), "{name}");
+    }
 }
 
 #[test]

@@ -118,13 +118,12 @@ impl<'a> Attribute<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A text, up to its first zero byte.
-    ///
-    /// # Errors
-    /// When it is not UTF-8.
-    pub fn string(&self) -> Result<String, Malformed> {
+    /// A text, up to its first zero byte. What is not UTF-8 in it is replaced by U+FFFD: the kernel takes any bytes for names
+    /// and aliases, and a stranger's must not hide what is ours.
+    #[must_use]
+    pub fn string(&self) -> String {
         let text = self.payload.split(|byte| *byte == 0).next().unwrap_or_default();
-        std::str::from_utf8(text).map(str::to_owned).map_err(|_| Malformed("a text"))
+        String::from_utf8_lossy(text).into_owned()
     }
 
     /// The attributes in it.

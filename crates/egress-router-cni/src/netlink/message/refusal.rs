@@ -31,7 +31,7 @@ pub fn acknowledgement(header: Header, payload: &[u8]) -> Result<Option<Refusal>
     if number == 0 {
         return Ok(None);
     }
-    let text = extended(header, rest).and_then(|attribute| attribute.string().ok()).unwrap_or_default();
+    let text = extended(header, rest).map(|attribute| attribute.string()).unwrap_or_default();
     Ok(Some(Refusal { errno: number.saturating_abs(), text }))
 }
 

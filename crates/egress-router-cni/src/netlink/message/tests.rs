@@ -38,8 +38,16 @@ proptest! {
         prop_assert_eq!(first, parts);
         prop_assert_eq!((last.kind, last.raw_kind), (9, 9 | NESTED));
         let inner: Vec<_> = last.nested().map(Result::unwrap).collect();
-        prop_assert_eq!((inner[0].u32(), inner[1].string()), (Ok(7), Ok("text".to_owned())));
+        prop_assert_eq!((inner[0].u32(), inner[1].string()), (Ok(7), "text".to_owned()));
     }
+}
+
+#[test]
+fn a_stranger_s_bytes_are_no_reason_to_read_nothing() {
+    let mut message = Message::new(0, 0, &[]);
+    message.attribute(20, b"caf\xe9\0behind");
+    let attribute = attributes(message.body()).next().unwrap().unwrap();
+    assert_eq!(attribute.string(), "caf\u{fffd}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl Table {
         for attribute in attributes(payload)? {
             let attribute = attribute?;
             match attribute.kind {
-                1 => table.name = attribute.string()?,
+                1 => table.name = attribute.string(),
                 2 => table.flags = attribute.be32()?,
                 _ => {}
             }
@@ -96,11 +96,11 @@ impl Chain {
         for attribute in attributes(payload)? {
             let attribute = attribute?;
             match attribute.kind {
-                1 => chain.table = attribute.string()?,
-                3 => chain.name = attribute.string()?,
+                1 => chain.table = attribute.string(),
+                3 => chain.name = attribute.string(),
                 4 => chain.hook = Some(hook(attribute)?),
                 5 => chain.policy = Some(attribute.be32()?),
-                7 => chain.kind = Some(attribute.string()?),
+                7 => chain.kind = Some(attribute.string()),
                 _ => {}
             }
         }
@@ -131,8 +131,8 @@ impl Set {
         for attribute in attributes(payload)? {
             let attribute = attribute?;
             match attribute.kind {
-                1 => set.table = attribute.string()?,
-                2 => set.name = attribute.string()?,
+                1 => set.table = attribute.string(),
+                2 => set.name = attribute.string(),
                 3 => set.flags = attribute.be32()?,
                 5 => set.key_length = attribute.be32()?,
                 _ => {}
@@ -152,8 +152,8 @@ impl Rule {
         for attribute in attributes(payload)? {
             let attribute = attribute?;
             match attribute.kind {
-                1 => rule.table = attribute.string()?,
-                2 => rule.chain = attribute.string()?,
+                1 => rule.table = attribute.string(),
+                2 => rule.chain = attribute.string(),
                 4 => {
                     rule.expressions = attribute
                         .nested()
@@ -178,7 +178,7 @@ impl Expression {
         for attribute in element.nested() {
             let attribute = attribute?;
             match attribute.kind {
-                1 => expression.name = attribute.string()?,
+                1 => expression.name = attribute.string(),
                 2 => expression.data = attribute.payload.to_vec(),
                 _ => {}
             }

@@ -43,7 +43,7 @@ proptest! {
         let _ = Route::decode(&bytes);
         let header = [family, 0, 0, 0, table, 4, 0, 1, 0, 0, 0, 0];
         let _ = Route::decode(&[header.as_slice(), &bytes].concat());
-        let _ = asked_paths(&bytes);
+        let _ = (asked_paths(&bytes), nexthops(&bytes));
     }
 
     /// A byte that is not what it was: still, what is read can be asked for.
@@ -119,6 +119,21 @@ fn a_route_that_was_read_and_deleted_comes_back_the_same() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let (before, text) = (dump(&mut socket), shown());
         assert!(before.len() >= 25, "{before:?}");
+        let mut link = |name: &str| socket.link_by_name(name).unwrap().unwrap().index;
+        let (eth0, eth1) = (link("eth0"), link("eth1"));
+        let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        for (destination, paths) in [
+            ("10.10.0.0/16", vec![(eth0, address("10.1.0.1"))]),
+            ("10.12.0.0/16", vec![(eth0, address("10.1.0.1")), (eth1, address("10.2.0.1"))]),
+            ("10.14.0.0/16", vec![(eth0, address("fd00:1::1"))]),
+            ("10.16.0.0/16", vec![(eth0, None)]),
+            ("10.17.0.0/16", vec![]),
+            ("fd00:12::/64", vec![(eth0, address("fd00:1::1")), (eth1, address("fd00:2::1"))]),
+        ] {
+            let destination: IpNet = destination.parse().unwrap();
+            let route = before.iter().find(|route| route.destination == destination).unwrap();
+            assert_eq!(route.paths(), paths, "{route}");
+        }
         for route in before.iter().filter(|route| route.protocol != 2) {
             socket.request(&route.delete(None)).unwrap_or_else(|error| panic!("delete {route}: {error}"));
             assert!(!dump(&mut socket).contains(route), "{route} is still there");

@@ -80,6 +80,35 @@ fn a_route_that_does_not_fit_loses_only_its_other_attributes() {
     assert_eq!(line, "default 0.0.0.0/0 via 10.0.0.1 dev eth0 proto 153 rest 8:0102");
 }
 
+/// As cluster-network-operator's pods have it: a rule of the kernel's for each line.
+#[test]
+fn short_statements_share_a_line() {
+    let mut route = super::super::route::unicast("0.0.0.0/0".parse().unwrap());
+    route.gateway = Some("10.0.0.1".parse().unwrap());
+    let notes = Notes {
+        slot: 1,
+        order: 1,
+        families: vec![Family::V4],
+        home: [(Family::V4, Home { interface: "eth0".into(), default: true })].into(),
+        defaults: vec![Saved { route, device: Some("eth0".into()) }],
+        ..Notes::default()
+    }
+    .with_identity(&Identity {
+        container_id: "c".repeat(64),
+        ifname: "net1".into(),
+        network: "egress".into(),
+    });
+    let lines = notes.lines();
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    assert!(lines.iter().all(|line| line.len() <= comment::LIMIT), "{lines:?}");
+    assert_eq!(Notes::parse(&lines), Some(notes));
+    // As they were written one by one.
+    let single =
+        Notes::parse(&["slot 7 order 2", "container c", "ifname |", "network n", "home 4 ; default"]);
+    let single = single.unwrap();
+    assert_eq!(Notes::parse(&single.lines()), Some(single));
+}
+
 #[test]
 fn identifiers_are_cut_on_both_sides() {
     let identity =

@@ -10,6 +10,7 @@ prop_compose! {
         default_v4 in proptest::option::of(proptest::option::of(1..200_u32)),
         default_v6 in proptest::option::of(1..2000_u32),
         second in proptest::option::of(300..400_u32),
+        twin: bool,
         gateway_routes: bool,
         cluster_there: bool,
         other_interface: bool,
@@ -23,6 +24,8 @@ prop_compose! {
         pod.routes.extend(default_v4.map(|metric| Route {
             rest: attributes, ..there("0.0.0.0/0", Some("10.244.1.1"), HOME, metric)
         }));
+        let twin = default_v4.filter(|_| twin);
+        pod.routes.extend(twin.map(|metric| there("0.0.0.0/0", Some("10.244.1.3"), HOME, metric)));
         pod.routes.extend(default_v6.map(|metric| there("::/0", Some("fe80::1"), HOME, Some(metric))));
         pod.routes.extend(second.map(|metric| there("0.0.0.0/0", Some("10.244.1.2"), HOME, Some(metric))));
         pod.routes.extend(gateway_routes.then(|| there("10.128.0.0/14", Some("10.244.1.1"), HOME, None)));

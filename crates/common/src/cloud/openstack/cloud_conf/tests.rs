@@ -47,8 +47,21 @@ fn use_clouds_reads_a_clouds_yaml() {
     assert_eq!(conf.credentials.auth_url, "https://b/v3");
     assert_eq!(conf.credentials.region.as_deref(), Some("R"));
     assert_eq!(conf.router_id.as_deref(), Some("1"));
-    let error = CloudConf::parse("[Global]\nuse-clouds\n").unwrap_err();
-    assert!(error.to_string().contains("use-clouds needs clouds-file"), "{error}");
+}
+
+#[test]
+fn use_clouds_looks_in_the_usual_places_and_goes_behind_what_is_written_beside_it() {
+    let clouds = "clouds: {a: {region_name: A, verify: false, auth: {auth_url: https://a, token: t}}}";
+    let read = |path: &str| match path {
+        "~/.config/openstack/clouds.yaml" => Ok(clouds.as_bytes().to_vec()),
+        _ => Err(format!("{path} is not there")),
+    };
+    let text = "[Global]\nuse-clouds\ncloud=a\nauth-url=https://c\nos-endpoint-type=internal\n";
+    let CloudConf { credentials, .. } = parse(text, None, None, &read).unwrap();
+    assert_eq!((credentials.auth_url.as_str(), credentials.interface), ("https://c/v3", Interface::Internal));
+    assert_eq!((credentials.region.as_deref(), credentials.trust), (Some("A"), Trust::Nobody));
+    let error = parse(text, None, None, &|path| Err(format!("{path} is not there"))).unwrap_err();
+    assert!(error.to_string().contains("clouds-file is not given"), "{error}");
 }
 
 #[test]
@@ -60,6 +73,7 @@ fn what_is_not_supported_is_refused_by_name() {
         ("key-file=/k", "[Global] key-file is not supported"),
         ("trust-id=t", "[Global] trust-id is not supported"),
         ("trustee-password=t", "[Global] trustee-password is not supported"),
+        ("secret-name=s", "[Global] secret-name is not supported"),
         ("ca-file=/is/not/there", "[Global] ca-file: /is/not/there cannot be read"),
         ("tls-insecure=perhaps", "[Global] tls-insecure is neither true nor false"),
         ("password=", "password is missing"),

@@ -131,7 +131,7 @@ fn what_is_missing_or_not_supported_is_named() {
         ("auth_type: v2password", PASSWORD.to_owned(), "auth_type \"v2password\" is not supported"),
         ("", format!("{PASSWORD}\ntrust_id: t"), "trust_id is not supported"),
         ("", format!("{PASSWORD}\nsystem_scope: all"), "system_scope is not supported"),
-        ("profile: vexxhost", PASSWORD.to_owned(), "profile \"vexxhost\" of a vendor"),
+        ("profile: vexxhost", PASSWORD.to_owned(), "profile \"vexxhost\" is in no clouds-public.yaml"),
         ("cert: /c.pem\nkey: /k.pem", PASSWORD.to_owned(), "client certificates are not supported"),
         ("identity_api_version: 2", PASSWORD.to_owned(), "identity_api_version must be 3"),
         ("network_endpoint_override: https://n", PASSWORD.to_owned(), "network_endpoint_override is not"),
@@ -197,6 +197,35 @@ fn the_cloud_is_named_or_the_only_one_or_openstack() {
     for empty in ["clouds:\n", "{}", "clouds: {}"] {
         assert!(read(empty).unwrap_err().to_string().contains("it has none"));
     }
+}
+
+#[test]
+fn a_cloud_lies_over_its_profile() {
+    let clouds = "clouds:\n  x:\n    profile: ours\n    region_name: B\n    auth: {token: s3cr3t}\n";
+    let public = "public-clouds:\n  ours:\n    region_name: A\n    interface: internal\n    auth: {auth_url: https://a, token: no}\n";
+    let read = |public| {
+        let texts = Texts {
+            place: "clouds.yaml",
+            clouds,
+            secure: None,
+            public: Some(("clouds-public.yaml", public)),
+        };
+        parse(&texts, None, None, None, &|_| Err("no file".to_owned()))
+    };
+    let whole = read(public).unwrap();
+    assert_eq!((whole.region.as_deref(), whole.interface), (Some("B"), Interface::Internal));
+    assert_eq!((whole.auth_url.as_str(), whole.login.secret()), ("https://a/v3", "s3cr3t"));
+    assert!(read("public-clouds: {}").unwrap_err().to_string().contains("profile \"ours\" is in no"));
+    let error = read("public-clouds: s3cr3t").unwrap_err();
+    assert!(error.place() == "clouds-public.yaml" && !format!("{error:?}").contains("s3cr3t"), "{error:?}");
+}
+
+#[test]
+fn what_is_written_once_may_be_merged_in() {
+    let text = "base: &base\n  region_name: A\n  auth: &auth {auth_url: https://a, project_id: p, user_id: u}\nclouds:\n  \
+                x:\n    <<: *base\n    auth:\n      <<: *auth\n      password: s3cr3t\n";
+    let merged = read(text).unwrap();
+    assert_eq!((merged.region.as_deref(), merged.login.secret()), (Some("A"), "s3cr3t"));
 }
 
 #[test]

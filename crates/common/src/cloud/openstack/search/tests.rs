@@ -77,6 +77,22 @@ fn secure_yaml_is_found_beside() {
 }
 
 #[test]
+fn a_profile_is_found_beside() {
+    let clouds = "clouds: {one: {profile: ours, auth: {token: t}}}";
+    let public = "public-clouds: {ours: {region_name: A, auth: {auth_url: https://ours}}}";
+    let files =
+        [("./clouds.yaml", clouds), ("/etc/openstack/clouds-public.yaml", public), ("/named", public)];
+    assert_eq!(url(found(None, &[], &files)), "https://ours/v3");
+    assert_eq!(
+        url(found(None, &[("OS_CLIENT_VENDOR_FILE", "/named")], &[files[0], files[2]])),
+        "https://ours/v3"
+    );
+    assert!(found(None, &[], &files[..1]).unwrap_err().to_string().contains("profile \"ours\""));
+    let keys = secret(&[("clouds.yaml", clouds), ("clouds-public.yaml", public)]);
+    assert_eq!(Credentials::from_secret(&keys, "", None).unwrap().region.as_deref(), Some("A"));
+}
+
+#[test]
 fn variables_are_a_whole_cloud() {
     let pem = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap().cert.pem();
     let files = [("/home/u/ca.pem", pem.as_str())];
@@ -94,6 +110,7 @@ fn variables_are_a_whole_cloud() {
         (("OS_CACERT", "/none"), "OS_CACERT: /none cannot be read"),
         (("OS_CERT", "/c"), "OS_CERT and OS_KEY"),
         (("OS_INSECURE", "perhaps"), "OS_INSECURE"),
+        (("OS_IDENTITY_API_VERSION", "2.0"), "OS_IDENTITY_API_VERSION must be 3"),
         (("OS_AUTH_TYPE", "v3kerberos"), "auth_type \"v3kerberos\""),
     ] {
         let error = of(&[more]).unwrap_err();
@@ -126,7 +143,10 @@ fn a_secret_does_not_choose_what_we_read() {
         "clouds: {one: {cacert: /etc/passwd, auth: {auth_url: https://a, token: s3cr3t}}}".to_owned();
     let conf = "[Global]\nauth-url=https://c\nuser-id=u\npassword=s3cr3t\ntenant-id=p\nca-file=/etc/passwd\n";
     let other = "[Global]\nuse-clouds=true\nclouds-file=/etc/openstack/clouds.yaml\n";
-    for (key, text) in [("clouds.yaml", clouds.as_str()), ("cloud.conf", conf), ("cloud.conf", other)] {
+    let usual = "[Global]\nuse-clouds=true\n";
+    for (key, text) in
+        [("clouds.yaml", clouds.as_str()), ("cloud.conf", conf), ("cloud.conf", other), ("cloud.conf", usual)]
+    {
         let error = Credentials::from_secret(&secret(&[(key, text)]), "one", None).unwrap_err();
         assert!(error.to_string().contains("no file is read for a Secret"), "{error}");
     }

@@ -180,6 +180,19 @@ fn a_route_that_is_put_back_is_reported_and_tried_again_a_day_later() {
     assert_eq!(memory.removed.last().map(|one| one.times), Some(2));
 }
 
+/// An address and a pod network that a new Node has again are no fight: when it dies too, its route goes like any other.
+#[test]
+fn a_route_that_came_back_to_life_is_not_contested_when_it_dies_again() {
+    let (policy, dead) = (policy(), cluster(5, 1));
+    let mut memory = second_pass(&policy, &dead, None).memory;
+    note(&mut memory.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(10));
+    let lives = plan(&policy, &cluster(5, 0), &memory, None, at(20));
+    assert!(lives.memory.removed.is_empty() && lives.contested.is_empty());
+    let again = plan(&policy, &dead, &lives.memory, None, at(30));
+    assert!(again.contested.is_empty() && again.removals.is_empty());
+    assert_eq!(removed(&plan(&policy, &dead, &again.memory, None, at(40))), ["10.244.5.0/24 via 10.0.0.15"]);
+}
+
 /// The process ended between a removal and its record.
 #[test]
 fn what_was_being_removed_and_is_gone_was_removed() {

@@ -40,6 +40,19 @@ fn a_deleted_object_waits_for_its_deorbit() {
 }
 
 #[test]
+fn a_deorbit_in_another_namespace_lets_nothing_go_whatever_its_label_says() {
+    let mut world = bound();
+    world.edit("prod", |object| object.terminating = true);
+    world.settle();
+    let mut forged = world.deorbits[0].clone();
+    (forged.namespace, forged.end) = ("elsewhere".into(), Some(End::Complete));
+    world.deorbits.insert(0, forged);
+    assert!(steps(&world).is_empty());
+    world.deorbits.remove(1);
+    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")]);
+}
+
+#[test]
 fn debris_lets_it_go_with_a_warning_and_a_failure_keeps_it() {
     let mut world = bound();
     world.edit("prod", |object| object.terminating = true);

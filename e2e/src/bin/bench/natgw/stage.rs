@@ -4,18 +4,17 @@ use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use e2e::control_plane::ControlPlane;
 use e2e::hetzner::{NewFloatingIp, NewServer};
 use e2e::hollow_node::{HollowNode, Outcome};
 use e2e::natgw::World;
-use e2e::program::{Launch, Program, free_port};
+use e2e::program::{Launch, Program};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use nix::sys::signal::Signal;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+
+use crate::process::until_ready;
 
 /// A route action of the real API takes about this long.
 pub(crate) const ACTION: Duration = Duration::from_secs(1);
@@ -25,10 +24,6 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 8;
 /// Nodes from the first on whose servers hold a floating IP, label or not.
 pub(crate) const WITH_FLOATING_IP: usize = 20;
-/// Between two looks at /readyz: a hundredth of what is measured, and next to no work for the machine.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// Nothing here takes this long, unless it never comes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A world for natgw, with Nodes.
 pub(crate) struct Stage {
@@ -123,61 +118,4 @@ impl Stage {
             .await?;
         Ok(natgw)
     }
-}
-
-/// Starts natgw; how long it took from there until /readyz answered 200.
-///
-/// # Errors
-/// It ends, or does not become ready.
-pub(crate) async fn until_ready(natgw: &Launch) -> Result<(Program, Duration)> {
-    let port = free_port()?;
-    let launch = natgw.clone().args(["--admin-address".to_owned(), format!("127.0.0.1:{port}")]);
-    let started = Instant::now();
-    let program = launch.start()?;
-    while !is_ready(port).await {
-        if let Some(status) = program.exited()? {
-            anyhow::bail!(
-                "natgw ended before it was ready: {status}\n{}",
-                program.output().lines().join("\n")
-            );
-        }
-        ensure!(started.elapsed() < PATIENCE, "natgw is not ready:\n{}", program.output().lines().join("\n"));
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    Ok((program, started.elapsed()))
-}
-
-/// Asks natgw to end and waits for it.
-///
-/// # Errors
-/// It does not, or ends with a failure.
-pub(crate) async fn stop(natgw: &Program) -> Result<()> {
-    natgw.signal(Signal::SIGTERM)?;
-    let status = natgw.wait_exit(PATIENCE).await?;
-    ensure!(status.success(), "natgw ended with {status}:\n{}", natgw.output().lines().join("\n"));
-    Ok(())
-}
-
-/// Anything but a 200 is a no: nobody listens yet, or caches are not filled.
-async fn is_ready(port: u16) -> bool {
-    let ask = async {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: natgw\r\nConnection: close\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        anyhow::Ok(answer.starts_with("HTTP/1.1 200 "))
-    };
-    ask.await.unwrap_or(false)
-}
-
-/// The natgw that was built with this program.
-///
-/// # Errors
-/// It was not.
-pub(crate) fn natgw_binary() -> Result<PathBuf> {
-    let bench = std::env::current_exe().context("where is this program?")?;
-    let natgw = bench.with_file_name("natgw");
-    let release = if cfg!(debug_assertions) { "" } else { " --release" };
-    ensure!(natgw.is_file(), "{} is not built: cargo build{release} -p natgw", natgw.display());
-    Ok(natgw)
 }

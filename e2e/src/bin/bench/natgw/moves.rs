@@ -19,9 +19,10 @@ use kube::{Api, ResourceExt as _};
 use natgw::names;
 use tokio::task::JoinSet;
 
+use super::stage::{ACTION, Stage, StageNode, WITH_FLOATING_IP};
 use crate::figures::Figures;
+use crate::process::{PATIENCE, stop};
 use crate::report::Report;
-use crate::stage::{ACTION, PATIENCE, Stage, StageNode, WITH_FLOATING_IP, stop};
 
 /// First gateways from nothing, for each number of Nodes: each needs a Node that was no gateway before, a Job, and the way
 /// back.

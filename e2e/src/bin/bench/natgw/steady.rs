@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 use e2e::control_plane::ControlPlane;
 use e2e::natgw::FLOATING_IP_LABEL;
 
+use super::stage::Stage;
 use crate::figures::{Figures, Unit};
+use crate::process::{STEADY, stop};
 use crate::report::Report;
-use crate::stage::{Stage, stop};
-use crate::start::STEADY;
 
 /// How long it is counted: four poll intervals of the default 30 s, and some room for their jitter of up to a tenth.
 const WINDOW: Duration = Duration::from_secs(130);

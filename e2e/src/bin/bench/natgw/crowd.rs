@@ -11,11 +11,11 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::stage::Stage;
 use crate::figures::Figures;
 use crate::machine::{Memory, peak_rss};
+use crate::process::{STEADY, stop, until_ready};
 use crate::report::Report;
-use crate::stage::{Stage, stop, until_ready};
-use crate::start::STEADY;
 
 /// As many as Kubernetes supports.
 const NODES: usize = 5000;

@@ -1,0 +1,200 @@
+//! How a run ends: not too early, not never, and with nothing left behind, whatever happens in its last moments.
+
+use std::time::Duration;
+
+use common::api::deorbit::Phase;
+use common::conditions::Status;
+use serde_json::json;
+
+use super::world::*;
+use crate::observe::snapshot::{Cloud, Cluster};
+
+fn proven(change: serde_json::Value) -> World {
+    let mut all = json!({"openstack": with_cloud()});
+    for (key, value) in change.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    World::new(spec(all))
+}
+
+fn condition(world: &World, kind: &str) -> (Status, String) {
+    let found = world.run.status.conditions.iter().find(|one| one.kind == kind).unwrap();
+    (found.status, found.reason.clone())
+}
+
+/// The Deorbit is deleted, and the cluster answers no more.
+fn deleted_with_a_dead_cluster(world: &mut World, walks: usize) {
+    world.run.deleting = true;
+    world.course.outage = world.walk..usize::MAX;
+    for _ in 0..walks {
+        if world.gone {
+            return;
+        }
+        world.step();
+    }
+    assert!(world.gone, "it is held for ever: {:?}", world.acts);
+}
+
+#[test]
+fn a_deorbit_that_is_done_goes_at_once_although_its_cluster_is_gone() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.finish();
+    deleted_with_a_dead_cluster(&mut world, 2);
+    assert_eq!(world.did("nothing of it stands"), 1, "{:?}", world.acts);
+}
+
+#[test]
+fn one_that_never_froze_goes_at_once_too() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.step();
+    world.step();
+    assert!(world.run.held && world.run.status.phase < Phase::Freeze);
+    deleted_with_a_dead_cluster(&mut world, 2);
+}
+
+#[test]
+fn one_whose_freeze_stands_in_a_dead_cluster_goes_when_the_outage_is_long_enough() {
+    let mut world = proven(json!({}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    for _ in 0..8 {
+        world.step();
+    }
+    assert!(world.cluster.freeze.any());
+    let began = world.now;
+    deleted_with_a_dead_cluster(&mut world, 200);
+    assert!(world.now.duration_since(began).as_secs() >= 600, "ten minutes are the outage's limit");
+    assert_eq!(world.did("if it comes back, delete"), 1, "{:?}", world.acts);
+}
+
+#[test]
+fn a_freeze_that_is_lifted_at_the_second_try_changes_nothing_of_the_end() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.course.clings = 2;
+    world.finish();
+    assert_eq!((world.run.status.phase, world.run.status.debris_count), (Phase::Complete, 0));
+    assert!(!world.cluster.freeze.any());
+}
+
+#[test]
+fn a_freeze_that_cannot_be_lifted_is_debris_after_a_while() {
+    let mut world = proven(json!({"timeouts": {"apiUnavailable": "1m"}}));
+    world.claim("data");
+    world.course.clings = usize::MAX;
+    world.finish_blind();
+    let status = &world.run.status;
+    assert_eq!(status.phase, Phase::CompletedWithDebris);
+    assert_eq!(status.debris[0].kind, "Freeze");
+    assert!(world.now.duration_since(status.completed_at.unwrap()).as_secs() >= 60);
+    assert_eq!(condition(&world, "Frozen").0, Status::True);
+}
+
+#[test]
+fn what_is_made_in_the_last_moment_is_waited_for_too() {
+    for phase in [Phase::Verify, Phase::Sweep, Phase::Routes] {
+        let mut world = proven(json!({"freeze": "None"}));
+        world.claim("data");
+        world.course.makes = Some(Makes::In(phase));
+        world.finish();
+        assert_eq!(world.run.status.phase, Phase::Complete, "{phase}: {:?}", world.run.status.debris);
+        assert!(world.cloud.unwrap().volumes.is_empty(), "{phase}");
+    }
+}
+
+#[test]
+fn what_is_made_after_the_freeze_is_lifted_is_no_longer_of_this_run() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.course.makes = Some(Makes::Thawed);
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+    assert!(world.cluster.claims.iter().all(|one| one.meta.deleting.is_none()), "{:?}", world.acts);
+    assert_eq!(world.cluster.claims.len(), 1, "a surviving cluster works again");
+}
+
+#[test]
+fn a_project_that_shows_nothing_of_the_cluster_proves_nothing() {
+    let mut world = proven(json!({"timeouts": {"perObject": "5m"}}));
+    world.claim("data");
+    world.service("web");
+    *world.cloud.as_mut().unwrap() = Cloud { project: "another".into(), ..Cloud::default() };
+    (world.course.csi_dead, world.course.ccm_dead) = (true, true);
+    world.finish();
+    let status = &world.run.status;
+    assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 2), "{:?}", status.debris);
+    assert!(
+        status.debris[0].reason.contains("is the login for its project and region?"),
+        "{:?}",
+        status.debris
+    );
+}
+
+#[test]
+fn where_the_cluster_s_own_controllers_work_their_word_counts_and_is_called_no_proof() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    *world.cloud.as_mut().unwrap() = Cloud::default();
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete);
+    assert_eq!(condition(&world, "Clean"), (Status::Unknown, "NotProven".to_owned()));
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.finish();
+    assert_eq!(condition(&world, "Clean"), (Status::True, "Proven".to_owned()));
+    let mut world = World::new(spec(json!({})));
+    world.claim("data");
+    world.finish();
+    assert_eq!(condition(&world, "Clean").0, Status::Unknown);
+}
+
+#[test]
+fn another_cluster_or_project_in_the_place_is_not_touched() {
+    let mut world = proven(json!({}));
+    world.cluster.uid = Some("one".into());
+    world.cloud.as_mut().unwrap().project = "p".into();
+    world.claim("data");
+    while world.run.status.phase < Phase::Delete {
+        world.step();
+    }
+    let inventory = &world.run.status.inventory;
+    assert_eq!((inventory.cluster.as_deref(), inventory.project.as_deref()), (Some("one"), Some("p")));
+    let of = |uid: Option<&str>| Cluster { uid: uid.map(str::to_owned), ..Cluster::default() };
+    assert!(world.run.recognise(of(Some("one"))).is_ok());
+    for other in [Some("two"), None] {
+        let why = world.run.recognise(of(other)).unwrap_err();
+        assert!(why.contains("nothing is done there"), "{why}");
+    }
+    let other = Cloud { project: "q".into(), ..Cloud::default() };
+    assert!(world.run.recognise_project(other).unwrap_err().contains("project q"));
+}
+
+#[test]
+fn protected_time_is_not_counted_as_hanging() {
+    let mut world = proven(json!({"timeouts": {"hang": "1h"}}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    for _ in 0..8 {
+        world.step();
+    }
+    world.run.protected = true;
+    world.step();
+    world.now += Duration::from_secs(2 * 3600);
+    world.step();
+    world.run.protected = false;
+    world.course.csi_dead = false;
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+}
+
+#[test]
+fn an_outage_before_anything_was_frozen_is_not_looked_into_for_ever() {
+    let mut world = proven(json!({}));
+    world.claim("data");
+    world.course.outage = 0..usize::MAX;
+    world.finish_blind();
+    let decision = world.step();
+    assert_eq!(decision.again, None, "nothing of it can be there");
+}

@@ -1,0 +1,101 @@
+//! The controllers of the cluster: what they do between two walks, if they are alive.
+
+use common::api::deorbit::Phase;
+
+use super::{Makes, World};
+use crate::names;
+use crate::observe::snapshot::{Claim, Volume};
+
+impl World {
+    /// What controllers of the cluster do between two walks.
+    pub(super) fn environment(&mut self) {
+        self.cluster.pods.retain(|pod| pod.meta.deleting.is_none());
+        if !self.course.csi_dead {
+            self.snapshotter();
+        }
+        let cluster = &mut self.cluster;
+        let held: Vec<String> = cluster.pods.iter().flat_map(|pod| pod.claims.clone()).collect();
+        let removed = |one: &Claim| one.meta.deleting.is_some() && !held.contains(&one.meta.name);
+        let released: Vec<String> =
+            cluster.claims.iter().filter(|one| removed(one)).filter_map(|one| one.volume.clone()).collect();
+        cluster.claims.retain(|one| !removed(one));
+        for volume in cluster.volumes.iter_mut().filter(|one| released.contains(&one.meta.name)) {
+            volume.phase = "Released".into();
+        }
+        if !self.course.csi_dead {
+            self.provisioner();
+        }
+        if !self.course.ccm_dead {
+            self.cloud_controller();
+        }
+        // One that was on its way before the freeze was in force.
+        if self.course.recreates && self.made == 0 && self.run.status.phase == Phase::Wait {
+            self.made = 1;
+            self.claim("late");
+        }
+        let due = match self.course.makes {
+            Some(Makes::In(phase)) => self.run.status.phase == phase,
+            Some(Makes::Thawed) => self.frozen && !self.cluster.freeze.any(),
+            None => false,
+        };
+        self.frozen |= self.cluster.freeze.any();
+        if due && self.made == 0 {
+            self.made = 1;
+            self.claim("late");
+        }
+    }
+
+    fn snapshotter(&mut self) {
+        let cluster = &mut self.cluster;
+        let deleted = cluster.snapshots.iter().filter(|one| one.meta.deleting.is_some());
+        let going: Vec<String> = deleted.filter_map(|one| one.content.clone()).collect();
+        for content in cluster.contents.iter().filter(|one| going.contains(&one.meta.name) && !one.retain) {
+            if let (Some(cloud), Some(id)) = (&mut self.cloud, &content.id) {
+                cloud.snapshots.remove(id);
+            }
+        }
+        cluster.contents.retain(|one| !going.contains(&one.meta.name) || one.retain);
+        cluster.snapshots.retain(|one| one.meta.deleting.is_none());
+    }
+
+    fn provisioner(&mut self) {
+        let snapped: Vec<String> = self
+            .cloud
+            .iter()
+            .flat_map(|cloud| cloud.snapshots.values().map(|one| one.volume.clone()))
+            .collect();
+        let stuck: Vec<String> = self
+            .cloud
+            .iter()
+            .flat_map(|cloud| cloud.volumes.iter().filter(|(_, one)| one.status == "error_deleting"))
+            .map(|(id, _)| id.clone())
+            .collect();
+        let goes = |one: &Volume| {
+            one.phase == "Released" && !one.retain && !snapped.contains(&one.id) && !stuck.contains(&one.id)
+        };
+        for volume in self.cluster.volumes.iter().filter(|one| goes(one)) {
+            assert!(!self.untouchable.contains(&volume.id), "the driver was made to delete {}", volume.id);
+            if let Some(cloud) = &mut self.cloud {
+                cloud.volumes.remove(&volume.id);
+            }
+        }
+        self.cluster.volumes.retain(|one| !goes(one));
+    }
+
+    fn cloud_controller(&mut self) {
+        for service in self.cluster.services.iter().filter(|one| one.meta.deleting.is_some()) {
+            let (Some(cloud), Some(id)) = (&mut self.cloud, &service.load_balancer) else { continue };
+            let tag = names::service_tag("prod", &service.meta.namespace, &service.meta.name);
+            let Some(balancer) = cloud.load_balancers.get_mut(id) else { continue };
+            balancer.tags.retain(|one| *one != tag);
+            if balancer.tags.is_empty() && balancer.name.starts_with(names::SERVICE_PREFIX) {
+                let port = balancer.port.clone();
+                cloud.load_balancers.remove(id);
+                if !service.keep_floating_ip {
+                    cloud.floating_ips.retain(|_, ip| ip.port != port);
+                }
+            }
+        }
+        self.cluster.services.retain(|one| one.meta.deleting.is_none());
+    }
+}

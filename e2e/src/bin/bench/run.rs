@@ -1,0 +1,70 @@
+//! One run of the bench: its clock, the load that it began under, and what it was on.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use jiff::Timestamp;
+
+use crate::figures::Figures;
+use crate::machine;
+use crate::report::Report;
+
+/// Begun.
+pub(crate) struct Run {
+    clock: Instant,
+    load: String,
+}
+
+impl Run {
+    /// Begins.
+    ///
+    /// # Errors
+    /// /proc does not tell the load.
+    pub(crate) fn begin() -> Result<Self> {
+        Ok(Self { clock: Instant::now(), load: machine::load()? })
+    }
+
+    /// Tells whoever waits what is being done.
+    pub(crate) fn say(&self, what: &str) {
+        eprintln!("bench: {:3} s: {what}", self.clock.elapsed().as_secs());
+    }
+
+    /// Ends: the report says what the program was measured on. `world` is what stood around it.
+    ///
+    /// # Errors
+    /// /proc does not tell, or the program does not say its version.
+    pub(crate) fn end(&self, program: &Path, world: &str, report: &mut Report) -> Result<()> {
+        self.say("done");
+        report.circumstances = vec![
+            format!("{} on {}", Timestamp::now().strftime("%F"), machine::hardware()?),
+            format!(
+                "{}; bench: {} build; {world}",
+                machine::version(program)?,
+                if cfg!(debug_assertions) { "DEBUG" } else { "release" },
+            ),
+            format!(
+                "Load average (1, 5, 15 minutes) at the start {}, at the end {}; {} s in all",
+                self.load,
+                machine::load()?,
+                self.clock.elapsed().as_secs()
+            ),
+        ];
+        Ok(())
+    }
+}
+
+/// How large the program is.
+///
+/// # Errors
+/// It is not there.
+pub(crate) fn size(program: &Path, report: &mut Report) -> Result<()> {
+    let bytes = std::fs::metadata(program)?.len();
+    report.row(
+        "Program file",
+        "",
+        Figures::bytes([bytes])?,
+        "Size of the stripped binary; a static one holds all that it needs",
+    );
+    Ok(())
+}

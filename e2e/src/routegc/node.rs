@@ -1,0 +1,92 @@
+//! Nodes of a world: a machine's port, the route of its pods, and, where routegc asks for them, the Node itself.
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::World;
+use crate::rights::Rights;
+
+impl World {
+    /// A node: a port at 10.7.1.`number`, of a server, and the route of its pods, 10.244.`number`.0/24.
+    ///
+    /// # Errors
+    /// Neutron refuses.
+    pub async fn node(&self, number: u8) -> Result<String> {
+        let server = format!("00000000-0000-4000-8000-0000000000{number:02x}");
+        let port = self.project.port(Some(&hop(number)), Some(&server)).await?;
+        if let Some(nova) = &self.nova {
+            nova.add(&server, &hop(number));
+        }
+        self.project.add_routes(&[(&pods(number), &hop(number))]).await?;
+        Ok(port)
+    }
+
+    /// A node whose machine is gone and whose route is left.
+    ///
+    /// # Errors
+    /// Neutron refuses.
+    pub async fn dead_node(&self, number: u8) -> Result<()> {
+        self.project.add_routes(&[(&pods(number), &hop(number))]).await
+    }
+
+    /// Gives routegc the rights of the component `routegc-nodes`.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn let_see_nodes(&self) -> Result<()> {
+        let rights = Rights::of("routegc")?.and("routegc-nodes")?;
+        rights.give(&self.client, &self.namespace).await.map(drop)
+    }
+
+    /// A Node of the cluster. Its name begins with that of the namespace, since Nodes belong to none: all worlds of a test program
+    /// have the same cluster, so addresses of such Nodes have to be nobody else's.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn cluster_node(&self, number: u8, address: &str, server: &str) -> Result<String> {
+        let name = format!("{}-{number}", self.namespace);
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "podCIDR": pods(number), "podCIDRs": [pods(number)], "providerID": format!("openstack:///{server}"),
+            },
+        }))?;
+        let nodes = Api::<Node>::all(self.client.clone());
+        nodes.create(&PostParams::default(), &node).await?;
+        let status = json!({ "status": { "addresses": [{ "type": "InternalIP", "address": address }] } });
+        nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(name)
+    }
+
+    /// The end of such a Node.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn delete_cluster_node(&self, name: &str) -> Result<()> {
+        Api::<Node>::all(self.client.clone()).delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Destinations of the router's routes, in order.
+    ///
+    /// # Errors
+    /// Neutron refuses.
+    pub async fn destinations(&self) -> Result<Vec<String>> {
+        Ok(self.project.routes().await?.into_iter().map(|(destination, _)| destination).collect())
+    }
+}
+
+/// Address of the node of this number.
+#[must_use]
+pub fn hop(number: u8) -> String {
+    format!("10.7.1.{number}")
+}
+
+/// Pod network of the node of this number.
+#[must_use]
+pub fn pods(number: u8) -> String {
+    format!("10.244.{number}.0/24")
+}

@@ -1,0 +1,245 @@
+//! Faults between deorbiter and OpenStack: at any of its calls, refused, answered with an error before or after the service acted,
+//! late, cut. The end must be the undisturbed one, and on the way nothing may be asked to go but what is on record: not the
+//! neighbour's load balancer, not what is marked to be kept, not a volume that another driver has.
+//!
+//! `make test` takes a slice, another one each day; `SWEEP=all` takes all, `SWEEP=k/n` a part.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use common::api::deorbit::Phase;
+use e2e::deorbiter::{Driver, PATIENCE, World};
+use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
+use e2e::openstack::{OpenStack, Parts, Project, REGION, Release, Service};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, StatusCode};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Api, DeleteParams};
+use serde_json::json;
+
+/// `make test` takes every so manyth fault.
+const SLICES: usize = 151;
+/// Late by this much: longer than a call, shorter than any deadline.
+const LATE: Duration = Duration::from_millis(300);
+const BEHIND: [Service; 4] =
+    [Service::Identity, Service::Network, Service::BlockStorage, Service::LoadBalancer];
+
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    Refused,
+    Rejected(u16),
+    /// 429 that names a time.
+    TooMany,
+    /// 404 of somebody on the way, which says nothing about the object.
+    NoSuchPage,
+    /// The service has acted.
+    Replaced(u16),
+    /// The service has acted, and nothing is answered.
+    Swallowed,
+    Cut,
+    LateRequest,
+    LateAnswer,
+}
+
+const HARMS: [Harm; 13] = [
+    Harm::Refused,
+    Harm::Rejected(401),
+    Harm::Rejected(403),
+    Harm::Rejected(409),
+    Harm::Rejected(500),
+    Harm::Rejected(503),
+    Harm::TooMany,
+    Harm::NoSuchPage,
+    Harm::Replaced(500),
+    Harm::Swallowed,
+    Harm::Cut,
+    Harm::LateRequest,
+    Harm::LateAnswer,
+];
+
+impl Harm {
+    fn fault(self) -> Fault {
+        let answer = |status: u16| Answer::status(StatusCode::from_u16(status).unwrap());
+        match self {
+            Harm::Refused => Fault::Refuse,
+            Harm::Rejected(status) => Fault::Reject(answer(status)),
+            Harm::TooMany => Fault::Reject(Answer::too_many_requests(1)),
+            Harm::NoSuchPage => {
+                let html = HeaderValue::from_static("text/html");
+                Fault::Reject(answer(404).header(CONTENT_TYPE, html).body("<html>no such page</html>"))
+            }
+            Harm::Replaced(status) => Fault::Replace(answer(status)),
+            Harm::Swallowed => Fault::Swallow,
+            Harm::Cut => Fault::CutResponse { after_bytes: 10 },
+            Harm::LateRequest => Fault::DelayRequest(LATE),
+            Harm::LateAnswer => Fault::DelayResponse(LATE),
+        }
+    }
+}
+
+struct Stage {
+    world: World,
+    _cloud: OpenStack,
+    project: Project,
+    proxies: Vec<(Service, FaultProxy)>,
+    /// Of another cluster, and kept: they outlive all runs.
+    neighbour: String,
+    kept: String,
+}
+
+impl Stage {
+    async fn set() -> Result<Stage> {
+        let world = World::start().await?;
+        let cloud = OpenStack::shared(Parts::All, Release::Main).await?;
+        let project = cloud.project("faults").await?;
+        let mut proxies = Vec::new();
+        for service in BEHIND {
+            let upstream = Upstream::neutron(cloud.endpoints().address(service)?);
+            proxies.push((service, FaultProxy::start(upstream).await?));
+        }
+        let url = |wanted: Service| {
+            proxies.iter().find(|(service, _)| *service == wanted).map(|(_, proxy)| proxy.url())
+        };
+        let at =
+            |service: Service, path: &str| Ok::<_, anyhow::Error>(url(service).context("a proxy")? + path);
+        let services = [
+            ("network", at(Service::Network, "")?),
+            ("block-storage", at(Service::BlockStorage, "/v3")?),
+            ("load-balancer", at(Service::LoadBalancer, "")?),
+        ];
+        cloud.region("Disturbed", &services).await?;
+        let keystone = at(Service::Identity, "/v3")?;
+        let text = project
+            .clouds_yaml_of(&keystone, &project.credential, &project.secret)
+            .replace(REGION, "Disturbed");
+        world.secret("cloud", "clouds.yaml", &text).await?;
+        let name = format!("kube_service_stage_{}_web", world.namespace);
+        let about = format!("Kubernetes external service {}/web from cluster stage", world.namespace);
+        let neighbour = project.load_balancer(&name, &about).await?;
+        let kept = project.volume("pvc-kept", json!({"janitor.capi.azimuth-cloud.com/keep": "true"})).await?;
+        world.claim("kept", &kept, "Delete").await?;
+        Ok(Stage { world, _cloud: cloud, project, proxies, neighbour, kept })
+    }
+
+    fn proxy(&self, service: Service) -> &FaultProxy {
+        &self.proxies.iter().find(|(one, _)| *one == service).expect("it is behind a proxy").1
+    }
+
+    /// One run: a volume with a snapshot, of drivers that let go of them in the cluster and are dead in the cloud; a Service that
+    /// names the neighbour's load balancer. Returns how many calls there were to each service.
+    async fn run(
+        &self,
+        name: &str,
+        disturbance: Option<(Service, u64, Harm)>,
+    ) -> Result<Vec<(Service, u64)>> {
+        let volume = self.project.volume(&format!("pvc-{name}"), json!({})).await?;
+        self.world.claim(&format!("{name}-data"), &volume, "Delete").await?;
+        self.world.service(&format!("{name}-web"), &self.neighbour).await?;
+        for (_, proxy) in &self.proxies {
+            proxy.clear_requests();
+        }
+        let rule = disturbance.map(|(service, call, harm)| {
+            let proxy = self.proxy(service);
+            (proxy, proxy.rule(Matcher::any().after(call).times(1), harm.fault()))
+        });
+        let deorbiter = self.world.deorbiter()?;
+        let spec = json!({ "openstack": { "identityRef": { "name": "cloud" } }, "clusterName": "prod",
+            "leftovers": "Delete", "timeouts": { "apiUnavailable": "5m" } });
+        self.world.deorbit(name, spec).await?;
+        let path = format!("/volumes/{volume}");
+        let end = tokio::time::Instant::now() + PATIENCE;
+        let status = loop {
+            let gone = self.project.api().find(Service::BlockStorage, &path).await?.is_none();
+            let status = self.world.status(name).await?;
+            if gone {
+                let recorded = status.inventory.records.iter().any(|one| one.id.as_ref() == Some(&volume));
+                ensure!(recorded, "deleted without its ID on record: {status:#?}");
+            }
+            if status.phase.is_final() {
+                break status;
+            }
+            ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        ensure!(status.phase == Phase::Complete && status.debris_count == 0, "{status:#?}");
+        ensure!(self.project.api().find(Service::BlockStorage, &path).await?.is_none(), "it is not gone");
+        ensure!(!self.world.is_frozen().await?, "a freeze is left");
+        self.nothing_else_went(&volume)?;
+        let claims =
+            Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
+        let kept = claims.get("kept").await?;
+        ensure!(kept.metadata.deletion_timestamp.is_none(), "the claim of a kept volume was deleted");
+        if let Some((proxy, rule)) = rule {
+            proxy.remove(rule);
+        }
+        drop(deorbiter);
+        self.world.deorbits().delete(name, &DeleteParams::default()).await?;
+        self.world.thawed().await?;
+        let calls = |proxy: &FaultProxy| proxy.requests().len() as u64;
+        Ok(self.proxies.iter().map(|(service, proxy)| (*service, calls(proxy))).collect())
+    }
+
+    /// Everything that was asked to go, whoever heard it.
+    fn nothing_else_went(&self, volume: &str) -> Result<()> {
+        for (_, proxy) in &self.proxies {
+            let requests = proxy.requests();
+            let deletes = requests.iter().filter(|request| request.method == Method::DELETE);
+            let ids: BTreeSet<&str> =
+                deletes.filter_map(|request| request.path.split('?').next()?.rsplit('/').next()).collect();
+            ensure!(!ids.contains(self.neighbour.as_str()), "the neighbour's load balancer was deleted");
+            ensure!(!ids.contains(self.kept.as_str()), "a kept volume was deleted");
+            ensure!(ids.iter().all(|id| *id == volume), "not on record: {ids:?}");
+        }
+        Ok(())
+    }
+}
+
+/// Which part of the faults is run, from `SWEEP`: `all`, `k/n`, or today's of [`SLICES`].
+fn share() -> (usize, usize) {
+    match std::env::var("SWEEP").ok().as_deref() {
+        None | Some("") => {
+            let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / (24 * 60 * 60);
+            (usize::try_from(days).unwrap() % SLICES, SLICES)
+        }
+        Some("all") => (0, 1),
+        Some(part) => {
+            let (k, n) = part.split_once('/').expect("SWEEP is `all` or `k/n`");
+            (k.parse::<usize>().unwrap() - 1, n.parse().unwrap())
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_of_openstack_at_any_call_changes_nothing_of_the_end() {
+    let stage = Stage::set().await.unwrap();
+    let _drivers = Driver::pretended(stage.world.client.clone());
+    let calls = stage.run("calm", None).await.unwrap();
+    // D16: few things are asked about by their IDs; no list of a project's volumes is read.
+    let cinder = stage.proxy(Service::BlockStorage).requests();
+    assert!(cinder.iter().any(|request| request.path.contains(&stage.kept)), "{cinder:#?}");
+    let lists = cinder.iter().filter(|request| request.path.contains("/detail")).count();
+    assert_eq!(lists, 0, "{cinder:#?}");
+    let all: Vec<(Service, u64, Harm)> = calls
+        .iter()
+        .flat_map(|(service, count)| {
+            (0..*count).flat_map(move |call| HARMS.map(|harm| (*service, call, harm)))
+        })
+        .collect();
+    let (slice, slices) = share();
+    let mine: Vec<_> = all.iter().enumerate().filter(|(number, _)| number % slices == slice).collect();
+    println!("{calls:?}: {} of {} faults", mine.len(), all.len());
+    let mut violations = Vec::new();
+    for (number, disturbance) in &mine {
+        let name = format!("run-{number}");
+        if let Err(error) = stage.run(&name, Some(**disturbance)).await {
+            violations.push(format!("{disturbance:?}: {error:#}"));
+            stage.proxies.iter().for_each(|(_, proxy)| proxy.clear());
+        }
+    }
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    assert!(mine.len() >= 3, "{} faults are no sweep", mine.len());
+    println!("{} faults, 0 violations", mine.len());
+    let volumes = Api::<PersistentVolume>::all(stage.world.client.clone());
+    assert!(volumes.get(&format!("{}-kept", stage.world.namespace)).await.is_ok());
+}

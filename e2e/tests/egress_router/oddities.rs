@@ -1,0 +1,251 @@
+//! Nodes, pods and runtimes that are unlike most, and that there are.
+
+use e2e::egress_router::UPLINK;
+
+use super::*;
+
+/// A configuration that names its master.
+fn on(master: &str, ip: Value) -> Value {
+    let mut config = config(ip);
+    config["interfaceArgs"] = json!({"master": master});
+    config
+}
+
+/// The node's state, from which on nothing may change.
+fn now(mut scene: Scene) -> Scene {
+    scene.node_before = scene.world.node.network_state().unwrap();
+    scene.pod_before = scene.pod.inside.network_state().unwrap();
+    scene
+}
+
+#[test]
+fn addresses_of_services_on_an_interface_of_their_own_are_no_second_network() {
+    let scene = Scene::new();
+    // kube-proxy in IPVS mode keeps what a load balancer announces in the node's network on such an interface.
+    scene
+        .world
+        .node
+        .sh("ip link add kube-ipvs0 type bridge; ip addr add 192.168.50.200/32 dev kube-ipvs0")
+        .unwrap();
+    let scene = now(scene);
+    let plugin = scene.plugin(v4());
+    let result = plugin.add().unwrap();
+    assert_eq!(result["ips"][0]["gateway"], GATEWAY[0], "{result}");
+    scene.outside_sees(OWN[0]);
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn the_gateway_of_a_default_route_with_several_next_hops_is_inferred() {
+    let scene = Scene::new();
+    scene
+        .world
+        .node
+        .sh(&format!(
+            "ip route replace default nexthop via 10.1.0.2 dev fabric0 nexthop via {} dev {UPLINK}",
+            GATEWAY[0]
+        ))
+        .unwrap();
+    let scene = now(scene);
+    let plugin = scene.plugin(v4());
+    let result = plugin.add().unwrap();
+    assert_eq!(result["ips"][0]["gateway"], GATEWAY[0], "{result}");
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn a_master_is_known_by_each_of_its_names_whatever_stands_on_it() {
+    let scene = Scene::new();
+    scene
+        .world
+        .node
+        .sh(&format!(
+            "ip link property add dev {UPLINK} altname lan-side; ip link set {UPLINK} alias \"$(printf 'caf\\351')\""
+        ))
+        .unwrap();
+    let scene = now(scene);
+    // With the gateway the node is not read whole, without it is.
+    for ip in [v4(), json!({"addresses": ["192.168.50.99/24"], "gateway": GATEWAY[0]})] {
+        let plugin = scene.world.plugin(&scene.pod, "net1", on("lan-side", ip)).unwrap();
+        let result = plugin.add().unwrap();
+        scene.outside_sees(OWN[0]);
+        plugin.del(Some(&result)).unwrap();
+        scene.restored();
+    }
+}
+
+#[test]
+fn a_macvlan_may_be_the_master() {
+    let scene = Scene::new();
+    // As in a node that is itself a container of a macvlan network.
+    scene
+        .world
+        .node
+        .sh(&format!("ip link add mv0 link {UPLINK} type macvlan mode bridge; ip link set mv0 up"))
+        .unwrap();
+    let scene = now(scene);
+    let ip = json!({"addresses": ["192.168.50.99/24"], "gateway": GATEWAY[0]});
+    let plugin = scene.world.plugin(&scene.pod, "net1", on("mv0", ip)).unwrap();
+    let result = plugin.add().unwrap();
+    scene.outside_sees(OWN[0]);
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn default_routes_that_differ_in_their_next_hop_alone_come_back_in_their_order() {
+    let scene = Scene::new();
+    scene
+        .pod
+        .inside
+        .sh("ip route append default via 10.244.1.3; ip route append default via 10.244.1.4
+             ip -6 route append default via fd00:244:1::3 proto 99")
+        .unwrap();
+    let scene = now(scene);
+    let order = || scene.pod.inside.sh("ip route show default; ip -6 route show default").unwrap();
+    let before = order();
+    let (first, second) = (
+        scene.attachment("net1", dual()),
+        scene.attachment("net2", json!({"addresses": ["192.168.50.98/24"]})),
+    );
+    let results = [first.add().unwrap(), second.add().unwrap()];
+    scene.outside_sees("192.168.50.98");
+    scene.outside_sees(OWN[1]);
+    first.del(Some(&results[0])).unwrap();
+    second.del(Some(&results[1])).unwrap();
+    assert_eq!(order(), before);
+    scene.restored();
+}
+
+#[test]
+fn behind_a_plugin_that_tells_nothing_of_the_pods_interface() {
+    let scene = Scene::new();
+    let mut config = config(v4());
+    // As Calico answers: the node's end alone, and addresses that are on no interface.
+    config["prevResult"] = json!({
+        "cniVersion": "1.1.0", "interfaces": [{"name": "cali0"}],
+        "ips": [{"address": format!("{}/32", scene.pod.addresses[0])}],
+    });
+    let plugin = scene.world.plugin(&scene.pod, "eth0", config).unwrap();
+    let result = plugin.add().unwrap();
+    assert_eq!(result["interfaces"][1]["name"], "egress0", "{result}");
+    scene.outside_sees(OWN[0]);
+    scene.cluster_is_reached(0..1);
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    // Nobody has to remember how the interface was to be called.
+    let mut renamed = plugin.config.clone();
+    renamed["interfaceArgs"] = json!({"name": "wan0"});
+    let check = plugin.with(renamed).check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn the_nodes_own_namespace_is_no_pods() {
+    let scene = Scene::new();
+    let plugin = scene.plugin(v4()).env("CNI_NETNS", "/proc/self/ns/net");
+    let refusal = plugin.refused().unwrap();
+    assert_eq!(refusal.error_code(), Some(8), "{refusal:#?}");
+    // Nothing was made there, so nothing is left: the runtime would repeat a refused DEL for ever.
+    plugin.del(None).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn what_has_its_name_in_another_namespace_of_the_same_path_stays() {
+    let scene = Scene::new();
+    let other = scene.world.pod("other").unwrap();
+    let plugin = scene.plugin(v4());
+    plugin.add().unwrap();
+    // The pod is gone, and its path is another one's by now, with an interface that looks like ours.
+    let (path, node) = (&scene.pod.netns, &scene.world.node);
+    node.sh(&format!("umount {path}; mount --bind {} {path}", other.netns)).unwrap();
+    node.sh(&format!("ip link add net1 link {UPLINK} netns {path} type macvlan mode bridge")).unwrap();
+    let before = other.inside.network_state().unwrap();
+    plugin.del(None).unwrap();
+    assert_eq!(before.changes(&other.inside.network_state().unwrap()), Vec::<String>::new());
+    let left = "find /run/egress-router/attachments -type f";
+    assert_eq!(node.sh(left).unwrap(), "", "its record is of no use any more");
+}
+
+#[test]
+fn a_kernel_without_nf_tables_is_told_and_has_nothing_to_undo() {
+    let scene = Scene::new();
+    // Netlink sockets in the order in which they are made: the node's, the pod's for routes, the pod's for nf_tables, which
+    // such a kernel does not have.
+    let inject = "inject=socket:error=EPROTONOSUPPORT:when=3+";
+    let words = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e", "trace=socket", "-e", inject];
+    let plugin = scene.plugin(v4()).wrapped(words);
+    let refusal = plugin.refused().unwrap();
+    assert_eq!(refusal.error_code(), Some(100), "{refusal:#?}");
+    assert!(refusal.words().contains("nf_tables"), "{refusal:#?}");
+    plugin.del(None).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn a_link_that_was_on_its_way_when_its_add_was_killed_goes_with_the_next_call() {
+    let scene = Scene::new();
+    let leave = || {
+        let netns = &scene.pod.netns;
+        scene.world.node.sh(&format!("ip link add egr2a link {UPLINK} netns {netns} type macvlan")).unwrap();
+    };
+    let plugin = scene.plugin(v4());
+    leave();
+    plugin.del(None).unwrap();
+    scene.restored();
+    leave();
+    let result = plugin.add().unwrap();
+    assert!(scene.pod.inside.sh("ip link show egr2a").is_err());
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn check_sees_that_what_add_found_in_order_no_longer_is() {
+    let scene = Scene::new();
+    scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv4/conf/eth0/forwarding").unwrap();
+    let scene = now(scene);
+    let plugin =
+        scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}));
+    let result = plugin.add().unwrap();
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    scene.pod.inside.sh("echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding").unwrap();
+    let check = plugin.check(&result).unwrap().refusal().unwrap();
+    assert!(check.words().contains("net.ipv4.conf.eth0.forwarding is 0, not 1"), "{check:#?}");
+}
+
+#[test]
+fn status_says_what_an_add_would() {
+    let scene = Scene::new();
+    let status = |config: Value| {
+        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        plugin.call("STATUS", &plugin.config.to_string()).unwrap()
+    };
+    let well = status(on(UPLINK, v4()));
+    assert_eq!((well.code, well.stdout.as_str()), (Some(0), ""), "{well:#?}");
+    let table = json!({"*": {"addresses": ["192.168.50.99/24"]}});
+    let mut of_pods = without_ip("podIP", table);
+    of_pods["interfaceArgs"] = json!({"master": "nosuch0"});
+    for (config, word) in [
+        (on("nosuch0", v4()), "nosuch0"),
+        (of_pods, "nosuch0"),
+        (config(json!({"addresses": ["198.18.0.9/24"]})), "no interface of this node"),
+        (config(json!({"addresses": ["192.168.50.2/24"]})), "an address of the node itself"),
+        (without_ip("ipConfig", json!({"name": "a"})), "kubeconfig"),
+    ] {
+        let answer = status(config).refusal().unwrap();
+        assert_eq!(answer.error_code(), Some(50), "{answer:#?}");
+        assert!(answer.words().contains(word), "{answer:#?}");
+    }
+    scene.world.node.sh("rm -rf /run/egress-router; touch /run/egress-router").unwrap();
+    let answer = status(on(UPLINK, v4())).refusal().unwrap();
+    assert!(answer.words().contains("/run/egress-router"), "{answer:#?}");
+}

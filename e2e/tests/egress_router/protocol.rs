@@ -1,0 +1,188 @@
+//! What a runtime is answered, and what is left when it ends: the defects of the original that are known of it, by their numbers
+//! (specs, 1.3), each as what shall be instead.
+
+use super::*;
+
+#[test]
+fn b01_a_failure_is_an_error_with_a_code_and_a_message() {
+    let scene = Scene::new();
+    let mut wrong = config(v4());
+    wrong["interfaceArgs"] = json!({"master": "nosuch0"});
+    let refusal = scene.world.plugin(&scene.pod, "net1", wrong).unwrap().refused().unwrap();
+    assert!(refusal.words().contains("nosuch0"), "{refusal:#?}");
+    assert_eq!(refusal.json["cniVersion"], "1.1.0");
+    let plugin = scene.plugin(v4());
+    for (verb, stdin) in
+        [("ADD", "{"), ("ADD", ""), ("DEL", "[]"), ("CHECK", "null"), ("GC", "{}"), ("NONSENSE", "{}")]
+    {
+        let answer = plugin.call(verb, stdin).unwrap();
+        answer.clone().refusal().unwrap_or_else(|error| panic!("{verb} {stdin:?}: {error}"));
+        assert!(
+            answer.error_code().is_some_and(|code| (1..=8).contains(&code)),
+            "{verb} {stdin:?}: {answer:#?}"
+        );
+    }
+    for variable in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"] {
+        let refusal = plugin.clone().env(variable, "").refused().unwrap();
+        assert_eq!(refusal.error_code(), Some(4), "{refusal:#?}");
+        assert!(refusal.words().contains(variable), "{refusal:#?}");
+    }
+    scene.restored();
+}
+
+#[test]
+fn b13_del_takes_everything_back_while_the_pod_lives_on() {
+    let scene = Scene::new();
+    let plugin =
+        scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}));
+    let result = plugin.add().unwrap();
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+    scene.outside_sees(NODE[0]);
+}
+
+#[test]
+fn b14_check_sees_every_difference_and_every_version_is_spoken() {
+    let scene = Scene::new();
+    let plugin = scene.plugin(json!({
+        "addresses": ["192.168.50.99/24", "2001:db8:50::99/64"], "destinations": ["80 TCP 203.0.113.9", "203.0.113.9/32", "2001:db8::/32"],
+    }));
+    for (change, word) in [
+        ("ip link del net1", "net1"),
+        ("ip link set net1 down", "net1"),
+        ("ip link set net1 mtu 1300", "mtu"),
+        ("ip addr del 192.168.50.99/24 dev net1", "192.168.50.99"),
+        ("ip -6 addr del 2001:db8:50::99/64 dev net1", "2001:db8:50::99"),
+        ("ip route del default", "default"),
+        ("ip -6 route replace default via fd00:244:1::1 dev eth0", ""),
+        ("ip route del 192.168.50.2", "192.168.50.2"),
+        ("ip route del 172.30.0.0/16", "172.30.0.0/16"),
+        ("ip rule | sed -n 's/^\\(71[0-9]*\\):.*/\\1/p' | xargs -n1 ip rule del priority", "rule"),
+        ("echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter", "rp_filter"),
+        ("echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding", "forwarding"),
+        // Last: with the record, DEL has lost what to restore.
+        ("nft flush table inet egress_router_net1", "net1"),
+        ("nft delete table inet egress_router_net1", "net1"),
+    ] {
+        scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter").unwrap();
+        let result = plugin.add().unwrap();
+        let check = plugin.check(&result).unwrap();
+        assert_eq!(check.code, Some(0), "{check:#?}");
+        scene.pod.inside.sh(change).unwrap();
+        let check =
+            plugin.check(&result).unwrap().refusal().unwrap_or_else(|error| panic!("{change}: {error:#}"));
+        assert!(check.words().contains(word), "{change}: {check:#?}");
+        plugin.del(Some(&result)).unwrap();
+    }
+    let versions = plugin.call("VERSION", "").unwrap().result().unwrap();
+    assert_eq!(
+        versions["supportedVersions"],
+        json!(["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]),
+        "{versions}"
+    );
+    let status = plugin.call("STATUS", &plugin.config.to_string()).unwrap();
+    assert_eq!(status.code, Some(0), "{status:#?}");
+    let mut old = plugin.config.clone();
+    old["cniVersion"] = json!("1.0.0");
+    for verb in ["STATUS", "GC"] {
+        let answer = plugin.call(verb, &old.to_string()).unwrap();
+        assert_eq!(answer.error_code(), Some(1), "{verb}: {answer:#?}");
+    }
+    old["cniVersion"] = json!("0.2.0");
+    assert_eq!(plugin.with(old).refused().unwrap().error_code(), Some(1));
+}
+
+#[test]
+fn b14_gc_removes_what_is_not_named_and_nothing_else() {
+    let scene = Scene::new();
+    let other = scene.world.pod("other").unwrap();
+    let kept = scene.plugin(v4());
+    let lost =
+        scene.world.plugin(&other, "net1", config(json!({"addresses": ["192.168.50.98/24"]}))).unwrap();
+    let mut foreign = config(json!({"addresses": ["192.168.50.97/24"]}));
+    foreign["name"] = json!("another-network");
+    let foreign = scene.world.plugin(&other, "net2", foreign).unwrap();
+    let before = other.inside.network_state().unwrap();
+    kept.add().unwrap();
+    foreign.add().unwrap();
+    lost.add().unwrap();
+    let mut gc = config(v4());
+    gc["cni.dev/valid-attachments"] = json!([{"containerID": "pod", "ifname": "net1"}]);
+    let answer = kept.call("GC", &gc.to_string()).unwrap();
+    assert_eq!(answer.code, Some(0), "{answer:#?}");
+    assert!(other.inside.sh("ip link show net1").is_err(), "not named");
+    other.inside.wait_seen_as("192.168.50.97", OUTSIDE[0], PORT).unwrap();
+    scene.outside_sees(OWN[0]);
+    foreign.del(None).unwrap();
+    assert_eq!(before.changes(&other.inside.network_state().unwrap()), Vec::<String>::new());
+}
+
+#[test]
+fn b15_a_previous_result_is_merged_and_routes_are_answered() {
+    let scene = Scene::new();
+    let pod = &scene.pod.addresses[0];
+    let mut config = config(v4());
+    config["prevResult"] = json!({
+        "cniVersion": "1.1.0", "interfaces": [{"name": "veth9"}, {"name": "eth0", "sandbox": scene.pod.netns}],
+        "ips": [{"address": format!("{pod}/24"), "gateway": "10.244.1.1", "interface": 1}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.244.1.1"}, {"dst": "10.96.0.0/12", "gw": "10.244.1.1"}],
+        "dns": {"nameservers": ["10.96.0.10"]},
+    });
+    let result = scene.world.plugin(&scene.pod, "net1", config).unwrap().add().unwrap();
+    let names: Vec<_> =
+        result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["veth9", "eth0", "net1"], "{result}");
+    assert_eq!(
+        (&result["ips"][0]["interface"], &result["ips"][1]["interface"]),
+        (&json!(1), &json!(2)),
+        "{result}"
+    );
+    assert_eq!(result["dns"]["nameservers"], json!(["10.96.0.10"]), "{result}");
+    let routes = result["routes"].as_array().unwrap();
+    let has = |dst: &str, gw: &str| routes.iter().any(|route| route["dst"] == dst && route["gw"] == gw);
+    assert!(has("0.0.0.0/0", GATEWAY[0]) && has("10.96.0.0/12", "10.244.1.1"), "{result}");
+    assert!(!has("0.0.0.0/0", "10.244.1.1"), "it holds no longer: {result}");
+}
+
+#[test]
+fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
+    let scene = Scene::new();
+    let size = |level: &str| {
+        let file = format!("/var/log/egress-router-{level}");
+        let mut config = config(v4());
+        config["log_file"] = json!(file);
+        config["log_level"] = json!(level);
+        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let result = plugin.add().unwrap();
+        plugin.del(Some(&result)).unwrap();
+        let stat = scene.world.node.sh(&format!("stat -c '%a %s' {file} 2>/dev/null || echo 640 0")).unwrap();
+        let (mode, size) = stat
+            .trim()
+            .split_once(' ')
+            .map(|(mode, size)| (mode.to_owned(), size.parse::<u64>().unwrap()))
+            .unwrap();
+        assert_eq!(mode, "640");
+        size
+    };
+    let (error, verbose, debug) = (size("error"), size("verbose"), size("debug"));
+    assert_eq!(error, 0);
+    assert!(0 < verbose && verbose < debug, "{verbose} {debug}");
+    // A log that cannot be written is no reason to leave a pod without its network.
+    let mut config = config(v4());
+    config["log_file"] = json!("/nowhere/at/all");
+    scene.world.plugin(&scene.pod, "net1", config).unwrap().add().unwrap();
+}
+
+#[test]
+fn b20_nothing_is_executed_and_nothing_is_waited_for() {
+    let scene = Scene::new();
+    let trace = "/run/trace";
+    let words = ["strace", "-f", "-qqq", "-o", trace, "-e", "trace=execve,clone,clone3,fork,vfork"];
+    let plugin = scene
+        .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}))
+        .wrapped(words);
+    let result = plugin.add().unwrap();
+    assert_eq!(scene.world.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
+    plugin.del(Some(&result)).unwrap();
+    assert_eq!(scene.world.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
+}

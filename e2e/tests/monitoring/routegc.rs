@@ -1,0 +1,86 @@
+//! routegc's alerts: a healthy one, changed in one respect each time.
+
+use super::cases::{self, Case, Series};
+
+const LEADER: &str = "leader_election_master_status{name=\"routegc\"}";
+const FAILED: &str = "routegc_failed_operations_total{router=\"r1\",reason=\"OpenStackUnavailable\"}";
+const SUCCESS: &str = "routegc_last_success_timestamp_seconds{router=\"r1\"}";
+const THRESHOLD: &str = "routegc_blocked_total{router=\"r1\",reason=\"threshold\"}";
+const PARTIAL: &str = "routegc_blocked_total{router=\"r1\",reason=\"partial\"}";
+const VALID: &str = "routegc_routes{router=\"r1\",state=\"valid\"}";
+const FOREIGN: &str = "routegc_routes{router=\"r1\",state=\"foreign\"}";
+const ORPHAN: &str = "routegc_routes{router=\"r1\",state=\"orphan\"}";
+const DUPLICATE: &str = "routegc_routes{router=\"r1\",state=\"duplicate\"}";
+const CONTESTED: &str = "routegc_routes{router=\"r1\",state=\"contested\"}";
+const LIMIT: &str = "routegc_routes_limit{router=\"r1\"}";
+
+/// A leader with one router, which has 22 routes of 30 and none to nobody. A pass every five minutes.
+const HEALTHY: [Series; 12] = [
+    ("up", "1x300"),
+    (LEADER, "1x300"),
+    (FAILED, "0x300"),
+    (
+        SUCCESS,
+        "0x9 300x10 600x10 900x10 1200x10 1500x10 1800x10 2100x10 2400x10 2700x10 3000x10 3300x10 3600x190",
+    ),
+    (THRESHOLD, "0x300"),
+    (PARTIAL, "0x300"),
+    (VALID, "20x300"),
+    (FOREIGN, "2x300"),
+    (ORPHAN, "0x300"),
+    (DUPLICATE, "0x300"),
+    (CONTESTED, "0x300"),
+    (LIMIT, "30x300"),
+];
+
+fn cases() -> Vec<Case> {
+    vec![
+        ("healthy", vec![], vec![("5m", vec![]), ("145m", vec![])]),
+        ("gone", vec![("up", "0x300")], vec![("9m", vec![]), ("11m", vec!["RoutegcDown"])]),
+        ("nobody leads", vec![(LEADER, "0x300")], vec![("4m", vec![]), ("6m", vec!["RoutegcNoLeader"])]),
+        (
+            "OpenStack is away",
+            vec![(FAILED, "0+1x300"), (SUCCESS, "0x300")],
+            vec![("14m", vec![]), ("40m", vec!["RoutegcPassesFailing"])],
+        ),
+        ("a pass fails now and then", vec![(FAILED, "0+1x300")], vec![("14m", vec![]), ("60m", vec![])]),
+        (
+            "OpenStack was away for ten minutes",
+            vec![(FAILED, "0x20 0+1x20 20x260"), (SUCCESS, "0x20 1x30 2x250")],
+            vec![("21m", vec![]), ("40m", vec![]), ("60m", vec![])],
+        ),
+        (
+            "more routes look dead than may go",
+            vec![(THRESHOLD, "0x9 1x10 2x10 3x10 4x10 5x10 6x240"), (VALID, "10x300"), (ORPHAN, "11x300")],
+            vec![("14m", vec![]), ("25m", vec!["RoutegcBlocked"]), ("110m", vec![])],
+        ),
+        ("a view was partial", vec![(PARTIAL, "0+1x300")], vec![("60m", vec![])]),
+        (
+            "somebody puts a route back",
+            vec![(ORPHAN, "1x300"), (CONTESTED, "1x300")],
+            vec![
+                ("29m", vec![]),
+                ("31m", vec!["RoutegcContested"]),
+                ("121m", vec!["RoutegcContested", "RoutegcOrphans"]),
+            ],
+        ),
+        (
+            "nearly full",
+            vec![(VALID, "26x300"), (DUPLICATE, "4x300")],
+            vec![("14m", vec![]), ("16m", vec!["RoutegcRouterFull"])],
+        ),
+        (
+            "duplicates do not count twice",
+            vec![(VALID, "24x300"), (DUPLICATE, "8x300")],
+            vec![("20m", vec![])],
+        ),
+        ("a cloud that tells no limit", vec![(VALID, "200x300"), (LIMIT, "_x300")], vec![("20m", vec![])]),
+        ("mode Audit", vec![(ORPHAN, "1x300")], vec![("119m", vec![]), ("121m", vec!["RoutegcOrphans"])]),
+        ("an orphan that goes in its time", vec![(ORPHAN, "1x60 0x240")], vec![("125m", vec![])]),
+    ]
+}
+
+#[test]
+fn every_alert_of_routegc_fires_in_its_case_and_no_other() {
+    cases::hold("routegc", &HEALTHY, cases());
+}
