@@ -17,7 +17,7 @@ readonly LONG=(egress_router deorbiter natgw_sweep openstack_providers routegc d
 readonly DEAR=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all)
 # Tests at a time, where they wait for walks and clouds more than for a processor. Each of routegc's asks one Neutron; of
 # deorbiter's clusters there are only a few at a time, whatever this says, and its first tests wait for the cloud.
-readonly -A THREADS=([deorbiter]=8 [deorbiter_triggers]=8 [routegc]=6)
+readonly -A THREADS=([deorbiter]=8 [deorbiter_sweep]=3 [deorbiter_triggers]=8 [routegc]=6)
 readonly PASSED=${PERIMETER_ASSETS:-$HOME/.cache/perimeter}/passed
 
 if [[ ${1-} == --lane ]]; then # What a lane does with one program.

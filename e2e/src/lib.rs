@@ -26,3 +26,4 @@ pub mod providers;
 pub mod rights;
 pub mod routegc;
 mod state_dir;
+pub mod sweep;

@@ -4,8 +4,6 @@
 
 #[path = "deorbiter/cloud.rs"]
 mod cloud;
-#[path = "deorbiter/cloud_faults.rs"]
-mod cloud_faults;
 #[path = "deorbiter/cluster.rs"]
 mod cluster;
 #[path = "deorbiter/refusals.rs"]

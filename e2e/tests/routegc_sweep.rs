@@ -7,19 +7,18 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Then, When};
+use e2e::fault_proxy::{FaultProxy, Matcher, Then, When};
 use e2e::natgw::PATIENCE;
 use e2e::program::Program;
 use e2e::routegc::{World, hop, pods};
-use http::{Method, StatusCode};
+use e2e::sweep::{Harm, Slice};
+use http::Method;
 use kube::api::DeleteParams;
 use serde_json::json;
 
-/// Late by this much: longer than a call, shorter than any deadline.
-const LATE: Duration = Duration::from_millis(300);
 /// `make test` takes every so manyth fault.
 const SLICES: u64 = 16;
 /// Passes after which the world has come to rest, whatever was in the way of the first two.
@@ -31,19 +30,6 @@ const FOREIGN: (&str, &str) = ("192.168.9.0/24", "10.7.1.99");
 enum Side {
     Kubernetes,
     Neutron,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Harm {
-    Refused,
-    Rejected(u16),
-    /// The server has acted.
-    Replaced(u16),
-    /// The server has acted, and nothing is answered.
-    Swallowed,
-    Cut,
-    LateRequest,
-    LateAnswer,
 }
 
 /// Those that can come from either side.
@@ -61,21 +47,6 @@ const HARMS: [Harm; 12] = [
     Harm::LateRequest,
     Harm::LateAnswer,
 ];
-
-impl Harm {
-    fn fault(self) -> Fault {
-        let answer = |status: u16| Answer::status(StatusCode::from_u16(status).unwrap());
-        match self {
-            Harm::Refused => Fault::Refuse,
-            Harm::Rejected(status) => Fault::Reject(answer(status)),
-            Harm::Replaced(status) => Fault::Replace(answer(status)),
-            Harm::Swallowed => Fault::Swallow,
-            Harm::Cut => Fault::CutResponse { after_bytes: 10 },
-            Harm::LateRequest => Fault::DelayRequest(LATE),
-            Harm::LateAnswer => Fault::DelayResponse(LATE),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Disturbance {
@@ -154,7 +125,7 @@ async fn run(world: &World, disturbance: Disturbance) -> Result<Counts> {
             })?;
         }
         Disturbance::Fault { side, call, harm } => {
-            proxy(world, side).rule(Matcher::any().after(call).times(1), harm.fault());
+            proxy(world, side).rule(Matcher::any().after(call).times(1), harm.fault()?);
         }
     }
     for _ in 0..2 {
@@ -216,21 +187,6 @@ fn proxy(world: &World, side: Side) -> &FaultProxy {
     }
 }
 
-/// Which part of the faults is run, from `SWEEP`: `all`, `k/n`, or today's of [`SLICES`].
-fn share() -> (u64, u64) {
-    match std::env::var("SWEEP").ok().as_deref() {
-        None | Some("") => {
-            let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / (24 * 60 * 60);
-            (day % SLICES + 1, SLICES)
-        }
-        Some("all") => (1, 1),
-        Some(part) => {
-            let (k, n) = part.split_once('/').expect("SWEEP is `all` or `k/n`");
-            (k.parse().unwrap(), n.parse().unwrap())
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
     let world = World::start().await.unwrap();
@@ -244,19 +200,19 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
         cases.extend((1..=counts.writes).map(|n| Disturbance::Kill { n, when }));
     }
     let deaths = cases.len();
-    let (slice, slices) = share();
+    let slice = Slice::chosen(SLICES).unwrap();
     let mut possible = 0;
     for (side, calls) in [(Side::Kubernetes, counts.kubernetes), (Side::Neutron, counts.neutron)] {
         for call in 0..calls {
             for harm in HARMS {
-                possible += 1;
-                if possible % slices == slice - 1 {
+                if slice.has(possible) {
                     cases.push(Disturbance::Fault { side, call, harm });
                 }
+                possible += 1;
             }
         }
     }
-    println!("{counts:?}: {deaths} deaths, {} of {possible} faults", cases.len() - deaths);
+    println!("{counts:?}: {deaths} deaths, {} of {possible} faults: {slice}", cases.len() - deaths);
     let mut violations = Vec::new();
     for disturbance in &cases {
         if let Err(error) = run(&world, *disturbance).await {

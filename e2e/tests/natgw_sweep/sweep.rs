@@ -1,9 +1,10 @@
 //! Runs: each scenario undisturbed, then with each death and each fault.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::fault_proxy::When;
+use e2e::sweep::Slice;
 use futures::{StreamExt as _, stream};
 
 use crate::disturbance::{Disturbance, Target, Trap, targets};
@@ -86,23 +87,6 @@ async fn play(
     })
 }
 
-/// Which part of the faults is run, from `SWEEP`: `all`, `k/n`, or today's of [`SLICES`].
-fn share() -> (u64, u64) {
-    match std::env::var("SWEEP").ok().as_deref() {
-        None | Some("") => {
-            let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / (24 * 60 * 60);
-            (day % SLICES + 1, SLICES)
-        }
-        Some("all") => (1, 1),
-        Some(part) => {
-            let (k, n) = part.split_once('/').expect("SWEEP is `all` or `k/n`");
-            let (k, n): (u64, u64) = (k.parse().unwrap(), n.parse().unwrap());
-            assert!(1 <= k && k <= n, "SWEEP={part}: k is 1 to n");
-            (k, n)
-        }
-    }
-}
-
 /// The scenarios that `SWEEP_ONLY` names a part of the names of; all of them if it is not set.
 fn scenarios() -> Vec<Scenario> {
     let only = std::env::var("SWEEP_ONLY").unwrap_or_default();
@@ -115,7 +99,7 @@ fn scenarios() -> Vec<Scenario> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
     let began = Instant::now();
-    let (slice, slices) = share();
+    let slice = Slice::chosen(SLICES).unwrap();
     let mut tally = Tally::default();
     let undisturbed: Vec<(Scenario, Result<Outcome>)> = stream::iter(scenarios())
         .map(async |scenario| (scenario, run(scenario, &Disturbance::Nothing, None).await))
@@ -137,10 +121,10 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
         for target in outcome.targets {
             for harm in target.harms(scenario.starts_disturbed()) {
                 count.possible += 1;
-                number += 1;
-                if number % slices == slice - 1 {
+                if slice.has(number) {
                     cases.push((scenario, Disturbance::Fault(target.clone(), harm)));
                 }
+                number += 1;
             }
         }
         ends.insert(scenario, outcome.end);
@@ -181,14 +165,7 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
             }
         }
     }
-    let share = if slices == 1 {
-        "all faults".to_owned()
-    } else {
-        format!(
-            "slice {slice} of {slices} of the faults (SWEEP={slice}/{slices} repeats it, `make sweep` runs all)"
-        )
-    };
-    let total = tally.print(&share, began.elapsed());
+    let total = tally.print(&slice.to_string(), began.elapsed());
     assert!(failures.is_empty(), "{} violations: {failures:#?}", total.violations);
     assert!(total.kills >= total.writes, "somebody was not killed");
 }

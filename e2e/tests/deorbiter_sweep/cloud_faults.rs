@@ -1,46 +1,25 @@
 //! Faults between deorbiter and OpenStack: at any of its calls, refused, answered with an error before or after the service acted,
 //! late, cut. The end must be the undisturbed one, and on the way nothing may be asked to go but what is on record: not the
 //! neighbour's load balancer, not what is marked to be kept, not a volume that another driver has.
-//!
-//! `make test` takes a slice, another one each day; `SWEEP=all` takes all, `SWEEP=k/n` a part.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use common::api::deorbit::Phase;
 use e2e::deorbiter::{Driver, PATIENCE, World};
-use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
+use e2e::fault_proxy::{FaultProxy, Matcher, Upstream};
 use e2e::openstack::{OpenStack, Parts, Project, REGION, Release, Service};
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, StatusCode};
+use e2e::sweep::{Harm, Slice};
+use http::Method;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Api, DeleteParams};
 use serde_json::json;
 
 /// `make test` takes every so manyth fault.
-const SLICES: usize = 151;
-/// Late by this much: longer than a call, shorter than any deadline.
-const LATE: Duration = Duration::from_millis(300);
+const SLICES: u64 = 151;
 const BEHIND: [Service; 4] =
     [Service::Identity, Service::Network, Service::BlockStorage, Service::LoadBalancer];
-
-#[derive(Clone, Copy, Debug)]
-enum Harm {
-    Refused,
-    Rejected(u16),
-    /// 429 that names a time.
-    TooMany,
-    /// 404 of somebody on the way, which says nothing about the object.
-    NoSuchPage,
-    /// The service has acted.
-    Replaced(u16),
-    /// The service has acted, and nothing is answered.
-    Swallowed,
-    Cut,
-    LateRequest,
-    LateAnswer,
-}
 
 const HARMS: [Harm; 13] = [
     Harm::Refused,
@@ -57,26 +36,6 @@ const HARMS: [Harm; 13] = [
     Harm::LateRequest,
     Harm::LateAnswer,
 ];
-
-impl Harm {
-    fn fault(self) -> Fault {
-        let answer = |status: u16| Answer::status(StatusCode::from_u16(status).unwrap());
-        match self {
-            Harm::Refused => Fault::Refuse,
-            Harm::Rejected(status) => Fault::Reject(answer(status)),
-            Harm::TooMany => Fault::Reject(Answer::too_many_requests(1)),
-            Harm::NoSuchPage => {
-                let html = HeaderValue::from_static("text/html");
-                Fault::Reject(answer(404).header(CONTENT_TYPE, html).body("<html>no such page</html>"))
-            }
-            Harm::Replaced(status) => Fault::Replace(answer(status)),
-            Harm::Swallowed => Fault::Swallow,
-            Harm::Cut => Fault::CutResponse { after_bytes: 10 },
-            Harm::LateRequest => Fault::DelayRequest(LATE),
-            Harm::LateAnswer => Fault::DelayResponse(LATE),
-        }
-    }
-}
 
 struct Stage {
     world: World,
@@ -139,10 +98,13 @@ impl Stage {
         for (_, proxy) in &self.proxies {
             proxy.clear_requests();
         }
-        let rule = disturbance.map(|(service, call, harm)| {
-            let proxy = self.proxy(service);
-            (proxy, proxy.rule(Matcher::any().after(call).times(1), harm.fault()))
-        });
+        let rule = match disturbance {
+            Some((service, call, harm)) => {
+                let proxy = self.proxy(service);
+                Some((proxy, proxy.rule(Matcher::any().after(call).times(1), harm.fault()?)))
+            }
+            None => None,
+        };
         let deorbiter = self.world.deorbiter()?;
         let spec = json!({ "openstack": { "identityRef": { "name": "cloud" } }, "clusterName": "prod",
             "leftovers": "Delete", "timeouts": { "apiUnavailable": "5m" } });
@@ -195,21 +157,6 @@ impl Stage {
     }
 }
 
-/// Which part of the faults is run, from `SWEEP`: `all`, `k/n`, or today's of [`SLICES`].
-fn share() -> (usize, usize) {
-    match std::env::var("SWEEP").ok().as_deref() {
-        None | Some("") => {
-            let days = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / (24 * 60 * 60);
-            (usize::try_from(days).unwrap() % SLICES, SLICES)
-        }
-        Some("all") => (0, 1),
-        Some(part) => {
-            let (k, n) = part.split_once('/').expect("SWEEP is `all` or `k/n`");
-            (k.parse::<usize>().unwrap() - 1, n.parse().unwrap())
-        }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_of_openstack_at_any_call_changes_nothing_of_the_end() {
     let stage = Stage::set().await.unwrap();
@@ -226,9 +173,9 @@ async fn a_fault_of_openstack_at_any_call_changes_nothing_of_the_end() {
             (0..*count).flat_map(move |call| HARMS.map(|harm| (*service, call, harm)))
         })
         .collect();
-    let (slice, slices) = share();
-    let mine: Vec<_> = all.iter().enumerate().filter(|(number, _)| number % slices == slice).collect();
-    println!("{calls:?}: {} of {} faults", mine.len(), all.len());
+    let slice = Slice::chosen(SLICES).unwrap();
+    let mine: Vec<_> = (0..).zip(&all).filter(|(number, _)| slice.has(*number)).collect();
+    println!("{calls:?}: {} of {} faults: {slice}", mine.len(), all.len());
     let mut violations = Vec::new();
     for (number, disturbance) in &mine {
         let name = format!("run-{number}");
@@ -238,7 +185,7 @@ async fn a_fault_of_openstack_at_any_call_changes_nothing_of_the_end() {
         }
     }
     assert!(violations.is_empty(), "{}", violations.join("\n"));
-    assert!(mine.len() >= 3, "{} faults are no sweep", mine.len());
+    assert!(!mine.is_empty(), "no faults are no sweep");
     println!("{} faults, 0 violations", mine.len());
     let volumes = Api::<PersistentVolume>::all(stage.world.client.clone());
     assert!(volumes.get(&format!("{}-kept", stage.world.namespace)).await.is_ok());
