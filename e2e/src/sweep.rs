@@ -62,18 +62,23 @@ impl fmt::Display for Slice {
 /// What can happen to a call, to whomever it is made.
 #[derive(Clone, Copy, Debug)]
 pub enum Harm {
+    /// The connection is.
     Refused,
+    /// With this status; the server never hears of the call.
     Rejected(u16),
     /// 429 that names a time.
     TooMany,
     /// 404 of somebody on the way, which says nothing about the object.
     NoSuchPage,
-    /// The server has acted.
+    /// The server has acted; the answer has this status.
     Replaced(u16),
     /// The server has acted, and nothing is answered.
     Swallowed,
+    /// The answer ends after a few bytes.
     Cut,
+    /// The server hears of the call late.
     LateRequest,
+    /// The answer comes late.
     LateAnswer,
 }
 
