@@ -92,6 +92,22 @@ impl Default for Knobs {
     }
 }
 
+/// A program that stands still: [`OpenStack::pause`].
+#[must_use = "the program goes on when this is dropped"]
+#[derive(Debug)]
+pub struct Paused {
+    cloud: OpenStack,
+    part: Part,
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        if let Err(error) = self.cloud.0.site.signal(self.part, Signal::SIGCONT) {
+            eprintln!("{:?} stays paused: {error:#}", self.part);
+        }
+    }
+}
+
 /// A handle of a cloud; the last one ends it.
 #[derive(Debug, Clone)]
 pub struct OpenStack(Arc<Cloud>);
@@ -200,20 +216,14 @@ impl OpenStack {
         Ok(())
     }
 
-    /// Stops a program, and those that it started, as a hung machine would.
+    /// Stops a program, and those that it started, as a hung machine would, until the guard is dropped: a test that fails
+    /// meanwhile leaves the next ones a cloud that works.
     ///
     /// # Errors
     /// It does not run.
-    pub fn pause(&self, part: Part) -> Result<()> {
-        self.0.site.signal(part, Signal::SIGSTOP)
-    }
-
-    /// Lets it go on after [`OpenStack::pause`].
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn resume(&self, part: Part) -> Result<()> {
-        self.0.site.signal(part, Signal::SIGCONT)
+    pub fn pause(&self, part: Part) -> Result<Paused> {
+        self.0.site.signal(part, Signal::SIGSTOP)?;
+        Ok(Paused { cloud: self.clone(), part })
     }
 
     /// Kills a program; its data stay.

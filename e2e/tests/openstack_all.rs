@@ -74,11 +74,11 @@ async fn a_volume_stays_while_the_worker_hangs_or_is_dead() {
     let project = cloud.project("hung-volume").await.unwrap();
     let (one, other) =
         (project.volume("one", json!({})).await.unwrap(), project.volume("other", json!({})).await.unwrap());
-    cloud.pause(Part::CinderVolume).unwrap();
+    let hung = cloud.pause(Part::CinderVolume).unwrap();
     let path = format!("/volumes/{one}");
     assert_eq!(delete(&project, Service::BlockStorage, &path).await, StatusCode::ACCEPTED);
     assert_eq!(status(&project, &one).await, "deleting");
-    cloud.resume(Part::CinderVolume).unwrap();
+    drop(hung);
     project.gone(Service::BlockStorage, &path).await.unwrap();
 
     cloud.kill(Part::CinderVolume).unwrap();
@@ -97,14 +97,14 @@ async fn a_load_balancer_goes_when_the_worker_has_done_it() {
     let path = format!("/loadbalancers/{id}");
     let shown = project.api().get(Service::LoadBalancer, &path).await.unwrap();
     let vip = shown["loadbalancer"]["vip_port_id"].as_str().unwrap().to_owned();
-    cloud.pause(Part::OctaviaWorker).unwrap();
+    let hung = cloud.pause(Part::OctaviaWorker).unwrap();
     let cascade = format!("{path}?cascade=true");
     assert_eq!(delete(&project, Service::LoadBalancer, &cascade).await, StatusCode::NO_CONTENT);
     let shown = project.api().get(Service::LoadBalancer, &path).await.unwrap();
     assert_eq!(shown["loadbalancer"]["provisioning_status"], "PENDING_DELETE");
     // Whatever is on its way cannot be changed.
     assert_eq!(delete(&project, Service::LoadBalancer, &cascade).await, StatusCode::CONFLICT);
-    cloud.resume(Part::OctaviaWorker).unwrap();
+    drop(hung);
     project.gone(Service::LoadBalancer, &path).await.unwrap();
     project.gone(Service::Network, &format!("/ports/{vip}")).await.unwrap();
 }

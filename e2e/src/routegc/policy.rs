@@ -100,7 +100,8 @@ impl World {
     }
 }
 
-/// Makes the kind known, and waits until it is.
+/// Makes the kind known, and waits until it is served: for a moment after it is established, the API server answers a list with
+/// 429, "storage is (re)initializing".
 pub(super) async fn define(client: &Client) -> Result<()> {
     use kube::CustomResourceExt as _;
     let definition = RouteGC::crd();
@@ -108,9 +109,7 @@ pub(super) async fn define(client: &Client) -> Result<()> {
     let name = definition.name_any();
     api.patch(&name, &PatchParams::apply("e2e").force(), &Patch::Apply(&definition)).await?;
     wait_for("the kind RouteGC", || async {
-        let now = api.get(&name).await?;
-        let conditions = now.status.and_then(|status| status.conditions).unwrap_or_default();
-        Ok(conditions.iter().any(|one| one.type_ == "Established" && one.status == "True"))
+        Ok(Api::<RouteGC>::all(client.clone()).list(&ListParams::default()).await.is_ok())
     })
     .await
 }

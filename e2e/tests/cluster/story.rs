@@ -43,6 +43,7 @@ async fn install(world: &World) {
         world.until_gateway(name, ip).await;
     }
     world.until_client(CLIENT).await;
+    world.until_elected().await;
     let primary = world.primary();
     world.until_seen(IPS[primary], applied, "kubectl apply -k").await;
     world.until_role(GATEWAYS[primary]).await;

@@ -126,6 +126,15 @@ impl World {
         (pod, node)
     }
 
+    /// Waits until the route leads to a gateway: natgw's first decision follows when the first Node is set up.
+    pub async fn until_elected(&self) {
+        let begun = Instant::now();
+        while self.cloud.gateway().is_none() {
+            assert!(begun.elapsed() < PATIENCE, "gateways are set up, and the route leads nowhere");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
     /// Index of the gateway that the route leads to.
     pub fn primary(&self) -> usize {
         let gateway = self.cloud.gateway().unwrap();

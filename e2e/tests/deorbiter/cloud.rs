@@ -150,13 +150,15 @@ async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the
         let name = state.replace('_', "-");
         world.claim(&name, &volume, "Delete").await.unwrap();
         let path = format!("/volumes/{volume}");
-        if state == "deleting" {
+        let hung = if state == "deleting" {
             // A worker that hangs: Cinder has said yes, and nothing happens.
-            cloud.pause(Part::CinderVolume).unwrap();
+            let hung = cloud.pause(Part::CinderVolume).unwrap();
             project.api().delete(Service::BlockStorage, &path).await.unwrap();
+            Some(hung)
         } else {
             cloud.reset_volume(&volume, state).await.unwrap();
-        }
+            None
+        };
         let deorbiter = world.deorbiter().unwrap();
         world.deorbit(&name, spec(json!({"timeouts": {"perObject": "8s"}}))).await.unwrap();
         let claims = Api::<core::PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
@@ -166,12 +168,11 @@ async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the
         let status = world.wait_for_phase(&name, Phase::CompletedWithDebris).await.unwrap();
         assert_eq!(status.debris[0].id.as_deref(), Some(volume.as_str()));
         assert!(status.debris[0].reason.contains(state), "{status:#?}");
-        if state == "deleting" {
-            cloud.resume(Part::CinderVolume).unwrap();
-        } else {
+        if hung.is_none() {
             cloud.reset_volume(&volume, "available").await.unwrap();
             project.api().delete(Service::BlockStorage, &path).await.unwrap();
         }
+        drop(hung);
         project.gone(Service::BlockStorage, &path).await.unwrap();
         drop(deorbiter);
     }

@@ -1,5 +1,7 @@
 //! Load balancers: what the cloud controller writes on them, and the Service that waits for their end.
 
+use std::cell::RefCell;
+
 use common::api::deorbit::Phase;
 use e2e::openstack::{Part, Service};
 use e2e::providers::Provider;
@@ -32,12 +34,11 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
         shown["loadbalancer"]["provisioning_status"].as_str().unwrap().to_owned()
     };
     // The Service has its address before the last change to the load balancer is done.
+    let hung_worker = RefCell::new(None);
     until("a load balancer at rest with a worker that hangs", async || {
-        world.cloud.pause(Part::OctaviaWorker).unwrap();
+        let paused = world.cloud.pause(Part::OctaviaWorker).unwrap();
         let rests = status().await == "ACTIVE";
-        if !rests {
-            world.cloud.resume(Part::OctaviaWorker).unwrap();
-        }
+        *hung_worker.borrow_mut() = rests.then_some(paused);
         rests
     })
     .await;
@@ -56,7 +57,7 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     assert!(named.reason.contains("the load balancer is PENDING_DELETE in OpenStack"), "{named:?}");
     assert!(named.reason.contains("not gone within 5s"), "{named:?}");
     drop(deorbiter);
-    world.cloud.resume(Part::OctaviaWorker).unwrap();
+    drop(hung_worker);
     until("the Service's end", async || services.get_opt("web").await.unwrap().is_none()).await;
     world.project.gone(Service::LoadBalancer, &path).await.unwrap();
     let addresses = world.project.api().get(Service::Network, "/floatingips").await.unwrap();

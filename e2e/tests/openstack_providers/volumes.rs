@@ -71,10 +71,10 @@ async fn a_volume_is_gone_for_kubernetes_while_cinder_still_deletes_it() {
     until("an available volume", async || status(&world, &data.handle).await.as_deref() == Some("available"))
         .await;
 
-    world.cloud.pause(Part::CinderVolume).unwrap();
+    let hung = world.cloud.pause(Part::CinderVolume).unwrap();
     claims.delete("data", &Default::default()).await.unwrap();
     until("the volume's end", async || volumes.get_opt(&data.volume).await.unwrap().is_none()).await;
     assert_eq!(status(&world, &data.handle).await.as_deref(), Some("deleting"));
-    world.cloud.resume(Part::CinderVolume).unwrap();
+    drop(hung);
     world.project.gone(Service::BlockStorage, &format!("/volumes/{}", data.handle)).await.unwrap();
 }

@@ -34,14 +34,14 @@ pub(crate) async fn count(stage: &Stage, report: &mut Report) -> Result<()> {
         stage.world.claim(&format!("stuck-{index}"), &volume, "Delete").await?;
     }
     let _driver = Driver::cinder(stage.world.client.clone(), &stage.project);
-    stage.openstack.pause(Part::CinderVolume)?;
+    let hung = stage.openstack.pause(Part::CinderVolume)?;
     let (deorbiter, _) = until_ready(&stage.counted()).await?;
     stage.deorbit(NAME, COUNTED_TARGET).await?;
     stage.until(NAME, Phase::Verify, WITHIN).await?;
     window(stage, &deorbiter, "while volumes are stuck", report).await?;
     let status = stage.world.status(NAME).await?;
     ensure!(status.phase == Phase::Verify && status.remaining > 0, "nothing was stuck: {status:?}");
-    stage.openstack.resume(Part::CinderVolume)?;
+    drop(hung);
     stage.until(NAME, Phase::Complete, WITHIN).await?;
     window(stage, &deorbiter, "after Complete", report).await?;
     stage.forget(NAME).await?;
