@@ -3,7 +3,7 @@
 # own unit tests), and says at the end how many passed.
 # test.sh --build: builds all that it runs, and runs nothing.
 #
-#   LANES=2    test programs at a time: most of them wait for a cluster more than for a processor
+#   LANES=3    test programs at a time: most of them wait for a cluster or a cloud more than for a processor
 #   FRESH=1    also run again what has passed on these very sources
 #
 # The programs in DEAR are minutes of real OpenStack services each. One of them that has passed is not run again as long as
@@ -12,8 +12,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The longest first, so that no lane is left alone with one of them at the end. A program that is not named is short.
-readonly LONG=(egress_router deorbiter natgw_sweep openstack_providers routegc deorbiter_sweep openstack_client cluster openstack_all
-  deorbiter_triggers openstack natgw_faults routegc_sweep natgw egress_router_kernel leader_election egress_router_cluster natgw_scripts)
+readonly LONG=(openstack_providers deorbiter egress_router routegc deorbiter_sweep natgw_sweep routegc_sweep cluster egress_router_kernel
+  leader_election natgw openstack openstack_client deorbiter_triggers natgw_faults openstack_all natgw_scripts egress_router_cluster aws)
 readonly DEAR=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all)
 # Tests at a time, where they wait for walks and clouds more than for a processor. Each of routegc's asks one Neutron; of
 # deorbiter's clusters there are only a few at a time, whatever this says, and its first tests wait for the cloud.
@@ -84,7 +84,7 @@ while IFS=$'\t' read -r name package executable; do
   fi
   printf '%s\0%s\0%s\0%s\0' "$work" "$name" "$package" "$executable" >>"$work/queue"
 done <"$work/programs"
-xargs -0 -r -n 4 -P "${LANES:-2}" scripts/test.sh --lane <"$work/queue"
+xargs -0 -r -n 4 -P "${LANES:-3}" scripts/test.sh --lane <"$work/queue"
 
 if ((!$#)); then
   cargo test --locked --workspace --doc --no-fail-fast 2>&1 | tee "$work/doc" || echo "doc 0 1 0" >>"$work/results"
