@@ -113,6 +113,15 @@ fn b14_gc_removes_what_is_not_named_and_nothing_else() {
     assert!(other.inside.sh("ip link show net1").is_err(), "not named");
     other.inside.wait_seen_as("192.168.50.97", OUTSIDE[0], PORT).unwrap();
     scene.outside_sees(OWN[0]);
+    // What libcni writes where a runtime knows of none; nothing said is nothing known.
+    gc.as_object_mut().unwrap().remove("cni.dev/valid-attachments");
+    assert_eq!(kept.call("GC", &gc.to_string()).unwrap().error_code(), Some(7));
+    scene.outside_sees(OWN[0]);
+    gc["cni.dev/valid-attachments"] = Value::Null;
+    let answer = kept.call("GC", &gc.to_string()).unwrap();
+    assert_eq!(answer.code, Some(0), "{answer:#?}");
+    assert_eq!(scene.changes(), Vec::<String>::new());
+    other.inside.wait_seen_as("192.168.50.97", OUTSIDE[0], PORT).unwrap();
     foreign.del(None).unwrap();
     assert_eq!(before.changes(&other.inside.network_state().unwrap()), Vec::<String>::new());
 }

@@ -39,7 +39,7 @@ pub struct Network {
     pub requested: Vec<IpNet>,
     /// `prevResult`.
     pub previous: Option<cni::result::Result>,
-    /// `cni.dev/valid-attachments`, or the older `cni.dev/attachments`; none: not given.
+    /// `cni.dev/valid-attachments`, or the older `cni.dev/attachments`; none: neither key is there. `null` is an empty list.
     pub valid_attachments: Option<Vec<Attachment>>,
     /// `dns`, answered as it came.
     pub dns: Option<serde_json::Value>,
@@ -301,9 +301,15 @@ pub(super) fn networks(dict: &Dict<'_>, key: &str) -> Result<Vec<IpNet>, Error> 
         .collect()
 }
 
+/// The attachments that a runtime knows. The specification (1.1.0, GC) has a list, which may be empty. Go's libcni writes `null`
+/// for that one: `GCNetworkList` (libcni/api.go) hands on the caller's slice as it is, and encoding/json writes a nil slice as
+/// `null`; it has by then called DEL for every attachment of the network in its own cache. Who called it without
+/// arguments says nothing, and neither key is there: then nothing is known.
 fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<Attachment>>, Error> {
-    let Some(list) = dict.get("cni.dev/valid-attachments").or_else(|| dict.get("cni.dev/attachments")) else {
-        return Ok(None);
+    const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+    let Some(list) = KEYS.into_iter().find_map(|key| dict.get(key)) else {
+        let said = KEYS.into_iter().any(|key| dict.entries.contains_key(key));
+        return Ok(said.then(Vec::new));
     };
     let parse = |field: &Field<'_>| {
         let attachment = field.dict()?;

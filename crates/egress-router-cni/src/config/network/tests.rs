@@ -270,6 +270,14 @@ fn gc_reads_either_name_and_never_half_a_list() {
     );
     assert_eq!(gc("cni.dev/attachments", list).unwrap().valid_attachments, Some(wanted));
     assert_eq!(gc("cni.dev/attachments", json!([])).unwrap().valid_attachments, Some(Vec::new()));
+    // What Go makes of a slice that nobody filled.
+    for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+        assert_eq!(gc(key, Value::Null).unwrap().valid_attachments, Some(Vec::new()));
+    }
+    let mut both = with("cni.dev/valid-attachments", Value::Null);
+    both["cni.dev/attachments"] = json!([{"containerID": "c0ffee", "ifname": "net1"}]);
+    let both = Network::parse(both.to_string().as_bytes(), &call(Command::Gc)).unwrap();
+    assert_eq!(both.valid_attachments.map(|valid| valid.len()), Some(1), "what is named is not ended");
     assert_eq!(gc("other", json!([])).unwrap().valid_attachments, None);
     for wrong in
         [json!({}), json!([7]), json!([{"containerID": "a"}]), json!([{"containerID": "a", "ifname": ""}])]
