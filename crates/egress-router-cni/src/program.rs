@@ -78,7 +78,18 @@ fn answer(
     let network = Network::parse(stdin, call)?;
     network.version.has(call.command)?;
     let log = Log::open(network.log_file.as_deref(), network.log_level.as_deref());
-    let answer = Settings::load(get).and_then(|settings| {
+    let mut unread = None;
+    let settings = if call.command.undoes() {
+        let (settings, wrong) = Settings::undoing(get);
+        unread = wrong;
+        Ok(settings)
+    } else {
+        Settings::load(get)
+    };
+    if let Some(wrong) = &unread {
+        log.error(format_args!("{wrong}: what cannot be read there keeps its default for this call"));
+    }
+    let answer = settings.and_then(|settings| {
         let context = Context { call, network: &network, settings: &settings, log: &log };
         log.debug(format_args!(
             "{} {} {} in {:?}, network {}",
@@ -88,7 +99,11 @@ fn answer(
             call.netns,
             network.name
         ));
-        dispatch(&context, rehearsal)
+        // It may have been looked for in the wrong place.
+        dispatch(&context, rehearsal).map_err(|error| match unread {
+            Some(wrong) => verb::with(error, wrong),
+            None => error,
+        })
     });
     match &answer {
         Ok(answer) => log.verbose(format_args!(
@@ -151,4 +166,54 @@ fn say(answer: &str) -> ExitCode {
 fn fail(error: &Error, version: &str) -> ExitCode {
     let _ = std::io::stdout().write_all(error.to_json(version).as_bytes());
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn answered(verb: &str, settings: &Path, config: &str) -> Result<String, Error> {
+        let get = |name: &str| match name {
+            "CNI_COMMAND" => Some(OsString::from(verb)),
+            "CNI_CONTAINERID" => Some("c0ffee".into()),
+            "CNI_IFNAME" => Some("net1".into()),
+            "CNI_NETNS" => Some("/proc/none".into()),
+            "EGRESS_ROUTER_SETTINGS" => Some(settings.into()),
+            _ => None,
+        };
+        answer(&Call::from_env(get)?.unwrap(), config.as_bytes(), false, get)
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_settings_keeps_no_pod() {
+        let directory = tempfile::tempdir().unwrap();
+        let (run, state) = (directory.path().join("run"), directory.path().join("state"));
+        let settings = directory.path().join("settings.json");
+        let text = serde_json::json!({"runDirectory": run, "stateDirectory": state, "platfrom": "aws"});
+        fs::write(&settings, text.to_string()).unwrap();
+        let record = run.join("attachments/c0ffee@net1.json");
+        let config = r#"{"cniVersion": "1.1.0", "name": "n", "type": "egress-router", "log_level": "panic",
+            "ip": {"addresses": ["192.0.2.9/24"]}, "cni.dev/valid-attachments": []}"#;
+        for verb in ["DEL", "GC"] {
+            fs::create_dir_all(record.parent().unwrap()).unwrap();
+            fs::write(&record, "not readable").unwrap();
+            let answer = answered(verb, &settings, config);
+            if verb == "DEL" {
+                assert_eq!(answer, Ok(String::new()));
+                assert!(!record.exists(), "it was looked for where the settings say");
+            } else {
+                // What failed is said first, and that the settings may be why.
+                let error = answer.unwrap_err();
+                assert!(error.message.contains("c0ffee@net1.json"), "{error}");
+                assert!(error.details.contains("platfrom"), "{error}");
+            }
+        }
+        for verb in ["ADD", "STATUS"] {
+            let error = answered(verb, &settings, config).unwrap_err();
+            assert!(error.message.contains("settings.json") && error.message.contains("platfrom"), "{error}");
+        }
+    }
 }

@@ -47,12 +47,16 @@ impl Context<'_> {
 /// That, where there is one.
 pub fn first(errors: Vec<Error>) -> Result<(), Error> {
     let mut errors = errors.into_iter();
-    let Some(mut first) = errors.next() else { return Ok(()) };
-    for error in errors {
-        if !first.details.is_empty() {
-            first.details.push_str("; ");
-        }
-        first.details.push_str(&format!("also: {error}"));
+    let Some(first) = errors.next() else { return Ok(()) };
+    Err(errors.fold(first, with))
+}
+
+/// One failure with another among its details.
+#[must_use]
+pub fn with(mut first: Error, other: Error) -> Error {
+    if !first.details.is_empty() {
+        first.details.push_str("; ");
     }
-    Err(first)
+    first.details.push_str(&format!("also: {other}"));
+    first
 }

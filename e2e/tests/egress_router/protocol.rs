@@ -127,6 +127,28 @@ fn b14_gc_removes_what_is_not_named_and_nothing_else() {
 }
 
 #[test]
+fn settings_that_are_wrong_keep_no_pod_and_start_none() {
+    let scene = Scene::new();
+    let file = "/etc/cni/net.d/egress-router.d/settings.json";
+    scene.world.node.sh(&format!("cp {file} {file}.right")).unwrap();
+    for wrong in ["{", r#"{"platfrom": "none"}"#] {
+        for verb in ["DEL", "GC"] {
+            let plugin = scene.plugin(v4());
+            let result = plugin.add().unwrap();
+            scene.world.node.sh(&format!("echo '{wrong}' >{file}")).unwrap();
+            let refusal = plugin.refused().unwrap();
+            assert!(refusal.words().contains(file), "{refusal:#?}");
+            let mut config = plugin.after(Some(&result));
+            config["cni.dev/valid-attachments"] = json!([]);
+            let answer = plugin.call(verb, &config.to_string()).unwrap();
+            assert_eq!(answer.code, Some(0), "{verb} {wrong}: {answer:#?}");
+            scene.restored();
+            scene.world.node.sh(&format!("cp {file}.right {file}")).unwrap();
+        }
+    }
+}
+
+#[test]
 fn b15_a_previous_result_is_merged_and_routes_are_answered() {
     let scene = Scene::new();
     let pod = &scene.pod.addresses[0];

@@ -46,6 +46,12 @@ impl Command {
         matches!(self, Self::Add | Self::Del | Self::Check)
     }
 
+    /// Whether it ends what an ADD made. No one's mistake made since may keep it from that: the runtime would repeat it for ever.
+    #[must_use]
+    pub fn undoes(self) -> bool {
+        matches!(self, Self::Del | Self::Gc)
+    }
+
     /// Whether it cannot do without the pod's namespace.
     #[must_use]
     pub fn needs_namespace(self) -> bool {

@@ -80,21 +80,56 @@ impl Settings {
     ///
     /// Code 5 where it cannot be read, else as [`Self::parse`]; the file is named.
     pub fn load(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
-        let path = get("EGRESS_ROUTER_SETTINGS")
-            .filter(|path| !path.is_empty())
-            .map_or_else(|| PathBuf::from(PATH), PathBuf::from);
-        let mut settings = match std::fs::read(&path) {
-            Ok(text) => Self::parse(&text).map_err(|error| in_file(&path, error))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => Self::default(),
-            Err(error) => {
-                let message = format!("the node's settings {} cannot be read", path.display());
-                return Err(Error::new(Code::Io, message).details(error.to_string()));
-            }
+        let path = file(&get);
+        let settings = match text(&path)? {
+            Some(text) => Self::parse(&text).map_err(|error| in_file(&path, error))?,
+            None => Self::default(),
         };
+        Ok(settings.with_environment(get))
+    }
+
+    /// For DEL and GC: what undoing needs (both directories, both endpoints of AWS), and what is wrong with the file, if
+    /// anything is. Nobody's mistake in it keeps a pod from being torn down: what cannot be read keeps its default.
+    ///
+    /// The pod's own table says what is to be undone in it, wherever the directories are. An Elastic IP whose record is not
+    /// found is given back by the next ADD of one on this node: its pod is gone by then.
+    pub fn undoing(get: impl Fn(&str) -> Option<OsString>) -> (Self, Option<Error>) {
+        let path = file(&get);
+        let (settings, wrong) = match text(&path) {
+            Ok(None) => (Self::default(), None),
+            Ok(Some(text)) => match Self::parse(&text) {
+                Ok(settings) => (settings, None),
+                Err(error) => (Self::salvage(&text), Some(in_file(&path, error))),
+            },
+            Err(error) => (Self::default(), Some(error)),
+        };
+        (settings.with_environment(get), wrong)
+    }
+
+    /// What undoing needs of a text that is not valid, as far as that can be read.
+    fn salvage(text: &[u8]) -> Self {
+        let mut settings = Self::default();
+        let value: Value = serde_json::from_slice(text).unwrap_or_default();
+        let Ok(dict) = Field::new("", &value).dict() else { return settings };
+        let read = |key| path(&dict, key).ok().flatten();
+        if let Some(path) = read("stateDirectory") {
+            settings.state_directory = path;
+        }
+        if let Some(path) = read("runDirectory") {
+            settings.run_directory = path;
+        }
+        if let Some(aws) = dict.get("aws").and_then(|field| field.dict().ok()) {
+            settings.aws.ec2_endpoint = endpoint(&aws, "ec2Endpoint").ok().flatten();
+            settings.aws.metadata_endpoint = endpoint(&aws, "metadataEndpoint").ok().flatten();
+        }
+        settings
+    }
+
+    fn with_environment(mut self, get: impl Fn(&str) -> Option<OsString>) -> Self {
         let variable = |name: &str| {
             get(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty())
         };
-        let aws = &mut settings.aws;
+        let aws = &mut self.aws;
         aws.ec2_endpoint = aws
             .ec2_endpoint
             .take()
@@ -102,7 +137,7 @@ impl Settings {
             .or_else(|| variable("AWS_ENDPOINT_URL"));
         aws.metadata_endpoint =
             aws.metadata_endpoint.take().or_else(|| variable("AWS_EC2_METADATA_SERVICE_ENDPOINT"));
-        Ok(settings)
+        self
     }
 
     /// The file's text. What is missing keeps its default.
@@ -167,6 +202,24 @@ impl Aws {
             metadata_endpoint: endpoint(dict, "metadataEndpoint")?,
             allow_reassociation: boolean(dict, "allowReassociation")?,
         })
+    }
+}
+
+/// Which file it is.
+fn file(get: impl Fn(&str) -> Option<OsString>) -> PathBuf {
+    let named = get("EGRESS_ROUTER_SETTINGS").filter(|path| !path.is_empty());
+    named.map_or_else(|| PathBuf::from(PATH), PathBuf::from)
+}
+
+/// What it says; none where there is none.
+fn text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match std::fs::read(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            let message = format!("the node's settings {} cannot be read", path.display());
+            Err(Error::new(Code::Io, message).details(error.to_string()))
+        }
     }
 }
 
@@ -278,10 +331,56 @@ mod tests {
         }
     }
 
+    fn undoing(file: &std::path::Path) -> (Settings, Option<Error>) {
+        Settings::undoing(|name| match name {
+            "EGRESS_ROUTER_SETTINGS" => Some(file.as_os_str().to_owned()),
+            "AWS_ENDPOINT_URL_EC2" => Some("http://other".into()),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn undoing_takes_of_a_file_that_is_wrong_what_can_be_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("settings.json");
+        let (settings, wrong) = undoing(&file);
+        assert_eq!((settings.run_directory.to_str(), wrong), (Some("/run/egress-router"), None));
+        let aws = r#""aws": {"ec2Endpoint": "https://ec2.test", "metadataEndpoint": 7, "other": 7}"#;
+        for (text, run, state, ec2) in [
+            ("{", "/run/egress-router", "/var/lib/cni/egress-router", "http://other"),
+            ("[]", "/run/egress-router", "/var/lib/cni/egress-router", "http://other"),
+            (r#"{"platfrom": 1, "runDirectory": "/r", "stateDirectory": "/s"}"#, "/r", "/s", "http://other"),
+            (
+                &format!(r#"{{"runDirectory": "r", "stateDirectory": "/s", {aws}}}"#),
+                "/run/egress-router",
+                "/s",
+                "https://ec2.test",
+            ),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let (settings, wrong) = undoing(&file);
+            let wrong = wrong.unwrap();
+            assert!(wrong.message.contains("settings.json"), "{wrong}");
+            assert_eq!(settings.run_directory.to_str(), Some(run), "{text}");
+            assert_eq!(settings.state_directory.to_str(), Some(state), "{text}");
+            assert_eq!(settings.aws.ec2_endpoint.as_deref(), Some(ec2), "{text}");
+            assert_eq!(settings.aws.metadata_endpoint, None, "{text}");
+        }
+        // Valid, it is read whole, as by the other verbs.
+        std::fs::write(&file, r#"{"runDirectory": "/r", "allowRequestedIPs": true}"#).unwrap();
+        let (settings, wrong) = undoing(&file);
+        assert!(wrong.is_none() && settings.allow_requested_ips);
+        // A folder in its place cannot be read.
+        let (settings, wrong) = undoing(directory.path());
+        assert_eq!(wrong.map(|wrong| wrong.code), Some(Code::Io));
+        assert_eq!(settings.run_directory.to_str(), Some("/run/egress-router"));
+    }
+
     proptest! {
         #[test]
         fn never_a_panic(text in any::<Vec<u8>>()) {
             let _ = Settings::parse(&text);
+            let _ = Settings::salvage(&text);
         }
     }
 }
