@@ -39,6 +39,20 @@ impl Namespace {
         Self::open("/proc/thread-self/ns/net")
     }
 
+    /// A new, empty one. The calling thread stays where it is.
+    ///
+    /// # Errors
+    /// The kernel's: EPERM without CAP_SYS_ADMIN, ENOSPC where there may be no more (`user.max_net_namespaces`). Where the
+    /// way back fails, the thread is in the new one.
+    pub fn new() -> io::Result<Self> {
+        let here = Self::current()?;
+        // SAFETY: unshare takes a number; without CLONE_FILES or CLONE_VM it touches no memory of ours.
+        checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        let new = Self::current();
+        here.enter()?;
+        new
+    }
+
     /// Moves the calling thread there; sockets it opened before stay where they were.
     ///
     /// # Errors

@@ -1,22 +1,32 @@
 //! STATUS: whether an ADD could succeed.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
 
 use crate::aws;
 use crate::cni::{Code, Error};
+use crate::config::destinations::Destinations;
 use crate::config::interface::{InterfaceType, Kind};
+use crate::config::ip::Ip;
 use crate::config::network::Source;
-use crate::netlink::nftables;
+use crate::firewall::Firewall;
+use crate::names;
+use crate::netlink::nftables::{self, Ruleset};
 use crate::netlink::socket::{Protocol, Socket, Sockets};
+use crate::plan::Family;
 use crate::record::{attachment, elastic_ip};
+use crate::sys::Namespace;
 
 use super::{Context, first, resolve};
 
 /// A runtime asks every few seconds: a metadata service that is there answers at once.
 const METADATA: Duration = Duration::from_secs(2);
 
-/// The kernel has nf_tables and the configured kind of link, what is recorded can be written, the master is there as far as the
-/// configuration tells which, the kubeconfig can be read if it is needed, and the metadata service answers if it is needed.
+/// The kernel has what the firewall of this configuration is made of and the configured kind of link, what is recorded can be
+/// written, the master is there as far as the configuration tells which, the kubeconfig can be read if it is needed, and the
+/// metadata service answers if it is needed.
 ///
 /// # Errors
 /// Code 50 with everything that is missing.
@@ -25,7 +35,10 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
     let mut errors = Vec::new();
     match Sockets::open() {
         Ok(mut sockets) => {
-            errors.extend(nftables::generation(&mut sockets.netfilter).err());
+            let there = nftables::generation(&mut sockets.netfilter);
+            // Without nf_tables at all, none of it has its parts.
+            let takes = there.and_then(|()| takes(&example(&context.network.source).ruleset()));
+            errors.extend(takes.err());
             errors.extend(knows(&mut sockets.route, kind).err());
         }
         // A kernel without nf_tables may have no such sockets at all.
@@ -46,6 +59,72 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
         errors.extend(aws::ready(context.settings, Instant::now() + METADATA).err());
     }
     first(errors).map_err(|error| Error { code: Code::NotAvailable, ..error })
+}
+
+/// What an ADD of this configuration has in its table, one of each kind: which parts of nf_tables that takes does not depend on
+/// how long its lists are. Of an `ipConfig`, what its overrides say.
+fn example(source: &Source) -> Firewall {
+    let ips: Vec<&Ip> = match source {
+        Source::Ip(ip) => vec![ip],
+        Source::PodIp(pods) => pods.0.values().collect(),
+        Source::IpConfig(config) => config.overrides.iter().collect(),
+        Source::Unread => Vec::new(),
+    };
+    let of_each_family = |nets: &mut dyn Iterator<Item = &IpNet>| {
+        let mut nets: Vec<IpNet> = nets.copied().collect();
+        nets.sort_by_key(Family::of_net);
+        nets.dedup_by_key(|net| Family::of_net(net));
+        nets
+    };
+    let addresses = of_each_family(&mut ips.iter().flat_map(|ip| &ip.addresses));
+    let mut addresses: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
+    if addresses.is_empty() {
+        addresses.push(Ipv4Addr::LOCALHOST.into());
+    }
+    let all = || ips.iter().map(|ip| &ip.destinations);
+    let listed = all().any(|destinations| destinations.allowed.is_some());
+    let allowed =
+        of_each_family(&mut all().filter_map(|destinations| destinations.allowed.as_ref()).flatten());
+    let mut redirects: Vec<_> = all().flat_map(|destinations| &destinations.redirects).copied().collect();
+    redirects.sort_by_key(|redirect| (redirect.to.is_ipv6(), redirect.protocol.number()));
+    redirects.dedup_by_key(|redirect| (redirect.to.is_ipv6(), redirect.protocol));
+    Firewall {
+        interface: "status".to_owned(),
+        home: Some("home".to_owned()),
+        mark: names::mark(1),
+        addresses,
+        destinations: Destinations {
+            allowed: listed.then_some(allowed),
+            redirects,
+            fallback_v4: all().find_map(|destinations| destinations.fallback_v4),
+            fallback_v6: all().find_map(|destinations| destinations.fallback_v6),
+        },
+        notes: vec!["status".to_owned()],
+    }
+}
+
+/// That the kernel takes such a table. Asked in a network namespace that ends with the question: on the node itself, even a
+/// batch that is taken back turns connection tracking on for a moment.
+fn takes(ruleset: &Ruleset) -> Result<(), Error> {
+    let cannot = |error: std::io::Error| {
+        let message = "cannot make a network namespace to try the rules in";
+        Error::new(Code::NotAvailable, message).details(error.to_string())
+    };
+    let mut socket = {
+        let here = Namespace::current().map_err(cannot)?;
+        Namespace::new().and_then(|new| new.enter()).map_err(cannot)?;
+        let socket = Socket::open(Protocol::Netfilter);
+        here.enter().map_err(cannot)?;
+        socket.map_err(|error| error.to_cni("cannot speak with the kernel about nf_tables"))?
+    };
+    nftables::install(&mut socket, ruleset).map_err(|error| {
+        let message = format!(
+            "the kernel does not take the rules that this network needs (modules nft_ct, nft_nat, nft_reject_inet; for redirects \
+             nft_fib_inet too): {}",
+            error.message
+        );
+        Error { message, ..error }
+    })
 }
 
 fn knows(socket: &mut Socket, kind: Kind) -> Result<(), Error> {
@@ -77,4 +156,64 @@ fn kubeconfig(context: &Context<'_>) -> Result<(), Error> {
         let message = format!("ipConfig is used, and the kubeconfig {} cannot be read", path.display());
         Error::new(Code::NotAvailable, message).details(error.to_string())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cni::Call;
+    use crate::config::network::Network;
+    use crate::netlink::nftables::Rule;
+    use crate::sys::isolated::isolated;
+
+    fn source(key: &str, value: serde_json::Value) -> Source {
+        let get = |name: &str| (name == "CNI_COMMAND").then(|| "STATUS".into());
+        let mut config = json!({"cniVersion": "1.1.0", "name": "n", "type": "egress-router"});
+        config[key] = value;
+        Network::parse(config.to_string().as_bytes(), &Call::from_env(get).unwrap().unwrap()).unwrap().source
+    }
+
+    #[test]
+    fn what_is_tried_is_one_of_each_kind_that_any_pod_gets() {
+        let pods = json!({
+            "a": {"addresses": ["192.0.2.9/24", "192.0.2.8/24"], "destinations": ["80 tcp 203.0.113.9", "81 tcp 203.0.113.9"]},
+            "b": {"addresses": ["2001:db8::9/64"], "destinations": ["203.0.113.0/25", "2001:db8:1::/48", "2001:db8:2::/48"]},
+            "c": {"addresses": ["192.0.2.7/24"], "destinations": ["53 udp 203.0.113.9", "203.0.113.10"]},
+        });
+        let Firewall { addresses, destinations, .. } = example(&source("podIP", pods));
+        assert_eq!(addresses, [IpAddr::from([192, 0, 2, 9]), "2001:db8::9".parse().unwrap()]);
+        let listed = ["203.0.113.0/25", "2001:db8:1::/48"].map(|net| net.parse().unwrap());
+        assert_eq!(destinations.allowed.as_deref(), Some(listed.as_slice()));
+        assert_eq!(destinations.redirects.iter().map(|one| one.port).collect::<Vec<_>>(), [80, 53]);
+        assert_eq!(destinations.fallback_v4, Some(Ipv4Addr::new(203, 0, 113, 10)));
+        let plain = example(&source("ipConfig", json!({"name": "a"})));
+        assert_eq!((plain.addresses.len(), plain.destinations), (1, Destinations::default()));
+        let nothing = json!({"addresses": ["192.0.2.9/24"], "destinations": []});
+        assert_eq!(example(&source("ip", nothing)).destinations.allowed, Some(Vec::new()));
+    }
+
+    #[test]
+    fn rules_are_tried_where_nobody_is() {
+        isolated(|| {
+            let here = Namespace::current().unwrap();
+            let everything = json!({"addresses": ["192.0.2.9/24", "2001:db8::9/64"],
+                "destinations": ["203.0.113.0/24", "2001:db8:1::/48", "80 sctp 203.0.113.9 81", "203.0.113.10", "2001:db8::1"]});
+            for ip in [everything, json!({"addresses": ["2001:db8::9/64"]})] {
+                let mut ruleset = example(&source("ip", ip)).ruleset();
+                takes(&ruleset).unwrap();
+                // What no kernel takes stands for what this one might lack.
+                ruleset.chains[1].rules.push(Rule::new("lost").jump("nowhere"));
+                let error = takes(&ruleset).unwrap_err();
+                assert!(
+                    error.message.contains("nft_fib_inet") && error.message.contains("(lost)"),
+                    "{error}"
+                );
+            }
+            assert!(here.same(&Namespace::current().unwrap()).unwrap());
+            let mut socket = Socket::open(Protocol::Netfilter).unwrap();
+            assert_eq!(nftables::tables(&mut socket, "").unwrap(), Vec::<String>::new());
+        });
+    }
 }
