@@ -142,24 +142,30 @@ impl Netlink {
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// The kernel's next datagram, into `buffer`. Returns its whole length: when that is more than the buffer's, the rest is
-    /// lost. With `wait`, waits for it as long as the socket's patience lasts.
+    /// The kernel's next datagram takes the place of what `buffer` holds, as far as its capacity goes. Returns the datagram's
+    /// whole length: when that is more than the buffer's, the rest is lost. With `wait`, waits for it as long as the socket's
+    /// patience lasts.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; the kernel's, ENOBUFS among them (datagrams were lost before this one).
-    pub fn receive(&self, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
+    /// `WouldBlock` when there is none; the kernel's, ENOBUFS among them (datagrams were lost before this one). The buffer is
+    /// empty then.
+    pub fn receive(&self, buffer: &mut Vec<u8>, wait: bool) -> io::Result<usize> {
         let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
         loop {
+            buffer.clear();
+            // Memory that nobody has written to yet: an answer is short, and each page that is touched costs a fault.
+            let room = buffer.spare_capacity_mut();
+            let most = room.len();
             // SAFETY: sockaddr_nl is plain numbers, for all of which zero is a value.
             let mut sender: libc::sockaddr_nl = unsafe { mem::zeroed() };
             let mut size = length_of(&sender);
-            // SAFETY: pointer and length are those of one live slice that nobody else uses meanwhile; sender and size are
-            // live, and size is sender's.
+            // SAFETY: pointer and length are those of memory of the buffer's own, which nobody else uses meanwhile and which
+            // is only written; sender and size are live, and size is sender's.
             let length = repeated(|| unsafe {
                 libc::recvfrom(
                     self.descriptor.as_raw_fd(),
-                    buffer.as_mut_ptr().cast(),
-                    buffer.len(),
+                    room.as_mut_ptr().cast(),
+                    most,
                     flags,
                     (&raw mut sender).cast(),
                     &raw mut size,
@@ -167,6 +173,8 @@ impl Netlink {
             })?;
             // Port 0 is the kernel; any process of the namespace may write to ours.
             if sender.nl_pid == 0 {
+                // SAFETY: that many bytes have just been written, and they are within the capacity.
+                unsafe { buffer.set_len(length.min(most)) };
                 return Ok(length);
             }
         }

@@ -88,7 +88,7 @@ impl Socket {
         };
         let netlink = Netlink::open(protocol, PATIENCE)
             .map_err(|source| Error::System { intent: "open a netlink socket", source })?;
-        Ok(Self { netlink, sequence: 0, out: Vec::new(), buffer: vec![0; BUFFER] })
+        Ok(Self { netlink, sequence: 0, out: Vec::new(), buffer: Vec::with_capacity(BUFFER) })
     }
 
     /// One request, with its acknowledgement.
@@ -116,8 +116,8 @@ impl Socket {
         let (mut refused, mut lost) = (false, None);
         // All that the kernel has to say is there by now; only what must come is waited for.
         while wanted > 0 || refused || !all_answer {
-            let length = match self.receive(wanted > 0 && !refused) {
-                Ok(length) => length,
+            match self.receive(wanted > 0 && !refused) {
+                Ok(_) => {}
                 Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.is(&[libc::ENOBUFS]) => {
                     // What is still in the queue may name the cause.
@@ -125,8 +125,8 @@ impl Socket {
                     continue;
                 }
                 Err(error) => return Err(error),
-            };
-            for message in messages(self.buffer.get(..length).unwrap_or_default()) {
+            }
+            for message in messages(&self.buffer) {
                 let (header, payload) = message?;
                 let place = usize::try_from(header.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
                 let Some(slot) = answers.get_mut(place) else { continue };
@@ -162,8 +162,8 @@ impl Socket {
     ) -> Result<T, Error> {
         let first = self.send(std::slice::from_ref(message))?;
         loop {
-            let length = self.receive(true)?;
-            for message in messages(self.buffer.get(..length).unwrap_or_default()) {
+            self.receive(true)?;
+            for message in messages(&self.buffer) {
                 let (header, payload) = message?;
                 if header.sequence != first {
                     continue;
@@ -220,7 +220,7 @@ impl Socket {
                 (whole, larger) = (false, length.max(larger));
                 continue;
             }
-            for message in messages(self.buffer.get(..length).unwrap_or_default()) {
+            for message in messages(&self.buffer) {
                 let (header, payload) = message?;
                 if header.sequence != first {
                     continue;
@@ -242,7 +242,8 @@ impl Socket {
             }
         }
         if larger > 0 {
-            self.buffer.resize(larger, 0);
+            self.buffer.clear();
+            self.buffer.reserve(larger);
         }
         match malformed {
             Some(error) if whole => Err(error.into()),
