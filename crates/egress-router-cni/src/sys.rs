@@ -120,6 +120,20 @@ impl Netlink {
         Ok(socket)
     }
 
+    /// The namespace in which the socket was opened: what the calling thread's file in /proc says, for less.
+    ///
+    /// # Errors
+    /// EPERM without CAP_NET_ADMIN there.
+    pub fn namespace(&self) -> io::Result<Namespace> {
+        /// linux/sockios.h: a descriptor of the socket's namespace.
+        const SIOCGSKNS: libc::Ioctl = 0x894C;
+        // SAFETY: this request takes no argument, and touches no memory of ours.
+        let number = checked(unsafe { libc::ioctl(self.descriptor.as_raw_fd(), SIOCGSKNS) })?;
+        // SAFETY: the kernel has just made this descriptor, and nothing else knows it.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+        Ok(Namespace { file: descriptor.into() })
+    }
+
     /// Lets one send carry `bytes`, beyond the system's default (about 200 KiB).
     ///
     /// # Errors
@@ -215,13 +229,28 @@ fn repeated(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::Namespace;
+    use std::time::Duration;
+
+    use super::isolated::{another, isolated};
+    use super::{Namespace, Netlink};
 
     #[test]
     fn a_namespace_is_itself_by_whatever_path() {
         let (current, own) = (Namespace::current().unwrap(), Namespace::open("/proc/self/ns/net").unwrap());
         assert!(current.same(&own).unwrap());
         assert!(!current.same(&Namespace::open("/proc/self/ns/mnt").unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_socket_knows_its_namespace_wherever_the_thread_is() {
+        isolated(|| {
+            let here = Namespace::current().unwrap();
+            let socket = Netlink::open(libc::NETLINK_ROUTE, Duration::from_secs(1)).unwrap();
+            another().enter().unwrap();
+            assert!(socket.namespace().unwrap().same(&here).unwrap());
+            socket.namespace().unwrap().enter().unwrap();
+            assert!(Namespace::current().unwrap().same(&here).unwrap());
+        });
     }
 
     #[test]

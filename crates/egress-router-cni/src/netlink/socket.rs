@@ -12,7 +12,7 @@ use super::error::Error;
 use super::message::{
     FLAG_ACK, FLAG_DUMP, FLAG_INTERRUPTED, Malformed, Message, Refusal, acknowledgement, messages,
 };
-use crate::sys::Netlink;
+use crate::sys::{Namespace, Netlink};
 
 /// NLMSG_ERROR: an acknowledgement or a refusal.
 const ERROR: u16 = 2;
@@ -89,6 +89,16 @@ impl Socket {
         let netlink = Netlink::open(protocol, PATIENCE)
             .map_err(|source| Error::System { intent: "open a netlink socket", source })?;
         Ok(Self { netlink, sequence: 0, out: Vec::new(), buffer: Vec::with_capacity(BUFFER) })
+    }
+
+    /// The namespace in which it was opened.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn namespace(&self) -> Result<Namespace, Error> {
+        self.netlink
+            .namespace()
+            .map_err(|source| Error::System { intent: "open the namespace of a socket", source })
     }
 
     /// One request, with its acknowledgement.

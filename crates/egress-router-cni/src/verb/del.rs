@@ -83,9 +83,9 @@ impl Records {
 
 /// Ends it in the pod, if that is there.
 fn in_pod(context: &Context<'_>, identity: &Identity, records: &Records) -> Result<(), Error> {
-    let Some(namespace) = scene::find(context.call)? else { return Ok(()) };
+    let Some((node, namespace)) = scene::find(context.call)? else { return Ok(()) };
     let path = context.call.netns.clone().unwrap_or_default();
-    let mut scene = Scene::open(context, namespace, &path)?;
+    let mut scene = Scene::open(context, node, namespace, &path)?;
     let ended = end(context, identity, records, &mut scene);
     first([ended, scene.leave()].into_iter().filter_map(Result::err).collect())
 }

@@ -8,7 +8,7 @@ use crate::config::network;
 use crate::plan::{self, Identity, note::Notes};
 use crate::record::{Attachment, ElasticIp, Owned as _, Place, attachment, elastic_ip};
 
-use super::scene::Scene;
+use super::scene::{Node, Scene};
 use super::{Context, del, first};
 
 /// Ends them all, and goes on where one cannot be ended.
@@ -37,7 +37,9 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
             .verbose(format_args!("{container_id} {interface}: the runtime does not know it, it ends"));
         let ended = match record.place.open() {
             Ok(Some(namespace)) => {
-                Scene::open(context, namespace, &record.place.path).and_then(|mut scene| {
+                let opened =
+                    Node::here().and_then(|node| Scene::open(context, node, namespace, &record.place.path));
+                opened.and_then(|mut scene| {
                     let ended = end(&mut scene, &interface, &record);
                     ended.and(scene.leave())
                 })

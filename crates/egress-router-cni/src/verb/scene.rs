@@ -28,12 +28,31 @@ pub struct Scene {
     turn: Option<Turn>,
 }
 
-/// The pod's namespace. None where it is gone, or none was named.
+/// The node, in whose namespace the calling thread is.
+pub struct Node {
+    namespace: Namespace,
+    socket: Socket,
+}
+
+impl Node {
+    /// With a socket there.
+    ///
+    /// # Errors
+    /// Code 100 where the kernel refuses.
+    pub fn here() -> Result<Self, Error> {
+        let socket = Socket::open(Protocol::Route).map_err(no_socket)?;
+        let namespace =
+            socket.namespace().map_err(|error| error.to_cni("cannot open the node's network namespace"))?;
+        Ok(Self { namespace, socket })
+    }
+}
+
+/// The pod's namespace, and the node. None where it is gone, or none was named.
 ///
 /// # Errors
 /// Code 8 where it is the node's own: what is the node's is not taken for a pod's, unless `CNI_NETNS_OVERRIDE` says so; code 5
 /// where it cannot be opened though it is there.
-pub fn find(call: &Call) -> Result<Option<Namespace>, Error> {
+pub fn find(call: &Call) -> Result<Option<(Node, Namespace)>, Error> {
     let Some(path) = &call.netns else { return Ok(None) };
     let namespace = match Namespace::open(path) {
         Ok(namespace) => namespace,
@@ -44,7 +63,8 @@ pub fn find(call: &Call) -> Result<Option<Namespace>, Error> {
             return Err(failed(Code::Io, &format!("cannot open CNI_NETNS {}", path.display()), &error));
         }
     };
-    if !call.netns_override && same(&namespace, &own()?)? {
+    let node = Node::here()?;
+    if !call.netns_override && same(&namespace, &node.namespace)? {
         return Err(Error::new(
             Code::InvalidNamespace,
             format!(
@@ -53,7 +73,7 @@ pub fn find(call: &Call) -> Result<Option<Namespace>, Error> {
             ),
         ));
     }
-    Ok(Some(namespace))
+    Ok(Some((node, namespace)))
 }
 
 impl Scene {
@@ -64,23 +84,22 @@ impl Scene {
     pub fn of_call(context: &Context<'_>) -> Result<Self, Error> {
         let call = context.call;
         let path = call.netns.as_deref().unwrap_or(Path::new(""));
-        let namespace = find(call)?.ok_or_else(|| {
+        let (node, namespace) = find(call)?.ok_or_else(|| {
             Error::new(Code::InvalidNamespace, format!("CNI_NETNS {} is not there", path.display()))
         })?;
-        Self::open(context, namespace, path)
+        Self::open(context, node, namespace, path)
     }
 
     /// In a namespace that is open, once no other call acts there.
     ///
     /// # Errors
     /// As [`Self::of_call`].
-    pub fn open(context: &Context<'_>, namespace: Namespace, path: &Path) -> Result<Self, Error> {
-        let node = own()?;
+    pub fn open(context: &Context<'_>, node: Node, namespace: Namespace, path: &Path) -> Result<Self, Error> {
+        let Node { namespace: node, socket: host } = node;
         let identity = namespace.identity().map_err(|error| {
             failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
         })?;
         let turn = Turn::wait(&context.settings.run_directory, identity);
-        let host = Socket::open(Protocol::Route).map_err(no_socket)?;
         namespace.enter().map_err(|error| {
             let message = format!("{} cannot be entered as a network namespace", path.display());
             let is_none = error.raw_os_error() == Some(libc::EINVAL);
@@ -132,11 +151,6 @@ impl Scene {
             .enter()
             .map_err(|error| failed(Code::Kernel, "cannot go back to the node's namespace", &error))
     }
-}
-
-fn own() -> Result<Namespace, Error> {
-    Namespace::current()
-        .map_err(|error| failed(Code::Kernel, "cannot open the node's network namespace", &error))
 }
 
 fn same(one: &Namespace, other: &Namespace) -> Result<bool, Error> {
