@@ -85,11 +85,8 @@ impl Folder {
     }
 
     fn write_to<T: Serialize>(&self, path: &Path, record: &T) -> std::io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
         // One call at a time for one attachment (the specification promises it), so one name is enough.
         let new = unfinished(path);
-        // What a killed call left.
-        remove_file(&new)?;
         let written = self.write_new(&new, record).and_then(|()| fs::rename(&new, path));
         if written.is_err() {
             let _ = fs::remove_file(&new);
@@ -99,9 +96,27 @@ impl Folder {
     }
 
     fn write_new<T: Serialize>(&self, path: &Path, record: &T) -> std::io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut file = self.create(path)?;
         file.write_all(&serde_json::to_vec(record)?)?;
         if self.lasting { file.sync_all() } else { Ok(()) }
+    }
+
+    /// A new file. Usually there is the folder and nothing else, so that is tried first.
+    fn create(&self, path: &Path) -> std::io::Result<File> {
+        let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        match open() {
+            // The first record of all.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+                open()
+            }
+            // What a killed call left.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                remove_file(path)?;
+                open()
+            }
+            file => file,
+        }
     }
 
     /// That a record could be written, by writing something that is none.
@@ -110,12 +125,7 @@ impl Folder {
     /// As [`Self::write`].
     pub fn ready(&self) -> Result<(), Error> {
         let path = self.path.join(format!("status-{}.new", std::process::id()));
-        let written = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.path)
-            .and_then(|()| remove_file(&path))
-            .and_then(|()| self.write_new(&path, &()));
+        let written = self.write_new(&path, &());
         let _ = fs::remove_file(&path);
         written.map_err(|error| failed("write", &path, &error))
     }
