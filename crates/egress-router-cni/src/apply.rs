@@ -22,6 +22,12 @@ pub trait Kernel {
     /// Which step failed on which object; the kernel's words are the details.
     fn act(&mut self, step: &Step) -> Result<(), Error>;
 
+    /// Does the first of `steps`, and those behind it that can be asked for at one go. Returns the answer to each of them, in
+    /// their order; one that comes behind a failure may have been done all the same.
+    fn act_first(&mut self, steps: &[Step]) -> Vec<Result<(), Error>> {
+        steps.first().map(|step| self.act(step)).into_iter().collect()
+    }
+
     /// Takes back one step that [`Self::act`] has done, and after which nothing else was done that is not undone already.
     ///
     /// # Errors
@@ -35,11 +41,22 @@ pub trait Kernel {
 /// That of the step that failed. What could not be undone is named in its details.
 pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     let mut done: Vec<&Step> = Vec::with_capacity(steps.len());
-    for step in steps {
-        if let Err(error) = kernel.act(step) {
+    let mut left = steps;
+    while !left.is_empty() {
+        let answers = kernel.act_first(left);
+        let (asked, later) = left.split_at_checked(answers.len()).unwrap_or((left, &[]));
+        let mut failed = None;
+        for (step, answer) in asked.iter().zip(answers) {
+            match answer {
+                Ok(()) => done.push(step),
+                // Those behind it may have failed because of it.
+                Err(error) => _ = failed.get_or_insert(error),
+            }
+        }
+        if let Some(error) = failed {
             return Err(with(error, "not undone", undone(done, kernel)));
         }
-        done.push(step);
+        left = later;
     }
     Ok(())
 }

@@ -10,13 +10,17 @@ use crate::names;
 use crate::netlink::Error;
 use crate::netlink::address;
 use crate::netlink::link::{Link, NewLink};
-use crate::netlink::message::Message;
+use crate::netlink::message::{FLAG_ACK, Message, Refusal};
 use crate::netlink::nftables;
 use crate::netlink::route::Route;
 use crate::netlink::socket::{Socket, Sockets};
 use crate::plan::Step;
+use crate::plan::route::MAIN;
 use crate::plan::sysctl::is_ipv6_forwarding;
 use crate::sys::Namespace;
+
+/// Requests in one send. Refusals of all of them fit into a socket's receive buffer, and hardly any attachment has more.
+const TOGETHER: usize = 64;
 
 /// The pod's kernel. The calling thread has to be in the pod's namespace: the sysctls are those of where it is.
 #[derive(Debug)]
@@ -63,6 +67,27 @@ impl<'a> Linux<'a> {
         };
         self.link = Some(link::create(host, &mut self.pod.route, namespace.descriptor(), new)?);
         Ok(())
+    }
+
+    /// What the kernel is asked for in a step that may be sent beside others: one request about the new link, about routes or
+    /// about rules. Not the pod's default route: it moves by itself, once everything else is known to stand.
+    fn asked(&self, step: &Step) -> Option<Message> {
+        let new = self.new_link();
+        // Index 0 is no link's: without one that was made, the kernel refuses.
+        let index = new.unwrap_or(0);
+        Some(match step {
+            Step::Sysctl { name, value, before: None } => {
+                let link = self.link.as_ref()?;
+                Link::ipv4_setting(link.index, setting_of(name, &link.name)?, value.parse().ok()?)
+            }
+            Step::AddAddress(net) => address::add(index, *net),
+            Step::SetUp => Link::set_up(index, true),
+            Step::AddRoute(route) if route.table != MAIN || route.destination.prefix_len() > 0 => {
+                route.add(new)
+            }
+            Step::AddRule(rule) => rule.add(),
+            _ => return None,
+        })
     }
 
     fn on_new_link(&mut self, message: impl Fn(u32) -> Message) -> Result<(), Error> {
@@ -183,8 +208,33 @@ impl Kernel for Linux<'_> {
             if !matches!(error, Error::Refused(_)) {
                 self.undo_if_done(step);
             }
-            error.to_cni(format!("cannot {}", Doing(step)))
+            failed(step, &error)
         })
+    }
+
+    fn act_first(&mut self, steps: &[Step]) -> Vec<Result<(), cni::Error>> {
+        let mut requests: Vec<Message> =
+            steps.iter().map_while(|step| self.asked(step)).take(TOGETHER).collect();
+        let steps = steps.get(..requests.len().max(1)).unwrap_or_default();
+        // Once the last is acknowledged, all were heard.
+        match requests.pop() {
+            Some(last) if !requests.is_empty() => requests.push(last.with_flags(FLAG_ACK)),
+            _ => return steps.iter().map(|step| self.act(step)).collect(),
+        }
+        match self.pod.route.transaction(&requests) {
+            Ok(answers) => {
+                let told = |(step, refusal): (&Step, Option<Refusal>)| match refusal {
+                    Some(refusal) => Err(failed(step, &Error::Refused(refusal))),
+                    None => Ok(()),
+                };
+                steps.iter().zip(answers).map(told).collect()
+            }
+            Err(error) => {
+                // Without the kernel's answers, any may have been done.
+                steps.iter().rev().for_each(|step| self.undo_if_done(step));
+                steps.first().map(|step| Err(failed(step, &error))).into_iter().collect()
+            }
+        }
     }
 
     fn undo(&mut self, step: &Step) -> Result<(), cni::Error> {
@@ -220,6 +270,20 @@ impl Kernel for Linux<'_> {
             }
         };
         answer.map_err(|error| error.to_cni(format!("cannot {}", Undoing(step))))
+    }
+}
+
+fn failed(step: &Step, error: &Error) -> cni::Error {
+    error.to_cni(format!("cannot {}", Doing(step)))
+}
+
+/// The number of a sysctl of IPv4 that is nothing but a number the kernel reads now and then, if it is one of `link`'s.
+fn setting_of(name: &[String], link: &str) -> Option<u16> {
+    match name {
+        [net, family, conf, of, key] if net == "net" && family == "ipv4" && conf == "conf" && of == link => {
+            Link::ipv4_setting_named(key)
+        }
+        _ => None,
     }
 }
 

@@ -114,6 +114,64 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 }
 
 #[test]
+fn a_refusal_anywhere_among_what_is_sent_together_leaves_nothing() {
+    isolated(|| {
+        let mut place = Place::new();
+        let before = place.seen();
+        let steps = plan_of(&mut place, 1, &["192.168.50.9/24", "fd50::9/64"]);
+        let made = steps.iter().position(|step| matches!(step, Step::CreateLink(_))).unwrap();
+        let nowhere = Route::new(254, net("10.99.0.0/16"), Some(address("192.0.2.1")), Device::New);
+        for at in made + 1..=steps.len() {
+            let mut steps = steps.clone();
+            steps.insert(at, Step::AddRoute(nowhere.clone()));
+            let (sockets, host, namespace) = place.parts();
+            let mut kernel = Linux::new(sockets).making_links(host, namespace);
+            let error = run(&steps, &mut kernel).unwrap_err();
+            assert!(error.message.starts_with("cannot add the route 10.99.0.0/16 via"), "{error:?}");
+            assert!(!error.details.contains("not undone"), "{error:?}");
+            place.assert_seen(&before, &format!("refused before {:?}", steps.get(at + 1)));
+        }
+    });
+}
+
+#[test]
+fn what_is_sent_together_makes_what_it_would_make_alone() {
+    isolated(|| {
+        let mut place = Place::new();
+        let steps = plan_of(&mut place, 1, &["192.168.50.9/24", "192.168.50.10/24", "fd50::9/64"]);
+        let mut made = [true, false].map(|together| {
+            let (sockets, host, namespace) = place.parts();
+            let mut kernel = Linux::new(sockets).making_links(host, namespace);
+            if together {
+                // All but the default routes, in fewer sends than steps.
+                let first = steps.iter().position(|step| matches!(step, Step::AddAddress(_))).unwrap();
+                run(&steps[..first], &mut kernel).unwrap();
+                let answers = kernel.act_first(&steps[first..]);
+                assert!(answers.len() > 10 && answers.iter().all(Result::is_ok), "{answers:?}");
+                run(&steps[first + answers.len()..], &mut kernel).unwrap();
+                assert!(steps[first + answers.len()..].len() >= 2);
+            } else {
+                steps.iter().for_each(|step| kernel.act(step).unwrap());
+            }
+            let mut seen = place.seen();
+            let (sockets, host, namespace) = place.parts();
+            let pod = observe::pod(sockets).unwrap();
+            let steps = del::del(&pod, "net1", &note::all(&pod)["net1"]);
+            run_all(&steps, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
+            // The second link has another number.
+            seen.retain(|name, _| !name.contains("-d link") && !name.contains("-d addr"));
+            seen
+        });
+        let [together, alone] = &mut made;
+        let sysctl = "/proc/sys/net/ipv4/conf/net1/arp_announce";
+        assert_eq!(together.get(sysctl).map(|value| value.trim()), Some("2"));
+        for (name, seen) in together {
+            assert_eq!(Some(&*seen), alone.get(name), "{name}");
+        }
+    });
+}
+
+#[test]
 fn a_second_add_that_fails_at_any_step_leaves_the_first() {
     isolated(|| {
         let mut place = Place::new();

@@ -49,6 +49,7 @@ const MTU: u16 = 4;
 const LINK: u16 = 5;
 const INFO: u16 = 18;
 const ALIAS: u16 = 20;
+const SPECIFIC: u16 = 26;
 const NAMESPACE: u16 = 28;
 const FILTER: u16 = 29;
 /// IFLA_INFO_KIND, IFLA_INFO_DATA.
@@ -58,6 +59,8 @@ const INFO_DATA: u16 = 2;
 const MODE: u16 = 1;
 /// RTEXT_FILTER_SKIP_STATS: counters are most of an answer, and nobody here reads them.
 const SKIP_COUNTERS: u32 = 1 << 3;
+/// AF_INET, as the type of an attribute.
+const INET: u16 = 2;
 const UP: u32 = libc::IFF_UP.cast_unsigned();
 const LOOPBACK: u32 = libc::IFF_LOOPBACK.cast_unsigned();
 
@@ -127,6 +130,29 @@ impl Link {
     #[must_use]
     pub fn set_up(index: u32, up: bool) -> Message {
         Message::new(libc::RTM_SETLINK, 0, &fixed(index, if up { UP } else { 0 }, UP))
+    }
+
+    /// The number of a setting of IPv4 (linux/ip.h, IPV4_DEVCONF_*), of those that nothing is bound to: what the kernel does
+    /// when its sysctl is written is the same as what it does for [`Self::ipv4_setting`].
+    #[must_use]
+    pub fn ipv4_setting_named(sysctl: &str) -> Option<u16> {
+        let settings = [("arp_announce", 18), ("arp_ignore", 19), ("arp_notify", 22)];
+        settings.into_iter().find(|(name, _)| *name == sysctl).map(|(_, number)| number)
+    }
+
+    /// Gives a setting of IPv4 of the link of this index a value, as its sysctl would: without the way to a file.
+    #[must_use]
+    pub fn ipv4_setting(index: u32, setting: u16, value: u32) -> Message {
+        let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
+        // IFLA_AF_SPEC, AF_INET, IFLA_INET_CONF.
+        message.nest(SPECIFIC, |families| {
+            families.nest(INET, |inet| {
+                inet.nest(1, |settings| {
+                    settings.u32(setting, value);
+                });
+            });
+        });
+        message
     }
 
     /// Gives the link of this index another name.

@@ -80,17 +80,6 @@ fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Notes>) -> Vec<Changed> 
 #[must_use]
 pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
     let mut needed: Vec<(Family, &str, &str)> = Vec::new();
-    if wanted.source(Family::V4).is_some() {
-        needed.extend([
-            (Family::V4, "arp_notify", "1"),
-            // Not for the pod's other addresses, which are nobody's business out there.
-            (Family::V4, "arp_ignore", "1"),
-            (Family::V4, "arp_announce", "2"),
-        ]);
-        if hands_on(wanted, Family::V4) {
-            needed.push((Family::V4, "forwarding", "1"));
-        }
-    }
     // A kernel without IPv6 has no such file, and nothing to be told.
     if pod.sysctls.keys().any(|name| name.get(1).is_some_and(|family| family == "ipv6")) {
         needed.push((Family::V6, "accept_ra", "0"));
@@ -101,6 +90,18 @@ pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
                 (Family::V6, "ndisc_notify", "1"),
             ]);
         }
+    }
+    if wanted.source(Family::V4).is_some() {
+        if hands_on(wanted, Family::V4) {
+            needed.push((Family::V4, "forwarding", "1"));
+        }
+        // Last, next to what else the kernel is asked for by netlink.
+        needed.extend([
+            (Family::V4, "arp_notify", "1"),
+            // Not for the pod's other addresses, which are nobody's business out there.
+            (Family::V4, "arp_ignore", "1"),
+            (Family::V4, "arp_announce", "2"),
+        ]);
     }
     let step = |(family, key, value): (Family, &str, &str)| Step::Sysctl {
         name: conf(family, &wanted.interface, key),
