@@ -76,19 +76,22 @@ fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Notes>) -> Vec<Changed> 
 }
 
 /// Those of the new link. Before it goes up: it says who has its address when it does, answers for no other, believes no
-/// router, and does not wait until its addresses are known to be nobody else's.
+/// router, and does not wait until its addresses are known to be nobody else's. Without an address of IPv6, it speaks none.
 #[must_use]
 pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
     let mut needed: Vec<(Family, &str, &str)> = Vec::new();
     // A kernel without IPv6 has no such file, and nothing to be told.
     if pod.sysctls.keys().any(|name| name.get(1).is_some_and(|family| family == "ipv6")) {
-        needed.push((Family::V6, "accept_ra", "0"));
         if wanted.source(Family::V6).is_some() {
             needed.extend([
+                (Family::V6, "accept_ra", "0"),
                 (Family::V6, "disable_ipv6", "0"),
                 (Family::V6, "accept_dad", "0"),
                 (Family::V6, "ndisc_notify", "1"),
             ]);
+        } else {
+            // Nobody out there reaches the pod by a link-local address, and the kernel has less to do when the link goes up.
+            needed.push((Family::V6, "disable_ipv6", "1"));
         }
     }
     if wanted.source(Family::V4).is_some() {

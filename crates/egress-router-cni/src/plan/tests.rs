@@ -231,14 +231,21 @@ fn sysctls_change_only_as_far_as_needed() {
 
 #[test]
 fn a_new_link_is_deaf_to_routers_and_tells_its_addresses() {
-    let plan = add::add(&wanted(1, &[Family::V4]), &pod().pod).unwrap();
-    let up = plan.steps.iter().position(|step| *step == Step::SetUp).unwrap();
-    for (family, key, value) in
-        [(Family::V4, "arp_notify", "1"), (Family::V4, "arp_ignore", "1"), (Family::V6, "accept_ra", "0")]
+    let (v4, v6) = (Family::V4, Family::V6);
+    let arp = [(v4, "arp_notify", "1"), (v4, "arp_ignore", "1"), (v4, "arp_announce", "2")];
+    let ipv6 = [(v6, "accept_ra", "0"), (v6, "disable_ipv6", "0"), (v6, "ndisc_notify", "1")];
+    // Who has no address of IPv6 there, has no link-local one either.
+    let none: &[_] = &[(v6, "disable_ipv6", "1")];
+    for (families, needed) in
+        [(&[v4][..], [&arp[..], none].concat()), (&[v6], ipv6.to_vec()), (BOTH, [&arp[..], &ipv6].concat())]
     {
-        let step =
-            Step::Sysctl { name: sysctl::conf(family, "net1", key), value: value.into(), before: None };
-        assert!(plan.steps[..up].contains(&step), "{key}");
+        let plan = add::add(&wanted(1, families), &pod().pod).unwrap();
+        let up = plan.steps.iter().position(|step| *step == Step::SetUp).unwrap();
+        for (family, key, value) in needed {
+            let step =
+                Step::Sysctl { name: sysctl::conf(family, "net1", key), value: value.into(), before: None };
+            assert!(plan.steps[..up].contains(&step), "{families:?}: {key}");
+        }
     }
 }
 
