@@ -203,6 +203,24 @@ impl Netlink {
     }
 }
 
+/// Waits until nobody else has locked the byte `at` of the file that `file` is, which need not be so long, and locks it until
+/// `file` is closed (F_OFD_SETLKW: the lock is the descriptor's, whichever thread it is in).
+///
+/// # Errors
+/// The kernel's; EINVAL where `at` is no place in a file.
+pub fn lock_byte(file: &File, at: u64) -> io::Result<()> {
+    let start = i64::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: struct flock is plain numbers, for all of which zero is a value.
+    let mut lock: libc::flock = unsafe { mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = start;
+    lock.l_len = 1;
+    // SAFETY: the request takes a struct flock, which outlives the call.
+    let locked = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw const lock) };
+    repeated(|| locked() as libc::ssize_t).map(|_| ())
+}
+
 fn length_of<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(mem::size_of_val(value)).unwrap_or(0)
 }

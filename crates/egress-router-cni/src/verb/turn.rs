@@ -5,9 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// Pods share that many locks, so that none has to be removed: two calls for different pods wait for each other once in so many
-/// pairs, for milliseconds.
-const LOCKS: u64 = 256;
+use crate::sys;
 
 /// Held until it is dropped, or the process ends.
 #[derive(Debug)]
@@ -19,37 +17,48 @@ impl Turn {
     /// Waits until no other call acts in the namespace of that device and inode. None where the folder cannot be written: the
     /// call then says so by its record, and one at a time is the usual case.
     ///
-    /// Not the namespace's own file is locked: a program in the pod can open that one as well, and would keep DEL waiting.
+    /// All pods share an empty file, in which each has a byte, by its namespace's number: nobody waits for another pod's DEL,
+    /// and nothing has to be removed. Not the namespace's own file is locked: a program in the pod can open that one as well,
+    /// and would keep DEL waiting.
     #[must_use]
     pub fn wait(run_directory: &Path, (_, inode): (u64, u64)) -> Option<Self> {
-        let folder = run_directory.join("locks");
-        let path = folder.join((inode % LOCKS).to_string());
+        let path = run_directory.join("lock");
         let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let lock = open().or_else(|_| {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(run_directory)?;
             open()
         });
         let lock = lock.ok()?;
-        lock.lock().ok()?;
+        sys::lock_byte(&lock, inode).ok()?;
         Some(Self { _lock: lock })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn a_second_call_in_the_same_pod_waits() {
+    fn a_second_call_in_the_same_pod_waits_and_one_in_another_does_not() {
         let directory = tempfile::tempdir().unwrap();
-        let first = Turn::wait(directory.path(), (4, 1000)).unwrap();
-        let other_pod = Turn::wait(directory.path(), (4, 1001));
-        assert!(other_pod.is_some());
-        let path = directory.path().join("locks").join((1000 % LOCKS).to_string());
-        let lock = File::options().write(true).open(path).unwrap();
-        assert!(lock.try_lock().is_err());
-        drop(first);
-        lock.try_lock().unwrap();
+        let run = directory.path().join("run");
+        // As the kernel numbers them.
+        let pod = (4, 0xf000_0100);
+        let first = Turn::wait(&run, pod).unwrap();
+        let others = [pod.1 - 1, pod.1 + 1, pod.1 + 256].map(|inode| Turn::wait(&run, (4, inode)));
+        assert!(others.iter().all(Option::is_some));
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let run = &run;
+            scope.spawn(move || sender.send(Turn::wait(run, pod).is_some()).unwrap());
+            let early = receiver.recv_timeout(Duration::from_millis(50));
+            assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
+            drop(first);
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(true));
+        });
     }
 
     #[test]
