@@ -79,7 +79,8 @@ impl World {
         wipe::<PersistentVolume>(Api::all(self.client.clone()), &self.client).await?;
         let services = Api::<Service>::all(self.client.clone()).list(&ListParams::default()).await?.items;
         for service in services {
-            if service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer") {
+            let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+            if kind == Some("LoadBalancer") || service.metadata.finalizers.is_some() {
                 let namespace = service.metadata.namespace.clone().unwrap_or_default();
                 remove(&Api::<Service>::namespaced(self.client.clone(), &namespace), service).await?;
             }

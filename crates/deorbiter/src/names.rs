@@ -11,6 +11,8 @@ pub const RUN_LABEL: &str = "deorbiter.perimeter.dev/uid";
 
 /// Service annotation of the cloud controller manager: the load balancer's ID.
 pub const LOAD_BALANCER_ID: &str = "loadbalancer.openstack.org/load-balancer-id";
+/// Finalizer of the cloud controller manager: the Service has a load balancer, whatever its type is by now.
+pub const LOAD_BALANCER_CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Service annotation of the cloud controller manager: the floating IP outlives the Service.
 pub const KEEP_FLOATING_IP: &str = "loadbalancer.openstack.org/keep-floatingip";
 /// Cinder metadata: cluster-api-janitor-openstack leaves this volume alone, and so do we.

@@ -265,6 +265,27 @@ async fn d11_services_without_credentials_get_their_grace() {
     drop(deorbiter);
 }
 
+/// The API server drops class and status with the type; the finalizer and the annotation stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_was_changed_away_is_recorded_while_its_load_balancer_goes() {
+    const ID: &str = "0d5c9f3e-0000-4000-8000-00000000000c";
+    let world = World::start().await.unwrap();
+    world.service("web", ID).await.unwrap();
+    let services = Api::<Service>::namespaced(world.client.clone(), &world.namespace);
+    let change = Patch::Merge(json!({"spec": {"type": "ClusterIP"}}));
+    services.patch("web", &PatchParams::default(), &change).await.unwrap();
+    let deorbiter = world.deorbiter().unwrap();
+    world.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "1s"}})).await.unwrap();
+    let status = world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    assert_eq!(status.inventory.records[0].id.as_deref(), Some(ID), "{status:?}");
+    // The freeze lets the finalizer go.
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    services.patch("web", &PatchParams::default(), &free).await.unwrap();
+    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    assert!(services.get_opt("web").await.unwrap().is_none());
+    drop(deorbiter);
+}
+
 async fn resource_version(world: &World, name: &str) -> String {
     world.deorbits().get(name).await.unwrap().metadata.resource_version.unwrap()
 }

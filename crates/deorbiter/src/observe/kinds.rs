@@ -19,6 +19,7 @@ pub struct Meta {
     resource_version: Option<String>,
     deletion_timestamp: Option<Timestamp>,
     annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
 }
 
 impl Meta {
@@ -28,6 +29,10 @@ impl Meta {
 
     fn is_true(&self, key: &str) -> bool {
         self.annotation(key) == Some("true")
+    }
+
+    fn is_held_by(&self, finalizer: &str) -> bool {
+        self.finalizers.iter().flatten().any(|one| one == finalizer)
     }
 
     fn kept(self) -> kept::Meta {
@@ -267,11 +272,13 @@ struct Address {
 pub type Service = Object<ServiceSpec, ServiceStatus>;
 
 impl Service {
-    /// What is kept of it; nothing where it is of another type.
+    /// What is kept of it; nothing where it has no load balancer: it is of another type, and was so for long enough.
     pub fn kept(self) -> Option<kept::Service> {
         let spec = self.spec.unwrap_or_default();
         let addresses = self.status.unwrap_or_default().load_balancer.ingress.unwrap_or_default();
-        (spec.kind == "LoadBalancer").then(|| kept::Service {
+        let former = spec.kind != "LoadBalancer";
+        (!former || self.metadata.is_held_by(names::LOAD_BALANCER_CLEANUP)).then(|| kept::Service {
+            former,
             addresses: addresses.into_iter().filter_map(|address| address.ip).collect(),
             load_balancer: self.metadata.annotation(names::LOAD_BALANCER_ID).map(str::to_owned),
             keep_floating_ip: self.metadata.is_true(names::KEEP_FLOATING_IP),
@@ -396,5 +403,26 @@ impl Lease {
             renewed: spec.renew_time,
             seconds: spec.lease_duration_seconds.unwrap_or(15),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(kind: &str, finalizers: &[&str]) -> Option<kept::Service> {
+        let service = json!({"metadata": {"name": "web", "finalizers": finalizers}, "spec": {"type": kind}});
+        serde_json::from_value::<Service>(service).unwrap().kept()
+    }
+
+    #[test]
+    fn a_service_has_a_load_balancer_for_as_long_as_its_finalizer_stands() {
+        let cleanup = "service.kubernetes.io/load-balancer-cleanup";
+        assert!(!service("LoadBalancer", &[]).unwrap().former);
+        assert!(!service("LoadBalancer", &[cleanup]).unwrap().former);
+        assert!(service("ClusterIP", &["example.org/other", cleanup]).unwrap().former);
+        assert_eq!(service("ClusterIP", &["example.org/other"]), None);
     }
 }

@@ -139,7 +139,7 @@ pub struct Cluster {
     pub snapshots: Vec<VolumeSnapshot>,
     /// VolumeSnapshotContents of Cinder; no others.
     pub contents: Vec<Content>,
-    /// Services of type LoadBalancer.
+    /// Services that have a load balancer.
     pub services: Vec<Service>,
     /// All Ingresses.
     pub ingresses: Vec<Ingress>,
@@ -224,7 +224,7 @@ pub struct Content {
     pub snapshot: Option<String>,
 }
 
-/// A Service of type LoadBalancer.
+/// A Service of type LoadBalancer, or one that was until its load balancer is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// See there.
@@ -237,6 +237,8 @@ pub struct Service {
     pub addresses: Vec<String>,
     /// Its floating IP shall stay.
     pub keep_floating_ip: bool,
+    /// It is of another type by now, and waits for its load balancer to go.
+    pub former: bool,
 }
 
 /// An Ingress.

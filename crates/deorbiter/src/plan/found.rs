@@ -327,9 +327,11 @@ impl Finder<'_> {
                 load_balancer.shared = stays || !known || !sharing::is_only_ours(cluster, users, seen);
             }
             let (shared, port) = (load_balancer.shared, seen.and_then(|seen| seen.port.as_deref()));
+            let object = Object::new(ObjectKind::Service, meta);
             self.out.push(Found {
                 record: load_balancer,
-                delete: Some(Object::new(ObjectKind::Service, meta)),
+                // One that has lost its load balancer meanwhile has nothing in OpenStack any more.
+                delete: Some(if service.former { object.as_seen(meta) } else { object }),
                 deleting: meta.deleting,
                 release: None,
             });

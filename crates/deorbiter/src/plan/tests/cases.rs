@@ -210,6 +210,60 @@ fn d11_without_credentials_load_balancers_are_given_time_after_the_last_service(
 }
 
 #[test]
+fn a_service_that_is_no_load_balancer_any_more_is_recorded_until_its_own_is_gone() {
+    for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
+        let mut world = proven(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
+        world.course.ccm_dead = true;
+        world.stale_leases();
+        world.service("web").former = true;
+        while world.run.status.phase < Phase::Delete {
+            world.step();
+        }
+        let decision = crate::plan::plan(&Settings::default(), &world.snapshot_now(), world.now);
+        let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
+            panic!("{:?}", decision.plan)
+        };
+        assert_eq!(object.version.as_deref(), Some("1"), "one that has lost it is not deleted");
+        world.finish();
+        let (status, cloud) = (&world.run.status, world.cloud.as_ref().unwrap());
+        assert_eq!(status.phase, phase, "{:?}", status.debris);
+        assert_eq!(cloud.load_balancers.is_empty(), leftovers == "Delete");
+        let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("lb-web")).unwrap();
+        assert_eq!((record.kind, record.kept.as_ref()), (Kind::LoadBalancer, None));
+    }
+}
+
+#[test]
+fn a_service_that_loses_its_load_balancer_in_the_run_stays_and_the_end_is_proven() {
+    let mut world = proven(json!({}));
+    world.course.ccm_dead = true;
+    world.service("web").former = true;
+    world.course.refuses = Some("uid-web".into());
+    for _ in 0..8 {
+        world.step();
+    }
+    assert_eq!(world.run.status.phase, Phase::Wait);
+    // The cloud controller manager is back: the load balancer goes, the finalizer too, the Service stays.
+    world.course.ccm_dead = false;
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+}
+
+#[test]
+fn a_former_load_balancer_s_keep_mark_and_switch_are_heard() {
+    for (change, keep) in [(json!({}), true), (json!({"resources": {"services": "Keep"}}), false)] {
+        let mut world = proven(change);
+        world.course.ccm_dead = true;
+        let service = world.service("web");
+        (service.former, service.meta.keep) = (true, keep);
+        world.untouchable = ["uid-web", "lb-web", "fip-web"].map(str::to_owned).to_vec();
+        world.finish();
+        assert_eq!((world.run.status.phase, world.deletes()), (Phase::Complete, 0), "{:?}", world.acts);
+        assert!(world.run.records[0].kept.is_some());
+    }
+}
+
+#[test]
 fn d12_foreign_classes_shared_and_user_made_load_balancers() {
     let mut world = proven(json!({"leftovers": "Delete"}));
     world.service("metal").class = Some("metallb".into());

@@ -15,7 +15,7 @@ fn build(mut number: usize) -> Option<World> {
     };
     let (retained, leftovers) = (["Keep", "Delete"][pick(2)], ["Report", "Delete"][pick(2)]);
     let (on_timeout, proven) = (["Release", "Block"][pick(2)], pick(2) == 0);
-    let (volume, service) = (pick(4), pick(4));
+    let (volume, service) = (pick(4), pick(5));
     let [csi_dead, ccm_dead, stale, recreates, snapshot] = [(); 5].map(|()| pick(2) == 1);
     if !proven && leftovers == "Delete" {
         return None;
@@ -55,6 +55,7 @@ fn build(mut number: usize) -> Option<World> {
             world.cluster.services[0].meta.keep = true;
             world.untouchable.extend(["uid-web".into(), "lb-web".into()]);
         }
+        4 => world.cluster.services[0].former = true,
         _ => {}
     }
     if snapshot && volume != 3 {
@@ -67,7 +68,7 @@ fn build(mut number: usize) -> Option<World> {
     Some(world)
 }
 
-const ALL: usize = 2 * 2 * 2 * 2 * 4 * 4 * 32;
+const ALL: usize = 2 * 2 * 2 * 2 * 4 * 5 * 32;
 
 fn check(number: usize, world: &World) {
     let status = &world.run.status;

@@ -4,7 +4,7 @@ use common::api::deorbit::Phase;
 
 use super::{Makes, World};
 use crate::names;
-use crate::observe::snapshot::{Claim, Volume};
+use crate::observe::snapshot::{Claim, Service, Volume};
 
 impl World {
     /// What controllers of the cluster do between two walks.
@@ -83,7 +83,8 @@ impl World {
     }
 
     fn cloud_controller(&mut self) {
-        for service in self.cluster.services.iter().filter(|one| one.meta.deleting.is_some()) {
+        let goes = |one: &Service| one.former || one.meta.deleting.is_some();
+        for service in self.cluster.services.iter().filter(|one| goes(one)) {
             let (Some(cloud), Some(id)) = (&mut self.cloud, &service.load_balancer) else { continue };
             let tag = names::service_tag("prod", &service.meta.namespace, &service.meta.name);
             let Some(balancer) = cloud.load_balancers.get_mut(id) else { continue };
@@ -96,6 +97,6 @@ impl World {
                 }
             }
         }
-        self.cluster.services.retain(|one| one.meta.deleting.is_none());
+        self.cluster.services.retain(|one| !goes(one));
     }
 }
