@@ -1,7 +1,9 @@
 //! What a person sees of a controller's acts: for each one, one log line and one Event, out of the same value.
 //!
 //! An Event is a courtesy: one that cannot be published is logged and never fails, nor holds up, the act it tells of. Those
-//! of one act on one object, for one reason, become a series of one Event within six minutes, with the words of the first. Needed rights: `create` and `patch` on `events.k8s.io/events`.
+//! of one act on one object, for one reason, become a series of one Event within six minutes, with the words of the first:
+//! where one object stands for many, act and reason say which of them they are about ([`Action::related`],
+//! [`Reason::related`]). Needed rights: `create` and `patch` on `events.k8s.io/events`.
 
 use std::{
     collections::HashSet,
@@ -42,8 +44,8 @@ pub struct Events {
     told: Arc<Mutex<HashSet<Told>>>,
 }
 
-/// A finding as a person sees it: where, which, and in what words.
-type Told = (Regarding, &'static str, String);
+/// A finding as a person sees it: where, about what, which, and in what words.
+type Told = (Regarding, Option<Related>, &'static str, String);
 
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +85,7 @@ impl Events {
             EventType::Normal
         };
         let note = format!("{}: {because}", step.action);
-        self.publish(type_, action, reason, note, (&regarding, step.action.related())).await;
+        self.publish(type_, action, reason, note, (&regarding, related(step))).await;
     }
 
     /// A step failed: logged at error, a Warning Event.
@@ -93,7 +95,7 @@ impl Events {
         tracing::error!(action, reason, because = step.because.to_string(), regarding = %step.action.regarding(), error,
             "failed: {}", step.action);
         let note = format!("failed: {}: {error} ({})", step.action, step.because);
-        let objects = (&step.action.regarding(), step.action.related());
+        let objects = (&step.action.regarding(), related(step));
         self.publish(EventType::Warning, action, reason, note, objects).await;
     }
 
@@ -103,15 +105,16 @@ impl Events {
         let mut now = HashSet::new();
         for finding in findings {
             let text = finding.because.to_string();
-            let told = (finding.regarding.clone(), finding.because.code(), text.clone());
+            let (reason, related) = (finding.because.code(), finding.because.related());
+            let told = (finding.regarding.clone(), related.clone(), reason, text.clone());
             if now.contains(&told) {
                 continue;
             }
             let known = self.told.lock().unwrap_or_else(PoisonError::into_inner).contains(&told);
             if !known {
-                let reason = finding.because.code();
                 tracing::warn!(reason, regarding = %finding.regarding, "{text}");
-                if !self.publish(EventType::Warning, "Find", reason, text, (&finding.regarding, None)).await {
+                let objects = (&finding.regarding, related);
+                if !self.publish(EventType::Warning, "Find", reason, text, objects).await {
                     continue;
                 }
             }
@@ -135,7 +138,7 @@ impl Events {
             note: Some(cut(note)),
             action: action.to_owned(),
             secondary: related.map(|related| ObjectReference {
-                kind: Some(related.kind.to_owned()),
+                kind: Some(related.kind),
                 namespace: related.namespace,
                 name: Some(related.name),
                 ..ObjectReference::default()
@@ -161,6 +164,11 @@ impl Events {
             }
         }
     }
+}
+
+/// What a step is about beside its object.
+fn related<A: Action>(step: &Step<A>) -> Option<Related> {
+    step.action.related().or_else(|| step.because.related())
 }
 
 /// At most what the API takes, cut between characters.

@@ -15,6 +15,10 @@ pub trait Reason: fmt::Display + fmt::Debug + Serialize {
     fn is_trouble(&self) -> bool {
         false
     }
+    /// Which of the many things that its object stands for it is about: each of them then has Events of its own.
+    fn related(&self) -> Option<Related> {
+        None
+    }
 }
 
 /// One outward act: a closed set for each controller.
@@ -33,11 +37,11 @@ pub trait Action: fmt::Display + fmt::Debug + Serialize {
     }
 }
 
-/// The second object of an act: one of another cluster or of a cloud, on which no Event can appear.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The second object of an act or of a finding: one of another cluster or of a cloud, on which no Event can appear.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Related {
     /// `PersistentVolumeClaim`; `Volume` of a cloud.
-    pub kind: &'static str,
+    pub kind: String,
     /// None for what has none.
     pub namespace: Option<String>,
     /// metadata.name, or the ID in the cloud.

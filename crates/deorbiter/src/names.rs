@@ -38,6 +38,8 @@ pub const FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes external s
 pub const INGRESS_FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes ingress";
 /// Ingress annotation of octavia-ingress-controller: the floating IP outlives the Ingress.
 pub const INGRESS_KEEP_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
+/// Namespace of the Leases of the cloud controller manager and of the CSI driver.
+pub const LEASES: &str = "kube-system";
 /// Namespace whose UID tells one cluster from another.
 pub const CLUSTER_IDENTITY: &str = "kube-system";
 

@@ -41,3 +41,59 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
     }
     plan
 }
+
+#[cfg(test)]
+mod tests {
+    use common::api::routegc::Contested;
+    use common::plan::{Action as _, Reason as _};
+    use common::routes::Route;
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn regarding() -> Regarding {
+        Regarding {
+            api_version: "routegc.perimeter.dev/v1alpha1",
+            kind: "RouteGC",
+            namespace: Some("ns".to_owned()),
+            name: "prod".to_owned(),
+            uid: None,
+        }
+    }
+
+    /// All of them appear on one RouteGC.
+    #[test]
+    fn each_route_has_events_of_its_own() {
+        let about = |number: u8| format!("10.244.{number}.0/24 via 10.0.0.{number}");
+        let route = |number: u8| Route::new(format!("10.244.{number}.0/24"), format!("10.0.0.{number}"));
+        let contested = |number: u8| Contested {
+            destination: route(number).destination,
+            nexthop: route(number).nexthop,
+            removed_at: Timestamp::UNIX_EPOCH,
+            back_since: Timestamp::UNIX_EPOCH,
+            times: 1,
+            node: None,
+            server: None,
+        };
+        for number in [1, 2] {
+            for reason in [
+                Reason::Spared(route(number), "it lives".to_owned()),
+                Reason::BackAtOnce(route(number)),
+                Reason::Contested(contested(number)),
+            ] {
+                assert_eq!(reason.related().map(|one| one.name), Some(about(number)), "{reason}");
+            }
+            let (router, regarding) = ("r".to_owned(), regarding());
+            let one = Action::RemoveRoute {
+                route: route(number),
+                router: router.clone(),
+                regarding: regarding.clone(),
+            };
+            let routes = vec![route(number), route(9)];
+            let several = Action::RemoveRoutes { routes, router, regarding };
+            for action in [one, several] {
+                assert_eq!(action.related().map(|one| one.name), Some(about(number)), "{action}");
+            }
+        }
+    }
+}

@@ -125,8 +125,38 @@ impl Action for Delete {
         on("node-1")
     }
     fn related(&self) -> Option<Related> {
-        Some(Related { kind: "Volume", namespace: None, name: self.0.to_owned() })
+        Some(Related { kind: "Volume".into(), namespace: None, name: self.0.to_owned() })
     }
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Left(&'static str);
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Volume {} is left", self.0)
+    }
+}
+impl Reason for Left {
+    fn code(&self) -> &'static str {
+        "Debris"
+    }
+    fn related(&self) -> Option<Related> {
+        Some(Related { kind: "Volume".into(), namespace: None, name: self.0.to_owned() })
+    }
+}
+
+#[tokio::test]
+async fn findings_about_several_things_are_told_apart_where_all_appear_on_one_object() {
+    let (events, seen) = world(|_| true);
+    let finding = |id| Finding { regarding: on("node-1"), because: Left(id) };
+    events.found(&[finding("a"), finding("b")]).await;
+    events.found(&[finding("b")]).await;
+    events.found(&[finding("a"), finding("b")]).await;
+    let seen = seen.lock().unwrap();
+    let told = seen.iter().map(|(method, _, body)| (method.clone(), body["note"].as_str().unwrap()));
+    let (a, b) = ("Volume a is left", "Volume b is left");
+    assert_eq!(told.collect::<Vec<_>>(), [(Method::POST, a), (Method::POST, b), (Method::PATCH, a)]);
+    assert_eq!(seen[1].2["related"], json!({"kind": "Volume", "name": "b"}));
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ pub async fn read(client: &Client, settings: &Settings, uid: &str) -> Result<Clu
             .collect(),
         cleaners: match list(
             client,
-            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+            &format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", names::LEASES),
             |one: kinds::Lease| one.kept(settings),
         )
         .await

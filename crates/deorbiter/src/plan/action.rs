@@ -212,12 +212,12 @@ impl plan::Action for Action {
     fn related(&self) -> Option<Related> {
         match &self.act {
             Act::DeleteObject { object, .. } | Act::Release { object } => Some(Related {
-                kind: object.kind.word(),
+                kind: object.kind.word().to_owned(),
                 namespace: Some(object.namespace.clone()).filter(|namespace| !namespace.is_empty()),
                 name: object.name.clone(),
             }),
             Act::DeleteInCloud { kind, id, .. } => {
-                Some(Related { kind: kind.name(), namespace: None, name: id.clone() })
+                Some(Related { kind: kind.name().to_owned(), namespace: None, name: id.clone() })
             }
             _ => None,
         }

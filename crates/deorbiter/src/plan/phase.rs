@@ -144,7 +144,9 @@ impl Walk<'_> {
         let stale = conditions::stale(cluster, self.now);
         let take_over = !stale.is_empty() && self.snapshot.run.spec.leftovers == Leftovers::Delete;
         if !stale.is_empty() && !take_over {
-            self.find(Reason::CleanerNotRunning { names: stale.join(", ") });
+            for lease in stale {
+                self.find(Reason::CleanerNotRunning { lease });
+            }
         }
         let done = {
             let left = outlook::left(self.snapshot, &self.records, false, self.now);
@@ -282,8 +284,8 @@ impl Walk<'_> {
         self.status.remaining = count(debris.len());
         self.status.debris_count = count(debris.len());
         if let Some(first) = debris.first() {
-            let first = format!("{} {}", first.kind, first.id.as_deref().unwrap_or(&first.name));
-            self.find(Reason::Debris { count: debris.len(), first });
+            let (kind, first) = (first.kind.clone(), first.id.as_ref().unwrap_or(&first.name).clone());
+            self.find(Reason::Debris { count: debris.len(), kind, first });
         }
         let phase = match (debris.is_empty(), self.snapshot.run.spec.on_timeout) {
             (true, _) => Phase::Complete,

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use common::plan;
+use common::plan::{self, Related};
 use serde::Serialize;
+
+use crate::names;
 
 /// A closed set; each is one word in Events and metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -55,8 +57,8 @@ pub enum Reason {
     },
     /// A controller that removes things in OpenStack does not renew its Lease.
     CleanerNotRunning {
-        /// Which.
-        names: String,
+        /// The Lease.
+        lease: String,
     },
     /// What was recorded is gone: nothing more can be done.
     RecordsLost {
@@ -72,7 +74,9 @@ pub enum Reason {
     Debris {
         /// How much.
         count: usize,
-        /// The first of them.
+        /// Kind of the first of them.
+        kind: String,
+        /// Its ID or name.
         first: String,
     },
 }
@@ -103,6 +107,20 @@ impl plan::Reason for Reason {
     fn is_trouble(&self) -> bool {
         matches!(self, Reason::FreezeMayRemain { .. } | Reason::Debris { .. })
     }
+
+    fn related(&self) -> Option<Related> {
+        match self {
+            Reason::CleanerNotRunning { lease } => Some(Related {
+                kind: "Lease".to_owned(),
+                namespace: Some(names::LEASES.to_owned()),
+                name: lease.clone(),
+            }),
+            Reason::Debris { kind, first, .. } => {
+                Some(Related { kind: kind.clone(), namespace: None, name: first.clone() })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Reason {
@@ -128,13 +146,13 @@ impl fmt::Display for Reason {
             Reason::Kept { why } => write!(f, "it is left alone: {why}"),
             Reason::TargetUnavailable { why } => write!(f, "the target cluster cannot be read: {why}"),
             Reason::CloudUnavailable { why } => write!(f, "OpenStack cannot be read: {why}"),
-            Reason::CleanerNotRunning { names } => {
-                write!(f, "{names} renews its Lease no more: start it again, or set spec.leftovers to Delete")
+            Reason::CleanerNotRunning { lease } => {
+                write!(f, "{lease} renews its Lease no more: start it again, or set spec.leftovers to Delete")
             }
             Reason::RecordsLost { why } => f.write_str(why),
             Reason::NotFrozen { why } => write!(f, "new objects cannot be prevented: {why}"),
-            Reason::Debris { count, first } => {
-                write!(f, "{count} left, first {first}; status.debris lists them")
+            Reason::Debris { count, kind, first } => {
+                write!(f, "{count} left, first {kind} {first}; status.debris lists them")
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use common::plan::{self, Regarding};
+use common::plan::{self, Regarding, Related};
 use common::routes::Route;
 use common::routes::route::list;
 use serde::Serialize;
@@ -23,7 +23,7 @@ pub enum Action {
         #[serde(skip)]
         regarding: Regarding,
     },
-    /// Several that went in one request: what is told of them, since equal Events become one whose first words alone stay.
+    /// Several that went in one request, and of which one Event tells.
     RemoveRoutes {
         /// Which, to the letter.
         routes: Vec<Route>,
@@ -62,4 +62,16 @@ impl plan::Action for Action {
         let (Action::RemoveRoute { regarding, .. } | Action::RemoveRoutes { regarding, .. }) = self;
         regarding.clone()
     }
+
+    fn related(&self) -> Option<Related> {
+        match self {
+            Action::RemoveRoute { route, .. } => Some(related(route)),
+            Action::RemoveRoutes { routes, .. } => routes.first().map(related),
+        }
+    }
+}
+
+/// A route, as Events name it.
+pub(super) fn related(route: &Route) -> Related {
+    Related { kind: "Route".to_owned(), namespace: None, name: route.to_string() }
 }

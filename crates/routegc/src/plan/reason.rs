@@ -3,11 +3,13 @@
 use std::fmt;
 
 use common::api::routegc::{ALLOW_ANNOTATION, Contested};
-use common::plan;
+use common::plan::{self, Related};
 use common::routes::Route;
 use common::routes::plan::{Dead, Excess};
 use common::routes::route::{list, so_many};
 use serde::{Serialize, Serializer};
+
+use super::action::related;
 
 /// Why a route is removed, or what a person should know.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +88,14 @@ impl plan::Reason for Reason {
             Reason::Spared(..) => "Spared",
             Reason::BackAtOnce(_) => "BackAtOnce",
             Reason::Failed(code, _) => code,
+        }
+    }
+
+    fn related(&self) -> Option<Related> {
+        match self {
+            Reason::Spared(route, _) | Reason::BackAtOnce(route) => Some(related(route)),
+            Reason::Contested(one) => Some(related(&Route::new(&one.destination, &one.nexthop))),
+            _ => None,
         }
     }
 }

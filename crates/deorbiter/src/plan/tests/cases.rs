@@ -1,8 +1,10 @@
 //! The feature table, row by row, and the defects of the original that a plan alone can show.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::api::deorbit::{Kind, Leftovers, Phase};
+use common::plan::Reason as _;
 use serde_json::json;
 
 use super::world::*;
@@ -192,6 +194,32 @@ fn dead_cleaners_are_not_waited_for_where_leftovers_go() {
     assert_eq!(status.phase, Phase::Complete);
     assert!(status.completed_at.unwrap().duration_since(status.started_at.unwrap()).as_secs() < 60);
     assert_eq!(world.did("in OpenStack"), 4, "{:#?}", world.acts);
+}
+
+/// All of them appear on one Deorbit.
+#[test]
+fn each_dead_cleaner_and_the_debris_have_events_of_their_own() {
+    let mut world = proven(json!({"timeouts": {"perObject": "1m"}}));
+    (world.course.csi_dead, world.course.ccm_dead) = (true, true);
+    world.stale_leases();
+    let mut csi = world.cluster.cleaners[0].clone();
+    csi.name = "cinder-csi-openstack-org".into();
+    world.cluster.cleaners.push(csi);
+    world.claim("data");
+    let mut about = BTreeSet::new();
+    while !world.run.status.phase.is_final() {
+        let findings = world.step().plan.findings;
+        about.extend(findings.iter().filter_map(|one| one.because.related()).map(|one| (one.kind, one.name)));
+    }
+    let about: Vec<_> = about.iter().map(|(kind, name)| (kind.as_str(), name.as_str())).collect();
+    assert_eq!(
+        about,
+        [
+            ("Lease", "cinder-csi-openstack-org"),
+            ("Lease", "cloud-controller-manager"),
+            ("Volume", "vol-data")
+        ]
+    );
 }
 
 #[test]
