@@ -3,7 +3,7 @@
 //! ```text
 //!   observe   the router, then every port of its networks, then Nova as a witness (and Nodes)  ->  Snapshot
 //!   plan      pure: judge -> confirm -> contest -> threshold                                   ->  Decision
-//!   apply     looks at each route again, then removes all at once; the answer is compared
+//!   apply     looks at all of it again, then removes all at once; the answer is compared
 //! ```
 //!
 //! What must never happen: a route is removed whose next hop lives, whose next hop cannot be seen, or that is not in a pod

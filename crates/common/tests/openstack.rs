@@ -12,6 +12,9 @@ mod errors;
 mod lists;
 #[path = "openstack/login.rs"]
 mod login;
+#[cfg(feature = "routes")]
+#[path = "openstack/removals.rs"]
+mod removals;
 #[path = "openstack/rights.rs"]
 mod rights;
 #[path = "openstack/routes.rs"]

@@ -91,7 +91,7 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let cause: Option<&openstack::Error> = match self {
-            Error::Unseen(unseen) => unseen.cause(),
+            Error::Unseen(unseen) | Error::NotRemoved(NotRemoved::Unseen(unseen)) => unseen.cause(),
             Error::NotRemoved(NotRemoved::Look(cause) | NotRemoved::Refused(cause)) => Some(cause),
             _ => None,
         };

@@ -203,6 +203,27 @@ async fn the_last_look_spares_a_next_hop_that_has_just_come() {
     assert!(events.iter().any(|(reason, _)| reason == "Spared"), "{events:?}");
 }
 
+/// Neutron cannot be asked for pairs of one address: all ports are read again.
+#[tokio::test]
+async fn the_last_look_sees_address_pairs_that_have_just_come() {
+    let world = cluster(2, 2).await;
+    world.policy("prod", json!({})).await.unwrap();
+    world.passes(1).await.unwrap();
+    let project = world.project.clone();
+    let fired = world.writes.on_write(1, e2e::fault_proxy::When::AfterServerActed, move || async move {
+        let port = project.port(Some("10.7.1.50"), None).await.unwrap();
+        let pairs = json!({ "port": { "allowed_address_pairs": [{ "ip_address": "10.7.1.3" }] } });
+        let path = format!("/ports/{port}");
+        project.api().put(e2e::openstack::Service::Network, &path, pairs).await.unwrap();
+        e2e::fault_proxy::Then::GoOn
+    });
+    world.passes(1).await.unwrap();
+    fired.unwrap().wait(e2e::natgw::PATIENCE).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(3)]);
+    let events = world.events().await.unwrap();
+    assert!(events.iter().any(|(reason, _)| reason == "Spared"), "{events:?}");
+}
+
 /// 412: somebody else was faster. It is tried again on what is then there.
 #[tokio::test]
 async fn a_router_that_changes_under_the_removal_is_read_again() {

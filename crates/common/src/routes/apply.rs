@@ -7,7 +7,7 @@
 
 mod last_look;
 
-use super::observe::NodeSource;
+use super::observe::{NodeSource, Unseen};
 use super::plan::Removal;
 use super::policy::Policy;
 use super::route::{self, Route};
@@ -38,6 +38,9 @@ pub enum NotRemoved {
     /// Neutron or Nova could not be asked again.
     #[error("the last look before the removal failed: {0}")]
     Look(Error),
+    /// The router's neighbourhood could not be seen whole again.
+    #[error("the last look before the removal failed: {0}")]
+    Unseen(Unseen),
     /// The Nodes could not be listed again.
     #[error("the last look before the removal failed: the cluster's Nodes cannot be listed: {0}")]
     Nodes(String),
@@ -75,6 +78,7 @@ impl NotRemoved {
     pub fn code(&self) -> &'static str {
         match self {
             NotRemoved::Look(_) => "PartialInventory",
+            NotRemoved::Unseen(unseen) => unseen.code(),
             NotRemoved::Nodes(_) => "NodesUnavailable",
             NotRemoved::InvalidRoutes { .. } => "RouterHasInvalidRoutes",
             NotRemoved::Contention => "RouterChanging",
@@ -87,7 +91,7 @@ impl NotRemoved {
 
 /// Removes the routes.
 ///
-/// `snapshot` is what they were decided on; `nodes` is asked again.
+/// `snapshot` is what they were decided on; the router, all ports of its networks and `nodes` are read again before.
 ///
 /// # Errors
 /// As named; nothing but the given routes was removed in any case.

@@ -14,7 +14,7 @@ pub use self::unseen::Unseen;
 use super::policy::Policy;
 use super::route::Route;
 use super::snapshot::{Node, Snapshot};
-use crate::cloud::openstack::{self, Cloud, Service};
+use crate::cloud::openstack::{self, Cloud, Router, Service};
 
 /// A tenth of what a pass may take; the answer is one row of a table.
 const QUOTA: Duration = Duration::from_secs(12);
@@ -73,26 +73,41 @@ pub async fn observe(
 ) -> Result<Snapshot, Unseen> {
     let read = cloud.router(router).await.map_err(Unseen::router)?;
     let limit = limit(cloud).await;
-    let mut snapshot = Snapshot {
-        router: read.id,
-        routes: read.routes.into_iter().map(Route::from).collect(),
-        hidden: true,
-        limit,
-        ..Snapshot::default()
-    };
-    if !snapshot.routes.iter().any(|route| concerns(policy, route)) {
-        return Ok(snapshot);
+    let alone = alone(&read);
+    if !alone.routes.iter().any(|route| concerns(policy, route)) {
+        return Ok(Snapshot { limit, ..alone });
     }
-    snapshot.hidden = read.external_gateway_info.is_some_and(|gateway| !gateway.network_id.is_empty());
-    inventory::fill(cloud, &mut snapshot).await?;
-    if snapshot.machines == 0 {
-        return Err(Unseen::Empty { routes: snapshot.routes.len() });
-    }
+    let mut snapshot = Snapshot { limit, ..neighbourhood(cloud, &read).await? };
     if cloud.has_service(Service::Compute).await.map_err(Unseen::Nova)? {
         snapshot.servers = Some(witness::servers(cloud, &snapshot.networks).await?);
     }
     if let Some(nodes) = nodes {
         snapshot.nodes = Some(nodes.list().await.map_err(Unseen::Nodes)?);
+    }
+    Ok(snapshot)
+}
+
+/// A router, and nothing of what is around it.
+fn alone(router: &Router) -> Snapshot {
+    Snapshot {
+        router: router.id.clone(),
+        routes: router.routes.iter().cloned().map(Route::from).collect(),
+        hidden: true,
+        ..Snapshot::default()
+    }
+}
+
+/// A router and the networks and ports around it, as they are now; neither Nova nor Nodes.
+///
+/// # Errors
+/// Whatever could not be seen whole, also if it is not one machine.
+pub(super) async fn neighbourhood(cloud: &Cloud, router: &Router) -> Result<Snapshot, Unseen> {
+    let mut snapshot = alone(router);
+    let gateway = router.external_gateway_info.as_ref();
+    snapshot.hidden = gateway.is_some_and(|gateway| !gateway.network_id.is_empty());
+    inventory::fill(cloud, &mut snapshot).await?;
+    if snapshot.machines == 0 {
+        return Err(Unseen::Empty { routes: snapshot.routes.len() });
     }
     Ok(snapshot)
 }

@@ -1,8 +1,15 @@
 //! One more look at each route, just before it is removed.
+//!
+//! What is read anew: the router, every port of its networks, and the Nodes; Nova is asked for each server whose port has a next
+//! hop and that its list did not have. Then the rules judge once more. Neutron cannot be asked for the ports whose address pairs
+//! hold one address, so all ports are read: once for all removals of a pass, however many they are.
+//!
+//! What can still happen is that a next hop comes to life between this look and the removal, which is the next request but for
+//! Nova's: Neutron's lock is about the router, and no port changes its revision.
 
 use super::NotRemoved;
 use crate::cloud::openstack::{Cloud, Router};
-use crate::routes::observe::NodeSource;
+use crate::routes::observe::{self, NodeSource};
 use crate::routes::plan::judge::judge;
 use crate::routes::plan::{Dead, Removal, Verdict};
 use crate::routes::policy::Policy;
@@ -20,58 +27,61 @@ pub(super) struct Looked {
     pub spared: Vec<(Route, String)>,
 }
 
+/// Looks at the router as it was just read, and at its neighbourhood as it is now. `before` is what the removals were decided on.
+///
+/// # Errors
+/// Whatever could not be seen whole: then nothing may be removed.
 pub(super) async fn all(
     cloud: &Cloud,
     policy: &Policy,
-    snapshot: &Snapshot,
+    before: &Snapshot,
     router: &Router,
     removals: &[Removal],
     nodes: Option<&NodeSource>,
 ) -> Result<Looked, NotRemoved> {
-    // The Nodes as they are, and the routes as they are; the ports are asked for one by one.
-    let mut fresh = snapshot.clone();
-    fresh.routes = router.routes.iter().cloned().map(Route::from).collect();
+    let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
+    let (there, gone): (Vec<_>, Vec<_>) = removals.iter().map(|one| one.route.clone()).partition(there);
+    let mut looked = Looked { gone, ..Looked::default() };
+    if there.is_empty() {
+        return Ok(looked);
+    }
+    let mut fresh = observe::neighbourhood(cloud, router).await.map_err(NotRemoved::Unseen)?;
+    fresh.servers.clone_from(&before.servers);
     if let Some(nodes) = nodes {
         fresh.nodes = Some(nodes.list().await.map_err(NotRemoved::Nodes)?);
     }
     let judged = judge(policy, &fresh);
-    let mut looked = Looked::default();
-    for removal in removals {
-        let route = removal.route.clone();
-        match judged.iter().find(|one| one.route == route).map(|one| &one.verdict) {
-            None => looked.gone.push(route),
-            Some(Verdict::Orphan(dead)) => match holder(cloud, snapshot, &route, dead).await? {
-                None => looked.dead.push(route),
-                Some(why) => looked.spared.push((route, why)),
-            },
-            Some(_) => looked.spared.push((route, "it is not dead any more".to_owned())),
+    for route in there {
+        let verdict = judged.iter().find(|one| one.route == route).map(|one| &one.verdict);
+        let why = match verdict {
+            Some(Verdict::Orphan(dead)) => server(cloud, &fresh, &route, dead).await?,
+            Some(Verdict::Valid(who)) => Some(format!("{who} has the next hop now")),
+            Some(Verdict::Unknown(why) | Verdict::Invalid(why)) => Some(why.clone()),
+            Some(Verdict::Foreign) | None => Some("it is not ours to judge any more".to_owned()),
+        };
+        match why {
+            None => looked.dead.push(route),
+            Some(why) => looked.spared.push((route, why)),
         }
     }
     Ok(looked)
 }
 
-/// Who has the next hop after all.
-async fn holder(
+/// A server that has the next hop after all. Nova's list is as old as the decision: a server that it lacks may be a new one.
+async fn server(
     cloud: &Cloud,
-    snapshot: &Snapshot,
+    fresh: &Snapshot,
     route: &Route,
     dead: &Dead,
 ) -> Result<Option<String>, NotRemoved> {
-    let gone = match dead {
-        // That another has the address is why this route goes.
-        Dead::NodeHasAnother { .. } => return Ok(None),
-        Dead::NoPort { .. } => None,
-        Dead::ServerGone { port, server } => {
-            if cloud.server(server).await.map_err(NotRemoved::Look)?.is_some() {
-                return Ok(Some(format!("server {server} is there after all")));
-            }
-            Some(port)
-        }
+    // That another has the address is why this route goes.
+    let (Some(meaning), false) = (route.meaning(), matches!(dead, Dead::NodeHasAnother { .. })) else {
+        return Ok(None);
     };
-    for network in &snapshot.networks {
-        let ports = cloud.ports_with_address(&network.id, &route.nexthop).await.map_err(NotRemoved::Look)?;
-        if let Some(port) = ports.iter().find(|port| Some(&port.id) != gone) {
-            return Ok(Some(format!("port {} has the next hop now", port.id)));
+    let holders = fresh.ports.get(&meaning.nexthop).into_iter().flatten();
+    for server in holders.filter_map(|holder| holder.server.as_ref()) {
+        if cloud.server(server).await.map_err(NotRemoved::Look)?.is_some() {
+            return Ok(Some(format!("server {server} is there after all")));
         }
     }
     Ok(None)

@@ -1,7 +1,5 @@
 //! Ports: who has which address.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 use super::LIMIT;
@@ -81,19 +79,6 @@ impl Cloud {
     /// Those of every list.
     pub async fn ports_of_network(&self, network: &str) -> Result<Vec<Port>, Error> {
         self.ports(&[("network_id", network)]).await
-    }
-
-    /// `GET /v2.0/ports?network_id=&fixed_ips=ip_address=` (role `reader`): the ports on a network that have this address as
-    /// their own, now. An IPv6 address may have any spelling.
-    ///
-    /// # Errors
-    /// When `address` is none; those of every list.
-    pub async fn ports_with_address(&self, network: &str, address: &str) -> Result<Vec<Port>, Error> {
-        let address: IpAddr = address.parse().map_err(|_| {
-            Error::setup("network GET /ports", format!("{address:?} is no address of IPv4 or IPv6"))
-        })?;
-        let filter = format!("ip_address={address}");
-        self.ports(&[("network_id", network), ("fixed_ips", &filter)]).await
     }
 
     async fn ports(&self, filter: &[(&str, &str)]) -> Result<Vec<Port>, Error> {

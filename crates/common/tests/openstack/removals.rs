@@ -1,0 +1,131 @@
+//! `common::routes`: what came to life between the decision and the removal is seen by the last look.
+
+use common::api::period::Period;
+use common::api::routegc::Safety;
+use common::cloud::openstack::Cloud;
+use common::routes::plan::{Memory, Removal};
+use common::routes::{self, Applied, NotRemoved, Policy, Route, Snapshot};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::site::{PROJECT, Reply, Site, ok, reply};
+
+const AT: &str = "/networking/v2.0";
+const FIELDS: &str = "fields=id&fields=name&fields=network_id&fields=project_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&limit=500";
+
+fn route(n: u8) -> Route {
+    Route::new(format!("10.244.{n}.0/24"), format!("10.7.0.{n}"))
+}
+
+fn router(routes: &[u8]) -> Reply {
+    let routes: Vec<Value> = routes
+        .iter()
+        .map(|n| json!({"destination": route(*n).destination, "nexthop": route(*n).nexthop}))
+        .collect();
+    ok(&json!({"router": {"id": "r1", "project_id": PROJECT, "revision_number": 4, "routes": routes}}))
+}
+
+fn port(id: &str, address: &str, server: &str, pairs: &[&str]) -> Value {
+    let pairs: Vec<Value> = pairs.iter().map(|pair| json!({"ip_address": pair})).collect();
+    let owner = if server.is_empty() { "" } else { "compute:nova" };
+    json!({
+        "id": id, "network_id": "n1", "project_id": PROJECT, "device_id": server, "device_owner": owner,
+        "fixed_ips": [{"subnet_id": "b1", "ip_address": address}], "allowed_address_pairs": pairs,
+    })
+}
+
+fn ports(ports: &[Value]) -> Reply {
+    ok(&json!({ "ports": ports }))
+}
+
+/// A router with routes to two next hops that nobody has, decided on while the network's ports were the first of `seen`.
+async fn decided(seen: [Reply; 2]) -> (Site, Cloud, Policy, Snapshot, Vec<Removal>) {
+    let (site, cloud) = Site::start().await;
+    let aliases = json!([{"alias": "extraroute-atomic"}, {"alias": "revision-if-match"}]);
+    site.on(&format!("GET {AT}/extensions"), [ok(&json!({ "extensions": aliases }))]);
+    site.on(&format!("GET {AT}/quotas/{PROJECT}"), [ok(&json!({"quota": {}}))]);
+    site.on(&format!("GET {AT}/routers/r1"), [router(&[3, 4])]);
+    let own = json!({"id": "p0", "network_id": "n1", "project_id": PROJECT, "device_id": "r1",
+        "device_owner": "network:router_interface", "fixed_ips": [{"subnet_id": "b1", "ip_address": "10.7.0.1"}]});
+    site.on(&format!("GET {AT}/ports?device_id=r1&{FIELDS}"), [ports(&[own])]);
+    site.on(&format!("GET {AT}/ports?network_id=n1&{FIELDS}"), seen);
+    let network = json!({"id": "n1", "name": "nodes", "project_id": PROJECT, "shared": false});
+    site.on(&format!("GET {AT}/networks/n1"), [ok(&json!({ "network": network }))]);
+    let subnet = json!({"id": "b1", "network_id": "n1", "cidr": "10.7.0.0/24"});
+    site.on(&format!("GET {AT}/subnets"), [ok(&json!({ "subnets": [subnet] }))]);
+    let server =
+        json!({"id": "s5", "status": "ACTIVE", "addresses": {"nodes": [{"addr": "10.7.0.5", "version": 4}]}});
+    site.on("GET /compute/v2.1/servers/detail", [ok(&json!({ "servers": [server] }))]);
+    site.on(&format!("PUT {AT}/routers/r1/remove_extraroutes"), [router(&[3])]);
+    let safety = Safety { confirmations: 1, min_age: Period::seconds(0), ..Safety::default() };
+    let policy = Policy::new(["10.244.0.0/16"], None, &safety).unwrap();
+    let snapshot = routes::observe(&cloud, &policy, "r1", None).await.unwrap();
+    let removals = routes::plan(&policy, &snapshot, &Memory::default(), None, Timestamp::UNIX_EPOCH).removals;
+    assert_eq!(removals.iter().map(|one| one.route.clone()).collect::<Vec<_>>(), [route(3), route(4)]);
+    (site, cloud, policy, snapshot, removals)
+}
+
+async fn applied(seen: [Reply; 2]) -> (Site, Result<Applied, NotRemoved>) {
+    let (site, cloud, policy, snapshot, removals) = decided(seen).await;
+    let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None).await;
+    (site, applied)
+}
+
+/// Of both routes, the first was spared for this reason, and the second was removed alone.
+async fn one_is_spared(site: &Site, applied: Result<Applied, NotRemoved>, why: &str) {
+    let applied = applied.unwrap();
+    assert_eq!(applied.spared, [(route(3), why.to_owned())]);
+    assert_eq!((applied.removed, applied.back, applied.left), (vec![route(4)], vec![], 1));
+    let pairs = json!([{"destination": "10.244.4.0/24", "nexthop": "10.7.0.4"}]);
+    let seen = site.last();
+    assert_eq!(seen.body, json!({"router": {"routes": pairs}}));
+    assert_eq!(seen.headers["if-match"], "revision_number=4");
+    assert_eq!(site.count(&format!("GET {AT}/ports?network_id")), 2, "one list for both routes");
+    site.was_strict();
+}
+
+#[tokio::test]
+async fn an_address_pair_that_has_just_come_spares_its_route() {
+    let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
+    for (pair, why) in [
+        ("10.7.0.3", "port p5 has the next hop now"),
+        ("10.7.0.2/31", "port p5 may use any address of 10.7.0.2/31"),
+    ] {
+        let after = ports(&[port("p5", "10.7.0.5", "s5", &[pair])]);
+        let (site, applied) = applied([before.clone(), after]).await;
+        one_is_spared(&site, applied, why).await;
+    }
+}
+
+#[tokio::test]
+async fn so_does_a_port_or_a_server_that_nova_did_not_list() {
+    let machine = port("p5", "10.7.0.5", "s5", &[]);
+    let before = ports(std::slice::from_ref(&machine));
+    let after = ports(&[machine.clone(), port("p3", "10.7.0.3", "", &[])]);
+    let (site, done) = applied([before.clone(), after]).await;
+    one_is_spared(&site, done, "port p3 has the next hop now").await;
+
+    // Two ports have the address, of a server that is gone and of a new one.
+    let twins = [port("p2", "10.7.0.3", "s2", &[]), port("p3", "10.7.0.3", "s3", &[])];
+    let after = ports(&[&[machine][..], &twins].concat());
+    let (site, cloud, policy, snapshot, removals) = decided([before, after]).await;
+    site.on(
+        "GET /compute/v2.1/servers/s2",
+        [reply(404, r#"{"itemNotFound": {"code": 404, "message": "no"}}"#)],
+    );
+    site.on("GET /compute/v2.1/servers/s3", [ok(&json!({"server": {"id": "s3", "status": "BUILD"}}))]);
+    let done = routes::apply(&cloud, &policy, &snapshot, &removals, None).await;
+    one_is_spared(&site, done, "server s3 is there after all").await;
+}
+
+#[tokio::test]
+async fn nothing_is_removed_on_half_a_last_look() {
+    let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
+    let refused =
+        reply(403, r#"{"NeutronError": {"type": "PolicyNotAuthorized", "message": "no", "detail": ""}}"#);
+    for (after, code) in [(refused, "PartialInventory"), (ports(&[]), "EmptyInventory")] {
+        let (site, applied) = applied([before.clone(), after]).await;
+        assert_eq!(applied.unwrap_err().code(), code);
+        assert_eq!(site.count("PUT"), 0);
+    }
+}
