@@ -96,6 +96,7 @@ impl Http {
         judge: Judge,
     ) -> Result<Http, Error> {
         let endpoint = endpoint::Endpoint::parse(endpoint)?;
+        endpoint.warn_if_exposed();
         let trust = if endpoint.tls() { Trust::System } else { Trust::Plain };
         Http::over(transport::connect(&trust)?, cloud, endpoint, secret, user_agent, registry, judge)
     }

@@ -10,11 +10,12 @@ use super::error::Error;
 /// The base URL, without a slash at its end.
 ///
 /// `https`, or `http` to a host of one's own, such as a stand-in: a loopback or private address, or a name that no public DNS
-/// serves. Over plain HTTP anyone on the way can read the token: beyond loopback a warning says so, and a public host is
-/// refused. A private authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
+/// serves. Over plain HTTP anyone on the way can read the token: beyond loopback it is [exposed](Endpoint::is_exposed), and a
+/// public host is refused. A private authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     base: String,
+    host: String,
     tls: bool,
 }
 
@@ -36,14 +37,7 @@ impl Endpoint {
         }
         let tls = match uri.scheme_str() {
             Some("https") => true,
-            Some("http") if loopback(host) => false,
-            Some("http") if private(host) => {
-                tracing::warn!(
-                    host,
-                    "the API token goes over the network unencrypted: use https unless this is a test"
-                );
-                false
-            }
+            Some("http") if loopback(host) || private(host) => false,
             Some("http") => {
                 return Err(wrong(&format!(
                     "http://{host} would send the token unencrypted: use https (a private authority is trusted through \
@@ -52,7 +46,30 @@ impl Endpoint {
             }
             _ => return Err(wrong("must begin with https://")),
         };
-        Ok(Endpoint { base: url.trim_end_matches('/').to_owned(), tls })
+        Ok(Endpoint { base: url.trim_end_matches('/').to_owned(), host: host.to_owned(), tls })
+    }
+
+    /// Who is spoken to.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether a token on its way there can be read by others.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        !self.tls && !loopback(&self.host)
+    }
+
+    /// Warns if it is exposed. For whoever begins to use it: an endpoint may be read again and again.
+    pub fn warn_if_exposed(&self) {
+        if self.is_exposed() {
+            let host = self.host();
+            tracing::warn!(
+                host,
+                "the API token goes over the network unencrypted: use https unless this is a test"
+            );
+        }
     }
 
     /// Whether it is `https`.
@@ -165,6 +182,20 @@ mod tests {
             "",
         ] {
             assert!(matches!(Endpoint::parse(bad), Err(Error::Setup(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_plain_http_is_exposed() {
+        for (url, exposed) in [
+            ("http://10.0.0.1:5000/v3", true),
+            ("http://keystone.default.svc/v3", true),
+            ("http://127.0.0.1:5000/v3", false),
+            ("http://[::1]:5000", false),
+            ("http://localhost", false),
+            ("https://10.0.0.1:5000/v3", false),
+        ] {
+            assert_eq!(Endpoint::parse(url).unwrap().is_exposed(), exposed, "{url}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The login: one token for all clones of a client, renewed by one of them while the others wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +71,21 @@ impl Session {
     pub fn lists(&self, service: Service) -> bool {
         self.listed.contains(&service)
     }
+
+    /// All that can be spoken to.
+    fn reached(&self) -> impl Iterator<Item = &Endpoint> {
+        self.endpoints.values().filter_map(|endpoint| endpoint.as_ref().ok())
+    }
+}
+
+/// Of all endpoints of a session, those that are exposed and on no host that is known already, one for each host: a token is
+/// renewed each hour, and that is no news.
+fn newly_exposed<'a>(
+    known: impl Iterator<Item = &'a Endpoint>,
+    now: impl Iterator<Item = &'a Endpoint>,
+) -> Vec<&'a Endpoint> {
+    let mut hosts: BTreeSet<&str> = known.map(Endpoint::host).collect();
+    now.filter(|endpoint| endpoint.is_exposed() && hosts.insert(endpoint.host())).collect()
 }
 
 impl Shared {
@@ -78,6 +93,7 @@ impl Shared {
         let call = "OpenStack client";
         let identity = Endpoint::parse(&credentials.auth_url)
             .map_err(|cause| Error::setup(call, format!("auth_url: {cause}")))?;
+        identity.warn_if_exposed();
         if credentials.trust == Trust::Nobody {
             tracing::warn!(
                 auth_url = credentials.auth_url,
@@ -167,6 +183,10 @@ impl Shared {
         match self.token(within, state.session.as_deref()).await {
             Ok(token) => {
                 let session = Arc::new(self.session_of(token));
+                let known = state.session.iter().flat_map(|before| before.reached());
+                newly_exposed(known.chain([&self.identity]), session.reached())
+                    .iter()
+                    .for_each(|endpoint| endpoint.warn_if_exposed());
                 *state = State { session: Some(session.clone()), ..State::default() };
                 Ok(session)
             }
@@ -233,5 +253,27 @@ impl Shared {
         let status = end.as_ref().ok().map(|answer| answer.status);
         self.metrics.exchange(IDENTITY, &Method::POST, status, began.elapsed());
         end.map_err(|cause| Error::transport(call, cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_that_is_exposed_is_new_once() {
+        let parse = |url: &&str| Endpoint::parse(url).unwrap();
+        let identity = [parse(&"http://10.0.0.1:5000/v3")];
+        let first: Vec<Endpoint> =
+            ["http://10.0.0.1:9696", "http://10.0.0.2:8774", "http://10.0.0.2:8776", "https://10.0.0.3:9876"]
+                .iter()
+                .map(parse)
+                .collect();
+        let new = newly_exposed(identity.iter(), first.iter());
+        assert_eq!(new.iter().map(|one| one.url()).collect::<Vec<_>>(), ["http://10.0.0.2:8774"]);
+        assert!(
+            newly_exposed(identity.iter().chain(&first), first.iter()).is_empty(),
+            "a renewal is no news"
+        );
     }
 }
