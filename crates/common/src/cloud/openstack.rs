@@ -33,6 +33,7 @@ mod neutron;
 mod nova;
 mod octavia;
 mod page;
+mod reach;
 mod request;
 mod rights;
 mod said;
@@ -88,7 +89,7 @@ impl Cloud {
         Ok(self.shared.session().await?.token.project.clone())
     }
 
-    /// Whether the catalogue lists a service in our region. False is for a cloud that does not have it.
+    /// Whether the catalogue lists a service in our region, or the login says where it is. False is for a cloud that does not have it.
     ///
     /// # Errors
     /// As [`Cloud::project_id`], and [`Error::is_no_service`] if it is listed, but not in a way that can be used: another

@@ -29,6 +29,26 @@ async fn one_login_serves_all_clones_and_calls() {
 }
 
 #[tokio::test]
+async fn single_services_may_be_reached_in_another_way() {
+    let (site, _) = Site::start().await;
+    let own = format!(
+        "    network_endpoint_override: http://{}/elsewhere/%(project_id)s\n    compute_region_name: RegionTwo\n    \
+         load_balancer_interface: admin\n",
+        site.address
+    );
+    let metrics = Metrics::register(&Registry::new()).unwrap();
+    let cloud = Cloud::new(&site.credentials(&own), "perimeter-test/1", &metrics).unwrap();
+    let routers = format!("GET /elsewhere/{PROJECT}/v2.0/routers");
+    site.on(&routers, [empty()]);
+    assert_eq!(cloud.routers().await.unwrap(), []);
+    assert_eq!((site.count(&routers), site.count(ROUTERS)), (1, 0));
+    assert!(cloud.has_service(Service::BlockStorage).await.unwrap(), "as the others say it");
+    assert!(!cloud.has_service(Service::Compute).await.unwrap(), "there is none in that region");
+    let error = cloud.has_service(Service::LoadBalancer).await.unwrap_err().to_string();
+    assert!(error.contains("has no admin endpoint of load-balancer"), "{error}");
+}
+
+#[tokio::test]
 async fn eight_calls_on_an_expired_token_make_one_login() {
     let (site, cloud) = Site::start().await;
     site.on(ROUTERS, [empty()]);

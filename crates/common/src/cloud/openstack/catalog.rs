@@ -69,14 +69,18 @@ impl Offer {
         [&self.region, &self.region_id].into_iter().any(|name| name.as_deref() == Some(region))
     }
 
-    /// Where the service's API begins for the project. Keystone fills in what operators leave open in an endpoint; what stands
-    /// before it or for it may not have. None if the URL cannot be used.
     fn base(&self, service: Service, project: &str) -> Option<String> {
-        const PROJECT: [&str; 4] = ["%(project_id)s", "%(tenant_id)s", "$(project_id)s", "$(tenant_id)s"];
-        let url = PROJECT.iter().fold(self.url.clone(), |url, open| url.replace(open, project));
-        let whole = !url.is_empty() && !url.contains("%(") && !url.contains("$(");
-        whole.then(|| service.base(&url)).flatten()
+        base(service, &self.url, project)
     }
+}
+
+/// Where the service's API begins for the project. Keystone fills in what operators leave open in an endpoint; what stands
+/// before it or for it may not have. None if the URL cannot be used.
+pub(super) fn base(service: Service, url: &str, project: &str) -> Option<String> {
+    const PROJECT: [&str; 4] = ["%(project_id)s", "%(tenant_id)s", "$(project_id)s", "$(tenant_id)s"];
+    let url = PROJECT.iter().fold(url.to_owned(), |url, open| url.replace(open, project));
+    let whole = !url.is_empty() && !url.contains("%(") && !url.contains("$(");
+    whole.then(|| service.base(&url)).flatten()
 }
 
 impl Catalog {

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
+use super::reach::Settings;
 
 /// Reads the file that a field names; the error says why not.
 pub(super) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
@@ -18,16 +19,30 @@ pub(super) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
 /// The cloud that is taken where there are several and none is named.
 const USUAL: &str = "openstack";
 
+/// A file of either kind, whatever is read of each cloud in it.
 #[derive(Deserialize)]
-struct File {
-    #[serde(default)]
-    clouds: Option<Entries>,
+struct File<T> {
+    #[serde(default = "Option::default")]
+    clouds: Option<BTreeMap<String, Option<T>>>,
+    #[serde(default = "Option::default", rename = "public-clouds")]
+    public: Option<BTreeMap<String, Option<T>>>,
 }
 
-#[derive(Deserialize)]
-struct PublicFile {
-    #[serde(default, rename = "public-clouds")]
-    clouds: Option<Entries>,
+/// Which clouds of a file: those to log in to, or the profiles that they stand on.
+#[derive(Clone, Copy)]
+enum Clouds {
+    Own,
+    Public,
+}
+
+impl<T> File<T> {
+    fn of(self, clouds: Clouds) -> BTreeMap<String, Option<T>> {
+        let found = match clouds {
+            Clouds::Own => self.clouds,
+            Clouds::Public => self.public,
+        };
+        found.unwrap_or_default()
+    }
 }
 
 type Entries = BTreeMap<String, Option<Entry>>;
@@ -50,12 +65,9 @@ struct Entry {
     cloud: Option<String>,
     identity_api_version: Option<String>,
     identity_endpoint_override: Option<String>,
-    network_endpoint_override: Option<String>,
-    compute_endpoint_override: Option<String>,
-    block_storage_endpoint_override: Option<String>,
-    volume_endpoint_override: Option<String>,
-    volumev3_endpoint_override: Option<String>,
-    load_balancer_endpoint_override: Option<String>,
+    /// Of single services: read for itself, for there are forty of them.
+    #[serde(skip)]
+    settings: Settings,
 }
 
 #[derive(Clone, Deserialize)]
@@ -93,15 +105,15 @@ pub(super) fn fields(
     authorities: Option<&[u8]>,
     read: ReadFile<'_>,
 ) -> Result<(String, Fields), ConfigError> {
-    let clouds = yaml::<File>(texts.place, texts.clouds)?.clouds.unwrap_or_default();
+    let clouds = entries(texts.place, texts.clouds, Clouds::Own)?;
     let name = choose(texts.place, &clouds, cloud)?;
     let mut entry = clouds.get(&name).cloned().flatten().unwrap_or_default();
     if let Some((place, text)) = texts.secure {
-        let mut secure = yaml::<File>(place, text)?.clouds.unwrap_or_default();
+        let mut secure = entries(place, text, Clouds::Own)?;
         entry = entry.under(secure.remove(&name).flatten().unwrap_or_default());
     }
     if let (Some(profile), Some((place, text))) = (entry.profile(), texts.public) {
-        let mut public = yaml::<PublicFile>(place, text)?.clouds.unwrap_or_default();
+        let mut public = entries(place, text, Clouds::Public)?;
         if let Some(public) = public.remove(&profile).flatten() {
             entry.profile = None;
             entry.cloud = None;
@@ -111,6 +123,18 @@ pub(super) fn fields(
     let place = format!("{}: cloud \"{name}\"", texts.place);
     let fields = entry.fields(&place, region, authorities, read)?;
     Ok((place, fields))
+}
+
+/// The clouds of a file, whole. Settings of single services are found by their names in a second reading.
+fn entries(place: &str, text: &str, clouds: Clouds) -> Result<Entries, ConfigError> {
+    let mut entries = yaml::<File<Entry>>(place, text)?.of(clouds);
+    let mut settings = yaml::<File<Settings>>(place, text)?.of(clouds);
+    for (name, entry) in &mut entries {
+        if let (Some(entry), Some(settings)) = (entry, settings.remove(name).flatten()) {
+            entry.settings = settings;
+        }
+    }
+    Ok(entries)
 }
 
 fn yaml<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, ConfigError> {
@@ -152,14 +176,16 @@ impl Entry {
         auth.extend(over.auth.unwrap_or_default());
         macro_rules! over {
             ($($field:ident)*) => {
-                Entry { auth: Some(auth), $($field: over.$field.or(self.$field),)* }
+                Entry {
+                    auth: Some(auth),
+                    settings: over.settings.over(self.settings),
+                    $($field: over.$field.or(self.$field),)*
+                }
             };
         }
         over!(
             auth_type region_name regions interface endpoint_type verify insecure cacert cert key profile cloud
-            identity_api_version identity_endpoint_override network_endpoint_override compute_endpoint_override
-            block_storage_endpoint_override volume_endpoint_override volumev3_endpoint_override
-            load_balancer_endpoint_override
+            identity_api_version identity_endpoint_override
         )
     }
 
@@ -183,18 +209,10 @@ impl Entry {
         if filled(self.identity_api_version).is_some_and(|version| !version.starts_with('3')) {
             return wrong("identity_api_version must be 3".to_owned());
         }
-        for (service, url) in [
-            ("identity", self.identity_endpoint_override),
-            ("network", self.network_endpoint_override),
-            ("compute", self.compute_endpoint_override),
-            ("block_storage", self.block_storage_endpoint_override),
-            ("volume", self.volume_endpoint_override),
-            ("volumev3", self.volumev3_endpoint_override),
-            ("load_balancer", self.load_balancer_endpoint_override),
-        ] {
-            if filled(url).is_some() {
-                return wrong(format!("{service}_endpoint_override is not supported: the catalogue decides"));
-            }
+        if filled(self.identity_endpoint_override).is_some() {
+            return wrong(
+                "identity_endpoint_override is not supported: auth_url is where Keystone is".to_owned(),
+            );
         }
         let unverified = self.verify == Some(false) || self.insecure == Some(true);
         let authorities = match (authorities, filled(self.cacert)) {
@@ -251,6 +269,7 @@ impl Entry {
             system_scope: take(&["system_scope"]),
             region,
             interface: filled(self.interface).or(filled(self.endpoint_type)),
+            settings: self.settings,
             authorities,
             unverified,
         })

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::catalog::Interface;
 use super::config_error::ConfigError;
+use super::reach::{Reaches, Settings};
 use crate::cloud::http::Trust;
 
 /// A credential of one project, with the region and interface to use and the authority to trust. `Debug` shows no secret.
@@ -14,6 +15,8 @@ pub struct Credentials {
     pub(super) login: Login,
     pub(super) region: Option<String>,
     pub(super) interface: Interface,
+    /// Where single services differ from that.
+    pub(super) reaches: Reaches,
     pub(super) trust: Trust,
 }
 
@@ -77,6 +80,8 @@ pub(super) struct Fields {
     pub system_scope: Option<String>,
     pub region: Option<String>,
     pub interface: Option<String>,
+    /// Of single services.
+    pub settings: Settings,
     /// The authorities, in PEM.
     pub authorities: Option<Vec<u8>>,
     pub unverified: bool,
@@ -89,6 +94,7 @@ impl Fields {
             ($($field:ident)*) => {
                 Fields {
                     unverified: self.unverified || others.unverified,
+                    settings: self.settings.over(others.settings),
                     $($field: self.$field.or(others.$field),)*
                 }
             };
@@ -119,13 +125,14 @@ impl Fields {
                 wrong(format!("interface \"{word}\" is unknown: public, internal or admin"))
             })?,
         };
+        let reaches = self.settings.read().map_err(&wrong)?;
         let trust = match (&self.authorities, self.unverified) {
             (_, true) => Trust::Nobody,
             (Some(pem), false) => Trust::only(pem).map_err(|cause| wrong(cause.to_string()))?,
             (None, false) => Trust::System,
         };
         let login = self.login().map_err(&wrong)?;
-        Ok(Credentials { auth_url, login, region: self.region, interface, trust })
+        Ok(Credentials { auth_url, login, region: self.region, interface, reaches, trust })
     }
 
     fn login(&self) -> Result<Login, String> {
@@ -236,7 +243,7 @@ fn identity(auth_url: &str) -> Result<String, String> {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Credentials { auth_url, login, region, interface, trust } = self;
+        let Credentials { auth_url, login, region, interface, reaches, trust } = self;
         let trust = match trust {
             Trust::Plain | Trust::System => "the system's authorities",
             Trust::Only(_) => "own authorities",
@@ -247,6 +254,7 @@ impl fmt::Debug for Credentials {
             .field("login", login)
             .field("region", region)
             .field("interface", interface)
+            .field("of services", reaches)
             .field("trust", &trust)
             .finish()
     }

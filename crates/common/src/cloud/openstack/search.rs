@@ -7,6 +7,7 @@ use super::cloud_conf;
 use super::clouds_yaml::{self, Texts, filled};
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
+use super::reach::Settings;
 
 /// The name under which the variables of the environment are a cloud.
 const ENVIRONMENT: &str = "envvars";
@@ -181,6 +182,7 @@ fn environment(variable: Variable<'_>, read: clouds_yaml::ReadFile<'_>) -> Resul
         system_scope: set(&["SYSTEM_SCOPE"]),
         region: set(&["REGION_NAME"]),
         interface: set(&["INTERFACE", "ENDPOINT_TYPE"]),
+        settings: Settings::of(|name| set(&[&name.to_ascii_uppercase()])),
         authorities,
         unverified,
     })

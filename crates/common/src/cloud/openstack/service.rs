@@ -16,6 +16,10 @@ pub enum Service {
 }
 
 impl Service {
+    /// Each of them.
+    pub(super) const ALL: [Service; 4] =
+        [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer];
+
     /// The types under which a catalogue may list it, the one to be preferred first (OpenStack's service types authority).
     #[must_use]
     pub fn types(self) -> &'static [&'static str] {

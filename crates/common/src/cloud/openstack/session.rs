@@ -12,10 +12,12 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::catalog;
 use super::credentials::Credentials;
 use super::error::Error;
 use super::keystone::{self, Token};
 use super::metrics::Metrics;
+use super::reach::Reach;
 use super::service::Service;
 use crate::cloud::http::{Answer, Budget, Endpoint, Limits, Trust, Wire};
 
@@ -198,15 +200,28 @@ impl Shared {
     }
 
     fn session_of(&self, token: Token) -> Session {
-        let Credentials { interface, region, .. } = &self.credentials;
-        let all = [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer];
+        let Credentials { interface, region, reaches, .. } = &self.credentials;
+        let reach = |service: Service| reaches.get(&service).cloned().unwrap_or_default();
+        let region = |reach: &Reach| reach.region.clone().or(region.clone());
         let endpoint = |service| {
-            let url = token.catalog.choose(service, *interface, region.as_deref(), &token.project)?;
+            let reach = reach(service);
+            if let Some(url) = &reach.url {
+                let base = catalog::base(service, url, &token.project).ok_or_else(|| {
+                    format!("its endpoint that is written in the login, {url}, cannot be used")
+                })?;
+                return Endpoint::parse(&base)
+                    .map_err(|cause| format!("its endpoint that is written in the login, {url}: {cause}"));
+            }
+            let interface = reach.interface.unwrap_or(*interface);
+            let url = token.catalog.choose(service, interface, region(&reach).as_deref(), &token.project)?;
             Endpoint::parse(&url).map_err(|cause| format!("its endpoint in the catalogue, {url}: {cause}"))
         };
-        let endpoints = all.into_iter().map(|service| (service, endpoint(service))).collect();
-        let listed =
-            all.into_iter().filter(|service| token.catalog.lists(*service, region.as_deref())).collect();
+        let is_listed = |service: &Service| {
+            let reach = reach(*service);
+            reach.url.is_some() || token.catalog.lists(*service, region(&reach).as_deref())
+        };
+        let endpoints = Service::ALL.into_iter().map(|service| (service, endpoint(service))).collect();
+        let listed = Service::ALL.into_iter().filter(is_listed).collect();
         Session { token, endpoints, listed }
     }
 

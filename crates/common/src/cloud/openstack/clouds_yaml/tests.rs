@@ -4,6 +4,7 @@ use super::*;
 use crate::cloud::http::Trust;
 use crate::cloud::openstack::catalog::Interface;
 use crate::cloud::openstack::credentials::{Login, Owned};
+use crate::cloud::openstack::service::Service;
 
 /// A cloud `x` with these fields beside `auth`, and these in `auth`.
 fn cloud(fields: &str, auth: &str) -> String {
@@ -134,7 +135,13 @@ fn what_is_missing_or_not_supported_is_named() {
         ("profile: vexxhost", PASSWORD.to_owned(), "profile \"vexxhost\" is in no clouds-public.yaml"),
         ("cert: /c.pem\nkey: /k.pem", PASSWORD.to_owned(), "client certificates are not supported"),
         ("identity_api_version: 2", PASSWORD.to_owned(), "identity_api_version must be 3"),
-        ("network_endpoint_override: https://n", PASSWORD.to_owned(), "network_endpoint_override is not"),
+        ("identity_endpoint_override: https://i", PASSWORD.to_owned(), "identity_endpoint_override is not"),
+        (
+            "volumev2_endpoint_override: https://a/v2/p",
+            PASSWORD.to_owned(),
+            "volumev2_endpoint_override: it is",
+        ),
+        ("compute_interface: secret", PASSWORD.to_owned(), "compute_interface \"secret\" is unknown"),
         ("interface: secret", PASSWORD.to_owned(), "interface \"secret\" is unknown"),
         ("regions: [A, B]", PASSWORD.to_owned(), "name one of the regions A, B"),
         ("cacert: /is/not/there.pem", PASSWORD.to_owned(), "cacert: /is/not/there.pem cannot be read"),
@@ -218,6 +225,29 @@ fn a_cloud_lies_over_its_profile() {
     assert!(read("public-clouds: {}").unwrap_err().to_string().contains("profile \"ours\" is in no"));
     let error = read("public-clouds: s3cr3t").unwrap_err();
     assert!(error.place() == "clouds-public.yaml" && !format!("{error:?}").contains("s3cr3t"), "{error:?}");
+}
+
+/// As openstacksdk has them, with either of its spellings.
+#[test]
+fn single_services_may_be_reached_in_another_way() {
+    let text = cloud(
+        "region_name: A\nnetwork_region_name: 0123\nload-balancer_interface: internal\ncompute-region-name: C\n\
+         volume_endpoint_override: https://v/v3/%(project_id)s\nidentity_interface: admin\nnetwork_api_version: 2",
+        PASSWORD,
+    );
+    let secure = "clouds: {x: {compute_region_name: D}}";
+    let reaches = Credentials::from_clouds_yaml(&text, Some(secure), None).unwrap().reaches;
+    let of = |service| reaches[&service].clone();
+    assert_eq!(
+        (of(Service::Network).region.as_deref(), of(Service::Network).interface),
+        (Some("0123"), None)
+    );
+    assert_eq!(of(Service::Compute).region.as_deref(), Some("D"), "secure.yaml lies over it");
+    assert_eq!(of(Service::LoadBalancer).interface, Some(Interface::Internal));
+    assert_eq!(of(Service::BlockStorage).url.as_deref(), Some("https://v/v3/%(project_id)s"));
+    assert!(
+        read(&cloud("network_interface: ''\ncompute_region_name:", PASSWORD)).unwrap().reaches.is_empty()
+    );
 }
 
 #[test]

@@ -2,6 +2,8 @@ use std::io::{Error, ErrorKind};
 
 use super::*;
 use crate::cloud::http::Trust;
+use crate::cloud::openstack::catalog::Interface;
+use crate::cloud::openstack::service::Service;
 
 /// What is found with these variables and these files.
 fn found(
@@ -62,6 +64,16 @@ fn the_cloud_is_the_argument_then_os_cloud_then_the_variables() {
     assert_eq!(url(found(Some("envvars"), &VARIABLES, &files)), "https://env/v3");
     assert_eq!(url(found(None, &[], &files)), "https://here-usual/v3");
     assert!(found(Some("envvars"), &[], &files).unwrap_err().to_string().contains("auth_url is missing"));
+}
+
+#[test]
+fn variables_may_be_about_one_service() {
+    let more =
+        [("OS_NETWORK_INTERFACE", "internal"), ("OS_VOLUME_REGION_NAME", "B"), ("OS_COMPUTE_INTERFACE", "")];
+    let reaches = found(None, &[&VARIABLES[..], &more].concat(), &[]).unwrap().reaches;
+    assert_eq!(reaches.len(), 2);
+    assert_eq!(reaches[&Service::Network].interface, Some(Interface::Internal));
+    assert_eq!(reaches[&Service::BlockStorage].region.as_deref(), Some("B"));
 }
 
 #[test]
