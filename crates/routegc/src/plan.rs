@@ -39,6 +39,9 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
     if !decision.unconnected.is_empty() {
         plan.finding(regarding.clone(), Reason::InvalidRoutes(decision.unconnected.clone()));
     }
+    if let Some(covered) = &decision.covered {
+        plan.finding(regarding.clone(), Reason::WideAddressPair(covered.clone()));
+    }
     plan
 }
 

@@ -67,13 +67,14 @@ pub fn json(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Pl
 }
 
 fn words(one: &Judged) -> (&'static str, String) {
-    let (word, mut why) = match &one.verdict {
-        Verdict::Foreign => ("foreign", String::new()),
-        Verdict::Valid(who) => ("valid", who.clone()),
-        Verdict::Unknown(why) => ("unknown", why.clone()),
-        Verdict::Invalid(why) => ("invalid", why.clone()),
-        Verdict::Orphan(dead) => ("orphan", dead.to_string()),
+    let word = match &one.verdict {
+        Verdict::Foreign => "foreign",
+        Verdict::Valid(_) => "valid",
+        Verdict::Unknown(_) | Verdict::Covered(_) => "unknown",
+        Verdict::Invalid(_) => "invalid",
+        Verdict::Orphan(_) => "orphan",
     };
+    let mut why = one.verdict.why();
     if one.duplicate {
         why.push_str(if why.is_empty() {
             "one of several to this destination"

@@ -59,6 +59,8 @@ pub fn decided(
     let refused = refused.map(|error| Reason::Failed(error.code(), error.to_string()));
     let invalid = invalid.or(refused);
     trouble(&mut status, "RouterHasInvalidRoutes", invalid.as_ref(), "NoneFound", generation, now);
+    let covered = decision.covered.clone().map(Reason::WideAddressPair);
+    trouble(&mut status, "WideAddressPair", covered.as_ref(), "NoneFound", generation, now);
     dated(before, status, now)
 }
 
@@ -89,6 +91,10 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
             many => format!("{many} dead routes are put back by somebody and left alone"),
         };
         return (Status::True, "Contested", message);
+    }
+    if let (0, Some(covered)) = (open, &decision.covered) {
+        let reason = Reason::WideAddressPair(covered.clone());
+        return (Status::True, reason.code(), reason.to_string());
     }
     if open == 0 {
         return (

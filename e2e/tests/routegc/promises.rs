@@ -224,6 +224,25 @@ async fn the_last_look_sees_address_pairs_that_have_just_come() {
     assert!(events.iter().any(|(reason, _)| reason == "Spared"), "{events:?}");
 }
 
+/// A pair for a range is no sign of life, and none of death: the route stays, and a person is told which port it is.
+#[tokio::test]
+async fn a_wide_address_pair_is_named_and_its_routes_stay() {
+    let world = cluster(2, 1).await;
+    let port = world.project.port(Some("10.7.1.50"), None).await.unwrap();
+    let pairs = json!({ "port": { "allowed_address_pairs": [{ "ip_address": "10.7.0.0/16" }] } });
+    let path = format!("/ports/{port}");
+    world.project.api().put(e2e::openstack::Service::Network, &path, pairs).await.unwrap();
+    world.policy("prod", json!({})).await.unwrap();
+    world.passes(3).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap().len(), 3);
+    for condition in ["Ready", "WideAddressPair"] {
+        assert_eq!(world.reason("prod", condition).await.unwrap(), "WideAddressPair");
+    }
+    let events = world.events().await.unwrap();
+    let told = |(reason, note): &(String, String)| reason == "WideAddressPair" && note.contains(&port);
+    assert!(events.iter().any(told), "{events:?}");
+}
+
 /// 412: somebody else was faster. It is tried again on what is then there.
 #[tokio::test]
 async fn a_router_that_changes_under_the_removal_is_read_again() {

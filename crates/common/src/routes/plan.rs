@@ -7,7 +7,7 @@ pub mod threshold;
 use jiff::Timestamp;
 
 pub use self::confirm::Memory;
-pub use self::judge::{Dead, Judged, Verdict};
+pub use self::judge::{Covered, Dead, Judged, Verdict};
 pub use self::threshold::Excess;
 use super::policy::Policy;
 use super::route::Route;
@@ -34,6 +34,8 @@ pub struct Decision {
     /// Routes of whatever destination whose next hop is on no network that the router is attached to: Neutron refuses every
     /// change of a router with one, by whomever.
     pub unconnected: Vec<Route>,
+    /// Routes that address pairs for whole ranges keep from being judged: only a person can say whether their next hops live.
+    pub covered: Option<Covered>,
 }
 
 /// A route that may be removed now.
@@ -73,6 +75,7 @@ pub fn plan(
         quota: Quota { routes: small(snapshot.routes.len()), limit: snapshot.limit },
         contested: memory.contested.clone(),
         unconnected: judge::unconnected(snapshot),
+        covered: judge::covered(&judged),
         judged,
         counts,
         memory,

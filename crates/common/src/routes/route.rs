@@ -56,13 +56,19 @@ pub fn so_many(count: usize) -> String {
     format!("{count} route{}", if count == 1 { "" } else { "s" })
 }
 
-/// Routes that one line names; who wants all looks at `--dry-run`.
+/// So many things one line names; who wants all looks at `--dry-run`.
 const NAMED: usize = 20;
 
 /// Routes in one line, for a person: the first twenty.
 #[must_use]
 pub fn list<'a>(routes: impl IntoIterator<Item = &'a Route>) -> String {
-    let all: Vec<String> = routes.into_iter().map(Route::to_string).collect();
+    first_of(routes.into_iter().map(Route::to_string))
+}
+
+/// Several things in one line, for a person: the first twenty.
+#[must_use]
+pub fn first_of(all: impl IntoIterator<Item = String>) -> String {
+    let all: Vec<String> = all.into_iter().collect();
     match all.split_at_checked(NAMED) {
         Some((first, rest)) if !rest.is_empty() => format!("{} and {} more", first.join(", "), rest.len()),
         _ => all.join(", "),

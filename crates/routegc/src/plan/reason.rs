@@ -5,8 +5,8 @@ use std::fmt;
 use common::api::routegc::{ALLOW_ANNOTATION, Contested};
 use common::plan::{self, Related};
 use common::routes::Route;
-use common::routes::plan::{Dead, Excess};
-use common::routes::route::{list, so_many};
+use common::routes::plan::{Covered, Dead, Excess};
+use common::routes::route::{first_of, list, so_many};
 use serde::{Serialize, Serializer};
 
 use super::action::related;
@@ -24,6 +24,8 @@ pub enum Reason {
     Contested(Contested),
     /// Neutron refuses every change of the router.
     InvalidRoutes(Vec<Route>),
+    /// Ports may use whole ranges of addresses, with next hops that nobody else has.
+    WideAddressPair(Covered),
     /// A route was not removed after the last look.
     Spared(Route, String),
     /// A route was there again in the very answer to its removal.
@@ -70,6 +72,18 @@ impl fmt::Display for Reason {
                  them by hand (openstack router unset --route), or attach their network again",
                 list(routes)
             ),
+            Reason::WideAddressPair(covered) => {
+                let pairs =
+                    first_of(covered.pairs.iter().map(|(range, port)| format!("port {port} ({range})")));
+                write!(
+                    f,
+                    "it cannot be seen whether the next hops of {} live, for ports may use whole ranges with them: narrow the ports' \
+                     allowed_address_pairs to addresses that they use, or remove what is dead by hand (openstack router unset \
+                     --route): {}; {pairs}",
+                    so_many(covered.routes.len()),
+                    list(&covered.routes)
+                )
+            }
             Reason::Spared(route, why) => write!(f, "route {route} was not removed after a last look: {why}"),
             Reason::BackAtOnce(route) => write!(f, "route {route} was put back in the moment of its removal"),
             Reason::Failed(_, why) => f.write_str(why),
@@ -85,6 +99,7 @@ impl plan::Reason for Reason {
             Reason::SafetyThreshold(_) => "SafetyThreshold",
             Reason::Contested(_) => "Contested",
             Reason::InvalidRoutes(_) => "RouterHasInvalidRoutes",
+            Reason::WideAddressPair(_) => "WideAddressPair",
             Reason::Spared(..) => "Spared",
             Reason::BackAtOnce(_) => "BackAtOnce",
             Reason::Failed(code, _) => code,

@@ -14,8 +14,8 @@ pub struct RouteGCStatus {
     /// The metadata.generation that the last pass worked with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the last pass could decide and do what it should. `SafetyThreshold`, `Contested` and `RouterHasInvalidRoutes` are
-    /// True while a person should look at them.
+    /// `Ready`: the last pass could decide and do what it should. `SafetyThreshold`, `Contested`, `RouterHasInvalidRoutes` and
+    /// `WideAddressPair` are True while a person should look at them.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// The router's routes by what they are.
@@ -55,7 +55,8 @@ pub struct Counts {
     pub orphan: u32,
     /// In none of the pod networks, or not of a node's prefix length: never touched.
     pub foreign: u32,
-    /// In a pod network, but it cannot be seen whether the next hop lives (a network of another project): never touched.
+    /// In a pod network, but it cannot be seen whether the next hop lives (a network of another project, an address pair for a
+    /// whole range): never touched.
     pub unknown: u32,
     /// In a pod network, but no route that could work (its next hop is on no network of the router): never touched.
     pub invalid: u32,

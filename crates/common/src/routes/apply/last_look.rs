@@ -56,8 +56,8 @@ pub(super) async fn all(
         let why = match verdict {
             Some(Verdict::Orphan(dead)) => server(cloud, &fresh, &route, dead).await?,
             Some(Verdict::Valid(who)) => Some(format!("{who} has the next hop now")),
-            Some(Verdict::Unknown(why) | Verdict::Invalid(why)) => Some(why.clone()),
             Some(Verdict::Foreign) | None => Some("it is not ours to judge any more".to_owned()),
+            Some(other) => Some(other.why()),
         };
         match why {
             None => looked.dead.push(route),

@@ -1,6 +1,6 @@
 //! What each route is: somebody else's, alive, dead, or nothing that could be said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use super::small;
 use crate::api::routegc::{Contested, Counts};
 use crate::routes::policy::Policy;
-use crate::routes::route::{Meaning, Route};
+use crate::routes::route::{Meaning, Route, first_of};
 use crate::routes::snapshot::{Network, Node, Snapshot};
 
 /// A route and what it is.
@@ -33,10 +33,28 @@ pub enum Verdict {
     Valid(String),
     /// It cannot be seen whether the next hop lives: why.
     Unknown(String),
+    /// Nobody has the next hop for itself, but these ports may use whole ranges that it is in: that is no sign of life, and none
+    /// of death either.
+    Covered(Vec<(IpNet, String)>),
     /// No route that could work: why.
     Invalid(String),
     /// The next hop is gone: how that is known.
     Orphan(Dead),
+}
+
+impl Verdict {
+    /// Who lives there, or why nothing can be said, or how it is known, for a person. Empty for what is foreign.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match self {
+            Verdict::Foreign => String::new(),
+            Verdict::Valid(why) | Verdict::Unknown(why) | Verdict::Invalid(why) => why.clone(),
+            Verdict::Covered(pairs) => first_of(
+                pairs.iter().map(|(range, port)| format!("port {port} may use any address of {range}")),
+            ),
+            Verdict::Orphan(dead) => dead.to_string(),
+        }
+    }
 }
 
 /// How it is known that a next hop is gone.
@@ -95,6 +113,15 @@ impl Serialize for Dead {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.code())
     }
+}
+
+/// Routes that cannot be judged because of address pairs for whole ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Covered {
+    /// Which, in the router's order.
+    pub routes: Vec<Route>,
+    /// The ranges that their next hops are in, with the ports that may use them.
+    pub pairs: BTreeSet<(IpNet, String)>,
 }
 
 /// Judges every route of the router, in its order.
@@ -169,14 +196,16 @@ fn alive(snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
     if let Some(server) = snapshot.servers.as_ref().and_then(|servers| servers.addresses.get(&nexthop)) {
         return Verdict::Valid(format!("server {server}, according to Nova"));
     }
-    if let Some((net, port)) = snapshot.pairs.iter().find(|(net, _)| net.contains(&nexthop)) {
-        return Verdict::Unknown(format!("port {port} may use any address of {net}"));
-    }
     match located(snapshot, nexthop) {
         (_, Some(foreign)) => {
             Verdict::Unknown(format!("network {} belongs to another project", foreign.name))
         }
         (true, None) => {
+            let covering = snapshot.pairs.iter().filter(|(range, _)| range.contains(&nexthop));
+            let covering: Vec<_> = covering.cloned().collect();
+            if !covering.is_empty() {
+                return Verdict::Covered(covering);
+            }
             let on = |network: &&Network| network.subnets.iter().any(|net| net.contains(&nexthop));
             let network = snapshot.networks.iter().find(on).map_or_else(String::new, |on| on.name.clone());
             Verdict::Orphan(gone.unwrap_or(Dead::NoPort { network }))
@@ -233,6 +262,19 @@ pub fn unconnected(snapshot: &Snapshot) -> Vec<Route> {
     snapshot.routes.iter().filter(|route| !connected(route)).cloned().collect()
 }
 
+/// The routes that address pairs for whole ranges keep from being judged, and these pairs, each once.
+#[must_use]
+pub fn covered(judged: &[Judged]) -> Option<Covered> {
+    let mut covered = Covered::default();
+    for one in judged {
+        if let Verdict::Covered(pairs) = &one.verdict {
+            covered.routes.push(one.route.clone());
+            covered.pairs.extend(pairs.iter().cloned());
+        }
+    }
+    (!covered.routes.is_empty()).then_some(covered)
+}
+
 /// How many routes of each kind.
 #[must_use]
 pub fn count(judged: &[Judged], contested: &[Contested]) -> Counts {
@@ -241,7 +283,7 @@ pub fn count(judged: &[Judged], contested: &[Contested]) -> Counts {
         valid: of(|one| matches!(one.verdict, Verdict::Valid(_))),
         orphan: of(|one| matches!(one.verdict, Verdict::Orphan(_))),
         foreign: of(|one| matches!(one.verdict, Verdict::Foreign)),
-        unknown: of(|one| matches!(one.verdict, Verdict::Unknown(_))),
+        unknown: of(|one| matches!(one.verdict, Verdict::Unknown(_) | Verdict::Covered(_))),
         invalid: of(|one| matches!(one.verdict, Verdict::Invalid(_))),
         duplicates: of(|one| one.duplicate),
         contested: small(contested.len()),

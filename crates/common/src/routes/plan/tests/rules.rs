@@ -53,6 +53,34 @@ fn what_cannot_be_seen_is_unknown() {
     assert_eq!(verdicts(&world), ["unknown", "unknown", "unknown"]);
 }
 
+/// A pair for a range says nothing of one address in it, so its route is neither removed nor passed over.
+#[test]
+fn pairs_for_whole_ranges_are_named_with_the_routes_that_they_cover() {
+    let routes = [
+        ("10.244.1.0/24", "10.0.0.11"),
+        ("10.244.2.0/24", "10.0.0.12"),
+        ("10.244.3.0/24", "10.0.0.200"),
+        ("10.244.4.0/24", "10.9.0.5"),
+        ("10.244.5.0/24", "203.0.113.5"),
+    ];
+    let mut world = snapshot(&routes).server("s1", "10.0.0.11");
+    let judged = |world: &Snapshot| plan(&policy(), world, &Memory::default(), None, at(0));
+    assert_eq!(judged(&world).covered, None);
+    for (range, port) in
+        [("0.0.0.0/0", "p1"), ("0.0.0.0/0", "p2"), ("10.0.0.128/25", "p3"), ("10.1.0.0/16", "p4")]
+    {
+        world.pairs.push((range.parse().unwrap(), port.to_owned()));
+    }
+    assert_eq!(verdicts(&world), ["valid", "unknown", "unknown", "unknown", "invalid"]);
+    let covered = judged(&world).covered.unwrap();
+    assert_eq!(covered.routes, [Route::new(routes[1].0, routes[1].1), Route::new(routes[2].0, routes[2].1)]);
+    let pairs: Vec<_> = covered.pairs.iter().map(|(range, port)| format!("{port} {range}")).collect();
+    assert_eq!(pairs, ["p1 0.0.0.0/0", "p2 0.0.0.0/0", "p3 10.0.0.128/25"]);
+    assert!(judged(&world).judged[2].verdict.why().contains("port p3 may use any address of 10.0.0.128/25"));
+    let second = second_pass(&policy(), &world, None);
+    assert!(second.removals.is_empty() && second.counts.unknown == 3);
+}
+
 /// R6: a port that outlived its server hides no orphan; a server that Nova still has on the network does live.
 #[test]
 fn nova_is_a_witness_for_and_against() {

@@ -76,7 +76,7 @@ pub(super) fn verdicts(snapshot: &Snapshot) -> Vec<&'static str> {
     let word = |verdict: &Verdict| match verdict {
         Verdict::Foreign => "foreign",
         Verdict::Valid(_) => "valid",
-        Verdict::Unknown(_) => "unknown",
+        Verdict::Unknown(_) | Verdict::Covered(_) => "unknown",
         Verdict::Invalid(_) => "invalid",
         Verdict::Orphan(dead) => dead.code(),
     };
