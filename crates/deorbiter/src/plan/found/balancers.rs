@@ -1,0 +1,137 @@
+//! Load balancers of Services and Ingresses, with the floating IPs and security groups that go along.
+
+use std::collections::{BTreeMap, HashSet};
+
+use common::api::deorbit::Kind;
+
+use super::{Finder, Found, record};
+use crate::names;
+use crate::observe::snapshot::{Cloud, FloatingIp, Meta};
+use crate::plan::action::{Object, ObjectKind};
+use crate::plan::sharing;
+
+impl Finder<'_> {
+    /// Services that have a load balancer.
+    pub(super) fn services(&mut self) {
+        let choice = self.run.spec.resources.services;
+        let ours: Vec<_> = self
+            .cluster
+            .services
+            .iter()
+            .filter(|service| self.settings.is_octavia(service.class.as_deref()))
+            .map(|service| (service, self.kept(choice, "services", &[service.meta.keep], false, "")))
+            .collect();
+        let cluster = self.run.spec.cluster_name.as_str();
+        // Who goes, and who stays, of those that share one load balancer.
+        let mut going = BTreeMap::<&str, Vec<&Meta>>::new();
+        for (service, _) in ours.iter().filter(|(_, kept)| kept.is_none()) {
+            if let Some(id) = &service.load_balancer {
+                going.entry(id).or_default().push(&service.meta);
+            }
+        }
+        let gone: HashSet<&str> = going.values().flatten().map(|meta| meta.uid.as_str()).collect();
+        let others = self.cluster.services.iter().filter(|one| !gone.contains(one.meta.uid.as_str()));
+        let staying: HashSet<&str> = others.filter_map(|one| one.load_balancer.as_deref()).collect();
+        for (service, kept) in &ours {
+            let meta = &service.meta;
+            let id = service.load_balancer.clone().or_else(|| sharing::of(cluster, service, self.cloud?));
+            let seen = id.as_deref().and_then(|id| self.cloud?.load_balancers.get(id));
+            let alone = [meta];
+            let users = match service.load_balancer.as_deref() {
+                Some(id) => going.get(id).map_or(&[][..], Vec::as_slice),
+                None => &alone[..],
+            };
+            let mut load_balancer =
+                record(Kind::LoadBalancer, id.clone(), ObjectKind::Service, meta, kept.clone());
+            if let (Some(seen), Some(cloud)) = (seen, self.cloud) {
+                load_balancer.tag = sharing::tag_of(cluster, meta, &seen.tags);
+                // Clusters of one name, or of none, cannot be told apart by names alone.
+                let known = names::is_telling(cluster)
+                    || seen.name == names::legacy_load_balancer(&meta.uid)
+                    || sharing::is_attached(service, seen, cloud);
+                let stays = id.as_deref().is_some_and(|id| staying.contains(id));
+                load_balancer.shared = stays || !known || !sharing::is_only_ours(cluster, users, seen);
+            }
+            let (shared, port) = (load_balancer.shared, seen.and_then(|seen| seen.port.as_deref()));
+            let object = Object::new(ObjectKind::Service, meta);
+            self.out.push(Found {
+                record: load_balancer,
+                // One that has lost its load balancer meanwhile has nothing in OpenStack any more.
+                delete: Some(if service.former { object.as_seen(meta) } else { object }),
+                deleting: meta.deleting,
+                release: None,
+            });
+            let Some(cloud) = self.cloud else { continue };
+            for (id, ip) in leading_to(cloud, port) {
+                let kept = kept.clone().or_else(|| {
+                    if service.keep_floating_ip {
+                        Some(format!("its Service carries {}", names::KEEP_FLOATING_IP))
+                    } else if !ip.description.starts_with(names::FLOATING_IP_DESCRIPTION) {
+                        Some("the cloud controller manager did not make it".to_owned())
+                    } else {
+                        shared.then(|| "its load balancer also serves others".to_owned())
+                    }
+                });
+                self.along(Kind::FloatingIP, id, (ObjectKind::Service, meta), kept);
+            }
+            let group = names::security_group(&meta.uid, &meta.namespace, &meta.name);
+            for (id, _) in cloud.security_groups.iter().filter(|(_, seen)| seen.name == group) {
+                self.along(Kind::SecurityGroup, id, (ObjectKind::Service, meta), kept.clone());
+            }
+        }
+    }
+
+    fn along(&mut self, kind: Kind, id: &str, (object, meta): (ObjectKind, &Meta), kept: Option<String>) {
+        let record = record(kind, Some(id.to_owned()), object, meta, kept);
+        self.out.push(Found { record, delete: None, deleting: meta.deleting, release: None });
+    }
+
+    /// Ingresses of Octavia's class.
+    pub(super) fn ingresses(&mut self) {
+        let choice = self.run.spec.resources.ingresses;
+        for ingress in &self.cluster.ingresses {
+            if ingress.class.as_deref() != Some(names::INGRESS_CLASS) {
+                continue;
+            }
+            let meta = &ingress.meta;
+            let cluster = &self.run.spec.cluster_name;
+            let name = names::ingress_load_balancer(cluster, &meta.namespace, &meta.name);
+            let seen = self.cloud.filter(|_| !cluster.is_empty()).and_then(|cloud| {
+                let mut named = cloud.load_balancers.iter().filter(|(_, seen)| seen.name == name);
+                // Two of one name: nobody knows which is ours.
+                named.next().filter(|_| named.next().is_none())
+            });
+            let kept = self.kept(choice, "ingresses", &[meta.keep], false, "");
+            let id = seen.map(|(id, _)| id.clone());
+            self.out.push(Found {
+                record: record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone()),
+                delete: Some(Object::new(ObjectKind::Ingress, meta)),
+                deleting: meta.deleting,
+                release: None,
+            });
+            let (Some((_, seen)), Some(cloud)) = (seen, self.cloud) else { continue };
+            for (id, ip) in leading_to(cloud, seen.port.as_deref()) {
+                let kept = kept.clone().or_else(|| {
+                    if ingress.keep_floating_ip {
+                        return Some(format!("its Ingress carries {}", names::INGRESS_KEEP_FLOATING_IP));
+                    }
+                    let made = ip.description.starts_with(names::INGRESS_FLOATING_IP_DESCRIPTION);
+                    (!made).then(|| "octavia-ingress-controller did not make it".to_owned())
+                });
+                self.along(Kind::FloatingIP, id, (ObjectKind::Ingress, meta), kept);
+            }
+            let mut groups = cloud.security_groups.iter().filter(|(_, seen)| seen.name == name);
+            if let (Some((id, _)), None) = (groups.next(), groups.next()) {
+                self.along(Kind::SecurityGroup, id, (ObjectKind::Ingress, meta), kept.clone());
+            }
+        }
+    }
+}
+
+/// Floating IPs of a port.
+fn leading_to<'a>(
+    cloud: &'a Cloud,
+    port: Option<&str>,
+) -> impl Iterator<Item = (&'a String, &'a FloatingIp)> {
+    cloud.floating_ips.iter().filter(move |(_, ip)| port.is_some() && ip.port.as_deref() == port)
+}

@@ -1,0 +1,120 @@
+//! Snapshots, and what of the rest stays because of them.
+
+use std::collections::{HashMap, HashSet};
+
+use common::api::deorbit::Kind;
+
+use super::{Finder, Found, record};
+use crate::observe::snapshot::{Claim, Content};
+use crate::plan::action::{Object, ObjectKind};
+
+/// What has a snapshot that stays: Cinder refuses to delete a volume that has one.
+#[derive(Default)]
+pub(super) struct Held {
+    /// By namespace and name.
+    pub claims: HashSet<(String, String)>,
+    /// By ID.
+    pub volumes: HashSet<String>,
+}
+
+impl Finder<'_> {
+    /// VolumeSnapshots, and contents that none of them names.
+    pub(super) fn snapshots(&mut self) -> Held {
+        let mut held = Held::default();
+        let api = self.cluster.snapshot_api;
+        let contents: HashMap<&str, _> =
+            self.cluster.contents.iter().map(|content| (content.meta.name.as_str(), content)).collect();
+        let claims: HashMap<(&str, &str), &Claim> = self
+            .cluster
+            .claims
+            .iter()
+            .map(|claim| ((claim.meta.namespace.as_str(), claim.meta.name.as_str()), claim))
+            .collect();
+        let choice = self.run.spec.resources.snapshots;
+        let mut named = HashSet::new();
+        for snapshot in &self.cluster.snapshots {
+            let source = snapshot
+                .claim
+                .as_deref()
+                .and_then(|name| claims.get(&(snapshot.meta.namespace.as_str(), name)));
+            let content = match &snapshot.content {
+                Some(name) => match contents.get(name.as_str()) {
+                    Some(content) => Some(*content),
+                    None => continue,
+                },
+                None if source.is_some_and(|claim| self.is_cinder(claim)) => None,
+                None => continue,
+            };
+            named.extend(content.map(|content| content.meta.name.as_str()));
+            let id = content.and_then(|content| content.id.clone());
+            let retain = content.is_some_and(|content| content.retain);
+            let marks = [
+                snapshot.meta.keep,
+                content.is_some_and(|content| content.meta.keep),
+                self.snapshot_kept(id.as_deref()),
+            ];
+            let kept = self.kept(choice, "snapshots", &marks, retain, "deletion policy");
+            if kept.is_some() {
+                let claim =
+                    snapshot.claim.iter().map(|claim| (snapshot.meta.namespace.clone(), claim.clone()));
+                held.claims.extend(claim);
+                held.volumes.extend(content.and_then(|content| self.source(content)));
+            }
+            let release = content.filter(|content| content.retain && kept.is_none());
+            self.out.push(Found {
+                record: record(Kind::Snapshot, id, ObjectKind::VolumeSnapshot, &snapshot.meta, kept),
+                delete: Some(Object::new(ObjectKind::VolumeSnapshot, &snapshot.meta).served_in(api)),
+                deleting: snapshot.meta.deleting,
+                release: release.map(|content| {
+                    Object::new(ObjectKind::VolumeSnapshotContent, &content.meta).served_in(api)
+                }),
+            });
+        }
+        // Contents that no VolumeSnapshot names any more.
+        for content in &self.cluster.contents {
+            if named.contains(content.meta.name.as_str()) {
+                continue;
+            }
+            let marks = [content.meta.keep, self.snapshot_kept(content.id.as_deref())];
+            let kept = self.kept(choice, "snapshots", &marks, content.retain, "deletion policy");
+            if kept.is_some() {
+                held.volumes.extend(self.source(content));
+            }
+            let object = Object::new(ObjectKind::VolumeSnapshotContent, &content.meta).served_in(api);
+            let go = self.retained() && content.retain && kept.is_none();
+            self.out.push(Found {
+                record: record(
+                    Kind::Snapshot,
+                    content.id.clone(),
+                    ObjectKind::VolumeSnapshotContent,
+                    &content.meta,
+                    kept,
+                ),
+                delete: self.retained().then(|| object.clone()),
+                deleting: content.meta.deleting,
+                release: go.then_some(object),
+            });
+        }
+        held
+    }
+
+    /// ID of the volume that a snapshot was taken of.
+    fn source(&self, content: &Content) -> Option<String> {
+        let shown = || Some(self.cloud?.snapshots.get(content.id.as_deref()?)?.volume.clone());
+        content.volume.clone().or_else(shown)
+    }
+
+    fn snapshot_kept(&self, id: Option<&str>) -> bool {
+        id.and_then(|id| self.cloud?.snapshots.get(id)).is_some_and(|snapshot| snapshot.keep)
+    }
+}
+
+impl Held {
+    /// Why a volume stays that has one.
+    pub const WHY: &str = "it has a snapshot that is kept";
+
+    /// Whether it has the volume of this ID.
+    pub fn holds(&self, id: Option<&str>) -> bool {
+        id.is_some_and(|id| self.volumes.contains(id))
+    }
+}

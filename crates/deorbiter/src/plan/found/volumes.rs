@@ -1,0 +1,123 @@
+//! Volumes, by their claims or, where these are gone, by themselves.
+
+use std::collections::{HashMap, HashSet};
+
+use common::api::deorbit::Kind;
+
+use super::snapshots::Held;
+use super::{Finder, Found, record};
+use crate::names;
+use crate::observe::snapshot::{Claim, Volume};
+use crate::plan::action::{Object, ObjectKind};
+
+impl Finder<'_> {
+    /// A bound claim is what its volume is, whatever its class says; an unbound one is what its provisioner will make of it.
+    /// One that names the volume of another claim holds nothing, and never will.
+    pub(super) fn is_cinder(&self, claim: &Claim) -> bool {
+        match &claim.volume {
+            Some(name) => self.by_name.get(name.as_str()).is_some_and(|volume| volume.is_for(claim)),
+            None => claim.provisioner.as_deref().map_or_else(
+                || claim.class.as_ref().is_some_and(|class| self.cluster.classes.contains(class)),
+                |provisioner| self.settings.is_cinder(provisioner),
+            ),
+        }
+    }
+
+    /// PersistentVolumeClaims.
+    pub(super) fn claims(&mut self, held: &Held) {
+        let kept_pods = self.cluster.pods.iter().filter(|pod| pod.meta.keep);
+        let in_use: HashSet<(&str, &str)> = kept_pods
+            .flat_map(|pod| pod.claims.iter().map(|claim| (pod.meta.namespace.as_str(), claim.as_str())))
+            .collect();
+        for claim in &self.cluster.claims {
+            if !self.is_cinder(claim) {
+                continue;
+            }
+            let volume = claim.volume.as_deref().and_then(|name| self.by_name.get(name).copied());
+            let id = volume.map(|volume| volume.id.clone()).or_else(|| self.provisioned_late(claim));
+            let retain = volume.is_some_and(|volume| volume.retain);
+            let marks = [
+                claim.meta.keep,
+                volume.is_some_and(|volume| volume.meta.keep),
+                self.volume_kept(id.as_deref()),
+            ];
+            let choice = self.run.spec.resources.persistent_volume_claims;
+            let mut kept = self.kept(choice, "persistentVolumeClaims", &marks, retain, "reclaim policy");
+            let name = (claim.meta.namespace.clone(), claim.meta.name.clone());
+            if kept.is_none() && (held.claims.contains(&name) || held.holds(id.as_deref())) {
+                kept = Some(Held::WHY.to_owned());
+            }
+            if kept.is_none() && in_use.contains(&(name.0.as_str(), name.1.as_str())) {
+                kept = Some(format!("a pod that holds it carries {}", names::KEEP));
+            }
+            let object = Object::new(ObjectKind::PersistentVolumeClaim, &claim.meta);
+            let release = volume.filter(|volume| volume.retain && kept.is_none());
+            self.out.push(Found {
+                // Until it is bound it may still become another driver's.
+                delete: Some(if volume.is_some() { object } else { object.as_seen(&claim.meta) }),
+                record: record(Kind::Volume, id, ObjectKind::PersistentVolumeClaim, &claim.meta, kept),
+                deleting: claim.meta.deleting,
+                release: release.map(|volume| Object::new(ObjectKind::PersistentVolume, &volume.meta)),
+            });
+        }
+    }
+
+    /// The volume that a provisioner made for a claim before it said so.
+    fn provisioned_late(&self, claim: &Claim) -> Option<String> {
+        let name = format!("pvc-{}", claim.meta.uid);
+        self.cloud?.volumes.iter().find(|(_, volume)| volume.name == name).map(|(id, _)| id.clone())
+    }
+
+    /// PersistentVolumes whose claim is gone, or never was.
+    pub(super) fn volumes(&mut self, held: &Held) {
+        let claims: HashSet<&str> = self.cluster.claims.iter().map(|claim| claim.meta.uid.as_str()).collect();
+        let mut bound = HashMap::<&str, Vec<&Claim>>::new();
+        for claim in &self.cluster.claims {
+            bound.entry(claim.volume.as_deref().unwrap_or_default()).or_default().push(claim);
+        }
+        for volume in &self.cluster.volumes {
+            let has_claim = volume.claim.as_deref().is_some_and(|uid| claims.contains(uid));
+            let named = bound.get(volume.meta.name.as_str()).into_iter().flatten();
+            if has_claim || named.into_iter().any(|claim| volume.is_for(claim)) {
+                continue;
+            }
+            let choice = self.run.spec.resources.persistent_volume_claims;
+            let marks = [volume.meta.keep, self.volume_kept(Some(&volume.id))];
+            let mut kept =
+                self.kept(choice, "persistentVolumeClaims", &marks, volume.retain, "reclaim policy");
+            if kept.is_none() && held.holds(Some(&volume.id)) {
+                kept = Some(Held::WHY.to_owned());
+            }
+            let never_bound = volume.claim.is_none();
+            if kept.is_none() && never_bound && !self.retained() {
+                kept = Some("no claim was ever bound to it".to_owned());
+            }
+            let object = Object::new(ObjectKind::PersistentVolume, &volume.meta);
+            let go = kept.is_none() && volume.retain;
+            self.out.push(Found {
+                record: record(
+                    Kind::Volume,
+                    Some(volume.id.clone()),
+                    ObjectKind::PersistentVolume,
+                    &volume.meta,
+                    kept,
+                ),
+                // A released one goes by its policy.
+                delete: never_bound.then(|| object.clone()),
+                deleting: volume.meta.deleting,
+                release: go.then_some(object),
+            });
+        }
+    }
+
+    fn volume_kept(&self, id: Option<&str>) -> bool {
+        id.and_then(|id| self.cloud?.volumes.get(id)).is_some_and(|volume| volume.keep)
+    }
+}
+
+impl Volume {
+    /// Whether a claim that names it is the one that it is for.
+    fn is_for(&self, claim: &Claim) -> bool {
+        self.claim.as_deref().is_none_or(|uid| uid.is_empty() || uid == claim.meta.uid)
+    }
+}
