@@ -15,8 +15,8 @@ fn saved() -> impl Strategy<Value = Saved> {
         rest,
     )
         .prop_map(
-            |(to, gateway, source, metric, device, (table, protocol, scope, kind, tos, flags), rest)| Saved {
-                route: Route {
+            |(to, gateway, source, metric, device, (table, protocol, scope, kind, tos, flags), rest)| {
+                let route = Route {
                     table,
                     destination: IpNet::from(to),
                     gateway,
@@ -28,9 +28,15 @@ fn saved() -> impl Strategy<Value = Saved> {
                     kind,
                     tos,
                     flags,
-                    rest,
-                },
-                device,
+                    rest: Vec::new(),
+                };
+                let mut saved = Saved { route, device };
+                // Where all the others are as long as can be, there is no room for it.
+                let room = LIMIT - saved.line("default").len();
+                let words =
+                    |(kind, payload): &(u16, Vec<u8>)| format!(" rest {kind}:").len() + 2 * payload.len();
+                saved.route.rest = rest.into_iter().filter(|one| words(one) <= room).collect();
+                saved
             },
         )
 }
