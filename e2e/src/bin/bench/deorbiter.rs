@@ -35,36 +35,39 @@ pub(crate) const PARTS: [Part; 5] = [Part::Start, Part::Steady, Part::Providers,
 ///
 /// # Errors
 /// Whatever could not be started; deorbiter fails, or does not do what it should.
-pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> bool) -> Result<Report> {
+pub(crate) async fn measure(
+    program: Option<&Path>,
+    wanted: impl Fn(Part) -> bool,
+    report: &mut Report,
+) -> Result<()> {
     let run = Run::begin()?;
     let binary = binary(program, "deorbiter")?;
-    let mut report = Report::default();
-    size(&binary, &mut report)?;
+    size(&binary, report)?;
 
     run.say("OpenStack");
     let openstack = OpenStack::start(Parts::All, Release::Main, Default::default()).await?;
     if wanted(Part::Providers) {
         run.say("volumes and load balancers, with deorbiter and without");
-        providers::measure(&openstack, &binary, &mut report).await?;
+        providers::measure(&openstack, &binary, report).await?;
     }
     run.say("control plane");
     let stage = Stage::set(openstack, &binary).await?;
     if wanted(Part::Start) {
         run.say("start, idle memory");
-        start::measure(&stage.direct(), "deorbiter", "no Deorbit", &mut report).await?;
+        start::measure(&stage.direct(), "deorbiter", "no Deorbit", report).await?;
     }
     if wanted(Part::Steady) {
         run.say("steady state, two minutes");
-        steady::count(&stage, &mut report).await?;
+        steady::count(&stage, report).await?;
     }
     if wanted(Part::Crowd) {
         run.say(&format!("{} Deorbits at once", crowd::DEORBITS));
-        crowd::measure(&stage, &mut report).await?;
+        crowd::measure(&stage, report).await?;
     }
     if wanted(Part::Claims) {
         for claims in CLAIMS {
             run.say(&format!("{claims} claims"));
-            claims::measure(&stage, claims, &run, &mut report).await?;
+            claims::measure(&stage, claims, &run, report).await?;
         }
     }
     let kubernetes = stage.world.client.apiserver_version().await?.git_version;
@@ -72,6 +75,5 @@ pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> boo
         "Kubernetes {kubernetes} (etcd without fsync, kube-controller-manager without its limit of 20 requests a second), \
          OpenStack 2026.2 (one uWSGI process for each service, Cinder's logging driver, Octavia's no-op driver)"
     );
-    run.end(&binary, &world, &mut report)?;
-    Ok(report)
+    run.end(&binary, &world, report)
 }

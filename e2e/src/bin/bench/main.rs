@@ -99,25 +99,33 @@ fn measured(args: &Args) -> Result<String> {
     let (program, wanted) =
         (args.program.as_deref(), |part: Part| args.only.is_empty() || args.only.contains(&part));
     match args.controller {
-        Controller::Natgw => run_through(natgw::measure(program, wanted)),
-        Controller::Routegc => run_through(routegc::measure(program, wanted)),
-        Controller::Deorbiter => run_through(deorbiter::measure(program, wanted)),
+        Controller::Natgw => run_through(async |report| natgw::measure(program, wanted, report).await),
+        Controller::Routegc => run_through(async |report| routegc::measure(program, wanted, report).await),
+        Controller::Deorbiter => {
+            run_through(async |report| deorbiter::measure(program, wanted, report).await)
+        }
         // Its processes end with this one, however that ends.
         Controller::EgressRouter => egress_router::measure(program),
         Controller::EgressRouterDriver => egress_router::driver::run().map(|()| String::new()),
     }
 }
 
-fn run_through(measure: impl Future<Output = Result<Report>>) -> Result<String> {
+fn run_through(measure: impl AsyncFnOnce(&mut Report) -> Result<()>) -> Result<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(until_interrupted(measure)).map(|report| report.to_string())
+    let mut report = Report::default();
+    let measured = runtime.block_on(until_interrupted(measure(&mut report)));
+    if measured.is_err() && !report.rows.is_empty() {
+        // Minutes of work.
+        eprintln!("bench: this was measured before it failed:\n{report}");
+    }
+    measured.map(|()| report.to_string())
 }
 
 /// A signal drops what is measured, and with it all processes and files.
-async fn until_interrupted(measure: impl Future<Output = Result<Report>>) -> Result<Report> {
+async fn until_interrupted(measure: impl Future<Output = Result<()>>) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
-        report = measure => report,
+        measured = measure => measured,
         _ = interrupt.recv() => bail!("interrupted"),
         _ = terminate.recv() => bail!("terminated"),
     }

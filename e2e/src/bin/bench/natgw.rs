@@ -31,15 +31,18 @@ pub(crate) const PARTS: [Part; 5] = [Part::Walk, Part::Start, Part::Moves, Part:
 ///
 /// # Errors
 /// Whatever could not be started; natgw fails, or does not do what it should.
-pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> bool) -> Result<Report> {
+pub(crate) async fn measure(
+    program: Option<&Path>,
+    wanted: impl Fn(Part) -> bool,
+    report: &mut Report,
+) -> Result<()> {
     let run = Run::begin()?;
     let binary = binary(program, "natgw")?;
-    let mut report = Report::default();
 
-    size(&binary, &mut report)?;
+    size(&binary, report)?;
     if wanted(Part::Walk) {
         run.say("observe and plan, 100 and 1000 Nodes");
-        walk::measure(&mut report).await?;
+        walk::measure(report).await?;
     }
     run.say("control plane");
     let control_plane = ControlPlane::builder().grace(GRACE).start().await.context("control plane")?;
@@ -50,18 +53,18 @@ pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> boo
     }
     if start {
         run.say("5 Nodes: start, idle memory");
-        start::measure(&stage.natgw(false)?, "natgw", "5 Nodes", &mut report).await?;
+        start::measure(&stage.natgw(false)?, "natgw", "5 Nodes", report).await?;
     }
     if moves {
         run.say("5 Nodes: label, cordon, NotReady");
-        moves::measure(&stage, 0, &mut report).await?;
+        moves::measure(&stage, 0, report).await?;
     }
     if start || moves {
         stage.grow(MANY).await?;
     }
     if start {
         run.say("100 Nodes: start, idle memory");
-        start::measure(&stage.natgw(false)?, "natgw", "100 Nodes", &mut report).await?;
+        start::measure(&stage.natgw(false)?, "natgw", "100 Nodes", report).await?;
     }
 
     // The steady state counts and takes no time: beside other work, the whole takes two minutes less.
@@ -75,7 +78,7 @@ pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> boo
     let rest = async {
         if moves {
             run.say("100 Nodes: label, cordon, NotReady");
-            moves::measure(&stage, FEW, &mut report).await?;
+            moves::measure(&stage, FEW, report).await?;
         }
         if wanted(Part::Crowd) {
             run.say("5000 Nodes: gathering");
@@ -84,19 +87,18 @@ pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> boo
             let crowded = crowded.context("second control plane")?;
             crowd::gather(&crowded).await?;
             run.say("5000 Nodes: memory");
-            crowd::measure(&crowded, &binary, &mut report).await?;
+            crowd::measure(&crowded, &binary, report).await?;
         }
         anyhow::Ok(())
     };
     let (steady, ()) = tokio::try_join!(steady, rest)?;
     if let Some(steady) = steady {
-        steady.report(&mut report)?;
+        steady.report(report)?;
     }
     let kubernetes = control_plane.client().apiserver_version().await?.git_version;
     let world = format!(
         "Kubernetes {kubernetes} (etcd without fsync), Hetzner stand-in with route actions of {} s",
         stage::ACTION.as_secs()
     );
-    run.end(&binary, &world, &mut report)?;
-    Ok(report)
+    run.end(&binary, &world, report)
 }

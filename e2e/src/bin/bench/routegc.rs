@@ -24,17 +24,20 @@ pub(crate) const PARTS: [Part; 3] = [Part::Start, Part::Passes, Part::Steady];
 ///
 /// # Errors
 /// Whatever could not be started; routegc fails, or does not do what it should.
-pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> bool) -> Result<Report> {
+pub(crate) async fn measure(
+    program: Option<&Path>,
+    wanted: impl Fn(Part) -> bool,
+    report: &mut Report,
+) -> Result<()> {
     let run = Run::begin()?;
     let binary = binary(program, "routegc")?;
-    let mut report = Report::default();
-    size(&binary, &mut report)?;
+    size(&binary, report)?;
 
     run.say("control plane, Keystone, Neutron");
     let mut stage = Stage::set(&binary).await?;
     if wanted(Part::Start) {
         run.say("no RouteGC: start, idle memory");
-        start::measure(&stage.direct(), "routegc", "no RouteGC", &mut report).await?;
+        start::measure(&stage.direct(), "routegc", "no RouteGC", report).await?;
     }
     run.say("1000 ports");
     stage.ports().await?;
@@ -43,17 +46,17 @@ pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> boo
         run.say(&format!("{routes} routes"));
         stage.grow(routes).await?;
         if wanted(Part::Passes) {
-            passes::measure(&mut stage, dead, &mut report).await?;
+            passes::measure(&mut stage, dead, report).await?;
         }
     }
     if wanted(Part::Start) {
         let among = format!("1 RouteGC with {} routes", stage.routes());
         run.say(&format!("{among}: start, idle memory"));
-        start::measure(&stage.direct(), "routegc", &among, &mut report).await?;
+        start::measure(&stage.direct(), "routegc", &among, report).await?;
     }
     if wanted(Part::Steady) {
         run.say("steady state, two minutes");
-        steady::count(&mut stage, &mut report).await?;
+        steady::count(&mut stage, report).await?;
     }
     let kubernetes = stage.world.client.apiserver_version().await?.git_version;
     let world = format!(
@@ -61,6 +64,5 @@ pub(crate) async fn measure(program: Option<&Path>, wanted: impl Fn(Part) -> boo
          {} ports on the router's network, no Nova",
         stage::PORTS
     );
-    run.end(&binary, &world, &mut report)?;
-    Ok(report)
+    run.end(&binary, &world, report)
 }

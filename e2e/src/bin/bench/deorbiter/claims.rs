@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use common::api::deorbit::Phase;
 use e2e::program::{Program, Samples};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 
 use super::provisioner::Provisioner;
 use super::stage::{Stage, metadata};
@@ -173,7 +173,9 @@ async fn stored(stage: &Stage, name: &str) -> Result<Stored> {
     let text = stage.world.client.request_text(http::Request::get(path).body(Vec::new())?).await?;
     let maps = Api::<ConfigMap>::namespaced(stage.world.client.clone(), &stage.world.namespace);
     let maps = maps.list(&ListParams::default()).await?.items;
-    let maps = maps.iter().filter(|map| map.metadata.name.as_ref().is_some_and(|map| map.starts_with(name)));
-    let maps = maps.map(|map| map.data.iter().flatten().map(|(_, text)| text.len() as u64).sum());
-    Ok(Stored { deorbit: text.len() as u64, maps: maps.collect() })
+    let of_it = |map: &&ConfigMap| map.owner_references().iter().any(|owner| owner.name == name);
+    let size = |map: &ConfigMap| map.data.iter().flatten().map(|(_, text)| text.len() as u64).sum();
+    let maps: Vec<u64> = maps.iter().filter(of_it).map(size).collect();
+    ensure!(!maps.is_empty(), "the records of {name} are in no ConfigMap");
+    Ok(Stored { deorbit: text.len() as u64, maps })
 }
