@@ -76,12 +76,13 @@ demo-cluster: test-packages ## The same on a cluster of real nodes, with packets
 .PHONY: test
 test: test-packages ## Everything that proves the project; ends with how many tests passed
 	@scripts/prerequisites.sh
-	@$(MAKE) --no-print-directory --jobs=2 test-assets test-services test-images test-programs
-	@scripts/test.sh
+	@$(MAKE) --no-print-directory --jobs=2 test-assets test-services test-programs
+	@# Tests wait more than they compute, and those that need an image build it if it is not there yet.
+	@$(MAKE) --no-print-directory --jobs=2 test-images test-run
 
 # What tests run on and what they run, side by side: one waits for a download or works on a single processor while the other
 # computes. What is there already is done with at once.
-.PHONY: test-assets test-services test-images test-programs
+.PHONY: test-assets test-services test-images test-programs test-run
 test-assets:
 	@for what in $(KUBERNETES) cluster observability cni providers; do scripts/assets.sh $$what >/dev/null || exit 1; done
 test-services:
@@ -89,10 +90,12 @@ test-services:
 	@for release in main oldest; do scripts/openstack.sh $$release >/dev/null || exit 1; done
 # cargo would take make's two jobs for all the processors that there are.
 test-images:
-	@for crate in $(IMAGES); do MAKEFLAGS= scripts/images.sh $$crate >/dev/null || exit 1; done
-	@MAKEFLAGS= FUZZ_SEED=1 scripts/fuzz.sh 1
+	@for crate in $(IMAGES); do MAKEFLAGS= nice -n 5 scripts/images.sh $$crate >/dev/null || exit 1; done
+	@MAKEFLAGS= FUZZ_SEED=1 nice -n 5 scripts/fuzz.sh 1
 test-programs:
 	@MAKEFLAGS= scripts/test.sh --build
+test-run:
+	@MAKEFLAGS= scripts/test.sh
 
 .PHONY: images
 images: image-packages ## Container images, with docker, podman or buildah (ENGINE=... picks), and as OCI archives
@@ -118,6 +121,7 @@ lint: test-packages ## Format, clippy, licences and sources, links, each crate a
 	@scripts/prerequisites.sh
 	cargo fmt --all --check
 	for manifest in crates/*/fuzz/Cargo.toml; do cargo fmt --manifest-path $$manifest --check || exit 1; done
+	for manifest in crates/*/fuzz/Cargo.toml; do cargo metadata --locked --format-version 1 --manifest-path $$manifest >/dev/null || exit 1; done
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	@scripts/crates-alone.sh
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
