@@ -128,8 +128,12 @@ pub fn read(status: u16, body: &[u8]) -> Answer {
             Ok(_) => Answer::Refused { status, words: "the answer is not a ConfigMap".to_owned() },
             // Cut off by whatever stands between.
             Err(error) if error.is_eof() => Answer::Again(format!("the answer was cut off: {error}")),
+            // Not in the parser's words, which repeat a whole value of the answer.
             Err(error) => {
-                Answer::Refused { status, words: format!("the answer is not a ConfigMap: {error}") }
+                let what = if error.is_data() { "a value of another kind" } else { "no JSON" };
+                let (line, column) = (error.line(), error.column());
+                let words = format!("the answer is not a ConfigMap: {what} at line {line}, column {column}");
+                Answer::Refused { status, words }
             }
         };
     }

@@ -15,6 +15,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::config_map;
+use super::request::{self, Answer};
 use crate::cni::{Code, Error};
 
 const TOKEN: &str = "s3cr3t-t0k3n";
@@ -298,6 +299,15 @@ fn a_config_map_without_data_is_empty() {
     assert!(
         Server::plain(vec![Reaction::Answer(200, r#"{"kind": "ConfigMap"}"#)]).read().unwrap().is_empty()
     );
+}
+
+#[test]
+fn what_an_answer_holds_is_not_repeated() {
+    for body in [r#"{"kind": "ConfigMap", "data": "s3cr3t"}"#, r#""s3cr3t""#, "s3cr3t"] {
+        let Answer::Refused { words, .. } = request::read(200, body.as_bytes()) else { panic!("{body}") };
+        assert!(words.starts_with("the answer is not a ConfigMap: "), "{words}");
+        assert!(!words.contains("s3cr3t"), "{words}");
+    }
 }
 
 #[test]
