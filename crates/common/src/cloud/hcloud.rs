@@ -19,6 +19,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
+use super::field::or_empty;
 use super::http::{self, Answer, Budget, Http, Page, Paging, with_query};
 pub use super::http::{Partial, RateLimit, Retry, Secret as Token, SecretError as TokenError};
 pub use action::{Action, ActionError, Status};
@@ -274,14 +275,9 @@ struct Pagination {
     total_entries: Option<u64>,
 }
 
-/// A value that may be null where nothing is: an empty list, a text that nobody gave.
-fn nullable<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
-}
-
 /// Those elements of a list that can be read: what is of a kind that is new to us is nothing that is decided by.
 fn readable<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-    let all: Vec<Value> = nullable(from)?;
+    let all: Vec<Value> = or_empty(from)?;
     Ok(all.into_iter().filter_map(|element| serde_json::from_value(element).ok()).collect())
 }
 

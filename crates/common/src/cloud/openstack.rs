@@ -25,7 +25,6 @@ mod clouds_yaml;
 mod config_error;
 mod credentials;
 mod error;
-mod field;
 mod gcfg;
 mod keystone;
 mod metrics;

@@ -100,10 +100,7 @@ pub async fn store(
     old: &[Recorded],
     records: &[Recorded],
 ) -> Result<bool, Error> {
-    let (namespace, name) = (
-        deorbit.metadata.namespace.clone().unwrap_or_default(),
-        deorbit.metadata.name.clone().unwrap_or_default(),
-    );
+    let namespace = deorbit.metadata.namespace.clone().unwrap_or_default();
     if records.len() <= IN_STATUS && status.inventory.config_maps.is_empty() {
         status.inventory.records = records.to_vec();
     } else {
@@ -126,12 +123,7 @@ pub async fn store(
     }
     let mut changed = deorbit.clone();
     changed.status = Some(status);
-    changed.metadata.managed_fields = None;
-    let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
-    let api = Api::<Deorbit>::namespaced(client.clone(), &namespace);
-    let written = api.replace_status(&name, &params, &changed).await;
-    let what = format!("write the status of Deorbit {namespace}/{name}");
-    written.map(|_| true).map_err(|cause| Error::Home { what, cause })
+    replace_status(client, changed).await.map(|()| true)
 }
 
 /// Its name: of the Deorbit's UID, so that it is nobody else's ConfigMap that is written over, and lives and dies with this one.
@@ -144,12 +136,16 @@ fn config_map(deorbit: &Deorbit, number: usize) -> String {
 /// # Errors
 /// [`Error::Home`] with the API server's answer. A 409 says that somebody else changed the Deorbit.
 pub async fn note_outage(client: &Client, deorbit: &Deorbit, since: Option<Timestamp>) -> Result<(), Error> {
-    let (namespace, name) = (
-        deorbit.metadata.namespace.clone().unwrap_or_default(),
-        deorbit.metadata.name.clone().unwrap_or_default(),
-    );
     let mut changed = deorbit.clone();
     changed.status.get_or_insert_default().first_unavailable_at = since;
+    replace_status(client, changed).await
+}
+
+async fn replace_status(client: &Client, mut changed: Deorbit) -> Result<(), Error> {
+    let (namespace, name) = (
+        changed.metadata.namespace.clone().unwrap_or_default(),
+        changed.metadata.name.clone().unwrap_or_default(),
+    );
     changed.metadata.managed_fields = None;
     let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
     let api = Api::<Deorbit>::namespaced(client.clone(), &namespace);

@@ -72,9 +72,7 @@ impl<'a> Linux<'a> {
     /// What the kernel is asked for in a step that may be sent beside others: one request about the new link, about routes or
     /// about rules. Not the pod's default route: it moves by itself, once everything else is known to stand.
     fn asked(&self, step: &Step) -> Option<Message> {
-        let new = self.new_link();
-        // Index 0 is no link's: without one that was made, the kernel refuses.
-        let index = new.unwrap_or(0);
+        let (new, index) = (self.new_link(), self.new_index());
         Some(match step {
             Step::Sysctl { name, value, before: None } => {
                 let link = self.link.as_ref()?;
@@ -90,10 +88,9 @@ impl<'a> Linux<'a> {
         })
     }
 
-    fn on_new_link(&mut self, message: impl Fn(u32) -> Message) -> Result<(), Error> {
-        // Index 0 is no link's: without one that was made, the kernel refuses.
-        let index = self.new_link().unwrap_or(0);
-        self.request(&message(index))
+    /// That of the new link. Index 0 is no link's: without one that was made, the kernel refuses.
+    fn new_index(&self) -> u32 {
+        self.new_link().unwrap_or(0)
     }
 
     fn request(&mut self, message: &Message) -> Result<(), Error> {
@@ -190,8 +187,8 @@ impl Kernel for Linux<'_> {
             }
             Step::Sysctl { name, value, before } => self.write(name, value, before.as_deref()),
             Step::CreateLink(link) => self.create(link),
-            Step::AddAddress(net) => self.on_new_link(|link| address::add(link, *net)),
-            Step::SetUp => self.on_new_link(|link| Link::set_up(link, true)),
+            Step::AddAddress(net) => self.request(&address::add(self.new_index(), *net)),
+            Step::SetUp => self.request(&Link::set_up(self.new_index(), true)),
             Step::AddRoute(route) => self.request(&route.add(new)),
             Step::AppendRoute(route) => self.request(&route.append(new)),
             Step::ReplaceRoute { after, .. } => self.request(&after.replace(new)),
@@ -253,12 +250,12 @@ impl Kernel for Linux<'_> {
                 Some(link) => self.delete(&Link::delete(link.index)).map(|_| ()),
                 None => Ok(()),
             },
-            Step::AddAddress(net) => match self.on_new_link(|link| address::delete(link, *net)) {
+            Step::AddAddress(net) => match self.request(&address::delete(self.new_index(), *net)) {
                 // IPv6 forgets its addresses when a link goes down.
                 Err(error) if error.is(&[libc::EADDRNOTAVAIL]) => Ok(()),
                 answer => answer,
             },
-            Step::SetUp => self.on_new_link(|link| Link::set_up(link, false)),
+            Step::SetUp => self.request(&Link::set_up(self.new_index(), false)),
             Step::AddRoute(route) | Step::AppendRoute(route) => self.request(&route.delete(new)),
             Step::ReplaceRoute { before, .. } => self.request(&before.replace(new)),
             Step::DeleteRoute(route) => self.restore(route),

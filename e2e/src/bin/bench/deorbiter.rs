@@ -21,9 +21,8 @@ use e2e::openstack::{OpenStack, Parts, Release};
 
 use self::stage::Stage;
 use crate::Part;
-use crate::process::binary;
 use crate::report::Report;
-use crate::run::{Run, size};
+use crate::run::Run;
 use crate::start;
 
 /// Claims in one cluster: what the goal for memory is about, and twice that.
@@ -40,9 +39,7 @@ pub(crate) async fn measure(
     wanted: impl Fn(Part) -> bool,
     report: &mut Report,
 ) -> Result<()> {
-    let run = Run::begin()?;
-    let binary = binary(program, "deorbiter")?;
-    size(&binary, report)?;
+    let (run, binary) = Run::begin(program, "deorbiter", report)?;
 
     run.say("OpenStack");
     let openstack = OpenStack::start(Parts::All, Release::Main, Default::default()).await?;

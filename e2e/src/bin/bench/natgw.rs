@@ -14,9 +14,8 @@ use e2e::control_plane::ControlPlane;
 
 use self::stage::Stage;
 use crate::Part;
-use crate::process::binary;
 use crate::report::Report;
-use crate::run::{Run, size};
+use crate::run::Run;
 use crate::start;
 
 /// Few Nodes and many: a network of Hetzner's takes 100 servers.
@@ -36,10 +35,7 @@ pub(crate) async fn measure(
     wanted: impl Fn(Part) -> bool,
     report: &mut Report,
 ) -> Result<()> {
-    let run = Run::begin()?;
-    let binary = binary(program, "natgw")?;
-
-    size(&binary, report)?;
+    let (run, binary) = Run::begin(program, "natgw", report)?;
     if wanted(Part::Walk) {
         run.say("observe and plan, 100 and 1000 Nodes");
         walk::measure(report).await?;

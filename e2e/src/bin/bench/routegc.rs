@@ -10,9 +10,8 @@ use anyhow::Result;
 
 use self::stage::{POLICY, Stage};
 use crate::Part;
-use crate::process::binary;
 use crate::report::Report;
-use crate::run::{Run, size};
+use crate::run::Run;
 use crate::start;
 
 /// Routes of a router and how many of them are dead: what a cloud allows by itself, used up, and ten times that.
@@ -29,9 +28,7 @@ pub(crate) async fn measure(
     wanted: impl Fn(Part) -> bool,
     report: &mut Report,
 ) -> Result<()> {
-    let run = Run::begin()?;
-    let binary = binary(program, "routegc")?;
-    size(&binary, report)?;
+    let (run, binary) = Run::begin(program, "routegc", report)?;
 
     run.say("control plane, Keystone, Neutron");
     let mut stage = Stage::set(&binary).await?;

@@ -1,6 +1,6 @@
 //! One run of the bench: its clock, the load that it began under, and what it was on.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use crate::figures::Figures;
 use crate::machine;
+use crate::process::binary;
 use crate::report::Report;
 
 /// Begun.
@@ -17,12 +18,21 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Begins.
+    /// Begins with the program's size. `named` is the program, or [`binary`] finds it by `name`.
     ///
     /// # Errors
-    /// /proc does not tell the load.
-    pub(crate) fn begin() -> Result<Self> {
-        Ok(Self { clock: Instant::now(), load: machine::load()? })
+    /// The program is not there, or /proc does not tell the load.
+    pub(crate) fn begin(named: Option<&Path>, name: &str, report: &mut Report) -> Result<(Self, PathBuf)> {
+        let run = Self { clock: Instant::now(), load: machine::load()? };
+        let program = binary(named, name)?;
+        let bytes = std::fs::metadata(&program)?.len();
+        report.row(
+            "Program file",
+            "",
+            Figures::bytes([bytes])?,
+            "Size of the stripped binary; a static one holds all that it needs",
+        );
+        Ok((run, program))
     }
 
     /// Tells whoever waits what is being done.
@@ -52,19 +62,4 @@ impl Run {
         ];
         Ok(())
     }
-}
-
-/// How large the program is.
-///
-/// # Errors
-/// It is not there.
-pub(crate) fn size(program: &Path, report: &mut Report) -> Result<()> {
-    let bytes = std::fs::metadata(program)?.len();
-    report.row(
-        "Program file",
-        "",
-        Figures::bytes([bytes])?,
-        "Size of the stripped binary; a static one holds all that it needs",
-    );
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::code::Code;
+use crate::cloud::field::or_empty;
 
 /// An asynchronous act of the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -10,12 +11,12 @@ pub struct Action {
     /// ID.
     pub id: u64,
     /// `add_route`, `delete_route`, …
-    #[serde(default, deserialize_with = "super::nullable")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub command: String,
     /// How far it is.
     pub status: Status,
     /// Percent.
-    #[serde(default, deserialize_with = "super::nullable")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub progress: u8,
     /// Means something only with [`Status::Error`]: the API fills it in while running too. Read it through
     /// [`Action::failure`].
@@ -42,7 +43,7 @@ pub struct ActionError {
     /// For programs.
     pub code: Code,
     /// For people.
-    #[serde(default, deserialize_with = "super::nullable")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub message: String,
 }
 

@@ -6,13 +6,15 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+use crate::cloud::field::or_empty;
+
 /// A private network, as much of it as is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// ID.
     pub id: u64,
     /// Unique in its project.
-    #[serde(default, deserialize_with = "super::nullable")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
     /// All addresses that it can ever have.
     pub ip_range: Ipv4Net,
@@ -23,7 +25,7 @@ pub struct Network {
     #[serde(default, deserialize_with = "super::readable")]
     pub routes: Vec<Route>,
     /// IDs of the attached servers.
-    #[serde(default, deserialize_with = "super::nullable")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub servers: Vec<u64>,
 }
 
@@ -46,7 +48,7 @@ impl Network {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnet {
     /// `cloud`, `server`, `vswitch`, or what comes later. Addresses in a `vswitch` subnet can be no route's gateway.
-    #[serde(default, rename = "type", deserialize_with = "super::nullable")]
+    #[serde(default, rename = "type", deserialize_with = "or_empty")]
     pub kind: String,
     /// None while the API has not chosen it.
     #[serde(default)]

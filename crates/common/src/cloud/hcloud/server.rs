@@ -4,16 +4,18 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::cloud::field::or_empty;
+
 /// A cloud server, as much of it as is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
     /// ID.
     pub id: u64,
     /// Unique in its project.
-    #[serde(default, deserialize_with = "super::nullable")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
     /// `running`, `off`, …; a word that is new to us is no error.
-    #[serde(default, deserialize_with = "super::nullable")]
+    #[serde(default, deserialize_with = "or_empty")]
     pub status: String,
     /// One entry for each network that it is attached to, in no order. An entry without an IPv4 address is left out: the
     /// server cannot be reached there.
@@ -47,10 +49,10 @@ fn addressed<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PrivateNet>, D::E
         network: u64,
         #[serde(default)]
         ip: Option<String>,
-        #[serde(default, deserialize_with = "super::nullable")]
+        #[serde(default, deserialize_with = "or_empty")]
         alias_ips: Vec<String>,
     }
-    let entries: Vec<Entry> = super::nullable(from)?;
+    let entries: Vec<Entry> = or_empty(from)?;
     Ok(entries
         .into_iter()
         .filter_map(|entry| {

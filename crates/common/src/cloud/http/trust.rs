@@ -37,26 +37,16 @@ impl Trust {
     /// None where the system's authorities are to be read.
     pub(super) fn config(&self) -> Result<Option<ClientConfig>, Error> {
         let provider = Arc::new(ring::default_provider());
-        let builder = || {
-            ClientConfig::builder_with_provider(provider.clone())
-                .with_safe_default_protocol_versions()
-                .map_err(|cause| Error::Setup(format!("TLS cannot be set up: {cause}")))
+        let believed = match self {
+            Trust::Plain | Trust::System => return Ok(None),
+            Trust::Only(pem) => Believed::listed(authorities(pem)?, provider.clone())?,
+            Trust::Nobody => Believed::Anyone,
         };
-        match self {
-            Trust::Plain | Trust::System => Ok(None),
-            Trust::Only(pem) => {
-                let verifier = Arc::new(Listed::new(authorities(pem)?, provider.clone())?);
-                Ok(Some(
-                    builder()?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth(),
-                ))
-            }
-            Trust::Nobody => {
-                let verifier = Arc::new(Anyone(provider.clone()));
-                Ok(Some(
-                    builder()?.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth(),
-                ))
-            }
-        }
+        let verifier = Arc::new(Verifier { believed, provider: provider.clone() });
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|cause| Error::Setup(format!("TLS cannot be set up: {cause}")))?;
+        Ok(Some(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
     }
 }
 
@@ -81,25 +71,34 @@ fn authorities(pem: &[u8]) -> Result<Authorities, Error> {
     Ok(all)
 }
 
-/// Believes what an authority of the list has signed, and a server whose own certificate stands in the list although it calls
-/// itself an authority: `openssl req -x509` makes one such certificate, which goes to both sides of many a small cloud, and the
-/// other programs of OpenStack believe it.
+/// Looks at a server's certificate as it is told; signatures are always checked, so that a broken connection is told from a
+/// strange one.
 #[derive(Debug)]
-struct Listed {
-    signed: Arc<WebPkiServerVerifier>,
-    listed: Vec<CertificateDer<'static>>,
+struct Verifier {
+    believed: Believed,
+    provider: Arc<CryptoProvider>,
 }
 
-impl Listed {
-    fn new(authorities: Authorities, provider: Arc<CryptoProvider>) -> Result<Listed, Error> {
+#[derive(Debug)]
+enum Believed {
+    /// What an authority of the list has signed, and a server whose own certificate stands in the list although it calls
+    /// itself an authority: `openssl req -x509` makes one such certificate, which goes to both sides of many a small cloud, and
+    /// the other programs of OpenStack believe it.
+    Listed { signed: Arc<WebPkiServerVerifier>, listed: Vec<CertificateDer<'static>> },
+    /// Every certificate.
+    Anyone,
+}
+
+impl Believed {
+    fn listed(authorities: Authorities, provider: Arc<CryptoProvider>) -> Result<Believed, Error> {
         let Authorities { store, listed } = authorities;
         let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build();
         let signed = signed.map_err(|cause| Error::Setup(format!("TLS cannot be set up: {cause}")))?;
-        Ok(Listed { signed, listed })
+        Ok(Believed::Listed { signed, listed })
     }
 }
 
-impl ServerCertVerifier for Listed {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -108,11 +107,14 @@ impl ServerCertVerifier for Listed {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match self.signed.verify_server_cert(certificate, intermediates, name, ocsp, now) {
+        let Believed::Listed { signed, listed } = &self.believed else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match signed.verify_server_cert(certificate, intermediates, name, ocsp, now) {
             // Said of a certificate whose time is right; its name is still to be looked at.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(cause)))
                 if cause.to_string() == "CaUsedAsEndEntity"
-                    && self.listed.iter().any(|one| one == certificate) =>
+                    && listed.iter().any(|one| one == certificate) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
@@ -127,7 +129,8 @@ impl ServerCertVerifier for Listed {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls12_signature(message, certificate, signature)
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, known)
     }
 
     fn verify_tls13_signature(
@@ -136,50 +139,12 @@ impl ServerCertVerifier for Listed {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.signed.verify_tls13_signature(message, certificate, signature)
+        let known = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, known)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.signed.supported_verify_schemes()
-    }
-}
-
-/// Believes every certificate; signatures are still checked, so that a broken connection is told from a strange one.
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 

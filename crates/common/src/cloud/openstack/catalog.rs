@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::field::or_empty;
 use super::service::Service;
+use crate::cloud::field::or_empty;
 
 /// Which of a service's endpoints: the operator may have one for each kind of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Cloud;
 use super::error::Error;
-use super::field::or_empty;
 use super::request::Ask;
 use super::rights::Call;
+use crate::cloud::field::or_empty;
 
 /// A page; Cinder's cap is 1000.
 const LIMIT: (&str, &str) = ("limit", "500");

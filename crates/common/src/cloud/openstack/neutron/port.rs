@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::LIMIT;
+use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
-use crate::cloud::openstack::field::or_empty;
 use crate::cloud::openstack::request::Ask;
 use crate::cloud::openstack::rights::Call;
 

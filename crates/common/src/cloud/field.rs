@@ -1,4 +1,4 @@
-//! Fields that a service may send as null.
+//! Fields that a cloud may send as null.
 
 use serde::{Deserialize, Deserializer};
 
