@@ -1,6 +1,7 @@
 //! When each Deorbit is walked: something changed, or its time has come. A walk never waits for anything but answers, which
 //! all have deadlines; so a cluster that does not answer holds up one worker for seconds, and no other cluster.
 
+pub mod glance;
 pub mod memo;
 pub mod queue;
 pub mod walk;
@@ -104,6 +105,12 @@ async fn one(context: &Context, key: Key, memo: Option<Memo>) -> (Key, Memo, Opt
         let instance = std::env::var("POD_NAME").unwrap_or_else(|_| names::PROGRAM.to_owned());
         Memo::new(Events::new(context.runtime.client.clone(), names::PROGRAM, instance))
     });
+    if let Some(glance) = &mut memo.glance
+        && let Some(again) = glance.look().await
+    {
+        return (key, memo, Some(again));
+    }
+    memo.glance = None;
     let pass = context.runtime.pass();
     let again = match walk(context, &key, &mut memo).await {
         Ok(again) => {

@@ -1,5 +1,6 @@
 //! deorbiter's own metrics. `cluster` is the Deorbit, as `namespace/name`; what it counted goes with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{DeorbitStatus, Kind, Phase, Recorded};
@@ -113,7 +114,7 @@ impl Metrics {
 
 /// How many records of each kind shall go, for people.
 #[must_use]
-pub fn tally(records: &[Recorded]) -> Vec<(Kind, usize)> {
+pub fn tally(records: &[Arc<Recorded>]) -> Vec<(Kind, usize)> {
     let of =
         |kind: Kind| records.iter().filter(|record| record.kind == kind && record.kept.is_none()).count();
     Kind::ALL.iter().map(|kind| (*kind, of(*kind))).filter(|(_, count)| *count > 0).collect()

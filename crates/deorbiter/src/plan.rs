@@ -44,7 +44,7 @@ pub struct Decision {
     /// What the status becomes; its `inventory.records` and `config_maps` are left to who stores them.
     pub status: DeorbitStatus,
     /// What is recorded from now on.
-    pub records: Vec<Recorded>,
+    pub records: Vec<Arc<Recorded>>,
     /// When to look again; None: when somebody changes the Deorbit.
     pub again: Option<Duration>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Walk<'a> {
     about: Arc<common::plan::Regarding>,
     plan: Plan<Action>,
     status: DeorbitStatus,
-    records: Vec<Recorded>,
+    records: Vec<Arc<Recorded>>,
 }
 
 impl<'a> Walk<'a> {

@@ -1,10 +1,13 @@
 //! Against real Cinder, Octavia and Neutron: what is proven, what is left, what is deleted by its ID.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use common::api::deorbit::{Kind, Phase};
 use e2e::deorbiter::{Driver, World};
-use e2e::openstack::{OpenStack, Part, Parts, Project, Release, Service};
+use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Upstream};
+use e2e::openstack::{OpenStack, Part, Parts, Project, REGION, Release, Service};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -204,6 +207,36 @@ async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_
     assert_eq!(debris, [left.as_str()], "{status:#?}");
     assert_eq!(services.get("metal").await.unwrap().metadata.deletion_timestamp, None);
     assert!(there(&project, Service::LoadBalancer, &format!("/loadbalancers/{shared}")).await);
+    drop(deorbiter);
+}
+
+/// A list of thousands takes Cinder seconds; this one takes as long with forty.
+#[tokio::test(flavor = "multi_thread")]
+async fn between_two_walks_of_a_large_cluster_single_volumes_are_asked_about() {
+    let (world, cloud, project) = start().await;
+    let cinder = cloud.endpoints().address(Service::BlockStorage).unwrap();
+    let proxy = FaultProxy::start(Upstream::neutron(cinder)).await.unwrap();
+    cloud.region("Slow", &[("block-storage", proxy.url() + "/v3")]).await.unwrap();
+    let text = project.clouds_yaml().unwrap().replace(REGION, "Slow");
+    world.secret("cloud", "clouds.yaml", &text).await.unwrap();
+    let origin = project.volume("origin", json!({})).await.unwrap();
+    let ids = cloud.copy_volume(&origin, 40).unwrap();
+    let claims = ids
+        .iter()
+        .enumerate()
+        .map(async |(number, id)| world.claim(&format!("data-{number}"), id, "Delete").await);
+    try_join_all(claims).await.unwrap();
+    proxy.rule(Matcher::any().path("*/volumes/detail"), Fault::DelayResponse(Duration::from_secs(3)));
+    let deorbiter = world.deorbiter().unwrap();
+    world.deorbit("run", spec(json!({}))).await.unwrap();
+    world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let asked = |path: &str| proxy.requests().iter().any(|request| request.path.ends_with(path));
+    let any_of = |ids: &[String]| ids.iter().any(|id| asked(&format!("/volumes/{id}")));
+    world.wait("a single volume to be asked about", async || Ok(any_of(&ids))).await.unwrap();
+    assert!(!any_of(&[origin]), "a volume of no claim");
+    cloud.forget_volumes(&ids).unwrap();
+    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    assert_eq!(status.inventory.count, 40, "{status:#?}");
     drop(deorbiter);
 }
 

@@ -1,6 +1,7 @@
 //! Writes to the Deorbit and its ConfigMaps: what is recorded stands there before anything is deleted.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Recorded};
 use jiff::Timestamp;
@@ -73,9 +74,9 @@ async fn finalizers(
 ///
 /// # Errors
 /// [`Error::Home`], or [`Error::Records`] where a ConfigMap is gone or holds something else.
-pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Recorded>, Error> {
+pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Arc<Recorded>>, Error> {
     let Some(status) = &deorbit.status else { return Ok(Vec::new()) };
-    let mut records = status.inventory.records.clone();
+    let mut records: Vec<_> = status.inventory.records.iter().cloned().map(Arc::new).collect();
     let namespace = deorbit.metadata.namespace.clone().unwrap_or_default();
     let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
     for name in &status.inventory.config_maps {
@@ -83,7 +84,8 @@ pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Recorded>
         let map = api.get_opt(name).await.map_err(|cause| Error::Home { what, cause })?;
         let text = map.and_then(|map| map.data).and_then(|mut data| data.remove(KEY));
         let page: Option<Vec<Recorded>> = text.and_then(|text| serde_json::from_str(&text).ok());
-        records.extend(page.ok_or_else(|| Error::Records { name: format!("{namespace}/{name}") })?);
+        let page = page.ok_or_else(|| Error::Records { name: format!("{namespace}/{name}") })?;
+        records.extend(page.into_iter().map(Arc::new));
     }
     Ok(records)
 }
@@ -97,12 +99,12 @@ pub async fn store(
     client: &Client,
     deorbit: &Deorbit,
     mut status: DeorbitStatus,
-    old: &[Recorded],
-    records: &[Recorded],
+    old: &[Arc<Recorded>],
+    records: &[Arc<Recorded>],
 ) -> Result<bool, Error> {
     let namespace = deorbit.metadata.namespace.clone().unwrap_or_default();
     if records.len() <= IN_STATUS && status.inventory.config_maps.is_empty() {
-        status.inventory.records = records.to_vec();
+        status.inventory.records = records.iter().map(|record| (**record).clone()).collect();
     } else {
         status.inventory.records = Vec::new();
         let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
@@ -157,9 +159,10 @@ async fn write_map(
     api: &Api<ConfigMap>,
     deorbit: &Deorbit,
     name: &str,
-    page: &[Recorded],
+    page: &[Arc<Recorded>],
 ) -> Result<(), Error> {
-    let text = serde_json::to_string(page).map_err(|_| Error::Records { name: name.to_owned() })?;
+    let page: Vec<&Recorded> = page.iter().map(|record| &**record).collect();
+    let text = serde_json::to_string(&page).map_err(|_| Error::Records { name: name.to_owned() })?;
     let map = ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),

@@ -1,6 +1,7 @@
 //! What a process remembers of one Deorbit between two walks. All of it can be lost: it is found out or tried again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use common::api::deorbit::{DeorbitSpec, Recorded};
 use common::causes::with_causes;
@@ -11,6 +12,7 @@ use kube::{Api, Client};
 use sha2::{Digest as _, Sha256};
 
 use super::Context;
+use super::glance::Glance;
 
 /// See the module.
 pub struct Memo {
@@ -21,7 +23,9 @@ pub struct Memo {
     /// Walks in a row in which something failed.
     pub troubles: u32,
     /// The records as stored with this resourceVersion.
-    pub records: Option<(String, Vec<Recorded>)>,
+    pub records: Option<(String, Vec<Arc<Recorded>>)>,
+    /// What is looked at until the next walk.
+    pub glance: Option<Glance>,
     target: Option<(Vec<u8>, Client)>,
     cloud: Option<(Vec<u8>, Cloud)>,
 }
@@ -30,7 +34,15 @@ impl Memo {
     /// Nothing is known yet.
     #[must_use]
     pub fn new(events: Events) -> Memo {
-        Memo { events, failures: BTreeMap::new(), troubles: 0, records: None, target: None, cloud: None }
+        Memo {
+            events,
+            failures: BTreeMap::new(),
+            troubles: 0,
+            records: None,
+            glance: None,
+            target: None,
+            cloud: None,
+        }
     }
 
     /// The client of the target; made anew when its Secret changes.

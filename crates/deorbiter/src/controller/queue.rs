@@ -19,6 +19,8 @@ struct Entry {
     seen: Arc<Deorbit>,
     due: Option<Instant>,
     running: bool,
+    /// Since it was taken the last time.
+    changed: bool,
     memo: Option<Memo>,
 }
 
@@ -36,6 +38,7 @@ impl Queue {
                 seen: Arc::clone(deorbit),
                 due: Some(now),
                 running: false,
+                changed: false,
                 memo: None,
             });
             if !is_same(&entry.seen, deorbit) {
@@ -43,6 +46,7 @@ impl Queue {
                     entry.memo = None;
                 }
                 entry.due = Some(now);
+                entry.changed = true;
                 entry.seen = Arc::clone(deorbit);
             }
         }
@@ -63,7 +67,12 @@ impl Queue {
         let (_, key, entry) = due.min_by_key(|(due, _, _)| *due)?;
         entry.running = true;
         entry.due = None;
-        Some((key.clone(), entry.memo.take()))
+        let mut memo = entry.memo.take();
+        if std::mem::take(&mut entry.changed) {
+            // It is to be walked, whatever was waited for.
+            memo.iter_mut().for_each(|memo| memo.glance = None);
+        }
+        Some((key.clone(), memo))
     }
 
     /// A worker is done with it.

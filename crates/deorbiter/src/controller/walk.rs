@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use kube::{Api, Client};
 
 use super::Context;
+use super::glance::Glance;
 use super::memo::Memo;
 use crate::apply::{Apply, store};
 use crate::error::Error;
@@ -82,7 +83,10 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     };
     let results = apply.run(&decision.plan).await?;
     memo.learn(results);
-    Ok(decision.again.map(|again| pace(again, took, memo.troubles)))
+    let Some(again) = decision.again else { return Ok(None) };
+    let wait = pace(again, took, memo.troubles);
+    memo.glance = cloud.and_then(|cloud| Glance::new(&cloud, &snapshot, &decision, wait));
+    Ok(Some(memo.glance.as_ref().map_or(wait, Glance::next)))
 }
 
 /// A large cluster is looked at less often than a small one, and what fails is not tried again at once.

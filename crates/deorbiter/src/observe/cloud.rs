@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use common::api::deorbit::{Choice, Kind, Phase, Recorded};
+use common::api::deorbit::{Choice, Kind, Phase};
 use common::cloud::openstack::{self as api, Error, Service};
 
 use super::snapshot::{self as seen, Cluster, Run};
@@ -69,8 +69,7 @@ fn late(run: &Run, cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
         .records
         .iter()
         .filter(|record| record.kind == kind && record.id.is_none() && record.kept.is_none());
-    let mut names: HashSet<String> =
-        recorded.map(|record: &Recorded| format!("{prefix}-{}", record.uid)).collect();
+    let mut names: HashSet<String> = recorded.map(|record| format!("{prefix}-{}", record.uid)).collect();
     if let (Kind::Volume, Some(cluster)) = (kind, cluster) {
         let unbound = cluster.claims.iter().filter(|claim| {
             claim.volume.is_none()

@@ -81,10 +81,14 @@ impl Claim {
     /// What is kept of it.
     pub fn kept(self) -> kept::Claim {
         let spec = self.spec.unwrap_or_default();
+        let volume = spec.volume_name.filter(|name| !name.is_empty());
+        if volume.is_some() {
+            return kept::Claim { volume, class: None, provisioner: None, meta: self.metadata.kept() };
+        }
         let provisioner = names::STORAGE_PROVISIONER.iter().find_map(|key| self.metadata.annotation(key));
         kept::Claim {
+            volume,
             provisioner: provisioner.map(str::to_owned),
-            volume: spec.volume_name.filter(|name| !name.is_empty()),
             class: spec
                 .storage_class_name
                 .or_else(|| self.metadata.annotation(names::STORAGE_CLASS_ANNOTATION).map(str::to_owned)),

@@ -1,6 +1,7 @@
 //! What one walk of one Deorbit knows: plain data, taken at one time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Recorded};
 use jiff::Timestamp;
@@ -62,8 +63,8 @@ pub struct Run {
     pub spec: DeorbitSpec,
     /// What was written last.
     pub status: DeorbitStatus,
-    /// What was recorded, from the status or its ConfigMaps.
-    pub records: Vec<Recorded>,
+    /// What was recorded, from the status or its ConfigMaps. Shared: plan and memo hold the same thousands.
+    pub records: Vec<Arc<Recorded>>,
 }
 
 impl Run {
@@ -177,9 +178,9 @@ pub struct Claim {
     pub meta: Meta,
     /// spec.volumeName; None where it is not bound.
     pub volume: Option<String>,
-    /// spec.storageClassName
+    /// spec.storageClassName, where it is not bound: a bound one is what its volume is.
     pub class: Option<String>,
-    /// Who provisions it, as its annotation says.
+    /// Who provisions it, as its annotation says, where it is not bound.
     pub provisioner: Option<String>,
 }
 

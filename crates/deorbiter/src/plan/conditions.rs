@@ -1,5 +1,7 @@
 //! What the conditions of a Deorbit say.
 
+use std::sync::Arc;
+
 use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
 use common::conditions::{self, Seen, Status};
 use jiff::Timestamp;
@@ -97,7 +99,7 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
 }
 
 /// The one that is waited for, and whether it is a clean end.
-pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Recorded], now: Timestamp) {
+pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<Recorded>], now: Timestamp) {
     let (generation, dry_run) = (snapshot.run.generation, snapshot.run.spec.dry_run);
     let (remaining, debris) = (status.remaining, status.debris_count);
     let (what, reason, message) = match status.phase {
@@ -130,7 +132,7 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Reco
 }
 
 /// Whether OpenStack was asked about everything, with a login that has shown something of the cluster.
-fn is_proven(snapshot: &Snapshot, records: &[Recorded]) -> bool {
+fn is_proven(snapshot: &Snapshot, records: &[Arc<Recorded>]) -> bool {
     let mut went = records.iter().filter(|record| record.kept.is_none()).peekable();
     snapshot.cloud.is_some() && (went.peek().is_none() || went.any(|record| record.seen))
 }

@@ -5,6 +5,7 @@ mod snapshots;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use common::api::deorbit::{Choice, Kind, Recorded, Retained};
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ use crate::settings::Settings;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// What will be recorded of it.
-    pub record: Recorded,
+    pub record: Arc<Recorded>,
     /// The object whose deletion makes it go; None for what goes along with another.
     pub delete: Option<Object>,
     /// Since when that object is being deleted.
@@ -56,7 +57,7 @@ fn agree(found: &mut [Found]) {
     for one in found.iter_mut().filter(|one| one.record.kept.is_none()) {
         let id = one.record.id.clone().unwrap_or_default();
         if let Some(why) = kept.get(&(one.record.kind, id)) {
-            one.record.kept = Some(why.clone());
+            Arc::make_mut(&mut one.record).kept = Some(why.clone());
             one.release = None;
         }
     }
@@ -114,7 +115,7 @@ fn record(kind: Kind, id: Option<String>, object: ObjectKind, meta: &Meta, kept:
 /// IDs that the cluster names and that OpenStack is asked about, by kind. A handle that can be nobody's ID is not asked about:
 /// it would be refused, and nothing else could be read.
 #[must_use]
-pub fn ids(records: &[Recorded], cluster: Option<&Cluster>) -> BTreeMap<Kind, BTreeSet<String>> {
+pub fn ids(records: &[Arc<Recorded>], cluster: Option<&Cluster>) -> BTreeMap<Kind, BTreeSet<String>> {
     let mut ids = BTreeMap::<Kind, BTreeSet<String>>::new();
     for record in records {
         if let Some(id) = &record.id {

@@ -1,6 +1,7 @@
 //! The records: what was found is written down before anything is deleted, and never forgotten.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use common::api::deorbit::{Kind, Recorded};
 
@@ -10,17 +11,16 @@ use crate::observe::snapshot::Cloud;
 
 /// The records with what was found now. Nothing is ever taken out; an object that had no ID yet may get one.
 #[must_use]
-pub fn merge(records: &[Recorded], found: &[Found]) -> Vec<Recorded> {
+pub fn merge(records: &[Arc<Recorded>], found: &[Found]) -> Vec<Arc<Recorded>> {
     let mut merged = records.to_vec();
-    let mut by_id = HashMap::<(Kind, String), usize>::new();
-    let mut by_uid = HashMap::<(Kind, String), usize>::new();
-    for (place, record) in merged.iter().enumerate() {
+    let (mut by_id, mut by_uid) = (Places::new(), Places::new());
+    for (place, record) in records.iter().enumerate() {
         index(&mut by_id, &mut by_uid, record, place);
     }
     for Found { record: new, .. } in found {
         let along = matches!(new.kind, Kind::FloatingIP | Kind::SecurityGroup);
-        let same_id = new.id.as_ref().and_then(|id| by_id.get(&(new.kind, id.clone())).copied());
-        let same_object = by_uid.get(&(new.kind, new.uid.clone())).copied().filter(|_| !along);
+        let same_id = new.id.as_deref().and_then(|id| by_id.get(&(new.kind, id)).copied());
+        let same_object = by_uid.get(&(new.kind, new.uid.as_str())).copied().filter(|_| !along);
         // Several Services may share one load balancer: each has its own record.
         let place = match new.kind {
             Kind::LoadBalancer => same_object,
@@ -28,27 +28,36 @@ pub fn merge(records: &[Recorded], found: &[Found]) -> Vec<Recorded> {
         };
         let old = place.and_then(|place| merged.get_mut(place));
         match old {
-            Some(old) if old.id.is_none() || new.id.is_none() || old.id == new.id => update(old, new),
+            Some(old) if old.id.is_none() || new.id.is_none() || old.id == new.id => {
+                change(old, |old| update(old, new));
+            }
             _ => {
                 index(&mut by_id, &mut by_uid, new, merged.len());
-                merged.push(new.clone());
+                merged.push(Arc::clone(new));
             }
         }
     }
     merged
 }
 
-fn index(
-    by_id: &mut HashMap<(Kind, String), usize>,
-    by_uid: &mut HashMap<(Kind, String), usize>,
-    record: &Recorded,
-    place: usize,
-) {
+/// Where a thing stands among the records, by its ID or its object's UID.
+type Places<'a> = HashMap<(Kind, &'a str), usize>;
+
+fn index<'a>(by_id: &mut Places<'a>, by_uid: &mut Places<'a>, record: &'a Recorded, place: usize) {
     if let Some(id) = &record.id {
-        by_id.insert((record.kind, id.clone()), place);
+        by_id.insert((record.kind, id), place);
     }
     if !record.uid.is_empty() {
-        by_uid.insert((record.kind, record.uid.clone()), place);
+        by_uid.insert((record.kind, &record.uid), place);
+    }
+}
+
+/// A record that stays as it is goes on being the one that others hold.
+fn change(record: &mut Arc<Recorded>, how: impl FnOnce(&mut Recorded)) {
+    let mut changed = (**record).clone();
+    how(&mut changed);
+    if changed != **record {
+        *record = Arc::new(changed);
     }
 }
 
@@ -65,27 +74,44 @@ fn update(old: &mut Recorded, new: &Recorded) {
 
 /// Gives records their IDs whose object was gone before it could name one: both drivers name what they make after the UID, and
 /// the cloud controller manager after cluster and Service.
-pub fn name_late(records: &mut [Recorded], cluster: &str, cloud: &Cloud) {
+pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
+    if records.iter().all(|record| record.id.is_some()) {
+        return;
+    }
+    let volumes = cloud.volumes.iter().rev().map(|(id, seen)| ((Kind::Volume, seen.name.as_str()), id));
+    let snapshots = cloud.snapshots.iter().rev().map(|(id, seen)| ((Kind::Snapshot, seen.name.as_str()), id));
+    let made: Made = volumes.chain(snapshots).collect();
     for record in records.iter_mut().filter(|record| record.id.is_none()) {
-        record.id = late_id(record, cluster, cloud);
+        if let Some(id) = late_id(record, cluster, cloud, &made) {
+            Arc::make_mut(record).id = Some(id);
+        }
     }
 }
 
 /// Notes what OpenStack shows.
-pub fn note_seen(records: &mut [Recorded], cloud: &Cloud) {
+pub fn note_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
     for record in records.iter_mut().filter(|record| !record.seen) {
-        record.seen = record.id.as_deref().is_some_and(|id| match record.kind {
+        let seen = record.id.as_deref().is_some_and(|id| match record.kind {
             Kind::Volume => cloud.volumes.contains_key(id),
             Kind::Snapshot => cloud.snapshots.contains_key(id),
             Kind::LoadBalancer => cloud.load_balancers.contains_key(id),
             Kind::FloatingIP => cloud.floating_ips.contains_key(id),
             Kind::SecurityGroup => cloud.security_groups.contains_key(id),
         });
+        if seen {
+            Arc::make_mut(record).seen = true;
+        }
     }
 }
 
-fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
-    let by_uid = |prefix: &str| format!("{prefix}-{}", record.uid);
+/// IDs of what drivers have made, by its name.
+type Made<'a> = HashMap<(Kind, &'a str), &'a String>;
+
+fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> Option<String> {
+    let made_of = |prefix: &str| {
+        let name = format!("{prefix}-{}", record.uid);
+        made.get(&(record.kind, name.as_str())).map(|id| (*id).clone())
+    };
     match (record.kind, record.object.as_deref()) {
         (Kind::LoadBalancer, Some("Service")) => {
             let legacy = names::legacy_load_balancer(&record.uid);
@@ -95,14 +121,8 @@ fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
             let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(&seen.name));
             found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
         }
-        (Kind::Volume, Some("PersistentVolumeClaim")) => {
-            let name = by_uid("pvc");
-            cloud.volumes.iter().find(|(_, seen)| seen.name == name).map(|(id, _)| id.clone())
-        }
-        (Kind::Snapshot, Some("VolumeSnapshot")) => {
-            let name = by_uid("snapshot");
-            cloud.snapshots.iter().find(|(_, seen)| seen.name == name).map(|(id, _)| id.clone())
-        }
+        (Kind::Volume, Some("PersistentVolumeClaim")) => made_of("pvc"),
+        (Kind::Snapshot, Some("VolumeSnapshot")) => made_of("snapshot"),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! Deletes in OpenStack, by recorded ID: what the cluster's own controllers have not removed.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use common::api::deorbit::{Kind, Recorded};
 
@@ -45,7 +46,13 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>]) -> Vec<(Act,
 }
 
 /// Its name, if it may be deleted as it is now.
-fn may_go(run: &Run, records: &[Recorded], cloud: &Cloud, record: &Recorded, id: &str) -> Option<String> {
+fn may_go(
+    run: &Run,
+    records: &[Arc<Recorded>],
+    cloud: &Cloud,
+    record: &Recorded,
+    id: &str,
+) -> Option<String> {
     match record.kind {
         Kind::Volume => {
             let seen = cloud.volumes.get(id)?;
@@ -95,7 +102,7 @@ fn may_go(run: &Run, records: &[Recorded], cloud: &Cloud, record: &Recorded, id:
 }
 
 /// Whether the load balancer that it belongs to is still there.
-fn serves(cloud: &Cloud, records: &[Recorded], record: &Recorded) -> bool {
+fn serves(cloud: &Cloud, records: &[Arc<Recorded>], record: &Recorded) -> bool {
     records
         .iter()
         .filter(|one| one.kind == Kind::LoadBalancer && !one.uid.is_empty() && one.uid == record.uid)

@@ -1,6 +1,7 @@
 //! What is still there of each record, and since when it should not be.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded, Retained};
@@ -52,7 +53,7 @@ impl Left<'_> {
 #[must_use]
 pub fn left<'a>(
     snapshot: &Snapshot,
-    records: &'a [Recorded],
+    records: &'a [Arc<Recorded>],
     given_up: bool,
     now: Timestamp,
 ) -> Vec<Left<'a>> {
@@ -83,7 +84,7 @@ struct Object {
 }
 
 impl<'a> Judge<'a> {
-    fn new(snapshot: &'a Snapshot, records: &[Recorded], given_up: bool, now: Timestamp) -> Judge<'a> {
+    fn new(snapshot: &'a Snapshot, records: &[Arc<Recorded>], given_up: bool, now: Timestamp) -> Judge<'a> {
         let (mut objects, mut holders) = (HashMap::new(), HashMap::new());
         if let Ok(cluster) = &snapshot.cluster {
             let metas = cluster

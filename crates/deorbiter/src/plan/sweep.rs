@@ -2,6 +2,7 @@
 //! and `prod_7` of one project must not meet.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use common::api::deorbit::{Kind, Recorded};
 
@@ -12,7 +13,7 @@ use crate::observe::snapshot::{Cloud, LoadBalancer, Run};
 /// Things of this cluster that are not recorded yet. Without an inventory nobody knows which volumes are retained: then
 /// volumes and snapshots are left alone.
 #[must_use]
-pub fn found(run: &Run, records: &[Recorded], cloud: &Cloud) -> Vec<Found> {
+pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> {
     let cluster = run.spec.cluster_name.as_str();
     if !run.spec.sweep || !cloud.whole || matches!(cluster, "" | "kubernetes") {
         return Vec::new();
@@ -97,5 +98,5 @@ fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
         seen: true,
         kept,
     };
-    Found { record, delete: None, deleting: None, release: None }
+    Found { record: Arc::new(record), delete: None, deleting: None, release: None }
 }

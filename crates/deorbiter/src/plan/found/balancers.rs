@@ -1,6 +1,7 @@
 //! Load balancers of Services and Ingresses, with the floating IPs and security groups that go along.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use common::api::deorbit::Kind;
 
@@ -55,7 +56,7 @@ impl Finder<'_> {
             let (shared, port) = (load_balancer.shared, seen.and_then(|seen| seen.port.as_deref()));
             let object = Object::new(ObjectKind::Service, meta);
             self.out.push(Found {
-                record: load_balancer,
+                record: Arc::new(load_balancer),
                 // One that has lost its load balancer meanwhile has nothing in OpenStack any more.
                 delete: Some(if service.former { object.as_seen(meta) } else { object }),
                 deleting: meta.deleting,
@@ -83,7 +84,12 @@ impl Finder<'_> {
 
     fn along(&mut self, kind: Kind, id: &str, (object, meta): (ObjectKind, &Meta), kept: Option<String>) {
         let record = record(kind, Some(id.to_owned()), object, meta, kept);
-        self.out.push(Found { record, delete: None, deleting: meta.deleting, release: None });
+        self.out.push(Found {
+            record: Arc::new(record),
+            delete: None,
+            deleting: meta.deleting,
+            release: None,
+        });
     }
 
     /// Ingresses of Octavia's class.
@@ -104,7 +110,7 @@ impl Finder<'_> {
             let kept = self.kept(choice, "ingresses", &[meta.keep], false, "");
             let id = seen.map(|(id, _)| id.clone());
             self.out.push(Found {
-                record: record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone()),
+                record: Arc::new(record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone())),
                 delete: Some(Object::new(ObjectKind::Ingress, meta)),
                 deleting: meta.deleting,
                 release: None,

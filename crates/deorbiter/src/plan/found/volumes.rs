@@ -1,6 +1,7 @@
 //! Volumes, by their claims or, where these are gone, by themselves.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use common::api::deorbit::Kind;
 
@@ -29,12 +30,19 @@ impl Finder<'_> {
         let in_use: HashSet<(&str, &str)> = kept_pods
             .flat_map(|pod| pod.claims.iter().map(|claim| (pod.meta.namespace.as_str(), claim.as_str())))
             .collect();
+        // The volume that a provisioner made for a claim before it said so.
+        let made: HashMap<&str, &String> = self
+            .cloud
+            .iter()
+            .flat_map(|cloud| cloud.volumes.iter().rev().map(|(id, volume)| (volume.name.as_str(), id)))
+            .collect();
+        let late = |claim: &Claim| made.get(format!("pvc-{}", claim.meta.uid).as_str()).copied();
         for claim in &self.cluster.claims {
             if !self.is_cinder(claim) {
                 continue;
             }
             let volume = claim.volume.as_deref().and_then(|name| self.by_name.get(name).copied());
-            let id = volume.map(|volume| volume.id.clone()).or_else(|| self.provisioned_late(claim));
+            let id = volume.map(|volume| &volume.id).or_else(|| late(claim)).cloned();
             let retain = volume.is_some_and(|volume| volume.retain);
             let marks = [
                 claim.meta.keep,
@@ -53,19 +61,13 @@ impl Finder<'_> {
             let object = Object::new(ObjectKind::PersistentVolumeClaim, &claim.meta);
             let release = volume.filter(|volume| volume.retain && kept.is_none());
             self.out.push(Found {
+                record: Arc::new(record(Kind::Volume, id, object.kind, &claim.meta, kept)),
                 // Until it is bound it may still become another driver's.
                 delete: Some(if volume.is_some() { object } else { object.as_seen(&claim.meta) }),
-                record: record(Kind::Volume, id, ObjectKind::PersistentVolumeClaim, &claim.meta, kept),
                 deleting: claim.meta.deleting,
                 release: release.map(|volume| Object::new(ObjectKind::PersistentVolume, &volume.meta)),
             });
         }
-    }
-
-    /// The volume that a provisioner made for a claim before it said so.
-    fn provisioned_late(&self, claim: &Claim) -> Option<String> {
-        let name = format!("pvc-{}", claim.meta.uid);
-        self.cloud?.volumes.iter().find(|(_, volume)| volume.name == name).map(|(id, _)| id.clone())
     }
 
     /// PersistentVolumes whose claim is gone, or never was.
@@ -95,13 +97,13 @@ impl Finder<'_> {
             let object = Object::new(ObjectKind::PersistentVolume, &volume.meta);
             let go = kept.is_none() && volume.retain;
             self.out.push(Found {
-                record: record(
+                record: Arc::new(record(
                     Kind::Volume,
                     Some(volume.id.clone()),
-                    ObjectKind::PersistentVolume,
+                    object.kind,
                     &volume.meta,
                     kept,
-                ),
+                )),
                 // A released one goes by its policy.
                 delete: never_bound.then(|| object.clone()),
                 deleting: volume.meta.deleting,

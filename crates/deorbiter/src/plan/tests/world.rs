@@ -1,6 +1,7 @@
 //! A cluster and its project that answer to a plan's acts as the real ones do, and check each act against the law.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Leftovers, Phase, Recorded};
@@ -252,7 +253,7 @@ impl World {
         let snapshot = self.snapshot_now();
         let decision = plan::plan(&Settings::default(), &snapshot, self.now);
         for old in &self.run.records {
-            let stays = |new: &Recorded| {
+            let stays = |new: &Arc<Recorded>| {
                 new.kind == old.kind && new.uid == old.uid && (old.id.is_none() || new.id == old.id)
             };
             assert!(decision.records.iter().any(stays), "forgotten: {old:?}");
@@ -278,7 +279,7 @@ impl World {
         decision
     }
 
-    fn act(&mut self, act: &Act, stored: &[Recorded], reachable: bool) {
+    fn act(&mut self, act: &Act, stored: &[Arc<Recorded>], reachable: bool) {
         match act {
             Act::Hold => self.run.held = true,
             Act::LetGo => {
@@ -309,7 +310,7 @@ impl World {
             }
             Act::DeleteObject { object, id } => {
                 assert!(reachable && !self.run.spec.dry_run);
-                let known = |one: &Recorded| {
+                let known = |one: &Arc<Recorded>| {
                     one.kept.is_none() && one.id == *id && (one.uid == object.uid || id.is_some())
                 };
                 let lawful = object.kind == ObjectKind::Pod || stored.iter().any(known);
@@ -327,8 +328,9 @@ impl World {
             }
             Act::DeleteInCloud { kind, id, .. } => {
                 assert_eq!(self.run.spec.leftovers, Leftovers::Delete);
-                let known =
-                    |one: &Recorded| one.kind == *kind && one.id.as_ref() == Some(id) && one.kept.is_none();
+                let known = |one: &Arc<Recorded>| {
+                    one.kind == *kind && one.id.as_ref() == Some(id) && one.kept.is_none()
+                };
                 assert!(stored.iter().any(known), "deleted without its ID on record: {act:?}");
                 assert!(!self.untouchable.contains(id), "not ours to delete: {act:?}");
                 let cloud = self.cloud.as_mut().unwrap();
