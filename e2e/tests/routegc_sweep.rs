@@ -214,8 +214,10 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
     }
     println!("{counts:?}: {deaths} deaths, {} of {possible} faults: {slice}", cases.len() - deaths);
     let mut violations = Vec::new();
-    for disturbance in &cases {
+    for (number, disturbance) in (1..).zip(&cases) {
+        println!("{number} of {}: {disturbance}", cases.len());
         if let Err(error) = run(&world, *disturbance).await {
+            println!("violation: {error:#}");
             violations.push(format!("{disturbance}: {error:#}"));
             world.api_proxy.clear();
             world.neutron.clear();

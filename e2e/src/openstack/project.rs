@@ -151,7 +151,7 @@ impl Project {
         Ok(format!(
             "[Global]\nauth-url={}\nregion={REGION}\napplication-credential-id={}\napplication-credential-secret={}\n\
              [Route]\nrouter-id={}\n\
-             [LoadBalancer]\nlb-provider=amphora\nsubnet-id={}\nfloating-network-id={}\n\
+             [LoadBalancer]\nlb-provider=amphora\nsubnet-id={}\nfloating-network-id={}\nmanage-security-groups=true\n\
              [BlockStorage]\nignore-volume-az=true\n",
             self.endpoints.base(Service::Identity)?,
             self.credential,

@@ -86,8 +86,16 @@ impl Providers {
     /// # Errors
     /// The API server refuses.
     pub async fn balancer(&self, namespace: &str, name: &str) -> Result<()> {
+        self.annotated_balancer(namespace, name, json!({})).await
+    }
+
+    /// The same with annotations, by which the cloud controller is told more.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn annotated_balancer(&self, namespace: &str, name: &str, annotations: Value) -> Result<()> {
         let service = json!({
-            "metadata": { "name": name },
+            "metadata": { "name": name, "annotations": annotations },
             "spec": { "type": "LoadBalancer", "selector": { "app": name }, "ports": [{ "port": 80 }] },
         });
         self.services(namespace).create(&PostParams::default(), &serde_json::from_value(service)?).await?;

@@ -179,7 +179,9 @@ async fn a_fault_of_openstack_at_any_call_changes_nothing_of_the_end() {
     let mut violations = Vec::new();
     for (number, disturbance) in &mine {
         let name = format!("run-{number}");
+        println!("{number} of {}: {disturbance:?}", all.len());
         if let Err(error) = stage.run(&name, Some(**disturbance)).await {
+            println!("violation: {error:#}");
             violations.push(format!("{disturbance:?}: {error:#}"));
             stage.proxies.iter().for_each(|(_, proxy)| proxy.clear());
         }

@@ -8,8 +8,10 @@ use e2e::providers::Provider;
 use k8s_openapi::api::core::v1;
 use kube::Api;
 
-use super::deorbit::{deorbit, deorbiter, end};
-use super::{World, until, workers_alone};
+use serde_json::json;
+
+use super::deorbit::{deorbit, deorbiter, end, left};
+use super::{World, until, workers, workers_alone};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
@@ -62,4 +64,46 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     world.project.gone(Service::LoadBalancer, &path).await.unwrap();
     let addresses = world.project.api().get(Service::Network, "/floatingips").await.unwrap();
     assert_eq!(addresses["floatingips"].as_array().unwrap().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_stays() {
+    let _guard = workers().await;
+    let world = World::start("orphans", &[Provider::CloudController]).await;
+    world.node("node-1").await;
+    until("an initialised Node", async || world.project.routes().await.unwrap().len() == 1).await;
+    let keep = json!({ "loadbalancer.openstack.org/keep-floatingip": "true" });
+    world.providers.balancer("default", "web").await.unwrap();
+    world.providers.annotated_balancer("default", "shop", keep).await.unwrap();
+    world.providers.address("default", "web").await.unwrap();
+    let kept = world.providers.address("default", "shop").await.unwrap();
+    let neighbour = world.project.load_balancer("kube_service_other_default_web", "").await.unwrap();
+    let balancers = async || left(&world, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
+    let groups = async || {
+        let all = left(&world, Service::Network, "/security-groups", "security_groups").await;
+        all.into_iter().filter(|group| group["name"].as_str().unwrap().starts_with("lb-sg-")).count()
+    };
+    until("three load balancers at rest, with a security group for each Service", async || {
+        let all = balancers().await;
+        all.len() == 3 && all.iter().all(|one| one["provisioning_status"] == "ACTIVE") && groups().await == 2
+    })
+    .await;
+    world.providers.kill(Provider::CloudController).unwrap();
+
+    let _deorbiter = deorbiter(&world).await;
+    deorbit(&world, "run", "Delete", "40s").await;
+    let status = end(&world, "run").await;
+    let there: Vec<_> = balancers().await;
+    let there: Vec<_> = there.iter().filter(|one| one["provisioning_status"] != "DELETED").collect();
+    assert_eq!(there.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), [&neighbour]);
+    let addresses = left(&world, Service::Network, "/floatingips", "floatingips").await;
+    let addresses: Vec<_> =
+        addresses.iter().map(|one| one["floating_ip_address"].as_str().unwrap()).collect();
+    assert_eq!(addresses, [kept.as_str()]);
+    // The cloud controller has put each group on the Nodes' ports, which are not deorbiter's to change: Neutron keeps it, and it is
+    // named, for whoever deletes the servers.
+    assert_eq!(status.phase, Phase::CompletedWithDebris, "{status:#?}");
+    let named: Vec<_> = status.debris.iter().map(|one| one.kind.as_str()).collect();
+    assert_eq!(named, ["SecurityGroup", "SecurityGroup"], "{status:#?}");
+    assert!(status.debris.iter().all(|one| one.reason.contains("in use")), "{status:#?}");
 }

@@ -67,7 +67,7 @@ pub async fn end(world: &World, name: &str) -> DeorbitStatus {
 }
 
 /// What the project has of a kind.
-async fn left(world: &World, service: Service, path: &str, many: &str) -> Vec<Value> {
+pub async fn left(world: &World, service: Service, path: &str, many: &str) -> Vec<Value> {
     let list = world.project.api().get(service, path).await.unwrap();
     list[many].as_array().unwrap().clone()
 }
