@@ -65,6 +65,8 @@ impl Walk<'_> {
                 self.step(act, because);
             }
         }
+        // In a large cluster these are megabytes, and what follows looks at the records.
+        drop(found_now);
         match run.status.phase {
             Phase::Pending | Phase::Inventory => self.inventory(),
             Phase::Freeze => self.freeze(cluster),
