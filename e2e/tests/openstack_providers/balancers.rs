@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use common::api::deorbit::Phase;
 use e2e::openstack::{Part, Service};
 use e2e::providers::Provider;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1;
 use kube::Api;
 
@@ -89,6 +90,12 @@ async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_sta
     })
     .await;
     world.providers.kill(Provider::CloudController).unwrap();
+    // What one that took part in an election leaves: nobody waits for it any longer.
+    let lease = json!({
+        "metadata": { "name": "cloud-controller-manager" },
+        "spec": { "holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z" } });
+    let leases: Api<Lease> = Api::namespaced(world.control_plane.client(), "kube-system");
+    leases.create(&Default::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
 
     let _deorbiter = deorbiter(&world).await;
     deorbit(&world, "run", "Delete", "40s").await;
