@@ -51,6 +51,12 @@ impl World {
         self.providers.node(name, &server, &address).await.unwrap();
         (server, address)
     }
+
+    /// The first Node, with its route: one that is not initialised has no address, and is made a load balancer's member later.
+    async fn initialised(&self, name: &str) {
+        self.node(name).await;
+        until("an initialised Node", async || self.project.routes().await.unwrap().len() == 1).await;
+    }
 }
 
 async fn workers() -> RwLockReadGuard<'static, ()> {

@@ -3,7 +3,7 @@
 //! An act is a write that a server has accepted, but for Leases and Events. Both replicas' proxies are on one machine and
 //! write down when each call arrives: the old leader's last act arrives before the new one's first.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use e2e::fault_proxy::{Answer, Fault, Matcher, Recorded, Then, When};
 use e2e::natgw::{Gateway, PATIENCE, World};
@@ -227,20 +227,18 @@ enum Sleep {
 /// Stops it while it waits for something. Stopped between its look at the lease and the kernel's socket, it sends when it wakes
 /// what it decided while it led: no lease prevents that (see `common::leader`), and a busy machine makes that moment long.
 async fn put_to_sleep(program: &Program) {
-    let told = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", program.pid())).unwrap();
-    loop {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
         program.pause().unwrap();
-        let is_stopped = || told("stat").rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"));
-        while !is_stopped() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let call = told("syscall").split(' ').next().and_then(|number| number.parse().ok());
-        if call.is_some_and(|call| WAITS.contains(&call)) {
+        let call = std::fs::read_to_string(format!("/proc/{}/syscall", program.pid())).unwrap();
+        if call.split(' ').next().and_then(|call| call.parse().ok()).is_some_and(|call| WAITS.contains(&call))
+        {
             return;
         }
         program.resume().unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    panic!("it never waits");
 }
 
 /// What a process is in that waits for its sockets and timers.

@@ -8,7 +8,6 @@ use e2e::providers::Provider;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1;
 use kube::Api;
-
 use serde_json::json;
 
 use super::deorbit::{deorbit, deorbiter, end, left};
@@ -18,18 +17,16 @@ use super::{World, until, workers, workers_alone};
 async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     let _guard = workers_alone().await;
     let world = World::start("balancer", &[Provider::CloudController]).await;
-    world.node("node-1").await;
-    // A Node that is not initialised has no address, and would be made a member later.
-    until("an initialised Node", async || world.project.routes().await.unwrap().len() == 1).await;
+    world.initialised("node-1").await;
     world.providers.balancer("default", "web").await.unwrap();
     let address = world.providers.address("default", "web").await.unwrap();
-    let list = world.project.api().get(Service::LoadBalancer, "/loadbalancers").await.unwrap();
-    let balancer = &list["loadbalancers"][0];
+    let list = left(&world, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
+    let balancer = &list[0];
     assert_eq!(balancer["name"], "kube_service_balancer_default_web");
     assert!(balancer["description"].as_str().unwrap().ends_with("from cluster balancer"), "{balancer}");
     assert!(balancer["tags"].as_array().unwrap().contains(&"kube_service_balancer_default_web".into()));
-    let addresses = world.project.api().get(Service::Network, "/floatingips").await.unwrap();
-    assert_eq!(addresses["floatingips"][0]["floating_ip_address"], address.as_str());
+    let addresses = left(&world, Service::Network, "/floatingips", "floatingips").await;
+    assert_eq!(addresses[0]["floating_ip_address"], address.as_str());
 
     let path = format!("/loadbalancers/{}", balancer["id"].as_str().unwrap());
     let status = async || {
@@ -63,16 +60,14 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     drop(hung_worker);
     until("the Service's end", async || services.get_opt("web").await.unwrap().is_none()).await;
     world.project.gone(Service::LoadBalancer, &path).await.unwrap();
-    let addresses = world.project.api().get(Service::Network, "/floatingips").await.unwrap();
-    assert_eq!(addresses["floatingips"].as_array().unwrap().len(), 0);
+    assert_eq!(left(&world, Service::Network, "/floatingips", "floatingips").await.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_stays() {
     let _guard = workers().await;
     let world = World::start("orphans", &[Provider::CloudController]).await;
-    world.node("node-1").await;
-    until("an initialised Node", async || world.project.routes().await.unwrap().len() == 1).await;
+    world.initialised("node-1").await;
     let keep = json!({ "loadbalancer.openstack.org/keep-floatingip": "true" });
     world.providers.balancer("default", "web").await.unwrap();
     world.providers.annotated_balancer("default", "shop", keep).await.unwrap();

@@ -76,8 +76,7 @@ pub async fn left(world: &World, service: Service, path: &str, many: &str) -> Ve
 async fn with_living_drivers_nothing_is_left() {
     let _guard = workers().await;
     let world = World::start("alive", &Provider::ALL).await;
-    world.node("node-1").await;
-    until("an initialised Node", async || world.project.routes().await.unwrap().len() == 1).await;
+    world.initialised("node-1").await;
     world.providers.claim("default", "data", DELETE).await.unwrap();
     world.providers.claim("default", "more", DELETE).await.unwrap();
     world.providers.claim("default", "keep", RETAIN).await.unwrap();
