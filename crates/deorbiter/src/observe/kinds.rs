@@ -1,10 +1,13 @@
 //! Objects of the target as they come: only the fields that are read are decoded.
 
+mod storage;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
+pub use self::storage::{Attachment, Claim, Class, Content, Snapshot, Volume};
 use super::snapshot as kept;
 use crate::names;
 use crate::settings::Settings;
@@ -48,6 +51,10 @@ impl Meta {
     }
 }
 
+/// Whatever stands there.
+#[derive(Debug, Default, Deserialize)]
+pub struct Ignored {}
+
 /// An object of any kind.
 #[derive(Debug, Deserialize)]
 pub struct Object<S: Default, T: Default = ()> {
@@ -60,188 +67,6 @@ pub struct Object<S: Default, T: Default = ()> {
     /// `status`
     #[serde(default = "Option::default")]
     status: Option<T>,
-}
-
-/// `spec`
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClaimSpec {
-    volume_name: Option<String>,
-    storage_class_name: Option<String>,
-}
-
-/// A PersistentVolumeClaim.
-pub type Claim = Object<ClaimSpec, Ignored>;
-
-/// Whatever stands there.
-#[derive(Debug, Default, Deserialize)]
-pub struct Ignored {}
-
-impl Claim {
-    /// What is kept of it.
-    pub fn kept(self) -> kept::Claim {
-        let spec = self.spec.unwrap_or_default();
-        let volume = spec.volume_name.filter(|name| !name.is_empty());
-        if volume.is_some() {
-            return kept::Claim { volume, class: None, provisioner: None, meta: self.metadata.kept() };
-        }
-        let provisioner = names::STORAGE_PROVISIONER.iter().find_map(|key| self.metadata.annotation(key));
-        kept::Claim {
-            volume,
-            provisioner: provisioner.map(str::to_owned),
-            class: spec
-                .storage_class_name
-                .or_else(|| self.metadata.annotation(names::STORAGE_CLASS_ANNOTATION).map(str::to_owned)),
-            meta: self.metadata.kept(),
-        }
-    }
-}
-
-/// `spec`
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct VolumeSpec {
-    csi: Option<Csi>,
-    cinder: Option<Cinder>,
-    persistent_volume_reclaim_policy: Option<String>,
-    claim_ref: Option<Reference>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Csi {
-    driver: String,
-    volume_handle: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Cinder {
-    #[serde(rename = "volumeID")]
-    volume_id: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Reference {
-    uid: Option<String>,
-}
-
-/// `status`
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct VolumeStatus {
-    phase: Option<String>,
-}
-
-/// A PersistentVolume.
-pub type Volume = Object<VolumeSpec, VolumeStatus>;
-
-impl Volume {
-    /// What is kept of it; nothing where it is not Cinder's.
-    pub fn kept(self, settings: &Settings) -> Option<kept::Volume> {
-        let spec = self.spec.unwrap_or_default();
-        let id = match (spec.cinder, spec.csi) {
-            (Some(cinder), _) => cinder.volume_id,
-            (None, Some(csi)) if settings.is_cinder(&csi.driver) => csi.volume_handle,
-            _ => return None,
-        };
-        Some(kept::Volume {
-            meta: self.metadata.kept(),
-            id,
-            retain: spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete"),
-            claim: spec.claim_ref.map(|claim| claim.uid.unwrap_or_default()),
-            phase: self.status.and_then(|status| status.phase).unwrap_or_default(),
-        })
-    }
-}
-
-/// A StorageClass, which has no spec.
-#[derive(Debug, Deserialize)]
-pub struct Class {
-    metadata: Meta,
-    #[serde(default)]
-    provisioner: String,
-}
-
-impl Class {
-    /// Its name, where its provisioner is Cinder.
-    pub fn kept(self, settings: &Settings) -> Option<String> {
-        settings.is_cinder(&self.provisioner).then_some(self.metadata.name)
-    }
-}
-
-/// `spec`
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SnapshotSpec {
-    source: Source,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Source {
-    persistent_volume_claim_name: Option<String>,
-    volume_snapshot_content_name: Option<String>,
-    snapshot_handle: Option<String>,
-    volume_handle: Option<String>,
-}
-
-/// `status`
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SnapshotStatus {
-    bound_volume_snapshot_content_name: Option<String>,
-}
-
-/// A VolumeSnapshot.
-pub type Snapshot = Object<SnapshotSpec, SnapshotStatus>;
-
-impl Snapshot {
-    /// What is kept of it.
-    pub fn kept(self) -> kept::VolumeSnapshot {
-        let source = self.spec.unwrap_or_default().source;
-        let bound = self.status.and_then(|status| status.bound_volume_snapshot_content_name);
-        kept::VolumeSnapshot {
-            meta: self.metadata.kept(),
-            content: bound.or(source.volume_snapshot_content_name),
-            claim: source.persistent_volume_claim_name,
-        }
-    }
-}
-
-/// `spec`
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ContentSpec {
-    driver: String,
-    deletion_policy: String,
-    source: Source,
-    volume_snapshot_ref: Reference,
-}
-
-/// `status`
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ContentStatus {
-    snapshot_handle: Option<String>,
-}
-
-/// A VolumeSnapshotContent.
-pub type Content = Object<ContentSpec, ContentStatus>;
-
-impl Content {
-    /// What is kept of it; nothing where it is not Cinder's.
-    pub fn kept(self, settings: &Settings) -> Option<kept::Content> {
-        let spec = self.spec.unwrap_or_default();
-        settings.is_cinder(&spec.driver).then(|| kept::Content {
-            meta: self.metadata.kept(),
-            id: self.status.and_then(|status| status.snapshot_handle).or(spec.source.snapshot_handle),
-            retain: spec.deletion_policy != "Delete",
-            volume: spec.source.volume_handle,
-            snapshot: spec.volume_snapshot_ref.uid,
-        })
-    }
 }
 
 /// `spec`
@@ -356,31 +181,6 @@ impl Pod {
             })
             .collect();
         (!claims.is_empty()).then(|| kept::Pod { meta: self.metadata.kept(), claims, unscheduled })
-    }
-}
-
-/// `spec`
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct AttachmentSpec {
-    node_name: String,
-    source: AttachmentSource,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct AttachmentSource {
-    persistent_volume_name: Option<String>,
-}
-
-/// A VolumeAttachment.
-pub type Attachment = Object<AttachmentSpec, Ignored>;
-
-impl Attachment {
-    /// PersistentVolume and Node.
-    pub fn kept(self) -> Option<(String, String)> {
-        let spec = self.spec.unwrap_or_default();
-        Some((spec.source.persistent_volume_name?, spec.node_name))
     }
 }
 
