@@ -1,5 +1,6 @@
 //! Every name that stands on an object, in one place: ours, and those of others that are read to the letter.
 
+use common::api::deorbit::Kind;
 pub use common::api::deorbit::{FINALIZER, KEEP, PROTECT};
 
 /// Program name, field manager prefix, Lease name.
@@ -60,6 +61,13 @@ pub fn is_telling(cluster: &str) -> bool {
 #[must_use]
 pub fn is_id(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+/// Name of the volume or snapshot that a driver makes for the claim or VolumeSnapshot with this UID.
+#[must_use]
+pub fn made_for(kind: Kind, uid: &str) -> String {
+    let prefix = if kind == Kind::Volume { "pvc" } else { "snapshot" };
+    format!("{prefix}-{uid}")
 }
 
 /// Name of a load balancer of a Service, and the tag of a Service that shares one.

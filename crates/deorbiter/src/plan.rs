@@ -16,6 +16,7 @@ pub mod deletion;
 pub mod found;
 pub mod inventory;
 pub mod leftovers;
+pub mod made;
 pub mod outlook;
 pub mod phase;
 pub mod preview;

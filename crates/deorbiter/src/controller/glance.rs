@@ -22,9 +22,11 @@ pub struct Glance {
 
 impl Glance {
     /// Of what the last walk saw; `wait`: until the next one. None where that is soon enough, or no volume is waited for.
-    pub fn new(cloud: &Cloud, snapshot: &Snapshot, decision: &Decision, wait: Duration) -> Option<Glance> {
-        let waits = matches!(decision.status.phase, Phase::Wait | Phase::Verify);
-        let Some(Ok(seen)) = snapshot.cloud.as_ref().filter(|_| waits && wait > SOON) else { return None };
+    pub fn new(cloud: Cloud, snapshot: &Snapshot, decision: &Decision, wait: Duration) -> Option<Glance> {
+        let Some(Ok(seen)) = &snapshot.cloud else { return None };
+        if wait <= SOON || !matches!(decision.status.phase, Phase::Wait | Phase::Verify) {
+            return None;
+        }
         let there: Vec<&String> = decision
             .records
             .iter()
@@ -33,14 +35,10 @@ impl Glance {
             .collect();
         let apart = there.len().div_ceil(WITNESSES).max(1);
         let witnesses: Vec<String> = there.into_iter().step_by(apart).cloned().collect();
-        (!witnesses.is_empty()).then(|| Glance {
-            cloud: cloud.clone(),
-            walk_at: Instant::now() + wait,
-            witnesses,
-        })
+        (!witnesses.is_empty()).then(|| Glance { cloud, walk_at: Instant::now() + wait, witnesses })
     }
 
-    /// When to look again; None: it is time for a walk. What OpenStack refuses to say is the walk's to report.
+    /// The wait for the next look; None: it is time for a walk. What OpenStack refuses to say is the walk's to report.
     pub async fn look(&mut self) -> Option<Duration> {
         while let Some(witness) = self.witnesses.last()
             && Instant::now() < self.walk_at
@@ -53,7 +51,7 @@ impl Glance {
         None
     }
 
-    /// When to look for the first time.
+    /// The wait for the next look.
     #[must_use]
     pub fn next(&self) -> Duration {
         SOON.min(self.walk_at.saturating_duration_since(Instant::now()))

@@ -45,6 +45,11 @@ impl Memo {
         }
     }
 
+    /// Whatever was waited for, the next thing is a walk.
+    pub fn walk_next(&mut self) {
+        self.glance = None;
+    }
+
     /// The client of the target; made anew when its Secret changes.
     ///
     /// # Errors

@@ -19,8 +19,6 @@ struct Entry {
     seen: Arc<Deorbit>,
     due: Option<Instant>,
     running: bool,
-    /// Since it was taken the last time.
-    changed: bool,
     memo: Option<Memo>,
 }
 
@@ -38,7 +36,6 @@ impl Queue {
                 seen: Arc::clone(deorbit),
                 due: Some(now),
                 running: false,
-                changed: false,
                 memo: None,
             });
             if !is_same(&entry.seen, deorbit) {
@@ -46,7 +43,7 @@ impl Queue {
                     entry.memo = None;
                 }
                 entry.due = Some(now);
-                entry.changed = true;
+                entry.memo.iter_mut().for_each(Memo::walk_next);
                 entry.seen = Arc::clone(deorbit);
             }
         }
@@ -67,21 +64,19 @@ impl Queue {
         let (_, key, entry) = due.min_by_key(|(due, _, _)| *due)?;
         entry.running = true;
         entry.due = None;
-        let mut memo = entry.memo.take();
-        if std::mem::take(&mut entry.changed) {
-            // It is to be walked, whatever was waited for.
-            memo.iter_mut().for_each(|memo| memo.glance = None);
-        }
-        Some((key.clone(), memo))
+        Some((key.clone(), entry.memo.take()))
     }
 
     /// A worker is done with it.
-    pub fn give_back(&mut self, key: Key, memo: Memo, again: Option<Duration>, now: Instant) {
+    pub fn give_back(&mut self, key: Key, mut memo: Memo, again: Option<Duration>, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.running = false;
+            // It may have changed meanwhile, and then it is due already.
+            if entry.due.is_some() {
+                memo.walk_next();
+            }
             entry.memo = Some(memo);
             let again = again.map(|wait| now + wait);
-            // It may have changed meanwhile, and then it is due already.
             entry.due = match (entry.due, again) {
                 (Some(due), Some(again)) => Some(due.min(again)),
                 (due, again) => due.or(again),

@@ -85,7 +85,7 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     memo.learn(results);
     let Some(again) = decision.again else { return Ok(None) };
     let wait = pace(again, took, memo.troubles);
-    memo.glance = cloud.and_then(|cloud| Glance::new(&cloud, &snapshot, &decision, wait));
+    memo.glance = cloud.and_then(|cloud| Glance::new(cloud, &snapshot, &decision, wait));
     Ok(Some(memo.glance.as_ref().map_or(wait, Glance::next)))
 }
 

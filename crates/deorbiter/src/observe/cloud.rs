@@ -64,18 +64,17 @@ fn has_unnamed(run: &Run, cluster: Option<&Cluster>) -> bool {
 
 /// Names of what may have been made without its object having said so.
 fn late(run: &Run, cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
-    let prefix = if kind == Kind::Volume { "pvc" } else { "snapshot" };
     let recorded = run
         .records
         .iter()
         .filter(|record| record.kind == kind && record.id.is_none() && record.kept.is_none());
-    let mut names: HashSet<String> = recorded.map(|record| format!("{prefix}-{}", record.uid)).collect();
+    let mut names: HashSet<String> = recorded.map(|record| names::made_for(kind, &record.uid)).collect();
     if let (Kind::Volume, Some(cluster)) = (kind, cluster) {
         let unbound = cluster.claims.iter().filter(|claim| {
             claim.volume.is_none()
                 && claim.class.as_ref().is_some_and(|class| cluster.classes.contains(class))
         });
-        names.extend(unbound.map(|claim| format!("pvc-{}", claim.meta.uid)));
+        names.extend(unbound.map(|claim| names::made_for(kind, &claim.meta.uid)));
     }
     names
 }

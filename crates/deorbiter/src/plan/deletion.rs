@@ -14,10 +14,10 @@ use crate::observe::snapshot::{Cluster, Run};
 /// The steps, in the order snapshots, pods, claims and volumes, Services, Ingresses.
 #[must_use]
 pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[Found]) -> Vec<(Act, Reason)> {
-    let recorded: HashMap<(Kind, &str), &Recorded> =
-        records.iter().map(|record| ((record.kind, record.uid.as_str()), &**record)).collect();
-    let by_id: HashMap<(Kind, &str), &Recorded> =
-        records.iter().filter_map(|record| Some(((record.kind, record.id.as_deref()?), &**record))).collect();
+    let recorded: HashMap<(Kind, &str), &Arc<Recorded>> =
+        records.iter().map(|record| ((record.kind, record.uid.as_str()), record)).collect();
+    let by_id: HashMap<(Kind, &str), &Arc<Recorded>> =
+        records.iter().filter_map(|record| Some(((record.kind, record.id.as_deref()?), record))).collect();
     let goes = |one: &&Found| {
         let known = recorded
             .get(&(one.record.kind, one.record.uid.as_str()))

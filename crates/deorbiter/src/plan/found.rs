@@ -97,8 +97,14 @@ impl Finder<'_> {
     }
 }
 
-fn record(kind: Kind, id: Option<String>, object: ObjectKind, meta: &Meta, kept: Option<String>) -> Recorded {
-    Recorded {
+fn record(
+    kind: Kind,
+    id: Option<String>,
+    object: ObjectKind,
+    meta: &Meta,
+    kept: Option<String>,
+) -> Arc<Recorded> {
+    Arc::new(Recorded {
         kind,
         id,
         object: Some(object.word().to_owned()),
@@ -109,7 +115,7 @@ fn record(kind: Kind, id: Option<String>, object: ObjectKind, meta: &Meta, kept:
         shared: false,
         seen: false,
         kept,
-    }
+    })
 }
 
 /// IDs that the cluster names and that OpenStack is asked about, by kind. A handle that can be nobody's ID is not asked about:

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use common::api::deorbit::{Kind, Recorded};
 
 use super::found::Found;
+use super::made::Made;
 use crate::names;
 use crate::observe::snapshot::Cloud;
 
@@ -78,9 +79,7 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
     if records.iter().all(|record| record.id.is_some()) {
         return;
     }
-    let volumes = cloud.volumes.iter().rev().map(|(id, seen)| ((Kind::Volume, seen.name.as_str()), id));
-    let snapshots = cloud.snapshots.iter().rev().map(|(id, seen)| ((Kind::Snapshot, seen.name.as_str()), id));
-    let made: Made = volumes.chain(snapshots).collect();
+    let made = Made::of(cloud);
     for record in records.iter_mut().filter(|record| record.id.is_none()) {
         if let Some(id) = late_id(record, cluster, cloud, &made) {
             Arc::make_mut(record).id = Some(id);
@@ -104,14 +103,7 @@ pub fn note_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
     }
 }
 
-/// IDs of what drivers have made, by its name.
-type Made<'a> = HashMap<(Kind, &'a str), &'a String>;
-
 fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> Option<String> {
-    let made_of = |prefix: &str| {
-        let name = format!("{prefix}-{}", record.uid);
-        made.get(&(record.kind, name.as_str())).map(|id| (*id).clone())
-    };
     match (record.kind, record.object.as_deref()) {
         (Kind::LoadBalancer, Some("Service")) => {
             let legacy = names::legacy_load_balancer(&record.uid);
@@ -121,8 +113,9 @@ fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> 
             let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(&seen.name));
             found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
         }
-        (Kind::Volume, Some("PersistentVolumeClaim")) => made_of("pvc"),
-        (Kind::Snapshot, Some("VolumeSnapshot")) => made_of("snapshot"),
+        (Kind::Volume, Some("PersistentVolumeClaim")) | (Kind::Snapshot, Some("VolumeSnapshot")) => {
+            made.id(record.kind, &record.uid)
+        }
         _ => None,
     }
 }

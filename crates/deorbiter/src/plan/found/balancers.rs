@@ -45,6 +45,7 @@ impl Finder<'_> {
             let mut load_balancer =
                 record(Kind::LoadBalancer, id.clone(), ObjectKind::Service, meta, kept.clone());
             if let (Some(seen), Some(cloud)) = (seen, self.cloud) {
+                let load_balancer = Arc::make_mut(&mut load_balancer);
                 load_balancer.tag = sharing::tag_of(cluster, meta, &seen.tags);
                 // Clusters of one name, or of none, cannot be told apart by names alone.
                 let known = names::is_telling(cluster)
@@ -56,7 +57,7 @@ impl Finder<'_> {
             let (shared, port) = (load_balancer.shared, seen.and_then(|seen| seen.port.as_deref()));
             let object = Object::new(ObjectKind::Service, meta);
             self.out.push(Found {
-                record: Arc::new(load_balancer),
+                record: load_balancer,
                 // One that has lost its load balancer meanwhile has nothing in OpenStack any more.
                 delete: Some(if service.former { object.as_seen(meta) } else { object }),
                 deleting: meta.deleting,
@@ -84,12 +85,7 @@ impl Finder<'_> {
 
     fn along(&mut self, kind: Kind, id: &str, (object, meta): (ObjectKind, &Meta), kept: Option<String>) {
         let record = record(kind, Some(id.to_owned()), object, meta, kept);
-        self.out.push(Found {
-            record: Arc::new(record),
-            delete: None,
-            deleting: meta.deleting,
-            release: None,
-        });
+        self.out.push(Found { record, delete: None, deleting: meta.deleting, release: None });
     }
 
     /// Ingresses of Octavia's class.
@@ -110,7 +106,7 @@ impl Finder<'_> {
             let kept = self.kept(choice, "ingresses", &[meta.keep], false, "");
             let id = seen.map(|(id, _)| id.clone());
             self.out.push(Found {
-                record: Arc::new(record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone())),
+                record: record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone()),
                 delete: Some(Object::new(ObjectKind::Ingress, meta)),
                 deleting: meta.deleting,
                 release: None,

@@ -1,7 +1,6 @@
 //! Snapshots, and what of the rest stays because of them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use common::api::deorbit::Kind;
 
@@ -63,13 +62,7 @@ impl Finder<'_> {
             }
             let release = content.filter(|content| content.retain && kept.is_none());
             self.out.push(Found {
-                record: Arc::new(record(
-                    Kind::Snapshot,
-                    id,
-                    ObjectKind::VolumeSnapshot,
-                    &snapshot.meta,
-                    kept,
-                )),
+                record: record(Kind::Snapshot, id, ObjectKind::VolumeSnapshot, &snapshot.meta, kept),
                 delete: Some(Object::new(ObjectKind::VolumeSnapshot, &snapshot.meta).served_in(api)),
                 deleting: snapshot.meta.deleting,
                 release: release.map(|content| {
@@ -90,13 +83,7 @@ impl Finder<'_> {
             let object = Object::new(ObjectKind::VolumeSnapshotContent, &content.meta).served_in(api);
             let go = self.retained() && content.retain && kept.is_none();
             self.out.push(Found {
-                record: Arc::new(record(
-                    Kind::Snapshot,
-                    content.id.clone(),
-                    object.kind,
-                    &content.meta,
-                    kept,
-                )),
+                record: record(Kind::Snapshot, content.id.clone(), object.kind, &content.meta, kept),
                 delete: self.retained().then(|| object.clone()),
                 deleting: content.meta.deleting,
                 release: go.then_some(object),

@@ -1,7 +1,7 @@
 //! Volumes, by their claims or, where these are gone, by themselves.
 
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use common::api::deorbit::Kind;
 
@@ -10,6 +10,7 @@ use super::{Finder, Found, record};
 use crate::names;
 use crate::observe::snapshot::{Claim, Volume};
 use crate::plan::action::{Object, ObjectKind};
+use crate::plan::made::Made;
 
 impl Finder<'_> {
     /// A bound claim is what its volume is, whatever its class says; an unbound one is what its provisioner will make of it.
@@ -30,19 +31,16 @@ impl Finder<'_> {
         let in_use: HashSet<(&str, &str)> = kept_pods
             .flat_map(|pod| pod.claims.iter().map(|claim| (pod.meta.namespace.as_str(), claim.as_str())))
             .collect();
-        // The volume that a provisioner made for a claim before it said so.
-        let made: HashMap<&str, &String> = self
-            .cloud
-            .iter()
-            .flat_map(|cloud| cloud.volumes.iter().rev().map(|(id, volume)| (volume.name.as_str(), id)))
-            .collect();
-        let late = |claim: &Claim| made.get(format!("pvc-{}", claim.meta.uid).as_str()).copied();
+        let cloud = self.cloud;
+        let made = LazyCell::new(move || cloud.map(Made::of));
         for claim in &self.cluster.claims {
             if !self.is_cinder(claim) {
                 continue;
             }
             let volume = claim.volume.as_deref().and_then(|name| self.by_name.get(name).copied());
-            let id = volume.map(|volume| &volume.id).or_else(|| late(claim)).cloned();
+            // A provisioner may have made it and not said so yet.
+            let late = || made.as_ref()?.id(Kind::Volume, &claim.meta.uid);
+            let id = volume.map(|volume| volume.id.clone()).or_else(late);
             let retain = volume.is_some_and(|volume| volume.retain);
             let marks = [
                 claim.meta.keep,
@@ -61,7 +59,7 @@ impl Finder<'_> {
             let object = Object::new(ObjectKind::PersistentVolumeClaim, &claim.meta);
             let release = volume.filter(|volume| volume.retain && kept.is_none());
             self.out.push(Found {
-                record: Arc::new(record(Kind::Volume, id, object.kind, &claim.meta, kept)),
+                record: record(Kind::Volume, id, object.kind, &claim.meta, kept),
                 // Until it is bound it may still become another driver's.
                 delete: Some(if volume.is_some() { object } else { object.as_seen(&claim.meta) }),
                 deleting: claim.meta.deleting,
@@ -97,13 +95,7 @@ impl Finder<'_> {
             let object = Object::new(ObjectKind::PersistentVolume, &volume.meta);
             let go = kept.is_none() && volume.retain;
             self.out.push(Found {
-                record: Arc::new(record(
-                    Kind::Volume,
-                    Some(volume.id.clone()),
-                    object.kind,
-                    &volume.meta,
-                    kept,
-                )),
+                record: record(Kind::Volume, Some(volume.id.clone()), object.kind, &volume.meta, kept),
                 // A released one goes by its policy.
                 delete: never_bound.then(|| object.clone()),
                 deleting: volume.meta.deleting,
