@@ -210,15 +210,23 @@ async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_
     drop(deorbiter);
 }
 
+async fn proxy(cloud: &OpenStack, service: Service) -> FaultProxy {
+    let address = cloud.endpoints().address(service).unwrap();
+    FaultProxy::start(Upstream::neutron(address)).await.unwrap()
+}
+
+async fn log_in_to(world: &World, project: &Project, region: &str) {
+    let text = project.clouds_yaml().unwrap().replace(REGION, region);
+    world.secret("cloud", "clouds.yaml", &text).await.unwrap();
+}
+
 /// A list of thousands takes Cinder seconds; this one takes as long with forty.
 #[tokio::test(flavor = "multi_thread")]
 async fn between_two_walks_of_a_large_cluster_single_volumes_are_asked_about() {
     let (world, cloud, project) = start().await;
-    let cinder = cloud.endpoints().address(Service::BlockStorage).unwrap();
-    let proxy = FaultProxy::start(Upstream::neutron(cinder)).await.unwrap();
-    cloud.region("Slow", &[("block-storage", proxy.url() + "/v3")]).await.unwrap();
-    let text = project.clouds_yaml().unwrap().replace(REGION, "Slow");
-    world.secret("cloud", "clouds.yaml", &text).await.unwrap();
+    let proxy = proxy(&cloud, Service::BlockStorage).await;
+    cloud.region("SlowCinder", &[("block-storage", proxy.url() + "/v3")]).await.unwrap();
+    log_in_to(&world, &project, "SlowCinder").await;
     let origin = project.volume("origin", json!({})).await.unwrap();
     let ids = cloud.copy_volume(&origin, 40).unwrap();
     let claims = ids
@@ -237,6 +245,32 @@ async fn between_two_walks_of_a_large_cluster_single_volumes_are_asked_about() {
     cloud.forget_volumes(&ids).unwrap();
     let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert_eq!(status.inventory.count, 40, "{status:#?}");
+    drop(deorbiter);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn between_two_walks_that_take_long_a_load_balancer_is_asked_about() {
+    let (world, cloud, project) = start().await;
+    let (neutron, octavia) =
+        (proxy(&cloud, Service::Network).await, proxy(&cloud, Service::LoadBalancer).await);
+    let services = [("network", neutron.url()), ("load-balancer", octavia.url())];
+    cloud.region("SlowNeutron", &services).await.unwrap();
+    log_in_to(&world, &project, "SlowNeutron").await;
+    let (lb, _) = balancer(&world, &project, "web").await;
+    world.service("web", &lb).await.unwrap();
+    neutron.rule(Matcher::any().path("*/security-groups"), Fault::DelayResponse(Duration::from_secs(3)));
+    let deorbiter = world.deorbiter().unwrap();
+    world.deorbit("run", spec(json!({}))).await.unwrap();
+    world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let asked = |proxy: &FaultProxy, path: &str| {
+        proxy.requests().iter().filter(|request| request.path.ends_with(path)).count()
+    };
+    // A walk asks for each of them once, and may have begun.
+    let between = || asked(&octavia, &lb) > asked(&neutron, "/security-groups") + 2;
+    world.wait("the load balancer alone to be asked about", async || Ok(between())).await.unwrap();
+    let path = format!("/loadbalancers/{lb}?cascade=true");
+    project.api().delete(Service::LoadBalancer, &path).await.unwrap();
+    world.wait_for_phase("run", Phase::Complete).await.unwrap();
     drop(deorbiter);
 }
 

@@ -1,49 +1,54 @@
-//! Between two walks of a large cluster, whose lists take seconds: whether it is still full of what is waited for, by a
-//! request or two. A walk is made earlier than its pace wants once that is in doubt, and never later.
+//! Between two walks that are some time apart, as those of a large cluster are, or where nothing has changed for long: whether
+//! OpenStack still has what is waited for, by a request or two. A walk is made earlier than its pace wants once that is in
+//! doubt, and never later.
 
 use std::time::{Duration, Instant};
 
 use common::api::deorbit::{Kind, Phase};
-use common::cloud::openstack::Cloud;
+use common::cloud::openstack::{Cloud, Error};
 
 use crate::observe::snapshot::Snapshot;
+use crate::plan::outlook::state_of;
 use crate::plan::{Decision, SOON};
 
-/// Volumes that are asked about. Once all of them are gone, so are most of the others, whatever order they go in.
+/// Things that are asked about. Once all of them are gone, so are most of the others, whatever order they go in.
 const WITNESSES: usize = 8;
 
 /// The wait for a walk that is some time off.
 pub struct Glance {
     cloud: Cloud,
     walk_at: Instant,
-    /// IDs of volumes that were there when last looked at.
-    witnesses: Vec<String>,
+    /// What was there when last looked at, by kind and ID.
+    witnesses: Vec<(Kind, String)>,
 }
 
 impl Glance {
-    /// Of what the last walk saw; `wait`: until the next one. None where that is soon enough, or no volume is waited for.
+    /// Of what the last walk saw; `wait`: until the next one. None where that is soon enough, or nothing is waited for that
+    /// ends in OpenStack.
     pub fn new(cloud: Cloud, snapshot: &Snapshot, decision: &Decision, wait: Duration) -> Option<Glance> {
         let Some(Ok(seen)) = &snapshot.cloud else { return None };
-        if wait <= SOON || !matches!(decision.status.phase, Phase::Wait | Phase::Verify) {
+        if wait <= SOON || !matches!(decision.status.phase, Phase::Wait | Phase::Verify | Phase::Sweep) {
             return None;
         }
-        let there: Vec<&String> = decision
+        let there: Vec<(Kind, &String)> = decision
             .records
             .iter()
-            .filter(|record| record.kind == Kind::Volume && record.kept.is_none())
-            .filter_map(|record| record.id.as_ref().filter(|id| seen.volumes.contains_key(*id)))
+            // What is shared stays.
+            .filter(|record| record.kept.is_none() && !record.shared && state_of(record, seen).is_some())
+            .filter_map(|record| Some((record.kind, record.id.as_ref()?)))
             .collect();
         let apart = there.len().div_ceil(WITNESSES).max(1);
-        let witnesses: Vec<String> = there.into_iter().step_by(apart).cloned().collect();
+        let witnesses: Vec<(Kind, String)> =
+            there.into_iter().step_by(apart).map(|(kind, id)| (kind, id.clone())).collect();
         (!witnesses.is_empty()).then(|| Glance { cloud, walk_at: Instant::now() + wait, witnesses })
     }
 
     /// The wait for the next look; None: it is time for a walk. What OpenStack refuses to say is the walk's to report.
     pub async fn look(&mut self) -> Option<Duration> {
-        while let Some(witness) = self.witnesses.last()
+        while let Some((kind, id)) = self.witnesses.last()
             && Instant::now() < self.walk_at
         {
-            if self.cloud.volume(witness).await.ok()?.is_some() {
+            if is_there(&self.cloud, *kind, id).await.ok()? {
                 return Some(self.next());
             }
             self.witnesses.pop();
@@ -56,4 +61,14 @@ impl Glance {
     pub fn next(&self) -> Duration {
         SOON.min(self.walk_at.saturating_duration_since(Instant::now()))
     }
+}
+
+async fn is_there(cloud: &Cloud, kind: Kind, id: &str) -> Result<bool, Error> {
+    Ok(match kind {
+        Kind::Volume => cloud.volume(id).await?.is_some(),
+        Kind::Snapshot => cloud.snapshot(id).await?.is_some(),
+        Kind::LoadBalancer => cloud.load_balancer(id).await?.is_some(),
+        Kind::FloatingIP => cloud.floating_ip(id).await?.is_some(),
+        Kind::SecurityGroup => cloud.security_group(id).await?.is_some(),
+    })
 }

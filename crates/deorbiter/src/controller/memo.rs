@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use common::api::deorbit::{DeorbitSpec, Recorded};
 use common::causes::with_causes;
@@ -22,6 +23,8 @@ pub struct Memo {
     pub failures: BTreeMap<String, String>,
     /// Walks in a row in which something failed.
     pub troubles: u32,
+    /// When a walk last wrote or did something.
+    pub changed_at: Instant,
     /// The records as stored with this resourceVersion.
     pub records: Option<(String, Vec<Arc<Recorded>>)>,
     /// What is looked at until the next walk.
@@ -38,6 +41,7 @@ impl Memo {
             events,
             failures: BTreeMap::new(),
             troubles: 0,
+            changed_at: Instant::now(),
             records: None,
             glance: None,
             target: None,

@@ -22,6 +22,11 @@ use crate::{routes, status};
 
 /// The longest wait between two walks.
 const LONGEST: Duration = Duration::from_secs(60);
+/// Where nothing has changed for a time, the next walk comes after this part of it: so late is an end seen at most that
+/// comes after hours, as is a time limit, ...
+const PART: u32 = 10;
+/// ... and no later than this.
+const LATEST: Duration = Duration::from_secs(30);
 
 /// Which Deorbit.
 pub type Key = (String, String);
@@ -59,8 +64,9 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
         return Err(Error::NotLeading);
     }
     let run = &snapshot.run;
+    let mut wrote = false;
     if !run.deleting {
-        let wrote =
+        wrote =
             store::store(home, &deorbit, decision.status.clone(), &run.records, &decision.records).await?;
         if wrote {
             memo.records = None;
@@ -83,19 +89,24 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     };
     let results = apply.run(&decision.plan).await?;
     memo.learn(results);
+    if wrote || !decision.plan.steps.is_empty() {
+        memo.changed_at = started;
+    }
     let Some(again) = decision.again else { return Ok(None) };
-    let wait = pace(again, took, memo.troubles);
+    let wait = pace(again, took, memo.troubles, memo.changed_at.elapsed());
     memo.glance = cloud.and_then(|cloud| Glance::new(cloud, &snapshot, &decision, wait));
     Ok(Some(memo.glance.as_ref().map_or(wait, Glance::next)))
 }
 
-/// A large cluster is looked at less often than a small one, and what fails is not tried again at once.
-fn pace(again: Duration, took: Duration, troubles: u32) -> Duration {
+/// A large cluster is looked at less often than a small one, one in which nothing happens less often than one that changes,
+/// and what fails is not tried again at once.
+fn pace(again: Duration, took: Duration, troubles: u32, unchanged: Duration) -> Duration {
     let refused = match troubles {
         0 => Duration::ZERO,
         troubles => Duration::from_secs(1 << troubles.min(5)),
     };
-    let waits = if again.is_zero() { again } else { again.max(took * 3) };
+    let waits =
+        if again.is_zero() { again } else { again.max(took * 3).max((unchanged / PART).min(LATEST)) };
     waits.max(refused).min(LONGEST)
 }
 
@@ -192,4 +203,33 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
     };
     let failures = memo.failures.clone();
     (Snapshot { run, cluster, cloud: seen, failures }, client, project)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn the_longer_nothing_changes_the_later_is_the_next_walk() {
+        let after = |seconds| pace(SOON, Duration::ZERO, 0, Duration::from_secs(seconds));
+        assert_eq!(after(0), SOON);
+        assert_eq!(after(20), SOON);
+        assert_eq!(after(60), Duration::from_secs(6));
+        assert_eq!(after(24 * 60 * 60), LATEST);
+    }
+
+    #[test]
+    fn the_next_phase_waits_for_nothing_but_a_refusal() {
+        let long = Duration::from_secs(600);
+        assert_eq!(pace(Duration::ZERO, long, 0, long), Duration::ZERO);
+        assert_eq!(pace(Duration::ZERO, Duration::ZERO, 3, long), Duration::from_secs(8));
+    }
+
+    #[test]
+    fn a_walk_that_takes_long_is_made_seldom_and_never_more_seldom_than_the_longest() {
+        assert_eq!(pace(SOON, Duration::from_secs(5), 0, Duration::ZERO), Duration::from_secs(15));
+        assert_eq!(pace(SOON, Duration::from_secs(50), 9, Duration::ZERO), LONGEST);
+    }
 }

@@ -15,6 +15,8 @@ use crate::machine::processor_time;
 use crate::process::{STEADY, stop, until_ready};
 use crate::report::Report;
 
+/// Where nothing changes, deorbiter looks less and less often, for so long.
+const CALM: Duration = Duration::from_secs(300);
 /// How long it is counted.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Until a run is somewhere.
@@ -38,7 +40,8 @@ pub(crate) async fn count(stage: &Stage, report: &mut Report) -> Result<()> {
     let (deorbiter, _) = until_ready(&stage.counted()).await?;
     stage.deorbit(NAME, COUNTED_TARGET).await?;
     stage.until(NAME, Phase::Verify, WITHIN).await?;
-    window(stage, &deorbiter, "while volumes are stuck", report).await?;
+    tokio::time::sleep(CALM).await;
+    window(stage, &deorbiter, "while volumes have been stuck for five minutes", report).await?;
     let status = stage.world.status(NAME).await?;
     ensure!(status.phase == Phase::Verify && status.remaining > 0, "nothing was stuck: {status:?}");
     drop(hung);
