@@ -7,14 +7,16 @@
 #   FRESH=1    also run again what has passed on these very sources
 #
 # The programs in DEAR are minutes of real OpenStack services each. One of them that has passed is not run again as long as
-# nothing that it is made of changes; that it passed is kept beside the assets.
+# nothing changes that it is made of, starts or reads; that it passed is kept beside the assets.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The longest first, so that no lane is left alone with one of them at the end. A program that is not named is short.
 readonly LONG=(openstack_providers deorbiter egress_router routegc deorbiter_sweep natgw_sweep routegc_sweep cluster egress_router_kernel
   leader_election natgw openstack openstack_client deorbiter_triggers natgw_faults openstack_all natgw_scripts egress_router_cluster aws)
-readonly DEAR=(deorbiter_sweep routegc_sweep deorbiter routegc openstack_providers openstack_all)
+# And which of the workspace's programs each starts.
+readonly -A DEAR=([deorbiter_sweep]=deorbiter [routegc_sweep]=routegc [deorbiter]=deorbiter [routegc]=routegc
+  [openstack_providers]="deorbiter routegc" [openstack_all]="")
 # Tests at a time, where they wait for walks and clouds more than for a processor. Each of routegc's asks one Neutron; of
 # deorbiter's clusters there are only a few at a time, whatever this says, and its first tests wait for the cloud.
 readonly -A THREADS=([deorbiter]=8 [deorbiter_sweep]=3 [deorbiter_triggers]=8 [routegc]=6)
@@ -62,18 +64,25 @@ mkdir "$work/seals"
 build --message-format=json-render-diagnostics >"$work/artifacts"
 scripts/test-programs.py "${LONG[@]}" <"$work/artifacts" >"$work/programs"
 
-# What decides how a dear program ends: all that is built and run, what it runs on, and the share of the sweep.
-sources() {
-  git ls-files -z -- . ':!docs' ':!*.md' | sort -z | xargs -0 sha256sum 2>/dev/null || true # a file that is deleted and not committed yet
+# What decides how a dear program ends: itself, the programs that it starts, the files that they read, what it runs on, and the
+# share of the sweep.
+files() {
+  git ls-files -z -- . ':!docs' ':!*.md' ':!*.rs' ':!*Cargo.toml' ':!Cargo.lock' | sort -z | xargs -0 sha256sum 2>/dev/null ||
+    true # a file that is deleted and not committed yet
   printf '%s\n' "${KUBERNETES-}" "${SWEEP-}" "${SWEEP_ONLY-}"
 }
-seal() { # NAME
-  local day=
-  [[ $1 != *_sweep ]] || day=$(date -u +%F)
-  printf '%s-%s' "$1" "$({ cat "$work/sources"; echo "$day"; } | sha256sum | cut -c1-32)"
+seal() { # NAME EXECUTABLE
+  local program
+  {
+    cat "$work/files" "$2"
+    for program in ${DEAR[$1]}; do cat "${2%/deps/*}/$program"; done
+    [[ $1 != *_sweep ]] || date -u +%F
+  } | sha256sum | cut -c1-32
 }
-sources >"$work/sources"
-for name in "${DEAR[@]}"; do seal "$name" >"$work/seals/$name"; done
+files >"$work/files"
+while IFS=$'\t' read -r name _ executable; do
+  if [[ -v DEAR[$name] ]]; then echo "$name-$(seal "$name" "$executable")" >"$work/seals/$name"; fi
+done <"$work/programs"
 
 : >"$work/queue"
 while IFS=$'\t' read -r name package executable; do

@@ -1,5 +1,5 @@
-//! What ties a cluster to OpenStack, as clusters run it: openstack-cloud-controller-manager, cinder-csi-plugin and the
-//! side-cars that call it, on the real control plane and the real services of [`crate::openstack`].
+//! What ties a cluster to OpenStack, as clusters run it: openstack-cloud-controller-manager, cinder-csi-plugin with the
+//! side-cars that call it, and octavia-ingress-controller, on the real control plane and the real services of [`crate::openstack`].
 //!
 //! There is no kubelet: [`Providers::node`] writes what one would register, and nobody mounts anything. All else, routes,
 //! load balancers, volumes, attachments and snapshots, is done by the programs themselves. They act as the administrator
@@ -32,6 +32,9 @@ use crate::state_dir::StateDir;
 /// The range of the pods' addresses; each Node gets a /24 of it.
 pub const POD_CIDR: &str = "10.244.0.0/16";
 
+/// The settings of octavia-ingress-controller, which tells what they are written in by the name.
+const INGRESS_CONFIG: &str = "ingress.yaml";
+
 /// A driver that has just been started asks Keystone for a token before it listens.
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -61,8 +64,8 @@ pub fn control_plane() -> Builder {
 }
 
 impl Providers {
-    /// Makes ready what the programs need, and starts none of them: kinds and classes in the cluster, and the
-    /// cloud.conf. `cluster` is the name that they write on what they make.
+    /// Makes ready what the programs need, and starts none of them: kinds and classes in the cluster, and their
+    /// settings. `cluster` is the name that they write on what they make.
     ///
     /// # Errors
     /// The programs cannot be built, or the API server refuses.
@@ -70,6 +73,8 @@ impl Providers {
         let assets = tokio::task::spawn_blocking(crate::assets::providers).await??;
         let dir = StateDir::create()?;
         std::fs::write(dir.file("cloud.conf"), project.cloud_conf()?)?;
+        let ingress = project.ingress_config(cluster, control_plane.kubeconfig())?;
+        std::fs::write(dir.file(INGRESS_CONFIG), ingress)?;
         let client = control_plane.client();
         install_snapshot_kinds(&client, &assets).await?;
         install_classes(&client).await?;
@@ -83,13 +88,13 @@ impl Providers {
         })
     }
 
-    /// The same, with all of them running.
+    /// The same, with the usual ones running.
     ///
     /// # Errors
     /// As [`Providers::prepare`], or one does not start.
     pub async fn start(control_plane: &ControlPlane, project: &Project, cluster: &str) -> Result<Self> {
         let providers = Self::prepare(control_plane, project, cluster).await?;
-        for provider in Provider::ALL {
+        for provider in Provider::USUAL {
             providers.run(provider).await?;
         }
         Ok(providers)

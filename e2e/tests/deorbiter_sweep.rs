@@ -30,6 +30,7 @@ struct Stage {
     world: World,
     proxy: FaultProxy,
     launch: Launch,
+    _driver: Driver,
     _folder: tempfile::TempDir,
 }
 
@@ -47,7 +48,8 @@ impl Stage {
         let file = folder.path().join("kubeconfig");
         std::fs::write(&file, &text)?;
         let launch = world.launch()?.env("KUBECONFIG", &file);
-        Ok(Stage { world, proxy, launch, _folder: folder })
+        let driver = Driver::pretended(world.client.clone());
+        Ok(Stage { world, proxy, launch, _driver: driver, _folder: folder })
     }
 
     /// The scenario: a claim, a Service, a claim of another driver.
@@ -97,33 +99,36 @@ impl Stage {
     }
 }
 
-/// Plays the cases on this stage and on as many more as are free: a run waits for its next walk most of the time. How many
-/// of them `play` is true of.
-async fn on_stages<C>(
-    first: Stage,
-    cases: impl IntoIterator<Item = C>,
-    play: impl AsyncFn(&Stage, C) -> bool,
+/// Cases that are worth another stage, which takes some seconds to be set.
+const WORTH_A_STAGE: usize = 3;
+
+/// Plays the cases on this stage and on more of them that are `set`, as many as may be and are worth it: a run waits for its
+/// next walk most of the time. How many of them `play` is true of.
+async fn on_stages<S, C>(
+    first: S,
+    set: impl AsyncFn() -> Result<S>,
+    cases: Vec<C>,
+    play: impl AsyncFn(&S, C) -> bool,
 ) -> usize {
+    let stages = cases.len().div_ceil(WORTH_A_STAGE).min(ControlPlane::most_reserved());
     let cases = Mutex::new(cases.into_iter());
-    let one = async |stage: Option<Stage>| {
+    let one = async |stage: Option<S>| {
         let stage = match stage {
             Some(stage) => stage,
-            None => Stage::set().await.unwrap(),
+            None => set().await.unwrap(),
         };
-        let _driver = Driver::pretended(stage.world.client.clone());
         let mut hits = 0;
         loop {
             let Some(case) = cases.lock().unwrap().next() else { return hits };
             hits += usize::from(play(&stage, case).await);
         }
     };
-    let more = (1..ControlPlane::most_reserved()).map(|_| None);
+    let more = (1..stages).map(|_| None);
     join_all(std::iter::once(Some(first)).chain(more).map(one)).await.into_iter().sum()
 }
 
 /// Undisturbed: how many writes there are.
 async fn undisturbed(stage: &Stage) -> u64 {
-    let _driver = Driver::pretended(stage.world.client.clone());
     let before = stage.proxy.counter().count();
     stage.play("calm").await.unwrap();
     let deorbiter = stage.launch.start().unwrap();
@@ -171,8 +176,9 @@ async fn killed_at_each_write_a_run_ends_as_it_does_undisturbed() {
     let stage = Stage::set().await.unwrap();
     let writes = undisturbed(&stage).await;
     assert!(writes >= 10, "{writes} writes are too few for this scenario");
-    let cases = (1..=writes).flat_map(|n| [(n, When::BeforeForward), (n, When::AfterServerActed)]);
-    let deaths = on_stages(stage, cases, async |stage, (n, when)| dies(stage, n, when).await).await;
+    let cases = (1..=writes).flat_map(|n| [(n, When::BeforeForward), (n, When::AfterServerActed)]).collect();
+    let deaths =
+        on_stages(stage, Stage::set, cases, async |stage, (n, when)| dies(stage, n, when).await).await;
     println!("{deaths} deaths at {writes} writes, 0 violations");
     assert!(deaths >= 20);
 }
@@ -208,7 +214,7 @@ async fn a_fault_at_any_call_changes_nothing_of_the_end() {
         .flat_map(|(place, (what, fault))| (0..calls).map(move |n| (place, what, fault, n)));
     let mine: Vec<_> =
         (0..).zip(all).filter(|(number, _)| slice.has(*number)).map(|(_, case)| case).collect();
-    let tried = on_stages(stage, mine, async |stage, (place, what, fault, n)| {
+    let tried = on_stages(stage, Stage::set, mine, async |stage, (place, what, fault, n)| {
         let name = format!("fault-{place}-{n}");
         stage.play(&name).await.unwrap();
         let rule = stage.proxy.rule(Matcher::any().after(n).times(1), fault());

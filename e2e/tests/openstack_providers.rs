@@ -8,6 +8,8 @@ mod balancers;
 mod deorbit;
 #[path = "openstack_providers/garbage.rs"]
 mod garbage;
+#[path = "openstack_providers/ingresses.rs"]
+mod ingresses;
 #[path = "openstack_providers/routes.rs"]
 mod routes;
 #[path = "openstack_providers/volumes.rs"]

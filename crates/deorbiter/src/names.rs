@@ -37,6 +37,9 @@ pub const SERVICE_PREFIX: &str = "kube_service_";
 pub const FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes external service";
 /// How octavia-ingress-controller describes those that it made.
 pub const INGRESS_FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes ingress";
+/// Ingress annotation of octavia-ingress-controller: the address of a floating IP that is there already. It gives it its own
+/// description.
+pub const INGRESS_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/floatingip";
 /// Ingress annotation of octavia-ingress-controller: the floating IP outlives the Ingress.
 pub const INGRESS_KEEP_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
 /// Namespace of the Leases of the cloud controller manager and of the CSI driver.

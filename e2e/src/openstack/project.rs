@@ -3,6 +3,8 @@
 mod objects;
 mod routes;
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
@@ -160,6 +162,29 @@ impl Project {
             self.subnet,
             self.public_network,
         ))
+    }
+
+    /// The settings of octavia-ingress-controller, for the cluster of this name that the kubeconfig leads to.
+    ///
+    /// # Errors
+    /// There is no Keystone.
+    pub fn ingress_config(&self, cluster: &str, kubeconfig: &Path) -> Result<String> {
+        Ok(serde_yaml::to_string(&json!({
+            "cluster-name": cluster,
+            "kubernetes": { "kubeconfig": kubeconfig },
+            "openstack": {
+                "auth-url": self.endpoints.base(Service::Identity)?,
+                "region": REGION,
+                "application-credential-id": self.credential,
+                "application-credential-secret": self.secret,
+            },
+            "octavia": {
+                "provider": "amphora",
+                "subnet-id": self.subnet,
+                "floating-network-id": self.public_network,
+                "manage-security-groups": true,
+            },
+        }))?)
     }
 
     /// Another subnet with DHCP off; `pool` is the range of addresses that are given out.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
+use k8s_openapi::api::networking::v1::Ingress;
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
@@ -113,6 +114,44 @@ impl Providers {
             Ok(ingress.and_then(|ingress| ingress.into_iter().find_map(|each| each.ip)))
         })
         .await
+    }
+
+    /// Creates an Ingress of octavia-ingress-controller's class with more annotations, and the Service that it leads to.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn ingress(&self, namespace: &str, name: &str, mut annotations: Value) -> Result<()> {
+        let service = json!({
+            "metadata": { "name": name },
+            "spec": { "type": "NodePort", "selector": { "app": name }, "ports": [{ "port": 80 }] },
+        });
+        self.services(namespace).create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        annotations["kubernetes.io/ingress.class"] = "openstack".into();
+        let backend = json!({ "service": { "name": name, "port": { "number": 80 } } });
+        let paths = json!([{ "path": "/", "pathType": "Prefix", "backend": backend }]);
+        let ingress = json!({
+            "metadata": { "name": name, "annotations": annotations },
+            "spec": { "rules": [{ "host": format!("{name}.example.org"), "http": { "paths": paths } }] },
+        });
+        self.ingresses(namespace).create(&PostParams::default(), &serde_json::from_value(ingress)?).await?;
+        Ok(())
+    }
+
+    /// Waits until an Ingress has an address outside: the address.
+    ///
+    /// # Errors
+    /// It has none within two minutes.
+    pub async fn ingress_address(&self, namespace: &str, name: &str) -> Result<String> {
+        until(&format!("address of the Ingress {namespace}/{name}"), async || {
+            let status = self.ingresses(namespace).get(name).await?.status;
+            let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
+            Ok(ingress.and_then(|ingress| ingress.into_iter().find_map(|each| each.ip)))
+        })
+        .await
+    }
+
+    fn ingresses(&self, namespace: &str) -> Api<Ingress> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
     fn claims(&self, namespace: &str) -> Api<PersistentVolumeClaim> {

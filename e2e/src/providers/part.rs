@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{POD_CIDR, Providers};
+use super::{INGRESS_CONFIG, POD_CIDR, Providers};
 use crate::program::{Launch, Program, free_port};
 
 /// A program that acts on the cloud for the cluster.
@@ -20,11 +20,14 @@ pub enum Provider {
     Snapshotter,
     /// snapshot-controller: makes contents of snapshots.
     SnapshotController,
+    /// octavia-ingress-controller: load balancers of Ingresses.
+    IngressController,
 }
 
 impl Provider {
-    /// All of them, in the order in which they can be started.
-    pub const ALL: [Self; 6] = [
+    /// What a cluster on OpenStack has as a rule, in the order in which they can be started: all but
+    /// [`Self::IngressController`].
+    pub const USUAL: [Self; 6] = [
         Self::CloudController,
         Self::CinderCsi,
         Self::Provisioner,
@@ -41,6 +44,7 @@ impl Provider {
             Self::Attacher => "csi-attacher",
             Self::Snapshotter => "csi-snapshotter",
             Self::SnapshotController => "snapshot-controller",
+            Self::IngressController => "octavia-ingress-controller",
         }
     }
 }
@@ -92,6 +96,9 @@ impl Providers {
             Provider::Snapshotter => launch.args(sidecar).args([no_groups, "--extra-create-metadata=true"]),
             Provider::SnapshotController => {
                 launch.args([format!("--kubeconfig={kubeconfig}"), no_groups.to_owned()])
+            }
+            Provider::IngressController => {
+                launch.arg(format!("--config={}", self.dir.file(INGRESS_CONFIG).display()))
             }
         })
     }

@@ -1,5 +1,9 @@
 //! What is left when a call is cut short, refused, or taken back: nothing.
 
+use std::time::Duration;
+
+use e2e::netns::wait_until;
+
 use super::*;
 
 /// Every system call that changes something outside of the process, or is about to, or says what came of it. Those that a CPU
@@ -122,7 +126,7 @@ fn connections_of_the_pods_own_network_live_through_add_and_del() {
             .node2
             .sh(&format!("until [ -p /run/questions ]; do sleep 0.01; done; echo {question} >/run/questions"))
             .unwrap();
-        client.wait_for(question, std::time::Duration::from_secs(5)).unwrap();
+        client.wait_for(question, Duration::from_secs(5)).unwrap();
     };
     ask("before");
     // Redirects would take what comes to their ports, known or not.
@@ -176,12 +180,19 @@ fn a_del_that_is_killed_anywhere_is_done_by_the_next_one() {
     scene.restored();
 }
 
+/// The pod after an ADD. That the new link is up, the kernel tells itself when it finds the time, and has IPv6's routes then.
+fn settled(scene: &Scene) -> Snapshot {
+    let is_up = || Ok(scene.pod.inside.sh("ip -o link show net1")?.contains("state UP"));
+    wait_until("net1 is up", Duration::from_secs(10), is_up).unwrap();
+    scene.pod.inside.network_state().unwrap()
+}
+
 #[test]
 fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
     plugin.add().unwrap();
-    let whole = scene.pod.inside.network_state().unwrap();
+    let whole = settled(&scene);
     plugin.del(None).unwrap();
     let (mut failed, mut wrong) = (0, Vec::new());
     for call in CALLS {
@@ -192,18 +203,14 @@ fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
                 injected(&plugin, call, "error=ENOMEM", at).call("ADD", &plugin.config.to_string()).unwrap();
             let changes = if answer.code == Some(0) {
                 survived += 1;
-                whole.changes(&scene.pod.inside.network_state().unwrap())
+                whole.changes(&settled(&scene))
             } else {
                 (failed, survived) = (failed + 1, 0);
                 scene.changes()
             };
             if !changes.is_empty() {
-                wrong.push(format!(
-                    "{call} {at}: {:?} {}: {} changes are left",
-                    answer.code,
-                    answer.words(),
-                    changes.len()
-                ));
+                let (code, words) = (answer.code, answer.words());
+                wrong.push(format!("{call} {at}: {code:?} {words}: changes are left: {changes:?}"));
             }
             plugin.del(None).unwrap();
             if !scene.changes().is_empty() {

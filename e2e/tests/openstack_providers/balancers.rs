@@ -93,7 +93,7 @@ async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_sta
     leases.create(&Default::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
 
     let _deorbiter = deorbiter(&world).await;
-    deorbit(&world, "run", "Delete", "40s").await;
+    deorbit(&world, "run", "Delete", "90s").await;
     let status = end(&world, "run").await;
     let there: Vec<_> = balancers().await;
     let there: Vec<_> = there.iter().filter(|one| one["provisioning_status"] != "DELETED").collect();

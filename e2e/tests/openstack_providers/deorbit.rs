@@ -42,13 +42,17 @@ pub async fn deorbiter(world: &World) -> Program {
 
 /// A Deorbit of this very cluster, which has the name of its project.
 pub async fn deorbit(world: &World, name: &str, leftovers: &str, patience: &str) {
+    deorbit_as(world, name, json!({ "leftovers": leftovers, "timeouts": { "perObject": patience } })).await;
+}
+
+/// The same, with this in its spec.
+pub async fn deorbit_as(world: &World, name: &str, mut spec: Value) {
+    spec["kubeconfig"] = json!({ "secretRef": { "name": "target" } });
+    spec["openstack"] = json!({ "identityRef": { "name": "cloud" } });
+    spec["clusterName"] = world.name.as_str().into();
     let run = json!({
         "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit", "metadata": { "name": name },
-        "spec": {
-            "kubeconfig": { "secretRef": { "name": "target" } },
-            "openstack": { "identityRef": { "name": "cloud" } },
-            "clusterName": world.name, "leftovers": leftovers, "timeouts": { "perObject": patience },
-        },
+        "spec": spec,
     });
     let deorbits: Api<Deorbit> = Api::namespaced(world.control_plane.client(), "default");
     let run: Deorbit = serde_json::from_value(run).unwrap();
@@ -75,7 +79,7 @@ pub async fn left(world: &World, service: Service, path: &str, many: &str) -> Ve
 #[tokio::test(flavor = "multi_thread")]
 async fn with_living_drivers_nothing_is_left() {
     let _guard = workers().await;
-    let world = World::start("alive", &Provider::ALL).await;
+    let world = World::start("alive", &Provider::USUAL).await;
     world.initialised("node-1").await;
     world.providers.claim("default", "data", DELETE).await.unwrap();
     world.providers.claim("default", "more", DELETE).await.unwrap();

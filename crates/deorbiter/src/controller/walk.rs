@@ -105,8 +105,7 @@ fn pace(again: Duration, took: Duration, troubles: u32, unchanged: Duration) -> 
         0 => Duration::ZERO,
         troubles => Duration::from_secs(1 << troubles.min(5)),
     };
-    let waits =
-        if again.is_zero() { again } else { again.max(took * 3).max((unchanged / PART).min(LATEST)) };
+    let waits = if again.is_zero() { again } else { again.max(took * 3).max((unchanged / PART).min(LATEST)) };
     waits.max(refused).min(LONGEST)
 }
 

@@ -78,11 +78,18 @@ pub struct ServiceSpec {
     load_balancer_class: Option<String>,
 }
 
-/// `status`
+/// `status` of a Service, and of an Ingress
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct ServiceStatus {
+pub struct BalancedStatus {
     load_balancer: Ingresses,
+}
+
+impl BalancedStatus {
+    fn addresses(self) -> Vec<String> {
+        let all = self.load_balancer.ingress.unwrap_or_default();
+        all.into_iter().filter_map(|address| address.ip).collect()
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,17 +105,16 @@ struct Address {
 }
 
 /// A Service.
-pub type Service = Object<ServiceSpec, ServiceStatus>;
+pub type Service = Object<ServiceSpec, BalancedStatus>;
 
 impl Service {
     /// What is kept of it; nothing where it has no load balancer: it is of another type, and was so for long enough.
     pub fn kept(self) -> Option<kept::Service> {
         let spec = self.spec.unwrap_or_default();
-        let addresses = self.status.unwrap_or_default().load_balancer.ingress.unwrap_or_default();
         let former = spec.kind != "LoadBalancer";
         (!former || self.metadata.is_held_by(names::LOAD_BALANCER_CLEANUP)).then(|| kept::Service {
             former,
-            addresses: addresses.into_iter().filter_map(|address| address.ip).collect(),
+            addresses: self.status.unwrap_or_default().addresses(),
             load_balancer: self.metadata.annotation(names::LOAD_BALANCER_ID).map(str::to_owned),
             keep_floating_ip: self.metadata.is_true(names::KEEP_FLOATING_IP),
             class: spec.load_balancer_class,
@@ -125,15 +131,21 @@ pub struct IngressSpec {
 }
 
 /// An Ingress.
-pub type Ingress = Object<IngressSpec, Ignored>;
+pub type Ingress = Object<IngressSpec, BalancedStatus>;
 
 impl Ingress {
     /// What is kept of it.
     pub fn kept(self) -> kept::Ingress {
         let class = self.spec.and_then(|spec| spec.ingress_class_name);
-        let of_old = || self.metadata.annotation(names::INGRESS_CLASS_ANNOTATION).map(str::to_owned);
+        // octavia-ingress-controller looks at the annotation alone.
+        let annotated = self.metadata.annotation(names::INGRESS_CLASS_ANNOTATION).map(str::to_owned);
         kept::Ingress {
-            class: class.or_else(of_old),
+            class: annotated.or(class),
+            addresses: self.status.unwrap_or_default().addresses(),
+            names_floating_ip: self
+                .metadata
+                .annotation(names::INGRESS_FLOATING_IP)
+                .is_some_and(|address| !address.is_empty()),
             keep_floating_ip: self.metadata.is_true(names::INGRESS_KEEP_FLOATING_IP),
             meta: self.metadata.kept(),
         }

@@ -247,8 +247,12 @@ pub struct Service {
 pub struct Ingress {
     /// See there.
     pub meta: Meta,
-    /// spec.ingressClassName, or the annotation of old.
+    /// The annotation of old, or spec.ingressClassName.
     pub class: Option<String>,
+    /// Addresses of its status: what octavia-ingress-controller wrote when its load balancer was ready.
+    pub addresses: Vec<String>,
+    /// It names a floating IP that was there before.
+    pub names_floating_ip: bool,
     /// Its floating IP shall stay.
     pub keep_floating_ip: bool,
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use common::api::deorbit::{self as api, Kind};
+use common::api::deorbit::{self as api, Kind, Recorded};
 use common::plan::{self, Regarding, Related};
 use serde::Serialize;
 
@@ -111,6 +111,12 @@ impl ObjectKind {
             ObjectKind::Service => "Service",
             ObjectKind::Ingress => "Ingress",
         }
+    }
+
+    /// Whether the record is of such an object.
+    #[must_use]
+    pub fn has(self, record: &Recorded) -> bool {
+        record.object.as_deref() == Some(self.word())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use common::api::deorbit::{Kind, Recorded};
 
+use super::action::ObjectKind;
 use super::found::Found;
 use super::made::Made;
 use crate::names;
@@ -67,14 +68,16 @@ fn update(old: &mut Recorded, new: &Recorded) {
     old.id = old.id.take().or_else(|| new.id.clone());
     old.seen |= new.seen;
     old.kept.clone_from(&new.kept);
-    if new.tag.is_some() || new.shared {
+    // An Ingress gets its address after its load balancer.
+    let is_known = ObjectKind::Ingress.has(new) && new.id.is_some();
+    if new.tag.is_some() || new.shared || is_known {
         old.tag.clone_from(&new.tag);
         old.shared = new.shared;
     }
 }
 
-/// Gives records their IDs whose object was gone before it could name one: both drivers name what they make after the UID, and
-/// the cloud controller manager after cluster and Service.
+/// Gives records their IDs whose object was gone before it could name one: both drivers name what they make after the UID, the
+/// cloud controller manager after cluster and Service, and octavia-ingress-controller after cluster and Ingress.
 pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
     if records.iter().all(|record| record.id.is_some()) {
         return;
@@ -82,7 +85,10 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
     let made = Made::of(cloud);
     for record in records.iter_mut().filter(|record| record.id.is_none()) {
         if let Some(id) = late_id(record, cluster, cloud, &made) {
-            Arc::make_mut(record).id = Some(id);
+            let record = Arc::make_mut(record);
+            record.id = Some(id);
+            // Nobody has seen the Ingress with this one's address.
+            record.shared |= ObjectKind::Ingress.has(record);
         }
     }
 }
@@ -111,6 +117,11 @@ fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> 
             let is_it =
                 |name_seen: &str| name_seen == legacy || (names::is_telling(cluster) && name_seen == name);
             let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(&seen.name));
+            found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
+        }
+        (Kind::LoadBalancer, Some("Ingress")) if names::is_telling(cluster) => {
+            let name = names::ingress_load_balancer(cluster, &record.namespace, &record.name);
+            let mut found = cloud.load_balancers.iter().filter(|(_, seen)| seen.name == name);
             found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
         }
         (Kind::Volume, Some("PersistentVolumeClaim")) | (Kind::Snapshot, Some("VolumeSnapshot")) => {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::api::deorbit::{Kind, Recorded};
+use jiff::Timestamp;
 
-use super::action::Act;
-use super::outlook::Left;
+use super::action::{Act, ObjectKind};
+use super::outlook::{Left, is_over};
 use super::reason::Reason;
 use super::{sharing, sweep};
 use crate::names;
@@ -17,7 +18,7 @@ const DELETABLE: [&str; 5] = ["available", "error", "error_deleting", "error_res
 
 /// The steps: for what was recorded before, and what the cluster's API server does not still hold on to.
 #[must_use]
-pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>]) -> Vec<(Act, Reason)> {
+pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timestamp) -> Vec<(Act, Reason)> {
     let (run, records) = (&snapshot.run, snapshot.run.records.as_slice());
     let stored: BTreeSet<(Kind, &str)> =
         records.iter().filter_map(|record| Some((record.kind, record.id.as_deref()?))).collect();
@@ -30,7 +31,7 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>]) -> Vec<(Act,
             if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
                 continue;
             }
-            if snapshot.foreign(one.record).is_some() {
+            if snapshot.foreign(one.record).is_some() || is_early(run, one.record, now) {
                 continue;
             }
             if let Some(name) = may_go(run, records, cloud, one.record, id) {
@@ -43,6 +44,14 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>]) -> Vec<(Act,
         }
     }
     steps
+}
+
+/// An Ingress is gone at once, and nothing tells whether octavia-ingress-controller lives: it gets its time, for what it would
+/// not take off the Nodes' ports any more once its load balancer is gone.
+fn is_early(run: &Run, record: &Recorded, now: Timestamp) -> bool {
+    let timeouts = &run.spec.timeouts;
+    let grace = timeouts.load_balancer_grace.duration().min(timeouts.per_object.duration() / 2);
+    ObjectKind::Ingress.has(record) && !run.status.phase_since.is_some_and(|since| is_over(since, grace, now))
 }
 
 /// Its name, if it may be deleted as it is now.
@@ -65,6 +74,13 @@ fn may_go(
         Kind::LoadBalancer => {
             let seen = cloud.load_balancers.get(id)?;
             let ready = matches!(seen.status.as_str(), "ACTIVE" | "ERROR");
+            if ObjectKind::Ingress.has(record) {
+                // Its Ingress had its address, which was looked at when it was seen.
+                let name =
+                    names::ingress_load_balancer(&run.spec.cluster_name, &record.namespace, &record.name);
+                let ours = record.seen && !record.shared && seen.name == name && seen.tags.is_empty();
+                return (ready && ours).then(|| seen.name.clone());
+            }
             let service = seen.name.starts_with(names::SERVICE_PREFIX);
             let users: Vec<Meta> = records
                 .iter()

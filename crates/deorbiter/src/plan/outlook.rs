@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded, Retained};
 use jiff::Timestamp;
 
+use super::action::ObjectKind;
 use crate::observe::snapshot::{Cloud, Meta, Snapshot, key};
 
 /// How one record stands.
@@ -250,7 +251,8 @@ pub fn state_of(record: &Recorded, cloud: &Cloud) -> Option<String> {
         Kind::LoadBalancer => {
             let seen = cloud.load_balancers.get(id)?;
             let tagged = record.tag.as_ref().is_some_and(|tag| seen.tags.contains(tag));
-            if !record.shared {
+            // One Ingress has it by its name, and others at most by accident: it is waited for, whosever it is.
+            if !record.shared || ObjectKind::Ingress.has(record) {
                 Some(seen.status.clone())
             } else if tagged {
                 Some("shared, and has our tag".to_owned())

@@ -172,7 +172,7 @@ impl Walk<'_> {
             let left = outlook::left(self.snapshot, &self.records, given_up, self.now);
             let steps = match self.cloud() {
                 Some(cloud) if run.spec.leftovers == Leftovers::Delete => {
-                    leftovers::steps(self.snapshot, cloud, &left)
+                    leftovers::steps(self.snapshot, cloud, &left, self.now)
                 }
                 _ => Vec::new(),
             };

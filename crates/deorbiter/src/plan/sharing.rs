@@ -20,12 +20,13 @@ fn ends_as(name: &str, service: &Meta) -> bool {
         && name.ends_with(&format!("_{}_{}", service.namespace, service.name))
 }
 
-/// Whether the Service has the load balancer's address: the cloud controller manager wrote it there, so it has served it.
+/// Whether a Service or an Ingress with these addresses has the load balancer's: its controller wrote it there, so the load
+/// balancer has served it.
 #[must_use]
-pub fn is_attached(service: &Service, seen: &LoadBalancer, cloud: &Cloud) -> bool {
+pub fn is_attached(addresses: &[String], seen: &LoadBalancer, cloud: &Cloud) -> bool {
     let own = seen.address.iter();
     let floating = cloud.floating_ips.values().filter(|ip| seen.port.is_some() && ip.port == seen.port);
-    own.chain(floating.map(|ip| &ip.address)).any(|address| service.addresses.contains(address))
+    own.chain(floating.map(|ip| &ip.address)).any(|address| addresses.contains(address))
 }
 
 /// The load balancer of a Service that does not say which one it has, as those of old cloud controller managers: by a name that
@@ -37,7 +38,7 @@ pub fn of(cluster: &str, service: &Service, cloud: &Cloud) -> Option<String> {
         seen.name == names::legacy_load_balancer(&meta.uid)
             || (names::is_telling(cluster)
                 && seen.name == names::service_tag(cluster, &meta.namespace, &meta.name))
-            || (ends_as(&seen.name, meta) && is_attached(service, seen, cloud))
+            || (ends_as(&seen.name, meta) && is_attached(&service.addresses, seen, cloud))
     };
     let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(seen));
     found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())

@@ -1,5 +1,6 @@
 mod cases;
 mod endings;
+mod ingresses;
 mod laws;
 mod model;
 mod ownership;

@@ -199,7 +199,7 @@ pub struct Recorded {
     /// The load balancer's tag that stands for this Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
-    /// The load balancer also serves others: its tag goes, it stays.
+    /// The load balancer also serves others, or is not known to serve this cluster alone: its tag goes, it stays.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shared: bool,
     /// OpenStack has shown it once: that it is not there any more proves that it is gone.

@@ -50,7 +50,7 @@ impl Finder<'_> {
                 // Clusters of one name, or of none, cannot be told apart by names alone.
                 let known = names::is_telling(cluster)
                     || seen.name == names::legacy_load_balancer(&meta.uid)
-                    || sharing::is_attached(service, seen, cloud);
+                    || sharing::is_attached(&service.addresses, seen, cloud);
                 let stays = id.as_deref().is_some_and(|id| staying.contains(id));
                 load_balancer.shared = stays || !known || !sharing::is_only_ours(cluster, users, seen);
             }
@@ -105,8 +105,14 @@ impl Finder<'_> {
             });
             let kept = self.kept(choice, "ingresses", &[meta.keep], false, "");
             let id = seen.map(|(id, _)| id.clone());
+            let mut load_balancer = record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone());
+            if let (Some((_, seen)), Some(cloud)) = (seen, self.cloud) {
+                // It was found by its name, which another cluster's may have as well.
+                let attached = sharing::is_attached(&ingress.addresses, seen, cloud);
+                Arc::make_mut(&mut load_balancer).shared = !attached || !seen.tags.is_empty();
+            }
             self.out.push(Found {
-                record: record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone()),
+                record: load_balancer,
                 delete: Some(Object::new(ObjectKind::Ingress, meta)),
                 deleting: meta.deleting,
                 release: None,
@@ -116,6 +122,9 @@ impl Finder<'_> {
                 let kept = kept.clone().or_else(|| {
                     if ingress.keep_floating_ip {
                         return Some(format!("its Ingress carries {}", names::INGRESS_KEEP_FLOATING_IP));
+                    }
+                    if ingress.names_floating_ip {
+                        return Some(format!("its Ingress names it ({})", names::INGRESS_FLOATING_IP));
                     }
                     let made = ip.description.starts_with(names::INGRESS_FLOATING_IP_DESCRIPTION);
                     (!made).then(|| "octavia-ingress-controller did not make it".to_owned())

@@ -8,18 +8,9 @@ use common::plan::Reason as _;
 use serde_json::json;
 
 use super::world::*;
-use crate::names;
-use crate::observe::snapshot::{CloudVolume, Cluster, Freeze, Ingress, LoadBalancer, Pod};
+use crate::observe::snapshot::{CloudVolume, Cluster, Freeze, Pod};
 use crate::plan::{Act, preview};
 use crate::settings::Settings;
-
-fn proven(change: serde_json::Value) -> World {
-    let mut all = json!({"openstack": with_cloud()});
-    for (key, value) in change.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    World::new(spec(all))
-}
 
 #[test]
 fn claims_snapshots_and_services_go_and_it_is_proven() {
@@ -464,32 +455,6 @@ fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
     world.finish();
     assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
     assert!(!world.cloud.as_ref().unwrap().volumes.contains_key("lost"));
-}
-
-#[test]
-fn ingresses_of_octavia_s_class_go_where_asked_and_their_load_balancers_are_proven() {
-    let asked =
-        json!({"resources": {"ingresses": "Delete"}, "leftovers": "Delete", "timeouts": {"perObject": "1m"}});
-    let mut world = proven(asked);
-    world.service("x");
-    let name = names::ingress_load_balancer("prod", "a", "shop");
-    *world.balancer("x") = LoadBalancer { name, status: "ACTIVE".into(), ..LoadBalancer::default() };
-    world.cluster.services.clear();
-    for (name, class) in [("shop", "openstack"), ("other", "nginx")] {
-        world.cluster.ingresses.push(Ingress {
-            meta: meta("a", name),
-            class: Some(class.into()),
-            keep_floating_ip: false,
-        });
-    }
-    world.untouchable = vec!["uid-other".into()];
-    world.finish();
-    assert_eq!(
-        world.run.status.phase,
-        Phase::CompletedWithDebris,
-        "no name but kube_service_ is deleted by us"
-    );
-    assert_eq!(world.run.status.debris[0].id.as_deref(), Some("lb-x"));
 }
 
 #[test]

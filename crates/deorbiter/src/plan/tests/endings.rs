@@ -9,14 +9,6 @@ use serde_json::json;
 use super::world::*;
 use crate::observe::snapshot::{Cloud, Cluster};
 
-fn proven(change: serde_json::Value) -> World {
-    let mut all = json!({"openstack": with_cloud()});
-    for (key, value) in change.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    World::new(spec(all))
-}
-
 fn condition(world: &World, kind: &str) -> (Status, String) {
     let found = world.run.status.conditions.iter().find(|one| one.kind == kind).unwrap();
     (found.status, found.reason.clone())

@@ -6,16 +6,14 @@ use common::api::deorbit::{Kind, Phase};
 use serde_json::json;
 
 use super::world::*;
-use crate::names;
-use crate::observe::snapshot::{Claim, Content, FloatingIp, Ingress, Pod, SecurityGroup};
+use crate::observe::snapshot::{Claim, Content, FloatingIp, Pod};
 use crate::plan::found;
 
-fn proven(change: serde_json::Value) -> World {
-    let mut all = json!({"openstack": with_cloud(), "leftovers": "Delete"});
-    for (key, value) in change.as_object().unwrap() {
-        all[key] = value.clone();
-    }
-    World::new(spec(all))
+/// With what is left deleted in OpenStack.
+fn cleaned(mut change: serde_json::Value) -> World {
+    let leftovers = change.as_object_mut().unwrap().entry("leftovers");
+    leftovers.or_insert(json!("Delete"));
+    proven(change)
 }
 
 /// Everything has been asked for, and then the cluster answers no more: the moment when leftovers are deleted by their IDs.
@@ -30,7 +28,7 @@ fn then_the_cluster_dies(world: &mut World) {
 #[test]
 fn a_volume_that_two_objects_name_stays_if_one_of_them_keeps_it() {
     for kept in [0, 1] {
-        let mut world = proven(json!({}));
+        let mut world = cleaned(json!({}));
         world.course.csi_dead = true;
         world.claim("a");
         world.claim("b");
@@ -45,7 +43,7 @@ fn a_volume_that_two_objects_name_stays_if_one_of_them_keeps_it() {
 
 #[test]
 fn a_claim_that_names_another_claim_s_volume_holds_nothing() {
-    let mut world = proven(json!({}));
+    let mut world = cleaned(json!({}));
     world.claim("real").meta.keep = true;
     world.cluster.claims.push(Claim {
         meta: meta("b", "thief"),
@@ -60,7 +58,7 @@ fn a_claim_that_names_another_claim_s_volume_holds_nothing() {
 
 #[test]
 fn what_a_kept_pod_holds_is_kept() {
-    let mut world = proven(json!({}));
+    let mut world = cleaned(json!({}));
     world.claim("data");
     let mut pod = meta("a", "db-0");
     pod.keep = true;
@@ -74,7 +72,7 @@ fn what_a_kept_pod_holds_is_kept() {
 #[test]
 fn a_volume_with_a_retained_snapshot_that_no_object_names_any_more_is_kept() {
     for told in [true, false] {
-        let mut world = proven(json!({}));
+        let mut world = cleaned(json!({}));
         world.claim("data");
         world.snapshot("daily", "data");
         world.cluster.snapshots.clear();
@@ -92,7 +90,7 @@ fn a_volume_with_a_retained_snapshot_that_no_object_names_any_more_is_kept() {
 
 #[test]
 fn what_the_api_server_refuses_to_delete_is_not_deleted_behind_its_back() {
-    let mut world = proven(json!({"timeouts": {"perObject": "1m"}}));
+    let mut world = cleaned(json!({"timeouts": {"perObject": "1m"}}));
     world.claim("data");
     world.course.refuses = Some("uid-data".into());
     world.stale_leases();
@@ -105,7 +103,7 @@ fn what_the_api_server_refuses_to_delete_is_not_deleted_behind_its_back() {
 #[test]
 fn a_released_volume_whose_driver_is_dead_goes_by_its_id_or_is_debris() {
     for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
-        let mut world = proven(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
+        let mut world = cleaned(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
         world.claim("data");
         world.cluster.claims.clear();
         world.volume("data").phase = "Released".into();
@@ -120,7 +118,7 @@ fn a_released_volume_whose_driver_is_dead_goes_by_its_id_or_is_debris() {
 
 #[test]
 fn a_persistent_volume_that_is_stuck_holds_nothing_up_when_cinder_has_no_such_volume() {
-    let mut world = proven(json!({"leftovers": "Report"}));
+    let mut world = cleaned(json!({"leftovers": "Report"}));
     world.claim("other");
     world.claim("data");
     world.cloud.as_mut().unwrap().volumes.remove("vol-data");
@@ -135,7 +133,7 @@ fn a_persistent_volume_that_is_stuck_holds_nothing_up_when_cinder_has_no_such_vo
 fn clusters_without_a_name_of_their_own_are_told_apart_by_the_address_of_the_service() {
     for cluster in ["", "kubernetes"] {
         for attached in [false, true] {
-            let mut world = proven(json!({"clusterName": cluster}));
+            let mut world = cleaned(json!({"clusterName": cluster}));
             world.course.ccm_dead = true;
             world.stale_leases();
             world.service("web");
@@ -154,7 +152,7 @@ fn clusters_without_a_name_of_their_own_are_told_apart_by_the_address_of_the_ser
 
 #[test]
 fn a_load_balancer_that_a_kept_service_names_too_stays() {
-    let mut world = proven(json!({}));
+    let mut world = cleaned(json!({}));
     world.course.ccm_dead = true;
     world.stale_leases();
     world.service("web");
@@ -170,7 +168,7 @@ fn a_load_balancer_that_a_kept_service_names_too_stays() {
 
 #[test]
 fn a_service_that_names_no_load_balancer_is_looked_for_by_its_name() {
-    let mut world = proven(json!({}));
+    let mut world = cleaned(json!({}));
     world.course.ccm_dead = true;
     world.stale_leases();
     world.service("web").load_balancer = None;
@@ -183,7 +181,7 @@ fn a_service_that_names_no_load_balancer_is_looked_for_by_its_name() {
 
 #[test]
 fn a_service_whose_load_balancer_is_never_found_gets_the_grace() {
-    let mut world = proven(json!({}));
+    let mut world = cleaned(json!({}));
     world.service("web").load_balancer = None;
     world.cloud.as_mut().unwrap().load_balancers.clear();
     world.cloud.as_mut().unwrap().floating_ips.clear();
@@ -195,7 +193,7 @@ fn a_service_whose_load_balancer_is_never_found_gets_the_grace() {
 
 #[test]
 fn a_floating_ip_that_leads_elsewhere_by_now_is_in_use() {
-    let mut world = proven(json!({"timeouts": {"perObject": "1m"}}));
+    let mut world = cleaned(json!({"timeouts": {"perObject": "1m"}}));
     world.course.ccm_dead = true;
     world.stale_leases();
     world.service("web");
@@ -212,7 +210,7 @@ fn a_floating_ip_that_leads_elsewhere_by_now_is_in_use() {
 
 #[test]
 fn a_sweep_leaves_the_load_balancer_of_a_kept_service_alone_also_without_its_id() {
-    let mut world = proven(json!({"sweep": true}));
+    let mut world = cleaned(json!({"sweep": true}));
     world.service("web").meta.keep = true;
     world.cluster.services[0].load_balancer = None;
     // Two of the name: nobody knows which is the Service's.
@@ -225,7 +223,7 @@ fn a_sweep_leaves_the_load_balancer_of_a_kept_service_alone_also_without_its_id(
 
 #[test]
 fn a_volume_that_says_to_be_of_another_cluster_is_left_to_that() {
-    let mut world = proven(json!({"timeouts": {"perObject": "1m"}}));
+    let mut world = cleaned(json!({"timeouts": {"perObject": "1m"}}));
     world.course.csi_dead = true;
     world.stale_leases();
     for (name, cluster) in [("ours", "prod"), ("unnamed", "kubernetes"), ("theirs", "stage")] {
@@ -240,7 +238,7 @@ fn a_volume_that_says_to_be_of_another_cluster_is_left_to_that() {
 
 #[test]
 fn handles_that_can_be_no_id_are_not_asked_about() {
-    let mut world = proven(json!({}));
+    let mut world = cleaned(json!({}));
     world.claim("data");
     world.claim("odd");
     world.volume("odd").id = "../../servers/4711".into();
@@ -252,7 +250,7 @@ fn handles_that_can_be_no_id_are_not_asked_about() {
 
 #[test]
 fn pods_that_are_made_anew_are_not_deleted_again_and_again() {
-    let mut world = proven(json!({"timeouts": {"perObject": "5m"}}));
+    let mut world = cleaned(json!({"timeouts": {"perObject": "5m"}}));
     world.course.csi_dead = true;
     world.claim("data");
     for _ in 0..20 {
@@ -263,39 +261,4 @@ fn pods_that_are_made_anew_are_not_deleted_again_and_again() {
         world.now += Duration::from_secs(1);
     }
     assert!(world.did("delete Pod") <= 1, "{:?}", world.acts);
-}
-
-#[test]
-fn ingresses_have_their_addresses_and_security_groups_recorded() {
-    let mut world = proven(json!({"resources": {"ingresses": "Delete"}}));
-    world.service("x");
-    world.cluster.services.clear();
-    let name = names::ingress_load_balancer("prod", "a", "shop");
-    world.balancer("x").name = name.clone();
-    let cloud = world.cloud.as_mut().unwrap();
-    let port = Some("port-x".to_owned());
-    let ip = |text: &str| FloatingIp {
-        address: "203.0.113.9".into(),
-        description: text.into(),
-        port: port.clone(),
-    };
-    cloud.floating_ips.clear();
-    cloud.floating_ips.insert(
-        "made".into(),
-        ip("Floating IP for Kubernetes ingress shop in namespace a from cluster prod"),
-    );
-    cloud.floating_ips.insert("own".into(), ip("mine"));
-    cloud.security_groups.insert("group".into(), SecurityGroup { name, description: String::new() });
-    world.cluster.ingresses.push(Ingress {
-        meta: meta("a", "shop"),
-        class: Some("openstack".into()),
-        keep_floating_ip: false,
-    });
-    for _ in 0..4 {
-        world.step();
-    }
-    let recorded = |id: &str| world.run.records.iter().find(|one| one.id.as_deref() == Some(id)).unwrap();
-    assert_eq!((recorded("made").kept.as_ref(), recorded("group").kept.as_ref()), (None, None));
-    assert!(recorded("own").kept.as_deref().unwrap().contains("did not make it"));
-    assert_eq!(recorded("lb-x").object.as_deref(), Some("Ingress"));
 }

@@ -95,6 +95,15 @@ pub fn with_cloud() -> serde_json::Value {
     json!({"identityRef": {"name": "c"}})
 }
 
+/// A world with OpenStack, and with this in the spec.
+pub fn proven(change: serde_json::Value) -> World {
+    let mut all = json!({"openstack": with_cloud()});
+    for (key, value) in change.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    World::new(spec(all))
+}
+
 pub fn meta(namespace: &str, name: &str) -> Meta {
     Meta {
         namespace: namespace.into(),
@@ -339,7 +348,9 @@ impl World {
                     Kind::Volume => drop(cloud.volumes.remove(id)),
                     Kind::Snapshot => drop(cloud.snapshots.remove(id)),
                     Kind::LoadBalancer => {
-                        assert!(cloud.load_balancers[id].name.starts_with(names::SERVICE_PREFIX));
+                        let name = &cloud.load_balancers[id].name;
+                        let made = [names::SERVICE_PREFIX, "kube_ingress_"];
+                        assert!(made.iter().any(|prefix| name.starts_with(prefix)), "{name}");
                         let gone = cloud.load_balancers.remove(id).unwrap();
                         // Octavia takes the port away, and with it where the address leads to.
                         for ip in cloud.floating_ips.values_mut().filter(|ip| ip.port == gone.port) {

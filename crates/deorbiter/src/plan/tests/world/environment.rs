@@ -10,6 +10,8 @@ impl World {
     /// What controllers of the cluster do between two walks.
     pub(super) fn environment(&mut self) {
         self.cluster.pods.retain(|pod| pod.meta.deleting.is_none());
+        // Nothing holds them.
+        self.cluster.ingresses.retain(|ingress| ingress.meta.deleting.is_none());
         if !self.course.csi_dead {
             self.snapshotter();
         }

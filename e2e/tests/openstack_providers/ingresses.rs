@@ -1,0 +1,107 @@
+//! Ingresses of octavia-ingress-controller: what it makes for them, and what deorbiter does about it.
+
+use common::api::deorbit::{Kind, Phase};
+use e2e::openstack::Service;
+use e2e::providers::Provider;
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::deorbit::{deorbit_as, deorbiter, end, left};
+use super::{World, until, workers};
+
+const KEEP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
+
+/// Load balancers that are there, by name.
+async fn balancers(world: &World) -> Vec<Value> {
+    let mut all = left(world, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
+    all.retain(|one| one["provisioning_status"] != "DELETED");
+    all.sort_by_key(|one| one["name"].to_string());
+    all
+}
+
+fn field<'a>(all: &'a [Value], key: &str) -> Vec<&'a str> {
+    all.iter().map(|one| one[key].as_str().unwrap()).collect()
+}
+
+/// Security groups that the controller has made.
+async fn groups(world: &World) -> Vec<Value> {
+    let mut all = left(world, Service::Network, "/security-groups", "security_groups").await;
+    all.retain(|one| one["name"].as_str().unwrap().starts_with("kube_ingress_"));
+    all
+}
+
+/// Two Ingresses, whose addresses are outside, and one whose floating IP shall stay; then all of it is at rest.
+async fn made(world: &World, names: [&str; 2]) -> [String; 2] {
+    let [plain, keeps] = names;
+    let outside = "octavia.ingress.kubernetes.io/internal";
+    // The end of the last freeze takes the API server a moment.
+    until("an Ingress", async || {
+        world.providers.ingress("default", plain, json!({ outside: "false" })).await.is_ok()
+    })
+    .await;
+    world.providers.ingress("default", keeps, json!({ outside: "false", KEEP: "true" })).await.unwrap();
+    let addresses = [
+        world.providers.ingress_address("default", plain).await.unwrap(),
+        world.providers.ingress_address("default", keeps).await.unwrap(),
+    ];
+    // Its last word is the load balancer's description, with the Ingress's version.
+    until("the controller to be done", async || {
+        let all = balancers(world).await;
+        let done = |one: &&Value| {
+            one["description"].as_str().unwrap().contains(", version: ")
+                && one["provisioning_status"] == "ACTIVE"
+        };
+        all.iter().filter(done).count() == 2
+    })
+    .await;
+    addresses
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ingresses_go_with_a_living_controller_and_by_their_ids_after_a_dead_one() {
+    let _guard = workers().await;
+    let world = World::start("ingresses", &[Provider::CloudController]).await;
+    world.initialised("node-1").await;
+    // It learns of Nodes once a minute.
+    world.providers.run(Provider::IngressController).await.unwrap();
+    let [_, kept] = made(&world, ["shop", "blog"]).await;
+    let names = ["kube_ingress_ingresses_default_blog", "kube_ingress_ingresses_default_shop"];
+    assert_eq!(field(&balancers(&world).await, "name"), names);
+    assert_eq!(groups(&world).await.len(), 2);
+    let neighbour = world.project.load_balancer("kube_ingress_other_default_shop", "").await.unwrap();
+
+    let _deorbiter = deorbiter(&world).await;
+    let spec = json!({ "resources": { "ingresses": "Delete" }, "leftovers": "Delete" });
+    deorbit_as(&world, "alive", spec).await;
+    let alive = end(&world, "alive").await;
+    assert_eq!((alive.phase, alive.debris_count), (Phase::Complete, 0), "{alive:#?}");
+    let recorded = |kind: Kind| alive.inventory.records.iter().filter(|one| one.kind == kind).count();
+    let all = [Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup].map(recorded);
+    assert_eq!(all, [2, 2, 2], "{alive:#?}");
+    assert_eq!(field(&balancers(&world).await, "id"), [neighbour.as_str()]);
+    let floating = async || left(&world, Service::Network, "/floatingips", "floatingips").await;
+    assert_eq!(field(&floating().await, "floating_ip_address"), [kept.as_str()]);
+    // The controller has done it all, its group on the Nodes' ports included: deorbiter did not come before it.
+    assert_eq!(groups(&world).await, [] as [Value; 0]);
+
+    let [_, kept_too] = made(&world, ["news", "wiki"]).await;
+    world.providers.kill(Provider::IngressController).unwrap();
+    let spec = json!({ "resources": { "ingresses": "Delete" }, "leftovers": "Delete",
+        "timeouts": { "perObject": "90s", "loadBalancerGrace": "3s" } });
+    deorbit_as(&world, "dead", spec).await;
+    let dead = end(&world, "dead").await;
+    assert_eq!(field(&balancers(&world).await, "id"), [neighbour.as_str()], "{dead:#?}");
+    let ingresses: Api<Ingress> = Api::namespaced(world.control_plane.client(), "default");
+    assert_eq!(ingresses.list(&Default::default()).await.unwrap().items.len(), 0);
+    let mut both = [kept.as_str(), kept_too.as_str()];
+    both.sort_unstable();
+    let floating = floating().await;
+    let mut there = field(&floating, "floating_ip_address");
+    there.sort_unstable();
+    assert_eq!(there, both, "{dead:#?}");
+    // Its groups are on the Nodes' ports, which are not deorbiter's to change.
+    assert_eq!(dead.phase, Phase::CompletedWithDebris, "{dead:#?}");
+    let named: Vec<_> = dead.debris.iter().map(|one| one.kind.as_str()).collect();
+    assert_eq!(named, ["SecurityGroup", "SecurityGroup"], "{dead:#?}");
+}
