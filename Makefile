@@ -110,7 +110,7 @@ sweep: test-packages ## Every fault at every call, for each controller, and the 
 	@scripts/prerequisites.sh
 	@$(MAKE) --no-print-directory --jobs=2 test-assets test-services test-programs
 	@# routegc itself for its race against other writers.
-	@SWEEP=all scripts/test.sh natgw_sweep routegc_sweep deorbiter_sweep routegc
+	@SWEEP=all E2E_CLUSTERS=$${E2E_CLUSTERS:-8} scripts/test.sh natgw_sweep routegc_sweep deorbiter_sweep routegc
 
 .PHONY: test-cgroup2
 test-cgroup2: test-packages ## A cluster's node on a stock Debian kernel with cgroup v2 (emulated: about 10 minutes; needs root)

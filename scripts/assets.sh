@@ -20,7 +20,6 @@ readonly PINS=$HERE/e2e/assets
 readonly ASSETS=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}
 readonly RECIPE=1 # Counts up when the way of building below changes what is built.
 readonly CLUSTER=(node containerd cni coredns kit) # Pins of a cluster's nodes.
-readonly CLOUD_PROVIDER=(openstack-cloud-controller-manager cinder-csi-plugin octavia-ingress-controller)
 readonly OBSERVABILITY=(promtool otelcol prometheus-operator)
 readonly HEARTBEAT=20
 
@@ -46,8 +45,7 @@ folder_of() { # KUBERNETES | cluster | observability | cni | providers: the name
   elif [[ $1 == cni ]]; then
     echo "$ASSETS/cni-$(version libcni github.com/containernetworking/cni)-$(key_of "$PINS"/libcni/{go.{mod,sum},main.go})"
   elif [[ $1 == providers ]]; then
-    echo "$ASSETS/providers-$(version providers k8s.io/cloud-provider-openstack)-$(
-      key_of "$PINS"/providers/go.{mod,sum} <(echo "${CLOUD_PROVIDER[*]}"))"
+    echo "$ASSETS/providers-$(version providers k8s.io/cloud-provider-openstack)-$(key_of "$PINS"/providers/go.{mod,sum})"
   else
     echo "$ASSETS/kubernetes-$(version "kubernetes-$1" k8s.io/kubernetes)-$(
       key_of "$PINS"/{etcd,"kubernetes-$1"}/go.{mod,sum})"
@@ -125,7 +123,7 @@ build_cni() { # FOLDER
 
 build_providers() { # FOLDER
   local openstack=k8s.io/cloud-provider-openstack csi=github.com/kubernetes-csi program snapshots kind
-  for program in "${CLOUD_PROVIDER[@]}"; do
+  for program in openstack-cloud-controller-manager cinder-csi-plugin octavia-ingress-controller; do
     build providers "$openstack/cmd/$program" "$1/$program" \
       "-X $openstack/pkg/version.Version=$(version providers $openstack)"
   done
