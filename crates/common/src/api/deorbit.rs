@@ -187,8 +187,8 @@ pub struct Timeouts {
     /// One object, from its deletion. 30m
     pub per_object: Period,
     /// Without OpenStack credentials: how long load balancers are given after the last Service is gone. Before load balancers
-    /// of Ingresses are deleted as leftovers: how long octavia-ingress-controller is given, or half of perObject, whichever is
-    /// shorter. 2m
+    /// of Ingresses are deleted as leftovers: how long octavia-ingress-controller is given for each of them, half of perObject
+    /// at most. 2m
     pub load_balancer_grace: Period,
 }
 

@@ -22,6 +22,7 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
     let (run, records) = (&snapshot.run, snapshot.run.records.as_slice());
     let stored: BTreeSet<(Kind, &str)> =
         records.iter().filter_map(|record| Some((record.kind, record.id.as_deref()?))).collect();
+    let early = is_early(run, now);
     let mut steps = Vec::new();
     let mut done = BTreeSet::new();
     // A volume with snapshots, and a security group of a load balancer's port, are refused: what holds others goes first.
@@ -31,7 +32,7 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
             if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
                 continue;
             }
-            if snapshot.foreign(one.record).is_some() || is_early(run, one.record, now) {
+            if snapshot.foreign(one.record).is_some() || (early && ObjectKind::Ingress.has(one.record)) {
                 continue;
             }
             if let Some(name) = may_go(run, records, cloud, one.record, id) {
@@ -46,12 +47,18 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
     steps
 }
 
-/// An Ingress is gone at once, and nothing tells whether octavia-ingress-controller lives: it gets its time, for what it would
-/// not take off the Nodes' ports any more once its load balancer is gone.
-fn is_early(run: &Run, record: &Recorded, now: Timestamp) -> bool {
+/// Until when load balancers of Ingresses are left to octavia-ingress-controller. An Ingress is gone at once, and nothing tells
+/// whether its controller lives, which has work to do before its load balancer goes (what it has put on the Nodes' ports it does
+/// not take off later), for one Ingress after another.
+fn is_early(run: &Run, now: Timestamp) -> bool {
+    let all = run.records.iter().filter(|record| {
+        record.kind == Kind::LoadBalancer && ObjectKind::Ingress.has(record) && record.kept.is_none()
+    });
     let timeouts = &run.spec.timeouts;
-    let grace = timeouts.load_balancer_grace.duration().min(timeouts.per_object.duration() / 2);
-    ObjectKind::Ingress.has(record) && !run.status.phase_since.is_some_and(|since| is_over(since, grace, now))
+    let each = timeouts.load_balancer_grace.duration();
+    let grace = each.saturating_mul(u32::try_from(all.count()).unwrap_or(u32::MAX));
+    let grace = grace.min(timeouts.per_object.duration() / 2);
+    !run.status.phase_since.is_some_and(|since| is_over(since, grace, now))
 }
 
 /// Its name, if it may be deleted as it is now.
