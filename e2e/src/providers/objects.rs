@@ -1,5 +1,7 @@
 //! What users of a cluster ask the providers for.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::networking::v1::Ingress;
@@ -120,13 +122,14 @@ impl Providers {
     ///
     /// # Errors
     /// The API server refuses.
-    pub async fn ingress(&self, namespace: &str, name: &str, mut annotations: Value) -> Result<()> {
+    pub async fn ingress(&self, namespace: &str, name: &str, annotations: &[(&str, &str)]) -> Result<()> {
         let service = json!({
             "metadata": { "name": name },
             "spec": { "type": "NodePort", "selector": { "app": name }, "ports": [{ "port": 80 }] },
         });
         self.services(namespace).create(&PostParams::default(), &serde_json::from_value(service)?).await?;
-        annotations["kubernetes.io/ingress.class"] = "openstack".into();
+        let class = ("kubernetes.io/ingress.class", "openstack");
+        let annotations: BTreeMap<_, _> = annotations.iter().copied().chain([class]).collect();
         let backend = json!({ "service": { "name": name, "port": { "number": 80 } } });
         let paths = json!([{ "path": "/", "pathType": "Prefix", "backend": backend }]);
         let ingress = json!({

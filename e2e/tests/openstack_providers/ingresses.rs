@@ -34,13 +34,10 @@ async fn groups(world: &World) -> Vec<Value> {
 /// Two Ingresses, whose addresses are outside, and one whose floating IP shall stay; then all of it is at rest.
 async fn made(world: &World, names: [&str; 2]) -> [String; 2] {
     let [plain, keeps] = names;
-    let outside = "octavia.ingress.kubernetes.io/internal";
+    let outside = ("octavia.ingress.kubernetes.io/internal", "false");
     // The end of the last freeze takes the API server a moment.
-    until("an Ingress", async || {
-        world.providers.ingress("default", plain, json!({ outside: "false" })).await.is_ok()
-    })
-    .await;
-    world.providers.ingress("default", keeps, json!({ outside: "false", KEEP: "true" })).await.unwrap();
+    until("an Ingress", async || world.providers.ingress("default", plain, &[outside]).await.is_ok()).await;
+    world.providers.ingress("default", keeps, &[outside, (KEEP, "true")]).await.unwrap();
     let addresses = [
         world.providers.ingress_address("default", plain).await.unwrap(),
         world.providers.ingress_address("default", keeps).await.unwrap(),
