@@ -88,7 +88,7 @@ pub async fn install_classes(client: &Client) -> Result<()> {
 }
 
 /// Creates it, if it is not there.
-async fn create<K>(api: &Api<K>, object: &K) -> Result<()>
+pub(super) async fn create<K>(api: &Api<K>, object: &K) -> Result<()>
 where
     K: Clone + std::fmt::Debug + Serialize + DeserializeOwned,
 {

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 
+use super::classes::create;
 use super::{Providers, snapshot_resource};
 use crate::openstack::wait::until;
 
@@ -127,7 +128,8 @@ impl Providers {
             "metadata": { "name": name },
             "spec": { "type": "NodePort", "selector": { "app": name }, "ports": [{ "port": 80 }] },
         });
-        self.services(namespace).create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+        // It is there first, for the controller looks once; and already, where the Ingress was refused by a freeze before.
+        create(&self.services(namespace), &serde_json::from_value(service)?).await?;
         let class = ("kubernetes.io/ingress.class", "openstack");
         let annotations: BTreeMap<_, _> = annotations.iter().copied().chain([class]).collect();
         let backend = json!({ "service": { "name": name, "port": { "number": 80 } } });
