@@ -68,7 +68,8 @@ pin prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85
 pin libcni github.com/containernetworking/cni@v1.3.0 /cnitool
 
 # A cluster's OpenStack: cloud controller manager, Cinder's CSI driver and the side-cars that call it, and the controller of
-# Ingresses. These four modules resolve together; of the first, 1.36.0 is the last version that does, and of the second, v6.3.0 the last that compiles.
+# Ingresses. These four modules resolve together; of the first, 1.36.0 is the last version that does, and of the second, v6.3.0
+# the last that compiles.
 csi=github.com/kubernetes-csi
 STAGING=v1.36.3 pin providers k8s.io/cloud-provider-openstack@v1.36.0 \
   /cmd/{openstack-cloud-controller-manager,cinder-csi-plugin,octavia-ingress-controller} \
