@@ -8,7 +8,6 @@ use common::api::deorbit::{Kind, Phase};
 use common::cloud::openstack::{Cloud, Error};
 
 use crate::observe::snapshot::Snapshot;
-use crate::plan::outlook::state_of;
 use crate::plan::{Decision, SOON};
 
 /// Things that are asked about. Once all of them are gone, so are most of the others, whatever order they go in.
@@ -34,7 +33,7 @@ impl Glance {
             .records
             .iter()
             // What is shared stays.
-            .filter(|record| record.kept.is_none() && !record.shared && state_of(record, seen).is_some())
+            .filter(|record| record.kept.is_none() && !record.shared && seen.shows(record))
             .filter_map(|record| Some((record.kind, record.id.as_ref()?)))
             .collect();
         let apart = there.len().div_ceil(WITNESSES).max(1);

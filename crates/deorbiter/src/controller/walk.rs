@@ -207,8 +207,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SOON: Duration = Duration::from_secs(2);
+    use crate::plan::SOON;
 
     #[test]
     fn the_longer_nothing_changes_the_later_is_the_next_walk() {

@@ -321,6 +321,29 @@ pub struct Cloud {
     pub whole: bool,
 }
 
+impl Cloud {
+    /// Whether what this names is there, its own or shared.
+    #[must_use]
+    pub fn shows(&self, record: &Recorded) -> bool {
+        record.id.as_deref().is_some_and(|id| match record.kind {
+            Kind::Volume => self.volumes.contains_key(id),
+            Kind::Snapshot => self.snapshots.contains_key(id),
+            Kind::LoadBalancer => self.load_balancers.contains_key(id),
+            Kind::FloatingIP => self.floating_ips.contains_key(id),
+            Kind::SecurityGroup => self.security_groups.contains_key(id),
+        })
+    }
+
+    /// The only load balancer of which this is true, with its ID: of two, nobody knows which is meant.
+    pub fn only_load_balancer(
+        &self,
+        is_it: impl Fn(&LoadBalancer) -> bool,
+    ) -> Option<(&String, &LoadBalancer)> {
+        let mut found = self.load_balancers.iter().filter(|(_, seen)| is_it(seen));
+        found.next().filter(|_| found.next().is_none())
+    }
+}
+
 /// A Cinder volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloudVolume {

@@ -95,17 +95,8 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
 
 /// Notes what OpenStack shows.
 pub fn note_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
-    for record in records.iter_mut().filter(|record| !record.seen) {
-        let seen = record.id.as_deref().is_some_and(|id| match record.kind {
-            Kind::Volume => cloud.volumes.contains_key(id),
-            Kind::Snapshot => cloud.snapshots.contains_key(id),
-            Kind::LoadBalancer => cloud.load_balancers.contains_key(id),
-            Kind::FloatingIP => cloud.floating_ips.contains_key(id),
-            Kind::SecurityGroup => cloud.security_groups.contains_key(id),
-        });
-        if seen {
-            Arc::make_mut(record).seen = true;
-        }
+    for record in records.iter_mut().filter(|record| !record.seen && cloud.shows(record)) {
+        Arc::make_mut(record).seen = true;
     }
 }
 
@@ -114,15 +105,14 @@ fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> 
         (Kind::LoadBalancer, Some("Service")) => {
             let legacy = names::legacy_load_balancer(&record.uid);
             let name = names::service_tag(cluster, &record.namespace, &record.name);
-            let is_it =
-                |name_seen: &str| name_seen == legacy || (names::is_telling(cluster) && name_seen == name);
-            let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(&seen.name));
-            found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
+            let found = cloud.only_load_balancer(|seen| {
+                seen.name == legacy || (names::is_telling(cluster) && seen.name == name)
+            });
+            found.map(|(id, _)| id.clone())
         }
         (Kind::LoadBalancer, Some("Ingress")) if names::is_telling(cluster) => {
             let name = names::ingress_load_balancer(cluster, &record.namespace, &record.name);
-            let mut found = cloud.load_balancers.iter().filter(|(_, seen)| seen.name == name);
-            found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
+            cloud.only_load_balancer(|seen| seen.name == name).map(|(id, _)| id.clone())
         }
         (Kind::Volume, Some("PersistentVolumeClaim")) | (Kind::Snapshot, Some("VolumeSnapshot")) => {
             made.id(record.kind, &record.uid)

@@ -242,8 +242,7 @@ pub fn is_over(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
 }
 
 /// Its state in OpenStack; None where it is gone, or has left us to others.
-#[must_use]
-pub fn state_of(record: &Recorded, cloud: &Cloud) -> Option<String> {
+fn state_of(record: &Recorded, cloud: &Cloud) -> Option<String> {
     let id = record.id.as_deref()?;
     match record.kind {
         Kind::Volume => cloud.volumes.get(id).map(|seen| seen.status.clone()),

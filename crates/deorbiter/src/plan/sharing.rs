@@ -40,8 +40,7 @@ pub fn of(cluster: &str, service: &Service, cloud: &Cloud) -> Option<String> {
                 && seen.name == names::service_tag(cluster, &meta.namespace, &meta.name))
             || (ends_as(&seen.name, meta) && is_attached(&service.addresses, seen, cloud))
     };
-    let mut found = cloud.load_balancers.iter().filter(|(_, seen)| is_it(seen));
-    found.next().filter(|_| found.next().is_none()).map(|(id, _)| id.clone())
+    cloud.only_load_balancer(is_it).map(|(id, _)| id.clone())
 }
 
 /// Whether it serves nobody but these Services: it goes with the last of them.

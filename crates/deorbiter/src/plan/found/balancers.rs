@@ -98,11 +98,8 @@ impl Finder<'_> {
             let meta = &ingress.meta;
             let cluster = &self.run.spec.cluster_name;
             let name = names::ingress_load_balancer(cluster, &meta.namespace, &meta.name);
-            let seen = self.cloud.filter(|_| !cluster.is_empty()).and_then(|cloud| {
-                let mut named = cloud.load_balancers.iter().filter(|(_, seen)| seen.name == name);
-                // Two of one name: nobody knows which is ours.
-                named.next().filter(|_| named.next().is_none())
-            });
+            let cloud = self.cloud.filter(|_| !cluster.is_empty());
+            let seen = cloud.and_then(|cloud| cloud.only_load_balancer(|seen| seen.name == name));
             let kept = self.kept(choice, "ingresses", &[meta.keep], false, "");
             let id = seen.map(|(id, _)| id.clone());
             let mut load_balancer = record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone());
