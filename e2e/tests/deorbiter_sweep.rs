@@ -110,7 +110,7 @@ async fn on_stages<S, C>(
     cases: Vec<C>,
     play: impl AsyncFn(&S, C) -> bool,
 ) -> usize {
-    let stages = cases.len().div_ceil(WORTH_A_STAGE).min(ControlPlane::most_reserved());
+    let stages = cases.len().div_ceil(WORTH_A_STAGE).min(ControlPlane::most_reserved().unwrap());
     let cases = Mutex::new(cases.into_iter());
     let one = async |stage: Option<S>| {
         let stage = match stage {

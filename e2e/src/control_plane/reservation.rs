@@ -1,8 +1,8 @@
 //! Control planes that a test has to itself and hands on: for what is about a whole cluster, and leaves the programs alone.
 
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{Cluster, ControlPlane, builder, kubeconfig};
@@ -11,7 +11,7 @@ use super::{Cluster, ControlPlane, builder, kubeconfig};
 /// they work. Where nothing else runs, more of them are done sooner: `E2E_CLUSTERS`.
 const MOST: usize = 3;
 
-static FREE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(ControlPlane::most_reserved()));
+static FREE: OnceLock<Semaphore> = OnceLock::new();
 static IDLE: Mutex<Vec<Arc<Cluster>>> = Mutex::new(Vec::new());
 
 /// Keeps a control plane from other tests of the process until it is dropped; then the next one gets it, with all that is in it.
@@ -23,9 +23,16 @@ pub struct Reservation {
 
 impl ControlPlane {
     /// How many [`ControlPlane::reserve`] lets be taken at a time: an existing cluster is the only one.
-    pub fn most_reserved() -> usize {
-        let asked = || std::env::var("E2E_CLUSTERS").ok()?.parse().ok().filter(|most| *most > 0);
-        if builder::takes_existing() { 1 } else { asked().unwrap_or(MOST) }
+    ///
+    /// # Errors
+    /// `E2E_CLUSTERS` is no number above 0.
+    pub fn most_reserved() -> Result<usize> {
+        if builder::takes_existing() {
+            return Ok(1);
+        }
+        let Ok(asked) = std::env::var("E2E_CLUSTERS") else { return Ok(MOST) };
+        let most = asked.parse().ok().filter(|most| *most > 0);
+        most.with_context(|| format!("E2E_CLUSTERS={asked} is no number above 0"))
     }
 
     /// A control plane that no other test has meanwhile: one that another test is done with, or a new one. Waits while as many
@@ -34,7 +41,8 @@ impl ControlPlane {
     /// # Errors
     /// As [`ControlPlane::start`].
     pub async fn reserve() -> Result<(Self, Reservation)> {
-        let permit = FREE.acquire().await?;
+        let most = Self::most_reserved()?;
+        let permit = FREE.get_or_init(|| Semaphore::new(most)).acquire().await?;
         let idle = idle().pop();
         let control_plane = match idle {
             // A client's connections belong to the runtime of the test that made it.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
 use k8s_openapi::api::networking::v1::Ingress;
-use kube::Api;
 use kube::api::{DynamicObject, PostParams};
+use kube::core::ApiResource;
+use kube::{Api, Resource};
 use serde_json::{Value, json};
 
 use super::classes::create;
@@ -111,12 +112,7 @@ impl Providers {
     /// # Errors
     /// It has none within two minutes.
     pub async fn address(&self, namespace: &str, name: &str) -> Result<String> {
-        until(&format!("address of the Service {namespace}/{name}"), async || {
-            let status = self.services(namespace).get(name).await?.status;
-            let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
-            Ok(ingress.and_then(|ingress| ingress.into_iter().find_map(|each| each.ip)))
-        })
-        .await
+        self.outside::<Service>(namespace, name).await
     }
 
     /// Creates an Ingress of octavia-ingress-controller's class with more annotations, and the Service that it leads to.
@@ -147,10 +143,18 @@ impl Providers {
     /// # Errors
     /// It has none within two minutes.
     pub async fn ingress_address(&self, namespace: &str, name: &str) -> Result<String> {
-        until(&format!("address of the Ingress {namespace}/{name}"), async || {
-            let status = self.ingresses(namespace).get(name).await?.status;
-            let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
-            Ok(ingress.and_then(|ingress| ingress.into_iter().find_map(|each| each.ip)))
+        self.outside::<Ingress>(namespace, name).await
+    }
+
+    /// The address in the status of a Service or an Ingress, which has the same shape.
+    async fn outside<K: Resource<DynamicType = ()>>(&self, namespace: &str, name: &str) -> Result<String> {
+        let resource = ApiResource::erase::<K>(&());
+        let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        until(&format!("address of the {} {namespace}/{name}", resource.kind), async || {
+            let object = objects.get(name).await?;
+            let ingress = object.data.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+            let ip = ingress.into_iter().flatten().find_map(|each| each.get("ip")?.as_str());
+            Ok(ip.map(str::to_owned))
         })
         .await
     }
