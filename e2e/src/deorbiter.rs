@@ -1,8 +1,10 @@
 //! A world for deorbiter: a real control plane that is both the cluster of the Deorbits and the one to be cleaned up, and a
 //! project of a real OpenStack. Cinder's and Octavia's controllers in the cluster are [`Driver`]s, which can be alive or dead.
 
+mod changes;
 mod driver;
 
+pub use changes::Changes;
 pub use driver::Driver;
 
 use std::time::Duration;

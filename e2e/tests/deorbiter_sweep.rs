@@ -10,12 +10,11 @@
 mod cloud_faults;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use common::api::deorbit::Phase;
 use e2e::control_plane::ControlPlane;
-use e2e::deorbiter::{Driver, PATIENCE, World, kubeconfig};
+use e2e::deorbiter::{Changes, Driver, PATIENCE, World, kubeconfig};
 use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Then, Upstream, When, kill_process};
 use e2e::program::{Launch, Program};
 use e2e::sweep::Slice;
@@ -66,9 +65,10 @@ impl Stage {
     /// Forbidden states, looked for until the run is over; then the end.
     async fn watch(&self, name: &str) -> Result<()> {
         let end = tokio::time::Instant::now() + PATIENCE;
+        let claims =
+            Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
+        let mut changes = Changes::of(claims.clone()).and(Changes::of(self.world.deorbits()));
         loop {
-            let claims =
-                Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
             let all = claims.list(&ListParams::default()).await?.items;
             let find =
                 |suffix: &str| all.iter().find(|one| one.metadata.name == Some(format!("{name}-{suffix}")));
@@ -85,15 +85,13 @@ impl Stage {
                 break;
             }
             ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            changes.next().await;
         }
         self.world.wait("the freeze to be lifted", async || Ok(!self.world.is_frozen().await?)).await?;
         self.world.thawed().await?;
         // The Deorbit goes at once: its finalizer holds nothing up.
         self.world.deorbits().delete(name, &DeleteParams::default()).await?;
         self.world.wait("its end", async || Ok(self.world.deorbits().get_opt(name).await?.is_none())).await?;
-        let claims =
-            Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
         claims.delete(&format!("{name}-nfs"), &DeleteParams::default()).await?;
         Ok(())
     }

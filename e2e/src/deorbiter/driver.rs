@@ -10,6 +10,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use super::Changes;
 use crate::openstack::{self, Project};
 
 /// One that works until it is dropped.
@@ -96,8 +97,12 @@ impl Driver {
     #[must_use]
     pub fn pretended(client: Client) -> Driver {
         Driver(tokio::spawn(async move {
+            let volumes = Changes::of(Api::<PersistentVolume>::all(client.clone()));
+            let mut changes = volumes.and(Changes::of(Api::<Service>::all(client.clone())));
             loop {
+                changes.next().await;
                 let _ = pretend(&client).await;
+                // What changes at once is looked at once.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }))

@@ -5,11 +5,10 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use common::api::deorbit::Phase;
-use e2e::deorbiter::{Driver, PATIENCE, World};
+use e2e::deorbiter::{Changes, Driver, PATIENCE, World};
 use e2e::fault_proxy::{FaultProxy, Matcher, Upstream};
 use e2e::openstack::{OpenStack, Parts, Project, REGION, Release, Service};
 use e2e::sweep::{Harm, Slice};
@@ -118,12 +117,12 @@ impl Stage {
         let spec = json!({ "openstack": { "identityRef": { "name": "cloud" } }, "clusterName": "prod",
             "leftovers": "Delete", "timeouts": { "apiUnavailable": "5m" } });
         self.world.deorbit(name, spec).await?;
-        let path = format!("/volumes/{volume}");
+        let mut changes = Changes::of(self.world.deorbits());
         let end = tokio::time::Instant::now() + PATIENCE;
         let status = loop {
-            let gone = self.project.api().find(Service::BlockStorage, &path).await?.is_none();
+            let asked_to_go = self.was_asked_to_go(&volume);
             let status = self.world.status(name).await?;
-            if gone {
+            if asked_to_go {
                 let recorded = status.inventory.records.iter().any(|one| one.id.as_ref() == Some(&volume));
                 ensure!(recorded, "deleted without its ID on record: {status:#?}");
             }
@@ -131,9 +130,10 @@ impl Stage {
                 break status;
             }
             ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            changes.next().await;
         };
         ensure!(status.phase == Phase::Complete && status.debris_count == 0, "{status:#?}");
+        let path = format!("/volumes/{volume}");
         ensure!(self.project.api().find(Service::BlockStorage, &path).await?.is_none(), "it is not gone");
         ensure!(!self.world.is_frozen().await?, "a freeze is left");
         self.nothing_else_went(&volume)?;
@@ -152,6 +152,12 @@ impl Stage {
         self.world.thawed().await?;
         let calls = |proxy: &FaultProxy| proxy.requests().len() as u64;
         Ok(self.proxies.iter().map(|(service, proxy)| (*service, calls(proxy))).collect())
+    }
+
+    /// Whether anybody asked Cinder to delete it, heard or not.
+    fn was_asked_to_go(&self, volume: &str) -> bool {
+        let requests = self.proxy(Service::BlockStorage).requests();
+        requests.iter().any(|request| request.method == Method::DELETE && request.path.contains(volume))
     }
 
     /// Everything that was asked to go, whoever heard it.

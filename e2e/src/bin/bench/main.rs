@@ -18,7 +18,7 @@ mod start;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -96,8 +96,13 @@ fn measured(args: &Args) -> Result<String> {
     for only in &args.only {
         ensure!(parts.contains(only), "it has no part {only:?}; its parts: {parts:?}");
     }
+    // Some are started in another folder.
+    let program = args.program.as_deref().map(|path| {
+        path.canonicalize().with_context(|| format!("the program to measure, {}", path.display()))
+    });
+    let program = program.transpose()?;
     let (program, wanted) =
-        (args.program.as_deref(), |part: Part| args.only.is_empty() || args.only.contains(&part));
+        (program.as_deref(), |part: Part| args.only.is_empty() || args.only.contains(&part));
     match args.controller {
         Controller::Natgw => run_through(async |report| natgw::measure(program, wanted, report).await),
         Controller::Routegc => run_through(async |report| routegc::measure(program, wanted, report).await),
