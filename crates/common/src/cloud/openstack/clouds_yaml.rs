@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
@@ -74,7 +74,29 @@ struct Entry {
 #[serde(untagged)]
 enum Region {
     Name(String),
-    Detailed { name: String },
+    Detailed {
+        name: String,
+        #[serde(default)]
+        values: Option<BTreeMap<String, IgnoredAny>>,
+    },
+}
+
+impl Region {
+    fn name(&self) -> &str {
+        match self {
+            Region::Name(name) | Region::Detailed { name, .. } => name,
+        }
+    }
+
+    /// Fields that the cloud has in this region only.
+    fn values(&self) -> Vec<&str> {
+        match self {
+            Region::Name(_) => Vec::new(),
+            Region::Detailed { values, .. } => {
+                values.iter().flatten().map(|(name, _)| name.as_str()).collect()
+            }
+        }
+    }
 }
 
 /// The texts of `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`, and how they are named in messages.
@@ -224,20 +246,21 @@ impl Entry {
             },
             (None, None) => None,
         };
-        let regions: Vec<String> = self
-            .regions
-            .unwrap_or_default()
-            .into_iter()
-            .map(|region| match region {
-                Region::Name(name) | Region::Detailed { name } => name,
-            })
-            .collect();
-        let region = match (region.map(str::to_owned).or(filled(self.region_name)), regions.as_slice()) {
+        let regions = self.regions.unwrap_or_default();
+        let names: Vec<&str> = regions.iter().map(Region::name).collect();
+        let region = match (region.map(str::to_owned).or(filled(self.region_name)), names.as_slice()) {
             (Some(region), _) => Some(region),
             (None, []) => None,
-            (None, [only]) => Some(only.clone()),
+            (None, [only]) => Some((*only).to_owned()),
             (None, many) => return wrong(format!("name one of the regions {}", many.join(", "))),
         };
+        let chosen = regions.iter().find(|one| Some(one.name()) == region.as_deref());
+        if let Some(values) = chosen.map(Region::values).filter(|values| !values.is_empty()) {
+            return wrong(format!(
+                "values of a region are not supported: write {} into the cloud itself",
+                values.join(", ")
+            ));
+        }
         let mut auth = self.auth.unwrap_or_default();
         let mut take = |names: &[&str]| {
             names.iter().fold(None, |found: Option<String>, name| {

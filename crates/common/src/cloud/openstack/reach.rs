@@ -16,6 +16,8 @@ use crate::cloud::http::Endpoint;
 const INTERFACE: &[&str] = &["interface", "endpoint_type"];
 const REGION: &[&str] = &["region_name"];
 const URL: &[&str] = &["endpoint_override", "endpoint"];
+/// What the catalogue calls it.
+const KIND: &[&str] = &["service_type"];
 
 /// How services are reached: those that nothing is said of are not in it.
 pub(super) type Reaches = BTreeMap<Service, Reach>;
@@ -60,6 +62,12 @@ impl Settings {
                         .ok_or_else(|| format!("{name} \"{word}\" is unknown: public, internal or admin"))?,
                 ),
             };
+            if let Some((name, kind)) = self.find(service, KIND)
+                && !service.types().contains(&kind)
+            {
+                let known = service.types().join(", ");
+                return Err(format!("{name} \"{kind}\": the catalogue is asked for {known}"));
+            }
             let url = self.find(service, URL);
             if let Some((name, url)) = &url {
                 usable(service, url).map_err(|why| format!("{name}: {why}"))?;
@@ -89,7 +97,7 @@ fn usable(service: Service, url: &str) -> Result<(), String> {
 }
 
 fn names() -> impl Iterator<Item = String> {
-    let settings = || [INTERFACE, REGION, URL].concat().into_iter();
+    let settings = || [INTERFACE, REGION, URL, KIND].concat().into_iter();
     Service::ALL
         .into_iter()
         .flat_map(move |service| settings().flat_map(move |setting| of_types(service, setting)))
@@ -144,6 +152,7 @@ mod tests {
             ("load_balancer_endpoint_type", "internalURL"),
             ("network_endpoint", "https://a/net/%(project_id)s"),
             ("image_region_name", "C"),
+            ("compute_service_type", "compute"),
         ])
         .read()
         .unwrap();
@@ -165,6 +174,7 @@ mod tests {
                 "volumev2_endpoint_override: it is of a version",
             ),
             ("network_endpoint_override", "https://a/$(user_id)s", "leaves something open"),
+            ("volume_service_type", "sharev2", "volume_service_type \"sharev2\": the catalogue is asked for"),
         ] {
             let error = settings(&[(name, value)]).read().unwrap_err();
             assert!(error.contains(why), "{error}");

@@ -144,6 +144,11 @@ fn what_is_missing_or_not_supported_is_named() {
         ("compute_interface: secret", PASSWORD.to_owned(), "compute_interface \"secret\" is unknown"),
         ("interface: secret", PASSWORD.to_owned(), "interface \"secret\" is unknown"),
         ("regions: [A, B]", PASSWORD.to_owned(), "name one of the regions A, B"),
+        (
+            "regions: [{name: A, values: {interface: internal, verify: false}}]",
+            PASSWORD.to_owned(),
+            "write interface, verify into the cloud itself",
+        ),
         ("cacert: /is/not/there.pem", PASSWORD.to_owned(), "cacert: /is/not/there.pem cannot be read"),
     ] {
         let text = cloud(fields, &auth);
@@ -162,6 +167,8 @@ fn region_interface_and_trust() {
     assert_eq!(with("region_name: A\nregions: [A, B]").region.as_deref(), Some("A"));
     assert_eq!(with("regions: [A]").region.as_deref(), Some("A"));
     assert_eq!(with("regions: [{name: A, values: {}}]").region.as_deref(), Some("A"));
+    let others = "region_name: B\nregions: [{name: A, values: {interface: internal}}, B]";
+    assert_eq!(with(others).region.as_deref(), Some("B"));
     assert_eq!(with("interface: internal").interface, Interface::Internal);
     assert_eq!(with("endpoint_type: adminURL").interface, Interface::Admin);
     for off in ["verify: false", "insecure: true", "verify: false\ncacert: /is/not/there.pem"] {
