@@ -120,9 +120,9 @@ impl Stage {
         let mut changes = Changes::of(self.world.deorbits());
         let end = tokio::time::Instant::now() + PATIENCE;
         let status = loop {
-            let asked_to_go = self.was_asked_to_go(&volume);
+            let going = asked_to_go(self.proxy(Service::BlockStorage));
             let status = self.world.status(name).await?;
-            if asked_to_go {
+            if going.contains(&volume) {
                 let recorded = status.inventory.records.iter().any(|one| one.id.as_ref() == Some(&volume));
                 ensure!(recorded, "deleted without its ID on record: {status:#?}");
             }
@@ -154,25 +154,24 @@ impl Stage {
         Ok(self.proxies.iter().map(|(service, proxy)| (*service, calls(proxy))).collect())
     }
 
-    /// Whether anybody asked Cinder to delete it, heard or not.
-    fn was_asked_to_go(&self, volume: &str) -> bool {
-        let requests = self.proxy(Service::BlockStorage).requests();
-        requests.iter().any(|request| request.method == Method::DELETE && request.path.contains(volume))
-    }
-
-    /// Everything that was asked to go, whoever heard it.
     fn nothing_else_went(&self, volume: &str) -> Result<()> {
         for (_, proxy) in &self.proxies {
-            let requests = proxy.requests();
-            let deletes = requests.iter().filter(|request| request.method == Method::DELETE);
-            let ids: BTreeSet<&str> =
-                deletes.filter_map(|request| request.path.split('?').next()?.rsplit('/').next()).collect();
-            ensure!(!ids.contains(self.neighbour.as_str()), "the neighbour's load balancer was deleted");
-            ensure!(!ids.contains(self.kept.as_str()), "a kept volume was deleted");
+            let ids = asked_to_go(proxy);
+            ensure!(!ids.contains(&self.neighbour), "the neighbour's load balancer was deleted");
+            ensure!(!ids.contains(&self.kept), "a kept volume was deleted");
             ensure!(ids.iter().all(|id| *id == volume), "not on record: {ids:?}");
         }
         Ok(())
     }
+}
+
+/// IDs of everything that a service was asked to delete, whoever heard it.
+fn asked_to_go(proxy: &FaultProxy) -> BTreeSet<String> {
+    let requests = proxy.requests();
+    let deletes = requests.iter().filter(|request| request.method == Method::DELETE);
+    deletes
+        .filter_map(|request| Some(request.path.split('?').next()?.rsplit('/').next()?.to_owned()))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
