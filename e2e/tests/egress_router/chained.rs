@@ -70,3 +70,25 @@ fn a_chained_interface_has_the_name_that_was_asked_for() {
     plugin.del(Some(&result)).unwrap();
     assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
 }
+
+#[test]
+fn what_cni_args_ask_for_is_about_the_interface_of_the_first() {
+    let world = World::new().unwrap();
+    let pod = world.bare_pod("chained").unwrap();
+    let bridge = world.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
+    let previous = bridge.add().unwrap();
+    let before = pod.inside.network_state().unwrap();
+    // As libcni hands them to each plugin of a list.
+    let arguments = "IgnoreUnknown=1;IP=10.244.1.230;MAC=02:00:5e:10:00:07";
+    let plugin = world.plugin(&pod, "eth0", ours("1.0.0", &previous)).unwrap().env("CNI_ARGS", arguments);
+    let result = plugin.add().unwrap();
+    pod.inside.wait_seen_as(OWN[0], OUTSIDE[0], PORT).unwrap();
+    assert!(!pod.inside.sh("ip link show egress0").unwrap().contains("02:00:5e:10:00:07"), "{result}");
+    plugin.del(Some(&result)).unwrap();
+    assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
+    // By a way that is this plugin's own, it is asked.
+    let mut config = ours("1.0.0", &previous);
+    config["runtimeConfig"] = json!({"ips": ["192.168.50.98"]});
+    let refusal = world.plugin(&pod, "eth0", config).unwrap().refused().unwrap();
+    assert!(refusal.words().contains("allowRequestedIPs"), "{refusal:#?}");
+}

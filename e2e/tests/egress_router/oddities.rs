@@ -62,13 +62,20 @@ fn a_master_is_known_by_each_of_its_names_whatever_stands_on_it() {
         .world
         .node
         .sh(&format!(
-            "ip link property add dev {UPLINK} altname lan-side; ip link set {UPLINK} alias \"$(printf 'caf\\351')\""
+            "ip link property add dev {UPLINK} altname lan-side altname enp193s0f1np1d1x9; ip link set {UPLINK} alias \"$(printf 'caf\\351')\""
         ))
         .unwrap();
     let scene = now(scene);
     // With the gateway the node is not read whole, without it is.
-    for ip in [v4(), json!({"addresses": ["192.168.50.99/24"], "gateway": GATEWAY[0]})] {
-        let plugin = scene.world.plugin(&scene.pod, "net1", on("lan-side", ip)).unwrap();
+    let gateway = json!({"addresses": ["192.168.50.99/24"], "gateway": GATEWAY[0]});
+    for (name, ip) in [
+        ("lan-side", v4()),
+        ("lan-side", gateway.clone()),
+        // An interface's own name has 15 bytes.
+        ("enp193s0f1np1d1x9", v4()),
+        ("enp193s0f1np1d1x9", gateway),
+    ] {
+        let plugin = scene.world.plugin(&scene.pod, "net1", on(name, ip)).unwrap();
         let result = plugin.add().unwrap();
         scene.outside_sees(OWN[0]);
         plugin.del(Some(&result)).unwrap();

@@ -93,6 +93,46 @@ fn b14_check_sees_every_difference_and_every_version_is_spoken() {
 }
 
 #[test]
+fn check_takes_what_a_later_plugin_of_the_list_has_changed() {
+    let scene = Scene::new();
+    let plugin = scene.plugin(v4());
+    let mut result = plugin.add().unwrap();
+    scene.pod.inside.sh("ip link set net1 mtu 1400 address 02:00:5e:10:00:07").unwrap();
+    // What differs is named until the list has it as `tuning` answers it.
+    for (key, value) in [("mac", json!("02:00:5e:10:00:07")), ("mtu", json!(1400))] {
+        let check = plugin.check(&result).unwrap();
+        assert!(check.words().contains(key), "{check:#?}");
+        result["interfaces"].as_array_mut().unwrap().last_mut().unwrap()[key] = value;
+    }
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    // Before 1.1.0 nobody says the MTU.
+    result["interfaces"].as_array_mut().unwrap().last_mut().unwrap().as_object_mut().unwrap().remove("mtu");
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn del_undoes_whatever_version_the_configuration_has_by_now() {
+    let scene = Scene::new();
+    let plugin = scene.plugin(v4());
+    for version in [None, Some(json!("0.2.0")), Some(json!(7))] {
+        plugin.add().unwrap();
+        let mut edited = plugin.config.clone();
+        match version {
+            Some(version) => edited["cniVersion"] = version,
+            None => drop(edited.as_object_mut().unwrap().remove("cniVersion")),
+        }
+        let edited = plugin.with(edited);
+        assert!(edited.refused().unwrap().error_code().is_some_and(|code| [1, 6].contains(&code)));
+        edited.del(None).unwrap();
+        scene.restored();
+    }
+}
+
+#[test]
 fn b14_gc_removes_what_is_not_named_and_nothing_else() {
     let scene = Scene::new();
     let other = scene.world.pod("other").unwrap();

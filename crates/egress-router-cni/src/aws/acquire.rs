@@ -203,7 +203,7 @@ impl Attempt<'_> {
     /// A private address of its own.
     fn assign(&mut self, instance: &str, public: Ipv4Addr, address: &Address) -> Result<State, cni::Error> {
         let listed = self.ec2.on_interface(&self.interface.id)?;
-        self.spare_the_node(&listed, public, address)?;
+        self.spare_the_node(instance, &listed, public, address)?;
         let mut taken = listed;
         for _ in 0..CHOICES {
             let chosen = choose(self.interface.block, random(), |address| taken.contains(address))
@@ -232,11 +232,7 @@ impl Attempt<'_> {
                     self.journal.clear()?;
                     taken = self.ec2.in_subnet(&self.interface.subnet)?;
                     // The list may lag behind; this one is certainly not free.
-                    taken.addresses.push(super::ec2::Private {
-                        address: chosen,
-                        primary: false,
-                        public: None,
-                    });
+                    taken.prefixes.push(chosen.into());
                 }
                 Err(error @ Error::Refused { .. }) => {
                     self.journal.clear()?;
@@ -255,10 +251,19 @@ impl Attempt<'_> {
 
     fn assign_certainly(&self, chosen: Ipv4Addr) -> Result<(), Error> {
         let mut patience = self.ec2.patience();
+        let mut unanswered = None;
         loop {
-            let uncertain = match self.ec2.assign(&self.interface.id, chosen) {
-                Err(error @ Error::Uncertain { .. }) => error,
-                result => return result,
+            let uncertain = match (self.ec2.assign(&self.interface.id, chosen), unanswered) {
+                (Err(error @ Error::Uncertain { .. }), _) => error,
+                // Taken, perhaps by the request before, which the list of addresses may not show yet.
+                (Err(error), Some(before)) if error.is_refused_as(IN_USE) => {
+                    let taken = self.ec2.in_subnet(&self.interface.subnet)?;
+                    if taken.find(chosen).is_some_and(|found| found.interface != self.interface.id) {
+                        return Err(error);
+                    }
+                    before
+                }
+                (result, _) => return result,
             };
             if self.ec2.on_interface(&self.interface.id)?.find(chosen).is_some() {
                 return Ok(());
@@ -266,18 +271,33 @@ impl Attempt<'_> {
             if !patience.pause() {
                 return Err(uncertain);
             }
+            unanswered = Some(uncertain);
         }
     }
 
-    /// The node's own Elastic IP is not a pod's: without it the node may be out of reach.
-    fn spare_the_node(&self, listed: &Taken, public: Ipv4Addr, address: &Address) -> Result<(), Error> {
+    /// The node's own Elastic IP, on the primary address of any of its interfaces, is not a pod's: without it the node may be
+    /// out of reach. `listed` are the addresses of the pods' interface.
+    fn spare_the_node(
+        &self,
+        instance: &str,
+        listed: &Taken,
+        public: Ipv4Addr,
+        address: &Address,
+    ) -> Result<(), Error> {
         let Some(association) = &address.association else { return Ok(()) };
-        let primary =
-            listed.addresses.iter().any(|own| own.primary && Some(own.address) == association.private);
-        if association.interface.as_deref() == Some(&self.interface.id) && primary {
+        let Some(interface) = association.interface.as_deref() else { return Ok(()) };
+        let is_primary = |taken: &Taken| {
+            taken.addresses.iter().any(|own| own.primary && Some(own.address) == association.private)
+        };
+        let own = if interface == self.interface.id {
+            is_primary(listed)
+        } else {
+            association.instance.as_deref() == Some(instance)
+                && is_primary(&self.ec2.on_interface(interface)?)
+        };
+        if own {
             return Err(Error::Conflict(format!(
-                "Elastic IP {public} is this node's own: it is associated with the primary address of {}; give the pod another",
-                self.interface.id
+                "Elastic IP {public} is this node's own: it is associated with the primary address of {interface}; give the pod another"
             )));
         }
         Ok(())

@@ -143,6 +143,18 @@ pub(crate) fn interface_name(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > 15 {
         return Some("an interface's name has 1 to 15 bytes");
     }
+    any_name(name)
+}
+
+/// The same of a name by which an interface may also be known (ip-link(8), altname), by ALTIFNAMSIZ.
+pub(crate) fn alternative_name(name: &str) -> Option<&'static str> {
+    if name.is_empty() || name.len() > 127 {
+        return Some("an interface's name has 1 to 15 bytes, and one of its alternative names up to 127");
+    }
+    any_name(name)
+}
+
+fn any_name(name: &str) -> Option<&'static str> {
     if name == "." || name == ".." {
         return Some("\".\" and \"..\" are no interface names");
     }

@@ -1,6 +1,6 @@
 //! `interfaceType` and `interfaceArgs`.
 
-use crate::cni::call::interface_name;
+use crate::cni::call::{alternative_name, interface_name};
 use crate::cni::field::{Dict, Field};
 use crate::cni::{Code, Error};
 
@@ -117,8 +117,21 @@ fn named<T: Copy + Default>(
 
 /// An interface's name at `key`.
 pub(super) fn name(args: &Dict<'_>, key: &str) -> Result<Option<String>, Error> {
+    valid(args, key, interface_name)
+}
+
+/// `interfaceArgs.master`: any of an interface's names.
+pub(super) fn master(args: &Dict<'_>) -> Result<Option<String>, Error> {
+    valid(args, "master", alternative_name)
+}
+
+fn valid(
+    args: &Dict<'_>,
+    key: &str,
+    wrong: fn(&str) -> Option<&'static str>,
+) -> Result<Option<String>, Error> {
     let (Some(field), Some(text)) = (args.get(key), args.text(key)?) else { return Ok(None) };
-    match interface_name(text) {
+    match wrong(text) {
         Some(wrong) => Err(field.invalid(wrong)),
         None => Ok(Some(text.to_owned())),
     }

@@ -37,6 +37,9 @@ pub struct Network {
     pub mac: Option<[u8; 6]>,
     /// `runtimeConfig.ips`, else `args.cni.ips`, else `IP` of `CNI_ARGS`.
     pub requested: Vec<IpNet>,
+    /// `mac` and `requested`, as far as nobody but `CNI_ARGS` said them. libcni gives these to each plugin of a list: they are about
+    /// `CNI_IFNAME`, whoever makes it.
+    pub by_arguments: ByArguments,
     /// `prevResult`.
     pub previous: Option<cni::result::Result>,
     /// `cni.dev/valid-attachments`, or the older `cni.dev/attachments`; none: neither key is there. `null` is an empty list.
@@ -47,6 +50,15 @@ pub struct Network {
     pub log_file: Option<std::path::PathBuf>,
     /// `log_level`, as it was written.
     pub log_level: Option<String>,
+}
+
+/// What only `CNI_ARGS` asks for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ByArguments {
+    /// `MAC`
+    pub mac: bool,
+    /// `IP`
+    pub ips: bool,
 }
 
 /// Where the addresses come from.
@@ -82,7 +94,7 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// Code 6 for what is not JSON or has another shape, 1 for a version that is not spoken, 2 for an unknown key inside of
+    /// Code 6 for what is not JSON or has another shape, 1 for a version that is not spoken (but not for DEL), 2 for an unknown key inside of
     /// our own dictionaries, 7 for a value that is not allowed. Messages name the field, what was found, what is allowed.
     pub fn parse(stdin: &[u8], call: &Call) -> Result<Self, Error> {
         let value: Value = serde_json::from_slice(stdin).map_err(|error| {
@@ -92,19 +104,32 @@ impl Network {
         let dict = Field::new("", &value).dict().map_err(|_| {
             Error::new(Code::Decode, "the network configuration on standard input has to be a dictionary")
         })?;
-        let version = cni::Version::parse(dict.text("cniVersion")?.unwrap_or_default())?;
+        let version = || cni::Version::parse(dict.text("cniVersion")?.unwrap_or_default());
+        if call.command == Command::Del {
+            // Whose it is, container and interface say. And all versions have the same DEL: who edits the configuration of an
+            // attachment that stands, or wrote it without a version from the start, is not asked again by each DEL.
+            let version = version().unwrap_or(cni::Version::V0_3_0);
+            return Ok(Self::undoing(&dict, version, name(&dict).unwrap_or_default()));
+        }
+        let version = version()?;
         match call.command {
-            // Whose it is, container and interface say.
-            Command::Del => Ok(Self::undoing(&dict, version, name(&dict).unwrap_or_default())),
             // What cannot be read as valid must not be taken as not valid.
             Command::Gc => {
                 let undoing = Self::undoing(&dict, version, name(&dict)?);
                 Ok(Self { valid_attachments: attachments(&dict)?, ..undoing })
             }
-            Command::Add | Command::Check | Command::Status | Command::Version => {
+            Command::Add | Command::Del | Command::Check | Command::Status | Command::Version => {
                 Self::whole(&dict, version, name(&dict)?, call)
             }
         }
+    }
+
+    /// Whether a plugin before this one says that it has made this interface in the pod.
+    #[must_use]
+    pub fn was_made_before(&self, interface: &str) -> bool {
+        let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
+        let mut listed = self.previous.iter().flat_map(|previous| &previous.interfaces);
+        listed.any(|listed| listed.name == interface && in_pod(&listed.sandbox))
     }
 
     fn whole(dict: &Dict<'_>, version: cni::Version, name: String, call: &Call) -> Result<Self, Error> {
@@ -165,6 +190,7 @@ impl Network {
             cluster_networks: Vec::new(),
             mac: None,
             requested: Vec::new(),
+            by_arguments: ByArguments::default(),
             previous: None,
             valid_attachments: None,
             dns: None,
@@ -181,7 +207,7 @@ impl Network {
             let args = field.dict()?;
             args.only(&["mode", "master", "mtu", "name"])?;
             self.mode = args.text("mode")?.map(str::to_owned);
-            self.master = interface::name(&args, "master")?;
+            self.master = interface::master(&args)?;
             self.mtu = interface::mtu(&args)?;
             self.chained_name = interface::name(&args, "name")?;
         }
@@ -212,8 +238,10 @@ impl Network {
             self.mac = Some(mac(text).ok_or_else(|| {
                 Error::new(Code::InvalidEnvironment, format!("MAC in CNI_ARGS is {text:?}: {MAC}"))
             })?);
+            self.by_arguments.mac = true;
         }
         if let (true, Some(text)) = (self.requested.is_empty(), &call.args.ip) {
+            self.by_arguments.ips = true;
             // Several, as other plugins take them.
             for text in text.split(',') {
                 let value = Value::from(text);

@@ -51,6 +51,7 @@ const INFO: u16 = 18;
 const ALIAS: u16 = 20;
 const SPECIFIC: u16 = 26;
 const NAMESPACE: u16 = 28;
+const ALTERNATIVE_NAME: u16 = 53;
 const FILTER: u16 = 29;
 /// IFLA_INFO_KIND, IFLA_INFO_DATA.
 const INFO_KIND: u16 = 1;
@@ -122,7 +123,8 @@ impl Link {
     #[must_use]
     pub fn by_name(name: &str) -> Message {
         let mut message = Self::all();
-        message.string(NAME, name);
+        // IFNAMSIZ, without its end: what is longer can only be an alternative name.
+        message.string(if name.len() <= 15 { NAME } else { ALTERNATIVE_NAME }, name);
         message
     }
 

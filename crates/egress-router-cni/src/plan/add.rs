@@ -77,13 +77,13 @@ pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
     steps.extend(sysctl::of_link(pod, wanted));
     steps.extend(wanted.addresses.iter().map(|address| Step::AddAddress(*address)));
     steps.push(Step::SetUp);
-    steps.extend(
-        wanted
-            .families()
-            .filter_map(|family| route::to_gateway(wanted, family, Device::New))
-            .map(Step::AddRoute),
-    );
     let there = |route: &Route| pod.routes.iter().any(|there| route::same_entry(there, route));
+    // Another attachment may have the same gateway: the kernel takes a second way to it only behind the first, and asks for
+    // the way of the default route's own device.
+    let to_gateway =
+        |route: Route| if there(&route) { Step::AppendRoute(route) } else { Step::AddRoute(route) };
+    let gateways = wanted.families().filter_map(|family| route::to_gateway(wanted, family, Device::New));
+    steps.extend(gateways.map(to_gateway));
     steps.extend(kept.iter().filter(|route| !there(route)).cloned().map(Step::AddRoute));
     for (family, home) in &homes {
         let replaced: Vec<Route> =
@@ -96,8 +96,17 @@ pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
     );
     steps.extend(swaps.into_iter().flat_map(|swap| swap.steps));
 
-    let remarks = remarks(wanted, &homes);
-    Ok(Plan { steps, notes, home_routes: kept, remarks })
+    let mut remarks = remarks(wanted, &homes);
+    let (home_routes, elsewhere): (Vec<Route>, Vec<Route>) = kept
+        .into_iter()
+        .partition(|route| !there(route) || pod.routes.iter().any(|there| route::same(there, route)));
+    remarks.extend(elsewhere.iter().map(|route| {
+        format!(
+            "the pod has another route to {}: it stays, and is not the pod's own network's",
+            route.destination
+        )
+    }));
+    Ok(Plan { steps, notes, home_routes, remarks })
 }
 
 /// What the attachment's table holds.

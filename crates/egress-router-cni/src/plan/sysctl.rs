@@ -97,6 +97,10 @@ pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
     if wanted.source(Family::V4).is_some() {
         if hands_on(wanted, Family::V4) {
             needed.push((Family::V4, "forwarding", "1"));
+            // What is handed on is answered by hosts that main sends to elsewhere once a younger attachment has the default.
+            if strict_when_new(pod) {
+                needed.push((Family::V4, "rp_filter", "2"));
+            }
         }
         // Last, next to what else the kernel is asked for by netlink.
         needed.extend([
@@ -114,6 +118,14 @@ pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
     needed.into_iter().map(step).collect()
 }
 
+/// Whether a new link would drop what comes from where it would not send to.
+fn strict_when_new(pod: &Pod) -> bool {
+    let is = |interface: &str, value: &str| {
+        pod.sysctls.get(&conf(Family::V4, interface, "rp_filter")).is_some_and(|found| found == value)
+    };
+    (is("all", "1") || is("default", "1")) && !is("all", "2") && !is("default", "2")
+}
+
 /// Which sysctls are not as `wanted` needs them, whoever has changed them, and also where ADD found them right: name and value
 /// that is needed. `home` is the name of the pod's own interface.
 #[must_use]
@@ -125,13 +137,17 @@ pub fn lacking(
     let is = |interface: &str, key: &str, value: &str| {
         pod.sysctls.get(&conf(Family::V4, interface, key)).is_some_and(|found| found == value)
     };
+    // The kernel takes the greater of both.
+    let is_strict = |interface: &str| {
+        let either = |value: &str| is("all", "rp_filter", value) || is(interface, "rp_filter", value);
+        either("1") && !either("2")
+    };
     let mut needed = Vec::new();
+    if hands_on(wanted, Family::V4) && is_strict(&wanted.interface) {
+        needed.push((conf(Family::V4, &wanted.interface, "rp_filter"), "2"));
+    }
     if let Some(home) = home(Family::V4) {
-        let (strict, loose) = (
-            is("all", "rp_filter", "1") || is(&home, "rp_filter", "1"),
-            is("all", "rp_filter", "2") || is(&home, "rp_filter", "2"),
-        );
-        if strict && !loose {
+        if is_strict(&home) {
             needed.push((conf(Family::V4, &home, "rp_filter"), "2"));
         }
         if hands_on(wanted, Family::V4) {

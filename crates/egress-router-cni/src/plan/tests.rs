@@ -215,7 +215,10 @@ fn sysctls_change_only_as_far_as_needed() {
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "1".into());
     simulated.pod.sysctls.insert(sysctl::conf(Family::V6, "lo", "forwarding"), "1".into());
     let plan = add::add(&redirecting(1, BOTH), &simulated.pod).unwrap();
-    assert_eq!(named(&plan.steps, "rp_filter"), ["net.ipv4.conf.eth0.rp_filter=2"]);
+    assert_eq!(
+        named(&plan.steps, "rp_filter"),
+        ["net.ipv4.conf.eth0.rp_filter=2", "net.ipv4.conf.net1.rp_filter=2"]
+    );
     assert_eq!(
         named(&plan.steps, "forwarding"),
         [
@@ -227,6 +230,19 @@ fn sysctls_change_only_as_far_as_needed() {
     );
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "2".into());
     assert_eq!(named(&add::add(&wanted(1, BOTH), &simulated.pod).unwrap().steps, "rp_filter"), [""; 0]);
+}
+
+#[test]
+fn a_network_that_leads_elsewhere_already_is_not_answered_as_the_pods_own() {
+    let mut simulated = pod();
+    let before = add::add(&wanted(1, BOTH), &simulated.pod).unwrap();
+    let has = |plan: &Plan| plan.home_routes.iter().any(|route| route.destination == net("172.30.0.0/16"));
+    assert!(has(&before));
+    simulated.pod.links.push(link(9, "net0", ""));
+    simulated.pod.routes.push(there("172.30.0.0/16", None, 9, None));
+    let plan = add::add(&wanted(1, BOTH), &simulated.pod).unwrap();
+    assert!(!has(&plan));
+    assert!(plan.remarks.iter().any(|remark| remark.contains("172.30.0.0/16")), "{:?}", plan.remarks);
 }
 
 #[test]
@@ -428,13 +444,21 @@ fn check_names_everything_that_differs() {
     for (family, interface, key, value, needed) in [
         (Family::V4, "eth0", "forwarding", "0", "net.ipv4.conf.eth0.forwarding is 0, not 1"),
         (Family::V4, "net1", "forwarding", "0", "net.ipv4.conf.net1.forwarding is 0, not 1"),
-        (Family::V4, "all", "rp_filter", "1", "net.ipv4.conf.eth0.rp_filter is 1, not 2"),
         (Family::V6, "all", "forwarding", "0", "net.ipv6.conf.all.forwarding is 0, not 1"),
     ] {
         let mut changed = found.clone();
         changed.pod.sysctls.insert(sysctl::conf(family, interface, key), value.into());
         assert_eq!(sysctls(&changed), [format!("sysctl {needed}")]);
     }
+    // Its own link hands on as well.
+    found.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "1".into());
+    assert_eq!(
+        sysctls(&found),
+        [
+            "sysctl net.ipv4.conf.eth0.rp_filter is 1, not 2",
+            "sysctl net.ipv4.conf.net1.rp_filter is 0, not 2"
+        ]
+    );
     simulated = whole.clone();
     simulated.pod.addresses.retain(|address| address.net != net("192.168.1.9/24"));
     assert_eq!(checked(&simulated), ["interface net1: address 192.168.1.9/24 is not there"]);

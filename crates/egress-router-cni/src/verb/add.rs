@@ -73,11 +73,12 @@ pub fn rehearse(context: &Context<'_>) -> Result<String, Error> {
 /// Whether `CNI_IFNAME` is another plugin's: of those before this one, as they say, or as the pod shows. Some tell nothing of
 /// the pod's interface, or not where it is.
 fn chained(context: &Context<'_>, pod: &Pod) -> bool {
-    let (Some(previous), name) = (&context.network.previous, &context.call.ifname) else { return false };
-    let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
-    let listed = previous.interfaces.iter().any(|listed| listed.name == *name && in_pod(&listed.sandbox));
+    let name = &context.call.ifname;
+    if context.network.previous.is_none() {
+        return false;
+    }
     let ours = |link: &Link| pod.attachments.contains_key(name) || plan::del::is_condemned(link);
-    listed || pod.links.iter().any(|link| link.name == *name && !ours(link))
+    context.network.was_made_before(name) || pod.links.iter().any(|link| link.name == *name && !ours(link))
 }
 
 struct Attaching<'a> {
@@ -211,6 +212,9 @@ impl<'a> Attaching<'a> {
 
     /// An ipvlan has its master's hardware address, and no other.
     fn mac(&self) -> Result<Option<[u8; 6]>, Error> {
+        if self.context.network.by_arguments.mac && self.interface != self.context.call.ifname {
+            return Ok(None);
+        }
         match (self.kind, self.context.network.mac) {
             (Kind::Ipvlan(_), Some(mac)) => Err(Error::new(
                 Code::InvalidConfig,

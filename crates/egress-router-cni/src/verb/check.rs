@@ -8,7 +8,7 @@ use crate::cni::{Code, Error};
 use crate::netlink::link::Link;
 use crate::netlink::nftables;
 use crate::plan::check::check as differences;
-use crate::plan::{add, note};
+use crate::plan::{Wanted, add, note};
 use crate::record::{Attachment, ElasticIp, Owned as _, attachment, elastic_ip};
 
 use super::scene::Scene;
@@ -35,11 +35,10 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
             "{interface} has no record: it was not made by this program, or not to its end"
         )]));
     };
-    let mut found = differences(&wanted, &notes, &pod);
+    let listed: Vec<&Interface> = previous.filter(|listed| listed.name == interface).collect();
+    let mut found = differences(&as_listed(context, wanted.clone(), &listed), &notes, &pod);
     let link = pod.links.iter().find(|link| link.name == interface);
-    for listed in previous.filter(|listed| listed.name == interface) {
-        found.extend(link.and_then(|link| answered(listed, link)));
-    }
+    found.extend(listed.iter().filter_map(|listed| answered(listed, link?)));
     let ruleset = add::firewall(&wanted, &notes).ruleset();
     found.extend(nftables::differences(&mut scene.sockets.netfilter, &ruleset)?);
     if !found.is_empty() {
@@ -68,6 +67,16 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
         Some(record) => Ok((record.interface().to_owned(), Some(record))),
         None => first(errors).map(|()| (ifname.clone(), None)),
     }
+}
+
+/// Without what later plugins of a list may have changed (`tuning` does): `prevResult` has the last word about the hardware
+/// address, and about the MTU since 1.1.0; before, nobody says, and only an MTU that the configuration asks for is compared.
+fn as_listed(context: &Context<'_>, wanted: Wanted, listed: &[&Interface]) -> Wanted {
+    let mtu = wanted
+        .mtu
+        .filter(|_| context.network.mtu.is_some() && listed.iter().all(|listed| listed.mtu.is_none()));
+    let mac = wanted.mac.filter(|_| listed.iter().all(|listed| listed.mac.is_none()));
+    Wanted { mtu, mac, ..wanted }
 }
 
 /// How a link differs from what ADD has answered.

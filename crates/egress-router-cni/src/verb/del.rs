@@ -7,7 +7,10 @@ use crate::apply::{self, Linux};
 use crate::aws;
 use crate::cni::{Code, Error};
 use crate::config::settings::Settings;
+use crate::names;
+use crate::netlink::link::Link;
 use crate::netlink::nftables;
+use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 use crate::plan::note::{self, Notes};
 use crate::plan::{self, Identity, Step};
@@ -155,7 +158,14 @@ fn steps(
     let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
     let mut all = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
     let listed = all.rfind(|listed| in_pod(&listed.sandbox)).filter(|listed| listed.name == interface);
-    let link = pod.links.iter().find(|link| link.name == interface && plan::del::ours(link));
+    let routed = |link: &&Link| {
+        let of_ours = |route: &Route| {
+            route.protocol == names::PROTOCOL && route.device == Some(Device::Index(link.index))
+        };
+        pod.routes.iter().any(of_ours)
+    };
+    // A macvlan of the plugin before would be listed so too, where this one was added to the list after its ADD.
+    let link = pod.links.iter().find(|link| link.name == interface && plan::del::ours(link)).filter(routed);
     match (listed, link) {
         (Some(listed), Some(link)) if mac(link) == listed.mac.as_deref().map(str::to_ascii_lowercase) => {
             vec![plan::del::end(link)]

@@ -57,6 +57,9 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
 /// What the pod asks for takes the place of what it would get, if the administrator allows that.
 fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     let requested = &context.network.requested;
+    if context.network.by_arguments.ips && context.network.was_made_before(&context.call.ifname) {
+        return Ok(ip);
+    }
     let configured = |asked: &IpNet| ip.addresses.iter().find(|own| own.addr() == asked.addr());
     if requested.iter().all(|asked| configured(asked).is_some()) {
         return Ok(ip);

@@ -29,6 +29,12 @@ pub struct Ec2 {
     /// How many addresses an interface holds.
     pub limit: usize,
     pub associations: u32,
+    /// The instances that interfaces are attached to, where a test says.
+    pub instances: BTreeMap<String, &'static str>,
+    /// So many lists of an interface's addresses do not have the newest one yet.
+    pub lag: u32,
+    /// An address that is on the interface already is refused like any other that is taken.
+    pub refuses_again: bool,
 }
 
 type Form = BTreeMap<String, String>;
@@ -99,8 +105,12 @@ impl Ec2 {
             let association = match &elastic.association {
                 None => String::new(),
                 Some((id, interface, private)) => format!(
-                    "<associationId>{id}</associationId><networkInterfaceId>{interface}</networkInterfaceId>\
-                     <networkInterfaceOwnerId>1</networkInterfaceOwnerId><privateIpAddress>{private}</privateIpAddress>"
+                    "<associationId>{id}</associationId><networkInterfaceId>{interface}</networkInterfaceId>{}\
+                     <networkInterfaceOwnerId>1</networkInterfaceOwnerId><privateIpAddress>{private}</privateIpAddress>",
+                    self.instances
+                        .get(interface)
+                        .map(|id| format!("<instanceId>{id}</instanceId>"))
+                        .unwrap_or_default()
                 ),
             };
             format!(
@@ -111,9 +121,12 @@ impl Ec2 {
         Ok(format!("<addressesSet>{}</addressesSet>", items.collect::<String>()))
     }
 
-    fn describe(&self, form: &Form) -> Result<String, Refusal> {
+    fn describe(&mut self, form: &Form) -> Result<String, Refusal> {
+        let mut behind = 0;
         if let Some(id) = form.get("NetworkInterfaceId.1") {
             self.interface(id)?;
+            behind = usize::from(self.lag > 0);
+            self.lag = self.lag.saturating_sub(1);
         }
         let subnet = form.get("Filter.1.Name").map(|name| {
             assert_eq!(name, "subnet-id");
@@ -129,7 +142,9 @@ impl Ec2 {
         let start: usize = form.get("NextToken").map_or(0, |token| token.parse().unwrap());
         let page = if subnet.is_some() { 2 } else { all.len() };
         let items = all.iter().skip(start).take(page).map(|(id, interface)| {
-            let addresses = interface.addresses.iter().enumerate().map(|(n, address)| {
+            // Its primary address is as old as the interface itself.
+            let shown = (interface.addresses.len() - behind).max(1);
+            let addresses = interface.addresses.iter().take(shown).enumerate().map(|(n, address)| {
                 let public = self.elastics.iter().find(|(_, elastic)| {
                     elastic.association.as_ref().is_some_and(|(_, on, private)| on == *id && private == address)
                 });
@@ -178,6 +193,9 @@ impl Ec2 {
                     "InvalidParameterValue",
                     format!("[{address}] assigned, but move is not allowed."),
                 );
+            }
+            Some(_) if self.refuses_again => {
+                return refuse("InvalidParameterValue", format!("[{address}] is assigned already"));
             }
             Some(_) => {}
             None => {

@@ -1,5 +1,6 @@
 //! EC2 throttles, fails, and loses answers, before and after it has done what it was asked.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use egress_router_cni::cni::Code;
@@ -79,6 +80,44 @@ fn a_del_that_ec2_does_not_serve_is_to_be_tried_again() {
         world.a.del().unwrap();
         assert_eq!(world.snapshot(), Snapshot::clean());
     }
+}
+
+#[test]
+fn an_address_that_was_assigned_and_is_not_listed_yet_is_not_lost() {
+    for lag in 1..4 {
+        let (world, ec2) = World::new();
+        ec2.lock().unwrap().refuses_again = true;
+        let meanwhile = move || ec2.lock().unwrap().lag = lag;
+        let planned = Planned {
+            action: "AssignPrivateIpAddresses",
+            fault: Fault::CutAfter,
+            times: 1,
+            meanwhile: Some(Box::new(meanwhile)),
+        };
+        world.gate.faults.lock().unwrap().push(planned);
+        let acquired = world.a.add().unwrap();
+        assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired));
+    }
+}
+
+#[test]
+fn an_address_that_others_take_while_the_answer_is_lost_is_theirs() {
+    let (world, ec2) = World::new();
+    let free = Ipv4Addr::new(10, 0, 0, 19);
+    let meanwhile = move || {
+        let others = (8..31).chain([4]).map(|last| Ipv4Addr::new(10, 0, 0, last));
+        let mut ec2 = ec2.lock().unwrap();
+        let theirs = ec2.interfaces.get_mut("eni-c").unwrap();
+        theirs.addresses.extend(others.filter(|other| *other != free));
+    };
+    let planned = Planned {
+        action: "AssignPrivateIpAddresses",
+        fault: Fault::CutBefore,
+        times: 1,
+        meanwhile: Some(Box::new(meanwhile)),
+    };
+    world.gate.faults.lock().unwrap().push(planned);
+    assert_eq!(world.a.add().unwrap().address.addr(), free);
 }
 
 #[test]

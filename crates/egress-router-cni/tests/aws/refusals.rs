@@ -114,6 +114,26 @@ fn the_nodes_own_elastic_ip_is_not_a_pods() {
 }
 
 #[test]
+fn nor_is_one_on_another_network_interface_of_the_node() {
+    for (instance, last, refused) in [("i-a", 7, true), ("i-a", 20, false), ("i-b", 7, false)] {
+        let (world, ec2) = World::new();
+        {
+            let mut ec2 = ec2.lock().unwrap();
+            ec2.instances.insert("eni-c".into(), instance);
+            ec2.interfaces.get_mut("eni-c").unwrap().addresses.push(Ipv4Addr::new(10, 0, 0, 20));
+            let there = ("eipassoc-own".to_owned(), "eni-c".to_owned(), Ipv4Addr::new(10, 0, 0, last));
+            ec2.elastics.get_mut(&PUBLIC).unwrap().association = Some(there);
+        }
+        let result = world.a.add();
+        assert_eq!(result.is_err(), refused, "{instance} {last}: {result:?}");
+        if let Err(error) = result {
+            assert!(error.message.contains("node's own") && error.message.contains("eni-c"), "{error}");
+            assert_eq!(world.snapshot().at.map(|(interface, _)| interface), Some("eni-c".into()));
+        }
+    }
+}
+
+#[test]
 fn exactly_one_address_of_ipv4_is_asked_for() {
     let (world, _) = World::new();
     for addresses in [&["2001:db8::9/128"][..], &["203.0.113.9/32", "203.0.113.10/32"], &[]] {

@@ -23,6 +23,8 @@ pub struct Association {
     pub id: String,
     /// `eni-…`.
     pub interface: Option<String>,
+    /// `i-…`, where the interface is attached to an instance.
+    pub instance: Option<String>,
     /// The interface's private address that it is mapped to.
     pub private: Option<Ipv4Addr>,
 }
@@ -32,6 +34,8 @@ pub struct Association {
 pub struct Private {
     /// It.
     pub address: Ipv4Addr,
+    /// `eni-…` that has it.
+    pub interface: String,
     /// The interface's first, which belongs to the node.
     pub primary: bool,
     /// The public address that is mapped to it.
@@ -70,6 +74,7 @@ impl Address {
             Some(id) => Some(Association {
                 id: id.to_owned(),
                 interface: item.text_of("networkInterfaceId").map(Into::into),
+                instance: item.text_of("instanceId").map(Into::into),
                 private: parse(action, item, "privateIpAddress")?,
             }),
         };
@@ -80,6 +85,9 @@ impl Address {
 impl Taken {
     /// Adds what one item of `networkInterfaceSet` has.
     pub(super) fn read(&mut self, action: &'static str, interface: &Element) -> Result<(), Error> {
+        let id = interface
+            .text_of("networkInterfaceId")
+            .ok_or_else(|| malformed(action, "a network interface without networkInterfaceId"))?;
         for item in interface.items("privateIpAddressesSet") {
             let address = parse(action, item, "privateIpAddress")?
                 .ok_or_else(|| malformed(action, "an address without privateIpAddress"))?;
@@ -88,7 +96,7 @@ impl Taken {
                 None => None,
             };
             let primary = item.text_of("primary") == Some("true");
-            self.addresses.push(Private { address, primary, public });
+            self.addresses.push(Private { address, interface: id.to_owned(), primary, public });
         }
         for item in interface.items("ipv4PrefixSet") {
             self.prefixes.extend(parse::<Ipv4Net>(action, item, "ipv4Prefix")?);

@@ -50,7 +50,8 @@ fn values_are_percent_encoded() {
 
 #[test]
 fn a_delegated_prefix_takes_all_of_its_addresses() {
-    let document = br"<DescribeNetworkInterfacesResponse><networkInterfaceSet><item><privateIpAddressesSet>
+    let document = br"<DescribeNetworkInterfacesResponse><networkInterfaceSet><item>
+      <networkInterfaceId>eni-1</networkInterfaceId><privateIpAddressesSet>
       <item><privateIpAddress>10.0.0.4</privateIpAddress><primary>true</primary>
         <association><publicIp>203.0.113.1</publicIp></association></item>
       <item><privateIpAddress>10.0.0.9</privateIpAddress><primary>false</primary></item>
@@ -62,6 +63,7 @@ fn a_delegated_prefix_takes_all_of_its_addresses() {
         taken.read("DescribeNetworkInterfaces", item).unwrap();
     }
     assert!(taken.find(Ipv4Addr::new(10, 0, 0, 4)).unwrap().primary);
+    assert_eq!(taken.find(Ipv4Addr::new(10, 0, 0, 4)).unwrap().interface, "eni-1");
     assert_eq!(taken.find(Ipv4Addr::new(10, 0, 0, 4)).unwrap().public, Some(Ipv4Addr::new(203, 0, 113, 1)));
     assert!(taken.contains(Ipv4Addr::new(10, 0, 0, 47)));
     assert!(!taken.contains(Ipv4Addr::new(10, 0, 0, 48)));
