@@ -109,6 +109,12 @@ holder_of() {
     if [[ ${address%/*} == "$1" ]]; then echo "${interface%@*}"; fi
   done
 }
+# own_address INTERFACE IP: it is the Node's own address and no floating IP: DHCP gave it, or the default route names it as source.
+own_address() {
+  local lines
+  lines=$(ip -4 -o addr show dev "$1" && ip -4 route show default dev "$1")
+  [[ $lines =~ " inet $2/"[^$'\n']*" dynamic " || " ${lines//$'\n'/ } " == *" src $2 "* ]]
+}
 # Never by a fixed name: eth1, ens10 and enp7s0 all occur. 172.31.1.1 is the gateway of each public interface at Hetzner.
 pub=${pub:-$(way_to 172.31.1.1)}
 [[ -n $pub ]] || refuse 3 "this Node has no public uplink (no route to 172.31.1.1): take the floating-IP label off it, or set PUBLIC_IFACE"
@@ -128,6 +134,9 @@ done
 default=$(way_to 1.1.1.1)
 [[ $default == "$pub" ]] ||
   refuse 3 "this Node's own default route leaves by '${default:-nothing}', not by its public interface $pub: give it its own uplink, or take the floating-IP label off it"
+
+! own_address "$pub" "$FLOATING_IP" ||
+  refuse 3 "$FLOATING_IP is this Node's own address on $pub, not a floating IP: a teardown would take it away; correct the Node's floating-IP label"
 
 step="it took the lock /run/natgw.lock"
 exec 9>/run/natgw.lock

@@ -100,8 +100,20 @@ if [[ -e $file ]]; then
 fi
 
 step="removing $FLOATING_IP"
+# own_address INTERFACE IP: it is the Node's own address and no floating IP: DHCP gave it, or the default route names it as source.
+own_address() {
+  local lines
+  lines=$(ip -4 -o addr show dev "$1" && ip -4 route show default dev "$1")
+  [[ $lines =~ " inet $2/"[^$'\n']*" dynamic " || " ${lines//$'\n'/ } " == *" src $2 "* ]]
+}
 ip -4 -o addr show | while read -r _ interface _ address _; do
-  [[ $address != "$FLOATING_IP/32" ]] || ip addr del "$FLOATING_IP/32" dev "${interface%@*}"
+  interface=${interface%@*}
+  [[ $address == "$FLOATING_IP/32" ]] || continue
+  if own_address "$interface" "$FLOATING_IP"; then
+    say "$FLOATING_IP stays on $interface: it is this Node's own address, which setup did not make" >&2
+  else
+    ip addr del "$FLOATING_IP/32" dev "$interface"
+  fi
 done
 
 # Connections of this address would go on being translated to it, and would go nowhere.

@@ -51,6 +51,9 @@ impl Apply<'_> {
         for step in &plan.steps {
             let node = step.action.node();
             if blocked.contains(&node.name) {
+                if step.action.is_shared() {
+                    break;
+                }
                 continue;
             }
             if !self.leadership.is_leading() {

@@ -49,6 +49,12 @@ pub fn run() -> ExitCode {
 
 /// Reads everything that can be wrong before anything is touched.
 fn prepare(args: &Args) -> anyhow::Result<(Config, Token)> {
+    if args.command.is_some() && args.own.once {
+        anyhow::bail!("--once is for natgw without a command: status and cleanup end by themselves");
+    }
+    if args.own.output == Output::Json && !args.own.dry_run {
+        anyhow::bail!("--output json is for --dry-run, which prints a plan");
+    }
     let mut config = Config::load(&args.own.config)?;
     if matches!(args.command, Some(Command::Cleanup { .. })) {
         config.mode = Mode::Cleanup;

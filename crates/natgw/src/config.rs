@@ -68,6 +68,8 @@ fn invalid<T>(field: &'static str, problem: impl Into<String>) -> Result<T, Inva
 const LEAST_TTL_SECONDS: i32 = 60;
 /// A shorter interval would take more than a third of a project's 3,600 requests an hour.
 const LEAST_POLL_SECONDS: u32 = 3;
+/// A leader that begins no walk for ten minutes counts as stuck, and its liveness probe fails.
+const MOST_POLL_SECONDS: u32 = 300;
 
 impl Config {
     /// Checks the settings.
@@ -102,8 +104,11 @@ impl Config {
             Err(problem) => return invalid("nodeSelector", problem),
         };
         check_jobs(&settings.jobs)?;
-        if settings.hetzner.poll_interval_seconds < LEAST_POLL_SECONDS {
-            return invalid("hetzner.pollIntervalSeconds", format!("must be {LEAST_POLL_SECONDS} or more"));
+        if !(LEAST_POLL_SECONDS..=MOST_POLL_SECONDS).contains(&settings.hetzner.poll_interval_seconds) {
+            return invalid(
+                "hetzner.pollIntervalSeconds",
+                format!("must be between {LEAST_POLL_SECONDS} and {MOST_POLL_SECONDS}"),
+            );
         }
         if !settings.floating_ips.label && !settings.floating_ips.selector.is_empty() {
             return invalid("floatingIPs.selector", "has no effect without floatingIPs.label: true");
@@ -125,6 +130,12 @@ impl Config {
             jobs: settings.jobs,
             hetzner: settings.hetzner,
         })
+    }
+
+    /// Whether floating-IP labels are written: a cleanup leaves them as they are.
+    #[must_use]
+    pub fn keeps_labels(&self) -> bool {
+        self.label_floating_ips && self.mode == Mode::Run
     }
 
     /// Reads and checks a settings file.

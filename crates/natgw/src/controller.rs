@@ -31,6 +31,8 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// The longest wait between two walks that fail.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The longest wait that the cloud may ask for: a leader that begins no walk for ten minutes counts as stuck.
+const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// After a failed walk, a change is followed by the next walk after this time at the latest.
 const LONGEST_FLOOR: Duration = Duration::from_secs(1);
@@ -91,6 +93,7 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
                     (wait, floor_after(error, wait))
                 }
             };
+            let asked = walked.as_ref().err().is_some_and(|error| error.retry_after().is_some());
             match (until, walked) {
                 (Until::OneWalk, Ok(_)) => return Ok(()),
                 (Until::OneWalk, Err(error)) if !error.is_outdated() => return Err(error.into()),
@@ -98,11 +101,17 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
                 (Until::Clean(limit), walked) if started.elapsed() >= limit => return Err(not_clean(walked)),
                 _ => {}
             }
+            let wait = match until {
+                Until::Stopped => wait,
+                _ if !asked => wait.min(LOOK_AGAIN),
+                Until::Clean(limit) => wait.min(limit.saturating_sub(started.elapsed())),
+                Until::OneWalk => wait,
+            };
             tokio::select! {
                 biased;
                 () = runtime.shutdown.cancelled() => return ended_early(until),
                 () = async { changed.notified().await; tokio::time::sleep(floor).await } => {}
-                () = tokio::time::sleep(if until == Until::Stopped { wait } else { wait.min(LOOK_AGAIN) }) => {}
+                () = tokio::time::sleep(wait) => {}
             }
         }
     };
@@ -146,7 +155,7 @@ fn pause(config: &Config) -> Duration {
 
 fn after_failure(error: &Error, failures: u32) -> Duration {
     if let Some(wait) = error.retry_after() {
-        return wait.min(LONGEST_WAIT);
+        return wait.min(LONGEST_ASKED);
     }
     if error.needs_a_person() {
         return LONGEST_WAIT;

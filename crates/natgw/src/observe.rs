@@ -19,7 +19,8 @@ use crate::plan;
 /// Takes a Snapshot of the Nodes and Jobs given and of what the cloud says now.
 ///
 /// # Errors
-/// Any list that could not be read whole: then there is no Snapshot, and nothing is done.
+/// Any list that could not be read whole: then there is no Snapshot, and nothing is done. The floating IPs are one of them only
+/// where labels are written from them.
 pub async fn observe(
     config: &Config,
     nodes: &[impl Borrow<Node>],
@@ -37,9 +38,20 @@ pub async fn observe(
     for jobs in by_node.values_mut() {
         jobs.sort_by(|a, b| a.name.cmp(&b.name));
     }
-    let mut snapshot = Snapshot { nodes, jobs: by_node, network: view.snapshot(), floating_ips: None };
+    let mut snapshot = Snapshot {
+        nodes,
+        jobs: by_node,
+        network: view.snapshot(),
+        floating_ips: None,
+        floating_ips_unread: None,
+    };
     if plan::needs_floating_ips(config, &snapshot) {
-        snapshot.floating_ips = Some(cloud.floating_ips().await?);
+        match cloud.floating_ips().await {
+            Ok(floating_ips) => snapshot.floating_ips = Some(floating_ips),
+            Err(error) if config.keeps_labels() => return Err(error),
+            // They only make a choice better: the route is not left at a dead gateway for want of them.
+            Err(error) => snapshot.floating_ips_unread = Some(error.to_string()),
+        }
     }
     Ok(snapshot)
 }

@@ -33,6 +33,9 @@ pub(crate) type Output = Plan<Action>;
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut out = Plan::default();
+    if let Some(why) = &snapshot.floating_ips_unread {
+        out.finding(about_natgw(config), Reason::FloatingIPsUnknown(why.clone()));
+    }
     // What follows sees the labels as this plan writes them: a gateway whose label was lost by mistake is no gateway lost.
     let snapshot = &*floating_ip::labels(config, snapshot, &mut out);
     let assessed = eligibility::assess(config, snapshot, &mut out);
@@ -46,11 +49,13 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     out
 }
 
-/// Every Node's standing and the primary, for metrics, status and people.
+/// Every Node's standing and the primary, for metrics, status and people. No Node is the primary of a network whose route stays
+/// with somebody else.
 #[must_use]
 pub fn assess<'a>(config: &Config, snapshot: &'a Snapshot) -> (Vec<Assessed<'a>>, Option<Primary<'a>>) {
     let assessed = eligibility::assess(config, snapshot, &mut Plan::default());
-    let elected = primary::elect(&assessed, snapshot.network.default_route);
+    let elected = primary::elect(&assessed, snapshot.network.default_route)
+        .filter(|primary| !route::is_left_to_others(config, snapshot, &assessed, primary));
     (assessed, elected)
 }
 
@@ -58,7 +63,7 @@ pub fn assess<'a>(config: &Config, snapshot: &'a Snapshot) -> (Vec<Assessed<'a>>
 /// the route is about to move, or the labels themselves are to be kept true.
 #[must_use]
 pub fn needs_floating_ips(config: &Config, snapshot: &Snapshot) -> bool {
-    if config.label_floating_ips || !floating_ip::duplicates(snapshot).is_empty() {
+    if config.keeps_labels() || !floating_ip::duplicates(snapshot).is_empty() {
         return true;
     }
     let (_, elected) = assess(config, snapshot);

@@ -39,6 +39,14 @@ async fn a_dry_run_shows_what_the_next_walk_does_and_does_nothing() {
         assert!(text.contains(&format!("{}. {step} (", number + 1)), "{step}\n{text}");
     }
 
+    for (arguments, word) in
+        [(&["--output", "json", "status"][..], "--dry-run"), (&["--once", "status"], "--once")]
+    {
+        let refused = world.command("").unwrap().args(arguments.iter().copied()).start().unwrap();
+        assert_eq!(refused.wait_exit(e2e::natgw::PATIENCE).await.unwrap().code(), Some(2));
+        let lines = refused.output().lines();
+        assert!(lines.iter().any(|line| line.contains(word)), "{lines:?}");
+    }
     let once = world.natgw("").unwrap().arg("--once").start().unwrap();
     assert_eq!(once.wait_exit(e2e::natgw::PATIENCE).await.unwrap().code(), Some(0));
     assert_eq!(acts(&once), planned);

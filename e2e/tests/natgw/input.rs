@@ -38,6 +38,7 @@ async fn settings_that_cannot_be_meant_are_refused_by_file_and_field() {
         ("network: lan\nnodeSelector:\n  matchLabel: {a: b}", &["matchLabel", "natgw.yaml:3"]),
         ("network: lan\nonNoCandidate: drop", &["keep", "remove"]),
         ("network: lan\nhetzner: {pollIntervalSeconds: 1}", &["hetzner.pollIntervalSeconds", "3"]),
+        ("network: lan\nhetzner: {pollIntervalSeconds: 900}", &["hetzner.pollIntervalSeconds", "300"]),
         ("network: lan\nhetzner: {endpoint: 'not a url'}", &["hetzner.endpoint"]),
         ("netwrok: lan", &["netwrok", "natgw.yaml:1", "expected", "network"]),
         ("network: [", &["natgw.yaml:1"]),

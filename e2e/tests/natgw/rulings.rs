@@ -107,6 +107,12 @@ async fn ruling_a_route_to_a_stranger_is_left_alone_where_the_settings_say_so() 
     world.wait_for_setup(&gateway, FIRST).await.unwrap();
     world.wait_for_event("Namespace", &world.namespace, "ForeignRouteKept").await.unwrap();
     world.walks(&natgw, 2).await.unwrap();
+    // A candidate, which nobody's route is to lead to: no alarm is due.
+    for (name, value) in
+        [("natgw_candidate_nodes", 1.0), ("natgw_primary", 0.0), ("natgw_route_in_place", 0.0)]
+    {
+        world.wait_for_metric(&natgw, name, &[], value).await.unwrap();
+    }
     assert_eq!(world.route(), Some(STRANGER.to_string()));
     assert!(world.role_holders().await.unwrap().is_empty());
     assert!(world.hetzner.writes().is_empty());

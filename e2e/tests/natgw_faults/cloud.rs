@@ -34,6 +34,14 @@ fn faults() -> Vec<(&'static str, Cause)> {
     let network = Cause::Network;
     vec![
         ("429 on add_route", network(add().times(2), Fault::Reject(Answer::too_many_requests(1)))),
+        // Only what is asked for labels is needed of them.
+        (
+            "no list of floating IPs",
+            network(
+                Matcher::any().method(Method::GET).path("*/floating_ips*").times(10_000),
+                Fault::Reject(Answer::internal()),
+            ),
+        ),
         ("429 on lists", network(lists().times(2), Fault::Reject(Answer::too_many_requests(1)))),
         ("500 before add_route", network(add().times(2), Fault::Reject(Answer::internal()))),
         ("500 after add_route", network(add().times(2), Fault::Replace(Answer::internal()))),

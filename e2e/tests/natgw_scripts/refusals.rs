@@ -12,6 +12,7 @@ with_both! {
     a_node_outside_the_network_is_refused
     one_interface_for_both_sides_is_refused
     without_iptables_setup_and_teardown_fail
+    the_nodes_own_address_is_refused_and_never_removed
 }
 
 fn garbage_in_floating_ip_is_refused(kind: Iptables) {
@@ -207,4 +208,26 @@ fn the_kubelet_leaves_the_scripts_as_they_are() {
         // One argument of a command line holds 128 KiB on Linux; an object of Kubernetes is far from it.
         assert!(script.len() < 64 * 1024);
     }
+}
+
+fn the_nodes_own_address_is_refused_and_never_removed(kind: Iptables) {
+    let world = World::new(kind);
+    let node = &world.gateway.node;
+    // By the default route's source; then by its lease, as DHCP leaves it.
+    for change in [
+        "true",
+        "ip route replace $(ip route show default | sed 's/ src [^ ]*//')
+         ip addr change $(ip -o -4 addr show eth0 | sed 's/.*inet \\([^ ]*\\) .*/\\1/') dev eth0 valid_lft 3600 preferred_lft 3600",
+    ] {
+        node.sh(change).unwrap();
+        refuses(node, SETUP, &environment(&world.gateway, OWN[0]), 3, &[OWN[0], "own address", "label"]);
+        // What an older setup took for a floating IP stays when it is taken back.
+        let output = run(node, TEARDOWN, &environment(&world.gateway, OWN[0]));
+        assert!(output.stderr.contains("own address"), "{output:#?}");
+        let address = node.sh("ip -4 addr show eth0").unwrap();
+        assert!(address.contains(&format!("inet {}/32", OWN[0])), "{address}");
+    }
+    setup(&world.gateway, FIRST);
+    world.client_is_seen_as(FIRST);
+    teardown(&world.gateway, FIRST);
 }

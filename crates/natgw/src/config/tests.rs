@@ -69,7 +69,10 @@ fn keys_selectors_and_names_are_checked() {
     refused("network: lan\njobs: {setupScript: ' '}", &["jobs.setupScript"]);
     refused("network: lan\njobs: {env: {FLOATING_IP: x}}", &["jobs.env", "FLOATING_IP"]);
     refused("network: lan\njobs: {env: {1A: x}}", &["jobs.env"]);
-    refused("network: lan\nhetzner: {pollIntervalSeconds: 1}", &["hetzner.pollIntervalSeconds"]);
+    for seconds in [1, 301] {
+        let settings = format!("network: lan\nhetzner: {{pollIntervalSeconds: {seconds}}}");
+        refused(&settings, &["hetzner.pollIntervalSeconds", "3", "300"]);
+    }
     refused("network: lan\nfloatingIPs: {selector: a=b}", &["floatingIPs.selector"]);
     refused("network: lan\nonNoCandidate: drop", &["keep", "remove"]);
 }

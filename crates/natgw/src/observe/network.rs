@@ -126,13 +126,50 @@ impl View {
     }
 
     pub(super) fn snapshot(&self) -> snapshot::Network {
-        let at = |server: &hcloud::Server| Some((server.private_ip(self.network.id)?, server.name.clone()));
+        // An alias IP is its server's as well: of a virtual router address, say.
+        let at = |server: &hcloud::Server| {
+            let net = server.private_net.iter().find(|net| net.network == self.network.id);
+            let addresses = net.into_iter().flat_map(|net| net.alias_ips.iter().copied().chain([net.ip]));
+            let name = server.name.clone();
+            addresses.map(move |address| (address, name.clone())).collect::<Vec<_>>()
+        };
         snapshot::Network {
             id: self.network.id,
             name: self.network.name.clone(),
             ip_range: self.network.ip_range,
             default_route: self.network.default_route().map(|route| route.gateway),
-            servers: self.servers.values().filter_map(at).collect(),
+            servers: self.servers.values().flat_map(at).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alias_ip_is_its_servers() {
+        let network: hcloud::Network = serde_json::from_str(
+            r#"{"id": 4711, "name": "lan", "ip_range": "10.0.0.0/16", "routes": [], "servers": [7], "subnets": []}"#,
+        )
+        .unwrap();
+        let server: hcloud::Server = serde_json::from_str(
+            r#"{"id": 7, "name": "router", "status": "running", "private_net": [
+                {"network": 1, "ip": "10.9.0.3", "alias_ips": ["10.9.0.9"]},
+                {"network": 4711, "ip": "10.0.0.2", "alias_ips": ["10.0.0.9"]}]}"#,
+        )
+        .unwrap();
+        let view = View {
+            network,
+            network_read: Instant::now(),
+            servers: Arc::new(BTreeMap::from([(7, server)])),
+            servers_read: Instant::now(),
+            missing: BTreeSet::new(),
+        };
+        let at = |last| (Ipv4Addr::new(10, 0, 0, last), "router".to_owned());
+        assert_eq!(view.snapshot().servers, BTreeMap::from([at(2), at(9)]));
+        assert!(
+            matches!(view.server_of("router", "hcloud://7"), Server::Cloud { id: 7, private_ip: Some(ip) } if ip == at(2).0)
+        );
     }
 }

@@ -19,6 +19,8 @@ pub struct Snapshot {
     pub network: Network,
     /// Servers that hold each IPv4 floating IP (None: assigned to no server), or None if the cloud was not asked.
     pub floating_ips: Option<BTreeMap<Ipv4Addr, Option<u64>>>,
+    /// Why the cloud was asked for them in vain.
+    pub floating_ips_unread: Option<String>,
 }
 
 impl Snapshot {

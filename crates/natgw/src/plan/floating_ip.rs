@@ -69,7 +69,7 @@ pub fn claim(snapshot: &Snapshot, node: &Node, ip: Ipv4Addr) -> Claim {
 /// world with these labels in it.
 pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Output) -> Cow<'a, Snapshot> {
     let mut labelled = Cow::Borrowed(snapshot);
-    let (true, Some(floating_ips)) = (config.label_floating_ips, &snapshot.floating_ips) else {
+    let (true, Some(floating_ips)) = (config.keeps_labels(), &snapshot.floating_ips) else {
         return labelled;
     };
     let mut of_server = BTreeMap::<u64, Vec<Ipv4Addr>>::new();

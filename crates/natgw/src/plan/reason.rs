@@ -111,6 +111,8 @@ pub enum Reason {
         /// The server that has this address.
         server: String,
     },
+    /// Which server holds which floating IP could not be read; why.
+    FloatingIPsUnknown(String),
     /// The world could not be observed; nothing is done.
     ObserveFailed(String),
 }
@@ -170,6 +172,7 @@ impl plan::Reason for Reason {
             Reason::UnknownServer => "UnknownServer",
             Reason::ServerNotInNetwork(_) => "ServerNotInNetwork",
             Reason::ForeignRouteKept { .. } => "ForeignRouteKept",
+            Reason::FloatingIPsUnknown(_) => "FloatingIPsUnknown",
             Reason::ObserveFailed(_) => "ObserveFailed",
         }
     }
@@ -277,7 +280,7 @@ impl fmt::Display for Reason {
             }
             Reason::UnknownServer => write!(
                 f,
-                "the cloud knows no server for this Node: its spec.providerID must be hcloud://<server ID>, or a server must have its name"
+                "the cloud knows no server for this Node: its spec.providerID must be hcloud://<server ID>, or be empty while a server has its name"
             ),
             Reason::ServerNotInNetwork(network) => {
                 write!(
@@ -288,6 +291,10 @@ impl fmt::Display for Reason {
             Reason::ForeignRouteKept { gateway, server } => write!(
                 f,
                 "the default route points to {gateway} ({server}), which is no Node of this cluster, and adoptForeignRoute is false"
+            ),
+            Reason::FloatingIPsUnknown(message) => write!(
+                f,
+                "{message}; labels are believed meanwhile, and of Nodes with the same floating IP none is elected anew"
             ),
             Reason::ObserveFailed(message) => write!(f, "{message}; nothing is changed until this is mended"),
         }

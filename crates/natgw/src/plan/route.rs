@@ -48,6 +48,20 @@ pub(super) fn towards<'a>(
     Some(primary)
 }
 
+/// Whether the route is not this cluster's and the settings want it left alone.
+pub(super) fn is_left_to_others(
+    config: &Config,
+    snapshot: &Snapshot,
+    assessed: &[Assessed<'_>],
+    primary: &Primary<'_>,
+) -> bool {
+    let elsewhere = snapshot.network.default_route.filter(|current| *current != primary.private_ip);
+    elsewhere.is_some_and(|current| {
+        !config.adopt_foreign_route
+            && matches!(why_leave(snapshot, assessed, current), Reason::ForeignRoute { .. })
+    })
+}
+
 /// Why the route cannot stay at `current`, which is not the primary's address.
 fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) -> Reason {
     let Some(holder) = assessed.iter().find(|assessed| assessed.node.private_ip() == Some(current)) else {

@@ -1,9 +1,13 @@
 //! Actions: what the API does after it has answered.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::code::Code;
 use crate::cloud::field::or_empty;
+
+/// The code of a failure that nothing is said of.
+const UNSAID: &str = "unknown";
 
 /// An asynchronous act of the API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,13 +19,29 @@ pub struct Action {
     pub command: String,
     /// How far it is.
     pub status: Status,
-    /// Percent.
-    #[serde(default, deserialize_with = "or_empty")]
+    /// Percent, for people; 0 for what is none.
+    #[serde(default, deserialize_with = "percent")]
     pub progress: u8,
     /// Means something only with [`Status::Error`]: the API fills it in while running too. Read it through
     /// [`Action::failure`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whatever_is_said")]
     pub error: Option<ActionError>,
+}
+
+fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
+    let value = Value::deserialize(from)?;
+    Ok(value.as_u64().and_then(|percent| u8::try_from(percent).ok()).unwrap_or_default())
+}
+
+/// It is looked at when an action has failed, and then a reason that cannot be read is none: the failure counts.
+fn whatever_is_said<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ActionError>, D::Error> {
+    let value = Value::deserialize(from)?;
+    let text = |key| value.get(key).and_then(Value::as_str).map(str::to_owned);
+    let (code, message) = (text("code"), text("message"));
+    Ok((code.is_some() || message.is_some()).then(|| ActionError {
+        code: Code::from(code.unwrap_or_else(|| UNSAID.to_owned())),
+        message: message.unwrap_or_default(),
+    }))
 }
 
 /// How far an action is.
@@ -52,10 +72,8 @@ impl Action {
     #[must_use]
     pub fn failure(&self) -> Option<ActionError> {
         (self.status == Status::Error).then(|| {
-            let unsaid = || ActionError {
-                code: Code::from("unknown".to_owned()),
-                message: "no reason given".to_owned(),
-            };
+            let unsaid =
+                || ActionError { code: Code::from(UNSAID.to_owned()), message: "no reason given".to_owned() };
             self.error.clone().unwrap_or_else(unsaid)
         })
     }
@@ -80,7 +98,20 @@ mod tests {
         assert_eq!(success.failure(), None);
         let failed = action(&format!(r#"{{"id": 1, "status": "error", {error}}}"#));
         assert_eq!(failed.failure().unwrap().code.as_str(), "action_failed");
-        assert!(action(r#"{"id": 1, "status": "error", "error": null}"#).failure().is_some());
+        for error in ["null", "{}", r#"{"code": null, "message": null}"#] {
+            let failed = action(&format!(r#"{{"id": 1, "status": "error", "error": {error}}}"#));
+            assert_eq!(failed.failure().unwrap().message, "no reason given", "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_for_people_is_never_a_reason_to_know_nothing() {
+        let running = action(
+            r#"{"id": 1, "status": "running", "progress": 33.3, "error": {"code": null, "message": ""}}"#,
+        );
+        assert_eq!((running.status, running.progress), (Status::Running, 0));
+        let failed = action(r#"{"id": 1, "status": "error", "error": {"message": "why"}}"#);
+        assert_eq!(failed.failure().unwrap().message, "why");
     }
 
     #[test]

@@ -69,10 +69,13 @@ impl Code {
         }
     }
 
-    /// The code for an answer without one: a load balancer spoke, not the API. A bare 404 is no `not_found`, because a wrong
+    /// The code for an answer without one: mostly a load balancer spoke, not the API. A bare 404 is no `not_found`, because a wrong
     /// endpoint gives it too, and nothing must be concluded from that.
     pub(super) fn of_status(status: u16) -> Code {
         match status {
+            408 => Code::Timeout,
+            409 => Code::Conflict,
+            423 => Code::Locked,
             429 => Code::RateLimitExceeded,
             500 => Code::ServerError,
             502 => Code::BadGateway,

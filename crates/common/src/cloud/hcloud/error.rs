@@ -6,6 +6,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::code::Code;
+use crate::cloud::field::or_empty;
 use crate::cloud::http::{self, Answer, Partial, RateLimit, Retry, retry_after};
 
 /// A call that did not do what it should. `call` says what was wanted and of which object: `add route 0.0.0.0/0 via
@@ -155,7 +156,7 @@ fn said(answer: &Answer) -> (Code, String) {
     #[derive(Deserialize)]
     struct Said {
         code: Code,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_empty")]
         message: String,
     }
     match serde_json::from_slice::<Body>(&answer.body) {

@@ -59,6 +59,7 @@ impl World {
                     servers: BTreeMap::new(),
                 },
                 floating_ips: None,
+                floating_ips_unread: None,
             },
             now: "2026-11-21T12:00:00Z".parse().unwrap(),
             kernel: BTreeMap::new(),

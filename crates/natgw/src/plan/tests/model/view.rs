@@ -34,6 +34,7 @@ impl World {
                 servers: servers.chain([(Hop::Stranger.address().unwrap(), "stranger".into())]).collect(),
             },
             floating_ips: Some(self.floating_ips()),
+            floating_ips_unread: None,
         }
     }
 
