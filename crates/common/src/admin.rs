@@ -13,7 +13,7 @@
 use std::{
     collections::BTreeMap,
     io,
-    net::{Ipv4Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -71,17 +71,30 @@ impl Admin {
     /// # Errors
     /// When the address is taken or not ours.
     pub async fn bind(self, address: SocketAddr) -> io::Result<Server> {
-        let listener = match TcpListener::bind(address).await {
-            // A host without IPv6 cannot listen on [::]; there "any address" means the other family.
-            Err(error) if address.ip().is_unspecified() && address.is_ipv6() && !in_use(&error) => {
-                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await?
-            }
-            other => other?,
-        };
+        let listener = listen(address).await?;
         tracing::info!(address = %listener.local_addr()?, "admin server listens");
         let site = pages::Site { admin: self, started: Timestamp::now(), start: Instant::now() };
         Ok(Server { listener, site: Arc::new(site) })
     }
+}
+
+/// Takes the address. Where the host has no IPv6, any address (`[::]`) is any of IPv4.
+///
+/// # Errors
+/// When the address is taken or not ours.
+pub async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Err(error) if address.ip().is_unspecified() && address.is_ipv6() && !in_use(&error) => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        other => other,
+    }
+}
+
+/// Whether who asks is on this host: it speaks to the loopback, or from the very address that it speaks to.
+fn is_here(peer: IpAddr, local: Option<SocketAddr>) -> bool {
+    let peer = peer.to_canonical();
+    peer.is_loopback() || local.is_some_and(|local| local.ip().to_canonical() == peer)
 }
 
 fn in_use(error: &io::Error) -> bool {
@@ -113,10 +126,11 @@ impl Server {
                 }
             };
             let site = Arc::clone(&self.site);
+            let here = is_here(peer.ip(), stream.local_addr().ok());
             tokio::spawn(async move {
                 let answer = service_fn(move |request| {
                     let site = Arc::clone(&site);
-                    async move { Ok::<_, std::convert::Infallible>(site.answer(peer, request).await) }
+                    async move { Ok::<_, std::convert::Infallible>(site.answer(here, request).await) }
                 });
                 let served = http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -129,6 +143,27 @@ impl Server {
                 }
                 drop(place);
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_speaks_from_the_address_that_it_speaks_to_is_here() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let at = |text: &str| Some(text.parse::<SocketAddr>().unwrap());
+        for (peer, local, here) in [
+            ("127.0.0.1", at("127.0.0.1:9470"), true),
+            ("::ffff:127.0.0.1", at("[::ffff:127.0.0.1]:8080"), true),
+            ("10.0.0.5", at("10.0.0.5:9470"), true),
+            ("::ffff:10.0.0.5", at("10.0.0.5:9470"), true),
+            ("10.0.0.6", at("10.0.0.5:9470"), false),
+            ("10.0.0.6", None, false),
+        ] {
+            assert_eq!(is_here(ip(peer), local), here, "{peer} {local:?}");
         }
     }
 }

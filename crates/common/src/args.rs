@@ -135,6 +135,14 @@ pub struct ClientArgs {
     pub impersonate_groups: Vec<String>,
 }
 
+impl ClientArgs {
+    /// The namespace that is given, else this one. What a template has left empty is not given.
+    #[must_use]
+    pub fn own_namespace(&self, default: String) -> String {
+        self.namespace.clone().filter(|namespace| !namespace.is_empty()).unwrap_or(default)
+    }
+}
+
 /// What is logged and how.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Logs")]
@@ -162,8 +170,22 @@ pub enum LogFormat {
 pub struct AdminArgs {
     /// Where /livez, /readyz, /metrics, /statusz and /flagz are served; port 0 takes any free one, which is logged
     // Both families: a Pod of a single-family cluster has an address of only one. 8080 is what probes commonly expect.
-    #[arg(long, env = "PERIMETER_ADMIN_ADDRESS", default_value = "[::]:8080", value_name = "IP:PORT")]
+    #[arg(long, env = "PERIMETER_ADMIN_ADDRESS", default_value = "[::]:8080", value_name = "IP:PORT",
+        value_parser = socket_address)]
     pub admin_address: SocketAddr,
+}
+
+/// Also without brackets around an address of IPv6: a manifest puts `$(HOST_IP):9470` together, and does not know of which
+/// family that is.
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let bare = || {
+        let (ip, port) = text.rsplit_once(':')?;
+        Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))
+    };
+    text.parse()
+        .ok()
+        .or_else(bare)
+        .ok_or_else(|| "it has to be an IP address and a port, as [::]:8080".to_owned())
 }
 
 /// Leader election, with the names and defaults of client-go.
@@ -225,6 +247,22 @@ mod tests {
         assert_eq!(args.leader.leader_elect_renew_deadline, Duration::from_secs(10));
         assert_eq!(args.leader.leader_elect_retry_period, Duration::from_secs(2));
         assert_eq!(args.drain_timeout, Duration::from_secs(25));
+    }
+
+    #[test]
+    fn the_admin_address_is_of_either_family_with_brackets_or_without() {
+        for (text, address) in [
+            ("10.0.0.2:9470", "10.0.0.2:9470"),
+            ("[fd00::2]:9470", "[fd00::2]:9470"),
+            ("fd00::2:9470", "[fd00::2]:9470"),
+            ("::1:0", "[::1]:0"),
+        ] {
+            let args = parse(&["--admin-address", text]).unwrap().runtime.admin;
+            assert_eq!(args.admin_address, address.parse().unwrap());
+        }
+        for text in ["9470", ":9470", "localhost:9470", "10.0.0.2", "10.0.0.2:94700"] {
+            assert!(parse(&["--admin-address", text]).is_err(), "{text}");
+        }
     }
 
     #[test]

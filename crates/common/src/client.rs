@@ -4,7 +4,7 @@
 //!   whole call    at most 60 s, retries and all
 //!   retry         429, 503, 504: three more tries, as Retry-After says (not on the lease client)
 //!   headers, auth of the kubeconfig or the service account
-//!   one request   a span, metrics, user agent, headers of the answer within 9 s, each piece of a body too
+//!   one request   a span, metrics, user agent, headers of the answer within 9 s (a write: 13), each piece of a body in 9 s
 //!   wire          rustls, HTTP/1.1
 //! ```
 //!
@@ -20,7 +20,7 @@ use hyper_util::{
 use kube::{
     Client, Config,
     client::{Body, ConfigExt, retry::RetryPolicy},
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster},
 };
 use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
@@ -33,16 +33,26 @@ use crate::{
 
 mod call;
 
-use call::CallLayer;
+use call::{CallLayer, Patience};
 
 /// How long an API server may take to answer with headers, and then between two pieces of a body. Odd on purpose, as linkerd
 /// has it: "9 s" in a log is recognised as ours. Less than the lease's renew deadline of 10 s.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(9);
 
+/// The same for a write, up to the headers: an admission webhook that does not answer has 10 s by default, and where its
+/// failurePolicy is Ignore the API server goes on then, if we still wait.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(13);
+
 /// How long a TCP connection may take; a server that is there accepts in milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A call with all its retries: four requests that each time out, and the waits between them.
+/// A silent connection is asked whether anybody is there after this time, then in this interval, so many times: 25 s in which a
+/// watch may be blind, where client-go gives HTTP/2 45.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
+const PROBES: u32 = 3;
+
+/// A call with all its retries: four requests that each take nearly as long as they may, and the waits between them.
 const WHOLE_CALL: Duration = Duration::from_secs(60);
 
 /// The API server's priority and fairness asks for 1 s; three tries ride out a rolling restart, more only hide an outage
@@ -111,31 +121,49 @@ pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> 
 }
 
 async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
-    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
+    // What a template has left empty is the same as what is not given, for kubectl's KUBECONFIG too.
+    let context = args.context.clone().filter(|context| !context.is_empty());
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let mut config = match &args.kubeconfig {
-        // An empty KUBECONFIG is the same as none, for kubectl too.
-        Some(files) if !files.is_empty() => {
-            let kubeconfig = merge(std::env::split_paths(files))?;
-            Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .with_context(|| format!("kubeconfig {}", Path::new(files).display()))?
-        }
-        _ if in_pod && args.context.is_none() => {
-            Config::incluster().context("service account of this Pod")?
-        }
-        _ => Config::from_kubeconfig(&options)
+        Some(files) if !files.is_empty() => from(merge(std::env::split_paths(files))?, context)
             .await
-            .context("neither --kubeconfig nor KUBECONFIG is given, and ~/.kube/config cannot be used")?,
+            .with_context(|| format!("kubeconfig {}", Path::new(files).display()))?,
+        _ if in_pod && context.is_none() => Config::incluster().context("service account of this Pod")?,
+        _ => {
+            let none = "neither --kubeconfig nor KUBECONFIG is given, and ~/.kube/config cannot be used";
+            let kubeconfig = Kubeconfig::read().context(none)?;
+            from(kubeconfig, context).await.context(none)?
+        }
     };
+    // kube takes it from the environment, and would ask for NO_PROXY in vain.
+    config.proxy_url = None;
+    for name in ["HTTPS_PROXY", "https_proxy"] {
+        if std::env::var_os(name).is_some_and(|value| !value.is_empty()) {
+            tracing::info!("{name} is set, and not used: this program connects directly, to clouds too");
+        }
+    }
     if let Some(user) = &args.impersonate {
         config.auth_info.impersonate = Some(user.clone());
         config.auth_info.impersonate_groups = Some(args.impersonate_groups.clone());
     }
-    if let Some(proxy) = &config.proxy_url {
-        anyhow::bail!("proxy-url {proxy} is not supported; remove it, or set NO_PROXY for the API server");
-    }
     Ok(config)
+}
+
+async fn from(kubeconfig: Kubeconfig, context: Option<String>) -> anyhow::Result<Config> {
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    let name = options.context.as_ref().or(kubeconfig.current_context.as_ref());
+    let context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == name);
+    let cluster = context.and_then(|one| one.context.as_ref()).map(|context| &context.cluster);
+    let proxied = |one: &&NamedCluster| Some(&one.name) == cluster && has_proxy(one);
+    if let Some(one) = kubeconfig.clusters.iter().find(proxied) {
+        // Its URL may hold a password.
+        anyhow::bail!("cluster {} has a proxy-url, which is not supported; remove it", one.name);
+    }
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+}
+
+fn has_proxy(cluster: &NamedCluster) -> bool {
+    cluster.cluster.as_ref().is_some_and(|cluster| cluster.proxy_url.is_some())
 }
 
 /// Several kubeconfig files are one, the first to say a thing wins, as for kubectl.
@@ -163,6 +191,11 @@ fn build(
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     // A write is small and somebody waits for it.
     connector.set_nodelay(true);
+    // A watch asks nothing and may be silent for minutes: only probes tell that the machine at its other end is gone.
+    connector.set_keepalive(Some(PROBE_AFTER));
+    connector.set_keepalive_interval(Some(PROBE_INTERVAL));
+    connector.set_keepalive_retries(Some(PROBES));
+    connector.set_tcp_user_timeout(Some(PROBE_AFTER + PROBE_INTERVAL * PROBES));
     let connector = config
         .rustls_https_connector_with_connector(connector)
         .map_err(|error| ConfigError(error.to_string()))?;
@@ -181,7 +214,7 @@ fn build(
         .option_layer(retry)
         .option_layer(auth)
         .layer(headers)
-        .layer(CallLayer::new(program, metrics, ANSWER_TIMEOUT)?)
+        .layer(CallLayer::new(program, metrics, Patience { read: ANSWER_TIMEOUT, write: WRITE_TIMEOUT })?)
         .map_err(BoxError::from)
         .service(wire);
     Ok(Client::new(service, config.default_namespace.clone()))

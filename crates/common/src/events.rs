@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
@@ -28,6 +30,9 @@ use crate::{
 /// A pass must not wait long for a courtesy; the API server answers such a write in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// After an Event that took too long, none is tried for so long: a pass with many of them would wait for each.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// How many Events are remembered at the most, to make series of them: about a mebibyte.
 const REMEMBERED: usize = 512;
 
@@ -42,6 +47,8 @@ pub struct Events {
     /// The recorder, and how many Events it may have in mind.
     recorder: Arc<Mutex<(Recorder, usize)>>,
     told: Arc<Mutex<HashSet<Told>>>,
+    /// Until when nothing is published, after one that took too long.
+    silent: Arc<Mutex<Option<Instant>>>,
 }
 
 /// A finding as a person sees it: where, about what, which, and in what words.
@@ -59,7 +66,8 @@ impl Events {
     pub fn new(client: Client, controller: &'static str, instance: String) -> Self {
         let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
         let recorder = Recorder::new(client.clone(), reporter.clone());
-        Events { client, reporter, recorder: Arc::new(Mutex::new((recorder, 0))), told: Arc::default() }
+        let recorder = Arc::new(Mutex::new((recorder, 0)));
+        Events { client, reporter, recorder, told: Arc::default(), silent: Arc::default() }
     }
 
     /// The recorder keeps each Event for six minutes, a kilobyte and more. One that has published so many gives way to a new one,
@@ -123,6 +131,12 @@ impl Events {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
+    /// Whether it is too soon after an Event that took too long.
+    fn is_silent(&self) -> bool {
+        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.is_some_and(|until| Instant::now() < until)
+    }
+
     /// Whether it was published.
     async fn publish(
         &self,
@@ -132,6 +146,9 @@ impl Events {
         note: String,
         (regarding, related): (&Regarding, Option<Related>),
     ) -> bool {
+        if self.is_silent() {
+            return false;
+        }
         let event = Event {
             type_,
             reason: reason.to_owned(),
@@ -159,7 +176,9 @@ impl Events {
                 false
             }
             Err(_) => {
-                tracing::warn!(reason, %regarding, "an Event could not be published in {} s", PATIENCE.as_secs());
+                tracing::warn!(reason, %regarding, "an Event could not be published in {} s; none is for {} s",
+                    PATIENCE.as_secs(), SILENCE.as_secs());
+                *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + SILENCE);
                 false
             }
         }

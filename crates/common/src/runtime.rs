@@ -130,7 +130,7 @@ where
         let metrics = Metrics::new(program.name).context("metrics")?;
         let Clients { client, lease, default_namespace } =
             client::connect(&args.client, &program, &metrics).await?;
-        let namespace = args.client.namespace.clone().unwrap_or(default_namespace);
+        let namespace = args.client.own_namespace(default_namespace);
 
         let release = CancellationToken::new();
         let (leadership, election) = elect(&args.leader, &program, &namespace, lease, &metrics, &release)?;
@@ -180,7 +180,7 @@ where
             client::connect(&args.client, &program, &metrics).await?;
         let runtime = Runtime {
             program,
-            namespace: args.client.namespace.clone().unwrap_or(default_namespace),
+            namespace: args.client.own_namespace(default_namespace),
             metrics,
             readiness: Readiness::default(),
             events: Events::new(client.clone(), program.name, instance(&program)),

@@ -122,7 +122,9 @@ fn subscriber<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let filter = parse(args.log_filter.as_deref().unwrap_or(DEFAULT_FILTER)).map_err(ConfigError)?;
+    // An empty RUST_LOG is the same as none.
+    let filter = args.log_filter.as_deref().filter(|filter| !filter.is_empty()).unwrap_or(DEFAULT_FILTER);
+    let filter = parse(filter).map_err(ConfigError)?;
     let (filter, handle) = reload::Layer::new(filter);
     let terminal = std::io::stderr().is_terminal();
     let format = args.log_format.unwrap_or(if terminal { LogFormat::Plain } else { LogFormat::Json });

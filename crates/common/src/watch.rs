@@ -100,8 +100,11 @@ impl<K: Cached, T: Fn(&mut K)> Keeper<K, T> {
                 };
                 match event {
                     Ok(event) => {
-                        backoff.reset();
-                        broken = false;
+                        // A list in pages says that it begins before it asks.
+                        if !matches!(event, Event::Init) {
+                            backoff.reset();
+                            broken = false;
+                        }
                         self.follow(event.modify(&self.trim));
                     }
                     Err(error) if refuses_streaming(&error) => {
@@ -168,6 +171,7 @@ fn refuses_streaming(error: &watcher::Error) -> bool {
 /// A closed set of words for the metric.
 fn reason(error: &watcher::Error) -> &'static str {
     let code = match cause(error) {
+        Cause::Api(status) if is_unreadable(status) => return "decode",
         Cause::Api(status) => status.code,
         Cause::Other(kube::Error::SerdeError(_)) | Cause::None => return "decode",
         Cause::Other(_) => return "transport",
@@ -186,10 +190,19 @@ fn reason(error: &watcher::Error) -> &'static str {
 /// One line for a person: `403 nodes is forbidden: ...`.
 fn describe(error: &watcher::Error) -> String {
     match cause(error) {
+        Cause::Api(status) if is_unreadable(status) => {
+            "an object cannot be read: is this program older than the CustomResourceDefinition of the kind?"
+                .to_owned()
+        }
         Cause::Api(status) => format!("{} {}", status.code, status.message),
         Cause::Other(error) => error.to_string(),
         Cause::None => error.to_string(),
     }
+}
+
+/// kube takes a line of a watch that is no object of the kind for a Status, all of whose fields are optional.
+fn is_unreadable(status: &Status) -> bool {
+    status.code == 0 && status.message.is_empty()
 }
 
 enum Cause<'a> {

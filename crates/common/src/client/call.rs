@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderValue, Request, Response, header::USER_AGENT};
+use http::{HeaderValue, Method, Request, Response, header::USER_AGENT};
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 use tokio::time::Sleep;
@@ -23,12 +23,20 @@ use crate::{args::Program, metrics::Metrics};
 pub(super) struct CallLayer {
     user_agent: HeaderValue,
     metrics: Metrics,
-    patience: Duration,
+    patience: Patience,
+}
+
+/// How long an answer may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// Until the headers of an answer to a request that reads, and between two pieces of any answer's body.
+    pub(super) read: Duration,
+    /// Until the headers of an answer to a request that writes.
+    pub(super) write: Duration,
 }
 
 impl CallLayer {
-    /// `patience`: until the headers of an answer, and between two pieces of its body.
-    pub(super) fn new(program: &Program, metrics: &Metrics, patience: Duration) -> anyhow::Result<Self> {
+    pub(super) fn new(program: &Program, metrics: &Metrics, patience: Patience) -> anyhow::Result<Self> {
         let user_agent = HeaderValue::try_from(program.user_agent())?;
         Ok(CallLayer { user_agent, metrics: metrics.clone(), patience })
     }
@@ -86,9 +94,11 @@ where
         let seen = span.clone();
         Box::pin(
             async move {
-                let answer = match tokio::time::timeout(patience, answer).await {
+                let reads = matches!(method, Method::GET | Method::HEAD);
+                let first = if reads { patience.read } else { patience.write };
+                let answer = match tokio::time::timeout(first, answer).await {
                     Ok(answer) => answer.map_err(Into::into),
-                    Err(_) => Err(Silent { what: "answer", patience }.into()),
+                    Err(_) => Err(Silent { what: "answer", patience: first }.into()),
                 };
                 let code = answer.as_ref().ok().map(Response::status);
                 metrics.request(&method, code, start.elapsed());
@@ -103,7 +113,8 @@ where
                         seen.record("otel.status_code", "ERROR");
                     }
                 }
-                answer.map(|answer| answer.map(|body| Guarded::new(body, (!streams).then_some(patience))))
+                answer
+                    .map(|answer| answer.map(|body| Guarded::new(body, (!streams).then_some(patience.read))))
             }
             .instrument(span),
         )
@@ -193,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(9);
+    const PATIENCE: Patience = Patience { read: Duration::from_secs(9), write: Duration::from_secs(13) };
 
     fn layer() -> (CallLayer, Metrics) {
         let metrics = Metrics::new("test").unwrap();
@@ -229,12 +240,15 @@ mod tests {
         let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Full<bytes::Bytes>>, Infallible>>()
         }));
-        let start = tokio::time::Instant::now();
-        let error = service.call(get("/api/v1/nodes?watch=true")).await.err().unwrap();
-        assert_eq!(
-            (start.elapsed(), error.to_string().as_str()),
-            (PATIENCE, "no answer from the API server within 9 s")
-        );
+        let write = Request::patch("/api/v1/nodes/a").body(Body::empty()).unwrap();
+        for (request, patience, words) in [
+            (get("/api/v1/nodes?watch=true"), PATIENCE.read, "no answer from the API server within 9 s"),
+            (write, PATIENCE.write, "no answer from the API server within 13 s"),
+        ] {
+            let start = tokio::time::Instant::now();
+            let error = service.call(request).await.err().unwrap();
+            assert_eq!((start.elapsed(), error.to_string().as_str()), (patience, words));
+        }
         assert!(text(&metrics).contains("rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1"));
     }
 

@@ -59,6 +59,19 @@ async fn the_context_decides_server_and_namespace_and_files_are_joined() {
 }
 
 #[tokio::test]
+async fn what_a_template_has_left_empty_is_not_given() {
+    let folder = TempDir::new().unwrap();
+    let empty = ClientArgs {
+        context: Some(String::new()),
+        namespace: Some(String::new()),
+        ..args(kubeconfig(&folder, "a", "http://a:1", "in-a"))
+    };
+    let config = configuration(&empty).await.unwrap();
+    assert_eq!(config.cluster_url.to_string(), "http://a:1/");
+    assert_eq!(empty.own_namespace(config.default_namespace), "in-a");
+}
+
+#[tokio::test]
 async fn what_cannot_be_used_is_one_line_that_names_it() {
     let folder = TempDir::new().unwrap();
     let missing = refused(&args("/nonexistent/kubeconfig".into())).await;
@@ -72,7 +85,13 @@ async fn what_cannot_be_used_is_one_line_that_names_it() {
     let broken = folder.path().join("broken");
     std::fs::write(&broken, "users:\n- name: u\n  user:\n    token: [hidden]\n").unwrap();
     let broken = refused(&args(broken.into_os_string())).await;
-    for line in [&missing, &context, &broken] {
+    let proxied = kubeconfig(&folder, "p", "http://a:1", "n");
+    let text = std::fs::read_to_string(&proxied).unwrap();
+    let proxy = "{server: 'http://a:1', proxy-url: 'http://user:hidden@proxy:3128'}";
+    std::fs::write(&proxied, text.replace("{server: 'http://a:1'}", proxy)).unwrap();
+    let proxied = refused(&args(proxied)).await;
+    assert!(proxied.contains("cluster p has a proxy-url"), "{proxied}");
+    for line in [&missing, &context, &broken, &proxied] {
         assert!(!line.contains('\n') && !line.contains("hidden"), "{line}");
     }
 }
@@ -115,6 +134,22 @@ async fn clients(url: &str) -> (Clients, Metrics) {
         ..args(kubeconfig(&folder, "a", url, "in-a"))
     };
     (connect(&args, &crate::program!(), &metrics).await.unwrap(), metrics)
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_asked_whether_anybody_is_there() {
+    let (url, _) = server(&[200]).await;
+    let (clients, _) = clients(&url).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(clients.client);
+    maps.get("a").await.unwrap();
+    // The kernel's own table (proc_pid_net(5)): address here, address there, state, queues, which timer runs.
+    let port = url.rsplit(':').next().unwrap().parse::<u16>().unwrap();
+    let there = format!("0100007F:{port:04X}");
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let ours = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let timers: Vec<_> =
+        ours.filter(|words| words[2] == there && words[3] == "01").map(|words| words[5]).collect();
+    assert!(timers.len() == 1 && timers[0].starts_with("02:"), "no probe is due: {timers:?}");
 }
 
 #[tokio::test]

@@ -219,6 +219,11 @@ async fn a_silent_server_holds_a_pass_up_for_five_seconds_at_most() {
     let start = tokio::time::Instant::now();
     events.done(&Step { action: Annotate, because: Because("x") }).await;
     assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs());
+    events.found(&[finding("a", "bad label"), finding("b", "bad label"), finding("c", "bad label")]).await;
+    assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs(), "those after it are not tried");
+    tokio::time::advance(SILENCE).await;
+    events.found(&[finding("a", "bad label"), finding("b", "bad label")]).await;
+    assert_eq!(start.elapsed().as_secs(), (SILENCE + PATIENCE * 2).as_secs(), "a minute later one is");
 }
 
 #[test]

@@ -202,6 +202,31 @@ async fn a_refused_watch_is_red_and_counted_until_it_works() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_list_in_pages_that_is_refused_is_asked_for_less_and_less_often() {
+    let words = "sendInitialEvents is forbidden";
+    let refused = (0..9).map(|_| refusal(403, "nodes is forbidden"));
+    let start = tokio::time::Instant::now();
+    let world = World::new(std::iter::once(refusal(422, words)).chain(refused).collect());
+    world.until("nine tries", |world| world.asked.lock().unwrap().len() == 10).await;
+    assert!(start.elapsed() > Duration::from_secs(60), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_is_called_so() {
+    let (feed, reply) = Feed::new();
+    let world = World::new(vec![reply]);
+    feed.end_of_list();
+    world.until("ready", |world| world.readiness.is_ready()).await;
+    let mut strange = node("a", 1, "12:00", false);
+    strange["spec"]["unschedulable"] = json!("perhaps");
+    feed.event("ADDED", strange);
+    world.until("red", |world| !world.readiness.is_ready()).await;
+    let why = world.why_not_ready().unwrap();
+    assert!(why.contains("older than the CustomResourceDefinition"), "{why}");
+    assert!(world.metric("perimeter_watch_errors_total{kind=\"Node\",reason=\"decode\"} 1"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn silence_never_makes_an_empty_cache_ready() {
     let world = World::new(vec![refusal(500, "etcd is away")]);
     world.until("red", |world| world.why_not_ready().is_some_and(|why| why != "not started")).await;
