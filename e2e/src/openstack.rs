@@ -80,6 +80,9 @@ pub struct Knobs {
     pub page_max: u32,
     /// How long a service trusts a token that it has seen, revoked or not; 300 s if not set. `None`: it asks each time.
     pub token_cache: Option<Duration>,
+    /// How many processes serve Neutron's API; one if not set. Most of a request is its Python, of which a process does one at
+    /// a time.
+    pub neutron_processes: u8,
 }
 
 impl Default for Knobs {
@@ -88,6 +91,7 @@ impl Default for Knobs {
             token_ttl: Duration::from_secs(3600),
             page_max: 1000,
             token_cache: Some(Duration::from_secs(300)),
+            neutron_processes: 1,
         }
     }
 }

@@ -78,13 +78,20 @@ impl World {
     /// # Errors
     /// Whatever could not be started.
     pub async fn with(release: Release, nova: bool) -> Result<World> {
+        Self::on(OpenStack::shared(Parts::KeystoneNeutron, release).await?, nova).await
+    }
+
+    /// On a cloud, with or without a Nova.
+    ///
+    /// # Errors
+    /// Whatever could not be started.
+    pub async fn on(openstack: OpenStack, nova: bool) -> Result<World> {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let control_plane = ControlPlane::shared().await?;
         let client = control_plane.client();
         policy::define(&client).await?;
         let namespace = control_plane.namespace("routegc").await?;
-        let openstack = OpenStack::shared(Parts::KeystoneNeutron, release).await?;
         let project = openstack.project("routegc").await?;
         let writes = WriteCounter::new();
         let user = Rights::of("routegc")?.give(&client, &namespace).await?;

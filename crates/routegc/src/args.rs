@@ -46,8 +46,9 @@ pub struct SingleArgs {
     /// OS_* variables, as the openstack command takes them
     #[arg(long, env = "PERIMETER_CLOUD_CONFIG", value_name = "FILE")]
     pub cloud_config: Option<PathBuf>,
-    /// Entry of clouds.yaml
-    #[arg(long, env = "OS_CLOUD", value_name = "NAME", conflicts_with = "cloud_config")]
+    /// Entry of clouds.yaml, instead of that of OS_CLOUD
+    // clap would take the variable for a flag, and refuse it beside --cloud-config.
+    #[arg(long, value_name = "NAME", conflicts_with = "cloud_config")]
     pub cloud: Option<String>,
     /// ID of the router; that of the cloud.conf where this is not given
     #[arg(long, env = "PERIMETER_ROUTER_ID", value_name = "ID")]
@@ -80,6 +81,10 @@ pub struct SingleArgs {
     /// adds in that second is lost
     #[arg(long, env = "PERIMETER_ALLOW_UNSAFE_UPDATE")]
     pub allow_unsafe_update: bool,
+    /// Take ports without port security for ports that have no addresses but those that Neutron knows: else no next hop of their
+    /// network is dead only because no port has it
+    #[arg(long, env = "PERIMETER_IGNORE_OPEN_PORTS")]
+    pub ignore_open_ports: bool,
     /// Prefix length of a node's IPv4 pod network: routes of another length are left alone
     #[arg(long, env = "PERIMETER_NODE_CIDR_MASK_SIZE_IPV4", value_name = "LENGTH", value_parser = clap::value_parser!(u8).range(1..=32))]
     pub node_cidr_mask_size_ipv4: Option<u8>,

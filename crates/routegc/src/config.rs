@@ -84,6 +84,7 @@ impl Config {
                 max_removals: args.max_removals,
                 max_percent: args.max_percent,
                 allow_unsafe_update: args.allow_unsafe_update,
+                ignore_open_ports: args.ignore_open_ports,
             },
             nodes_from: args.nodes.then_some(NodesFrom { secret_ref: None, in_cluster: true }),
         };

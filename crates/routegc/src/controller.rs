@@ -24,7 +24,7 @@ use crate::home::Home;
 use crate::login::Logins;
 use crate::metrics::Metrics;
 use crate::nodes::departures::Departures;
-use crate::pass::{Report, Walker};
+use crate::pass::{Refusals, Report, Walker};
 use crate::plan::Reason;
 
 /// Passes at a time: a few clouds that hang leave room for the others, and the memory for a thousand ports each is small.
@@ -80,7 +80,7 @@ pub fn walker(runtime: &Runtime, config: Config) -> anyhow::Result<Walker> {
     let metrics = Metrics::new(runtime.metrics.clone())?;
     let openstack = common::cloud::openstack::Metrics::register(runtime.metrics.registry())?;
     let logins = Logins::new(runtime.program.user_agent(), openstack);
-    Ok(Walker { runtime: runtime.clone(), metrics, logins, config })
+    Ok(Walker { runtime: runtime.clone(), metrics, logins, config, refusals: Refusals::default() })
 }
 
 /// What the schedule does not look at is not kept, and its change wakes nobody.
@@ -175,6 +175,7 @@ fn retire(
     }
     findings.retain(|home, _| schedule.knows(home));
     walker.logins.keep(|home| schedule.knows(home));
+    walker.refusals.keep(|home| schedule.knows(home));
 }
 
 /// The policies that are wanted, each with a mark that changes when a pass should be made at once, and those that contradict

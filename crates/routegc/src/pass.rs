@@ -1,5 +1,7 @@
 //! One walk for one policy: observe, plan, apply, and what is told of it.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::api::routegc::{RouteGCSpec, RouteGCStatus};
@@ -31,6 +33,29 @@ pub struct Walker {
     pub logins: Logins,
     /// Objects or flags.
     pub config: Config,
+    /// What cannot be removed, and is known to be untouched.
+    pub refusals: Refusals,
+}
+
+/// What each policy was about to remove when its last pass was refused it with certainty. The intent of such a pass stays in the
+/// status, so that a refusal that lasts is nothing to write; that nobody acted on it is known here. A process that is started
+/// anew does not know it, and writes it down once more.
+#[derive(Default)]
+pub struct Refusals(Mutex<BTreeMap<Home, Vec<routes::Route>>>);
+
+impl Refusals {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Home, Vec<routes::Route>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets those of policies that are not there any more.
+    pub fn keep(&self, there: impl Fn(&Home) -> bool) {
+        self.all().retain(|home, _| there(home));
+    }
+
+    fn knows(&self, home: &Home, routes: &[routes::Route]) -> bool {
+        self.all().get(home).is_some_and(|known| known == routes)
+    }
 }
 
 /// What a pass came to.
@@ -146,7 +171,11 @@ impl Walker {
             None => None,
         };
         let snapshot = routes::observe(&cloud, &policy, &spec.router_id, nodes.as_ref()).await?;
-        let memory = status::memory(&document.status);
+        let mut memory = status::memory(&document.status);
+        // Whoever removed what we were refused, it was not us.
+        if self.refusals.knows(home, &memory.removing) {
+            memory.removing.clear();
+        }
         let allow = document.allow.as_deref();
         let decision = routes::plan(&policy, &snapshot, &memory, allow, Timestamp::now());
         let plan = plan::plan(spec.mode, &spec.router_id, &document.regarding, &decision);
@@ -162,12 +191,13 @@ impl Walker {
         self.say(document, &looked);
         let mut findings = looked.plan.findings.clone();
         if !looked.plan.steps.is_empty() {
-            findings.extend(self.remove(document, &mut looked).await?);
+            findings.extend(self.remove(home, document, &mut looked).await?);
         }
         let now = Timestamp::now();
         let (generation, mode) = (document.generation, document.spec.mode);
         let next = status::decided(&document.status, generation, mode, &looked.decision, None, now);
         self.store(document, next).await?;
+        self.refusals.all().remove(home);
         self.metrics.observed(&router, &looked.decision.counts, &looked.decision.quota, now);
         Ok(findings)
     }
@@ -175,18 +205,19 @@ impl Walker {
     /// Removes what the plan says. First it is written down what is about to go: whoever is stopped in between is known for it.
     async fn remove(
         &self,
+        home: &Home,
         document: &mut Document,
         looked: &mut Looked,
     ) -> Result<Vec<Finding<Reason>>, Error> {
         let removals = looked.decision.removals.clone();
         looked.decision.memory.removing = removals.iter().map(|one| one.route.clone()).collect();
-        let (generation, mode) = (document.generation, document.spec.mode);
-        let intent =
-            status::decided(&document.status, generation, mode, &looked.decision, None, Timestamp::now());
+        let intent = status::intended(&document.status, &looked.decision.memory);
         self.store(document, intent).await?;
         if !self.runtime.leadership.is_leading() {
             return Err(Error::NotLeading);
         }
+        // From here on it is not certain any more, wherever this is cut short.
+        let refused = self.refusals.all().remove(home);
         let applied =
             routes::apply(&looked.cloud, &looked.policy, &looked.snapshot, &removals, looked.nodes.as_ref());
         match applied.await {
@@ -196,6 +227,14 @@ impl Walker {
                 Ok(settle(&document.regarding, &mut looked.decision, &applied))
             }
             Err(cause) => {
+                let removing = &mut looked.decision.memory.removing;
+                if cause.changed_nothing() {
+                    self.refusals.all().insert(home.clone(), removing.clone());
+                    // The second time it stays, and is the next pass's intent already.
+                    if refused.as_ref() != Some(removing) {
+                        removing.clear();
+                    }
+                }
                 let error = Error::from(cause);
                 for step in &looked.plan.steps {
                     self.metrics.common.step(step.action.name(), step.because.code(), StepResult::Failed);
@@ -203,7 +242,7 @@ impl Walker {
                 if let Some(step) = looked.plan.steps.first() {
                     self.runtime.events.failed(step, &error).await;
                 }
-                let now = Timestamp::now();
+                let (now, generation, mode) = (Timestamp::now(), document.generation, document.spec.mode);
                 let next =
                     status::decided(&document.status, generation, mode, &looked.decision, Some(&error), now);
                 self.store(document, next).await?;

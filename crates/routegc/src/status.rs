@@ -3,8 +3,8 @@
 use common::api::routegc::{Mode, RouteGCStatus, RouteText};
 use common::conditions::{self, Seen, Status};
 use common::plan::Reason as _;
-use common::routes::plan::Memory;
-use common::routes::route::list;
+use common::routes::plan::{Memory, Verdict};
+use common::routes::route::{first_of, list, so_many};
 use common::routes::{Decision, Route};
 use jiff::Timestamp;
 
@@ -19,6 +19,19 @@ pub fn memory(status: &RouteGCStatus) -> Memory {
         removing: status.removing.iter().map(|one| Route::new(&one.destination, &one.nexthop)).collect(),
         removed: status.last_removed.clone(),
         contested: status.contested.clone(),
+    }
+}
+
+/// The status while routes are being removed: what the next pass must know, if this one does not come to its end. What a person is
+/// told stays as it was, for nothing has come of it yet.
+#[must_use]
+pub fn intended(before: &RouteGCStatus, memory: &Memory) -> RouteGCStatus {
+    RouteGCStatus {
+        candidates: memory.candidates.clone(),
+        removing: texts(&memory.removing),
+        contested: memory.contested.clone(),
+        last_removed: memory.removed.clone(),
+        ..before.clone()
     }
 }
 
@@ -96,6 +109,9 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
         let reason = Reason::WideAddressPair(covered.clone());
         return (Status::True, reason.code(), reason.to_string());
     }
+    if open == 0 && counts.unknown > 0 {
+        return (Status::True, "UnknownNextHops", unknown(decision));
+    }
     if open == 0 {
         return (
             Status::True,
@@ -103,7 +119,8 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
             "no route of the pod networks leads to a dead next hop".to_owned(),
         );
     }
-    if decision.removals.is_empty() {
+    // In mode Enforce none is left to be removed by then.
+    if decision.removals.is_empty() || mode == Mode::Enforce {
         let message = match open {
             1 => "1 route looks dead and is being confirmed".to_owned(),
             many => format!("{many} routes look dead and are being confirmed"),
@@ -111,10 +128,20 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
         return (Status::True, "Confirming", message);
     }
     let routes = list(decision.removals.iter().map(|one| &one.route));
-    match mode {
-        Mode::Audit => (Status::True, "OrphansFound", format!("mode Enforce would remove {routes}")),
-        Mode::Enforce => (Status::True, "Removing", format!("removing {routes}")),
-    }
+    (Status::True, "OrphansFound", format!("mode Enforce would remove {routes}"))
+}
+
+/// Which routes cannot be judged, and why.
+fn unknown(decision: &Decision) -> String {
+    let unknown = decision.judged.iter().filter_map(|one| match &one.verdict {
+        Verdict::Unknown(why) => Some(format!("{} ({why})", one.route)),
+        _ => None,
+    });
+    let so_many = so_many(decision.counts.unknown as usize);
+    format!(
+        "no other route leads to a dead next hop, but it cannot be seen whether those of {so_many} live: {}",
+        first_of(unknown)
+    )
 }
 
 fn trouble(

@@ -114,6 +114,7 @@ impl Site {
                 wsgi("keystone", "keystone.wsgi.api", 1)?.env("OS_KEYSTONE_CONFIG_DIR", self.conf_folder())
             }
             Part::Neutron => wsgi("neutron", "neutron.wsgi.api", 4)?
+                .args(["--processes".to_owned(), self.knobs.neutron_processes.to_string()])
                 .env("OS_NEUTRON_CONFIG_DIR", self.conf_folder())
                 .env("OS_NEUTRON_CONFIG_FILES", "neutron.conf"),
             Part::Placement => {

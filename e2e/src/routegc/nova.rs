@@ -59,8 +59,18 @@ impl Nova {
         for rule in state.rules.drain(..) {
             self.proxy.remove(rule);
         }
-        let mut rules =
-            vec![self.answer("/v2.1/servers/detail", StatusCode::OK, json!({ "servers": state.servers }))];
+        // As the real one: whoever pages, sorts or filters is told nothing of cells that do not answer, and nobody is shown in a
+        // list what was deleted softly.
+        let all = |server: &&Value| server.get("status").is_none_or(|status| status != "SOFT_DELETED");
+        let known = |server: &&Value| server.get("status").is_none_or(|status| status != "UNKNOWN");
+        let all: Vec<&Value> = state.servers.iter().filter(all).collect();
+        let known: Vec<&Value> = all.iter().copied().filter(known).collect();
+        let detail = Matcher::any().path("/v2.1/servers/detail");
+        let asked = detail.clone().when(|call| !call.query.is_empty());
+        let mut rules = vec![
+            self.reply(asked, StatusCode::OK, &json!({ "servers": known })),
+            self.reply(detail, StatusCode::OK, &json!({ "servers": all })),
+        ];
         for server in &state.servers {
             let path =
                 format!("/v2.1/servers/{}", server.get("id").and_then(Value::as_str).unwrap_or_default());
@@ -73,16 +83,32 @@ impl Nova {
 
     /// Nova does not answer any more, but with 503.
     pub fn fail(&self) {
+        let away = json!({ "serviceUnavailable": { "code": 503, "message": "no cell answers" } });
+        self.always(StatusCode::SERVICE_UNAVAILABLE, away);
+    }
+
+    /// Nova is that of Rocky, which does not know of cells that do not answer.
+    pub fn age(&self) {
+        let message = "Version 2.69 is not supported by the API. Minimum is 2.1 and maximum is 2.65.";
+        self.always(
+            StatusCode::NOT_ACCEPTABLE,
+            json!({ "computeFault": { "code": 406, "message": message } }),
+        );
+    }
+
+    fn always(&self, status: StatusCode, body: Value) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         for rule in state.rules.drain(..) {
             self.proxy.remove(rule);
         }
-        let away = json!({ "computeFault": { "code": 503, "message": "no cell answers" } });
-        state.rules = vec![self.answer("*", StatusCode::SERVICE_UNAVAILABLE, away)];
+        state.rules = vec![self.answer("*", status, body)];
     }
 
     fn answer(&self, path: &str, status: StatusCode, body: Value) -> RuleId {
-        self.proxy
-            .rule(Matcher::any().path(path), Fault::Reject(Answer::status(status).body(body.to_string())))
+        self.reply(Matcher::any().path(path), status, &body)
+    }
+
+    fn reply(&self, asked: Matcher, status: StatusCode, body: &Value) -> RuleId {
+        self.proxy.rule(asked, Fault::Reject(Answer::status(status).body(body.to_string())))
     }
 }

@@ -63,6 +63,39 @@ async fn r2_a_partial_list_of_servers_removes_nothing() {
     assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
+/// R2: a port on a network without subnets is no sign that Nova does not know everything.
+#[tokio::test]
+async fn r2_a_server_without_any_address_stops_nobody() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    let api = world.project.api();
+    let network =
+        api.create(Service::Network, "/networks", "network", json!({ "name": "l2" })).await.unwrap();
+    let port = json!({ "network_id": network["id"], "device_id": "l2-only", "device_owner": "compute:nova" });
+    let port = api.create(Service::Network, "/ports", "port", port).await.unwrap();
+    assert_eq!(port["fixed_ips"], json!([]));
+    let nova = world.nova.as_ref().unwrap();
+    nova.say(json!({ "id": "l2-only", "name": "l2-only", "status": "ACTIVE", "addresses": { "l2": [] } }));
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+    // One with an address that Nova does not tell is something else.
+    world.project.port(Some(&hop(9)), Some("l2-only")).await.unwrap();
+    assert!(world.failing_pass().await.unwrap().contains("has a port with one"));
+}
+
+/// R2: a Nova that is too old to say which cells do not answer is no witness; ports are all that counts then.
+#[tokio::test]
+async fn r2_a_nova_that_is_too_old_is_no_witness() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    world.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
+    world.dead_node(4).await.unwrap();
+    world.nova.as_ref().unwrap().age();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "NoOrphans");
+}
+
 /// R3: not one machine in sight means that the sight is wrong.
 #[tokio::test]
 async fn r3_an_empty_inventory_removes_nothing() {
@@ -124,6 +157,9 @@ async fn r5_a_network_that_is_not_shown_hides_its_own_next_hops_only() {
     world.passes(2).await.unwrap();
     assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(8)]);
     assert_eq!(world.status("prod").await.unwrap().counts.unwrap().unknown, 1);
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "UnknownNextHops");
+    let message = &world.status("prod").await.unwrap().conditions[0].message;
+    assert!(message.contains("10.244.8.0/24 via 10.8.0.9"), "{message}");
 }
 
 /// Nothing depends on how many routes a project may have but a number that is shown.
@@ -173,6 +209,47 @@ async fn r6_a_port_whose_server_is_gone_hides_nothing() {
     assert_eq!(world.status("prod").await.unwrap().candidates[0].reason, "ServerGone");
     world.passes(1).await.unwrap();
     assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
+/// R6: a server that was deleted softly is in no list, and can be restored: Audit and Enforce say the same of its route.
+#[tokio::test]
+async fn r6_a_server_that_was_deleted_softly_is_there() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    let server = "00000000-0000-4000-8000-0000000000fe";
+    world.project.port(Some(&hop(4)), Some(server)).await.unwrap();
+    world.dead_node(4).await.unwrap();
+    let nova = world.nova.as_ref().unwrap();
+    nova.say(json!({ "id": server, "name": "soft", "status": "SOFT_DELETED", "addresses": { "nodes": [] } }));
+    world.patch("prod", json!({ "spec": { "mode": "Audit" } })).await.unwrap();
+    world.passes(2).await.unwrap();
+    let candidates = world.status("prod").await.unwrap().candidates;
+    assert_eq!(candidates.iter().map(|one| one.nexthop.as_str()).collect::<Vec<_>>(), [hop(3)]);
+    world.patch("prod", json!({ "spec": { "mode": "Enforce" } })).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
+    let events = world.events().await.unwrap();
+    assert!(events.iter().all(|(reason, _)| reason != "Spared"), "{events:?}");
+    let asked = |request: &&e2e::fault_proxy::Recorded| request.path.ends_with("-8000-000000000001");
+    assert_eq!(
+        nova.proxy().requests().iter().filter(asked).count(),
+        0,
+        "those in the list are not asked for"
+    );
+}
+
+/// R6: Zun's and Kuryr's ports look like those of servers, with IDs of containers: Nova has never heard of these.
+#[tokio::test]
+async fn r6_a_container_is_no_server_that_is_gone() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    let fixed = json!([{ "subnet_id": world.project.subnet, "ip_address": hop(4) }]);
+    let port = json!({ "network_id": world.project.network, "fixed_ips": fixed,
+        "device_id": "00000000-0000-4000-8000-00000000c0de", "device_owner": "compute:kuryr" });
+    world.project.api().create(Service::Network, "/ports", "port", port).await.unwrap();
+    world.dead_node(4).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
 }
 
 /// R7: several networks of both families; what is not wholly inside is nobody's business.

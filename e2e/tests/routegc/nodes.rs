@@ -1,6 +1,7 @@
 //! The cluster's Nodes as one more witness, and as those who say when to look.
 
 use e2e::natgw::wait_for;
+use e2e::openstack::Service;
 use e2e::routegc::{World, pods};
 use serde_json::json;
 
@@ -18,21 +19,32 @@ async fn witnessed(from: serde_json::Value, numbers: [u8; 2]) -> World {
     world
 }
 
-/// An address of a Node lives without a port, and of several routes to a Node's pods only the one that leads to it.
+/// An address of a Node lives without a port; of several routes to a Node's pods only the one that leads to it does, once a port
+/// shows that its address is still its own.
 #[tokio::test]
 async fn a_node_is_a_witness() {
     let world = witnessed(json!({ "inCluster": true }), [2, 3]).await;
     let node = world.cluster_node(2, "10.7.2.2", "s-2").await.unwrap();
-    world.project.port(Some("10.7.2.22"), None).await.unwrap();
+    world.project.port(Some("10.7.2.22"), Some("s-22")).await.unwrap();
     world.project.add_routes(&[(&pods(2), "10.7.2.22")]).await.unwrap();
     world.passes(1).await.unwrap();
-    let candidates = world.status("prod").await.unwrap().candidates;
-    let found: Vec<_> = candidates.iter().map(|one| (one.nexthop.as_str(), one.reason.as_str())).collect();
-    assert_eq!(found, [("10.7.2.22", "NodeHasAnother"), ("10.7.2.3", "NoPort")]);
+    let found = async || {
+        let candidates = world.status("prod").await.unwrap().candidates;
+        candidates.into_iter().map(|one| (one.nexthop, one.reason)).collect::<Vec<_>>()
+    };
+    let dead = |nexthop: &str, reason: &str| vec![(nexthop.to_owned(), reason.to_owned())];
+    assert_eq!(found().await, dead("10.7.2.3", "NoPort"), "a Node's word alone is nothing against a port");
+    let port = world.project.port(Some("10.7.2.2"), Some("s-2")).await.unwrap();
+    world.passes(1).await.unwrap();
+    assert_eq!(found().await, dead("10.7.2.22", "NodeHasAnother"));
     world.passes(1).await.unwrap();
     let left = world.project.routes().await.unwrap();
     assert_eq!(left[1], (pods(2), "10.7.2.2".to_owned()));
     assert_eq!(left.len(), 2, "{left:?}");
+    let path = format!("/ports/{port}");
+    world.openstack.admin().delete(Service::Network, &path).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap().len(), 2, "a Node's address lives without a port too");
     world.delete_cluster_node(&node).await.unwrap();
     world.passes(2).await.unwrap();
     assert_eq!(world.destinations().await.unwrap(), [pods(1)]);

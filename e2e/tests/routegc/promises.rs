@@ -2,7 +2,7 @@
 
 use e2e::fault_proxy::{Answer, Fault, Matcher};
 use e2e::natgw::wait_for;
-use e2e::openstack::Release;
+use e2e::openstack::{Release, Service};
 use e2e::routegc::{World, hop, pods};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -244,6 +244,34 @@ async fn a_wide_address_pair_is_named_and_its_routes_stay() {
     assert!(events.iter().any(told), "{events:?}");
 }
 
+/// A port without port security may have any address of its network, as a keepalived on it does: it is said which port that is,
+/// and a person may say that there is no such address. Neutron's own ports never have port security.
+#[tokio::test]
+async fn a_port_without_port_security_is_named_and_its_routes_stay() {
+    let world = cluster(2, 1).await;
+    let network =
+        json!({ "device_owner": "network:dhcp", "device_id": "dhcp", "network_id": world.project.network });
+    let dhcp = world.openstack.admin().create(Service::Network, "/ports", "port", network).await.unwrap();
+    assert_eq!(dhcp["port_security_enabled"], false, "the real one makes it so");
+    let port = world.project.port(Some("10.7.1.50"), None).await.unwrap();
+    world.policy("prod", json!({})).await.unwrap();
+    world.passes(1).await.unwrap();
+    assert_eq!(world.status("prod").await.unwrap().candidates.len(), 1);
+    let open = json!({ "port": { "port_security_enabled": false, "security_groups": [] } });
+    world.project.api().put(Service::Network, &format!("/ports/{port}"), open).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap().len(), 3);
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "WideAddressPair");
+    let events = world.events().await.unwrap();
+    let told = |(reason, note): &(String, String)| {
+        reason == "WideAddressPair" && note.contains(&format!("port {port} (no port security)"))
+    };
+    assert!(events.iter().any(told), "{events:?}");
+    world.patch("prod", json!({ "spec": { "safety": { "ignoreOpenPorts": true } } })).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
 /// 412: somebody else was faster. It is tried again on what is then there.
 #[tokio::test]
 async fn a_router_that_changes_under_the_removal_is_read_again() {
@@ -256,6 +284,62 @@ async fn a_router_that_changes_under_the_removal_is_read_again() {
     world.passes(1).await.unwrap();
     assert_eq!(world.neutron.applied(rule), 2);
     assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
+/// A refusal that lasts is said once, and nobody is told that routegc removed what somebody else did.
+#[tokio::test]
+async fn a_refusal_that_lasts_is_written_once() {
+    let world = cluster(2, 1).await;
+    world.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
+    let refusal = json!({ "NeutronError": { "type": "PolicyNotAuthorized", "message": "no", "detail": "" } });
+    let answer = Answer::status(StatusCode::FORBIDDEN).body(refusal.to_string());
+    let rule = world.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(answer));
+    let routegc = world.routegc().unwrap().start().unwrap();
+    world.wait_for_reason("prod", "!Forbidden").await.unwrap();
+    let ready = async || {
+        let conditions = world.status("prod").await.unwrap().conditions;
+        conditions.into_iter().find(|one| one.kind == "Ready").unwrap()
+    };
+    let first = ready().await;
+    let passes = async |more: u64| {
+        for _ in 0..more {
+            let before = world.neutron.applied(rule);
+            world.allow("prod", &format!("pass {before}")).await.unwrap();
+            let next = || async { Ok(world.neutron.applied(rule) > before) };
+            wait_for("the next pass", next).await.unwrap();
+        }
+    };
+    let written = || {
+        let requests = world.api_proxy.requests();
+        requests.iter().filter(|one| one.method == "PUT" && one.path.ends_with("/prod/status")).count()
+    };
+    // The second refusal leaves the intent where it is: from then on there is nothing to write.
+    passes(3).await;
+    let before = written();
+    passes(4).await;
+    assert_eq!(written(), before);
+    assert_eq!(ready().await, first, "it never was anything else");
+    world.project.remove_routes(&[(&pods(3), &hop(3))]).await.unwrap();
+    world.allow("prod", "one more").await.unwrap();
+    world.wait_for_reason("prod", "NoOrphans").await.unwrap();
+    let status = world.status("prod").await.unwrap();
+    assert!(status.removing.is_empty() && status.last_removed.is_empty(), "{status:?}");
+    drop(routegc);
+
+    // A process of its own for each pass knows nothing of the one before but what is written.
+    world.dead_node(4).await.unwrap();
+    world.failing_pass().await.unwrap();
+    assert!(world.status("prod").await.unwrap().removing.is_empty());
+    world.neutron.remove(rule);
+    let answer = Answer::status(StatusCode::BAD_GATEWAY);
+    let rule = world.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(answer));
+    world.failing_pass().await.unwrap();
+    assert_eq!(world.status("prod").await.unwrap().removing.len(), 1, "who knows what became of that");
+    world.neutron.remove(rule);
+    world.project.remove_routes(&[(&pods(4), &hop(4))]).await.unwrap();
+    world.passes(1).await.unwrap();
+    let status = world.status("prod").await.unwrap();
+    assert_eq!((status.removing.len(), status.last_removed.len()), (0, 1));
 }
 
 /// Without the atomic call the list is written under the revision it was read at; without a lock not at all, unless allowed.

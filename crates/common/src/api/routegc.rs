@@ -169,6 +169,10 @@ pub struct Safety {
     /// On a cloud that has neither `extraroute-atomic` nor `revision-if-match` (older than 2019), a route can only be removed by
     /// writing the whole list again, and a route that somebody adds in that instant is lost. true accepts that.
     pub allow_unsafe_update: bool,
+    /// A port without port security may use any address of its network, such as a virtual one of keepalived, and Neutron does not
+    /// see it: while the network has one, no next hop is taken for dead only because no port has it. true says that these ports
+    /// have no addresses but those that Neutron knows.
+    pub ignore_open_ports: bool,
 }
 
 impl Default for Safety {
@@ -179,6 +183,7 @@ impl Default for Safety {
             max_removals: 10,
             max_percent: 50,
             allow_unsafe_update: false,
+            ignore_open_ports: false,
         }
     }
 }

@@ -26,12 +26,14 @@ mod config_error;
 mod credentials;
 mod error;
 mod gcfg;
+mod id;
 mod keystone;
 mod metrics;
 mod neutron;
 mod nova;
 mod octavia;
 mod page;
+mod picked;
 mod reach;
 mod request;
 mod rights;
@@ -48,6 +50,7 @@ pub use cloud_conf::CloudConf;
 pub use config_error::ConfigError;
 pub use credentials::Credentials;
 pub use error::Error;
+pub use id::is_id;
 pub use metrics::Metrics;
 pub use neutron::{
     AddressPair, FixedIp, FloatingIp, Gateway, Network, Port, Route, Router, SecurityGroup, Subnet,

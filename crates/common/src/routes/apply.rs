@@ -87,6 +87,19 @@ impl NotRemoved {
             NotRemoved::Refused(_) => "RemovalFailed",
         }
     }
+
+    /// Whether it is certain that the router was not changed: Neutron was not asked to, or said no. An answer that did not come, or
+    /// that is an error of its own, leaves that open.
+    #[must_use]
+    pub fn changed_nothing(&self) -> bool {
+        match self {
+            // 408 may come from a proxy in between, and later than Neutron's deed.
+            NotRemoved::Refused(cause) => {
+                cause.status().is_some_and(|status| (400..500).contains(&status) && status != 408)
+            }
+            _ => true,
+        }
+    }
 }
 
 /// Removes the routes.

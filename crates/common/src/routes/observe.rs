@@ -79,7 +79,7 @@ pub async fn observe(
     }
     let mut snapshot = Snapshot { limit, ..neighbourhood(cloud, &read).await? };
     if cloud.has_service(Service::Compute).await.map_err(Unseen::Nova)? {
-        snapshot.servers = Some(witness::servers(cloud, &snapshot.networks).await?);
+        snapshot.servers = witness::testify(cloud, policy, &snapshot).await?;
     }
     if let Some(nodes) = nodes {
         snapshot.nodes = Some(nodes.list().await.map_err(Unseen::Nodes)?);

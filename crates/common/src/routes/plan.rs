@@ -7,7 +7,7 @@ pub mod threshold;
 use jiff::Timestamp;
 
 pub use self::confirm::Memory;
-pub use self::judge::{Covered, Dead, Judged, Verdict};
+pub use self::judge::{Cover, Covered, Dead, Judged, Verdict};
 pub use self::threshold::Excess;
 use super::policy::Policy;
 use super::route::Route;
@@ -34,7 +34,7 @@ pub struct Decision {
     /// Routes of whatever destination whose next hop is on no network that the router is attached to: Neutron refuses every
     /// change of a router with one, by whomever.
     pub unconnected: Vec<Route>,
-    /// Routes that address pairs for whole ranges keep from being judged: only a person can say whether their next hops live.
+    /// Routes whose next hops ports may use that may use more addresses than can be seen: only a person can say whether they live.
     pub covered: Option<Covered>,
 }
 

@@ -23,6 +23,8 @@ pub struct Policy {
     pub max_percent: usize,
     /// Whether the whole list may be written without a lock, where the cloud has none.
     pub allow_unsafe_update: bool,
+    /// Whether a port without port security is believed to have no addresses but those that Neutron knows of.
+    pub ignore_open_ports: bool,
 }
 
 /// A policy that cannot be meant.
@@ -65,6 +67,7 @@ impl Policy {
             max_removals: safety.max_removals as usize,
             max_percent: safety.max_percent.into(),
             allow_unsafe_update: safety.allow_unsafe_update,
+            ignore_open_ports: safety.ignore_open_ports,
         })
     }
 

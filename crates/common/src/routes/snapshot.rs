@@ -25,9 +25,12 @@ pub struct Snapshot {
     /// Address pairs for whole networks, with the port: whoever has one may use any of these addresses, and it cannot be seen
     /// whether it does.
     pub pairs: Vec<(IpNet, String)>,
+    /// Ports without port security that may be a machine's: they may use any address of their network, and it cannot be seen
+    /// whether they do.
+    pub open: Vec<Holder>,
     /// Ports that are machines, no matter whose: none at all beside routes means that the view is wrong.
     pub machines: usize,
-    /// Nova's list of servers, where the cloud has Nova.
+    /// Nova's list of servers, where the cloud has a Nova that says when it does not know all of them.
     pub servers: Option<Servers>,
     /// The cluster's Nodes, where they are known.
     pub nodes: Option<Vec<Node>>,
@@ -59,7 +62,7 @@ pub struct Holder {
     pub server: Option<String>,
 }
 
-/// Nova's complete list of the project's servers.
+/// Nova's complete list of the project's servers, and those that it has beside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
     /// IDs of all of them.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::site::{Reply, Site, ok, reply};
+use crate::site::{PROJECT, Reply, Site, ok, reply};
 
 fn server(id: u32) -> Value {
     json!({"id": format!("s{id}"), "name": "n", "status": "ACTIVE", "addresses": {}})
@@ -20,7 +20,8 @@ fn page(servers: &[u32], next: Option<&str>) -> Reply {
     ok(&body)
 }
 
-const FIRST: &str = "GET /compute/v2.1/servers/detail?limit=200";
+const GROUP_FIELDS: &str = "fields=id&fields=name&fields=description&fields=project_id&fields=tags&";
+const FIRST: &str = "GET /compute/v2.1/servers/detail";
 
 #[tokio::test]
 async fn pages_are_followed_on_our_own_base() {
@@ -83,25 +84,31 @@ async fn a_page_that_fails_fails_the_list() {
 #[tokio::test]
 async fn a_page_of_just_the_length_that_was_asked_for_is_not_taken_for_all() {
     let (site, cloud) = Site::start().await;
-    let ids: Vec<u32> = (1..=200).collect();
-    let behind = "GET /compute/v2.1/servers/detail?limit=200&marker=s200";
-    site.on(FIRST, [page(&ids, None)]);
-    site.on(behind, [page(&[201], None)]);
-    assert_eq!(cloud.servers().await.unwrap().len(), 201);
-    site.on(behind, [page(&[], None)]);
-    assert_eq!(cloud.servers().await.unwrap().len(), 200);
+    let group = |id: u32| json!({"id": format!("g{id}"), "name": "n", "project_id": PROJECT});
+    let page = |ids: &[u32]| {
+        let groups: Vec<Value> = ids.iter().map(|id| group(*id)).collect();
+        ok(&json!({"security_groups": groups}))
+    };
+    let ids: Vec<u32> = (1..=500).collect();
+    let first = format!("GET /networking/v2.0/security-groups?project_id={PROJECT}&{GROUP_FIELDS}limit=500");
+    let behind = format!("{first}&marker=g500");
+    site.on(&first, [page(&ids)]);
+    site.on(&behind, [page(&[501])]);
+    assert_eq!(cloud.security_groups().await.unwrap().len(), 501);
+    site.on(&behind, [page(&[])]);
+    assert_eq!(cloud.security_groups().await.unwrap().len(), 500);
     // One that does not know markers, either.
-    site.on(behind, [page(&ids, None)]);
-    assert_eq!(cloud.servers().await.unwrap_err().code(), "partial_list");
+    site.on(&behind, [page(&ids)]);
+    assert_eq!(cloud.security_groups().await.unwrap_err().code(), "partial_list");
     // One that says that there are no more, and one that does not know limits.
-    let asked = site.count(behind);
-    let mut servers: Vec<Value> = ids.iter().map(|id| server(*id)).collect();
-    site.on(FIRST, [ok(&json!({"servers": servers, "servers_links": []}))]);
-    assert_eq!(cloud.servers().await.unwrap().len(), 200);
-    servers.push(server(201));
-    site.on(FIRST, [ok(&json!({"servers": servers, "servers_links": null}))]);
-    assert_eq!(cloud.servers().await.unwrap().len(), 201);
-    assert_eq!(site.count(behind), asked);
+    let asked = site.count(&behind);
+    let mut groups: Vec<Value> = ids.iter().map(|id| group(*id)).collect();
+    site.on(&first, [ok(&json!({"security_groups": groups, "security_groups_links": []}))]);
+    assert_eq!(cloud.security_groups().await.unwrap().len(), 500);
+    groups.push(group(501));
+    site.on(&first, [ok(&json!({"security_groups": groups, "security_groups_links": null}))]);
+    assert_eq!(cloud.security_groups().await.unwrap().len(), 501);
+    assert_eq!(site.count(&behind), asked);
     site.was_strict();
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::site::{PROJECT, Reply, Site, ok, reply};
 
 const AT: &str = "/networking/v2.0";
-const FIELDS: &str = "fields=id&fields=name&fields=network_id&fields=project_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&limit=500";
+const FIELDS: &str = "fields=id&fields=name&fields=network_id&fields=project_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&fields=port_security_enabled&limit=500";
 
 fn route(n: u8) -> Route {
     Route::new(format!("10.244.{n}.0/24"), format!("10.7.0.{n}"))
@@ -95,6 +95,27 @@ async fn an_address_pair_that_has_just_come_spares_its_route() {
         let (site, applied) = applied([before.clone(), after]).await;
         one_is_spared(&site, applied, why).await;
     }
+}
+
+/// A machine's port without port security may have any address; Neutron's own ports never have it, and no addresses but their own.
+#[tokio::test]
+async fn a_port_that_has_lost_its_port_security_spares_all_routes() {
+    let own = |owner: &str| {
+        let mut own = port("p7", "10.7.0.7", "x", &[]);
+        own["device_owner"] = json!(owner);
+        own["port_security_enabled"] = json!(false);
+        own
+    };
+    let neutron_s =
+        [own("network:dhcp"), own("network:router_interface_distributed"), own("ovn-lb-hm:distributed")];
+    let mut machine = port("p5", "10.7.0.5", "s5", &[]);
+    machine["port_security_enabled"] = json!(true);
+    let before = ports(&[&neutron_s[..], std::slice::from_ref(&machine)].concat());
+    machine["port_security_enabled"] = json!(false);
+    let (site, applied) = applied([before, ports(&[machine])]).await;
+    let why = "port p5 has no port security and may use any address";
+    assert_eq!(applied.unwrap().spared, [3, 4].map(|n| (route(n), why.to_owned())));
+    assert_eq!(site.count("PUT"), 0);
 }
 
 #[tokio::test]

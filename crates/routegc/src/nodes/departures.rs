@@ -16,12 +16,15 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::client;
 use crate::home::Home;
 
 /// After a watch that could not be begun or broke, doubled with each further one: an API server restarts in less.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// A watch that lasted so long was no failure to begin one.
+const HELD: Duration = Duration::from_secs(60);
 /// A right that is missing is not given more often.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// The API server ends a watch after five minutes at the latest; one that is silent for longer leads nowhere.
@@ -65,7 +68,12 @@ impl Departures {
                 gone.lock().unwrap_or_else(PoisonError::into_inner).insert(of.clone());
                 changed.notify_one();
             };
-            let task = tokio::spawn(follow(self.runtime.clone(), from.clone(), tell));
+            let (runtime, of) = (self.runtime.clone(), from.clone());
+            let connect = move || {
+                let (runtime, from) = (runtime.clone(), of.clone());
+                async move { client(&runtime, &from).await }
+            };
+            let task = tokio::spawn(follow(connect, tell));
             self.watches.insert(home, Watch { from, task });
         }
     }
@@ -77,15 +85,16 @@ impl Departures {
 }
 
 /// Follows the Nodes for ever; the kubeconfig is read again for each watch that is begun anew.
-async fn follow(runtime: Runtime, from: NodesFrom, gone: impl Fn()) {
+async fn follow<C: Future<Output = Result<kube::Client, String>>>(connect: impl Fn() -> C, gone: impl Fn()) {
     let mut known = Known::default();
     let mut wait = FIRST_WAIT;
     loop {
-        let why = match client(&runtime, &from).await {
+        let why = match connect().await {
             Ok(client) => {
-                let mut began = false;
-                let why = watch(client, &mut known, &gone, &mut began).await;
-                if began {
+                let (began, mut heard) = (Instant::now(), false);
+                let why = watch(client, &mut known, &gone, &mut heard).await;
+                // Whoever may list Nodes and not watch them would else be asked for all of them each second.
+                if heard || began.elapsed() >= HELD {
                     wait = FIRST_WAIT;
                 }
                 why
@@ -98,15 +107,15 @@ async fn follow(runtime: Runtime, from: NodesFrom, gone: impl Fn()) {
     }
 }
 
-/// Follows the Nodes until the watch breaks; why it did. `began`: it had a whole list.
-async fn watch(client: kube::Client, known: &mut Known, gone: &impl Fn(), began: &mut bool) -> String {
+/// Follows the Nodes until the watch breaks; why it did. `heard`: it told of a change, not just the list that it begins with.
+async fn watch(client: kube::Client, known: &mut Known, gone: &impl Fn(), heard: &mut bool) -> String {
     // Names are enough; kubelets write the rest of a Node all the time.
     let api = Api::<PartialObjectMeta<Node>>::all(client);
     let mut events = pin!(watcher(api, watcher::Config::default()));
     loop {
         match tokio::time::timeout(SILENCE, events.next()).await {
             Ok(Some(Ok(event))) => {
-                *began |= matches!(event, Event::InitDone);
+                *heard |= matches!(event, Event::Apply(_) | Event::Delete(_));
                 if known.after(event) {
                     gone();
                 }
@@ -149,6 +158,10 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kube::client::Body;
+
     use super::*;
 
     fn node(uid: &str) -> PartialObjectMeta<Node> {
@@ -156,6 +169,33 @@ mod tests {
         node.metadata.name = Some("node".to_owned());
         node.metadata.uid = Some(uid.to_owned());
         node
+    }
+
+    /// The right to list Nodes without that to watch them: in an hour, all Nodes are read a few times and not each second.
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_refused_is_begun_less_and_less_often() {
+        let lists = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&lists);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            count.fetch_add(usize::from(!watch), Ordering::Relaxed);
+            let (code, body) = if watch {
+                let forbidden = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","reason":"Forbidden","code":403}"#;
+                (403, forbidden)
+            } else {
+                (
+                    200,
+                    r#"{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#,
+                )
+            };
+            let answer = http::Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()));
+            std::future::ready(answer)
+        });
+        let client = kube::Client::new(service, "default");
+        let endless = follow(move || std::future::ready(Ok(client.clone())), || {});
+        assert!(tokio::time::timeout(Duration::from_secs(3600), endless).await.is_err());
+        let lists = lists.load(Ordering::Relaxed);
+        assert!((10..30).contains(&lists), "{lists} lists");
     }
 
     #[test]

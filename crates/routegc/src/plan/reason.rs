@@ -24,7 +24,7 @@ pub enum Reason {
     Contested(Contested),
     /// Neutron refuses every change of the router.
     InvalidRoutes(Vec<Route>),
-    /// Ports may use whole ranges of addresses, with next hops that nobody else has.
+    /// Ports may use more addresses than can be seen, among them next hops that nobody else has.
     WideAddressPair(Covered),
     /// A route was not removed after the last look.
     Spared(Route, String),
@@ -73,15 +73,27 @@ impl fmt::Display for Reason {
                 list(routes)
             ),
             Reason::WideAddressPair(covered) => {
-                let pairs =
-                    first_of(covered.pairs.iter().map(|(range, port)| format!("port {port} ({range})")));
+                let (pairs, open): (Vec<_>, Vec<_>) =
+                    covered.covers.iter().partition(|cover| cover.range.is_some());
                 write!(
                     f,
-                    "it cannot be seen whether the next hops of {} live, for ports may use whole ranges with them: narrow the ports' \
-                     allowed_address_pairs to addresses that they use, or remove what is dead by hand (openstack router unset \
-                     --route): {}; {pairs}",
-                    so_many(covered.routes.len()),
-                    list(&covered.routes)
+                    "it cannot be seen whether the next hops of {} live, for ports may use any address of ranges that they are in: ",
+                    so_many(covered.routes.len())
+                )?;
+                if !pairs.is_empty() {
+                    f.write_str("narrow the ports' allowed_address_pairs to addresses that they use, ")?;
+                }
+                if !open.is_empty() {
+                    f.write_str(
+                        "enable port security on the ports without it, or, if they have no addresses but those that Neutron knows, set \
+                         safety.ignoreOpenPorts: true, ",
+                    )?;
+                }
+                write!(
+                    f,
+                    "or remove what is dead by hand (openstack router unset --route): {}; {}",
+                    list(&covered.routes),
+                    first_of(covered.covers.iter().map(ToString::to_string))
                 )
             }
             Reason::Spared(route, why) => write!(f, "route {route} was not removed after a last look: {why}"),

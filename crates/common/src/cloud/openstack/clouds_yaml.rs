@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
+mod beside;
+
+use self::beside::Beside;
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
 use super::reach::Settings;
@@ -51,10 +54,15 @@ type Entries = BTreeMap<String, Option<Entry>>;
 #[serde(default)]
 struct Entry {
     auth: Option<BTreeMap<String, Option<String>>>,
+    #[serde(alias = "auth-type")]
     auth_type: Option<String>,
+    #[serde(alias = "auth-plugin")]
+    auth_plugin: Option<String>,
+    #[serde(alias = "region-name")]
     region_name: Option<String>,
     regions: Option<Vec<Region>>,
     interface: Option<String>,
+    #[serde(alias = "endpoint-type")]
     endpoint_type: Option<String>,
     verify: Option<bool>,
     insecure: Option<bool>,
@@ -63,8 +71,13 @@ struct Entry {
     key: Option<String>,
     profile: Option<String>,
     cloud: Option<String>,
+    #[serde(alias = "identity-api-version")]
     identity_api_version: Option<String>,
+    #[serde(alias = "identity-endpoint-override")]
     identity_endpoint_override: Option<String>,
+    /// What belongs into `auth` and stands beside it.
+    #[serde(skip)]
+    beside: Beside,
     /// Of single services: read for itself, for there are forty of them.
     #[serde(skip)]
     settings: Settings,
@@ -147,14 +160,16 @@ pub(super) fn fields(
     Ok((place, fields))
 }
 
-/// The clouds of a file, whole. Settings of single services are found by their names in a second reading.
+/// The clouds of a file, whole. Settings of single services, and of a login beside `auth`, are found by their names in readings of
+/// their own.
 fn entries(place: &str, text: &str, clouds: Clouds) -> Result<Entries, ConfigError> {
     let mut entries = yaml::<File<Entry>>(place, text)?.of(clouds);
     let mut settings = yaml::<File<Settings>>(place, text)?.of(clouds);
+    let mut beside = yaml::<File<Beside>>(place, text)?.of(clouds);
     for (name, entry) in &mut entries {
-        if let (Some(entry), Some(settings)) = (entry, settings.remove(name).flatten()) {
-            entry.settings = settings;
-        }
+        let Some(entry) = entry else { continue };
+        entry.settings = settings.remove(name).flatten().unwrap_or_default();
+        entry.beside = beside.remove(name).flatten().unwrap_or_default();
     }
     Ok(entries)
 }
@@ -196,17 +211,19 @@ impl Entry {
     fn under(self, over: Entry) -> Entry {
         let mut auth = self.auth.unwrap_or_default();
         auth.extend(over.auth.unwrap_or_default());
+        let beside = self.beside.under(over.beside);
         macro_rules! over {
             ($($field:ident)*) => {
                 Entry {
                     auth: Some(auth),
+                    beside,
                     settings: over.settings.over(self.settings),
                     $($field: over.$field.or(self.$field),)*
                 }
             };
         }
         over!(
-            auth_type region_name regions interface endpoint_type verify insecure cacert cert key profile cloud
+            auth_type auth_plugin region_name regions interface endpoint_type verify insecure cacert cert key profile cloud
             identity_api_version identity_endpoint_override
         )
     }
@@ -261,15 +278,15 @@ impl Entry {
                 values.join(", ")
             ));
         }
-        let mut auth = self.auth.unwrap_or_default();
+        let mut auth = self.beside.with(self.auth.unwrap_or_default());
         let mut take = |names: &[&str]| {
             names.iter().fold(None, |found: Option<String>, name| {
-                let value = auth.remove(*name).flatten();
-                found.or(filled(value))
+                let value = auth.remove(*name);
+                found.or(value)
             })
         };
         Ok(Fields {
-            auth_type: filled(self.auth_type),
+            auth_type: filled(self.auth_type).or(filled(self.auth_plugin)),
             auth_url: take(&["auth_url"]),
             user_id: take(&["user_id"]),
             username: take(&["username"]),
@@ -287,7 +304,7 @@ impl Entry {
             application_credential_id: take(&["application_credential_id"]),
             application_credential_name: take(&["application_credential_name"]),
             application_credential_secret: take(&["application_credential_secret"]),
-            token: take(&["token"]),
+            token: take(&["token", "auth_token"]),
             trust_id: take(&["trust_id"]),
             system_scope: take(&["system_scope"]),
             region,

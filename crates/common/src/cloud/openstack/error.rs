@@ -141,6 +141,12 @@ impl Error {
         self.is(StatusCode::BAD_REQUEST)
     }
 
+    /// 406: the service is older than the microversion that is asked for.
+    #[must_use]
+    pub fn is_too_old(&self) -> bool {
+        self.is(StatusCode::NOT_ACCEPTABLE)
+    }
+
     /// The catalogue does not have the service, or the wanted interface or region of it.
     #[must_use]
     pub fn is_no_service(&self) -> bool {

@@ -4,11 +4,11 @@
 //! before its aliases, as in openstacksdk (`volumev3_region_name`, `volume_region_name`).
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer};
 
 use super::catalog::{Interface, base};
+use super::picked::picked;
 use super::service::Service;
 use crate::cloud::http::Endpoint;
 
@@ -110,28 +110,10 @@ fn of_types(service: Service, setting: &str) -> Vec<String> {
 /// Out of the fields of a cloud; all others are passed over. A hyphen in a field's name is an underscore.
 impl<'de> Deserialize<'de> for Settings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Settings, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Settings;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the fields of a cloud")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Settings, A::Error> {
-                let mut found = BTreeMap::new();
-                while let Some(name) = fields.next_key::<String>()? {
-                    let name = name.replace('-', "_");
-                    if names().any(|one| one == name) {
-                        found.insert(name, fields.next_value::<Option<String>>()?.unwrap_or_default());
-                    } else {
-                        fields.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(Settings::of(|name| found.get(name).cloned()))
-            }
-        }
-        from.deserialize_map(Fields)
+        let found = picked(from, |name| names().any(|one| one == name))?;
+        let found: BTreeMap<String, String> =
+            found.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect();
+        Ok(Settings::of(|name| found.get(name).cloned()))
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::Cloud;
 use super::error::Error;
+use super::id::is_id;
 use super::page::{self, Page};
 use super::rights::Call;
 use super::service::Service;
@@ -67,9 +68,7 @@ impl<'a> Ask<'a> {
         match self.id {
             None => Ok(path.to_owned()),
             // An ID stands in annotations and specs that anyone may have written; in a path it may only be an ID.
-            Some(id)
-                if id.is_empty() || !id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)) =>
-            {
+            Some(id) if !is_id(id) => {
                 let right = self.call.right();
                 Err(Error::setup(
                     format!("{} {} {path}", right.service, right.method),

@@ -122,7 +122,7 @@ calls! {
     /// All servers of the project.
     Servers = Compute GET "/servers/detail": EVERY;
     /// One server.
-    Server = Compute GET "/servers/{id}": ENFORCE;
+    Server = Compute GET "/servers/{id}": EVERY;
     /// All volumes of the project.
     Volumes = BlockStorage GET "/volumes/detail": DEORBITER;
     /// One volume.

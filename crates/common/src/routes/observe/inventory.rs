@@ -6,11 +6,17 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::Unseen;
-use crate::cloud::openstack::{Cloud, Port};
+use crate::cloud::openstack::{Cloud, Port, is_id};
 use crate::routes::snapshot::{Holder, Network, Snapshot};
 
 /// The router's own ports on networks that no project has: they are shown to administrators only.
 const NOBODY_S: [&str; 2] = ["network:router_gateway", "network:router_ha_interface"];
+
+/// Ports of Zun's containers, whose IDs are none of Nova's.
+const ZUN_S: &str = "compute:kuryr";
+
+/// What Neutron makes for itself has no port security, and no addresses but its own: DHCP, routers, health monitors.
+const NEUTRON_S: [&str; 3] = ["network:", "neutron:", "ovn-lb-hm:"];
 
 /// Fills in the networks, the addresses on them and who has them.
 pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), Unseen> {
@@ -70,9 +76,14 @@ fn note(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), Unsee
     if !port.device_id.is_empty() && !port.device_owner.starts_with("network:") {
         snapshot.machines += 1;
     }
-    // Nova's list is of our own project: of another one's server it says nothing.
-    let ours = port.project_id == project && port.device_owner.starts_with("compute:");
-    let server = Some(&port.device_id).filter(|id| ours && !id.is_empty()).cloned();
+    // Nova's list is of our own project: of another one's server it says nothing, and of no container of Zun's.
+    let ours =
+        port.project_id == project && port.device_owner.starts_with("compute:") && port.device_owner != ZUN_S;
+    // Anybody may write anything there: what cannot be an ID can be asked of nobody, so its port simply lives.
+    let server = Some(&port.device_id).filter(|id| ours && is_id(id)).cloned();
+    if !port.port_security_enabled && !NEUTRON_S.iter().any(|kind| port.device_owner.starts_with(kind)) {
+        snapshot.open.push(holder(port, server.clone()));
+    }
     for fixed in &port.fixed_ips {
         hold(snapshot, address(&fixed.ip_address)?, port, server.clone());
     }
@@ -88,8 +99,11 @@ fn note(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), Unsee
 }
 
 fn hold(snapshot: &mut Snapshot, address: IpAddr, port: &Port, server: Option<String>) {
-    let holder = Holder { port: port.id.clone(), network: port.network_id.clone(), server };
-    snapshot.ports.entry(address).or_default().push(holder);
+    snapshot.ports.entry(address).or_default().push(holder(port, server));
+}
+
+fn holder(port: &Port, server: Option<String>) -> Holder {
+    Holder { port: port.id.clone(), network: port.network_id.clone(), server }
 }
 
 fn failed(what: &str, cause: crate::cloud::openstack::Error) -> Unseen {

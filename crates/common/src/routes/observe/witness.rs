@@ -2,23 +2,70 @@
 
 use std::collections::BTreeSet;
 
-use super::Unseen;
+use futures::StreamExt as _;
+use futures::stream;
+
+use super::{Unseen, concerns};
 use crate::cloud::openstack::{Cloud, Server};
-use crate::routes::snapshot::{Network, Servers};
+use crate::routes::policy::Policy;
+use crate::routes::route::Route;
+use crate::routes::snapshot::{Network, Servers, Snapshot};
 
 /// Servers without any address that are looked at one by one before the list is called partial. A few without a network card
 /// are somebody's wish; many are a fault.
 const MOST_BARE: usize = 20;
 
+/// Servers that are asked for at a time, each for itself: they are few but where a whole node pool is gone.
+const AT_A_TIME: usize = 8;
+
 /// States in which a server may have no address yet, or no more.
 const WITHOUT_ADDRESS: [&str; 5] = ["BUILD", "ERROR", "DELETED", "SOFT_DELETED", "REBUILD"];
 
-pub(super) async fn servers(cloud: &Cloud, networks: &[Network]) -> Result<Servers, Unseen> {
-    let list = cloud.servers().await.map_err(Unseen::Nova)?;
+/// Nova's word on the servers around a router; None of a Nova that is too old to say which cells did not answer: then the ports
+/// alone decide, as in a cloud without Nova.
+pub(super) async fn testify(
+    cloud: &Cloud,
+    policy: &Policy,
+    snapshot: &Snapshot,
+) -> Result<Option<Servers>, Unseen> {
+    let list = match cloud.servers().await {
+        Ok(list) => list,
+        Err(error) if error.is_too_old() => {
+            tracing::info!(%error, "Nova is no witness: it is older than microversion 2.69, so every port counts as alive");
+            return Ok(None);
+        }
+        Err(error) => return Err(Unseen::Nova(error)),
+    };
+    let mut servers = read(cloud, &list, &snapshot.networks).await?;
+    let missing = missing(cloud, policy, snapshot, &servers).await?;
+    servers.ids.extend(missing);
+    Ok(Some(servers))
+}
+
+/// Servers that Nova's list does not have and that are there when they are asked for: one that was deleted softly can be restored,
+/// one came after the list, one is of a cell that does not answer. Asked for are those only whose ports have a next hop.
+async fn missing(
+    cloud: &Cloud,
+    policy: &Policy,
+    snapshot: &Snapshot,
+    servers: &Servers,
+) -> Result<Vec<String>, Unseen> {
+    let meanings = snapshot.routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
+    let holders = meanings.filter_map(|meaning| snapshot.ports.get(&meaning.nexthop)).flatten();
+    let ids = holders.filter_map(|holder| holder.server.as_ref());
+    let suspects: BTreeSet<&String> = ids.filter(|id| !servers.ids.contains(*id)).collect();
+    let asked = suspects.into_iter().map(async |id| Ok(cloud.server(id).await?.map(|_| id.clone())));
+    let found: Vec<Result<Option<String>, _>> =
+        stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
+    let found: Result<Vec<Option<String>>, _> = found.into_iter().collect();
+    Ok(found.map_err(Unseen::Nova)?.into_iter().flatten().collect())
+}
+
+async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Servers, Unseen> {
     let names: BTreeSet<&str> = networks.iter().map(|network| network.name.as_str()).collect();
     let mut servers = Servers::default();
     let mut bare = Vec::new();
-    for server in &list {
+    for server in list {
         let Some(addresses) = server.addresses.as_ref().filter(|_| server.status != "UNKNOWN") else {
             return Err(Unseen::Partial(format!("server {} has the status {}", server.id, server.status)));
         };
@@ -35,12 +82,12 @@ pub(super) async fn servers(cloud: &Cloud, networks: &[Network]) -> Result<Serve
             }
         }
     }
-    none_of_them_has_a_port(cloud, &bare).await?;
+    none_of_them_has_an_address(cloud, &bare).await?;
     Ok(servers)
 }
 
-/// Neutron is asked whether a server without addresses really has none.
-async fn none_of_them_has_a_port(cloud: &Cloud, bare: &[&Server]) -> Result<(), Unseen> {
+/// Neutron is asked whether a server without addresses really has none. A port on a network without subnets has none either.
+async fn none_of_them_has_an_address(cloud: &Cloud, bare: &[&Server]) -> Result<(), Unseen> {
     if bare.len() > MOST_BARE {
         return Err(Unseen::Partial(format!(
             "{} servers that are not being built have no address",
@@ -52,9 +99,9 @@ async fn none_of_them_has_a_port(cloud: &Cloud, bare: &[&Server]) -> Result<(), 
             what: format!("the ports of server {}", server.id),
             cause,
         })?;
-        if !ports.is_empty() {
+        if ports.iter().any(|port| !port.fixed_ips.is_empty()) {
             return Err(Unseen::Partial(format!(
-                "server {} is {} without an address, and has a port",
+                "server {} is {} without an address, and has a port with one",
                 server.id, server.status
             )));
         }

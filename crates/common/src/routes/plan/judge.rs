@@ -11,7 +11,7 @@ use super::small;
 use crate::api::routegc::{Contested, Counts};
 use crate::routes::policy::Policy;
 use crate::routes::route::{Meaning, Route, first_of};
-use crate::routes::snapshot::{Network, Node, Snapshot};
+use crate::routes::snapshot::{Holder, Network, Node, Snapshot};
 
 /// A route and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +33,9 @@ pub enum Verdict {
     Valid(String),
     /// It cannot be seen whether the next hop lives: why.
     Unknown(String),
-    /// Nobody has the next hop for itself, but these ports may use whole ranges that it is in: that is no sign of life, and none
-    /// of death either.
-    Covered(Vec<(IpNet, String)>),
+    /// Nobody has the next hop for itself, but these ports may use it among others: that is no sign of life, and none of death
+    /// either.
+    Covered(Vec<Cover>),
     /// No route that could work: why.
     Invalid(String),
     /// The next hop is gone: how that is known.
@@ -49,9 +49,10 @@ impl Verdict {
         match self {
             Verdict::Foreign => String::new(),
             Verdict::Valid(why) | Verdict::Unknown(why) | Verdict::Invalid(why) => why.clone(),
-            Verdict::Covered(pairs) => first_of(
-                pairs.iter().map(|(range, port)| format!("port {port} may use any address of {range}")),
-            ),
+            Verdict::Covered(covers) => first_of(covers.iter().map(|cover| match &cover.range {
+                Some(range) => format!("port {} may use any address of {range}", cover.port),
+                None => format!("port {} has no port security and may use any address", cover.port),
+            })),
             Verdict::Orphan(dead) => dead.to_string(),
         }
     }
@@ -72,7 +73,7 @@ pub enum Dead {
         /// ID of the server.
         server: String,
     },
-    /// The destination is the pod network of a Node that has another address, and that has its own route.
+    /// The destination is the pod network of a Node that has another address, and whose own route leads to a port that lives.
     NodeHasAnother {
         /// The Node.
         node: String,
@@ -115,13 +116,31 @@ impl Serialize for Dead {
     }
 }
 
-/// Routes that cannot be judged because of address pairs for whole ranges.
+/// A port that may use more addresses than can be seen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cover {
+    /// Of its address pair; None for a port without port security, which may use every address.
+    pub range: Option<IpNet>,
+    /// ID of the port.
+    pub port: String,
+}
+
+impl fmt::Display for Cover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.range {
+            Some(range) => write!(f, "port {} ({range})", self.port),
+            None => write!(f, "port {} (no port security)", self.port),
+        }
+    }
+}
+
+/// Routes that cannot be judged because of ports that may use more addresses than can be seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
     /// Which, in the router's order.
     pub routes: Vec<Route>,
-    /// The ranges that their next hops are in, with the ports that may use them.
-    pub pairs: BTreeSet<(IpNet, String)>,
+    /// The ports that may use their next hops.
+    pub covers: BTreeSet<Cover>,
 }
 
 /// Judges every route of the router, in its order.
@@ -140,7 +159,8 @@ pub fn judge(policy: &Policy, snapshot: &Snapshot) -> Vec<Judged> {
             Some(meaning) if !policy.judges(&meaning.destination) => Verdict::Foreign,
             Some(meaning) => {
                 let beside = beside.map_or(&[][..], Vec::as_slice);
-                contradicted(snapshot, meaning, beside).unwrap_or_else(|| alive(snapshot, meaning.nexthop))
+                contradicted(snapshot, meaning, beside)
+                    .unwrap_or_else(|| alive(policy, snapshot, meaning.nexthop))
             }
         };
         Judged { route: route.clone(), verdict, duplicate }
@@ -158,20 +178,42 @@ fn senseless(policy: &Policy, route: &Route) -> Verdict {
     }
 }
 
-/// Of several routes to the pod network of one Node, those that lead to no address of this Node are dead, provided that one
-/// that does is there: the router would share the Node's traffic out among them. Where Nodes are not known, or two claim the
-/// network, nothing is said.
+/// Of several routes to the pod network of one Node, those that lead to another machine are dead, provided that one that leads
+/// to the Node itself is there: the router would share the Node's traffic out among them. Where Nodes are not known, or two
+/// claim the network, nothing is said.
 fn contradicted(snapshot: &Snapshot, meaning: &Meaning, beside: &[IpAddr]) -> Option<Verdict> {
     let nodes = snapshot.nodes.as_deref()?;
     let mut owners = nodes.iter().filter(|node| node.pod_cidrs.contains(&meaning.destination));
     let (owner, None) = (owners.next()?, owners.next()) else { return None };
-    let own = beside.iter().find(|nexthop| owner.addresses.contains(nexthop))?;
+    // What a Node says of itself is old where nobody keeps it: only a port shows that the address is still its own.
+    let own = beside.iter().find(|own| owner.addresses.contains(own) && has_port(snapshot, owner, **own))?;
     if owner.addresses.contains(&meaning.nexthop) || snapshot.own.contains(&meaning.nexthop) {
+        return None;
+    }
+    if same_machine(snapshot, owner, *own, meaning.nexthop) {
         return None;
     }
     // What cannot be seen stays unknown.
     let (true, None) = located(snapshot, meaning.nexthop) else { return None };
     Some(Verdict::Orphan(Dead::NodeHasAnother { node: owner.name.clone(), nexthop: own.to_string() }))
+}
+
+/// Whether the address is at a port that lives, and that is not another server's than the Node's.
+fn has_port(snapshot: &Snapshot, node: &Node, address: IpAddr) -> bool {
+    let another = |server: &String| node.server.as_ref().is_some_and(|own| own != server);
+    holders(snapshot, address)
+        .any(|holder| lives(snapshot, holder) && !holder.server.as_ref().is_some_and(another))
+}
+
+/// Whether the other address is the Node's machine's too, although the Node does not list it: an address of a second network
+/// card, or of a card that was replaced.
+fn same_machine(snapshot: &Snapshot, node: &Node, own: IpAddr, other: IpAddr) -> bool {
+    holders(snapshot, other).any(|there| {
+        let at_node = there.server.is_some() && there.server == node.server;
+        at_node
+            || holders(snapshot, own)
+                .any(|here| here.port == there.port || (here.server.is_some() && here.server == there.server))
+    })
 }
 
 /// Whether the address is on a network of ours, and what speaks against saying so.
@@ -181,7 +223,7 @@ fn located(snapshot: &Snapshot, nexthop: IpAddr) -> (bool, Option<&Network>) {
     (snapshot.networks.iter().filter(|network| !network.foreign).any(|network| on(&network)), foreign)
 }
 
-fn alive(snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
+fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
     if snapshot.own.contains(&nexthop) {
         return Verdict::Invalid("the next hop is the router itself".to_owned());
     }
@@ -201,13 +243,11 @@ fn alive(snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
             Verdict::Unknown(format!("network {} belongs to another project", foreign.name))
         }
         (true, None) => {
-            let covering = snapshot.pairs.iter().filter(|(range, _)| range.contains(&nexthop));
-            let covering: Vec<_> = covering.cloned().collect();
-            if !covering.is_empty() {
-                return Verdict::Covered(covering);
+            let covers = covers(policy, snapshot, nexthop);
+            if !covers.is_empty() {
+                return Verdict::Covered(covers);
             }
-            let on = |network: &&Network| network.subnets.iter().any(|net| net.contains(&nexthop));
-            let network = snapshot.networks.iter().find(on).map_or_else(String::new, |on| on.name.clone());
+            let network = network_of(snapshot, nexthop).map_or_else(String::new, |on| on.name.clone());
             Verdict::Orphan(gone.unwrap_or(Dead::NoPort { network }))
         }
         (false, None) if snapshot.hidden => {
@@ -217,6 +257,20 @@ fn alive(snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
             Verdict::Invalid("the next hop is on no network that the router is attached to".to_owned())
         }
     }
+}
+
+/// The ports that may use the address among others. One that outlived its server uses none.
+fn covers(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Vec<Cover> {
+    let pairs = snapshot.pairs.iter().filter(|(range, _)| range.contains(&nexthop));
+    let pairs = pairs.map(|(range, port)| Cover { range: Some(*range), port: port.clone() });
+    let network = network_of(snapshot, nexthop).filter(|_| !policy.ignore_open_ports);
+    let there = |port: &&Holder| network.is_some_and(|network| network.id == port.network);
+    let open = snapshot.open.iter().filter(there).filter(|port| lives(snapshot, port));
+    pairs.chain(open.map(|port| Cover { range: None, port: port.port.clone() })).collect()
+}
+
+fn network_of(snapshot: &Snapshot, address: IpAddr) -> Option<&Network> {
+    snapshot.networks.iter().find(|network| network.subnets.iter().any(|net| net.contains(&address)))
 }
 
 fn node_at(snapshot: &Snapshot, nexthop: IpAddr) -> Option<&Node> {
@@ -236,16 +290,28 @@ enum AtPort {
 /// A port outlives its server now and then; that counts only if Nova's complete list does not have the server.
 fn at_port(snapshot: &Snapshot, nexthop: IpAddr) -> AtPort {
     let mut gone = AtPort::Nobody;
-    for holder in snapshot.ports.get(&nexthop).into_iter().flatten() {
-        match (&holder.server, &snapshot.servers) {
-            (Some(server), Some(servers)) if !servers.ids.contains(server) => {
+    for holder in holders(snapshot, nexthop) {
+        match &holder.server {
+            Some(server) if !lives(snapshot, holder) => {
                 gone = AtPort::Gone(Dead::ServerGone { port: holder.port.clone(), server: server.clone() });
             }
-            (Some(server), _) => return AtPort::Lives(format!("server {server}")),
-            (None, _) => return AtPort::Lives(format!("port {}", holder.port)),
+            Some(server) => return AtPort::Lives(format!("server {server}")),
+            None => return AtPort::Lives(format!("port {}", holder.port)),
         }
     }
     gone
+}
+
+fn holders(snapshot: &Snapshot, address: IpAddr) -> impl Iterator<Item = &Holder> {
+    snapshot.ports.get(&address).into_iter().flatten()
+}
+
+/// A port lives unless it is a server's that Nova's complete list does not have.
+fn lives(snapshot: &Snapshot, holder: &Holder) -> bool {
+    match (&holder.server, &snapshot.servers) {
+        (Some(server), Some(servers)) => servers.ids.contains(server),
+        _ => true,
+    }
 }
 
 /// Routes whose next hop is on no network that the router is attached to, whosever they are. None where a network is hidden.
@@ -262,14 +328,14 @@ pub fn unconnected(snapshot: &Snapshot) -> Vec<Route> {
     snapshot.routes.iter().filter(|route| !connected(route)).cloned().collect()
 }
 
-/// The routes that address pairs for whole ranges keep from being judged, and these pairs, each once.
+/// The routes that cannot be judged because ports may use more addresses than can be seen, and these ports, each once.
 #[must_use]
 pub fn covered(judged: &[Judged]) -> Option<Covered> {
     let mut covered = Covered::default();
     for one in judged {
-        if let Verdict::Covered(pairs) = &one.verdict {
+        if let Verdict::Covered(covers) = &one.verdict {
             covered.routes.push(one.route.clone());
-            covered.pairs.extend(pairs.iter().cloned());
+            covered.covers.extend(covers.iter().cloned());
         }
     }
     (!covered.routes.is_empty()).then_some(covered)

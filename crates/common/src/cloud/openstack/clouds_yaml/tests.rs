@@ -257,6 +257,50 @@ fn single_services_may_be_reached_in_another_way() {
     );
 }
 
+/// As openstacksdk has it: a user's domain and a project go before those in `auth`, all else only where `auth` has none.
+#[test]
+fn a_login_may_stand_beside_auth_and_have_hyphens() {
+    let login = |fields: &str, auth: &str| read(&cloud(fields, auth)).map(|read| (read.login, read.region));
+    let both = login("", PASSWORD).unwrap();
+    let without = |lines: &[&str]| {
+        let kept = PASSWORD.lines().filter(|line| !lines.iter().any(|one| line.starts_with(one)));
+        kept.collect::<Vec<_>>().join("\n")
+    };
+    for (fields, auth) in [
+        ("user_domain_name: D\nproject_name: p", without(&["user_domain", "project"])),
+        ("user-domain-name: D\ntenant-name: p", without(&["user_domain", "project"])),
+        (
+            "username: u\npassword: s3cr3t\nauth_url: https://a:5000",
+            without(&["username", "password", "auth"]),
+        ),
+        ("user_domain_name: D\nproject_name: p", PASSWORD.replace(": D", ": E").replace(": p", ": q")),
+        ("username: other\npassword: other", PASSWORD.to_owned()),
+        ("project_name:\nuser_domain_name: ''", PASSWORD.to_owned()),
+        ("", PASSWORD.replace('_', "-")),
+        ("auth-type: v3password", PASSWORD.to_owned()),
+        ("auth_plugin: password", PASSWORD.to_owned()),
+    ] {
+        assert_eq!(login(fields, &auth), Ok(both.clone()), "{fields} {auth}");
+    }
+    assert_eq!(login("region-name: A", PASSWORD).unwrap().1.as_deref(), Some("A"));
+    let token = Login::Token { token: "s3cr3t".to_owned(), project: None };
+    assert_eq!(login("token: s3cr3t", "auth_url: https://a").unwrap().0, token);
+    assert_eq!(login("auth-type: v3token", "auth_url: https://a\nauth-token: s3cr3t").unwrap().0, token);
+    for (fields, why) in [
+        ("trust-id: t", "trust_id is not supported"),
+        ("system_scope: all", "system_scope is not supported"),
+        ("auth-type: v3kerberos", "auth_type \"v3kerberos\""),
+        ("identity-api-version: 2", "identity_api_version must be 3"),
+        ("region_name: A\nregion-name: B", "this is no YAML, or a field"),
+    ] {
+        let error = login(fields, PASSWORD).unwrap_err().to_string();
+        assert!(error.contains(why) && !error.contains("s3cr3t"), "{fields}: {error}");
+    }
+    let secure = "clouds:\n  x:\n    password: s3cr3t\n    project-name: p\n";
+    let clouds = cloud("", &without(&["password", "project"]));
+    assert_eq!(Credentials::from_clouds_yaml(&clouds, Some(secure), None).unwrap().login, both.0);
+}
+
 #[test]
 fn what_is_written_once_may_be_merged_in() {
     let text = "base: &base\n  region_name: A\n  auth: &auth {auth_url: https://a, project_id: p, user_id: u}\nclouds:\n  \

@@ -33,6 +33,9 @@ pub struct Port {
     /// Addresses beyond its own that it may send from.
     #[serde(default, deserialize_with = "or_empty")]
     pub allowed_address_pairs: Vec<AddressPair>,
+    /// Whether it may send from these addresses only; false: from any. A Neutron that does not say so knows no other ports.
+    #[serde(default = "secured")]
+    pub port_security_enabled: bool,
 }
 
 /// An address of a port.
@@ -52,7 +55,7 @@ pub struct AddressPair {
 }
 
 /// Only what is read: a port whole is five times as long.
-const FIELDS: [(&str, &str); 8] = [
+const FIELDS: [(&str, &str); 9] = [
     ("fields", "id"),
     ("fields", "name"),
     ("fields", "network_id"),
@@ -61,7 +64,13 @@ const FIELDS: [(&str, &str); 8] = [
     ("fields", "device_owner"),
     ("fields", "fixed_ips"),
     ("fields", "allowed_address_pairs"),
+    ("fields", "port_security_enabled"),
 ];
+
+/// Without the extension port-security, Neutron filters what every port sends.
+fn secured() -> bool {
+    true
+}
 
 impl Cloud {
     /// `GET /v2.0/ports?device_id=` (role `reader`): the ports of a server or router, of all of its networks.

@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use super::world::{at, ip, policy, snapshot};
 use crate::routes::plan::{Dead, Decision, Memory, plan};
-use crate::routes::snapshot::Snapshot;
+use crate::routes::snapshot::{Holder, Snapshot};
 
 const DESTINATIONS: [&str; 8] = [
     "10.244.1.0/24",
@@ -33,12 +33,14 @@ const ADDRESSES: [&str; 9] = [
 
 #[derive(Clone, Debug)]
 enum Fact {
-    Server(&'static str),
+    /// An address of the server of the Node that has the first one.
+    Server(&'static str, &'static str),
     Stray(&'static str),
     Port(&'static str),
     Nova(&'static str),
     Node(&'static str, &'static str),
     Pair(&'static str),
+    Open,
     Hidden,
     NoNova,
 }
@@ -47,12 +49,14 @@ fn fact() -> impl Strategy<Value = Fact> {
     let address = || select(&ADDRESSES[..]);
     let pod_net = select(&["10.244.1.0/24", "10.244.2.0/24", "fd00:10:0:1::/64"][..]);
     prop_oneof![
-        address().prop_map(Fact::Server),
+        address().prop_map(|address| Fact::Server(address, address)),
+        (address(), address()).prop_map(|(node, address)| Fact::Server(node, address)),
         address().prop_map(Fact::Stray),
         address().prop_map(Fact::Port),
         address().prop_map(Fact::Nova),
         (address(), pod_net).prop_map(|(address, net)| Fact::Node(address, net)),
         select(&["10.0.0.8/29", "10.0.0.0/24", "fd00:1::/64"][..]).prop_map(Fact::Pair),
+        Just(Fact::Open),
         Just(Fact::Hidden),
         Just(Fact::NoNova),
     ]
@@ -64,7 +68,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
         let mut world = snapshot(&routes);
         for fact in facts {
             world = match fact {
-                Fact::Server(address) => world.server(address, address),
+                Fact::Server(node, address) => world.server(&format!("server-of-{node}"), address),
                 Fact::Stray(address) => world.port("stray", Some("deleted"), address),
                 Fact::Port(address) => world.port("port", None, address),
                 Fact::Node(address, net) => world.node(address, address, net),
@@ -74,6 +78,11 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 }
                 Fact::Pair(net) => {
                     world.pairs.push((net.parse().unwrap(), "wide".to_owned()));
+                    world
+                }
+                Fact::Open => {
+                    let (port, network) = ("open".to_owned(), "nodes".to_owned());
+                    world.open.push(Holder { port, network, server: None });
                     world
                 }
                 Fact::Hidden => Snapshot { hidden: true, ..world },
@@ -104,6 +113,12 @@ fn assert_safe(world: &Snapshot, decision: &Decision) {
             let node = world.nodes.iter().flatten().find(|one| one.name == *node).expect(&text);
             assert!(node.pod_cidrs.contains(&destination.trunc()) && !node.addresses.contains(&nexthop));
             assert!(node.addresses.contains(&ip(own)), "{text}");
+            let servers = |address| -> Vec<&String> {
+                world.ports.get(&address).into_iter().flatten().flat_map(|holder| &holder.server).collect()
+            };
+            assert!(world.ports.contains_key(&ip(own)), "the own route is dead: {text}");
+            let here: Vec<_> = servers(ip(own)).into_iter().chain(&node.server).collect();
+            assert!(!servers(nexthop).iter().any(|id| here.contains(id)), "the Node's machine: {text}");
             assert!(world.routes.iter().any(|route| route.nexthop.parse() == Ok(ip(own))), "{text}");
             continue;
         }
@@ -119,6 +134,7 @@ fn assert_safe(world: &Snapshot, decision: &Decision) {
             "a Node: {text}"
         );
         assert!(!world.pairs.iter().any(|(net, _)| net.contains(&nexthop)), "a wide pair: {text}");
+        assert!(world.open.is_empty(), "an open port: {text}");
     }
 }
 

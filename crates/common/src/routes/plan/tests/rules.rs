@@ -3,7 +3,7 @@ use crate::routes::plan::confirm::note;
 use crate::routes::plan::{Memory, plan};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
-use crate::routes::snapshot::Snapshot;
+use crate::routes::snapshot::{Holder, Snapshot};
 
 /// `count` nodes, of which the last `dead` have no port.
 fn cluster(count: usize, dead: usize) -> Snapshot {
@@ -74,11 +74,36 @@ fn pairs_for_whole_ranges_are_named_with_the_routes_that_they_cover() {
     assert_eq!(verdicts(&world), ["valid", "unknown", "unknown", "unknown", "invalid"]);
     let covered = judged(&world).covered.unwrap();
     assert_eq!(covered.routes, [Route::new(routes[1].0, routes[1].1), Route::new(routes[2].0, routes[2].1)]);
-    let pairs: Vec<_> = covered.pairs.iter().map(|(range, port)| format!("{port} {range}")).collect();
-    assert_eq!(pairs, ["p1 0.0.0.0/0", "p2 0.0.0.0/0", "p3 10.0.0.128/25"]);
+    let pairs: Vec<_> = covered.covers.iter().map(ToString::to_string).collect();
+    assert_eq!(pairs, ["port p1 (0.0.0.0/0)", "port p2 (0.0.0.0/0)", "port p3 (10.0.0.128/25)"]);
     assert!(judged(&world).judged[2].verdict.why().contains("port p3 may use any address of 10.0.0.128/25"));
     let second = second_pass(&policy(), &world, None);
     assert!(second.removals.is_empty() && second.counts.unknown == 3);
+}
+
+/// A port without port security may have any address of its network: a keepalived's needs neither port nor pair.
+#[test]
+fn ports_without_port_security_cover_their_network() {
+    let routes =
+        [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("fd00:10:0:1::/64", "fd00:1::99")];
+    let open = |network: &str, server: &str| {
+        let mut world = snapshot(&routes).server("s1", "10.0.0.11");
+        let (network, server) = (network.to_owned(), Some(server.to_owned()));
+        world.open.push(Holder { port: "p".to_owned(), network, server });
+        world
+    };
+    let world = open("nodes", "s1");
+    assert_eq!(verdicts(&world), ["valid", "unknown", "unknown"]);
+    let covered = plan(&policy(), &world, &Memory::default(), None, at(0)).covered.unwrap();
+    assert_eq!(covered.routes.len(), 2);
+    assert_eq!(
+        covered.covers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["port p (no port security)"]
+    );
+    assert_eq!(verdicts(&open("theirs", "s1")), ["valid", "NoPort", "NoPort"], "of another network");
+    assert_eq!(verdicts(&open("nodes", "gone")), ["valid", "NoPort", "NoPort"], "its server is gone");
+    let ignoring = Policy { ignore_open_ports: true, ..policy() };
+    assert_eq!(second_pass(&ignoring, &world, None).removals.len(), 2);
 }
 
 /// R6: a port that outlived its server hides no orphan; a server that Nova still has on the network does live.
@@ -107,7 +132,7 @@ fn a_node_s_address_lives_even_without_a_port() {
 fn of_two_routes_to_a_node_the_stranger_s_goes() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.12"), ("10.244.1.0/24", "10.9.0.5")];
-    let world = snapshot(&routes).server("s1", "10.0.0.11").server("s2", "10.0.0.12");
+    let world = snapshot(&routes).server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
     assert_eq!(verdicts(&world), ["valid", "valid", "unknown"], "nobody can say which, without Nodes");
     let known = world.clone().node("node-1", "10.0.0.11", "10.244.1.0/24");
     assert_eq!(verdicts(&known), ["valid", "NodeHasAnother", "unknown"]);
@@ -117,6 +142,30 @@ fn of_two_routes_to_a_node_the_stranger_s_goes() {
     assert_eq!(verdicts(&two_claim_it), ["valid", "valid", "unknown"]);
     let counts = plan(&policy(), &two_claim_it, &Memory::default(), None, at(0)).counts;
     assert_eq!((counts.duplicates, counts.valid, counts.unknown), (3, 2, 1));
+}
+
+/// A Node lists addresses that it had once, where no controller manager keeps them, and not every one that it has.
+#[test]
+fn a_node_s_word_alone_removes_no_live_route() {
+    let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.12")];
+    let world = || snapshot(&routes).node("node-1", "10.0.0.11", "10.244.1.0/24");
+    let stale = world().server("server-of-node-1", "10.0.0.12");
+    assert_eq!(verdicts(&stale), ["valid", "valid"], "its port was replaced");
+    assert_eq!(verdicts(&world().server("s2", "10.0.0.12")), ["valid", "valid"], "the own route has no port");
+    let reused = stale.clone().server("s2", "10.0.0.11");
+    assert_eq!(verdicts(&reused), ["valid", "valid"], "its old address is another server's by now");
+    let two_cards = stale.clone().server("server-of-node-1", "10.0.0.11");
+    assert_eq!(verdicts(&two_cards), ["valid", "valid"], "both are the Node's machine's");
+    let mut nameless = world().port("p1", Some("s1"), "10.0.0.11").port("p2", Some("s1"), "10.0.0.12");
+    nameless.servers.as_mut().unwrap().ids.insert("s1".to_owned());
+    nameless.nodes.as_mut().unwrap()[0].server = None;
+    assert_eq!(verdicts(&nameless), ["valid", "valid"], "the Node names no server, the ports do");
+    let pair = world().port("p1", None, "10.0.0.11").port("p1", None, "10.0.0.12");
+    assert_eq!(verdicts(&pair), ["valid", "valid"], "an address pair of its own port");
+    let left_over = world().port("p1", Some("server-of-node-1"), "10.0.0.11").server("s2", "10.0.0.12");
+    assert_eq!(verdicts(&left_over), ["valid", "valid"], "the port of the own route has no server");
+    let stranger = world().server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
+    assert_eq!(verdicts(&stranger), ["valid", "NodeHasAnother"]);
 }
 
 #[test]
