@@ -3,21 +3,20 @@
 
 mod changes;
 mod driver;
+mod leftovers;
+mod objects;
 
 pub use changes::Changes;
 pub use driver::Driver;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, CustomResourceExt, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::{Client, CustomResourceExt};
 use serde_json::{Value, json};
 
 use crate::control_plane::{ControlPlane, Reservation};
@@ -28,8 +27,6 @@ use crate::program::{Launch, Program};
 pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a condition is looked at: each look is a status of up to 200 KB.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// A test of many objects leaves a thousand and more.
-const WIPED_AT_ONCE: usize = 16;
 
 /// Everything around deorbiter.
 pub struct World {
@@ -65,29 +62,6 @@ impl World {
         let data = world.target_kubeconfig()?;
         world.secret("target", "value", &data).await?;
         Ok(world)
-    }
-
-    /// Takes away what an earlier test has left, finalizers and all.
-    async fn clear(&self) -> Result<()> {
-        use k8s_openapi::api::admissionregistration::v1 as admission;
-        wipe::<Deorbit>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<admission::ValidatingAdmissionPolicyBinding>(Api::all(self.client.clone()), &self.client)
-            .await?;
-        wipe::<admission::ValidatingAdmissionPolicy>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<admission::ValidatingWebhookConfiguration>(Api::all(self.client.clone()), &self.client)
-            .await?;
-        wipe::<Pod>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<PersistentVolumeClaim>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<PersistentVolume>(Api::all(self.client.clone()), &self.client).await?;
-        let services = Api::<Service>::all(self.client.clone()).list(&ListParams::default()).await?.items;
-        for service in services {
-            let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
-            if kind == Some("LoadBalancer") || service.metadata.finalizers.is_some() {
-                let namespace = service.metadata.namespace.clone().unwrap_or_default();
-                remove(&Api::<Service>::namespaced(self.client.clone(), &namespace), service).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Waits until claims are admitted again. The API server learns of the end of its policies by a watch: for a moment it
@@ -204,99 +178,6 @@ impl World {
         }
     }
 
-    /// A volume of Cinder's with its claim, bound: the claim's name is `name`, the PersistentVolume's `NAMESPACE-NAME`.
-    ///
-    /// # Errors
-    /// The API server refuses, or nobody binds them.
-    pub async fn claim(&self, name: &str, id: &str, policy: &str) -> Result<()> {
-        self.claim_of(name, "cinder.csi.openstack.org", id, policy).await?;
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
-        self.wait(&format!("{name} to be bound"), async || {
-            let claim = claims.get(name).await?;
-            Ok(claim.status.and_then(|status| status.phase).as_deref() == Some("Bound"))
-        })
-        .await
-    }
-
-    /// As [`World::claim`], with a volume of any driver's; not waited for.
-    ///
-    /// # Errors
-    /// The API server refuses.
-    pub async fn claim_of(&self, name: &str, driver: &str, id: &str, policy: &str) -> Result<()> {
-        let volume = format!("{}-{name}", self.namespace);
-        let size = json!({"storage": "1Gi"});
-        self.create::<PersistentVolume>(json!({
-            "apiVersion": "v1", "kind": "PersistentVolume",
-            "metadata": {"name": volume, "annotations": {"pv.kubernetes.io/provisioned-by": driver}},
-            "spec": {"capacity": size, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": policy,
-                "storageClassName": "cinder", "csi": {"driver": driver, "volumeHandle": id},
-                "claimRef": {"namespace": self.namespace, "name": name}},
-        }))
-        .await?;
-        self.pending(name, Some(&volume)).await
-    }
-
-    /// A claim of class `cinder`, bound to nothing or to what is named.
-    ///
-    /// # Errors
-    /// The API server refuses.
-    pub async fn pending(&self, name: &str, volume: Option<&str>) -> Result<()> {
-        self.create_in::<PersistentVolumeClaim>(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
-            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "cinder", "volumeName": volume,
-                "resources": {"requests": {"storage": "1Gi"}}},
-        }))
-        .await
-        .map(drop)
-    }
-
-    /// A Service of type LoadBalancer as the cloud controller manager leaves it, with a load balancer's ID.
-    ///
-    /// # Errors
-    /// The API server refuses.
-    pub async fn service(&self, name: &str, id: &str) -> Result<()> {
-        self.create_in::<Service>(json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": name, "annotations": {"loadbalancer.openstack.org/load-balancer-id": id},
-                "finalizers": ["service.kubernetes.io/load-balancer-cleanup"]},
-            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
-        }))
-        .await
-        .map(drop)
-    }
-
-    /// Creates something without a namespace.
-    ///
-    /// # Errors
-    /// The API server refuses.
-    pub async fn create<K>(&self, object: Value) -> Result<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Serialize,
-    {
-        let api = Api::<K>::all(self.client.clone());
-        Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
-    }
-
-    /// Creates something in this world's namespace.
-    ///
-    /// # Errors
-    /// The API server refuses.
-    pub async fn create_in<K>(&self, object: Value) -> Result<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-            + Clone
-            + std::fmt::Debug
-            + DeserializeOwned
-            + Serialize,
-    {
-        let api = Api::<K>::namespaced(self.client.clone(), &self.namespace);
-        Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
-    }
-
     /// Whether any freeze stands in the cluster.
     ///
     /// # Errors
@@ -366,45 +247,4 @@ fn merge(into: &mut Value, more: Value) {
             };
         }
     }
-}
-
-async fn wipe<K>(all: Api<K>, client: &Client) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let found = all.list(&ListParams::default()).await?.items;
-    let gone = found.into_iter().map(|object| wipe_one(&all, client, object));
-    stream::iter(gone).buffer_unordered(WIPED_AT_ONCE).try_collect().await
-}
-
-async fn wipe_one<K>(all: &Api<K>, client: &Client, object: K) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let Some(namespace) = object.meta().namespace.clone() else { return remove(all, object).await };
-    let name = object.meta().name.clone().unwrap_or_default();
-    force(client, &format!("{}/{name}", K::url_path(&(), Some(&namespace)))).await
-}
-
-async fn force(client: &Client, path: &str) -> Result<()> {
-    let body = serde_json::to_vec(&json!({"metadata": {"finalizers": null}}))?;
-    let patch =
-        http::Request::patch(path).header("content-type", "application/merge-patch+json").body(body)?;
-    let _ = client.request::<Value>(patch).await;
-    let body = serde_json::to_vec(&json!({"gracePeriodSeconds": 0}))?;
-    let _ = client
-        .request::<Value>(http::Request::delete(path).header("content-type", "application/json").body(body)?)
-        .await;
-    Ok(())
-}
-
-async fn remove<K>(api: &Api<K>, object: K) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let name = object.meta().name.clone().context("a name")?;
-    let free = json!({"metadata": {"finalizers": null}});
-    let _ = api.delete(&name, &DeleteParams::default()).await;
-    let _ = api.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await;
-    Ok(())
 }

@@ -9,6 +9,9 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use crate::error::Error;
 
+/// Kind of debris that has no [`Kind`].
+const OTHER: &str = "Other";
+
 /// Counters and gauges of deorbiter, beside those that all controllers have.
 #[derive(Clone)]
 pub struct Metrics {
@@ -80,20 +83,23 @@ impl Metrics {
         }
     }
 
-    /// A status was stored; `before` is the phase that it replaces.
+    /// A status was stored, or found after a restart; `before` is the phase that it replaces.
     pub fn stored(&self, cluster: &str, before: Phase, status: &DeorbitStatus) {
         for phase in Phase::ALL {
             self.phase.with_label_values(&[cluster, &phase.to_string()]).set((phase == status.phase).into());
         }
         self.remaining.with_label_values(&[cluster]).set(status.remaining);
         if status.phase.is_final() {
+            // The status lists only the first of many: the rest counts as OTHER, as does what is no thing of OpenStack.
+            let mut rest = status.debris_count;
             for kind in Kind::ALL {
                 let word = format!("{kind:?}");
                 let count = status.debris.iter().filter(|one| one.kind == word).count();
-                self.debris
-                    .with_label_values(&[cluster, &word])
-                    .set(i64::try_from(count).unwrap_or(i64::MAX));
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                rest -= count;
+                self.debris.with_label_values(&[cluster, &word]).set(count);
             }
+            self.debris.with_label_values(&[cluster, OTHER]).set(rest.max(0));
             if !before.is_final() {
                 self.runs.with_label_values(&[&status.phase.to_string()]).inc();
             }
@@ -109,6 +115,7 @@ impl Metrics {
         for kind in Kind::ALL {
             drop(self.debris.remove_label_values(&[cluster, &format!("{kind:?}")]));
         }
+        drop(self.debris.remove_label_values(&[cluster, OTHER]));
     }
 }
 
@@ -118,4 +125,33 @@ pub fn tally(records: &[Arc<Recorded>]) -> Vec<(Kind, usize)> {
     let of =
         |kind: Kind| records.iter().filter(|record| record.kind == kind && record.kept.is_none()).count();
     Kind::ALL.iter().map(|kind| (*kind, of(*kind))).filter(|(_, count)| *count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use common::api::deorbit::Debris;
+
+    use super::*;
+
+    #[test]
+    fn debris_that_is_not_listed_or_has_no_kind_counts_as_other() {
+        let metrics = Metrics::new(Common::new("deorbiter").unwrap()).unwrap();
+        let entry = |kind: &str| Debris {
+            kind: kind.into(),
+            id: None,
+            name: String::new(),
+            namespace: String::new(),
+            reason: String::new(),
+        };
+        let status = DeorbitStatus {
+            phase: Phase::Failed,
+            debris: vec![entry("Volume"), entry("Router")],
+            debris_count: 7,
+            ..DeorbitStatus::default()
+        };
+        metrics.stored("team/prod", Phase::Failed, &status);
+        let value = |kind: &str| metrics.debris.with_label_values(&["team/prod", kind]).get();
+        assert_eq!((value("Volume"), value("Snapshot"), value(OTHER)), (1, 0, 6));
+        assert_eq!(metrics.runs.with_label_values(&["Failed"]).get(), 0, "it had ended before");
+    }
 }

@@ -60,12 +60,6 @@ pub fn is_telling(cluster: &str) -> bool {
     !matches!(cluster, "" | "kubernetes")
 }
 
-/// Whether it can be the ID of something in OpenStack. What stands in annotations and handles anyone may have written.
-#[must_use]
-pub fn is_id(id: &str) -> bool {
-    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-}
-
 /// Name of the volume or snapshot that a driver makes for the claim or VolumeSnapshot with this UID.
 #[must_use]
 pub fn made_for(kind: Kind, uid: &str) -> String {
@@ -116,11 +110,5 @@ mod tests {
         let name = service_tag(&"ü".repeat(200), "n", "s");
         assert!(name.len() <= 255 && name.ends_with('ü'), "{name}");
         assert_eq!(service_tag("prod", "n", "s"), "kube_service_prod_n_s");
-    }
-
-    #[test]
-    fn what_may_stand_in_a_path_is_an_id() {
-        assert!(is_id("0d5c9f3e-0000-4000-8000-000000000003") && is_id("web_1"));
-        assert!(!is_id("") && !is_id("a/b") && !is_id("..") && !is_id("a?b=c") && !is_id("ü"));
     }
 }

@@ -204,7 +204,7 @@ impl<'a> Walk<'a> {
             self.status.completed_at = None;
             self.status.debris.clear();
             self.status.debris_count = 0;
-            return self.go(Phase::Freeze);
+            return self.go(if self.status.inventory.taken { Phase::Freeze } else { Phase::Inventory });
         }
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {

@@ -1,8 +1,9 @@
 //! A DeorbitBinding to Klusters: finalizer `deorbiter`, phases, termination protection.
 
 use common::api::deorbit::Phase;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::world::{World, example, wait, wait_for};
@@ -143,6 +144,68 @@ async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
             .await
             .contains("targetRef cannot be changed")
     );
+    drop(deorbiter);
+}
+
+/// The API server's own rules know what a filled template may hold.
+#[tokio::test]
+async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
+    let world = World::start().await;
+    world.kubeconfig_secret("prod-kubeconfig").await;
+    world.kluster("prod", "Running").await;
+    let note = |text: String| json!({ "metadata": { "annotations": { "note": text } } });
+    world.patch_kluster("prod", note("x".repeat(300))).await;
+    let mut spec = binding();
+    spec["template"]["spec"]["clusterName"] = json!("{.metadata.annotations.note}");
+    world.bind("klusters", spec).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("the finalizer", || async { world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
+        .await;
+    world.delete_kluster("prod").await;
+    world.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
+    wait("it is held", || async { world.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
+    let tries = async || {
+        let metrics = deorbiter.metrics().await.unwrap();
+        let failed = [("action", "CreateDeorbit"), ("result", "failed")];
+        metrics.sum("perimeter_steps_total", &failed).unwrap_or_default()
+    };
+    let before = tries().await;
+    assert!(before >= 1.0);
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    assert_eq!(tries().await, before, "what is refused is not asked for again and again");
+    world.patch_kluster("prod", note("prod".into())).await;
+    world.wait_for_phase(Phase::Complete).await;
+    wait("its finalizer is off", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+}
+
+#[tokio::test]
+async fn a_kind_that_is_taken_away_and_comes_back_is_noticed() {
+    let world = World::start().await;
+    let mut spec = binding();
+    spec["targetRef"] = json!({ "apiVersion": "example.com/v1", "kind": "Castle" });
+    for phase in ["whenPhase", "finalizerWhenPhase"] {
+        spec.as_object_mut().unwrap().remove(phase);
+    }
+    world.bind("castles", spec).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("the binding is in force", || async { world.ready("castles").await.0 == "InForce" }).await;
+    let definitions = Api::<CustomResourceDefinition>::all(world.client.clone());
+    let mut definition = definitions.get("castles.example.com").await.unwrap();
+    definitions.delete("castles.example.com", &DeleteParams::default()).await.unwrap();
+    wait("the kind is gone", || async { world.ready("castles").await.0 == "KindNotServed" }).await;
+    definition.metadata.resource_version = None;
+    definition.status = None;
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    wait("the binding is in force again", || async { world.ready("castles").await.0 == "InForce" }).await;
+    world.create("example.com/v1", "Castle", "one", json!({})).await;
+    let castles = world.api("example.com/v1", "Castle");
+    wait("it is bound", || async { !castles.get("one").await.unwrap().finalizers().is_empty() }).await;
+
+    // A binding of a kind that is gone has nothing to give back.
+    definitions.delete("castles.example.com", &DeleteParams::default()).await.unwrap();
+    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(world.client.clone());
+    bindings.delete("castles", &DeleteParams::default()).await.unwrap();
+    wait("the binding is gone", || async { world.binding("castles").await.is_none() }).await;
     drop(deorbiter);
 }
 

@@ -60,10 +60,24 @@ fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value
     })
 }
 
+/// Makes a kind, and waits until it is served.
+async fn define(client: &Client, definition: &Value) {
+    let name = definition["metadata"]["name"].as_str().unwrap();
+    let api = Api::<CustomResourceDefinition>::all(client.clone());
+    api.patch(name, &PatchParams::apply("e2e"), &Patch::Apply(definition)).await.unwrap();
+    wait(&format!("{name} is served"), || async {
+        let found = serde_json::to_value(api.get(name).await.unwrap().status).unwrap();
+        let conditions = found["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+    })
+    .await;
+}
+
 /// The rules that let deorbiter act on these kinds, as docs/deorbiter.md has them.
 fn target_rules() -> Value {
     json!([
         { "apiGroups": ["kubernikus.sap.cc"], "resources": ["klusters"], "verbs": ["get", "list", "watch", "patch"] },
+        { "apiGroups": ["example.com"], "resources": ["castles"], "verbs": ["get", "list", "watch", "patch"] },
         { "apiGroups": ["cluster.x-k8s.io"], "resources": ["clusters"], "verbs": ["get"] },
         { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["openstackclusters"], "verbs": ["get"] },
     ])
@@ -85,16 +99,10 @@ impl World {
             "OpenStackCluster",
             "openstackclusters",
         ));
+        // One that a test may take away.
+        definitions.push(definition("example.com", &["v1"], "Castle", "castles"));
         for definition in definitions {
-            let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
-            let api = Api::<CustomResourceDefinition>::all(client.clone());
-            api.patch(&name, &PatchParams::apply("e2e"), &Patch::Apply(&definition)).await.unwrap();
-            wait(&format!("{name} is served"), || async {
-                let found = serde_json::to_value(api.get(&name).await.unwrap().status).unwrap();
-                let conditions = found["conditions"].as_array().cloned().unwrap_or_default();
-                conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
-            })
-            .await;
+            define(&client, &definition).await;
         }
         let own = control_plane.namespace("deorbiter").await.unwrap();
         let namespace = control_plane.namespace("team").await.unwrap();

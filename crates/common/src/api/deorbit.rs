@@ -184,7 +184,8 @@ pub struct Timeouts {
     pub hang: Period,
     /// Since when the target's API server or OpenStack has not answered once. 10m
     pub api_unavailable: Period,
-    /// One object, from its deletion. 30m
+    /// One object, from its deletion, and not before the run's first delete; with leftovers: Delete, again from when deorbiter
+    /// itself begins to delete. 30m
     pub per_object: Period,
     /// Without OpenStack credentials: how long load balancers are given after the last Service is gone. Before load balancers
     /// of Ingresses are deleted as leftovers: how long octavia-ingress-controller is given for each of them, half of perObject

@@ -200,6 +200,7 @@ mod tests {
             tag: tag.map(|length| "t".repeat(length)),
             shared: true,
             seen: true,
+            dying: false,
             kept: Some(format!(
                 "another VolumeSnapshotContent that has it stays: it carries {} or {}",
                 names::KEEP,

@@ -32,7 +32,9 @@ impl Glance {
         let there: Vec<(Kind, &String)> = decision
             .records
             .iter()
-            // What is shared stays.
+            // What is shared stays, and what goes along with a load balancer goes when that does: a login needs no right to
+            // look at one of those.
+            .filter(|record| !matches!(record.kind, Kind::FloatingIP | Kind::SecurityGroup))
             .filter(|record| record.kept.is_none() && !record.shared && seen.shows(record))
             .filter_map(|record| Some((record.kind, record.id.as_ref()?)))
             .collect();
@@ -42,15 +44,20 @@ impl Glance {
         (!witnesses.is_empty()).then(|| Glance { cloud, walk_at: Instant::now() + wait, witnesses })
     }
 
-    /// The wait for the next look; None: it is time for a walk. What OpenStack refuses to say is the walk's to report.
+    /// The wait for the next look; None: it is time for a walk. Who is not told is none the wiser, and waits for the walk, which
+    /// reports what OpenStack refuses.
     pub async fn look(&mut self) -> Option<Duration> {
         while let Some((kind, id)) = self.witnesses.last()
             && Instant::now() < self.walk_at
         {
-            if is_there(&self.cloud, *kind, id).await.ok()? {
-                return Some(self.next());
+            match is_there(&self.cloud, *kind, id).await {
+                Ok(true) => return Some(self.next()),
+                Ok(false) => drop(self.witnesses.pop()),
+                Err(_) => {
+                    let wait = self.walk_at.saturating_duration_since(Instant::now());
+                    return Some(wait).filter(|wait| !wait.is_zero());
+                }
             }
-            self.witnesses.pop();
         }
         None
     }
@@ -67,7 +74,7 @@ async fn is_there(cloud: &Cloud, kind: Kind, id: &str) -> Result<bool, Error> {
         Kind::Volume => cloud.volume(id).await?.is_some(),
         Kind::Snapshot => cloud.snapshot(id).await?.is_some(),
         Kind::LoadBalancer => cloud.load_balancer(id).await?.is_some(),
-        Kind::FloatingIP => cloud.floating_ip(id).await?.is_some(),
-        Kind::SecurityGroup => cloud.security_group(id).await?.is_some(),
+        // No witnesses.
+        Kind::FloatingIP | Kind::SecurityGroup => false,
     })
 }

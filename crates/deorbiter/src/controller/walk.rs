@@ -54,6 +54,10 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
         read => read?,
     };
     if is_quiet(&run) {
+        if !run.deleting {
+            // After a restart nobody else tells how it ended.
+            context.metrics.stored(&format!("{namespace}/{name}"), run.status.phase, &run.status);
+        }
         return Ok(None);
     }
     let started = Instant::now();
@@ -189,12 +193,12 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
                     error.lasting()
                 })
                 .and_then(|seen| run.recognise_project(seen));
-            if let (Ok(whole), Some(asked), Phase::Routes) =
+            if let (Ok(whole), Some(asked), Phase::Inventory | Phase::Routes) =
                 (&mut seen, &run.spec.resources.routes, run.status.phase)
             {
                 match routes::dead(&project, asked).await {
                     Ok(dead) => whole.routes = dead,
-                    Err(why) => seen = Err(why),
+                    Err(why) => whole.routes_unread = Some(why),
                 }
             }
             (Some(project), Some(seen))

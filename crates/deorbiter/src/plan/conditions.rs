@@ -6,7 +6,7 @@ use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
 use common::conditions::{self, Seen, Status};
 use jiff::Timestamp;
 
-use super::frozen_is_unknown;
+use super::{frozen_is_unknown, inventory, outlook};
 use crate::observe::snapshot::{Cleaner, Cluster, Snapshot};
 
 /// A Lease that was not renewed for so many of its durations belongs to nobody: a successor would have taken it long ago.
@@ -122,8 +122,11 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
             Phase::Complete if dry_run => (Status::False, "NotClean", "nothing was deleted".to_owned()),
             Phase::Complete if is_proven(snapshot, records) => (Status::True, "Proven", "0 left".to_owned()),
             Phase::Complete => {
-                let why = "the cluster has nothing left; nobody has looked in OpenStack".to_owned();
-                (Status::Unknown, "NotProven", why)
+                let why = match snapshot.cloud {
+                    None => "the cluster has nothing left; nobody has looked in OpenStack",
+                    Some(_) => "the cluster has nothing left; not everything could be looked up in OpenStack",
+                };
+                (Status::Unknown, "NotProven", why.to_owned())
             }
             _ => (Status::False, "NotClean", format!("{debris} left")),
         };
@@ -133,8 +136,13 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
 
 /// Whether OpenStack was asked about everything, with a login that has shown something of the cluster.
 fn is_proven(snapshot: &Snapshot, records: &[Arc<Recorded>]) -> bool {
-    let mut went = records.iter().filter(|record| record.kept.is_none()).peekable();
-    snapshot.cloud.is_some() && (went.peek().is_none() || went.any(|record| record.seen))
+    let Some(Ok(cloud)) = &snapshot.cloud else { return false };
+    let cluster = &snapshot.run.spec.cluster_name;
+    let went: Vec<_> = records.iter().filter(|record| record.kept.is_none()).collect();
+    let certain = |record: &Recorded| {
+        inventory::is_looked_up(record, cluster, cloud) && !outlook::is_shared_by_hearsay(record, cloud)
+    };
+    went.iter().all(|record| certain(record)) && (went.is_empty() || went.iter().any(|record| record.seen))
 }
 
 fn word(phase: Phase) -> &'static str {

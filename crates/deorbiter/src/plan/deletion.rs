@@ -18,26 +18,30 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
         records.iter().map(|record| ((record.kind, record.uid.as_str()), record)).collect();
     let by_id: HashMap<(Kind, &str), &Arc<Recorded>> =
         records.iter().filter_map(|record| Some(((record.kind, record.id.as_deref()?), record))).collect();
-    let goes = |one: &&Found| {
-        let known = recorded
-            .get(&(one.record.kind, one.record.uid.as_str()))
-            .copied()
-            .or_else(|| one.record.id.as_deref().and_then(|id| by_id.get(&(one.record.kind, id)).copied()));
-        one.record.kept.is_none()
-            && known.is_some_and(|known| known.kept.is_none() && known.id == one.record.id)
+    let known = |one: &Found| {
+        let of_object = recorded.get(&(one.record.kind, one.record.uid.as_str())).copied();
+        of_object
+            .or_else(|| one.record.id.as_deref().and_then(|id| by_id.get(&(one.record.kind, id)).copied()))
     };
-    let going: Vec<&Found> = found.iter().filter(goes).collect();
+    let goes = |(one, known): &(&Found, &Arc<Recorded>)| {
+        // What it held may be gone meanwhile, and the object still has to go.
+        let same = one.record.id.is_none() || known.id == one.record.id;
+        one.record.kept.is_none() && known.kept.is_none() && same
+    };
+    // With what was recorded of each.
+    let going: Vec<(&Found, &Arc<Recorded>)> =
+        found.iter().filter_map(|one| Some((one, known(one)?))).filter(goes).collect();
     let mut steps = Vec::new();
-    for one in &going {
+    for (one, _) in &going {
         if let Some(object) = &one.release {
             steps.push((Act::Release { object: object.clone() }, Reason::Retained));
         }
     }
     let delete = |kinds: &[ObjectKind], steps: &mut Vec<(Act, Reason)>| {
-        for one in &going {
+        for (one, known) in &going {
             match &one.delete {
                 Some(object) if one.deleting.is_none() && kinds.contains(&object.kind) => {
-                    let id = one.record.id.clone();
+                    let id = known.id.clone();
                     steps.push((Act::DeleteObject { object: object.clone(), id }, Reason::Asked));
                 }
                 _ => {}
@@ -48,7 +52,7 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
     if run.spec.pod_eviction == PodEviction::Delete {
         let claims: HashMap<(&str, &str), Option<Timestamp>> = going
             .iter()
-            .filter_map(|one| Some((one.delete.as_ref()?, one.deleting)))
+            .filter_map(|(one, _)| Some((one.delete.as_ref()?, one.deleting)))
             .filter(|(object, _)| object.kind == ObjectKind::PersistentVolumeClaim)
             .map(|(object, since)| ((object.namespace.as_str(), object.name.as_str()), since))
             .collect();

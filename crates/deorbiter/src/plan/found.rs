@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use common::api::deorbit::{Choice, Kind, Recorded, Retained};
+use common::cloud::openstack::is_id;
 use jiff::Timestamp;
 
 use super::action::{Object, ObjectKind};
@@ -114,6 +115,7 @@ fn record(
         tag: None,
         shared: false,
         seen: false,
+        dying: false,
         kept,
     })
 }
@@ -137,7 +139,7 @@ pub fn ids(records: &[Arc<Recorded>], cluster: Option<&Cluster>) -> BTreeMap<Kin
         ids.entry(Kind::LoadBalancer).or_default().extend(balancers);
     }
     for all in ids.values_mut() {
-        all.retain(|id| names::is_id(id));
+        all.retain(|id| is_id(id));
     }
     ids
 }

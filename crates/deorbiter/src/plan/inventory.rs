@@ -1,6 +1,6 @@
 //! The records: what was found is written down before anything is deleted, and never forgotten.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use common::api::deorbit::{Kind, Recorded};
@@ -9,7 +9,7 @@ use super::action::ObjectKind;
 use super::found::Found;
 use super::made::Made;
 use crate::names;
-use crate::observe::snapshot::Cloud;
+use crate::observe::snapshot::{Cloud, Cluster};
 
 /// The records with what was found now. Nothing is ever taken out; an object that had no ID yet may get one.
 #[must_use]
@@ -93,11 +93,59 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
     }
 }
 
+/// Notes whose objects are being deleted already, before the run has deleted anything: by others, at any time before.
+pub fn note_dying(records: &mut [Arc<Recorded>], found: &[Found]) {
+    let dying: HashSet<(Kind, &str)> = found
+        .iter()
+        .filter(|one| one.deleting.is_some())
+        .map(|one| (one.record.kind, one.record.uid.as_str()))
+        .collect();
+    for record in records.iter_mut() {
+        if !record.dying && dying.contains(&(record.kind, record.uid.as_str())) {
+            Arc::make_mut(record).dying = true;
+        }
+    }
+}
+
+/// Leaves alone what was recorded without an ID and is not found any more although its object is there: by now that is
+/// another driver's or another controller's.
+pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster) {
+    let waits = |record: &Recorded| record.id.is_none() && record.kept.is_none() && !record.uid.is_empty();
+    if !records.iter().any(|record| waits(record)) {
+        return;
+    }
+    let found: HashSet<&str> = found.iter().map(|one| one.record.uid.as_str()).collect();
+    let there: HashSet<&str> = cluster.metas().map(|meta| meta.uid.as_str()).collect();
+    for record in records.iter_mut().filter(|record| waits(record)) {
+        let uid = record.uid.as_str();
+        if there.contains(uid) && !found.contains(uid) {
+            let object = record.object.as_deref().unwrap_or_default();
+            let why = format!(
+                "its {object} has nothing in OpenStack: another driver or controller serves it by now"
+            );
+            Arc::make_mut(record).kept = Some(why);
+        }
+    }
+}
+
 /// Notes what OpenStack shows.
 pub fn note_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
     for record in records.iter_mut().filter(|record| !record.seen && cloud.shows(record)) {
         Arc::make_mut(record).seen = true;
     }
+}
+
+/// Whether the thing that a record stands for was looked up: by its ID, or by a name that only it can have.
+#[must_use]
+pub fn is_looked_up(record: &Recorded, cluster: &str, cloud: &Cloud) -> bool {
+    if record.id.is_some() || record.kind != Kind::LoadBalancer {
+        return true;
+    }
+    let name = match record.object.as_deref() {
+        Some("Ingress") => names::ingress_load_balancer(cluster, &record.namespace, &record.name),
+        _ => names::service_tag(cluster, &record.namespace, &record.name),
+    };
+    names::is_telling(cluster) && cloud.load_balancers.values().all(|seen| seen.name != name)
 }
 
 fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> Option<String> {

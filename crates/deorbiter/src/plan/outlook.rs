@@ -8,6 +8,7 @@ use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded, Retained};
 use jiff::Timestamp;
 
 use super::action::ObjectKind;
+use super::sharing;
 use crate::observe::snapshot::{Cloud, Meta, Snapshot, key};
 
 /// How one record stands.
@@ -135,10 +136,9 @@ impl<'a> Judge<'a> {
             None => (None, false, None),
             Some(Err(why)) => (None, false, Some(why)),
             Some(Ok(cloud)) => {
-                let before = |since: Option<Timestamp>| since.is_some_and(|since| self.was_before(since));
-                let long_gone = before(object.and_then(|one| one.deleting))
-                    || before(holder.and_then(|(_, since)| since));
-                (state_of(record, cloud), record.id.is_some() && (self.at_home || long_gone), None)
+                let known = record.id.is_some() && !is_shared_by_hearsay(record, cloud);
+                let cluster = &self.snapshot.run.spec.cluster_name;
+                (state_of(record, cluster, cloud), known && (self.at_home || record.dying), None)
             }
         };
         let object_stays = match object {
@@ -155,6 +155,7 @@ impl<'a> Judge<'a> {
         let since = object
             .and_then(|object| object.deleting)
             .or(holder.and_then(|(_, deleting)| deleting))
+            .map(|since| self.no_earlier_than_ours(since))
             .or_else(|| self.waiting_since(in_cluster));
         let over = since.is_some_and(|since| {
             is_over(since, self.snapshot.run.spec.timeouts.per_object.duration(), self.now)
@@ -212,9 +213,14 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// Whether somebody else had begun to delete it before the run did anything.
-    fn was_before(&self, since: Timestamp) -> bool {
-        self.snapshot.run.status.started_at.is_none_or(|started| since < started)
+    /// What others began to delete long ago has its time from when the run began to clear the way; and once more where the
+    /// run itself deletes, from then on.
+    fn no_earlier_than_ours(&self, since: Timestamp) -> Timestamp {
+        let run = &self.snapshot.run;
+        let since = run.status.started_at.map_or(since, |started| since.max(started));
+        let ourselves = run.spec.leftovers == Leftovers::Delete
+            && matches!(run.status.phase, Phase::Verify | Phase::Sweep);
+        run.status.phase_since.filter(|_| ourselves).map_or(since, |begun| since.max(begun))
     }
 
     /// For what is not being deleted by the target's own word: the phase that waits for it.
@@ -241,8 +247,20 @@ pub fn is_over(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
     now.duration_since(since).unsigned_abs() >= limit && now >= since
 }
 
-/// Its state in OpenStack; None where it is gone, or has left us to others.
-fn state_of(record: &Recorded, cloud: &Cloud) -> Option<String> {
+/// Whether a load balancer is there of which only the cluster's own Service tells that it has to do with it: it serves others,
+/// and nothing on it stands for the Service. Whether our part of it is gone cannot be seen there.
+#[must_use]
+pub fn is_shared_by_hearsay(record: &Recorded, cloud: &Cloud) -> bool {
+    let there = || record.id.as_deref().is_some_and(|id| cloud.load_balancers.contains_key(id));
+    record.kind == Kind::LoadBalancer
+        && record.shared
+        && record.tag.is_none()
+        && !ObjectKind::Ingress.has(record)
+        && there()
+}
+
+/// Its state in OpenStack; None where it is gone, or has left us to others. `cluster`: what the run calls it.
+fn state_of(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
     let id = record.id.as_deref()?;
     match record.kind {
         Kind::Volume => cloud.volumes.get(id).map(|seen| seen.status.clone()),
@@ -256,7 +274,11 @@ fn state_of(record: &Recorded, cloud: &Cloud) -> Option<String> {
             } else if tagged {
                 Some("shared, and has our tag".to_owned())
             } else {
-                None
+                let other = sharing::other_cluster(cluster, record, seen)?;
+                Some(format!(
+                    "{}, and of a Service of this name in a cluster {other}: is spec.clusterName what the cloud controller manager has as --cluster-name?",
+                    seen.status
+                ))
             }
         }
         Kind::FloatingIP => cloud.floating_ips.get(id).map(|seen| format!("allocated ({})", seen.address)),

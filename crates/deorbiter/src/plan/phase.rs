@@ -35,6 +35,10 @@ impl Walk<'_> {
                 // What OpenStack marks as kept is not known while it does not answer: then nothing is judged anew.
                 if cloud_is_known || run.status.phase == Phase::Inventory {
                     self.records = inventory::merge(&self.records, &found_now);
+                    inventory::disown(&mut self.records, &found_now, cluster);
+                }
+                if run.status.phase == Phase::Inventory {
+                    inventory::note_dying(&mut self.records, &found_now);
                 }
             }
             Err(_) => {}
@@ -94,6 +98,13 @@ impl Walk<'_> {
         self.status.inventory.cluster =
             self.snapshot.cluster.as_ref().ok().and_then(|cluster| cluster.uid.clone());
         self.status.inventory.project = self.cloud().map(|cloud| cloud.project.clone());
+        // Better said now than at the end, and a dry run has no other time.
+        if let (Some(asked), Some(why)) = (
+            &self.snapshot.run.spec.resources.routes,
+            self.cloud().and_then(|cloud| cloud.routes_unread.as_ref()),
+        ) {
+            self.find(Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() });
+        }
         if self.snapshot.run.spec.dry_run {
             self.status.remaining = count(self.records.iter().filter(|record| record.kept.is_none()).count());
             self.status.completed_at = Some(self.now);
@@ -137,7 +148,7 @@ impl Walk<'_> {
         let all_asked = {
             let left = outlook::left(self.snapshot, &self.records, false, self.now);
             self.status.remaining = count(left.len());
-            left.iter().all(|one| !one.outlook.untouched || one.outlook.refused)
+            left.iter().all(|one| !one.outlook.untouched || one.outlook.refused || one.outlook.stuck)
         };
         if all_asked { self.go(Phase::Wait) } else { Some(SOON / 4) }
     }
@@ -215,6 +226,10 @@ impl Walk<'_> {
         if let (Some(asked), Some(cloud)) = (&run.spec.resources.routes, self.cloud()) {
             let limit = run.spec.timeouts.per_object.duration();
             let over = run.status.phase_since.is_some_and(|since| is_over(since, limit, self.now));
+            if let (Some(why), false) = (&cloud.routes_unread, over) {
+                self.find(Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() });
+                return Some(LATER);
+            }
             if !cloud.routes.is_empty() && !over {
                 let act = Act::RemoveRoutes { asked: asked.clone(), routes: cloud.routes.clone() };
                 self.step(act, Reason::Asked);
@@ -308,6 +323,10 @@ impl Walk<'_> {
                 .map(Left::debris)
                 .collect();
         if let (Some(asked), Some(cloud)) = (&self.snapshot.run.spec.resources.routes, self.cloud()) {
+            if let Some(why) = &cloud.routes_unread {
+                let why = format!("its routes are not known: {why}");
+                debris.push(entry("Router", asked.router_id.clone(), why));
+            }
             for route in &cloud.routes {
                 let why = self.snapshot.failures.get(&key("Routes", &asked.router_id));
                 let why = why.cloned().unwrap_or_else(|| "it is still there".to_owned());

@@ -55,6 +55,13 @@ pub enum Reason {
         /// What it said.
         why: String,
     },
+    /// The routes that lead to nobody are not known.
+    RoutesUnknown {
+        /// The router's ID.
+        router: String,
+        /// What could not be seen.
+        why: String,
+    },
     /// A controller that removes things in OpenStack does not renew its Lease.
     CleanerNotRunning {
         /// The Lease.
@@ -97,6 +104,7 @@ impl plan::Reason for Reason {
             Reason::Kept { .. } => "Kept",
             Reason::TargetUnavailable { .. } => "TargetUnavailable",
             Reason::CloudUnavailable { .. } => "CloudUnavailable",
+            Reason::RoutesUnknown { .. } => "RoutesUnknown",
             Reason::CleanerNotRunning { .. } => "CleanerNotRunning",
             Reason::RecordsLost { .. } => "RecordsLost",
             Reason::NotFrozen { .. } => "NotFrozen",
@@ -146,6 +154,9 @@ impl fmt::Display for Reason {
             Reason::Kept { why } => write!(f, "it is left alone: {why}"),
             Reason::TargetUnavailable { why } => write!(f, "the target cluster cannot be read: {why}"),
             Reason::CloudUnavailable { why } => write!(f, "OpenStack cannot be read: {why}"),
+            Reason::RoutesUnknown { router, why } => {
+                write!(f, "which routes of router {router} lead to nobody is not known: {why}")
+            }
             Reason::CleanerNotRunning { lease } => {
                 write!(f, "{lease} renews its Lease no more: start it again, or set spec.leftovers to Delete")
             }

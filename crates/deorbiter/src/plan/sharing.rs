@@ -1,5 +1,7 @@
 //! Whose a load balancer is: several Services can share one, also Services of other clusters.
 
+use common::api::deorbit::Recorded;
+
 use crate::names;
 use crate::observe::snapshot::{Cloud, LoadBalancer, Meta, Service};
 
@@ -13,6 +15,19 @@ pub fn tag_of(cluster: &str, service: &Meta, tags: &[String]) -> Option<String> 
     }
     let tag = names::service_tag(cluster, &service.namespace, &service.name);
     tags.contains(&tag).then_some(tag)
+}
+
+/// The cluster that a load balancer of a Service of this name is of by its own name or tags, where that is not `cluster`, and
+/// nothing of `cluster` was ever on it.
+#[must_use]
+pub fn other_cluster<'a>(cluster: &str, record: &Recorded, seen: &'a LoadBalancer) -> Option<&'a str> {
+    if cluster.is_empty() || record.tag.is_some() {
+        return None;
+    }
+    let end = format!("_{}_{}", record.namespace, record.name);
+    let of = |text: &'a str| text.strip_prefix(names::SERVICE_PREFIX)?.strip_suffix(&end);
+    let mut others = std::iter::once(&seen.name).chain(&seen.tags).filter_map(|text| of(text));
+    others.find(|other| *other != cluster)
 }
 
 fn ends_as(name: &str, service: &Meta) -> bool {

@@ -96,6 +96,7 @@ fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
         tag: None,
         shared: false,
         seen: true,
+        dying: false,
         kept,
     };
     Found { record: Arc::new(record), delete: None, deleting: None, release: None }

@@ -4,4 +4,5 @@ mod ingresses;
 mod laws;
 mod model;
 mod ownership;
+mod proofs;
 mod world;

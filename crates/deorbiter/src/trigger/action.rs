@@ -56,7 +56,9 @@ pub enum Action {
     CreateDeorbit {
         /// The object.
         target: ObjectId,
-        /// Its resourceVersion when this was decided.
+        /// The binding.
+        binding: String,
+        /// The object's resourceVersion when this was decided.
         resource_version: String,
         /// Namespace of the Deorbit.
         namespace: String,

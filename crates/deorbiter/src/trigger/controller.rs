@@ -123,9 +123,11 @@ impl Walker<'_> {
     }
 
     /// Each step is about an object of its own: one that fails stops no other.
-    async fn apply(&self, bindings: &[Arc<DeorbitBinding>], plan: &Plan<Action>) -> Result<(), Error> {
+    async fn apply(&mut self, bindings: &[Arc<DeorbitBinding>], plan: &Plan<Action>) -> Result<(), Error> {
         let kinds: BTreeMap<String, _> =
             bindings.iter().map(|binding| (binding.name_any(), kind_of(binding))).collect();
+        let generations: BTreeMap<String, Option<i64>> =
+            bindings.iter().map(|binding| (binding.name_any(), binding.metadata.generation)).collect();
         let mut failure = None;
         for step in &plan.steps {
             if !self.runtime.leadership.is_leading() {
@@ -155,6 +157,12 @@ impl Walker<'_> {
                 Err(error) => {
                     self.runtime.metrics.step(action, reason, common::metrics::StepResult::Failed);
                     self.events.failed(step, &error).await;
+                    if let (Action::CreateDeorbit { target, resource_version, binding, .. }, Some(why)) =
+                        (&step.action, error.invalid())
+                    {
+                        let generation = generations.get(binding).copied().flatten();
+                        self.observer.refused(&target.uid, resource_version, generation, why.to_owned());
+                    }
                     failure = Some(error);
                 }
             }

@@ -28,6 +28,17 @@ impl Error {
         matches!(self, Error::Outdated(_))
     }
 
+    /// What the API server finds wrong with the object that it was given, if that is what failed: it will always say so.
+    #[must_use]
+    pub fn invalid(&self) -> Option<&str> {
+        match self {
+            Error::Kubernetes { cause: kube::Error::Api(status), .. } if matches!(status.code, 400 | 422) => {
+                Some(&status.message)
+            }
+            _ => None,
+        }
+    }
+
     /// A refusal that means that the object has changed, as [`Error::Outdated`]; anything else as it is. A JSON patch whose
     /// test fails is answered with 422 and this sentence; an object that is not valid with 422 and what is not.
     pub(super) fn of_patch(what: &impl ToString, cause: kube::Error) -> Error {

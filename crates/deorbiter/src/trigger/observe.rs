@@ -28,13 +28,27 @@ pub struct Observer {
     pub watches: Watches,
     /// Objects that were read whole, by UID, with the resourceVersion that they were read for.
     bodies: BTreeMap<String, (String, Value)>,
+    /// Why the API server took no Deorbit for an object, by its UID: until the object or the binding changes.
+    refusals: BTreeMap<String, Refusal>,
+}
+
+struct Refusal {
+    resource_version: String,
+    generation: Option<i64>,
+    why: String,
 }
 
 impl Observer {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(client: Client, watches: Watches) -> Observer {
-        Observer { client, watches, bodies: BTreeMap::new() }
+        Observer { client, watches, bodies: BTreeMap::new(), refusals: BTreeMap::new() }
+    }
+
+    /// Notes that the API server took no Deorbit for an object, in a version of it, by a binding of this generation.
+    pub fn refused(&mut self, uid: &str, resource_version: &str, generation: Option<i64>, why: String) {
+        let resource_version = resource_version.to_owned();
+        self.refusals.insert(uid.to_owned(), Refusal { resource_version, generation, why });
     }
 
     /// Everything that the plan needs.
@@ -63,6 +77,7 @@ impl Observer {
             .map(|target| target.object.uid.as_str())
             .collect();
         self.bodies.retain(|uid, _| alive.contains(uid.as_str()));
+        self.refusals.retain(|uid, _| alive.contains(uid.as_str()));
         Ok(snapshot)
     }
 
@@ -112,7 +127,14 @@ impl Observer {
         let mut targets = Vec::new();
         for object in &objects {
             let Some(target) = seen.target(&object.metadata) else { continue };
-            targets.extend(self.with_body(&read, &seen, target).await?);
+            let target = self.with_body(&read, &seen, target).await?;
+            targets.extend(target.map(|mut target| {
+                let refusal = self.refusals.get(&target.object.uid).filter(|one| {
+                    one.resource_version == target.resource_version && one.generation == read.generation
+                });
+                target.refused = refusal.map(|one| one.why.clone());
+                target
+            }));
         }
         read.targets = Targets::Whole(targets);
         Ok(Some(read))
@@ -209,6 +231,7 @@ impl Seen<'_> {
             selected,
             annotations: protecting.map(|(key, value)| (key.clone(), value.clone())).collect(),
             body: None,
+            refused: None,
         })
     }
 }

@@ -277,10 +277,15 @@ impl Walk<'_> {
                 format!("a Deorbit {namespace}/{name} that was made for something else is in its place");
             return self.hold(target, Reason::CannotDeorbit { why });
         }
+        // Asked again and again it would say the same, and nobody would be told that the object is held.
+        if let Some(why) = &target.refused {
+            return self.hold(target, Reason::CannotDeorbit { why: why.clone() });
+        }
         self.standing.deorbiting += 1;
         let manifest = manifest(target, &namespace, &name, filled);
         let action = Action::CreateDeorbit {
             target: target.object.clone(),
+            binding: self.binding.name.clone(),
             resource_version: target.resource_version.clone(),
             namespace,
             name,

@@ -1,6 +1,6 @@
 //! The rules of a binding, read from its spec: everything that can be wrong is found here, before an object is bound.
 
-use common::api::deorbit::DeorbitSpec;
+use common::api::deorbit::{DeorbitSpec, Leftovers};
 use common::api::deorbit_binding::{DeorbitBindingSpec, DeorbitTemplate, LabelSelector, PhaseRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::core::Selector;
@@ -66,7 +66,25 @@ pub fn template(template: &DeorbitTemplate) -> Result<Template, String> {
     if spec.dry_run {
         return Err("template.spec.dryRun: a Deorbit that deletes nothing would let the cluster go with everything left".to_owned());
     }
+    if let Some(why) = contradiction(&spec) {
+        return Err(format!("template.spec.{why}"));
+    }
     Ok(read)
+}
+
+/// What the API server would refuse about a Deorbit of this spec, by the rules of its CustomResourceDefinition.
+fn contradiction(spec: &DeorbitSpec) -> Option<&'static str> {
+    let openstack = spec.openstack.is_some();
+    if spec.sweep && !crate::names::is_telling(&spec.cluster_name) {
+        return Some("sweep needs a clusterName, and not the default name \"kubernetes\"");
+    }
+    if spec.sweep && !openstack {
+        return Some("sweep needs openstack");
+    }
+    if spec.leftovers == Leftovers::Delete && !openstack {
+        return Some("leftovers: Delete needs openstack");
+    }
+    (spec.resources.routes.is_some() && !openstack).then_some("resources.routes needs openstack")
 }
 
 /// The first field that the type does not know: it would be dropped in silence.
@@ -175,6 +193,22 @@ mod tests {
                 template(json!({ "kubeconfig": kubeconfig, "freeze": "Maybe" })),
                 true,
                 "template.spec: unknown variant",
+            ),
+            (
+                template(json!({ "kubeconfig": kubeconfig, "leftovers": "Delete" })),
+                true,
+                "template.spec.leftovers: Delete needs openstack",
+            ),
+            (
+                template(json!({ "kubeconfig": kubeconfig, "sweep": true, "clusterName": "kubernetes" })),
+                true,
+                "template.spec.sweep needs a clusterName",
+            ),
+            (
+                template(json!({ "kubeconfig": kubeconfig, "resources": {
+                    "routes": { "routerID": "r", "podCIDRs": ["10.0.0.0/8"] } } })),
+                true,
+                "template.spec.resources.routes needs openstack",
             ),
         ] {
             let why = refused(changes, namespaced);

@@ -101,6 +101,8 @@ pub struct Target {
     pub annotations: BTreeMap<String, String>,
     /// The whole object, where its phase or its template has to be known (see [`super::plan::needs_body`]).
     pub body: Option<Value>,
+    /// Why the API server took no Deorbit for this version of it and this generation of the binding, where it was asked.
+    pub refused: Option<String>,
 }
 
 /// An object of any kind.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
@@ -19,6 +20,9 @@ pub type Meta = PartialObjectMeta<DynamicObject>;
 
 /// Written by kubectl, read by nobody here, and often longer than all the rest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// A kind whose watch says that it is gone is looked up anew, and a watch that has just begun is not ended for that.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The watches that run.
 pub struct Watches {
@@ -38,6 +42,7 @@ pub struct Watch {
     pub namespaced: bool,
     store: Store<Meta>,
     state: Arc<Mutex<State>>,
+    since: Instant,
     task: JoinHandle<()>,
 }
 
@@ -47,6 +52,8 @@ struct State {
     filled: bool,
     /// Why the objects cannot be listed.
     refused: Option<String>,
+    /// Whether that is because the API server serves the kind no more.
+    gone: bool,
 }
 
 /// What is known of a kind.
@@ -85,6 +92,13 @@ impl Watches {
 
     /// What is known of a kind; its watch is started if it does not run.
     pub async fn look(&mut self, kind: &GroupVersionKindKey) -> Known<'_> {
+        let gone = |watch: &Watch| {
+            watch.since.elapsed() >= LOOK_AGAIN
+                && watch.state.lock().unwrap_or_else(PoisonError::into_inner).gone
+        };
+        if self.kinds.get(kind).is_some_and(gone) {
+            self.kinds.remove(kind);
+        }
         if !self.kinds.contains_key(kind) {
             match self.discover(kind).await {
                 Ok(watch) => {
@@ -129,7 +143,7 @@ impl Watches {
         let state = Arc::new(Mutex::new(State::default()));
         let what = format!("{}.{}", resource.plural, resource.group);
         let keeper = keep(api, writer, Arc::clone(&state), Arc::clone(&self.changed), what);
-        Watch { resource, namespaced, store, state, task: tokio::spawn(keeper) }
+        Watch { resource, namespaced, store, state, since: Instant::now(), task: tokio::spawn(keeper) }
     }
 }
 
@@ -148,19 +162,19 @@ async fn keep(
                 writer.apply_watcher_event(&event);
                 if !matches!(event, Event::Init | Event::InitApply(_)) {
                     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    (state.filled, state.refused) = (true, None);
+                    *state = State { filled: true, ..State::default() };
                     drop(state);
                     changed.notify_one();
                 }
             }
             Err(error) => {
                 tracing::warn!(kind = what, %error, "watch is broken; trying again");
-                if let Some(why) = refusal(&error) {
+                if let Some((code, why)) = refusal(&error) {
                     let text = format!(
                         "cannot watch {what}: {why}; deorbiter needs get, list, watch and patch on them (docs/deorbiter.md)"
                     );
                     let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    state.refused = Some(text);
+                    (state.refused, state.gone) = (Some(text), code == 404);
                     drop(state);
                     changed.notify_one();
                 }
@@ -175,7 +189,7 @@ fn slim(object: &mut Meta) {
 }
 
 /// What only a person can change: no right, or a kind that is gone.
-fn refusal(error: &watcher::Error) -> Option<String> {
+fn refusal(error: &watcher::Error) -> Option<(u16, String)> {
     let status = match error {
         watcher::Error::WatchError(status) => status,
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -183,5 +197,5 @@ fn refusal(error: &watcher::Error) -> Option<String> {
         | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
         _ => return None,
     };
-    matches!(status.code, 401 | 403 | 404).then(|| status.message.clone())
+    matches!(status.code, 401 | 403 | 404).then(|| (status.code, status.message.clone()))
 }

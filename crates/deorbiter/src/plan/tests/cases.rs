@@ -104,9 +104,7 @@ fn d6_a_volume_that_is_provisioned_after_its_claim_is_gone_is_found() {
 #[test]
 fn an_unbound_claim_is_deleted_only_in_the_version_that_was_seen() {
     let mut world = proven(json!({}));
-    world.claim("data").volume = None;
-    world.cluster.volumes.clear();
-    world.cloud.as_mut().unwrap().volumes.clear();
+    world.unbound_claim("data");
     while world.run.status.phase < Phase::Delete {
         world.step();
     }

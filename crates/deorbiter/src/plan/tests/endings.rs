@@ -9,11 +9,6 @@ use serde_json::json;
 use super::world::*;
 use crate::observe::snapshot::{Cloud, Cluster};
 
-fn condition(world: &World, kind: &str) -> (Status, String) {
-    let found = world.run.status.conditions.iter().find(|one| one.kind == kind).unwrap();
-    (found.status, found.reason.clone())
-}
-
 /// The Deorbit is deleted, and the cluster answers no more.
 fn deleted_with_a_dead_cluster(world: &mut World, walks: usize) {
     world.run.deleting = true;
@@ -81,7 +76,7 @@ fn a_freeze_that_cannot_be_lifted_is_debris_after_a_while() {
     assert_eq!(status.phase, Phase::CompletedWithDebris);
     assert_eq!(status.debris[0].kind, "Freeze");
     assert!(world.now.duration_since(status.completed_at.unwrap()).as_secs() >= 60);
-    assert_eq!(condition(&world, "Frozen").0, Status::True);
+    assert_eq!(world.condition("Frozen").0, Status::True);
 }
 
 #[test]
@@ -131,15 +126,15 @@ fn where_the_cluster_s_own_controllers_work_their_word_counts_and_is_called_no_p
     *world.cloud.as_mut().unwrap() = Cloud::default();
     world.finish();
     assert_eq!(world.run.status.phase, Phase::Complete);
-    assert_eq!(condition(&world, "Clean"), (Status::Unknown, "NotProven".to_owned()));
+    assert_eq!(world.condition("Clean"), (Status::Unknown, "NotProven".to_owned()));
     let mut world = proven(json!({}));
     world.claim("data");
     world.finish();
-    assert_eq!(condition(&world, "Clean"), (Status::True, "Proven".to_owned()));
+    assert_eq!(world.condition("Clean"), (Status::True, "Proven".to_owned()));
     let mut world = World::new(spec(json!({})));
     world.claim("data");
     world.finish();
-    assert_eq!(condition(&world, "Clean").0, Status::Unknown);
+    assert_eq!(world.condition("Clean").0, Status::Unknown);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Leftovers, Phase, Recorded};
+use common::conditions::Status;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -170,6 +171,15 @@ impl World {
             provisioner: None,
         });
         self.cluster.claims.last_mut().unwrap()
+    }
+
+    /// A claim for which nothing is made yet.
+    pub fn unbound_claim(&mut self, name: &str) {
+        self.claim(name).volume = None;
+        let volume = self.cluster.volumes.pop().unwrap();
+        if let Some(cloud) = &mut self.cloud {
+            cloud.volumes.remove(&volume.id);
+        }
     }
 
     pub fn volume(&mut self, name: &str) -> &mut Volume {
@@ -402,6 +412,12 @@ impl World {
             }
         }
         panic!("{:?}", self.run.status);
+    }
+
+    /// Status and reason of a condition.
+    pub fn condition(&self, kind: &str) -> (Status, String) {
+        let found = self.run.status.conditions.iter().find(|one| one.kind == kind).unwrap();
+        (found.status, found.reason.clone())
     }
 
     /// How many deletes there were.

@@ -94,21 +94,24 @@ impl Handler {
 
     /// The Cluster of a request as the API server has it; none if it is gone.
     async fn cluster(&self, named: &Named) -> Result<Option<(Cluster, Value)>, Trouble> {
-        let (group, version) = named.api_version.split_once('/').unwrap_or_default();
         let names = [&named.metadata.namespace, &named.metadata.name, &named.metadata.uid];
         let is_name = |text: &str| {
             !text.is_empty()
                 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.'))
         };
-        if group != GROUP
-            || named.kind != "Cluster"
-            || !is_name(version)
-            || !names.into_iter().all(|name| is_name(name))
-        {
-            return Err(Trouble::Refused("the request names no Cluster of Cluster API".to_owned()));
+        let refused = || Trouble::Refused("the request names no Cluster of Cluster API".to_owned());
+        if !names.into_iter().all(|name| is_name(name)) || !matches!(named.kind.as_str(), "" | "Cluster") {
+            return Err(refused());
         }
-        let kind =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, "Cluster"), "clusters");
+        let kind = match named.api_version.split_once('/') {
+            Some((GROUP, version)) if is_name(version) => {
+                let kind = GroupVersionKind::gvk(GROUP, version, "Cluster");
+                ApiResource::from_gvk_with_plural(&kind, "clusters")
+            }
+            // Since 1.11, Cluster API converts the Cluster, which leaves it without its type.
+            None if named.api_version.is_empty() => self.served(GROUP, "Cluster").await?,
+            _ => return Err(refused()),
+        };
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), &named.metadata.namespace, &kind);
         let what = || format!("read Cluster {}/{}", named.metadata.namespace, named.metadata.name);
@@ -120,7 +123,7 @@ impl Handler {
             return Err(Trouble::Refused("there is another Cluster of that name by now".to_owned()));
         }
         let object = serde_json::to_value(&found).unwrap_or_default();
-        let cluster = cluster::read(&named.api_version, &object);
+        let cluster = cluster::read(&kind.api_version, &object);
         let cluster = cluster.ok_or_else(|| Trouble::Refused("the Cluster cannot be read".to_owned()))?;
         Ok(Some((cluster, object)))
     }
@@ -170,6 +173,17 @@ impl Handler {
         }))
     }
 
+    /// A kind in the version that the API server recommends.
+    async fn served(&self, group: &str, kind: &str) -> Result<ApiResource, Trouble> {
+        let what = || format!("look up {kind} of {group}");
+        let found = discovery::group(&self.client, group).await;
+        let found = found.map_err(|cause| Error::Kubernetes { what: what(), cause })?;
+        let (resource, _) = found
+            .recommended_kind(kind)
+            .ok_or_else(|| Trouble::Refused(format!("the API server knows no {kind}")))?;
+        Ok(resource)
+    }
+
     async fn infrastructure(&self, namespace: &str, named: &Infrastructure) -> Result<Value, Trouble> {
         let what = || format!("read {OPENSTACK} {namespace}/{}", named.name);
         let trouble = |cause| Error::Kubernetes { what: what(), cause };
@@ -178,13 +192,7 @@ impl Handler {
                 let kind = GroupVersionKind::gvk(&named.group, version, &named.kind);
                 ApiResource::from_gvk_with_plural(&kind, "openstackclusters")
             }
-            None => {
-                let group = discovery::group(&self.client, &named.group).await.map_err(trouble)?;
-                let kind = group.recommended_kind(&named.kind);
-                let (kind, _) =
-                    kind.ok_or_else(|| Trouble::Refused(format!("the API server knows no {}", named.kind)))?;
-                kind
-            }
+            None => self.served(&named.group, &named.kind).await?,
         };
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
         match api.get_opt(&named.name).await.map_err(trouble)? {

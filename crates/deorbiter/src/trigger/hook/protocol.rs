@@ -33,9 +33,9 @@ pub struct Request {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Named {
-    /// `cluster.x-k8s.io/v1beta1`.
+    /// `cluster.x-k8s.io/v1beta1`; empty from Cluster API 1.11 on, which sends a Cluster that it has converted.
     pub api_version: String,
-    /// `Cluster`.
+    /// `Cluster`; empty in the same way.
     pub kind: String,
     /// Its metadata.
     pub metadata: Metadata,

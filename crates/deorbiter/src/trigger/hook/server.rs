@@ -58,7 +58,7 @@ impl Server {
             .with_no_client_auth()
             .with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let listener = TcpListener::bind(address).await;
+        let listener = common::admin::listen(address).await;
         let listener = listener.map_err(|error| anyhow::anyhow!("hook on {address}: {error}"))?;
         tracing::info!(address = %listener.local_addr()?, "Cluster API's hook is served");
         Ok(Server {

@@ -2,8 +2,8 @@ use common::plan::{Action as _, Reason as _};
 
 use super::world::{OTHERS, OURS, PROTECT, World};
 use crate::trigger::names;
-use crate::trigger::plan::Readiness;
-use crate::trigger::snapshot::End;
+use crate::trigger::plan::{Readiness, plan};
+use crate::trigger::snapshot::{End, Targets};
 
 fn steps(world: &World) -> Vec<(&'static str, &'static str)> {
     world.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
@@ -174,6 +174,20 @@ fn rules_that_cannot_be_used_bind_nothing_and_hold_what_is_bound() {
     world.edit("prod", |object| object.terminating = true);
     assert_eq!(findings(&world), ["BindingInvalid", "CannotDeorbit"]);
     assert_eq!(world.plan().standings["b"].held, 1);
+}
+
+#[test]
+fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_asks_no_more() {
+    let mut world = bound();
+    world.edit("prod", |object| object.terminating = true);
+    let mut snapshot = world.snapshot();
+    let Targets::Whole(targets) = &mut snapshot.bindings[0].targets else { panic!() };
+    targets[0].refused = Some("spec: Invalid value".into());
+    let decision = plan(&snapshot);
+    assert!(decision.plan.steps.is_empty(), "{:?}", decision.plan);
+    assert!(decision.plan.findings[0].because.to_string().contains("spec: Invalid value"));
+    let standing = &decision.standings["b"];
+    assert_eq!((standing.held, standing.deorbiting), (1, 0));
 }
 
 #[test]

@@ -166,6 +166,7 @@ impl World {
             selected: object.labels.contains_key(label),
             annotations: object.annotations.clone(),
             body: None,
+            refused: None,
         }
     }
 
@@ -215,7 +216,7 @@ impl World {
                 object.finalizers.retain(|one| one != finalizer);
                 object.annotations.remove(names::BOUND_BY_ANNOTATION);
             }),
-            Action::CreateDeorbit { target, namespace, name, resource_version, manifest } => {
+            Action::CreateDeorbit { target, namespace, name, resource_version, manifest, .. } => {
                 let object = &self.objects[&target.name];
                 assert!(object.terminating && object.version.to_string() == *resource_version);
                 assert!(!object.annotations.contains_key(PROTECT), "a protected object is deorbited");

@@ -1,0 +1,216 @@
+//! What a target cluster shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+/// Which version of VolumeSnapshots a cluster serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SnapshotApi {
+    /// Since external-snapshotter 4.
+    #[default]
+    V1,
+    /// What there was before, with the same fields.
+    V1beta1,
+}
+
+impl SnapshotApi {
+    /// As it stands in paths.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            SnapshotApi::V1 => "v1",
+            SnapshotApi::V1beta1 => "v1beta1",
+        }
+    }
+}
+
+/// The target cluster, as far as it holds something in OpenStack.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cluster {
+    /// UID of its namespace kube-system, which no other cluster has; None where it may not be read.
+    pub uid: Option<String>,
+    /// In which version VolumeSnapshots are served.
+    pub snapshot_api: SnapshotApi,
+    /// All claims.
+    pub claims: Vec<Claim>,
+    /// PersistentVolumes of Cinder; no others.
+    pub volumes: Vec<Volume>,
+    /// Names of the StorageClasses whose provisioner is Cinder.
+    pub classes: BTreeSet<String>,
+    /// All VolumeSnapshots; none where the cluster has no such kind.
+    pub snapshots: Vec<VolumeSnapshot>,
+    /// VolumeSnapshotContents of Cinder; no others.
+    pub contents: Vec<Content>,
+    /// Services that have a load balancer.
+    pub services: Vec<Service>,
+    /// All Ingresses.
+    pub ingresses: Vec<Ingress>,
+    /// Pods that name claims.
+    pub pods: Vec<Pod>,
+    /// Nodes that PersistentVolumes are attached to, by the PersistentVolume's name.
+    pub attachments: BTreeMap<String, String>,
+    /// Leases of those who remove things in OpenStack.
+    pub cleaners: Vec<Cleaner>,
+    /// What is there of this Deorbit's freeze.
+    pub freeze: Freeze,
+}
+
+impl Cluster {
+    /// What every object says of itself that a record can be about.
+    pub fn metas(&self) -> impl Iterator<Item = &Meta> {
+        let claims = self.claims.iter().map(|one| &one.meta);
+        claims
+            .chain(self.volumes.iter().map(|one| &one.meta))
+            .chain(self.snapshots.iter().map(|one| &one.meta))
+            .chain(self.contents.iter().map(|one| &one.meta))
+            .chain(self.services.iter().map(|one| &one.meta))
+            .chain(self.ingresses.iter().map(|one| &one.meta))
+    }
+}
+
+/// What all objects have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// metadata.namespace; empty for kinds without one.
+    pub namespace: String,
+    /// metadata.name
+    pub name: String,
+    /// metadata.uid
+    pub uid: String,
+    /// metadata.resourceVersion
+    pub version: String,
+    /// metadata.deletionTimestamp
+    pub deleting: Option<Timestamp>,
+    /// It carries the keep annotation.
+    pub keep: bool,
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// See there.
+    pub meta: Meta,
+    /// spec.volumeName; None where it is not bound.
+    pub volume: Option<String>,
+    /// spec.storageClassName, where it is not bound: a bound one is what its volume is.
+    pub class: Option<String>,
+    /// Who provisions it, as its annotation says, where it is not bound.
+    pub provisioner: Option<String>,
+}
+
+/// A PersistentVolume of Cinder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// See there.
+    pub meta: Meta,
+    /// The volume's ID.
+    pub id: String,
+    /// Its reclaim policy is not Delete.
+    pub retain: bool,
+    /// UID of the claim that it is bound to.
+    pub claim: Option<String>,
+    /// status.phase
+    pub phase: String,
+}
+
+/// A VolumeSnapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeSnapshot {
+    /// See there.
+    pub meta: Meta,
+    /// Its VolumeSnapshotContent.
+    pub content: Option<String>,
+    /// The claim that it was taken of, in its namespace.
+    pub claim: Option<String>,
+}
+
+/// A VolumeSnapshotContent of Cinder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// See there.
+    pub meta: Meta,
+    /// The snapshot's ID, once it is known.
+    pub id: Option<String>,
+    /// Its deletion policy is not Delete.
+    pub retain: bool,
+    /// ID of the volume that it was taken of, where it was taken here.
+    pub volume: Option<String>,
+    /// UID of its VolumeSnapshot.
+    pub snapshot: Option<String>,
+}
+
+/// A Service of type LoadBalancer, or one that was until its load balancer is gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// See there.
+    pub meta: Meta,
+    /// spec.loadBalancerClass
+    pub class: Option<String>,
+    /// The load balancer's ID, as the cloud controller manager wrote it.
+    pub load_balancer: Option<String>,
+    /// Addresses of its status: what the cloud controller manager wrote when its load balancer was ready.
+    pub addresses: Vec<String>,
+    /// Its floating IP shall stay.
+    pub keep_floating_ip: bool,
+    /// It is of another type by now, and waits for its load balancer to go.
+    pub former: bool,
+}
+
+/// An Ingress.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ingress {
+    /// See there.
+    pub meta: Meta,
+    /// The annotation of old, or spec.ingressClassName.
+    pub class: Option<String>,
+    /// Addresses of its status: what octavia-ingress-controller wrote when its load balancer was ready.
+    pub addresses: Vec<String>,
+    /// It names a floating IP that was there before.
+    pub names_floating_ip: bool,
+    /// Its floating IP shall stay.
+    pub keep_floating_ip: bool,
+}
+
+/// A Pod that names claims.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// See there.
+    pub meta: Meta,
+    /// Names of the claims, in its namespace.
+    pub claims: Vec<String>,
+    /// It is on no Node, and holds up nobody's deletion.
+    pub unscheduled: bool,
+}
+
+/// A Lease of a controller that removes things in OpenStack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cleaner {
+    /// Name of the Lease.
+    pub name: String,
+    /// spec.renewTime
+    pub renewed: Option<Timestamp>,
+    /// spec.leaseDurationSeconds
+    pub seconds: i64,
+}
+
+/// What is there of this Deorbit's freeze.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Freeze {
+    /// The cluster has ValidatingAdmissionPolicies.
+    pub policies: bool,
+    /// Ours is there.
+    pub policy: bool,
+    /// Its binding is there.
+    pub binding: bool,
+    /// Our ValidatingWebhookConfiguration is there.
+    pub webhook: bool,
+}
+
+impl Freeze {
+    /// Whether anything of it is there.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.policy || self.binding || self.webhook
+    }
+}

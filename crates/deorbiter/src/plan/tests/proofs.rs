@@ -1,0 +1,223 @@
+//! What counts as proof that something is gone, and how long is waited for it.
+
+use std::time::Duration;
+
+use common::api::deorbit::Phase;
+use common::conditions::Status;
+use jiff::SignedDuration;
+use serde_json::json;
+
+use super::world::*;
+use crate::names;
+use crate::observe::snapshot::{Cloud, Pod};
+
+fn ago(world: &World, minutes: i64) -> Option<jiff::Timestamp> {
+    Some(world.now - SignedDuration::from_mins(minutes))
+}
+
+fn reasons(world: &World) -> String {
+    world.run.status.debris.iter().map(|one| format!("{} {}\n", one.kind, one.reason)).collect()
+}
+
+#[test]
+fn a_wrong_cluster_name_makes_no_load_balancer_gone() {
+    for dead in [true, false] {
+        let mut world = proven(json!({"clusterName": "production", "timeouts": {"perObject": "10m"}}));
+        world.service("web");
+        world.course.ccm_dead = dead;
+        world.finish();
+        if dead {
+            assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+            assert!(
+                reasons(&world).contains("in a cluster prod: is spec.clusterName"),
+                "{}",
+                reasons(&world)
+            );
+        } else {
+            assert_eq!((world.run.status.phase, world.condition("Clean").0), (Phase::Complete, Status::True));
+        }
+    }
+}
+
+#[test]
+fn a_load_balancer_that_tells_nothing_of_its_service_is_left_by_the_services_end_and_no_proof() {
+    for dead in [true, false] {
+        let mut world = proven(json!({"timeouts": {"perObject": "10m"}}));
+        world.claim("data");
+        world.service("web");
+        let balancer = world.balancer("web");
+        (balancer.name, balancer.tags) = ("my-own".to_owned(), Vec::new());
+        world.course.ccm_dead = dead;
+        world.finish();
+        let status = &world.run.status;
+        if dead {
+            assert_eq!(status.phase, Phase::CompletedWithDebris);
+            assert!(reasons(&world).contains("the Service is being deleted and still there"), "{status:?}");
+        } else {
+            assert_eq!((status.phase, world.condition("Clean").0), (Phase::Complete, Status::Unknown));
+        }
+    }
+}
+
+#[test]
+fn what_was_being_deleted_for_long_has_its_time_from_the_run_s_begin() {
+    let mut world = proven(json!({}));
+    let deleting = ago(&world, 60);
+    world.claim("data").meta.deleting = deleting;
+    let pod = Pod { meta: meta("a", "pod"), claims: vec!["data".into()], ..Pod::default() };
+    world.cluster.pods.push(pod);
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{}", reasons(&world));
+}
+
+#[test]
+fn what_the_run_deletes_itself_has_time_from_then_on() {
+    let mut world = proven(json!({"leftovers": "Delete"}));
+    (world.course.csi_dead, world.course.ccm_dead) = (true, true);
+    world.claim("data");
+    world.service("web");
+    world.balancer("web").status = "PENDING_UPDATE".into();
+    while world.run.status.phase < Phase::Verify {
+        world.step();
+    }
+    // Octavia takes a while.
+    world.now += Duration::from_secs(60);
+    world.step();
+    assert_eq!(world.run.status.phase, Phase::Verify);
+    world.balancer("web").status = "ACTIVE".into();
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{}", reasons(&world));
+    assert!(world.cloud.as_ref().unwrap().floating_ips.is_empty(), "{:?}", world.acts);
+}
+
+#[test]
+fn a_login_for_another_region_proves_nothing_at_the_second_try_either() {
+    let mut world = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "5m"}}));
+    world.claim("data");
+    let elsewhere = Cloud { project: "another".into(), ..Cloud::default() };
+    let hidden = world.cloud.replace(elsewhere).unwrap();
+    world.course.csi_dead = true;
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Failed);
+    world.now += Duration::from_secs(60);
+    world.run.generation = Some(2);
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Failed, "{} stands", hidden.volumes.len());
+    assert!(reasons(&world).contains("is the login for its project and region?"), "{}", reasons(&world));
+}
+
+#[test]
+fn what_was_gone_before_the_run_is_gone() {
+    let mut world = proven(json!({}));
+    let deleting = ago(&world, 10);
+    world.claim("data").meta.deleting = deleting;
+    world.course.csi_dead = true;
+    let pv = world.volume("data");
+    (pv.meta.deleting, pv.phase) = (deleting, "Released".into());
+    world.cloud.as_mut().unwrap().volumes.clear();
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{}", reasons(&world));
+}
+
+#[test]
+fn routes_that_are_not_known_are_one_entry_and_hide_no_proof() {
+    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
+    let mut world = proven(json!({"resources": routes, "timeouts": {"perObject": "5m"}}));
+    world.claim("data");
+    world.service("web");
+    world.cloud.as_mut().unwrap().routes_unread = Some("there is no router r-1".into());
+    world.finish();
+    let status = &world.run.status;
+    assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 1), "{}", reasons(&world));
+    let debris = &status.debris[0];
+    assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Router", "r-1"));
+    assert!(debris.reason.contains("there is no router r-1"));
+    assert!(world.cloud.as_ref().unwrap().volumes.is_empty());
+}
+
+#[test]
+fn an_object_whose_volume_is_gone_again_still_goes() {
+    let mut world = proven(json!({}));
+    world.claim("data").volume = None;
+    let volume = world.cluster.volumes.pop().unwrap();
+    world.cloud.as_mut().unwrap().volumes.get_mut(&volume.id).unwrap().name = "pvc-uid-data".into();
+    while world.run.status.phase < Phase::Freeze {
+        world.step();
+    }
+    assert_eq!(world.run.records[0].id.as_ref(), Some(&volume.id));
+    world.cloud.as_mut().unwrap().volumes.clear();
+    let began = world.now;
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{}", reasons(&world));
+    assert!(world.cluster.claims.is_empty());
+    assert!(world.now.duration_since(began) < SignedDuration::from_mins(5));
+}
+
+#[test]
+fn a_claim_that_becomes_another_driver_s_is_left_alone() {
+    let mut world = proven(json!({}));
+    world.unbound_claim("data");
+    while world.run.status.phase < Phase::Delete {
+        world.step();
+    }
+    let claim = &mut world.cluster.claims[0];
+    (claim.class, claim.provisioner) = (None, Some("nfs.example.com".into()));
+    let began = world.now;
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{}", reasons(&world));
+    assert_eq!(world.cluster.claims.len(), 1);
+    assert!(world.now.duration_since(began) < SignedDuration::from_mins(5));
+    let kept = world.run.records[0].kept.as_ref().unwrap();
+    assert!(kept.contains("another driver"), "{kept}");
+}
+
+#[test]
+fn a_load_balancer_that_could_not_be_looked_up_is_no_proof() {
+    for (cluster, proof) in [("prod", Status::True), ("kubernetes", Status::Unknown), ("", Status::Unknown)] {
+        let mut world = proven(json!({"clusterName": cluster}));
+        world.claim("data");
+        world.service("new").load_balancer = None;
+        let cloud = world.cloud.as_mut().unwrap();
+        (cloud.load_balancers, cloud.floating_ips) = Default::default();
+        world.finish();
+        assert_eq!(
+            (world.run.status.phase, world.condition("Clean").0),
+            (Phase::Complete, proof),
+            "{cluster:?}"
+        );
+    }
+    // Two of one name: nobody knows which was the Service's.
+    let mut world = proven(json!({}));
+    world.claim("data");
+    for name in ["new", "old"] {
+        world.service(name).load_balancer = None;
+        *world.balancer(name) = crate::observe::snapshot::LoadBalancer {
+            name: names::service_tag("prod", "a", "new"),
+            status: "ACTIVE".into(),
+            ..Default::default()
+        };
+    }
+    world.cluster.services.retain(|one| one.meta.name == "new");
+    world.finish();
+    assert_eq!((world.run.status.phase, world.condition("Clean").0), (Phase::Complete, Status::Unknown));
+}
+
+#[test]
+fn a_retry_of_a_run_that_never_saw_the_cluster_takes_the_inventory() {
+    let mut world = proven(json!({"onTimeout": "Block"}));
+    world.cluster.uid = Some("one".into());
+    world.claim("data");
+    world.course.outage = 0..usize::MAX;
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::Failed);
+    world.course.outage = 0..0;
+    world.run.generation = Some(2);
+    world.finish();
+    assert_eq!(
+        (world.run.status.phase, world.condition("Clean").0),
+        (Phase::Complete, Status::True),
+        "{}",
+        reasons(&world)
+    );
+    assert_eq!(world.run.status.inventory.cluster.as_deref(), Some("one"));
+}
