@@ -4,12 +4,11 @@ use common::api::deorbit::Routes;
 use common::api::period::Period;
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
-use common::routes::plan::Removal;
-use common::routes::plan::confirm::Memory;
-use common::routes::{self, Policy, Snapshot};
+use common::routes::plan::{Memory, Verdict};
+use common::routes::{self, Decision, Policy, Snapshot};
 use jiff::Timestamp;
 
-use crate::observe::snapshot::Route;
+use crate::observe::snapshot::{DoubtfulRoute, Route};
 
 /// The rules of a run that is the last to look: the cluster is gone, so nobody is waited for, and all of its routes may go.
 fn policy(asked: &Routes) -> Result<Policy, String> {
@@ -24,22 +23,41 @@ fn policy(asked: &Routes) -> Result<Policy, String> {
         .map_err(|error| format!("spec.resources.routes.podCIDRs: {error}"))
 }
 
-async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Vec<Removal>), String> {
+/// Routes into the pod networks that are of no use to anybody, as far as that can be seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Useless {
+    /// They lead to nobody.
+    pub dead: Vec<Route>,
+    /// Nobody is seen to be there, but somebody may be: they are never removed.
+    pub doubtful: Vec<DoubtfulRoute>,
+}
+
+async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Decision), String> {
     let policy = policy(asked)?;
     let seen =
         routes::observe(cloud, &policy, &asked.router_id, None).await.map_err(|error| error.to_string())?;
     let decision = routes::plan(&policy, &seen, &Memory::default(), None, Timestamp::now());
-    Ok((policy, seen, decision.removals))
+    Ok((policy, seen, decision))
 }
 
-/// Routes into the pod networks that lead to nobody.
+/// Looks at the router, and at all who could be a next hop.
 ///
 /// # Errors
 /// Whatever could not be seen whole, for a person.
-pub async fn dead(cloud: &Cloud, asked: &Routes) -> Result<Vec<Route>, String> {
-    let (_, _, removals) = judged(cloud, asked).await?;
-    let plain = |one: Removal| Route { destination: one.route.destination, nexthop: one.route.nexthop };
-    Ok(removals.into_iter().map(plain).collect())
+pub async fn useless(cloud: &Cloud, asked: &Routes) -> Result<Useless, String> {
+    let (_, _, decision) = judged(cloud, asked).await?;
+    let doubtful = decision.judged.into_iter().filter_map(|one| match one.verdict {
+        Verdict::Unknown(_) | Verdict::Covered(_) | Verdict::Invalid(_) => {
+            Some(DoubtfulRoute { route: plain(one.route), why: one.verdict.why() })
+        }
+        Verdict::Foreign | Verdict::Valid(_) | Verdict::Orphan(_) => None,
+    });
+    let doubtful = doubtful.collect();
+    Ok(Useless { dead: decision.removals.into_iter().map(|one| plain(one.route)).collect(), doubtful })
+}
+
+fn plain(route: routes::Route) -> Route {
+    Route { destination: route.destination, nexthop: route.nexthop }
 }
 
 /// Removes those of `routes` that still lead to nobody.
@@ -47,7 +65,7 @@ pub async fn dead(cloud: &Cloud, asked: &Routes) -> Result<Vec<Route>, String> {
 /// # Errors
 /// Why nothing was removed, for a person.
 pub async fn remove(cloud: &Cloud, asked: &Routes, routes: &[Route]) -> Result<(), String> {
-    let (policy, seen, mut removals) = judged(cloud, asked).await?;
+    let (policy, seen, Decision { mut removals, .. }) = judged(cloud, asked).await?;
     removals.retain(|one| {
         routes.iter().any(|two| two.destination == one.route.destination && two.nexthop == one.route.nexthop)
     });

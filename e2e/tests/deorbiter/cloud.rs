@@ -323,16 +323,31 @@ async fn routes_whose_next_hop_is_gone_go_at_the_end_and_others_stay() {
     let world = World::start().await.unwrap();
     let project = cloud.project("routes").await.unwrap();
     world.cloud(&project).await.unwrap();
-    project.port(Some("10.7.1.1"), Some("0d5c9f3e-0000-4000-8000-0000000000c1")).await.unwrap();
+    let port = project.port(Some("10.7.1.1"), Some("0d5c9f3e-0000-4000-8000-0000000000c1")).await.unwrap();
     let live = ("10.244.1.0/24", "10.7.1.1");
     let foreign = ("192.0.2.0/24", "10.7.1.9");
     project.add_routes(&[live, ("10.244.2.0/24", "10.7.1.2"), foreign]).await.unwrap();
     let deorbiter = world.deorbiter().unwrap();
     let routes = json!({"routes": {"routerID": project.router, "podCIDRs": ["10.244.0.0/16"]}});
-    world.deorbit("run", spec(json!({"resources": routes}))).await.unwrap();
+    let spec = spec(json!({"resources": routes}));
+    world.deorbit("run", spec.clone()).await.unwrap();
     world.wait_for_phase("run", Phase::Complete).await.unwrap();
-    let mut left = [live, foreign].map(|(to, via)| (to.to_owned(), via.to_owned()));
-    left.sort();
-    assert_eq!(project.routes().await.unwrap(), left);
+    let left = async |there: &[(&str, &str)]| {
+        let mut left: Vec<_> = there.iter().map(|(to, via)| ((*to).to_owned(), (*via).to_owned())).collect();
+        left.sort();
+        assert_eq!(project.routes().await.unwrap(), left);
+    };
+    left(&[live, foreign]).await;
+    // One that may lead to somebody is left as well, and named.
+    let pair = json!({ "port": { "allowed_address_pairs": [{ "ip_address": "10.7.2.0/24" }] } });
+    project.api().put(Service::Network, &format!("/ports/{port}"), pair).await.unwrap();
+    let doubtful = ("10.244.3.0/24", "10.7.2.3");
+    project.add_routes(&[doubtful, ("10.244.2.0/24", "10.7.1.2")]).await.unwrap();
+    world.deorbit("again", spec).await.unwrap();
+    let status = world.wait_for_phase("again", Phase::CompletedWithDebris).await.unwrap();
+    left(&[live, foreign, doubtful]).await;
+    let [debris] = status.debris.as_slice() else { panic!("{status:#?}") };
+    assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Route", "10.244.3.0/24 via 10.7.2.3"));
+    assert!(debris.reason.contains(&port) && debris.reason.contains("10.7.2.0/24"), "{debris:?}");
     drop(deorbiter);
 }

@@ -196,8 +196,11 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             if let (Ok(whole), Some(asked), Phase::Inventory | Phase::Routes) =
                 (&mut seen, &run.spec.resources.routes, run.status.phase)
             {
-                match routes::dead(&project, asked).await {
-                    Ok(dead) => whole.routes = dead,
+                match routes::useless(&project, asked).await {
+                    Ok(useless) => {
+                        whole.routes = useless.dead;
+                        whole.doubtful_routes = useless.doubtful;
+                    }
                     Err(why) => whole.routes_unread = Some(why),
                 }
             }

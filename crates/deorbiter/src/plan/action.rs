@@ -250,7 +250,7 @@ impl fmt::Display for Action {
             }
             Act::RemoveRoutes { asked, routes } => {
                 write!(f, "remove {} routes of router {}:", routes.len(), asked.router_id)?;
-                routes.iter().try_for_each(|route| write!(f, " {} via {}", route.destination, route.nexthop))
+                routes.iter().try_for_each(|route| write!(f, " {route}"))
             }
         }
     }

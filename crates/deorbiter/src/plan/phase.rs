@@ -9,7 +9,7 @@ use super::outlook::{self, Left, is_over};
 use super::reason::Reason;
 use super::{LATER, SOON, Walk, conditions, deletion, found, inventory, leftovers, sweep};
 use crate::names;
-use crate::observe::snapshot::{Cluster, key};
+use crate::observe::snapshot::{Cluster, DoubtfulRoute, key};
 
 /// How many entries of debris a status shows: with these it stays far below what etcd takes, and a person reads no more.
 pub const SHOWN_DEBRIS: usize = 200;
@@ -330,7 +330,11 @@ impl Walk<'_> {
             for route in &cloud.routes {
                 let why = self.snapshot.failures.get(&key("Routes", &asked.router_id));
                 let why = why.cloned().unwrap_or_else(|| "it is still there".to_owned());
-                debris.push(entry("Route", format!("{} via {}", route.destination, route.nexthop), why));
+                debris.push(entry("Route", route.to_string(), why));
+            }
+            for DoubtfulRoute { route, why } in &cloud.doubtful_routes {
+                let why = format!("nobody can say whether it leads to somebody: {why}");
+                debris.push(entry("Route", route.to_string(), why));
             }
         }
         debris

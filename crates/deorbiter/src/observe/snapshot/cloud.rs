@@ -1,6 +1,7 @@
 //! What OpenStack shows.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use common::api::deorbit::{Kind, Recorded};
 
@@ -21,7 +22,9 @@ pub struct Cloud {
     pub security_groups: BTreeMap<String, SecurityGroup>,
     /// The router's routes within the pod networks that lead to nobody: in the phases Inventory and Routes.
     pub routes: Vec<Route>,
-    /// Why those are not known, where they are not.
+    /// Those within the pod networks of which nobody can say whether they lead to somebody: in the same phases.
+    pub doubtful_routes: Vec<DoubtfulRoute>,
+    /// Why both are not known, where they are not.
     pub routes_unread: Option<String>,
     /// Whether the lists above are those of the whole project, for the sweep.
     pub whole: bool,
@@ -122,4 +125,19 @@ pub struct Route {
     pub destination: String,
     /// As Neutron writes it.
     pub nexthop: String,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} via {}", self.destination, self.nexthop)
+    }
+}
+
+/// A route of the router that is left alone, because somebody unseen may be its next hop.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DoubtfulRoute {
+    /// Which.
+    pub route: Route,
+    /// What keeps it from being judged, for a person.
+    pub why: String,
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::world::*;
 use crate::names;
-use crate::observe::snapshot::{Cloud, Pod};
+use crate::observe::snapshot::{Cloud, DoubtfulRoute, Pod, Route};
 
 fn ago(world: &World, minutes: i64) -> Option<jiff::Timestamp> {
     Some(world.now - SignedDuration::from_mins(minutes))
@@ -133,6 +133,26 @@ fn routes_that_are_not_known_are_one_entry_and_hide_no_proof() {
     assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Router", "r-1"));
     assert!(debris.reason.contains("there is no router r-1"));
     assert!(world.cloud.as_ref().unwrap().volumes.is_empty());
+}
+
+#[test]
+fn a_route_that_may_lead_to_somebody_is_named_and_waited_for_by_nobody() {
+    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
+    let mut world = proven(json!({"resources": routes}));
+    let route = |third| Route { destination: format!("10.244.{third}.0/24"), nexthop: "10.0.0.9".into() };
+    let cloud = world.cloud.as_mut().unwrap();
+    cloud.routes = vec![route(1)];
+    cloud.doubtful_routes =
+        vec![DoubtfulRoute { route: route(2), why: "port p-1 has no port security".into() }];
+    let began = world.now;
+    world.finish();
+    let status = &world.run.status;
+    assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 1), "{}", reasons(&world));
+    let debris = &status.debris[0];
+    assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Route", "10.244.2.0/24 via 10.0.0.9"));
+    assert!(debris.reason.contains("port p-1 has no port security"));
+    assert!(world.cloud.as_ref().unwrap().routes.is_empty(), "the dead one went");
+    assert!(world.now.duration_since(began) < SignedDuration::from_mins(1));
 }
 
 #[test]
