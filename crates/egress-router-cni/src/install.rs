@@ -166,7 +166,15 @@ fn replaced(path: &Path, content: &[u8], mode: u32) -> Result<Option<String>, St
     match file::replace(path, content, mode) {
         Ok(true) => Ok(Some(format!("wrote {} ({} bytes)", path.display(), content.len()))),
         Ok(false) => Ok(None),
-        Err(error) => Err(format!("{} cannot be written: {error}", path.display())),
+        Err(error) => {
+            let hint = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "; give the folder to root, or the container the capability DAC_OVERRIDE"
+                }
+                _ => "",
+            };
+            Err(format!("{} cannot be written: {error}{hint}", path.display()))
+        }
     }
 }
 

@@ -105,6 +105,24 @@ fn what_is_not_allowed_is_refused_at_once() {
 }
 
 #[test]
+fn an_ipvlan_never_takes_the_mode_of_another_of_its_master() {
+    inside(|| {
+        let mut world = World::new();
+        let standing = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
+        world.succeed("ADD", &standing);
+        let before = world.state();
+        world.environment.push(("CNI_IFNAME", "net2".to_owned()));
+        let (succeeded, answer) =
+            world.call("ADD", &attachment("ipvlan", "l3", json!({"addresses": ["10.99.7.7/32"]})));
+        assert!(!succeeded && answer["code"] == 7, "{answer}");
+        assert!(answer["msg"].as_str().unwrap().contains("mode l2"), "{answer}");
+        assert_eq!(world.state(), before);
+        world.environment.clear();
+        assert_eq!(world.seen_by(OUTSIDE).as_deref(), Some(EGRESS));
+    });
+}
+
+#[test]
 fn a_mode_that_ipvlan_has_not_is_refused_with_those_that_it_has() {
     inside(|| {
         let world = World::new();

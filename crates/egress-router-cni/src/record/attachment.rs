@@ -112,6 +112,16 @@ impl Attachment {
         }
     }
 
+    /// Its mode, where an ipvlan of `kind` on this master would change it: all ipvlans of a master have the mode of the last that
+    /// was made (ipvlan_set_port_mode in linux/drivers/net/ipvlan/ipvlan_main.c).
+    #[must_use]
+    pub fn mode_at_risk(&self, master: u32, kind: Kind) -> Option<&str> {
+        let (_, ipvlan @ "ipvlan", mode) = MODES.into_iter().find(|(each, ..)| *each == kind)? else {
+            return None;
+        };
+        (self.kind == ipvlan && self.master == master && self.mode != mode).then_some(&self.mode)
+    }
+
     /// What it was made of, with the hardware address and the MTU that it got; what only making needs is empty. None where another version of the program wrote what this one
     /// does not know.
     #[must_use]
@@ -197,6 +207,11 @@ mod tests {
             assert_eq!(read.wanted(), Some(wanted.clone()));
             let stacked = Attachment::new(&wanted, &Link { parent: Some(3), ..link }, record.place, vec![]);
             assert_eq!(stacked.wanted().map(|wanted| wanted.master), Some(3));
+            let l3 = Kind::Ipvlan(IpvlanMode::L3);
+            let at_risk = matches!(kind, Kind::Ipvlan(_)) && kind != l3;
+            assert_eq!(read.mode_at_risk(4, l3).is_some(), at_risk, "{kind:?}");
+            assert_eq!(read.mode_at_risk(5, l3), None, "another master");
+            assert_eq!(read.mode_at_risk(4, Kind::Macvlan(MacvlanMode::Bridge)), None);
         }
     }
 }

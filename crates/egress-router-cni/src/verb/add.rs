@@ -170,7 +170,7 @@ impl<'a> Attaching<'a> {
             };
             let acquired =
                 aws::acquire(request, context.settings, &mut journal, Instant::now() + aws::PATIENCE)?;
-            Ok((acquired, resolve::master_of_mac(socket, acquired.mac)))
+            Ok((acquired, resolve::master_of_aws(context, socket, acquired.mac)))
         })?;
         context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.address));
         ip.addresses = vec![IpNet::V4(acquired.address)];
@@ -187,6 +187,7 @@ impl<'a> Attaching<'a> {
         let (network, settings) = (self.context.network, self.context.settings);
         let master =
             self.master.clone().ok_or_else(|| Error::new(Code::InvalidConfig, "no master is known"))?;
+        self.spare_the_mode_of_others(master.index)?;
         let mut cluster_networks = settings.cluster_networks.clone();
         cluster_networks.extend(&network.cluster_networks);
         let wanted = Wanted {
@@ -208,6 +209,24 @@ impl<'a> Attaching<'a> {
             self.context.log.verbose(format_args!("{}: {remark}", self.interface));
         }
         Ok((wanted, plan))
+    }
+
+    /// A pod that has an ipvlan of this master would lose its mode, and its packets, without anybody being told.
+    fn spare_the_mode_of_others(&self, master: u32) -> Result<(), Error> {
+        let Kind::Ipvlan(_) = self.kind else { return Ok(()) };
+        let (all, _) = attachment::folder(&self.context.settings.run_directory).all::<Attachment>();
+        let stands = |one: &&Attachment| matches!(one.place.open(), Ok(Some(_)));
+        let at_risk = |one: &&Attachment| one.mode_at_risk(master, self.kind).is_some();
+        let Some(other) = all.iter().filter(at_risk).find(stands) else { return Ok(()) };
+        let mode = other.mode_at_risk(master, self.kind).unwrap_or_default();
+        Err(Error::new(
+            Code::InvalidConfig,
+            format!(
+                "all ipvlans of a master have one mode, and container {} has one of mode {mode} on this master: \
+                 set interfaceArgs.mode to {mode}, or use another master",
+                other.identity().container_id
+            ),
+        ))
     }
 
     /// An ipvlan has its master's hardware address, and no other.

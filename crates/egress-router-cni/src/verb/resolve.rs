@@ -1,5 +1,6 @@
 //! Which addresses, and on what: everything that configuration, ConfigMap and node say, before the pod is looked at.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -117,7 +118,7 @@ pub struct Master {
     /// On the node.
     pub index: u32,
     /// Bare.
-    pub addresses: Vec<std::net::IpAddr>,
+    pub addresses: Vec<IpAddr>,
 }
 
 /// The master, and `ip` with its gateways. Without anything to infer, the node is not read whole.
@@ -187,21 +188,36 @@ pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[
     }
 }
 
-/// The device with the hardware address of a network interface of the instance.
+/// The device of a network interface of the instance: the one that `interfaceArgs.master` names, else one that has its hardware
+/// address.
 ///
 /// # Errors
 /// Code 7 where the node has none, 100 where the kernel refuses.
-pub fn master_of_mac(socket: &mut Socket, mac: [u8; 6]) -> Result<Master, Error> {
+pub fn master_of_aws(context: &Context<'_>, socket: &mut Socket, mac: [u8; 6]) -> Result<Master, Error> {
+    if let Some(name) = context.network.master.as_deref() {
+        let host = alone(socket, name)?;
+        let index = named(socket, &host, name)?.index;
+        return Ok(of(&host, index));
+    }
     let host = observe::host(socket)?;
-    // What was made on top of a device may have its hardware address as well.
+    // What was made on top of a device may have its hardware address as well. A port of a bridge has no address, and takes no
+    // ipvlan: the bridge is meant then.
     let mut links: Vec<_> =
         host.links.iter().filter(|link| link.mac == Some(mac) && !link.loopback).collect();
-    links.sort_by_key(|link| (!link.kind.is_empty(), link.index));
+    let bare = |link: &Link| master::nets(&host, link.index).all(|net| is_link_local(net.addr()));
+    links.sort_by_key(|link| (bare(link), !link.kind.is_empty(), link.index));
     let link = links.first().ok_or_else(|| {
         let mac = aws::metadata::mac_text(mac);
         Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
     })?;
     Ok(of(&host, link.index))
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
 }
 
 /// The node as far as one named interface goes.
