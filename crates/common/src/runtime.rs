@@ -14,7 +14,8 @@
 //! One thread: a controller waits, it does not compute. It must not block that thread.
 
 use std::{
-    collections::BTreeMap, fmt, future::Future, pin::Pin, process::ExitCode, sync::Arc, time::Duration,
+    collections::BTreeMap, fmt, future::Future, os::unix::process::CommandExt as _, pin::Pin,
+    process::ExitCode, sync::Arc, time::Duration,
 };
 
 use anyhow::Context;
@@ -164,6 +165,30 @@ where
         tracing::info!(version = program.version, revision = program.revision, "started");
         supervise(controller(runtime), election, &release, &shutdown, args.drain_timeout).await
     })
+}
+
+/// Begins the program anew in this very process, after a wait: for one that gave its lease back with nothing wrong with itself, which
+/// would only be made to wait longer each time if it ended and were started again. Returns only if the end is asked for
+/// meanwhile, or the kernel refuses.
+pub fn begin_anew(program: &Program, wait: Duration) -> ExitCode {
+    let asked = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|tokio| {
+        tokio.block_on(async {
+            let shutdown = Shutdown::on_signals()?;
+            Ok::<_, std::io::Error>(tokio::time::timeout(wait, shutdown.asked()).await.is_ok())
+        })
+    });
+    let failed = match asked {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {
+            let mut words = std::env::args_os();
+            let name = words.next().unwrap_or_else(|| program.name.into());
+            // Its file may have another name by now.
+            std::process::Command::new("/proc/self/exe").arg0(name).args(words).exec()
+        }
+        Err(error) => error,
+    };
+    eprintln!("{}: cannot begin anew: {failed}", program.name);
+    ExitCode::FAILURE
 }
 
 /// Runs a command that stands beside the controller (`status`, `--dry-run`): client, logs, traces and Events, but no admin

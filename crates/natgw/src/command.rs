@@ -1,21 +1,29 @@
 //! What the command line asks for, carried out.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::parser::ValueSource;
 use clap::{CommandFactory as _, FromArgMatches as _};
+use common::args::LeaderArgs;
 use common::cloud::hcloud::{Hcloud, Token};
+use common::leader::settings::JITTER_FACTOR;
 use common::runtime::{self, ConfigError, Runtime};
 use jiff::Timestamp;
 
 use crate::args::{Args, Command, Output};
 use crate::config::{Config, Mode};
-use crate::controller::{self, Until};
+use crate::controller::{self, StandsAside, Until};
 use crate::{plan, status};
+
+/// How many lease durations a leader may get no answer of the cloud's: a minute with the defaults, in which a Node that is dead
+/// is known to be.
+const LEASES_WITHOUT_ANSWER: u32 = 4;
 
 /// Parses the command line and does what it says.
 #[must_use]
@@ -80,10 +88,24 @@ fn keep(
     token: Token,
     until: Until,
 ) -> ExitCode {
-    runtime::run(common::program!(), args.runtime, flags, async move |runtime| {
+    let program = common::program!();
+    let leader = args.runtime.leader.clone();
+    let elected = leader.leader_elect && until == Until::Stopped;
+    let patience = elected.then(|| leader.leader_elect_lease_duration.saturating_mul(LEASES_WITHOUT_ANSWER));
+    let stood_aside = Cell::new(false);
+    let aside = &stood_aside;
+    let code = runtime::run(program, args.runtime, flags, async move |runtime| {
         let hcloud = connect(&runtime, &mut config, token)?;
-        controller::run(runtime, config, hcloud, until).await
-    })
+        let ended = controller::run(runtime, config, hcloud, until, patience).await;
+        aside.set(ended.as_ref().is_err_and(|error| error.is::<StandsAside>()));
+        ended
+    });
+    if stood_aside.get() { runtime::begin_anew(&program, others_turn(&leader)) } else { code }
+}
+
+/// In this time every standby has looked at the Lease, and has taken it if it was given back.
+fn others_turn(leader: &LeaderArgs) -> Duration {
+    leader.leader_elect_retry_period.mul_f64(2.0 + JITTER_FACTOR) + Duration::from_secs(1)
 }
 
 fn command(

@@ -58,7 +58,15 @@ pub enum Until {
 /// # Errors
 /// `OneWalk`: what made the walk fail. `Clean`: what is left when the time is over. A lost lease is no error of this
 /// function: the runtime ends the process.
-pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until) -> anyhow::Result<()> {
+/// With `patience`, a leader that could not ask the cloud anything for so long ends by [`StandsAside`]: a standby with another
+/// way out may be able to move the route, and perhaps it is the gateway that this one's way leads by.
+pub async fn run(
+    runtime: Runtime,
+    config: Config,
+    hcloud: Hcloud,
+    until: Until,
+    patience: Option<Duration>,
+) -> anyhow::Result<()> {
     let hcloud = Arc::new(hcloud);
     let metrics = Metrics::new(runtime.metrics.clone())?;
     let changed = Arc::new(Notify::new());
@@ -80,6 +88,7 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
         let mut walker =
             Walker { runtime: &runtime, config: &config, hcloud: &hcloud, metrics: &metrics, cloud };
         let mut failures = 0_u32;
+        let mut unreachable_since = None;
         loop {
             let walked = walker.walk(&nodes.state(), &jobs.state()).await;
             let (wait, floor) = match &walked {
@@ -93,6 +102,15 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
                     (wait, floor_after(error, wait))
                 }
             };
+            match &walked {
+                Err(error) if error.is_unreachable() => {
+                    let since = *unreachable_since.get_or_insert_with(Instant::now);
+                    if patience.is_some_and(|patience| since.elapsed() >= patience) {
+                        return Err(StandsAside { cause: error.to_string(), after: since.elapsed() }.into());
+                    }
+                }
+                _ => unreachable_since = None,
+            }
             let asked = walked.as_ref().err().is_some_and(|error| error.retry_after().is_some());
             match (until, walked) {
                 (Until::OneWalk, Ok(_)) => return Ok(()),
@@ -120,6 +138,16 @@ pub async fn run(runtime: Runtime, config: Config, hcloud: Hcloud, until: Until)
         () = keep_nodes => Ok(()),
         () = keep_jobs => Ok(()),
     }
+}
+
+/// Why a leader gives the lead to whoever else can reach the cloud.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}; for {:.0} s now no question was answered: another replica shall lead", after.as_secs_f64())]
+pub struct StandsAside {
+    /// The last failure.
+    pub cause: String,
+    /// How long it has lasted.
+    pub after: Duration,
 }
 
 /// Waits for the lead; false if the end was asked for first. Who asks for a cleanup is told in time that another has it.
@@ -154,22 +182,21 @@ fn pause(config: &Config) -> Duration {
 }
 
 fn after_failure(error: &Error, failures: u32) -> Duration {
-    if let Some(wait) = error.retry_after() {
-        return wait.min(LONGEST_ASKED);
-    }
-    if error.needs_a_person() {
-        return LONGEST_WAIT;
-    }
     let doubled =
         FIRST_WAIT.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    doubled.min(LONGEST_WAIT)
+    let doubled = doubled.min(LONGEST_WAIT);
+    if let Some(asked) = error.retry_after() {
+        // "At once", said again and again, would use up the project's requests.
+        return asked.max(doubled).min(LONGEST_ASKED);
+    }
+    if error.needs_a_person() { LONGEST_WAIT } else { doubled }
 }
 
 /// How long a change waits for its walk after a failed one. What fails on one Node must not keep the route from following
 /// another; but the cloud's word counts, and what the cloud refuses is not asked for with every change.
 fn floor_after(error: &Error, wait: Duration) -> Duration {
-    if error.retry_after().is_some() {
-        wait
+    if let Some(asked) = error.retry_after() {
+        asked.max(wait.min(LONGEST_FLOOR)).min(LONGEST_ASKED)
     } else if error.needs_a_person() {
         wait.min(REFUSED_FLOOR)
     } else {

@@ -103,6 +103,17 @@ impl Error {
         }
     }
 
+    /// Whether the cloud could not be asked at all: no answer came to a question. Another replica may get one.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            Error::ReadNetwork { cause, .. } | Error::ListServers(cause) | Error::ListFloatingIPs(cause) => {
+                matches!(cause, hcloud::Error::Transport { .. })
+            }
+            _ => false,
+        }
+    }
+
     /// Whether trying again at once is pointless: a person has to change something first.
     #[must_use]
     pub fn needs_a_person(&self) -> bool {

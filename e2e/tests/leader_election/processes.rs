@@ -175,3 +175,29 @@ async fn a_leader_without_an_api_server_ends_and_the_standby_takes_over() {
         "natgw cut off: it ended after {ended:.1?}, the standby led after {took:.1?}; the route was not touched"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_cannot_ask_the_cloud_hands_over_to_one_that_can() {
+    let (world, gateway, first, second) = pair(SHORT).await;
+    let other = world.node(Some("198.51.100.2")).await.unwrap();
+    world.wait_for_setup(&other, "198.51.100.2").await.unwrap();
+    // Its way to the cloud led by the gateway, say, which is dead.
+    first.cloud.rule(Matcher::any(), Fault::Refuse);
+    gateway.node.cordon(true).await.unwrap();
+    world.wait_for_primary(&other).await.unwrap();
+    assert!(second.leads().await);
+    let began = |line: &&String| line.contains("\"started\"");
+    let anew = || async { Ok(first.program.output().lines().iter().filter(began).count() == 2) };
+    world.wait("the first to be a standby again", anew).await.unwrap();
+    assert!(first.program.exited().unwrap().is_none(), "it is the same process");
+    let why = "now no question was answered: another replica shall lead";
+    let lines = first.program.output().lines();
+    assert!(lines.iter().any(|line| line.contains(why)), "{lines:#?}");
+    // And where nobody can reach it, somebody goes on trying.
+    second.cloud.rule(Matcher::any(), Fault::Refuse);
+    let aside = || async {
+        let lines = second.program.output().lines();
+        Ok(lines.iter().any(|line| line.contains("another replica shall lead")))
+    };
+    world.wait("the second to stand aside", aside).await.unwrap();
+}
