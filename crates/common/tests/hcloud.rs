@@ -32,6 +32,10 @@ struct Project {
     after_page: fn(&mut Project),
     /// Changes what a page says of itself.
     twist: fn(&mut Value),
+    /// What the next change of a route is answered with, instead of being made.
+    refusals: Vec<(u16, Value)>,
+    /// No action is found again: the list is null, as some write one with nothing in it.
+    forgetful: bool,
 }
 
 type Shared = Arc<Mutex<Project>>;
@@ -50,6 +54,8 @@ async fn start_with(token: &str) -> (Hcloud, Shared) {
         log: Vec::new(),
         after_page: |_| {},
         twist: |_| {},
+        refusals: Vec::new(),
+        forgetful: false,
     }));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -95,7 +101,13 @@ fn refuse(status: u16, code: &str, message: &str) -> (u16, Value) {
 impl Project {
     fn answer(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        if method == "POST"
+            && let Some(refusal) = self.refusals.pop()
+        {
+            return refusal;
+        }
         match (method, path, query) {
+            ("GET", "/actions", _) if self.forgetful => (200, json!({"actions": null})),
             ("GET", "/servers", query) => {
                 let servers = self.servers.iter().map(|id| server(*id)).collect();
                 let page = self.page("servers", servers, query, "sort=id%3Aasc");
@@ -218,6 +230,33 @@ async fn a_route_is_moved_as_a_controller_moves_it() {
     let network = hcloud.network(4711).await.unwrap();
     assert_eq!(network.default_route(), Some(&new));
     assert_eq!(network.gateway(), Ipv4Addr::new(10, 0, 0, 1));
+}
+
+#[tokio::test]
+async fn a_code_that_nobody_knows_counts_as_its_status() {
+    let (hcloud, project) = start().await;
+    let route = Route::default_via(Ipv4Addr::new(10, 0, 1, 3));
+    for (status, retry) in
+        [(409, Retry::Soon), (423, Retry::Soon), (500, Retry::Soon), (400, Retry::Never), (404, Retry::Never)]
+    {
+        project.lock().unwrap().refusals.push(refuse(status, "of_tomorrow", "not now"));
+        let error = hcloud.add_route(4711, &route).await.unwrap_err();
+        assert_eq!(error.retry(), retry, "{status}");
+        assert_eq!(error.code(), Some(&Code::Other("of_tomorrow".to_owned())));
+    }
+    project.lock().unwrap().refusals.push(refuse(429, "of_tomorrow", "too many"));
+    let error = hcloud.add_route(4711, &route).await.unwrap_err();
+    assert!(matches!(error.retry(), Retry::After(_)), "{error}");
+}
+
+#[tokio::test]
+async fn an_action_in_a_list_of_nothing_is_missing() {
+    let (hcloud, project) = start().await;
+    project.lock().unwrap().forgetful = true;
+    let action = hcloud.add_route(4711, &Route::default_via(Ipv4Addr::new(10, 0, 1, 3))).await.unwrap();
+    let error = hcloud.wait(&action).await.unwrap_err();
+    assert!(matches!(error, Error::ActionMissing { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Soon);
 }
 
 #[tokio::test]

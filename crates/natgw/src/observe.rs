@@ -20,7 +20,7 @@ use crate::plan;
 ///
 /// # Errors
 /// Any list that could not be read whole: then there is no Snapshot, and nothing is done. The floating IPs are one of them only
-/// where labels are written from them.
+/// where labels are written from them and they were never read; later the last list stands.
 pub async fn observe(
     config: &Config,
     nodes: &[impl Borrow<Node>],
@@ -48,9 +48,13 @@ pub async fn observe(
     if plan::needs_floating_ips(config, &snapshot) {
         match cloud.floating_ips().await {
             Ok(floating_ips) => snapshot.floating_ips = Some(floating_ips),
-            Err(error) if config.keeps_labels() => return Err(error),
-            // They only make a choice better: the route is not left at a dead gateway for want of them.
-            Err(error) => snapshot.floating_ips_unread = Some(error.to_string()),
+            // A label that was taken off by mistake is put back: not to know of that would cost the Node its role.
+            Err(error) if config.keeps_labels() && cloud.last_floating_ips().is_none() => return Err(error),
+            // Otherwise the route is not left at a dead gateway for want of them.
+            Err(error) => {
+                snapshot.floating_ips_unread = Some(error.to_string());
+                snapshot.floating_ips = cloud.last_floating_ips().filter(|_| config.keeps_labels()).cloned();
+            }
         }
     }
     Ok(snapshot)

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use e2e::control_plane::ControlPlane;
+use e2e::fault_proxy::{Answer, Fault, Matcher};
 use e2e::natgw::{FLOATING_IP_LABEL, World};
+use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -61,6 +63,24 @@ async fn floating_ip_labels_follow_the_clouds_assignments() {
     assert_eq!(label(&first.name).await.unwrap(), None);
     world.wait_for_event("Node", &second.name, "FloatingIPAssigned").await.unwrap();
     world.wait_for_event("Node", &first.name, "FloatingIPUnassigned").await.unwrap();
+}
+
+#[tokio::test]
+async fn without_the_list_of_floating_ips_the_last_one_counts_and_the_route_moves() {
+    let world = World::start().await.unwrap();
+    let first = world.node(Some(FIRST)).await.unwrap();
+    let second = world.node(Some(SECOND)).await.unwrap();
+    let _natgw = world.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
+    world.wait_for_primary(&first).await.unwrap();
+    world.wait_for_setup(&second, SECOND).await.unwrap();
+    let lists = Matcher::any().method(Method::GET).path("*/floating_ips*");
+    world.cloud_proxy.rule(lists, Fault::Reject(Answer::internal()));
+    second.node.label(FLOATING_IP_LABEL, None).await.unwrap();
+    first.node.cordon(true).await.unwrap();
+    world.wait_for_primary(&second).await.unwrap();
+    let labels = world.get(&second.name).await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels.get(FLOATING_IP_LABEL).map(String::as_str), Some(SECOND), "it was put back");
+    world.wait_for_event("Namespace", &world.namespace, "FloatingIPsUnknown").await.unwrap();
 }
 
 #[tokio::test]

@@ -167,8 +167,9 @@ impl Hcloud {
         let path = with_query("/actions", &[("id", &id.to_string())]);
         match self.get(call, &path, &mut Budget::default()).await {
             Ok(answer) => {
-                let actions: Vec<Action> = field(call, &answer, "actions")?;
-                actions.into_iter().find(|action| action.id == id).ok_or_else(missing)
+                // A list with nothing in it is null, by what the other side is written in.
+                let actions: Option<Vec<Action>> = field(call, &answer, "actions")?;
+                actions.into_iter().flatten().find(|action| action.id == id).ok_or_else(missing)
             }
             Err(Error::Api { status: 404, .. }) => {
                 match self.one(call, &format!("/actions/{id}"), "action").await {

@@ -24,7 +24,11 @@ pub struct Cloud {
     floating_ip_selector: Option<String>,
     poll: Duration,
     last: Option<View>,
+    last_floating_ips: Option<FloatingIps>,
 }
+
+/// Which server holds each IPv4 floating IP.
+type FloatingIps = BTreeMap<Ipv4Addr, Option<u64>>;
 
 /// The network and its servers at one time.
 #[derive(Clone)]
@@ -47,6 +51,7 @@ impl Cloud {
             floating_ip_selector: config.floating_ip_selector.clone(),
             poll: Duration::from_secs(config.hetzner.poll_interval_seconds.into()),
             last: None,
+            last_floating_ips: None,
         }
     }
 
@@ -64,9 +69,14 @@ impl Cloud {
             Some(view) if young(view.network_read, self.poll) => (view.network.clone(), view.network_read),
             _ => (self.read_network().await?, Instant::now()),
         };
+        // A server may have got an alias IP and a route of its own since: nothing else tells of that.
+        let believed = |view: &View| match network.default_route() {
+            Some(route) if !view.knows(route.gateway) => self.poll,
+            _ => SERVERS_BELIEVED,
+        };
         let servers = match &last {
             Some(view)
-                if young(view.servers_read, SERVERS_BELIEVED)
+                if young(view.servers_read, believed(view))
                     && view.network.servers == network.servers
                     && ids.iter().all(|id| view.servers.contains_key(id) || view.missing.contains(id)) =>
             {
@@ -92,10 +102,17 @@ impl Cloud {
     }
 
     /// Which server holds each IPv4 floating IP.
-    pub(super) async fn floating_ips(&mut self) -> Result<BTreeMap<Ipv4Addr, Option<u64>>, Error> {
+    pub(super) async fn floating_ips(&mut self) -> Result<FloatingIps, Error> {
         let listed = self.hcloud.floating_ips(self.floating_ip_selector.as_deref()).await;
         let listed = listed.map_err(Error::ListFloatingIPs)?;
-        Ok(listed.into_iter().filter_map(|ip| Some((ip.ipv4()?, ip.server))).collect())
+        let listed: FloatingIps = listed.into_iter().filter_map(|ip| Some((ip.ipv4()?, ip.server))).collect();
+        self.last_floating_ips = Some(listed.clone());
+        Ok(listed)
+    }
+
+    /// What was listed last.
+    pub(super) fn last_floating_ips(&self) -> Option<&FloatingIps> {
+        self.last_floating_ips.as_ref()
     }
 }
 
@@ -125,13 +142,22 @@ impl View {
         })
     }
 
+    /// An alias IP is its server's as well: of a virtual router address, say.
+    fn addresses<'s>(&self, server: &'s hcloud::Server) -> impl Iterator<Item = Ipv4Addr> + use<'s> {
+        let network = self.network.id;
+        let net = server.private_net.iter().find(move |net| net.network == network);
+        net.into_iter().flat_map(|net| net.alias_ips.iter().copied().chain([net.ip]))
+    }
+
+    /// Whether a server has the address in the network.
+    fn knows(&self, address: Ipv4Addr) -> bool {
+        self.servers.values().any(|server| self.addresses(server).any(|own| own == address))
+    }
+
     pub(super) fn snapshot(&self) -> snapshot::Network {
-        // An alias IP is its server's as well: of a virtual router address, say.
         let at = |server: &hcloud::Server| {
-            let net = server.private_net.iter().find(|net| net.network == self.network.id);
-            let addresses = net.into_iter().flat_map(|net| net.alias_ips.iter().copied().chain([net.ip]));
             let name = server.name.clone();
-            addresses.map(move |address| (address, name.clone())).collect::<Vec<_>>()
+            self.addresses(server).map(move |address| (address, name.clone())).collect::<Vec<_>>()
         };
         snapshot::Network {
             id: self.network.id,

@@ -19,7 +19,7 @@ pub struct Snapshot {
     pub network: Network,
     /// Servers that hold each IPv4 floating IP (None: assigned to no server), or None if the cloud was not asked.
     pub floating_ips: Option<BTreeMap<Ipv4Addr, Option<u64>>>,
-    /// Why the cloud was asked for them in vain.
+    /// Why the cloud was asked for them in vain; where labels are written from them, those of the last list are above.
     pub floating_ips_unread: Option<String>,
 }
 

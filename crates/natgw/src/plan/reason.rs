@@ -294,7 +294,7 @@ impl fmt::Display for Reason {
             ),
             Reason::FloatingIPsUnknown(message) => write!(
                 f,
-                "{message}; labels are believed meanwhile, and of Nodes with the same floating IP none is elected anew"
+                "{message}; the last list counts meanwhile, and where there is none labels are believed, and of Nodes with the same floating IP none is elected anew"
             ),
             Reason::ObserveFailed(message) => write!(f, "{message}; nothing is changed until this is mended"),
         }

@@ -135,7 +135,8 @@ impl Error {
 /// What an answer without a 2xx status means for a repetition.
 pub(super) fn judge(answer: &Answer) -> Retry {
     let (code, _) = said(answer);
-    // A code that we do not know decides nothing; then the status tells whose fault it was.
+    // A code that we do not know decides nothing; then the status says what the matter is, or at least whose fault it was.
+    let code = if code.retry().is_some() { code } else { Code::of_status(answer.status.as_u16()) };
     let unknown = if answer.status.is_server_error() { Retry::Soon } else { Retry::Never };
     match (code.retry().unwrap_or(unknown), retry_after(&answer.headers)) {
         (Retry::Never, _) => Retry::Never,
