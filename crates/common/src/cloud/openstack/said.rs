@@ -127,8 +127,11 @@ fn text(message: Value) -> String {
 /// One line, at most so long, without a secret: some servers repeat what they were sent.
 fn tidy(text: &str, secrets: &[&str]) -> String {
     let mut text = text.to_owned();
-    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-        text = text.replace(secret, "[redacted]");
+    let mut forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
+    // The longest first: a shorter one may be a part of it.
+    forms.sort_unstable_by_key(|form| std::cmp::Reverse(form.len()));
+    for form in forms {
+        text = text.replace(&form, "[redacted]");
     }
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line: String = line.chars().filter(|c| !c.is_control()).collect();
@@ -136,6 +139,35 @@ fn tidy(text: &str, secrets: &[&str]) -> String {
         Some((end, _)) => line.get(..end).unwrap_or_default().to_owned(),
         None => line,
     }
+}
+
+/// A secret as it may be repeated: as it is, in JSON, and in JSON in a text of JSON.
+fn forms(secret: &str) -> Vec<String> {
+    if secret.is_empty() {
+        return Vec::new();
+    }
+    let once = [
+        escaped(secret),
+        ascii(secret, |unit| format!("\\u{unit:04x}")),
+        ascii(secret, |unit| format!("\\u{unit:04X}")),
+    ];
+    let twice = once.each_ref().map(|form| escaped(form));
+    [vec![secret.to_owned()], once.into(), twice.into()].concat()
+}
+
+/// A text as it is in JSON, without the quotes.
+fn escaped(text: &str) -> String {
+    let json = Value::from(text).to_string();
+    json.strip_prefix('"').and_then(|json| json.strip_suffix('"')).unwrap_or(&json).to_owned()
+}
+
+/// The same where all that is not ASCII is written as units of UTF-16, as Python does.
+fn ascii(text: &str, written: fn(u16) -> String) -> String {
+    let one = |c: char| match c {
+        ' '..='~' | '\u{8}' | '\t' | '\n' | '\u{c}' | '\r' => escaped(c.encode_utf8(&mut [0; 4])),
+        _ => c.encode_utf16(&mut [0; 2]).iter().map(|unit| written(*unit)).collect(),
+    };
+    text.chars().map(one).collect()
 }
 
 #[cfg(test)]
@@ -220,6 +252,31 @@ mod tests {
         // The cut must not come before the secret is found.
         let page = said(&format!("{}t0k3n", "x".repeat(268)));
         assert!(!page.message().contains("t0k"), "{}", page.message());
+    }
+
+    #[test]
+    fn a_secret_that_is_repeated_in_json_is_seen_too() {
+        for (secret, repeated) in [
+            (r#"pa"ss"#, r#"pa"ss"#),
+            (r#"pa"ss"#, r#"pa\"ss"#),
+            (r#"pa"ss"#, r#"pa\\\"ss"#),
+            (r"a\b", r"a\\b"),
+            (r"a\b", r"a\\\\b"),
+            ("a\tb", r"a\tb"),
+            ("grün", "grün"),
+            ("grün", r"gr\u00fcn"),
+            ("grün", r"gr\u00FCn"),
+            ("grün", r"gr\\u00fcn"),
+            ("🔑1", r"\ud83d\udd111"),
+            ("🔑1", r"\uD83D\uDD111"),
+        ] {
+            let body = format!("<p>you sent {repeated}, a password</p>");
+            let answer =
+                Answer { status: StatusCode::BAD_REQUEST, headers: HeaderMap::new(), body: body.into() };
+            let said = Said::of(&answer, &["pa", secret]);
+            let message = "not the service's own answer: <p>you sent [redacted], a [redacted]ssword</p>";
+            assert_eq!(said.message(), message, "{repeated}");
+        }
     }
 
     proptest! {
