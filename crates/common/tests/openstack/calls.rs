@@ -35,7 +35,7 @@ async fn neutron() {
         "fixed_ips": [{"subnet_id": "b1", "ip_address": "10.7.0.5"}],
         "allowed_address_pairs": [{"ip_address": "10.9.0.0/16", "mac_address": "fa:16:3e:00:00:01"}],
     });
-    let fields = "fields=id&fields=name&fields=network_id&fields=project_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&fields=port_security_enabled&limit=500";
+    let fields = "fields=id&fields=name&fields=network_id&fields=project_id&fields=tenant_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&fields=port_security_enabled&limit=500";
     for filter in ["device_id=r1", "network_id=n1"] {
         site.on(&format!("{at}/ports?{filter}&{fields}"), [ok(&json!({"ports": [port]}))]);
     }
@@ -43,7 +43,15 @@ async fn neutron() {
     assert_eq!(ports[0].fixed_ips[0].ip_address, "10.7.0.5");
     assert_eq!(ports[0].allowed_address_pairs[0].ip_address, "10.9.0.0/16");
     assert!(ports[0].port_security_enabled, "a Neutron without the extension filters always");
+    assert_eq!(ports[0].owner(), "q");
     assert_eq!(cloud.ports_of_network("n1").await.unwrap(), ports);
+    let mut other = port.clone();
+    other["project_id"] = json!(null);
+    other["tenant_id"] = json!("t");
+    other["port_security_enabled"] = json!(null);
+    site.on(&format!("{at}/ports?network_id=n1&{fields}"), [ok(&json!({"ports": [other]}))]);
+    let other = cloud.ports_of_network("n1").await.unwrap();
+    assert_eq!((other[0].owner(), other[0].port_security_enabled), ("t", true), "what some say of old");
     for wrong in [cloud.ports_of_device("").await, cloud.ports_of_network("").await] {
         assert_eq!(wrong.unwrap_err().code(), "setup");
     }

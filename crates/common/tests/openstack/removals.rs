@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::site::{PROJECT, Reply, Site, ok, reply};
 
 const AT: &str = "/networking/v2.0";
-const FIELDS: &str = "fields=id&fields=name&fields=network_id&fields=project_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&fields=port_security_enabled&limit=500";
+const FIELDS: &str = "fields=id&fields=name&fields=network_id&fields=project_id&fields=tenant_id&fields=device_id&fields=device_owner&fields=fixed_ips&fields=allowed_address_pairs&fields=port_security_enabled&limit=500";
 
 fn route(n: u8) -> Route {
     Route::new(format!("10.244.{n}.0/24"), format!("10.7.0.{n}"))

@@ -78,7 +78,7 @@ fn note(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), Unsee
     }
     // Nova's list is of our own project: of another one's server it says nothing, and of no container of Zun's.
     let ours =
-        port.project_id == project && port.device_owner.starts_with("compute:") && port.device_owner != ZUN_S;
+        port.owner() == project && port.device_owner.starts_with("compute:") && port.device_owner != ZUN_S;
     // Anybody may write anything there: what cannot be an ID can be asked of nobody, so its port simply lives.
     let server = Some(&port.device_id).filter(|id| ours && is_id(id)).cloned();
     if !port.port_security_enabled && !NEUTRON_S.iter().any(|kind| port.device_owner.starts_with(kind)) {

@@ -1,6 +1,6 @@
 //! Ports: who has which address.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::LIMIT;
 use crate::cloud::field::or_empty;
@@ -19,9 +19,12 @@ pub struct Port {
     pub name: String,
     /// The network it is on.
     pub network_id: String,
-    /// Whose it is.
+    /// Whose it is, in today's words.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
+    /// The same in those of before 2016, which is all that some say.
+    #[serde(default, deserialize_with = "or_empty", skip_serializing)]
+    pub tenant_id: String,
     /// The server, router, … that has it; empty if none.
     #[serde(default, deserialize_with = "or_empty")]
     pub device_id: String,
@@ -34,7 +37,7 @@ pub struct Port {
     #[serde(default, deserialize_with = "or_empty")]
     pub allowed_address_pairs: Vec<AddressPair>,
     /// Whether it may send from these addresses only; false: from any. A Neutron that does not say so knows no other ports.
-    #[serde(default = "secured")]
+    #[serde(default = "secured", deserialize_with = "or_secured")]
     pub port_security_enabled: bool,
 }
 
@@ -55,11 +58,12 @@ pub struct AddressPair {
 }
 
 /// Only what is read: a port whole is five times as long.
-const FIELDS: [(&str, &str); 9] = [
+const FIELDS: [(&str, &str); 10] = [
     ("fields", "id"),
     ("fields", "name"),
     ("fields", "network_id"),
     ("fields", "project_id"),
+    ("fields", "tenant_id"),
     ("fields", "device_id"),
     ("fields", "device_owner"),
     ("fields", "fixed_ips"),
@@ -70,6 +74,19 @@ const FIELDS: [(&str, &str); 9] = [
 /// Without the extension port-security, Neutron filters what every port sends.
 fn secured() -> bool {
     true
+}
+
+/// Null says as little as nothing does.
+fn or_secured<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_else(secured))
+}
+
+impl Port {
+    /// The project that it belongs to; empty if the service does not say.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        if self.project_id.is_empty() { &self.tenant_id } else { &self.project_id }
+    }
 }
 
 impl Cloud {
