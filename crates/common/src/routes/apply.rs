@@ -35,7 +35,7 @@ pub struct Applied {
 /// Why nothing was removed, as far as is known. The message is complete: what, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum NotRemoved {
-    /// Neutron or Nova could not be asked again.
+    /// Neutron could not be asked again.
     #[error("the last look before the removal failed: {0}")]
     Look(Error),
     /// The router's neighbourhood could not be seen whole again.

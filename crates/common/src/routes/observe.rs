@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 pub use self::unseen::Unseen;
+pub(super) use self::witness::missing;
 use super::policy::Policy;
 use super::route::Route;
 use super::snapshot::{Node, Snapshot};

@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub ports: BTreeMap<IpAddr, Vec<Holder>>,
     /// Address pairs for whole networks, with the port: whoever has one may use any of these addresses, and it cannot be seen
     /// whether it does.
-    pub pairs: Vec<(IpNet, String)>,
+    pub pairs: Vec<(IpNet, Holder)>,
     /// Ports without port security that may be a machine's: they may use any address of their network, and it cannot be seen
     /// whether they do.
     pub open: Vec<Holder>,
@@ -58,7 +58,7 @@ pub struct Holder {
     pub port: String,
     /// ID of its network.
     pub network: String,
-    /// The Nova server of our own project that the port belongs to, if it belongs to one; and only for the port's own addresses.
+    /// The Nova server of our own project that the port belongs to, if it belongs to one.
     pub server: Option<String>,
 }
 

@@ -38,6 +38,11 @@ fn ports(ports: &[Value]) -> Reply {
     ok(&json!({ "ports": ports }))
 }
 
+/// Nova's word on a server that is not there.
+fn gone() -> Reply {
+    reply(404, r#"{"itemNotFound": {"code": 404, "message": "no"}}"#)
+}
+
 /// A router with routes to two next hops that nobody has, decided on while the network's ports were the first of `seen`.
 async fn decided(seen: [Reply; 2]) -> (Site, Cloud, Policy, Snapshot, Vec<Removal>) {
     let (site, cloud) = Site::start().await;
@@ -56,6 +61,7 @@ async fn decided(seen: [Reply; 2]) -> (Site, Cloud, Policy, Snapshot, Vec<Remova
     let server =
         json!({"id": "s5", "status": "ACTIVE", "addresses": {"nodes": [{"addr": "10.7.0.5", "version": 4}]}});
     site.on("GET /compute/v2.1/servers/detail", [ok(&json!({ "servers": [server] }))]);
+    site.on("GET /compute/v2.1/servers/s9", [gone()]);
     site.on(&format!("PUT {AT}/routers/r1/remove_extraroutes"), [router(&[3])]);
     let safety = Safety { confirmations: 1, min_age: Period::seconds(0), ..Safety::default() };
     let policy = Policy::new(["10.244.0.0/16"], None, &safety).unwrap();
@@ -88,7 +94,7 @@ async fn one_is_spared(site: &Site, applied: Result<Applied, NotRemoved>, why: &
 async fn an_address_pair_that_has_just_come_spares_its_route() {
     let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
     for (pair, why) in [
-        ("10.7.0.3", "port p5 has the next hop now"),
+        ("10.7.0.3", "server s5 has the next hop now"),
         ("10.7.0.2/31", "port p5 may use any address of 10.7.0.2/31"),
     ] {
         let after = ports(&[port("p5", "10.7.0.5", "s5", &[pair])]);
@@ -128,15 +134,30 @@ async fn so_does_a_port_or_a_server_that_nova_did_not_list() {
 
     // Two ports have the address, of a server that is gone and of a new one.
     let twins = [port("p2", "10.7.0.3", "s2", &[]), port("p3", "10.7.0.3", "s3", &[])];
-    let after = ports(&[&[machine][..], &twins].concat());
-    let (site, cloud, policy, snapshot, removals) = decided([before, after]).await;
-    site.on(
-        "GET /compute/v2.1/servers/s2",
-        [reply(404, r#"{"itemNotFound": {"code": 404, "message": "no"}}"#)],
-    );
+    let after = ports(&[std::slice::from_ref(&machine), &twins[..]].concat());
+    let (site, cloud, policy, snapshot, removals) = decided([before.clone(), after]).await;
+    site.on("GET /compute/v2.1/servers/s2", [gone()]);
     site.on("GET /compute/v2.1/servers/s3", [ok(&json!({"server": {"id": "s3", "status": "BUILD"}}))]);
     let done = routes::apply(&cloud, &policy, &snapshot, &removals, None).await;
-    one_is_spared(&site, done, "server s3 is there after all").await;
+    one_is_spared(&site, done, "server s3 has the next hop now").await;
+
+    // A new server's port may use the next hop among others.
+    let after = ports(&[machine, port("p6", "10.7.0.6", "s6", &["10.7.0.2/31"])]);
+    let (site, cloud, policy, snapshot, removals) = decided([before, after]).await;
+    site.on("GET /compute/v2.1/servers/s6", [ok(&json!({"server": {"id": "s6", "status": "BUILD"}}))]);
+    let done = routes::apply(&cloud, &policy, &snapshot, &removals, None).await;
+    one_is_spared(&site, done, "port p6 may use any address of 10.7.0.2/31").await;
+}
+
+#[tokio::test]
+async fn a_port_that_outlived_its_server_keeps_no_pair_alive() {
+    let pairs = &["10.7.0.3", "10.7.0.4/31"];
+    let seen = ports(&[port("p5", "10.7.0.5", "s5", &[]), port("p9", "10.7.0.9", "s9", pairs)]);
+    let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen]).await;
+    site.on(&format!("PUT {AT}/routers/r1/remove_extraroutes"), [router(&[])]);
+    let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None).await.unwrap();
+    assert_eq!(applied.removed, [route(3), route(4)]);
+    site.was_strict();
 }
 
 #[tokio::test]

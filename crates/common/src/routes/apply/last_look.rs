@@ -1,8 +1,8 @@
 //! One more look at each route, just before it is removed.
 //!
 //! What is read anew: the router, every port of its networks, and the Nodes; Nova is asked for each server whose port has a next
-//! hop and that its list did not have. Then the rules judge once more. Neutron cannot be asked for the ports whose address pairs
-//! hold one address, so all ports are read: once for all removals of a pass, however many they are.
+//! hop, or may use it, and that its list did not have. Then the rules judge once more. Neutron cannot be asked for the ports whose
+//! address pairs hold one address, so all ports are read: once for all removals of a pass, however many they are.
 //!
 //! What can still happen is that a next hop comes to life between this look and the removal, which is the next request but for
 //! Nova's: Neutron's lock is about the router, and no port changes its revision.
@@ -11,7 +11,7 @@ use super::NotRemoved;
 use crate::cloud::openstack::{Cloud, Router};
 use crate::routes::observe::{self, NodeSource};
 use crate::routes::plan::judge::judge;
-use crate::routes::plan::{Dead, Removal, Verdict};
+use crate::routes::plan::{Removal, Verdict};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
@@ -46,7 +46,13 @@ pub(super) async fn all(
         return Ok(looked);
     }
     let mut fresh = observe::neighbourhood(cloud, router).await.map_err(NotRemoved::Unseen)?;
-    fresh.servers.clone_from(&before.servers);
+    if let Some(servers) = &before.servers {
+        // Nova's list is as old as the decision: a server that it lacks may be a new one.
+        let missing = observe::missing(cloud, policy, &fresh, &there, servers).await;
+        let mut servers = servers.clone();
+        servers.ids.extend(missing.map_err(NotRemoved::Unseen)?);
+        fresh.servers = Some(servers);
+    }
     if let Some(nodes) = nodes {
         fresh.nodes = Some(nodes.list().await.map_err(NotRemoved::Nodes)?);
     }
@@ -54,7 +60,7 @@ pub(super) async fn all(
     for route in there {
         let verdict = judged.iter().find(|one| one.route == route).map(|one| &one.verdict);
         let why = match verdict {
-            Some(Verdict::Orphan(dead)) => server(cloud, &fresh, &route, dead).await?,
+            Some(Verdict::Orphan(_)) => None,
             Some(Verdict::Valid(who)) => Some(format!("{who} has the next hop now")),
             Some(Verdict::Foreign) | None => Some("it is not ours to judge any more".to_owned()),
             Some(other) => Some(other.why()),
@@ -65,24 +71,4 @@ pub(super) async fn all(
         }
     }
     Ok(looked)
-}
-
-/// A server that has the next hop after all. Nova's list is as old as the decision: a server that it lacks may be a new one.
-async fn server(
-    cloud: &Cloud,
-    fresh: &Snapshot,
-    route: &Route,
-    dead: &Dead,
-) -> Result<Option<String>, NotRemoved> {
-    // That another has the address is why this route goes.
-    let (Some(meaning), false) = (route.meaning(), matches!(dead, Dead::NodeHasAnother { .. })) else {
-        return Ok(None);
-    };
-    let holders = fresh.ports.get(&meaning.nexthop).into_iter().flatten();
-    for server in holders.filter_map(|holder| holder.server.as_ref()) {
-        if cloud.server(server).await.map_err(NotRemoved::Look)?.is_some() {
-            return Ok(Some(format!("server {server} is there after all")));
-        }
-    }
-    Ok(None)
 }

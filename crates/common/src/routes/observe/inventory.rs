@@ -90,9 +90,9 @@ fn note(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), Unsee
     for pair in &port.allowed_address_pairs {
         let range = net(&pair.ip_address)?;
         if range.prefix_len() == range.max_prefix_len() {
-            hold(snapshot, range.addr(), port, None);
+            hold(snapshot, range.addr(), port, server.clone());
         } else {
-            snapshot.pairs.push((range.trunc(), port.id.clone()));
+            snapshot.pairs.push((range.trunc(), holder(port, server.clone())));
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use futures::stream;
 
 use super::{Unseen, concerns};
 use crate::cloud::openstack::{Cloud, Server};
+use crate::routes::plan::judge::servers_at;
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::{Network, Servers, Snapshot};
@@ -37,22 +38,23 @@ pub(super) async fn testify(
         Err(error) => return Err(Unseen::Nova(error)),
     };
     let mut servers = read(cloud, &list, &snapshot.networks).await?;
-    let missing = missing(cloud, policy, snapshot, &servers).await?;
+    let missing = missing(cloud, policy, snapshot, &snapshot.routes, &servers).await?;
     servers.ids.extend(missing);
     Ok(Some(servers))
 }
 
 /// Servers that Nova's list does not have and that are there when they are asked for: one that was deleted softly can be restored,
-/// one came after the list, one is of a cell that does not answer. Asked for are those only whose ports have a next hop.
-async fn missing(
+/// one came after the list, one is of a cell that does not answer. Asked for are those only whose ports have the next hop of one
+/// of these routes, or may use it.
+pub(in crate::routes) async fn missing(
     cloud: &Cloud,
     policy: &Policy,
     snapshot: &Snapshot,
+    routes: &[Route],
     servers: &Servers,
 ) -> Result<Vec<String>, Unseen> {
-    let meanings = snapshot.routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
-    let holders = meanings.filter_map(|meaning| snapshot.ports.get(&meaning.nexthop)).flatten();
-    let ids = holders.filter_map(|holder| holder.server.as_ref());
+    let meanings = routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
+    let ids = meanings.flat_map(|meaning| servers_at(policy, snapshot, meaning.nexthop));
     let suspects: BTreeSet<&String> = ids.filter(|id| !servers.ids.contains(*id)).collect();
     let asked = suspects.into_iter().map(async |id| Ok(cloud.server(id).await?.map(|_| id.clone())));
     let found: Vec<Result<Option<String>, _>> =

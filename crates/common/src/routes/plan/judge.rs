@@ -261,12 +261,37 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
 
 /// The ports that may use the address among others. One that outlived its server uses none.
 fn covers(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Vec<Cover> {
+    let living = users(policy, snapshot, nexthop).into_iter().filter(|(_, port)| lives(snapshot, port));
+    living.map(|(range, port)| Cover { range, port: port.port.clone() }).collect()
+}
+
+/// The ports that may use the address among others if they live, and the range of the address pair by which they may.
+fn users<'a>(policy: &Policy, snapshot: &'a Snapshot, nexthop: IpAddr) -> Vec<(Option<IpNet>, &'a Holder)> {
     let pairs = snapshot.pairs.iter().filter(|(range, _)| range.contains(&nexthop));
-    let pairs = pairs.map(|(range, port)| Cover { range: Some(*range), port: port.clone() });
+    let pairs = pairs.filter(|(_, port)| !elsewhere(snapshot, port, nexthop));
+    let pairs = pairs.map(|(range, port)| (Some(*range), port));
     let network = network_of(snapshot, nexthop).filter(|_| !policy.ignore_open_ports);
     let there = |port: &&Holder| network.is_some_and(|network| network.id == port.network);
-    let open = snapshot.open.iter().filter(there).filter(|port| lives(snapshot, port));
-    pairs.chain(open.map(|port| Cover { range: None, port: port.port.clone() })).collect()
+    let open = snapshot.open.iter().filter(there).map(|port| (None, port));
+    pairs.chain(open).collect()
+}
+
+/// Whether the port is on a network of the router that has no such address: nobody on it is asked for one. It is not known where
+/// the network or its subnets are not shown.
+fn elsewhere(snapshot: &Snapshot, port: &Holder, address: IpAddr) -> bool {
+    let network = snapshot.networks.iter().find(|network| network.id == port.network);
+    let subnets = network.map_or(&[][..], |network| network.subnets.as_slice());
+    !subnets.is_empty() && !subnets.iter().any(|net| net.contains(&address))
+}
+
+/// The servers whose ports have the address, or may use it among others.
+pub(in crate::routes) fn servers_at<'a>(
+    policy: &Policy,
+    snapshot: &'a Snapshot,
+    nexthop: IpAddr,
+) -> Vec<&'a String> {
+    let users = users(policy, snapshot, nexthop).into_iter().map(|(_, port)| port);
+    holders(snapshot, nexthop).chain(users).filter_map(|port| port.server.as_ref()).collect()
 }
 
 fn network_of(snapshot: &Snapshot, address: IpAddr) -> Option<&Network> {

@@ -62,10 +62,7 @@ fn see(world: &World) -> Snapshot {
         seen = match hop {
             Hop::Lives => seen.server(nexthop, nexthop),
             Hop::Dead => seen,
-            Hop::Hidden => {
-                seen.pairs.push((format!("{nexthop}/32").parse().unwrap(), "wide".to_owned()));
-                seen
-            }
+            Hop::Hidden => seen.pair("wide", None, "nodes", &format!("{nexthop}/32")),
         };
     }
     seen

@@ -39,7 +39,8 @@ enum Fact {
     Port(&'static str),
     Nova(&'static str),
     Node(&'static str, &'static str),
-    Pair(&'static str),
+    /// A range, the network of the port that has it, and the port's server.
+    Pair(&'static str, &'static str, Option<&'static str>),
     Open,
     Hidden,
     NoNova,
@@ -47,6 +48,7 @@ enum Fact {
 
 fn fact() -> impl Strategy<Value = Fact> {
     let address = || select(&ADDRESSES[..]);
+    let range = select(&["10.0.0.8/29", "10.0.0.0/24", "fd00:1::/64"][..]);
     let pod_net = select(&["10.244.1.0/24", "10.244.2.0/24", "fd00:10:0:1::/64"][..]);
     prop_oneof![
         address().prop_map(|address| Fact::Server(address, address)),
@@ -55,7 +57,8 @@ fn fact() -> impl Strategy<Value = Fact> {
         address().prop_map(Fact::Port),
         address().prop_map(Fact::Nova),
         (address(), pod_net).prop_map(|(address, net)| Fact::Node(address, net)),
-        select(&["10.0.0.8/29", "10.0.0.0/24", "fd00:1::/64"][..]).prop_map(Fact::Pair),
+        (range, select(&["nodes", "theirs", "hidden"][..]), select(&[None, Some("deleted")][..]))
+            .prop_map(|(range, network, server)| Fact::Pair(range, network, server)),
         Just(Fact::Open),
         Just(Fact::Hidden),
         Just(Fact::NoNova),
@@ -76,10 +79,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                     world.servers.get_or_insert_default().addresses.insert(ip(address), "s".to_owned());
                     world
                 }
-                Fact::Pair(net) => {
-                    world.pairs.push((net.parse().unwrap(), "wide".to_owned()));
-                    world
-                }
+                Fact::Pair(net, network, server) => world.pair("wide", server, network, net),
                 Fact::Open => {
                     let (port, network) = ("open".to_owned(), "nodes".to_owned());
                     world.open.push(Holder { port, network, server: None });
@@ -133,7 +133,11 @@ fn assert_safe(world: &Snapshot, decision: &Decision) {
             !world.nodes.iter().flatten().any(|node| node.addresses.contains(&nexthop)),
             "a Node: {text}"
         );
-        assert!(!world.pairs.iter().any(|(net, _)| net.contains(&nexthop)), "a wide pair: {text}");
+        let covers = |(net, port): &(IpNet, Holder)| {
+            let lives = port.server.as_ref().is_none_or(known);
+            net.contains(&nexthop) && port.network != "theirs" && lives
+        };
+        assert!(!world.pairs.iter().any(covers), "a wide pair: {text}");
         assert!(world.open.is_empty(), "an open port: {text}");
     }
 }

@@ -49,7 +49,7 @@ fn what_cannot_be_seen_is_unknown() {
     let mut world = snapshot(&routes);
     assert_eq!(verdicts(&world), ["unknown", "invalid", "NoPort"]);
     world.hidden = true;
-    world.pairs.push(("10.0.0.128/25".parse().unwrap(), "port-of-vip".to_owned()));
+    let world = world.pair("port-of-vip", None, "nodes", "10.0.0.128/25");
     assert_eq!(verdicts(&world), ["unknown", "unknown", "unknown"]);
 }
 
@@ -69,7 +69,7 @@ fn pairs_for_whole_ranges_are_named_with_the_routes_that_they_cover() {
     for (range, port) in
         [("0.0.0.0/0", "p1"), ("0.0.0.0/0", "p2"), ("10.0.0.128/25", "p3"), ("10.1.0.0/16", "p4")]
     {
-        world.pairs.push((range.parse().unwrap(), port.to_owned()));
+        world = world.pair(port, None, "nodes", range);
     }
     assert_eq!(verdicts(&world), ["valid", "unknown", "unknown", "unknown", "invalid"]);
     let covered = judged(&world).covered.unwrap();
@@ -79,6 +79,31 @@ fn pairs_for_whole_ranges_are_named_with_the_routes_that_they_cover() {
     assert!(judged(&world).judged[2].verdict.why().contains("port p3 may use any address of 10.0.0.128/25"));
     let second = second_pass(&policy(), &world, None);
     assert!(second.removals.is_empty() && second.counts.unknown == 3);
+}
+
+/// A pair lets its port answer on the port's own network, and nobody answers where the server is gone.
+#[test]
+fn a_pair_covers_its_own_network_as_long_as_its_server_lives() {
+    let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12")];
+    let with = |network: &str, server: &str| {
+        snapshot(&routes).server("s1", "10.0.0.11").pair("p", Some(server), network, "0.0.0.0/0")
+    };
+    assert_eq!(verdicts(&with("nodes", "s1")), ["valid", "unknown"]);
+    assert_eq!(verdicts(&with("theirs", "s1")), ["valid", "NoPort"], "of another network");
+    assert_eq!(verdicts(&with("nodes", "gone")), ["valid", "NoPort"], "its server is gone");
+    let blind = Snapshot { servers: None, ..with("nodes", "gone") };
+    assert_eq!(verdicts(&blind), ["valid", "unknown"], "nobody says that its server is gone");
+    assert_eq!(
+        verdicts(&with("hidden", "s1")),
+        ["valid", "unknown"],
+        "it is not known what is on its network"
+    );
+    let mut both = with("theirs", "s1");
+    both.networks[1].foreign = false;
+    both.networks[1].subnets.push("10.0.0.0/16".parse().unwrap());
+    assert_eq!(verdicts(&both), ["valid", "unknown"], "the address may be on either network");
+    both.networks[1].subnets.clear();
+    assert_eq!(verdicts(&both), ["valid", "unknown"], "its network's subnets are not shown");
 }
 
 /// A port without port security may have any address of its network: a keepalived's needs neither port nor pair.

@@ -59,6 +59,14 @@ impl Snapshot {
         self
     }
 
+    /// A port with an address pair for a range.
+    pub(super) fn pair(mut self, id: &str, server: Option<&str>, network: &str, range: &str) -> Self {
+        let (port, server) = (id.to_owned(), server.map(str::to_owned));
+        let holder = Holder { port, network: network.to_owned(), server };
+        self.pairs.push((range.parse().unwrap(), holder));
+        self
+    }
+
     pub(super) fn node(mut self, name: &str, address: &str, pod_cidr: &str) -> Self {
         self.nodes.get_or_insert_default().push(Node {
             name: name.to_owned(),
