@@ -3,7 +3,7 @@
 //! Repeatable: what is gone already is not asked for, and the answer is the router as it is, so a second try finds nothing to
 //! do. Nothing but the named pairs of destination and next hop is ever removed: where Neutron removes pairs
 //! (`extraroute-atomic`), by itself; where it only takes whole lists, because the list is written under the revision that it was
-//! read at.
+//! read at. Where it has no revisions either, the list is read once more right before it is written, if that is allowed at all.
 
 mod last_look;
 
@@ -121,30 +121,36 @@ pub async fn apply(
     for last in [false, false, true] {
         let router = cloud.router(&snapshot.router).await.map_err(NotRemoved::Look)?;
         let looked = last_look::all(cloud, policy, snapshot, &router, removals, nodes).await?;
+        let last_look::Looked { mut dead, gone, spared } = looked;
         let revision = router.revision_number.filter(|_| lock);
-        let applied = Applied {
-            gone: looked.gone,
-            spared: looked.spared,
-            left: router.routes.len(),
-            ..Applied::default()
-        };
-        if looked.dead.is_empty() {
+        let mut applied = Applied { gone, spared, left: router.routes.len(), ..Applied::default() };
+        if dead.is_empty() {
             return Ok(applied);
         }
         let answer = if atomic {
-            let pairs: Vec<_> = looked.dead.iter().map(Into::into).collect();
+            let pairs: Vec<_> = dead.iter().map(Into::into).collect();
             // Pairs are removed by themselves, so the lock only says that the last look is of the router as it is. Against
             // somebody who never stops writing, the last try does without.
             cloud.remove_extraroutes(&router.id, &pairs, revision.filter(|_| !last)).await
-        } else if revision.is_some() || policy.allow_unsafe_update {
-            let keep = |route: &openstack::Route| !looked.dead.contains(&Route::from(route.clone()));
-            let kept: Vec<_> = router.routes.iter().filter(|route| keep(route)).cloned().collect();
-            cloud.replace_routes(&router.id, &kept, revision).await
+        } else if revision.is_some() {
+            cloud.replace_routes(&router.id, &without(&router, &dead), revision).await
+        } else if policy.allow_unsafe_update {
+            // The last look may have taken minutes, and nothing guards what others have written meanwhile.
+            let router = cloud.router(&snapshot.router).await.map_err(NotRemoved::Look)?;
+            let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
+            let (still, gone): (Vec<_>, Vec<_>) = dead.into_iter().partition(there);
+            dead = still;
+            applied.gone.extend(gone);
+            applied.left = router.routes.len();
+            if dead.is_empty() {
+                return Ok(applied);
+            }
+            cloud.replace_routes(&router.id, &without(&router, &dead), None).await
         } else {
             return Err(NotRemoved::NoLock);
         };
         match answer {
-            Ok(after) => return Ok(compared(applied, looked.dead, after)),
+            Ok(after) => return Ok(compared(applied, dead, after)),
             Err(error) if error.is_precondition_failed() => {}
             Err(cause) if cause.kind() == Some("InvalidRoutes") => {
                 let invalid = super::plan::judge::unconnected(snapshot);
@@ -154,6 +160,12 @@ pub async fn apply(
         }
     }
     Err(NotRemoved::Contention)
+}
+
+/// The router's list without these routes.
+fn without(router: &Router, dead: &[Route]) -> Vec<openstack::Route> {
+    let keep = |route: &&openstack::Route| !dead.contains(&Route::from((*route).clone()));
+    router.routes.iter().filter(keep).cloned().collect()
 }
 
 /// 200 does not prove that a route is gone: the answer shows what the router has.

@@ -160,6 +160,32 @@ async fn a_port_that_outlived_its_server_keeps_no_pair_alive() {
     site.was_strict();
 }
 
+/// Others write while the last look lasts: one adds a route, one removes those that are dead.
+#[tokio::test]
+async fn without_a_lock_the_list_is_read_once_more_before_it_is_written() {
+    let seen = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
+    for (meanwhile, removed, gone) in
+        [(router(&[4, 5]), vec![route(4)], vec![route(3)]), (router(&[5]), vec![], vec![route(3), route(4)])]
+    {
+        let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen.clone()]).await;
+        let policy = Policy { allow_unsafe_update: true, ..policy };
+        let aliases = json!([{"alias": "extraroute"}]);
+        site.on(&format!("GET {AT}/extensions"), [ok(&json!({ "extensions": aliases }))]);
+        site.on(&format!("GET {AT}/routers/r1"), [router(&[3, 4]), meanwhile]);
+        site.on(&format!("PUT {AT}/routers/r1"), [router(&[5])]);
+        let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None).await.unwrap();
+        assert_eq!(site.count("PUT"), removed.len());
+        if !removed.is_empty() {
+            let seen = site.last();
+            let kept = json!([{"destination": "10.244.5.0/24", "nexthop": "10.7.0.5"}]);
+            assert_eq!(seen.body, json!({"router": {"routes": kept}}));
+            assert!(!seen.headers.contains_key("if-match"));
+        }
+        assert_eq!((applied.removed, applied.gone, applied.left), (removed, gone, 1));
+        site.was_strict();
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_removed_on_half_a_last_look() {
     let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);

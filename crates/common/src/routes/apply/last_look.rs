@@ -5,7 +5,7 @@
 //! address pairs hold one address, so all ports are read: once for all removals of a pass, however many they are.
 //!
 //! What can still happen is that a next hop comes to life between this look and the removal, which is the next request but for
-//! Nova's: Neutron's lock is about the router, and no port changes its revision.
+//! Nova's, and the router's once more where Neutron has no lock: that is about the router, and no port changes its revision.
 
 use super::NotRemoved;
 use crate::cloud::openstack::{Cloud, Router};
