@@ -30,7 +30,8 @@ use crate::plan::Reason;
 /// Passes at a time: a few clouds that hang leave room for the others, and the memory for a thousand ports each is small.
 const AT_A_TIME: usize = 16;
 
-/// The loop turns at least so often, for the heartbeat; the longest that a leader may be silent is ten minutes.
+/// The loop turns at least so often, for the heartbeat, however long passes last; the longest that a leader may be silent is ten
+/// minutes.
 const HEARTBEAT: Duration = Duration::from_secs(120);
 
 /// After a change, so that several become one pass.
@@ -102,6 +103,8 @@ async fn turn(
     let mut routers = BTreeMap::<Home, String>::new();
     let mut failure = None;
     loop {
+        // At each turn: where something changes all the time, the sleep below never ends.
+        walker.runtime.status.beat();
         let (wanted, conflicts) = policies(store);
         walker.metrics.policies(wanted.len());
         schedule.wanted(wanted, Instant::now());
@@ -129,7 +132,7 @@ async fn turn(
                 failure = failure.or(error.filter(|_| once));
             }
             () = async { changed.notified().await; tokio::time::sleep(DEBOUNCE).await } => {}
-            () = tokio::time::sleep_until(due.min(Instant::now() + HEARTBEAT)) => walker.runtime.status.beat(),
+            () = tokio::time::sleep_until(due.min(Instant::now() + HEARTBEAT)) => {}
         }
     }
     // What runs is finished, and no more is begun.

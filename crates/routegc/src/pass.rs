@@ -20,8 +20,9 @@ use crate::metrics::Metrics;
 use crate::plan::{self, Action, Reason};
 use crate::{nodes, show, status};
 
-/// A pass takes seconds. A cloud that hangs may hold up its own policy for so long, and none of the others.
-const LONGEST: Duration = Duration::from_secs(120);
+/// A pass takes seconds; where the cloud is slow and the network large, one that removes takes minutes, for it looks twice. A cloud
+/// that hangs may hold up its own policy for so long, and none of the others.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// What passes are made with.
 pub struct Walker {

@@ -4,6 +4,7 @@ use super::cases::{self, Case, Series};
 
 const LEADER: &str = "leader_election_master_status{name=\"routegc\"}";
 const FAILED: &str = "routegc_failed_operations_total{router=\"r1\",reason=\"OpenStackUnavailable\"}";
+const TIMED_OUT: &str = "routegc_failed_operations_total{router=\"r1\",reason=\"TimedOut\"}";
 const SUCCESS: &str = "routegc_last_success_timestamp_seconds{router=\"r1\"}";
 const THRESHOLD: &str = "routegc_blocked_total{router=\"r1\",reason=\"threshold\"}";
 const PARTIAL: &str = "routegc_blocked_total{router=\"r1\",reason=\"partial\"}";
@@ -42,6 +43,11 @@ fn cases() -> Vec<Case> {
             "OpenStack is away",
             vec![(FAILED, "0+1x300"), (SUCCESS, "0x300")],
             vec![("14m", vec![]), ("40m", vec!["RoutegcPassesFailing"])],
+        ),
+        (
+            "OpenStack hangs",
+            vec![(TIMED_OUT, "_x20 1x30 2x30 3x30 4x180"), (SUCCESS, "0x300")],
+            vec![("39m", vec![]), ("60m", vec!["RoutegcPassesFailing"])],
         ),
         ("a pass fails now and then", vec![(FAILED, "0+1x300")], vec![("14m", vec![]), ("60m", vec![])]),
         (

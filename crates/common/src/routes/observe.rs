@@ -17,7 +17,7 @@ use super::route::Route;
 use super::snapshot::{Node, Snapshot};
 use crate::cloud::openstack::{self, Cloud, Router, Service};
 
-/// A tenth of what a pass may take; the answer is one row of a table.
+/// Much longer than it takes, for the answer is one row of a table, and little of what a pass may take.
 const QUOTA: Duration = Duration::from_secs(12);
 
 /// Where the cluster's Nodes are read from, each time anew; an error is a text for a person.
