@@ -281,6 +281,7 @@ impl Walk<'_> {
             }
         }
         let mut debris = self.debris();
+        let nothing_recorded = debris.is_empty();
         if let Some(why) =
             refused.filter(|_| self.snapshot.cluster.as_ref().is_ok_and(|cluster| cluster.freeze.any()))
         {
@@ -289,7 +290,8 @@ impl Walk<'_> {
         }
         if let Err(why) = &self.snapshot.cluster
             && super::frozen_is_unknown(&self.status)
-            && self.snapshot.run.status.started_at.is_some()
+            // It stands before the run has started, which is the next step.
+            && (self.snapshot.run.status.started_at.is_some() || !self.was_never_frozen())
         {
             let name = names::freeze(&self.snapshot.run.uid);
             debris.push(entry("Freeze", name, format!("it may stand in the target cluster: {why}")));
@@ -297,6 +299,10 @@ impl Walk<'_> {
         if !self.status.inventory.taken {
             let why = "it was never read whole, so there may be more than is listed".to_owned();
             debris.push(entry("Cluster", self.snapshot.run.spec.cluster_name.clone(), why));
+        } else if let (Some(Err(why)), true) = (&self.snapshot.cloud, nothing_recorded) {
+            // Records are listed one by one in an outage; without any, it must not look like a clean end.
+            let why = format!("nobody knows what is left there: {why}");
+            debris.push(entry("OpenStack", self.snapshot.run.spec.cluster_name.clone(), why));
         }
         self.status.remaining = count(debris.len());
         self.status.debris_count = count(debris.len());
@@ -337,7 +343,39 @@ impl Walk<'_> {
                 debris.push(entry("Route", route.to_string(), why));
             }
         }
+        debris.extend(self.not_looked_at());
         debris
+    }
+
+    /// What was asked for, and the run has ended before its time to look came: nobody may take it for gone.
+    fn not_looked_at(&self) -> Vec<Debris> {
+        let run = &self.snapshot.run;
+        if run.spec.dry_run {
+            return Vec::new();
+        }
+        let phase = run.status.phase;
+        let why = match &self.snapshot.cloud {
+            Some(Err(why)) => format!("OpenStack cannot be read: {why}"),
+            _ => "the run ended before".to_owned(),
+        };
+        let mut out = Vec::new();
+        let routes_read = self.cloud().is_some() && matches!(phase, Phase::Inventory | Phase::Routes);
+        if let (Some(asked), false) = (&run.spec.resources.routes, routes_read) {
+            let why = format!("its routes were not looked at: {why}");
+            out.push(entry("Router", asked.router_id.clone(), why));
+        }
+        let swept = match phase {
+            Phase::Sweep => self.cloud().is_some_and(|cloud| {
+                // What is found in this very walk is not recorded yet.
+                cloud.whole && sweep::found(run, &self.records, cloud).is_empty()
+            }),
+            phase => phase > Phase::Sweep,
+        };
+        if run.spec.sweep && !swept {
+            let why = format!("what no object names was not looked for: {why}");
+            out.push(entry("Cluster", run.spec.cluster_name.clone(), why));
+        }
+        out
     }
 }
 

@@ -185,3 +185,54 @@ fn an_outage_before_anything_was_frozen_is_not_looked_into_for_ever() {
     let decision = world.step();
     assert_eq!(decision.again, None, "nothing of it can be there");
 }
+
+fn debris_kinds(world: &World) -> Vec<&str> {
+    world.run.status.debris.iter().map(|one| one.kind.as_str()).collect()
+}
+
+#[test]
+fn an_outage_of_openstack_is_no_clean_end_where_nothing_was_recorded_either() {
+    let mut world = proven(json!({}));
+    while world.run.status.phase < Phase::Delete {
+        world.step();
+    }
+    world.course.cloud_outage = world.walk..usize::MAX;
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(debris_kinds(&world), ["OpenStack"]);
+    assert!(world.run.status.debris[0].reason.contains("503"), "{:?}", world.run.status.debris);
+}
+
+#[test]
+fn a_cluster_that_dies_while_it_is_being_frozen_may_stay_frozen() {
+    let mut world = proven(json!({}));
+    while world.run.status.phase < Phase::Freeze {
+        world.step();
+    }
+    assert_eq!((world.run.status.phase, world.run.status.started_at), (Phase::Freeze, None));
+    world.course.outage = world.walk..usize::MAX;
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(debris_kinds(&world), ["Freeze"]);
+}
+
+#[test]
+fn what_was_asked_for_and_not_looked_at_before_the_end_is_named() {
+    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
+    let asked = json!({"resources": routes, "sweep": true, "timeouts": {"hang": "10m", "perObject": "30m"}});
+    let mut world = proven(asked.clone());
+    world.course.csi_dead = true;
+    world.claim("data");
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(debris_kinds(&world), ["Volume", "Router", "Cluster"]);
+    assert_eq!(world.run.status.debris[1].name, "r-1");
+    for entry in &world.run.status.debris[1..] {
+        assert!(entry.reason.contains("the run ended before"), "{entry:?}");
+    }
+    // Where all phases are gone through there is nothing to name.
+    let mut world = proven(asked);
+    world.claim("data");
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+}
