@@ -82,7 +82,14 @@ pub fn template(file: Option<&Path>) -> Result<Template, ConfigError> {
     let template: DeorbitTemplate = serde_yaml::from_str(&text).map_err(|error| {
         ConfigError(format!("{name}: {}", error.to_string().lines().next().unwrap_or_default()))
     })?;
-    rules::template(&template).map_err(|why| ConfigError(format!("{name}: {why}")))
+    let template = rules::template(&template).map_err(|why| ConfigError(format!("{name}: {why}")))?;
+    // It would be ignored: the Secrets that it names are the Cluster's, and nobody looks for its Deorbit elsewhere.
+    if template.names_namespace() {
+        return Err(ConfigError(format!(
+            "{name}: template.namespace: the Deorbit and its Secrets are in the namespace of the Cluster; leave it out"
+        )));
+    }
+    Ok(template)
 }
 
 /// Serves the hook until it is dropped. Every replica does: what it writes is right whoever leads.
@@ -119,5 +126,20 @@ mod tests {
     fn a_template_that_cannot_be_used_is_one_line_that_names_the_file() {
         let error = template(Some(Path::new("/nonexistent/template.yaml"))).unwrap_err().to_string();
         assert!(error.contains("/nonexistent/template.yaml") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn a_template_with_a_namespace_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("template.yaml");
+        for (namespace, is_good) in [("", true), ("namespace: elsewhere\n", false)] {
+            std::fs::write(&file, format!("{namespace}{TEMPLATE}")).unwrap();
+            match template(Some(file.as_path())) {
+                Ok(_) => assert!(is_good),
+                Err(error) => {
+                    assert!(!is_good && error.to_string().contains("namespace of the Cluster"), "{error}");
+                }
+            }
+        }
     }
 }
