@@ -140,7 +140,9 @@ fn is_proven(snapshot: &Snapshot, records: &[Arc<Recorded>]) -> bool {
     let cluster = &snapshot.run.spec.cluster_name;
     let went: Vec<_> = records.iter().filter(|record| record.kept.is_none()).collect();
     let certain = |record: &Recorded| {
-        inventory::is_looked_up(record, cluster, cloud) && !outlook::is_shared_by_hearsay(record, cloud)
+        inventory::is_looked_up(record, cluster, cloud)
+            && !outlook::is_shared_by_hearsay(record, cloud)
+            && !outlook::is_untold(record)
     };
     went.iter().all(|record| certain(record)) && (went.is_empty() || went.iter().any(|record| record.seen))
 }

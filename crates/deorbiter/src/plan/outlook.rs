@@ -138,7 +138,8 @@ impl<'a> Judge<'a> {
             Some(Ok(cloud)) => {
                 let known = record.id.is_some() && !is_shared_by_hearsay(record, cloud);
                 let cluster = &self.snapshot.run.spec.cluster_name;
-                (state_of(record, cluster, cloud), known && (self.at_home || record.dying), None)
+                let tells = !is_untold(record) && (self.at_home || record.dying);
+                (state_of(record, cluster, cloud), known && tells, None)
             }
         };
         let object_stays = match object {
@@ -147,7 +148,11 @@ impl<'a> Judge<'a> {
             None => false,
         };
         let holder_stays = holder.is_some() && (!proven || in_cloud.is_some());
-        let unknown = blind || cloud_error.is_some() || (self.given_up && self.snapshot.cloud.is_none());
+        let untold = is_untold(record) && record.id.is_some();
+        let unknown = blind
+            || cloud_error.is_some()
+            || (self.given_up
+                && (self.snapshot.cloud.is_none() || (untold && self.snapshot.cluster.is_err())));
         if !(object_stays || holder_stays || in_cloud.is_some() || unknown) {
             return None;
         }
@@ -182,6 +187,9 @@ impl<'a> Judge<'a> {
                 "OpenStack has shown nothing of this cluster: is the login for its project and region?"
                     .to_owned(),
             );
+        }
+        if untold && self.at_home && cloud_error.is_none() {
+            why.push("OpenStack has shown no such snapshot: is it a backup?".to_owned());
         }
         if let Some(other) = self.snapshot.foreign(record) {
             why.push(format!("its {} is {other}: it is left to that cluster", crate::names::CSI_CLUSTER));
@@ -257,6 +265,13 @@ pub fn is_shared_by_hearsay(record: &Recorded, cloud: &Cloud) -> bool {
         && record.tag.is_none()
         && !ObjectKind::Ingress.has(record)
         && there()
+}
+
+/// Whether only the cluster can tell that it is gone: what a VolumeSnapshot stands for may also be a backup of Cinder's (a class
+/// of `type: backup`), which is not found among the snapshots while it is there.
+#[must_use]
+pub fn is_untold(record: &Recorded) -> bool {
+    record.kind == Kind::Snapshot && !record.seen
 }
 
 /// Its state in OpenStack; None where it is gone, or has left us to others. `cluster`: what the run calls it.

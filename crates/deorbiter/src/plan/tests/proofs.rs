@@ -241,3 +241,44 @@ fn a_retry_of_a_run_that_never_saw_the_cluster_takes_the_inventory() {
     );
     assert_eq!(world.run.status.inventory.cluster.as_deref(), Some("one"));
 }
+
+#[test]
+fn a_backup_is_gone_by_the_cluster_s_word_only_and_that_is_no_proof() {
+    for dead in [true, false] {
+        let mut world = proven(json!({"timeouts": {"perObject": "10m"}}));
+        world.claim("data");
+        world.snapshot("daily", "data");
+        // Its ID is a backup's, which Cinder does not have among its snapshots.
+        world.cloud.as_mut().unwrap().snapshots.clear();
+        world.course.csi_dead = dead;
+        world.finish();
+        let status = &world.run.status;
+        if dead {
+            assert_eq!(status.phase, Phase::CompletedWithDebris);
+            let entry = status.debris.iter().find(|one| one.kind == "Snapshot").unwrap();
+            assert!(entry.reason.contains("is it a backup?"), "{entry:?}");
+            assert!(
+                entry.reason.contains("the VolumeSnapshot is being deleted and still there"),
+                "{entry:?}"
+            );
+        } else {
+            assert_eq!((status.phase, world.condition("Clean").0), (Phase::Complete, Status::Unknown));
+        }
+    }
+}
+
+#[test]
+fn a_backup_of_a_cluster_that_is_gone_is_not_taken_for_gone() {
+    let mut world = proven(json!({"leftovers": "Delete", "timeouts": {"perObject": "5m"}}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    world.snapshot("daily", "data");
+    world.cloud.as_mut().unwrap().snapshots.clear();
+    while world.run.status.phase < Phase::Wait {
+        world.step();
+    }
+    world.course.outage = world.walk..usize::MAX;
+    world.finish_blind();
+    let listed = |id: &str| world.run.status.debris.iter().any(|one| one.id.as_deref() == Some(id));
+    assert!(listed("snap-daily") && !listed("vol-data"), "{}", reasons(&world));
+}
