@@ -41,7 +41,36 @@ pub fn found(settings: &Settings, run: &Run, cluster: &Cluster, cloud: Option<&C
     finder.ingresses();
     let mut found = finder.out;
     agree(&mut found);
+    agree_on_floating_ips(&mut found);
     found
+}
+
+/// Why a floating IP stays whose Service says so. It names the Service: only that one can take its word back.
+#[must_use]
+pub fn floating_ip_kept(namespace: &str, name: &str) -> String {
+    format!("its Service {namespace}/{name} carries {}", names::KEEP_FLOATING_IP)
+}
+
+/// Whether a Service keeps this floating IP, whichever.
+#[must_use]
+pub fn is_floating_ip_kept(record: &Recorded) -> bool {
+    let says = |why: &str| why.ends_with(&format!(" carries {}", names::KEEP_FLOATING_IP));
+    record.kind == Kind::FloatingIP && record.kept.as_deref().is_some_and(says)
+}
+
+/// Several Services can share one load balancer: where one of them keeps its floating IP, it stays.
+fn agree_on_floating_ips(found: &mut [Found]) {
+    let mut kept = HashMap::<String, String>::new();
+    for Found { record, .. } in found.iter().filter(|one| is_floating_ip_kept(&one.record)) {
+        if let (Some(id), Some(why)) = (&record.id, &record.kept) {
+            kept.entry(id.clone()).or_insert_with(|| why.clone());
+        }
+    }
+    for one in found.iter_mut().filter(|one| one.record.kind == Kind::FloatingIP) {
+        if let Some(why) = one.record.id.as_ref().and_then(|id| kept.get(id)) {
+            Arc::make_mut(&mut one.record).kept = Some(why.clone());
+        }
+    }
 }
 
 /// Several objects can name one volume or snapshot: where one of them keeps it, none may go.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use common::api::deorbit::{Kind, Recorded};
 
 use super::action::ObjectKind;
-use super::found::Found;
+use super::found::{self, Found};
 use super::made::Made;
 use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster};
@@ -67,7 +67,12 @@ fn change(record: &mut Arc<Recorded>, how: impl FnOnce(&mut Recorded)) {
 fn update(old: &mut Recorded, new: &Recorded) {
     old.id = old.id.take().or_else(|| new.id.clone());
     old.seen |= new.seen;
-    old.kept.clone_from(&new.kept);
+    // The word of a Service that shares the load balancer holds also when that Service is gone, whatever the others say.
+    let kept_by_another = found::is_floating_ip_kept(old)
+        && old.kept.as_ref() != Some(&found::floating_ip_kept(&new.namespace, &new.name));
+    if !kept_by_another {
+        old.kept.clone_from(&new.kept);
+    }
     // An Ingress gets its address after its load balancer.
     let is_known = ObjectKind::Ingress.has(new) && new.id.is_some();
     if new.tag.is_some() || new.shared || is_known {

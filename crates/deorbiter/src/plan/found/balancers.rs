@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use common::api::deorbit::Kind;
 
-use super::{Finder, Found, record};
+use super::{Finder, Found, floating_ip_kept, record};
 use crate::names;
 use crate::observe::snapshot::{Cloud, FloatingIp, Meta};
 use crate::plan::action::{Object, ObjectKind};
@@ -67,7 +67,7 @@ impl Finder<'_> {
             for (id, ip) in leading_to(cloud, port) {
                 let kept = kept.clone().or_else(|| {
                     if service.keep_floating_ip {
-                        Some(format!("its Service carries {}", names::KEEP_FLOATING_IP))
+                        Some(floating_ip_kept(&meta.namespace, &meta.name))
                     } else if !ip.description.starts_with(names::FLOATING_IP_DESCRIPTION) {
                         Some("the cloud controller manager did not make it".to_owned())
                     } else {

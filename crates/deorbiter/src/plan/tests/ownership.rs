@@ -6,6 +6,7 @@ use common::api::deorbit::{Kind, Phase};
 use serde_json::json;
 
 use super::world::*;
+use crate::names;
 use crate::observe::snapshot::{Claim, Content, FloatingIp, Pod};
 use crate::plan::found;
 
@@ -206,6 +207,65 @@ fn a_floating_ip_that_leads_elsewhere_by_now_is_in_use() {
     world.finish();
     assert!(world.cloud.unwrap().floating_ips.contains_key("fip-web"));
     assert_eq!(world.run.status.debris[0].id.as_deref(), Some("fip-web"));
+}
+
+/// Two Services of one load balancer, whose cloud controller manager is dead, and the floating IP of both.
+fn with_two_services_on_one_load_balancer() -> World {
+    let mut world = cleaned(json!({"timeouts": {"perObject": "10m"}}));
+    world.course.ccm_dead = true;
+    world.stale_leases();
+    world.service("web");
+    world.service("api").load_balancer = Some("lb-web".into());
+    let cloud = world.cloud.as_mut().unwrap();
+    cloud.load_balancers.remove("lb-api");
+    cloud.floating_ips.remove("fip-api");
+    world.balancer("web").tags.push(names::service_tag("prod", "a", "api"));
+    world
+}
+
+#[test]
+fn a_floating_ip_that_one_of_two_services_keeps_stays_also_when_that_one_is_gone() {
+    for (keeper, name) in ["web", "api"].into_iter().enumerate() {
+        let mut world = with_two_services_on_one_load_balancer();
+        world.cluster.services[keeper].keep_floating_ip = true;
+        world.untouchable = vec!["fip-web".into()];
+        while world.run.status.phase < Phase::Wait {
+            world.step();
+        }
+        // The cloud controller manager let it go with its last breath.
+        world.cluster.services.remove(keeper);
+        let tag = names::service_tag("prod", "a", name);
+        world.balancer("web").tags.retain(|one| *one != tag);
+        world.finish();
+        assert_eq!(world.run.status.phase, Phase::Complete, "{name}: {:?}", world.run.status.debris);
+        let cloud = world.cloud.as_ref().unwrap();
+        assert!(cloud.load_balancers.is_empty() && cloud.floating_ips.contains_key("fip-web"), "{name}");
+        let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
+        let kept = record.kept.as_deref().unwrap();
+        assert!(kept.contains(&format!("a/{name} carries")), "{kept}");
+    }
+}
+
+#[test]
+fn a_service_takes_back_its_word_for_a_floating_ip_and_no_other_does() {
+    for itself in [true, false] {
+        let mut world = with_two_services_on_one_load_balancer();
+        world.cluster.services[0].keep_floating_ip = true;
+        while world.run.status.phase < Phase::Freeze {
+            world.step();
+        }
+        if itself {
+            world.cluster.services[0].keep_floating_ip = false;
+        } else {
+            world.cluster.services.remove(0);
+        }
+        while world.run.status.phase < Phase::Delete {
+            world.step();
+        }
+        let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
+        let kept = record.kept.as_deref().is_some_and(|why| why.contains("a/web carries"));
+        assert_eq!(kept, !itself, "{record:?}");
+    }
 }
 
 #[test]
