@@ -71,13 +71,7 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
             create(client, action, namespace, manifest).await
         }
         Action::AbortDeorbit { namespace, name, uid, .. } => {
-            let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
-            let only_this = Preconditions { uid: Some(uid.clone()), resource_version: None };
-            let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
-            match api.delete(name, &params).await {
-                Ok(_) => Ok(()),
-                Err(cause) => Err(Error::of_patch(action, cause)),
-            }
+            abort(client, action, namespace, name, uid).await
         }
     }
 }
@@ -103,6 +97,26 @@ pub async fn create(
             Err(Error::Outdated(format!("{}: it is there already", what.to_string())))
         }
         Err(cause) => Err(Error::Kubernetes { what: what.to_string(), cause }),
+    }
+}
+
+/// Aborts a Deorbit by deleting it, which lifts its freeze. Another of its name is left alone.
+///
+/// # Errors
+/// [`Error::Outdated`] where it is gone, otherwise the API server's refusal.
+pub async fn abort(
+    client: &Client,
+    what: &impl ToString,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> Result<(), Error> {
+    let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
+    let only_this = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(cause) => Err(Error::of_patch(what, cause)),
     }
 }
 

@@ -6,8 +6,8 @@
 //!   server       HTTPS, two paths: discovery, and BeforeClusterDelete
 //!   protocol     the requests and responses, to the letter
 //!   cluster      what of a Cluster matters
-//!   answer       pure: wait, go on, refuse, or make the Deorbit
-//!   handler      reads the Cluster and its Deorbits, and makes one
+//!   answer       pure: wait, go on, refuse, make the Deorbit, or abort it
+//!   handler      reads the Cluster and its Deorbits, and makes one, or aborts it
 //! ```
 //!
 //! Anybody in the network can send such a request, so none is believed: it only says which Cluster to look at. What decides is

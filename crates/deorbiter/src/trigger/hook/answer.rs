@@ -15,6 +15,15 @@ pub enum Answer {
     Say(Response),
     /// Make the Deorbit of this name in the Cluster's namespace, then let it wait.
     Create(String),
+    /// Delete the Deorbit that runs in the Cluster's namespace, which aborts it, then say this.
+    Abort {
+        /// Name of the Deorbit.
+        name: String,
+        /// Its UID: another of its name is not meant.
+        uid: String,
+        /// What is said.
+        response: Response,
+    },
 }
 
 /// Decides. `deorbits` are those of the Cluster's namespace that are its own or have the name of its own.
@@ -37,14 +46,20 @@ pub fn answer(cluster: &Cluster, deorbits: &[Deorbit]) -> Answer {
             return Answer::Say(Response::go_on(why));
         }
     }
-    if cluster.protected {
-        return refuse(format!(
-            "annotation {PROTECT_ANNOTATION} protects {target}: it is not deorbited and stays; remove the annotation to let it go"
-        ));
-    }
     let name = deorbit_name(&target.name, &target.uid);
     let own = |one: &&Deorbit| one.target_uid.as_deref() == Some(target.uid.as_str());
-    let Some(deorbit) = deorbits.iter().filter(own).max_by_key(|one| one.name == name) else {
+    let found = deorbits.iter().filter(own).max_by_key(|one| one.name == name);
+    if cluster.protected {
+        let response = Response::refuse(format!(
+            "annotation {PROTECT_ANNOTATION} protects {target}: it is not deorbited and stays; remove the annotation to let it go"
+        ));
+        // One that runs would go on deleting.
+        return match found.filter(|one| !one.terminating && one.end.is_none()) {
+            Some(running) => Answer::Abort { name: running.name.clone(), uid: running.uid.clone(), response },
+            None => Answer::Say(response),
+        };
+    }
+    let Some(deorbit) = found else {
         if deorbits.iter().any(|one| one.name == name) {
             return refuse(format!(
                 "a Deorbit {name} that was made for something else is in its place; delete it"
@@ -110,7 +125,7 @@ mod tests {
     }
 
     fn said(cluster: &Cluster, deorbits: &[Deorbit]) -> (String, u64, String) {
-        let Answer::Say(response) = answer(cluster, deorbits) else { panic!("it creates") };
+        let Answer::Say(response) = answer(cluster, deorbits) else { panic!("it acts") };
         let json = serde_json::to_value(response).unwrap();
         let text = |key: &str| json[key].as_str().unwrap().to_owned();
         (text("status"), json["retryAfterSeconds"].as_u64().unwrap(), text("message"))
@@ -138,10 +153,25 @@ mod tests {
         };
         assert!(refused(&Cluster { terminating: false, ..cluster() }, &[]).contains("not being deleted"));
         let protected = Cluster { protected: true, ..cluster() };
-        assert!(refused(&protected, &[deorbit(None)]).contains(PROTECT_ANNOTATION));
+        assert!(refused(&protected, &[]).contains(PROTECT_ANNOTATION));
         assert!(refused(&cluster(), &[deorbit(Some(End::Failed))]).contains("failed"));
         let strange = Deorbit { target_uid: None, ..deorbit(Some(End::Complete)) };
         assert!(refused(&cluster(), &[strange]).contains("something else"));
+    }
+
+    #[test]
+    fn a_deorbit_that_runs_is_aborted_once_its_cluster_is_protected() {
+        let protected = Cluster { protected: true, ..cluster() };
+        let Answer::Abort { name, uid, response } = answer(&protected, &[deorbit(None)]) else {
+            panic!("it goes on deleting")
+        };
+        assert_eq!((name, uid), (deorbit_name("prod", "u"), "d".to_owned()));
+        assert_eq!(answer(&protected, &[]), Answer::Say(response.clone()), "the text is the same afterwards");
+        let aborted = Deorbit { terminating: true, ..deorbit(None) };
+        let strange = Deorbit { target_uid: None, ..deorbit(None) };
+        for other in [aborted, strange, deorbit(Some(End::Complete)), deorbit(Some(End::Failed))] {
+            assert_eq!(answer(&protected, &[other]), Answer::Say(response.clone()));
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Carries out a request of Cluster API: reads the Cluster and its Deorbits, and makes one.
+//! Carries out a request of Cluster API: reads the Cluster and its Deorbits, and makes one, or aborts it.
 
 use common::api::deorbit;
 use kube::Client;
@@ -88,6 +88,19 @@ impl Handler {
                     Err(error) => return Err(error.into()),
                 }
                 Ok(Response::wait(waiting(&id)))
+            }
+            Answer::Abort { name, uid, response } => {
+                let id = format!("{namespace}/{name}");
+                let what = format!("abort Deorbit {id} by deleting it");
+                match apply::abort(&self.client, &what, &namespace, &name, &uid).await {
+                    Ok(()) => {
+                        tracing::info!(cluster = %cluster.object, deorbit = id, "a Cluster is protected: its Deorbit is aborted")
+                    }
+                    // It is gone; another of its name is seen at the next request.
+                    Err(error) if error.is_outdated() => {}
+                    Err(error) => return Err(error.into()),
+                }
+                Ok(response)
             }
         }
     }
