@@ -24,6 +24,8 @@ pub enum Code {
     ResourceLimitExceeded,
     /// `protected`
     Protected,
+    /// `uniqueness_error`: there is one like it.
+    UniquenessError,
     /// `rate_limit_exceeded`
     RateLimitExceeded,
     /// `locked`: another action holds the object.
@@ -42,7 +44,7 @@ pub enum Code {
     Other(String),
 }
 
-const NAMES: [(Code, &str); 14] = [
+const NAMES: [(Code, &str); 15] = [
     (Code::Forbidden, "forbidden"),
     (Code::Unauthorized, "unauthorized"),
     (Code::TokenReadonly, "token_readonly"),
@@ -50,6 +52,7 @@ const NAMES: [(Code, &str); 14] = [
     (Code::NotFound, "not_found"),
     (Code::ResourceLimitExceeded, "resource_limit_exceeded"),
     (Code::Protected, "protected"),
+    (Code::UniquenessError, "uniqueness_error"),
     (Code::RateLimitExceeded, "rate_limit_exceeded"),
     (Code::Locked, "locked"),
     (Code::Conflict, "conflict"),
@@ -101,7 +104,8 @@ impl Code {
             | Code::InvalidInput
             | Code::NotFound
             | Code::ResourceLimitExceeded
-            | Code::Protected => Some(Retry::Never),
+            | Code::Protected
+            | Code::UniquenessError => Some(Retry::Never),
             Code::Other(_) => None,
         }
     }
@@ -159,7 +163,7 @@ mod tests {
             assert_eq!(code.as_str(), name);
             assert!(code.retry().is_some());
         }
-        assert_eq!(Code::from("uniqueness_error".to_owned()), Code::Other("uniqueness_error".to_owned()));
+        assert_eq!(Code::from("new_next_year".to_owned()), Code::Other("new_next_year".to_owned()));
     }
 
     #[test]
