@@ -6,6 +6,9 @@ use common::causes::with_causes;
 use common::cloud::openstack;
 use common::routes::{NotRemoved, Unseen};
 
+/// The code of a pass that took too long, which an alert asks for.
+pub const TIMED_OUT: &str = "TimedOut";
+
 /// Why a pass could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -59,7 +62,7 @@ impl Error {
             Error::Login(_) => "LoginFailed",
             Error::Unseen(unseen) => unseen.code(),
             Error::NotRemoved(not) => not.code(),
-            Error::TooSlow(_) => "TimedOut",
+            Error::TooSlow(_) => TIMED_OUT,
             Error::NotLeading => "NotLeading",
         }
     }

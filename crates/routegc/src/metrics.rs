@@ -6,6 +6,8 @@ use common::metrics::Metrics as Common;
 use jiff::Timestamp;
 use prometheus::{GaugeVec, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
+use crate::error::TIMED_OUT;
+
 /// States of a route: each has its own series, also while it is zero.
 const STATES: [&str; 7] = ["valid", "orphan", "foreign", "unknown", "invalid", "duplicate", "contested"];
 /// Guards that may hold a removal back.
@@ -108,6 +110,7 @@ impl Metrics {
         for guard in GUARDS {
             self.blocked.with_label_values(&[router, guard]);
         }
+        self.failed.with_label_values(&[router, TIMED_OUT]);
     }
 
     /// Routes were removed.
