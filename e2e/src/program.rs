@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -256,8 +258,10 @@ impl Drop for Program {
     }
 }
 
-/// A loopback port that nobody listens on. It lies below the range that the kernel gives to outgoing connections, so it
-/// stays free for a program that is started a moment later, or again.
+static CLAIMS: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+
+/// A loopback port that nobody listens on, and that no other test gets as long as this process lives: a program may be started
+/// much later, or again. It lies below the range that the kernel gives to outgoing connections.
 ///
 /// # Errors
 /// None was found.
@@ -267,7 +271,11 @@ pub fn free_port() -> Result<u16> {
     for _ in 0..1000 {
         let random = RandomState::new().hash_one(()) % u64::from(COUNT);
         let port = FIRST + u16::try_from(random)?;
+        // An abstract name is one for each network namespace, as the port is, and goes with the process that has it.
+        let name = SocketAddr::from_abstract_name(format!("perimeter-test-port-{port}"))?;
+        let Ok(claim) = UnixListener::bind_addr(&name) else { continue };
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            CLAIMS.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
             return Ok(port);
         }
     }
@@ -304,6 +312,15 @@ mod tests {
         program.resume().unwrap();
         assert!(program.wait_exit(Duration::from_secs(5)).await.unwrap().success());
         assert_eq!(program.output().lines(), ["ready clean", "caught"]);
+    }
+
+    #[test]
+    fn a_port_is_given_once() {
+        let ports: std::collections::BTreeSet<u16> = (0..200).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 200);
+        let name = format!("perimeter-test-port-{}", ports.first().unwrap());
+        let claimed = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap());
+        assert!(claimed.is_err(), "not by another process either");
     }
 
     #[test]
