@@ -5,10 +5,10 @@ use common::api::period::Period;
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
 use common::routes::plan::{Memory, Verdict};
-use common::routes::{self, Decision, Policy, Snapshot};
+use common::routes::{self, Decision, Policy, Route, Snapshot};
 use jiff::Timestamp;
 
-use crate::observe::snapshot::{DoubtfulRoute, Route};
+use crate::observe::snapshot::DoubtfulRoute;
 
 /// The rules of a run that is the last to look: the cluster is gone, so nobody is waited for, and all of its routes may go.
 fn policy(asked: &Routes) -> Result<Policy, String> {
@@ -48,16 +48,12 @@ pub async fn useless(cloud: &Cloud, asked: &Routes) -> Result<Useless, String> {
     let (_, _, decision) = judged(cloud, asked).await?;
     let doubtful = decision.judged.into_iter().filter_map(|one| match one.verdict {
         Verdict::Unknown(_) | Verdict::Covered(_) | Verdict::Invalid(_) => {
-            Some(DoubtfulRoute { route: plain(one.route), why: one.verdict.why() })
+            Some(DoubtfulRoute { why: one.verdict.why(), route: one.route })
         }
         Verdict::Foreign | Verdict::Valid(_) | Verdict::Orphan(_) => None,
     });
     let doubtful = doubtful.collect();
-    Ok(Useless { dead: decision.removals.into_iter().map(|one| plain(one.route)).collect(), doubtful })
-}
-
-fn plain(route: routes::Route) -> Route {
-    Route { destination: route.destination, nexthop: route.nexthop }
+    Ok(Useless { dead: decision.removals.into_iter().map(|one| one.route).collect(), doubtful })
 }
 
 /// Removes those of `routes` that still lead to nobody.
@@ -66,9 +62,7 @@ fn plain(route: routes::Route) -> Route {
 /// Why nothing was removed, for a person.
 pub async fn remove(cloud: &Cloud, asked: &Routes, routes: &[Route]) -> Result<(), String> {
     let (policy, seen, Decision { mut removals, .. }) = judged(cloud, asked).await?;
-    removals.retain(|one| {
-        routes.iter().any(|two| two.destination == one.route.destination && two.nexthop == one.route.nexthop)
-    });
+    removals.retain(|one| routes.contains(&one.route));
     if removals.is_empty() {
         return Ok(());
     }

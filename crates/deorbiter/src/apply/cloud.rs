@@ -2,9 +2,9 @@
 
 use common::api::deorbit::{Kind, Routes};
 use common::cloud::openstack::Cloud;
+use common::routes::Route;
 
 use crate::error::Error;
-use crate::observe::snapshot::Route;
 use crate::routes;
 
 /// Deletes one thing. A load balancer goes with its listeners and pools; a volume never with its snapshots, which may be

@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Recorded};
 
-pub use cloud::{
-    Cloud, CloudSnapshot, CloudVolume, DoubtfulRoute, FloatingIp, LoadBalancer, Route, SecurityGroup,
-};
+pub use cloud::{Cloud, CloudSnapshot, CloudVolume, DoubtfulRoute, FloatingIp, LoadBalancer, SecurityGroup};
 pub use cluster::{
     Claim, Cleaner, Cluster, Content, Freeze, Ingress, Meta, Pod, Service, SnapshotApi, Volume,
     VolumeSnapshot,

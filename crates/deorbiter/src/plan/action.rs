@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use common::api::deorbit::{self as api, Kind, Recorded};
 use common::plan::{self, Regarding, Related};
+use common::routes::Route;
 use serde::Serialize;
 
 use super::reason::Reason;
-use crate::observe::snapshot::{Meta, Route, Run, SnapshotApi, key};
+use crate::observe::snapshot::{Meta, Run, SnapshotApi, key};
 
 /// One act. Its Events appear on the Deorbit: the objects are in another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,9 +1,9 @@
 //! What OpenStack shows.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use common::api::deorbit::{Kind, Recorded};
+use common::routes::Route;
 
 /// OpenStack, as far as the records and the cluster name things in it. What was asked for and is not here does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,23 +118,8 @@ pub struct SecurityGroup {
     pub description: String,
 }
 
-/// A route of the router.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub struct Route {
-    /// As Neutron writes it.
-    pub destination: String,
-    /// As Neutron writes it.
-    pub nexthop: String,
-}
-
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} via {}", self.destination, self.nexthop)
-    }
-}
-
 /// A route of the router that is left alone, because somebody unseen may be its next hop.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoubtfulRoute {
     /// Which.
     pub route: Route,

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use common::api::deorbit::Phase;
 use common::conditions::Status;
+use common::routes::Route;
 use jiff::SignedDuration;
 use serde_json::json;
 
 use super::world::*;
 use crate::names;
-use crate::observe::snapshot::{Cloud, DoubtfulRoute, Pod, Route};
+use crate::observe::snapshot::{Cloud, DoubtfulRoute, Pod};
 
 fn ago(world: &World, minutes: i64) -> Option<jiff::Timestamp> {
     Some(world.now - SignedDuration::from_mins(minutes))
@@ -139,7 +140,7 @@ fn routes_that_are_not_known_are_one_entry_and_hide_no_proof() {
 fn a_route_that_may_lead_to_somebody_is_named_and_waited_for_by_nobody() {
     let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
     let mut world = proven(json!({"resources": routes}));
-    let route = |third| Route { destination: format!("10.244.{third}.0/24"), nexthop: "10.0.0.9".into() };
+    let route = |third| Route::new(format!("10.244.{third}.0/24"), "10.0.0.9");
     let cloud = world.cloud.as_mut().unwrap();
     cloud.routes = vec![route(1)];
     cloud.doubtful_routes =
