@@ -197,7 +197,7 @@ impl Hcloud {
         field(call, &self.get(call, path, &mut Budget::default()).await?, name)
     }
 
-    /// The whole list; all its pages share one budget.
+    /// The whole list; all its pages share the time of one budget.
     async fn list<T: DeserializeOwned>(
         &self,
         call: &str,
@@ -212,6 +212,7 @@ impl Hcloud {
             let page = paging.page().to_string();
             let query = [query, &[("page", &page), ("per_page", PER_PAGE)]].concat();
             let answer = self.get(call, &with_query(path, &query), &mut budget).await?;
+            budget.progressed();
             let page = numbered(call, &answer, name, paging.page())?;
             let whole = paging.take(page).map_err(|cause| Error::Partial { call: call.to_owned(), cause })?;
             if let Some(items) = whole {

@@ -1,7 +1,7 @@
 //! HTTP for cloud clients: what has to be right once, whatever the cloud.
 //!
 //! * One exchange ends within 15 s, body included, and brings at most 8 MiB.
-//! * A GET is repeated within a [`Budget`] (4 times, 30 s, full jitter, `Retry-After`), because it changes nothing. A POST
+//! * A GET is repeated within a [`Budget`] (4 times a page, 30 s, full jitter, `Retry-After`), because it changes nothing. A POST
 //!   is sent once: whether it acted is unknown after a broken connection, so the caller reads and compares first.
 //! * Each exchange is one span, one count in `cloud_requests_total` and one in `cloud_request_duration_seconds`.
 //! * The credential is read for each exchange and is in no error, span or `Debug`.

@@ -95,12 +95,21 @@ impl Cloud {
     ///
     /// # Errors
     /// As [`Cloud::project_id`], and [`Error::is_no_service`] if it is listed, but not in a way that can be used: another
-    /// interface, another version, several regions and none was named.
+    /// interface, another version ([`Error::is_too_old`] if each of them is), several regions and none was named.
     pub async fn has_service(&self, service: Service) -> Result<bool, Error> {
         let session = self.shared.session().await?;
         match session.lists(service) {
             true => session.endpoint(service).map(|_| true),
             false => Ok(false),
         }
+    }
+
+    /// Whether servers that our Nova does not know may have ports in our Neutron, for the catalogue has a Nova in another region and
+    /// no Neutron for that one alone. One Neutron with two URLs is not recognised.
+    ///
+    /// # Errors
+    /// As [`Cloud::project_id`].
+    pub async fn shares_neutron(&self) -> Result<bool, Error> {
+        Ok(self.shared.session().await?.shares_neutron)
     }
 }

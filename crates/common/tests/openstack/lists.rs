@@ -44,6 +44,19 @@ async fn a_page_that_fails_passingly_is_read_again() {
     assert_eq!(cloud.servers().await.unwrap().len(), 2);
 }
 
+/// As behind a limiter that turns every so manyth request away.
+#[tokio::test]
+async fn each_page_may_be_read_again_however_many_there_are() {
+    let (site, cloud) = Site::start().await;
+    for id in 1..=6 {
+        let line = if id == 1 { FIRST.to_owned() } else { format!("{FIRST}?marker=s{}", id - 1) };
+        let next = format!("marker=s{id}");
+        site.on(&line, [reply(429, ""), page(&[id], (id < 6).then_some(next.as_str()))]);
+    }
+    assert_eq!(cloud.servers().await.unwrap().len(), 6);
+    assert_eq!(site.count(FIRST), 12);
+}
+
 #[tokio::test]
 async fn a_page_that_fails_fails_the_list() {
     let second = "GET /compute/v2.1/servers/detail?marker=s1";
@@ -144,4 +157,35 @@ async fn servers_of_a_cell_that_does_not_answer_are_seen() {
     );
     assert_eq!(servers[0].addresses.as_ref().unwrap().len(), 0);
     site.was_strict();
+}
+
+#[tokio::test]
+async fn floating_ips_are_none_where_neutron_itself_says_that_it_has_no_such_thing() {
+    let extensions = |aliases: &[&str]| {
+        let all: Vec<Value> = aliases.iter().map(|alias| json!({ "alias": alias })).collect();
+        ok(&json!({ "extensions": all }))
+    };
+    let said = |kind: &str, message: &str| {
+        reply(404, &json!({"NeutronError": {"type": kind, "message": message, "detail": ""}}).to_string())
+    };
+    let unknown = || said("HTTPNotFound", "The resource could not be found.");
+    let without = || extensions(&["security-group", "extraroute"]);
+    let refusal = r#"{"NeutronError": {"type": "HTTPForbidden", "message": "no", "detail": ""}}"#;
+    for (answer, extensions, end, asked) in [
+        (unknown(), without(), Ok(vec![]), 1),
+        (reply(404, "<html>404</html>"), without(), Ok(vec![]), 1),
+        (unknown(), extensions(&["router", "security-group"]), Err("not_found_elsewhere"), 1),
+        (unknown(), reply(403, refusal), Err("forbidden"), 1),
+        (unknown(), reply(200, "{}"), Err("unreadable"), 1),
+        (unknown(), unknown(), Err("not_found_elsewhere"), 1),
+        (said("NetworkNotFound", "Network n1 could not be found."), without(), Err("not_found"), 0),
+        (reply(403, refusal), without(), Err("forbidden"), 0),
+    ] {
+        let (site, cloud) = Site::start().await;
+        site.on("GET /networking/v2.0/floatingips", [answer.clone()]);
+        site.on("GET /networking/v2.0/extensions", [extensions]);
+        assert_eq!(cloud.floating_ips().await.map_err(|error| error.code()), end, "{answer:?}");
+        assert_eq!(site.count("GET /networking/v2.0/extensions"), asked, "{answer:?}");
+        site.was_strict();
+    }
 }

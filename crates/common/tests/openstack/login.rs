@@ -203,6 +203,39 @@ async fn the_catalogue_decides_what_there_is() {
     assert!(error.is_no_service() && error.to_string().contains("it has image"), "{error}");
 }
 
+/// Without microversions Nova cannot say which cells did not answer; what can be mended in the login is another error.
+#[tokio::test]
+async fn a_nova_that_is_listed_without_microversions_alone_is_too_old() {
+    let (site, _) = Site::start().await;
+    let metrics = || Metrics::register(&Registry::new()).unwrap();
+    let old = json!({"interface": "public", "region": "RegionOne", "url": "https://a:8774/v2/4aacf05d"});
+    let new = json!({"interface": "internal", "region": "RegionOne", "url": "https://a:8774/v2.1"});
+    for (endpoints, too_old) in [(json!([old]), true), (json!([old, new]), false)] {
+        site.state().catalog = json!([{"type": "compute", "endpoints": endpoints}]);
+        let cloud = Cloud::new(&site.credentials(""), "perimeter-test/1", &metrics()).unwrap();
+        let errors =
+            [cloud.has_service(Service::Compute).await.unwrap_err(), cloud.servers().await.unwrap_err()];
+        for error in errors {
+            assert_eq!((error.is_too_old(), error.retry()), (too_old, Retry::Never), "{error}");
+            assert!(error.is_no_service() && error.to_string().contains("https://a:8774/v2/"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_nova_of_another_region_without_a_neutron_of_its_own_shares_ours() {
+    let (site, cloud) = Site::start().await;
+    assert!(!cloud.shares_neutron().await.unwrap());
+    let other = json!({"interface": "public", "region": "RegionTwo", "url": "https://b/compute"});
+    let other = json!({"type": "compute", "endpoints": [other]});
+    site.state().catalog.as_array_mut().unwrap().push(other);
+    for fields in ["", "    compute_region_name: RegionTwo\n"] {
+        let metrics = Metrics::register(&Registry::new()).unwrap();
+        let cloud = Cloud::new(&site.credentials(fields), "perimeter-test/1", &metrics).unwrap();
+        assert!(cloud.shares_neutron().await.unwrap(), "{fields}");
+    }
+}
+
 #[tokio::test]
 async fn cinder_is_found_with_a_project_in_its_path_and_without() {
     let (site, cloud) = Site::start().await;

@@ -27,7 +27,7 @@ const FIRST: Duration = Duration::from_millis(500);
 /// Waits do not grow beyond this: a failover waits for them.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// What one operation may spend on being repeated. All pages of one list share one budget.
+/// What one operation may spend on being repeated. All pages of one list share the time of one budget.
 #[derive(Debug)]
 pub struct Budget {
     retries: u32,
@@ -65,6 +65,11 @@ impl Budget {
         }
         self.retries += 1;
         Some(wait)
+    }
+
+    /// A part of the operation is done: what comes next may be repeated as often as the first. The time is that of all of it.
+    pub fn progressed(&mut self) {
+        self.retries = 0;
     }
 }
 
@@ -124,6 +129,20 @@ mod tests {
         for _ in 0..RETRIES {
             assert!(budget.spend(Retry::Soon).is_some());
         }
+        assert_eq!(budget.spend(Retry::Soon), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_gives_the_count_back_and_no_time() {
+        let mut budget = Budget::default();
+        let ends = budget.ends();
+        for _ in 0..=RETRIES {
+            assert!(budget.spend(Retry::Soon).is_some());
+            budget.progressed();
+        }
+        assert_eq!(budget.ends(), ends);
+        tokio::time::advance(TOTAL).await;
+        budget.progressed();
         assert_eq!(budget.spend(Retry::Soon), None);
     }
 

@@ -127,11 +127,42 @@ impl Catalog {
 
     /// Whether the catalogue lists the service, in whatever version and for whatever kind of client.
     pub fn lists(&self, service: Service, region: Option<&str>) -> bool {
-        service
-            .types()
-            .iter()
-            .flat_map(|kind| self.offers(kind))
-            .any(|offer| region.is_none_or(|region| offer.is_in(region)))
+        self.offers_of(service, region).next().is_some()
+    }
+
+    /// Whether the catalogue lists the service, and in versions alone that are not spoken any more, for whatever kind of client.
+    pub fn is_outdated(&self, service: Service, region: Option<&str>) -> bool {
+        self.lists(service, region)
+            && self.offers_of(service, region).all(|offer| service.base(&offer.url).is_none())
+    }
+
+    /// Whether servers of another region's Nova may have ports in our Neutron: the catalogue has a Nova there, and no Neutron of that
+    /// region's own. One Neutron with two URLs is two, as far as the catalogue says.
+    ///
+    /// `nova` and `neutron`: the regions in which these are ours; unless one is named, any may be it. `url`: where the login says that
+    /// Neutron is.
+    pub fn shares_neutron(&self, nova: Option<&str>, neutron: Option<&str>, url: Option<&str>) -> bool {
+        let base = |service: Service, url: &str| service.base(url).unwrap_or_else(|| url.to_owned());
+        let all = |service: Service, region: Option<&str>| -> BTreeSet<String> {
+            self.offers_of(service, region).map(|offer| base(service, &offer.url)).collect()
+        };
+        let regions: BTreeSet<&str> = self.offers_of(Service::Compute, None).map(Offer::region).collect();
+        if regions.len() < 2 {
+            return false;
+        }
+        let novas = nova.map(|region| all(Service::Compute, Some(region))).unwrap_or_default();
+        let mut neutrons = all(Service::Network, neutron);
+        neutrons.extend(url.map(|url| base(Service::Network, url)));
+        let others = self.offers_of(Service::Compute, None);
+        others.filter(|offer| !novas.contains(&base(Service::Compute, &offer.url))).any(|offer| {
+            let theirs = all(Service::Network, Some(offer.region()));
+            theirs.is_empty() || !theirs.is_disjoint(&neutrons)
+        })
+    }
+
+    fn offers_of(&self, service: Service, region: Option<&str>) -> impl Iterator<Item = &Offer> {
+        let all = service.types().iter().flat_map(move |kind| self.offers(kind));
+        all.filter(move |offer| region.is_none_or(|region| offer.is_in(region)))
     }
 
     fn offers(&self, kind: &str) -> impl Iterator<Item = &Offer> {
@@ -223,6 +254,60 @@ mod tests {
         let lists = |service, region| catalog().lists(service, region);
         assert!(lists(Network, None) && lists(Network, Some("B")) && !lists(Network, Some("C")));
         assert!(!lists(LoadBalancer, None), "a type without endpoints is no service");
+    }
+
+    #[test]
+    fn a_service_is_outdated_if_no_client_can_have_a_version_that_is_spoken() {
+        let of = |urls: &[(&str, &str, &str)]| {
+            let endpoints = urls.iter().map(
+                |(interface, region, url)| json!({"interface": interface, "region": region, "url": url}),
+            );
+            let endpoints: Vec<_> = endpoints.collect();
+            let catalog = json!([{"type": "compute", "endpoints": endpoints}]);
+            serde_json::from_value::<Catalog>(catalog).unwrap()
+        };
+        let outdated = |urls: &[(&str, &str, &str)]| of(urls).is_outdated(Service::Compute, Some("A"));
+        assert!(outdated(&[("public", "A", "https://a/v2/0123abc"), ("internal", "A", "http://b:8774/v2")]));
+        assert!(outdated(&[
+            ("public", "A", "https://a/v2/%(tenant_id)s"),
+            ("public", "B", "https://b/v2.1")
+        ]));
+        for other in ["https://a/v2.1", "https://a:8774", "https://%(host)s/v2.1", ""] {
+            let urls = [("public", "A", "https://a/v2"), ("internal", "A", other)];
+            assert!(!outdated(&urls), "{other} may be one that is spoken");
+        }
+        assert!(!outdated(&[("public", "B", "https://b/v2")]), "none is not an old one");
+    }
+
+    #[test]
+    fn another_region_s_nova_shares_our_neutron_unless_there_is_one_for_it_alone() {
+        let read = |offers: &[(&str, &str, &str)]| {
+            let entry = |(kind, region, url): &(&str, &str, &str)| {
+                let endpoint = json!({"interface": "public", "region": region, "url": url});
+                json!({"type": kind, "endpoints": [endpoint]})
+            };
+            let catalog: Vec<_> = offers.iter().map(entry).collect();
+            serde_json::from_value::<Catalog>(json!(catalog)).unwrap()
+        };
+        let ours = [("network", "A", "https://a/net"), ("compute", "A", "https://a/nova")];
+        let (nova, neutron) = (("compute", "B", "https://b/nova"), ("network", "B", "https://b/net"));
+        for (theirs, url, shares) in [
+            (&[][..], None, false),
+            (&[nova, neutron][..], None, false),
+            (&[neutron][..], None, false),
+            (&[("compute", "B", "https://a/nova/v2.1/")][..], None, false),
+            (&[nova][..], None, true),
+            (&[("compute", "B", "https://b/v2/0123abc")][..], None, true),
+            (&[nova, ("network", "B", "https://a/net/v2.0/")][..], None, true),
+            (&[nova, neutron][..], Some("https://b/net/"), true),
+        ] {
+            let catalog = read(&[&ours[..], theirs].concat());
+            assert_eq!(catalog.shares_neutron(Some("A"), Some("A"), url), shares, "{theirs:?} {url:?}");
+        }
+        let both = read(&[&ours[..], &[nova, neutron]].concat());
+        assert!(both.shares_neutron(None, None, None), "nobody says which is ours");
+        assert!(both.shares_neutron(Some("B"), Some("A"), None), "that of A may have ports beside B's");
+        assert!(!read(&ours).shares_neutron(None, None, None));
     }
 
     #[test]

@@ -29,6 +29,8 @@ enum Why {
     Setup(String),
     /// The catalogue has no such service, or more than one.
     Service(String),
+    /// The catalogue has the service in versions alone that are not spoken any more.
+    Outdated(String),
     /// Keystone refused the credential.
     Login(Answered),
     /// A service answered with an error.
@@ -57,6 +59,10 @@ impl Error {
 
     pub(super) fn service(call: impl Into<String>, why: impl Into<String>) -> Error {
         Error::new(call, Why::Service(why.into()))
+    }
+
+    pub(super) fn outdated(call: impl Into<String>, why: impl Into<String>) -> Error {
+        Error::new(call, Why::Outdated(why.into()))
     }
 
     pub(super) fn transport(call: impl Into<String>, cause: http::Error) -> Error {
@@ -103,6 +109,11 @@ impl Error {
         self.is(StatusCode::NOT_FOUND) && self.answered().is_some_and(|answered| answered.said.names_object())
     }
 
+    /// A 404 that names no object: of a path that the service does not know, or of somebody else than the service.
+    pub(super) fn is_unknown_path(&self) -> bool {
+        self.is(StatusCode::NOT_FOUND) && !self.is_not_found()
+    }
+
     /// The credential is wrong or has expired (Keystone), or a service refused a token that was just issued.
     #[must_use]
     pub fn is_unauthorized(&self) -> bool {
@@ -141,16 +152,16 @@ impl Error {
         self.is(StatusCode::BAD_REQUEST)
     }
 
-    /// 406: the service is older than the microversion that is asked for.
+    /// 406: the service is older than the microversion that is asked for; or the catalogue has it in older versions alone.
     #[must_use]
     pub fn is_too_old(&self) -> bool {
-        self.is(StatusCode::NOT_ACCEPTABLE)
+        self.is(StatusCode::NOT_ACCEPTABLE) || matches!(self.0.why, Why::Outdated(_))
     }
 
-    /// The catalogue does not have the service, or the wanted interface or region of it.
+    /// The catalogue does not have the service, or the wanted interface, region or version of it.
     #[must_use]
     pub fn is_no_service(&self) -> bool {
-        matches!(self.0.why, Why::Service(_))
+        matches!(self.0.why, Why::Service(_) | Why::Outdated(_))
     }
 
     /// Whether the same call may succeed later although nobody changes anything: no answer, 408, 429, most of 5xx, a list that changed
@@ -167,7 +178,7 @@ impl Error {
             Why::Login(answered) | Why::Answer(answered) => answered.retry,
             Why::Transport(cause) => cause.retry(),
             Why::Partial(_) => Retry::Soon,
-            Why::Setup(_) | Why::Service(_) | Why::Decode(_) => Retry::Never,
+            Why::Setup(_) | Why::Service(_) | Why::Outdated(_) | Why::Decode(_) => Retry::Never,
         }
     }
 
@@ -177,6 +188,7 @@ impl Error {
         match &self.0.why {
             Why::Setup(_) => "setup",
             Why::Service(_) => "no_service",
+            Why::Outdated(_) => "version",
             Why::Login(_) if self.is_credential_gone() => "credential_gone",
             Why::Transport(_) => "no_answer",
             Why::Decode(_) => "unreadable",
@@ -214,7 +226,11 @@ impl Error {
     #[must_use]
     pub fn message(&self) -> String {
         match &self.0.why {
-            Why::Setup(why) | Why::Service(why) | Why::Decode(why) | Why::Partial(why) => why.clone(),
+            Why::Setup(why)
+            | Why::Service(why)
+            | Why::Outdated(why)
+            | Why::Decode(why)
+            | Why::Partial(why) => why.clone(),
             Why::Login(answered) | Why::Answer(answered) => answered.said.message().to_owned(),
             Why::Transport(cause) => cause.to_string(),
         }
@@ -303,7 +319,9 @@ impl fmt::Display for Error {
         let Inner { call, why } = &*self.0;
         write!(f, "{call}: ")?;
         match why {
-            Why::Setup(why) | Why::Service(why) | Why::Partial(why) => f.write_str(why)?,
+            Why::Setup(why) | Why::Service(why) | Why::Outdated(why) | Why::Partial(why) => {
+                f.write_str(why)?;
+            }
             Why::Decode(why) => write!(f, "cannot read the answer: {why}")?,
             Why::Transport(cause) => write!(f, "{cause}")?,
             Why::Login(answered) | Why::Answer(answered) => {

@@ -39,7 +39,7 @@ impl Cloud {
     /// answer among them. Where there are more than Nova's `max_limit` (1000) that live, those of such cells are missing.
     ///
     /// # Errors
-    /// [`Error::is_too_old`] if Nova is older than Stein. Those of every list.
+    /// [`Error::is_too_old`] if Nova is older than Stein, or in the catalogue without microversions alone. Those of every list.
     pub async fn servers(&self) -> Result<Vec<Server>, Error> {
         // Nova passes over cells that do not answer as soon as a request has a limit, a marker, an order or a filter.
         self.list(Ask::all(Call::Servers, &[]), "servers").await

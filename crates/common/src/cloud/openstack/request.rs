@@ -132,6 +132,8 @@ impl Cloud {
         let mut seen = BTreeSet::new();
         loop {
             let (call, answer) = self.send(&ask, &mut budget).await?;
+            // A limiter that turns each tenth request away must not end a list of fifty pages in every pass.
+            budget.progressed();
             let page = page::read(&answer.body, key, |item| items.extend(keep(item)));
             let page = page.map_err(|cause| Error::decode(&call, cause))?;
             let query = match &page.links {

@@ -57,6 +57,10 @@ pub(super) struct Session {
     endpoints: BTreeMap<Service, Result<Endpoint, String>>,
     /// Services that the catalogue lists at all.
     listed: Vec<Service>,
+    /// Services that it lists in versions alone that are not spoken any more.
+    outdated: Vec<Service>,
+    /// Whether servers of another region's Nova may have ports in our Neutron.
+    pub shares_neutron: bool,
 }
 
 impl Session {
@@ -64,6 +68,9 @@ impl Session {
     pub fn endpoint(&self, service: Service) -> Result<&Endpoint, Error> {
         match self.endpoints.get(&service) {
             Some(Ok(endpoint)) => Ok(endpoint),
+            Some(Err(why)) if self.outdated.contains(&service) => {
+                Err(Error::outdated(format!("OpenStack {service}"), why.clone()))
+            }
             Some(Err(why)) => Err(Error::service(format!("OpenStack {service}"), why.clone())),
             None => Err(Error::service(format!("OpenStack {service}"), "the catalogue was not read for it")),
         }
@@ -220,9 +227,20 @@ impl Shared {
             let reach = reach(*service);
             reach.url.is_some() || token.catalog.lists(*service, region(&reach).as_deref())
         };
+        let is_outdated = |service: &Service| {
+            let reach = reach(*service);
+            reach.url.is_none() && token.catalog.is_outdated(*service, region(&reach).as_deref())
+        };
+        let of = |service: Service| region(&reach(service));
+        let shares_neutron = token.catalog.shares_neutron(
+            of(Service::Compute).as_deref(),
+            of(Service::Network).as_deref(),
+            reach(Service::Network).url.as_deref(),
+        );
         let endpoints = Service::ALL.into_iter().map(|service| (service, endpoint(service))).collect();
         let listed = Service::ALL.into_iter().filter(is_listed).collect();
-        Session { token, endpoints, listed }
+        let outdated = Service::ALL.into_iter().filter(is_outdated).collect();
+        Session { token, endpoints, listed, outdated, shares_neutron }
     }
 
     /// `POST /v3/auth/tokens`. It changes nothing that lasts, so it is repeated like a read. `before`: whose token may still serve
