@@ -31,7 +31,7 @@ use crate::rights::{Rights, User};
 
 /// How long a wait of [`World`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
 /// early is a false alarm.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 /// How often a condition is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Duration of a cloud action: quick, but not nothing.

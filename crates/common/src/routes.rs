@@ -20,7 +20,7 @@ pub mod policy;
 pub mod route;
 pub mod snapshot;
 
-pub use self::apply::{Applied, NotRemoved, apply};
+pub use self::apply::{Applied, NotRemoved, StillWanted, apply};
 pub use self::observe::{NodeSource, Unseen, observe};
 pub use self::plan::{Decision, plan};
 pub use self::policy::Policy;

@@ -13,6 +13,9 @@ mod lists;
 #[path = "openstack/login.rs"]
 mod login;
 #[cfg(feature = "routes")]
+#[path = "openstack/neighbourhood.rs"]
+mod neighbourhood;
+#[cfg(feature = "routes")]
 #[path = "openstack/removals.rs"]
 mod removals;
 #[path = "openstack/rights.rs"]

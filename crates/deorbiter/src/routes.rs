@@ -66,6 +66,6 @@ pub async fn remove(cloud: &Cloud, asked: &Routes, routes: &[Route]) -> Result<(
     if removals.is_empty() {
         return Ok(());
     }
-    let applied = routes::apply(cloud, &policy, &seen, &removals, None).await;
+    let applied = routes::apply(cloud, &policy, &seen, &removals, None, None).await;
     applied.map(drop).map_err(|error| error.to_string())
 }

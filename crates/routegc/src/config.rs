@@ -9,7 +9,7 @@ use common::cloud::openstack::{CloudConf, Credentials};
 use common::routes::Policy;
 use common::runtime::ConfigError;
 
-use crate::args::SingleArgs;
+use crate::args::{ModeArg, SingleArgs};
 
 /// Which policies are served.
 #[derive(Clone, Debug)]
@@ -50,15 +50,17 @@ impl Config {
         let login = match (&args.cloud_config, &args.router_id) {
             (Some(file), _) => Login::CloudConf(file.clone()),
             (None, Some(_)) => Login::Usual(args.cloud.clone()),
-            (None, None) if args.cluster_cidr.is_empty() => return Ok(Config::Objects),
             (None, None) => {
-                return refuse(
-                    "--cluster-cidr needs --router-id or --cloud-config; without them RouteGC objects say all",
-                );
+                let Some(flag) = of_one_router(args) else { return Ok(Config::Objects) };
+                return refuse(&format!(
+                    "{flag} needs --router-id or --cloud-config; without them RouteGC objects say all"
+                ));
             }
         };
         let (_, from_file) = login.read()?;
-        let Some(router_id) = args.router_id.clone().or(from_file).filter(|id| !id.is_empty()) else {
+        // A variable that is empty says nothing: the file counts.
+        let given = args.router_id.clone().filter(|id| !id.is_empty());
+        let Some(router_id) = given.or(from_file).filter(|id| !id.is_empty()) else {
             return refuse("--router-id is needed: the cloud.conf has no [Route] router-id");
         };
         if args.interval < LEAST_INTERVAL {
@@ -119,6 +121,17 @@ fn text(file: &Path) -> Result<String, ConfigError> {
         .map_err(|error| ConfigError(format!("{}: cannot be read: {error}", file.display())))
 }
 
+/// The flag that shows that one router is meant. Whoever says which cloud, or what is to be done with the routes, and forgets the
+/// router must not be taken for somebody who wants the objects served.
+fn of_one_router(args: &SingleArgs) -> Option<&'static str> {
+    let given = [
+        ("--cluster-cidr", !args.cluster_cidr.is_empty()),
+        ("--cloud", args.cloud.is_some()),
+        ("--mode", args.mode != ModeArg::Audit),
+    ];
+    given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+}
+
 fn refuse<T>(why: &str) -> Result<T, ConfigError> {
     Err(ConfigError(why.to_owned()))
 }
@@ -149,7 +162,22 @@ mod tests {
     #[test]
     fn without_flags_objects_are_served() {
         assert!(matches!(config(&[]), Ok(Config::Objects)));
-        assert!(config(&["--cluster-cidr", "10.244.0.0/16"]).unwrap_err().contains("--router-id"));
+    }
+
+    #[test]
+    fn flags_of_one_router_are_refused_without_it() {
+        for (flags, named) in [
+            (&["--cluster-cidr", "10.244.0.0/16"][..], "--cluster-cidr"),
+            (&["--cloud", "prod"][..], "--cloud"),
+            (&["--mode", "enforce"][..], "--mode"),
+            (&["--cloud", "prod", "--mode", "enforce"][..], "--cloud"),
+        ] {
+            let refused = config(flags).unwrap_err();
+            assert!(
+                refused.starts_with(&format!("{named} needs --router-id or --cloud-config")),
+                "{refused}"
+            );
+        }
     }
 
     #[test]
@@ -165,6 +193,10 @@ mod tests {
         let other = [&["--cloud-config", file, "--router-id", "r-2"], &nets[..]].concat();
         let Config::Single(one) = config(&other).unwrap() else { panic!("objects") };
         assert_eq!(one.spec.router_id, "r-2");
+        // As PERIMETER_ROUTER_ID= gives it.
+        let empty = [&["--cloud-config", file, "--router-id", ""], &nets[..]].concat();
+        let Config::Single(one) = config(&empty).unwrap() else { panic!("objects") };
+        assert_eq!(one.spec.router_id, "r-1");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod schedule;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use self::schedule::{Mark, Schedule};
 use crate::config::Config;
 use crate::home::Home;
 use crate::login::Logins;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Whose};
 use crate::nodes::departures::Departures;
 use crate::pass::{Refusals, Report, Walker};
 use crate::plan::Reason;
@@ -100,7 +100,7 @@ async fn turn(
     let mut schedule = Schedule::default();
     let mut running = FuturesUnordered::new();
     let mut findings = BTreeMap::<Home, Vec<Finding<Reason>>>::new();
-    let mut routers = BTreeMap::<Home, String>::new();
+    let mut routers = BTreeMap::<Home, Whose>::new();
     let mut failure = None;
     loop {
         // At each turn: where something changes all the time, the sleep below never ends.
@@ -144,12 +144,14 @@ async fn finished(
     walker: &Walker,
     schedule: &mut Schedule,
     findings: &mut BTreeMap<Home, Vec<Finding<Reason>>>,
-    routers: &mut BTreeMap<Home, String>,
+    routers: &mut BTreeMap<Home, Whose>,
     report: Report,
     once: bool,
 ) -> Option<crate::error::Error> {
-    if let Some(router) = &report.router {
-        routers.insert(report.home.clone(), router.clone());
+    if let Some(whose) = &report.whose {
+        // A RouteGC that was deleted and made anew may have another router.
+        let before = routers.insert(report.home.clone(), whose.clone());
+        before.iter().filter(|before| *before != whose).for_each(|before| walker.metrics.forget(before));
     }
     findings.insert(report.home.clone(), report.findings);
     // All at once: what the last pass of any policy found is still so.
@@ -165,17 +167,13 @@ fn retire(
     walker: &Walker,
     schedule: &Schedule,
     findings: &mut BTreeMap<Home, Vec<Finding<Reason>>>,
-    routers: &mut BTreeMap<Home, String>,
+    routers: &mut BTreeMap<Home, Whose>,
 ) {
     let gone: Vec<Home> = routers.keys().filter(|home| !schedule.knows(home)).cloned().collect();
     if gone.is_empty() {
         return;
     }
-    let gone: Vec<String> = gone.iter().filter_map(|home| routers.remove(home)).collect();
-    let left: BTreeSet<&String> = routers.values().collect();
-    for router in gone.iter().filter(|router| !left.contains(router)) {
-        walker.metrics.forget(router);
-    }
+    gone.iter().filter_map(|home| routers.remove(home)).for_each(|whose| walker.metrics.forget(&whose));
     findings.retain(|home, _| schedule.knows(home));
     walker.logins.keep(|home| schedule.knows(home));
     walker.refusals.keep(|home| schedule.knows(home));

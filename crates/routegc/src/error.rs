@@ -80,7 +80,11 @@ impl Error {
     /// Whether the object changed under the pass: no news for a person, only a reason to look again.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
-        matches!(self, Error::Write { cause: kube::Error::Api(status), .. } if status.code == 409)
+        match self {
+            Error::Write { cause: kube::Error::Api(status), .. } => status.code == 409,
+            Error::NotRemoved(NotRemoved::Withdrawn) => true,
+            _ => false,
+        }
     }
 
     /// Whether there is nothing any more to do a pass for.

@@ -1,14 +1,23 @@
 //! Where a policy comes from and where its status goes: a RouteGC, or flags and a ConfigMap that remembers for them.
 
+use std::time::Duration;
+
 use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCSpec, RouteGCStatus};
 use common::names;
 use common::plan::Regarding;
+use common::routes::StillWanted;
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::error::Error;
+use crate::metrics::Whose;
 use crate::names::{CONTROLLER, STATE_KEY, STATE_PREFIX};
+
+/// For the last question before a write to OpenStack: just longer than the one request may take that it usually is. With all that
+/// may be repeated, a list of routes that was read before it would be a minute old.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Which policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,6 +105,23 @@ impl Document {
         }
     }
 
+    /// Whose series its passes are counted in.
+    #[must_use]
+    pub fn whose(&self) -> Whose {
+        let Regarding { namespace, name, .. } = &self.regarding;
+        let cluster = format!("{}/{name}", namespace.as_deref().unwrap_or_default());
+        Whose { cluster, router: self.spec.router_id.clone() }
+    }
+
+    /// Whether a removal that was decided by it is still wanted: the RouteGC is there, with the same spec, and is not being deleted.
+    /// None for flags, which cannot change under a pass.
+    #[must_use]
+    pub fn still_wanted(&self, client: &Client) -> Option<StillWanted> {
+        let Kept::Object(object) = &self.kept else { return None };
+        let (client, read) = (client.clone(), object.metadata.clone());
+        Some(StillWanted::new(move || is_unchanged(client.clone(), read.clone()).boxed()))
+    }
+
     /// Writes the status, if it is another one. The write carries the version that was read: two that write never mix.
     ///
     /// # Errors
@@ -132,6 +158,21 @@ impl Document {
     }
 }
 
+async fn is_unchanged(client: Client, read: ObjectMeta) -> bool {
+    let (name, namespace) = place(&read);
+    let api = Api::<RouteGC>::namespaced(client, &namespace);
+    match tokio::time::timeout(ANSWER, api.get(&name)).await {
+        Ok(Ok(RouteGC { metadata: now, .. })) => {
+            now.deletion_timestamp.is_none() && (now.uid, now.generation) == (read.uid, read.generation)
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "RouteGC {namespace}/{name} cannot be read before the removal");
+            false
+        }
+        Err(_) => false,
+    }
+}
+
 /// Name of the ConfigMap of one router. An ID may have capitals, a name may not.
 fn state_name(router: &str) -> String {
     format!("{STATE_PREFIX}{}", router.to_ascii_lowercase())
@@ -161,4 +202,63 @@ fn annotation(metadata: &ObjectMeta) -> Option<String> {
 fn regarding(api_version: &'static str, kind: &'static str, metadata: &ObjectMeta) -> Regarding {
     let (name, namespace) = place(metadata);
     Regarding { api_version, kind, namespace: Some(namespace), name, uid: metadata.uid.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(metadata: Value) -> Value {
+        let spec = json!({
+            "identityRef": { "name": "cloud-config" }, "routerID": "r-1", "podCIDRs": ["10.244.0.0/16"],
+        });
+        json!({
+            "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC", "metadata": metadata, "spec": spec,
+        })
+    }
+
+    /// A client of an API server that answers everything so.
+    fn client(code: u16, body: &Value) -> Client {
+        let body = body.to_string();
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let body = Body::from(body.clone().into_bytes());
+            std::future::ready(http::Response::builder().status(code).body(body))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_removal_is_wanted_as_long_as_the_policy_is_what_it_was() {
+        let metadata = json!({ "name": "prod", "namespace": "ns", "uid": "u-1", "generation": 3 });
+        let read: RouteGC = serde_json::from_value(object(metadata.clone())).unwrap();
+        let document = Document::object(read);
+        let with = |field: &str, value: Value| {
+            let mut metadata = metadata.clone();
+            metadata[field] = value;
+            object(metadata)
+        };
+        let gone = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "no", "reason": "NotFound", "code": 404 });
+        for (code, body, wanted) in [
+            (200, object(metadata.clone()), true),
+            (200, with("resourceVersion", json!("9")), true),
+            (200, with("generation", json!(4)), false),
+            (200, with("uid", json!("u-2")), false),
+            (200, with("deletionTimestamp", json!("2026-01-01T00:00:00Z")), false),
+            (404, gone, false),
+        ] {
+            let said = document.still_wanted(&client(code, &body)).unwrap().ask().await;
+            assert_eq!(said, wanted, "{body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn nobody_takes_back_what_flags_say() {
+        let read: RouteGC = serde_json::from_value(object(json!({ "name": "prod" }))).unwrap();
+        let document = Document::state(read.spec, empty("ns", "routegc-r-1"));
+        assert!(document.still_wanted(&client(200, &json!({}))).is_none());
+    }
 }

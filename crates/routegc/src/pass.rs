@@ -8,7 +8,7 @@ use common::api::routegc::{RouteGCSpec, RouteGCStatus};
 use common::metrics::StepResult;
 use common::plan::{Action as _, Finding, Plan, Reason as _, Regarding, Step};
 use common::routes::plan::confirm::note;
-use common::routes::{self, Applied, Decision, NodeSource, Policy, Snapshot};
+use common::routes::{self, Applied, Decision, NodeSource, NotRemoved, Policy, Snapshot};
 use common::runtime::Runtime;
 use jiff::Timestamp;
 
@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::home::{Document, Home};
 use crate::login::Logins;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Whose};
 use crate::plan::{self, Action, Reason};
 use crate::{nodes, show, status};
 
@@ -63,8 +63,8 @@ impl Refusals {
 pub struct Report {
     /// Whose.
     pub home: Home,
-    /// Of which router; None if the policy could not even be read.
-    pub router: Option<String>,
+    /// Whose series it was counted in; None if the policy could not even be read.
+    pub whose: Option<Whose>,
     /// What a person should know.
     pub findings: Vec<Finding<Reason>>,
     /// How long between two passes.
@@ -109,7 +109,7 @@ impl Walker {
         let pass = self.runtime.pass();
         let mut report = Report {
             home: home.clone(),
-            router: None,
+            whose: None,
             findings: Vec::new(),
             interval: Duration::from_secs(60),
             error: None,
@@ -127,7 +127,7 @@ impl Walker {
                 return report;
             }
         };
-        report.router = Some(document.spec.router_id.clone());
+        report.whose = Some(document.whose());
         report.interval = document.spec.interval.duration();
         let walked = match conflict {
             Some(conflict) => Err(Error::Conflict(conflict)),
@@ -185,9 +185,9 @@ impl Walker {
 
     async fn walk(&self, home: &Home, document: &mut Document) -> Result<Vec<Finding<Reason>>, Error> {
         let mut looked = self.look(home, document).await?;
-        let router = document.spec.router_id.clone();
+        let whose = document.whose();
         if looked.decision.excess.is_some() {
-            self.metrics.blocked(&router, "threshold");
+            self.metrics.blocked(&whose, "threshold");
         }
         self.say(document, &looked);
         let mut findings = looked.plan.findings.clone();
@@ -199,7 +199,7 @@ impl Walker {
         let next = status::decided(&document.status, generation, mode, &looked.decision, None, now);
         self.store(document, next).await?;
         self.refusals.all().remove(home);
-        self.metrics.observed(&router, &looked.decision.counts, &looked.decision.quota, now);
+        self.metrics.observed(&whose, &looked.decision.counts, &looked.decision.quota, now);
         Ok(findings)
     }
 
@@ -219,13 +219,22 @@ impl Walker {
         }
         // From here on it is not certain any more, wherever this is cut short.
         let refused = self.refusals.all().remove(home);
+        let (nodes, wanted) = (looked.nodes.as_ref(), document.still_wanted(&self.runtime.client));
         let applied =
-            routes::apply(&looked.cloud, &looked.policy, &looked.snapshot, &removals, looked.nodes.as_ref());
+            routes::apply(&looked.cloud, &looked.policy, &looked.snapshot, &removals, nodes, wanted.as_ref());
         match applied.await {
             Ok(applied) => {
                 self.told(&looked.plan, &applied).await;
-                self.metrics.removed(&document.spec.router_id, applied.removed.len());
+                self.metrics.removed(&document.whose(), applied.removed.len());
                 Ok(settle(&document.regarding, &mut looked.decision, &applied))
+            }
+            Err(cause @ NotRemoved::Withdrawn) => {
+                // Under the version that was read the status cannot be written any more. The next pass, which reads the intent
+                // there, knows that nobody acted on it.
+                self.refusals.all().insert(home.clone(), looked.decision.memory.removing.clone());
+                let error = Error::from(cause);
+                tracing::info!(reason = error.code(), policy = %document.regarding, "{error}");
+                Err(error)
             }
             Err(cause) => {
                 let removing = &mut looked.decision.memory.removing;
@@ -286,11 +295,11 @@ impl Walker {
 
     /// What could not be done is said in the status, too, as long as the status can be written.
     async fn failed(&self, document: &mut Document, error: &Error) -> Finding<Reason> {
-        let router = document.spec.router_id.clone();
-        tracing::warn!(%error, router, policy = %document.regarding, "the pass ended early");
-        self.metrics.failed(&router, error.code());
+        let whose = document.whose();
+        tracing::warn!(%error, router = whose.router, policy = %document.regarding, "the pass ended early");
+        self.metrics.failed(&whose, error.code());
         if let Some(guard) = error.guard() {
-            self.metrics.blocked(&router, guard);
+            self.metrics.blocked(&whose, guard);
         }
         let next = status::undecided(&document.status, document.generation, error, Timestamp::now());
         if let Err(cause) = self.store(document, next).await {

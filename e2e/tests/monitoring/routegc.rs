@@ -3,17 +3,22 @@
 use super::cases::{self, Case, Series};
 
 const LEADER: &str = "leader_election_master_status{name=\"routegc\"}";
-const FAILED: &str = "routegc_failed_operations_total{router=\"r1\",reason=\"OpenStackUnavailable\"}";
-const TIMED_OUT: &str = "routegc_failed_operations_total{router=\"r1\",reason=\"TimedOut\"}";
-const SUCCESS: &str = "routegc_last_success_timestamp_seconds{router=\"r1\"}";
-const THRESHOLD: &str = "routegc_blocked_total{router=\"r1\",reason=\"threshold\"}";
-const PARTIAL: &str = "routegc_blocked_total{router=\"r1\",reason=\"partial\"}";
-const VALID: &str = "routegc_routes{router=\"r1\",state=\"valid\"}";
-const FOREIGN: &str = "routegc_routes{router=\"r1\",state=\"foreign\"}";
-const ORPHAN: &str = "routegc_routes{router=\"r1\",state=\"orphan\"}";
-const DUPLICATE: &str = "routegc_routes{router=\"r1\",state=\"duplicate\"}";
-const CONTESTED: &str = "routegc_routes{router=\"r1\",state=\"contested\"}";
-const LIMIT: &str = "routegc_routes_limit{router=\"r1\"}";
+const FAILED: &str =
+    "routegc_failed_operations_total{cluster=\"ns/a\",router=\"r1\",reason=\"OpenStackUnavailable\"}";
+const TIMED_OUT: &str = "routegc_failed_operations_total{cluster=\"ns/a\",router=\"r1\",reason=\"TimedOut\"}";
+const SUCCESS: &str = "routegc_last_success_timestamp_seconds{cluster=\"ns/a\",router=\"r1\"}";
+const THRESHOLD: &str = "routegc_blocked_total{cluster=\"ns/a\",router=\"r1\",reason=\"threshold\"}";
+const PARTIAL: &str = "routegc_blocked_total{cluster=\"ns/a\",router=\"r1\",reason=\"partial\"}";
+const VALID: &str = "routegc_routes{cluster=\"ns/a\",router=\"r1\",state=\"valid\"}";
+const FOREIGN: &str = "routegc_routes{cluster=\"ns/a\",router=\"r1\",state=\"foreign\"}";
+const ORPHAN: &str = "routegc_routes{cluster=\"ns/a\",router=\"r1\",state=\"orphan\"}";
+const DUPLICATE: &str = "routegc_routes{cluster=\"ns/a\",router=\"r1\",state=\"duplicate\"}";
+const CONTESTED: &str = "routegc_routes{cluster=\"ns/a\",router=\"r1\",state=\"contested\"}";
+const LIMIT: &str = "routegc_routes_limit{cluster=\"ns/a\",router=\"r1\"}";
+
+/// Of another RouteGC with the same router.
+const OTHER_S_SUCCESS: &str = "routegc_last_success_timestamp_seconds{cluster=\"ns/b\",router=\"r1\"}";
+const OTHER_S_VALID: &str = "routegc_routes{cluster=\"ns/b\",router=\"r1\",state=\"valid\"}";
 
 /// A leader with one router, which has 22 routes of 30 and none to nobody. A pass every five minutes.
 const HEALTHY: [Series; 12] = [
@@ -43,6 +48,11 @@ fn cases() -> Vec<Case> {
             "OpenStack is away",
             vec![(FAILED, "0+1x300"), (SUCCESS, "0x300")],
             vec![("14m", vec![]), ("40m", vec!["RoutegcPassesFailing"])],
+        ),
+        (
+            "each try fails, five minutes apart, as with an interval of hours",
+            vec![(FAILED, "0x9 1x9 2x9 3x9 4x9 5x9 6x9 7x9 8x9 9x9 10x9 11x9 12x180"), (SUCCESS, "0x300")],
+            vec![("14m", vec![]), ("50m", vec!["RoutegcPassesFailing"])],
         ),
         (
             "OpenStack hangs",
@@ -80,6 +90,12 @@ fn cases() -> Vec<Case> {
             vec![(VALID, "24x300"), (DUPLICATE, "8x300")],
             vec![("20m", vec![])],
         ),
+        (
+            "another RouteGC of the router succeeds",
+            vec![(FAILED, "0+1x300"), (SUCCESS, "0x300"), (OTHER_S_SUCCESS, "0+30x300")],
+            vec![("14m", vec![]), ("40m", vec!["RoutegcPassesFailing"])],
+        ),
+        ("two RouteGCs count the same routes", vec![(OTHER_S_VALID, "22x300")], vec![("20m", vec![])]),
         ("a cloud that tells no limit", vec![(VALID, "200x300"), (LIMIT, "_x300")], vec![("20m", vec![])]),
         ("mode Audit", vec![(ORPHAN, "1x300")], vec![("119m", vec![]), ("121m", vec!["RoutegcOrphans"])]),
         ("an orphan that goes in its time", vec![(ORPHAN, "1x60 0x240")], vec![("125m", vec![])]),

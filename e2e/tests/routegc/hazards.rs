@@ -2,7 +2,7 @@
 
 use e2e::fault_proxy::{Answer, Fault, Matcher, Then, When};
 use e2e::natgw::PATIENCE;
-use e2e::openstack::Service;
+use e2e::openstack::{REGION, Service};
 use e2e::routegc::{World, hop, pods};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -96,6 +96,24 @@ async fn r2_a_nova_that_is_too_old_is_no_witness() {
     assert_eq!(world.reason("prod", "Ready").await.unwrap(), "NoOrphans");
 }
 
+/// R2: nor is one that the catalogue has without microversions alone.
+#[tokio::test]
+async fn r2_a_nova_without_microversions_is_no_witness() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    world.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
+    world.dead_node(4).await.unwrap();
+    let nova = world.nova.as_ref().unwrap().proxy();
+    let services = [("network", world.neutron.url()), ("compute", nova.url() + "/v2")];
+    world.openstack.region("OldNova", &services).await.unwrap();
+    let login = world.project.clouds_yaml().unwrap().replace(REGION, "OldNova");
+    world.secret("cloud-config", &login).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "NoOrphans");
+    assert!(nova.requests().is_empty(), "it is not asked");
+}
+
 /// R3: not one machine in sight means that the sight is wrong.
 #[tokio::test]
 async fn r3_an_empty_inventory_removes_nothing() {
@@ -179,13 +197,14 @@ async fn a_cloud_that_does_not_tell_its_quota_is_served() {
     assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// R6: the same address on another network of the project hides no orphan.
+/// R6: the same address on another network of the project hides no orphan, even if the network has the name of the router's, which
+/// is all that Nova says of it.
 #[tokio::test]
 async fn r6_the_same_address_on_another_network_hides_nothing() {
     let world = World::with_nova().await.unwrap();
     furnish(&world).await;
     let api = world.project.api();
-    let network = json!({ "name": "other" });
+    let network = json!({ "name": "nodes" });
     let other = api.create(Service::Network, "/networks", "network", network).await.unwrap();
     let other = other["id"].as_str().unwrap();
     let subnet = world.project.new_subnet(other, "10.7.0.0/16", None).await.unwrap();
@@ -194,7 +213,7 @@ async fn r6_the_same_address_on_another_network_hides_nothing() {
     api.create(Service::Network, "/ports", "port", port).await.unwrap();
     let nova = world.nova.as_ref().unwrap();
     nova.say(json!({ "id": "x", "name": "x", "status": "ACTIVE",
-        "addresses": { "other": [{ "addr": hop(3), "version": 4 }] } }));
+        "addresses": { "nodes": [{ "addr": hop(3), "version": 4 }] } }));
     world.passes(2).await.unwrap();
     assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
@@ -209,6 +228,20 @@ async fn r6_a_port_whose_server_is_gone_hides_nothing() {
     assert_eq!(world.status("prod").await.unwrap().candidates[0].reason, "ServerGone");
     world.passes(1).await.unwrap();
     assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2)]);
+}
+
+/// R6: where another region's Nova has this very Neutron, a server that ours does not know may be one of its.
+#[tokio::test]
+async fn r6_a_server_that_may_be_another_region_s_is_not_gone() {
+    let world = World::with_nova().await.unwrap();
+    furnish(&world).await;
+    world.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
+    world.dead_node(4).await.unwrap();
+    let services = [("network", world.neutron.url()), ("compute", "http://127.0.0.1:1/v2.1".to_owned())];
+    world.openstack.region("OtherNova", &services).await.unwrap();
+    world.passes(2).await.unwrap();
+    assert_eq!(world.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
+    assert_eq!(world.reason("prod", "Ready").await.unwrap(), "UnknownNextHops");
 }
 
 /// R6: a server that was deleted softly is in no list, and can be restored: Audit and Enforce say the same of its route.

@@ -5,6 +5,7 @@ use e2e::natgw::wait_for;
 use e2e::openstack::{Release, Service};
 use e2e::routegc::{World, hop, pods};
 use http::StatusCode;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 async fn cluster(living: u8, dead: u8) -> World {
@@ -201,6 +202,37 @@ async fn the_last_look_spares_a_next_hop_that_has_just_come() {
     assert!(world.neutron.writes().is_empty());
     let events = world.events().await.unwrap();
     assert!(events.iter().any(|(reason, _)| reason == "Spared"), "{events:?}");
+}
+
+/// Whoever stops a policy while a pass of it looks for the last time has stopped it.
+#[tokio::test]
+async fn a_policy_that_is_stopped_during_the_last_look_removes_nothing() {
+    for delete in [false, true] {
+        let world = cluster(2, 1).await;
+        world.policy("prod", json!({})).await.unwrap();
+        world.passes(1).await.unwrap();
+        let policies = world.policies();
+        // The intent is the first write; the last look comes after it.
+        let fired = world.writes.on_write(1, e2e::fault_proxy::When::AfterServerActed, move || async move {
+            if delete {
+                policies.delete("prod", &DeleteParams::default()).await.unwrap();
+            } else {
+                let audit = Patch::Merge(json!({ "spec": { "mode": "Audit" } }));
+                policies.patch("prod", &PatchParams::default(), &audit).await.unwrap();
+            }
+            e2e::fault_proxy::Then::GoOn
+        });
+        assert!(world.failing_pass().await.unwrap().contains("PolicyChanged"));
+        fired.unwrap().wait(e2e::natgw::PATIENCE).await.unwrap();
+        world.passes(1).await.unwrap();
+        assert_eq!(world.destinations().await.unwrap().len(), 3);
+        assert!(world.neutron.writes().is_empty());
+        if !delete {
+            let status = world.status("prod").await.unwrap();
+            assert!(status.removing.is_empty() && status.last_removed.is_empty(), "{status:?}");
+            assert_eq!(world.reason("prod", "Ready").await.unwrap(), "OrphansFound");
+        }
+    }
 }
 
 /// Neutron cannot be asked for pairs of one address: all ports are read again.

@@ -7,6 +7,11 @@
 
 mod last_look;
 
+use std::fmt;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+
 use super::observe::{NodeSource, Unseen};
 use super::plan::Removal;
 use super::policy::Policy;
@@ -16,6 +21,29 @@ use crate::cloud::openstack::{self, Cloud, Error, Router};
 
 /// Tries under a revision. Each loses only to somebody else who changed the router in the second between.
 const TRIES: usize = 3;
+
+/// Whether the removals are still wanted. Asked after the last look and before each write, for that look may take minutes: whoever stops the one
+/// who decided is heard until then.
+#[derive(Clone)]
+pub struct StillWanted(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
+
+impl StillWanted {
+    /// Of a function that finds out; where it cannot, it says no.
+    pub fn new(ask: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
+        StillWanted(Arc::new(ask))
+    }
+
+    /// Whether they are, now.
+    pub async fn ask(&self) -> bool {
+        (self.0)().await
+    }
+}
+
+impl fmt::Debug for StillWanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StillWanted")
+    }
+}
 
 /// What became of the removals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,11 +76,13 @@ pub enum NotRemoved {
     #[error(
         "Neutron refuses every change of this router while it has routes whose next hop is on none of its networks: {}; remove them \
          (openstack router unset --route) or attach their network: {cause}",
-        if invalid.is_empty() { "one that is not shown to us".to_owned() } else { route::list(invalid) }
+        named(invalid, *hidden)
     )]
     InvalidRoutes {
-        /// Which.
+        /// Which, out of those that stay; if `hidden`, one of these.
         invalid: Vec<Route>,
+        /// Whether the router is also attached to something that is not shown to us, such as the network of its gateway.
+        hidden: bool,
         /// Neutron's answer.
         cause: Error,
     },
@@ -61,6 +91,11 @@ pub enum NotRemoved {
         "somebody else changed the router each time: {TRIES} tries under the revision that was read all came too late"
     )]
     Contention,
+    /// [`StillWanted`] said no: Neutron was not asked to remove anything.
+    #[error(
+        "the policy has changed since the decision, is gone, or cannot be read again: nothing was removed"
+    )]
+    Withdrawn,
     /// Neutron can neither remove pairs nor lock.
     #[error(
         "this Neutron has neither extraroute-atomic nor revision-if-match: the whole list would be written, and a route that somebody \
@@ -70,6 +105,15 @@ pub enum NotRemoved {
     /// Neutron refused, or no answer came: then it is not known whether it acted.
     #[error("the routes cannot be removed: {0}")]
     Refused(Error),
+}
+
+/// The routes for which Neutron refuses every change, as far as it can be seen which.
+fn named(invalid: &[Route], hidden: bool) -> String {
+    match (invalid, hidden) {
+        ([], _) => "one that is not shown to us".to_owned(),
+        (_, true) => format!("one of: {}", route::list(invalid)),
+        (_, false) => route::list(invalid),
+    }
 }
 
 impl NotRemoved {
@@ -82,6 +126,7 @@ impl NotRemoved {
             NotRemoved::Nodes(_) => "NodesUnavailable",
             NotRemoved::InvalidRoutes { .. } => "RouterHasInvalidRoutes",
             NotRemoved::Contention => "RouterChanging",
+            NotRemoved::Withdrawn => "PolicyChanged",
             NotRemoved::NoLock => "NoSafeUpdate",
             NotRemoved::Refused(cause) if cause.is_forbidden() => "Forbidden",
             NotRemoved::Refused(_) => "RemovalFailed",
@@ -104,7 +149,8 @@ impl NotRemoved {
 
 /// Removes the routes.
 ///
-/// `snapshot` is what they were decided on; the router, all ports of its networks and `nodes` are read again before.
+/// `snapshot` is what they were decided on; the router, all ports of its networks and `nodes` are read again before. `wanted` has
+/// the last word before each write; None: nobody takes the removals back.
 ///
 /// # Errors
 /// As named; nothing but the given routes was removed in any case.
@@ -114,6 +160,7 @@ pub async fn apply(
     snapshot: &Snapshot,
     removals: &[Removal],
     nodes: Option<&NodeSource>,
+    wanted: Option<&StillWanted>,
 ) -> Result<Applied, NotRemoved> {
     let extensions = cloud.extensions().await.map_err(NotRemoved::Look)?;
     let atomic = extensions.contains("extraroute-atomic");
@@ -121,12 +168,13 @@ pub async fn apply(
     for last in [false, false, true] {
         let router = cloud.router(&snapshot.router).await.map_err(NotRemoved::Look)?;
         let looked = last_look::all(cloud, policy, snapshot, &router, removals, nodes).await?;
-        let last_look::Looked { mut dead, gone, spared } = looked;
+        let last_look::Looked { mut dead, gone, spared, seen } = looked;
         let revision = router.revision_number.filter(|_| lock);
         let mut applied = Applied { gone, spared, left: router.routes.len(), ..Applied::default() };
         if dead.is_empty() {
             return Ok(applied);
         }
+        not_withdrawn(wanted).await?;
         let answer = if atomic {
             let pairs: Vec<_> = dead.iter().map(Into::into).collect();
             // Pairs are removed by themselves, so the lock only says that the last look is of the router as it is. Against
@@ -153,13 +201,19 @@ pub async fn apply(
             Ok(after) => return Ok(compared(applied, dead, after)),
             Err(error) if error.is_precondition_failed() => {}
             Err(cause) if cause.kind() == Some("InvalidRoutes") => {
-                let invalid = super::plan::judge::unconnected(snapshot);
-                return Err(NotRemoved::InvalidRoutes { invalid, cause });
+                let mut invalid = super::plan::judge::out_of_sight(&seen);
+                invalid.retain(|route| !dead.contains(route));
+                return Err(NotRemoved::InvalidRoutes { invalid, hidden: seen.hidden, cause });
             }
             Err(cause) => return Err(NotRemoved::Refused(cause)),
         }
     }
     Err(NotRemoved::Contention)
+}
+
+async fn not_withdrawn(wanted: Option<&StillWanted>) -> Result<(), NotRemoved> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    if wanted.ask().await { Ok(()) } else { Err(NotRemoved::Withdrawn) }
 }
 
 /// The router's list without these routes.

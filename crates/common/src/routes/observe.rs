@@ -15,7 +15,7 @@ pub(super) use self::witness::missing;
 use super::policy::Policy;
 use super::route::Route;
 use super::snapshot::{Node, Snapshot};
-use crate::cloud::openstack::{self, Cloud, Router, Service};
+use crate::cloud::openstack::{self, Cloud, Router};
 
 /// Much longer than it takes, for the answer is one row of a table, and little of what a pass may take.
 const QUOTA: Duration = Duration::from_secs(12);
@@ -79,9 +79,7 @@ pub async fn observe(
         return Ok(Snapshot { limit, ..alone });
     }
     let mut snapshot = Snapshot { limit, ..neighbourhood(cloud, &read).await? };
-    if cloud.has_service(Service::Compute).await.map_err(Unseen::Nova)? {
-        snapshot.servers = witness::testify(cloud, policy, &snapshot).await?;
-    }
+    snapshot.servers = witness::testify(cloud, policy, &snapshot).await?;
     if let Some(nodes) = nodes {
         snapshot.nodes = Some(nodes.list().await.map_err(Unseen::Nodes)?);
     }
@@ -90,12 +88,10 @@ pub async fn observe(
 
 /// A router, and nothing of what is around it.
 fn alone(router: &Router) -> Snapshot {
-    Snapshot {
-        router: router.id.clone(),
-        routes: router.routes.iter().cloned().map(Route::from).collect(),
-        hidden: true,
-        ..Snapshot::default()
-    }
+    let mut routes: Vec<Route> = router.routes.iter().cloned().map(Route::from).collect();
+    // Neutron's order may be another one each time, and a sentence in another order is one to write anew.
+    routes.sort_by_cached_key(|route| (route.meaning(), route.clone()));
+    Snapshot { router: router.id.clone(), routes, hidden: true, ..Snapshot::default() }
 }
 
 /// A router and the networks and ports around it, as they are now; neither Nova nor Nodes.

@@ -17,7 +17,7 @@ use crate::api::routegc::{Contested, Counts, Quota};
 /// What follows from what was seen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Every route of the router, in its order.
+    /// Every route of the router, in the snapshot's order.
     pub judged: Vec<Judged>,
     /// How many of each.
     pub counts: Counts,
@@ -31,8 +31,8 @@ pub struct Decision {
     pub excess: Option<Excess>,
     /// Routes that are confirmed but are left alone, because somebody keeps putting them back.
     pub contested: Vec<Contested>,
-    /// Routes of whatever destination whose next hop is on no network that the router is attached to: Neutron refuses every
-    /// change of a router with one, by whomever.
+    /// Routes of whatever destination whose next hop is on no subnet that the router is attached to: Neutron refuses every
+    /// change of a router with one, by whomever. None where a subnet is hidden, such as the gateway's.
     pub unconnected: Vec<Route>,
     /// Routes whose next hops ports may use that may use more addresses than can be seen: only a person can say whether they live.
     pub covered: Option<Covered>,
@@ -85,7 +85,7 @@ pub fn plan(
 }
 
 impl Decision {
-    /// Routes that are dead, whether confirmed or not, in the router's order, without those that somebody keeps putting back.
+    /// Routes that are dead, whether confirmed or not, in the snapshot's order, without those that somebody keeps putting back.
     pub fn orphans(&self) -> impl Iterator<Item = (&Route, &Dead)> {
         self.judged.iter().filter_map(|judged| match &judged.verdict {
             Verdict::Orphan(dead) => Some((&judged.route, dead)),

@@ -12,7 +12,7 @@ use super::route::Route;
 pub struct Snapshot {
     /// ID of the router.
     pub router: String,
-    /// All of its routes, to the letter.
+    /// All of its routes, to the letter, in an order that depends on nothing but them.
     pub routes: Vec<Route>,
     /// Its own addresses.
     pub own: BTreeSet<IpAddr>,
@@ -47,7 +47,7 @@ pub struct Network {
     pub name: String,
     /// Whether it belongs to another project: then ports of others on it are not shown to us.
     pub foreign: bool,
-    /// Its subnets.
+    /// Those of its subnets that the router is attached to; Neutron lets no two of one router's overlap.
     pub subnets: Vec<IpNet>,
 }
 
@@ -67,8 +67,11 @@ pub struct Holder {
 pub struct Servers {
     /// IDs of all of them.
     pub ids: BTreeSet<String>,
-    /// Who has which address, on networks that have the name of one that the router is attached to.
-    pub addresses: BTreeMap<IpAddr, String>,
+    /// Who has which address, on networks that have the name of one that the router is attached to: it may be another network, but
+    /// for next hops that no living port has. No set is empty.
+    pub addresses: BTreeMap<IpAddr, BTreeSet<String>>,
+    /// Whether another region's Nova may have servers with ports on these networks: then nobody can say that one is gone.
+    pub others: bool,
 }
 
 /// A Node of the cluster.

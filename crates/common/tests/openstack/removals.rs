@@ -1,10 +1,14 @@
 //! `common::routes`: what came to life between the decision and the removal is seen by the last look.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use common::api::period::Period;
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
 use common::routes::plan::{Memory, Removal};
-use common::routes::{self, Applied, NotRemoved, Policy, Route, Snapshot};
+use common::routes::{self, Applied, NotRemoved, Policy, Route, Snapshot, StillWanted};
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -73,7 +77,7 @@ async fn decided(seen: [Reply; 2]) -> (Site, Cloud, Policy, Snapshot, Vec<Remova
 
 async fn applied(seen: [Reply; 2]) -> (Site, Result<Applied, NotRemoved>) {
     let (site, cloud, policy, snapshot, removals) = decided(seen).await;
-    let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None).await;
+    let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await;
     (site, applied)
 }
 
@@ -138,14 +142,14 @@ async fn so_does_a_port_or_a_server_that_nova_did_not_list() {
     let (site, cloud, policy, snapshot, removals) = decided([before.clone(), after]).await;
     site.on("GET /compute/v2.1/servers/s2", [gone()]);
     site.on("GET /compute/v2.1/servers/s3", [ok(&json!({"server": {"id": "s3", "status": "BUILD"}}))]);
-    let done = routes::apply(&cloud, &policy, &snapshot, &removals, None).await;
+    let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await;
     one_is_spared(&site, done, "server s3 has the next hop now").await;
 
     // A new server's port may use the next hop among others.
     let after = ports(&[machine, port("p6", "10.7.0.6", "s6", &["10.7.0.2/31"])]);
     let (site, cloud, policy, snapshot, removals) = decided([before, after]).await;
     site.on("GET /compute/v2.1/servers/s6", [ok(&json!({"server": {"id": "s6", "status": "BUILD"}}))]);
-    let done = routes::apply(&cloud, &policy, &snapshot, &removals, None).await;
+    let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await;
     one_is_spared(&site, done, "port p6 may use any address of 10.7.0.2/31").await;
 }
 
@@ -155,7 +159,7 @@ async fn a_port_that_outlived_its_server_keeps_no_pair_alive() {
     let seen = ports(&[port("p5", "10.7.0.5", "s5", &[]), port("p9", "10.7.0.9", "s9", pairs)]);
     let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen]).await;
     site.on(&format!("PUT {AT}/routers/r1/remove_extraroutes"), [router(&[])]);
-    let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None).await.unwrap();
+    let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await.unwrap();
     assert_eq!(applied.removed, [route(3), route(4)]);
     site.was_strict();
 }
@@ -173,7 +177,7 @@ async fn without_a_lock_the_list_is_read_once_more_before_it_is_written() {
         site.on(&format!("GET {AT}/extensions"), [ok(&json!({ "extensions": aliases }))]);
         site.on(&format!("GET {AT}/routers/r1"), [router(&[3, 4]), meanwhile]);
         site.on(&format!("PUT {AT}/routers/r1"), [router(&[5])]);
-        let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None).await.unwrap();
+        let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await.unwrap();
         assert_eq!(site.count("PUT"), removed.len());
         if !removed.is_empty() {
             let seen = site.last();
@@ -186,6 +190,38 @@ async fn without_a_lock_the_list_is_read_once_more_before_it_is_written() {
     }
 }
 
+/// Whoever stops the one who decided is asked last, before each write in each of its forms.
+#[tokio::test]
+async fn nothing_is_written_that_is_not_wanted_any_more() {
+    let seen = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
+    let lost =
+        reply(412, r#"{"NeutronError": {"type": "PreconditionFailed", "message": "no", "detail": ""}}"#);
+    let (pairs, list) =
+        ("PUT /networking/v2.0/routers/r1/remove_extraroutes", "PUT /networking/v2.0/routers/r1");
+    // What Neutron can do, the write that follows, and how often it is wanted.
+    for (aliases, line, yes) in [
+        ("extraroute-atomic revision-if-match", pairs, 0),
+        ("extraroute-atomic revision-if-match", pairs, 1),
+        ("revision-if-match", list, 0),
+        ("revision-if-match", list, 2),
+        ("", list, 0),
+    ] {
+        let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen.clone()]).await;
+        let policy = Policy { allow_unsafe_update: true, ..policy };
+        let aliases: Vec<Value> = aliases.split_whitespace().map(|alias| json!({ "alias": alias })).collect();
+        site.on(&format!("GET {AT}/extensions"), [ok(&json!({ "extensions": aliases }))]);
+        site.on(line, [lost.clone()]);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let wanted =
+            StillWanted::new(move || std::future::ready(count.fetch_add(1, Ordering::Relaxed) < yes).boxed());
+        let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, Some(&wanted)).await;
+        let error = done.unwrap_err();
+        assert_eq!((error.code(), error.changed_nothing()), ("PolicyChanged", true), "{error}");
+        assert_eq!((site.count("PUT"), asked.load(Ordering::Relaxed)), (yes, yes + 1));
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_removed_on_half_a_last_look() {
     let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
@@ -195,5 +231,27 @@ async fn nothing_is_removed_on_half_a_last_look() {
         let (site, applied) = applied([before.clone(), after]).await;
         assert_eq!(applied.unwrap_err().code(), code);
         assert_eq!(site.count("PUT"), 0);
+    }
+}
+
+/// Neutron does not say which route it is. Behind a gateway is a network that is not shown, and the next hop may be there.
+#[tokio::test]
+async fn a_route_for_which_neutron_refuses_all_is_named() {
+    let refused = reply(400, r#"{"NeutronError": {"type": "InvalidRoutes", "message": "no", "detail": ""}}"#);
+    for (gateway, named) in [
+        (Value::Null, "networks: 192.168.1.0/24 via 172.16.0.1; remove"),
+        (json!({"network_id": "n9"}), "networks: one of: 192.168.1.0/24 via 172.16.0.1; remove"),
+    ] {
+        let seen = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
+        let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen]).await;
+        let all = [route(3), route(4), route(5), Route::new("192.168.1.0/24", "172.16.0.1")];
+        let all = all.map(|one| json!({"destination": one.destination, "nexthop": one.nexthop}));
+        let now = json!({"id": "r1", "project_id": PROJECT, "revision_number": 4, "routes": all,
+            "external_gateway_info": gateway});
+        site.on(&format!("GET {AT}/routers/r1"), [ok(&json!({ "router": now }))]);
+        site.on(&format!("PUT {AT}/routers/r1/remove_extraroutes"), [refused.clone()]);
+        let error = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await.unwrap_err();
+        assert_eq!(error.code(), "RouterHasInvalidRoutes");
+        assert!(error.to_string().contains(named), "{error}");
     }
 }

@@ -18,6 +18,9 @@ const QUIET: Duration = Duration::from_secs(10);
 /// After a failure; doubled with each further one. A cloud's API that restarts takes longer than this.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
 
+/// The longest wait after a failure, however long the interval: RoutegcPassesFailing counts four failures in half an hour.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
 /// What makes a policy another one: a pass is made at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -139,11 +142,11 @@ impl Schedule {
 }
 
 /// How long until the next pass: the interval, give or take a tenth so that many policies do not march in step; after a failure
-/// sooner, but never sooner than the cloud asks for.
+/// sooner, and after five minutes at the latest, but never sooner than the cloud asks for.
 pub(super) fn wait(error: Option<&Error>, interval: Duration, failures: u32) -> Duration {
     let Some(error) = error else { return interval.mul_f64(0.9 + fastrand::f64() / 5.0) };
     let doubled = FIRST_WAIT.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX));
-    let wait = doubled.min(interval.max(FIRST_WAIT));
+    let wait = doubled.min(interval.clamp(FIRST_WAIT, LONGEST_WAIT));
     if error.is_outdated() {
         return Duration::from_millis(200);
     }
@@ -225,9 +228,13 @@ mod tests {
     fn failures_are_tried_again_sooner_and_ever_later() {
         let minutes = Duration::from_secs(300);
         let error = Error::Login("no".to_owned());
-        let waits: Vec<u64> =
-            (0..8).map(|failures| wait(Some(&error), minutes, failures).as_secs()).collect();
-        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+        let waits = |interval| -> Vec<u64> {
+            (0..8).map(|failures| wait(Some(&error), interval, failures).as_secs()).collect()
+        };
+        assert_eq!(waits(minutes), [5, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(waits(minutes * 12), waits(minutes), "four failures in half an hour are an alert");
+        assert_eq!(waits(Duration::from_secs(10)), [5, 10, 10, 10, 10, 10, 10, 10]);
         assert!((270..=330).contains(&wait(None, minutes, 0).as_secs()));
+        assert!((3240..=3960).contains(&wait(None, minutes * 12, 0).as_secs()));
     }
 }

@@ -5,7 +5,8 @@
 //! address pairs hold one address, so all ports are read: once for all removals of a pass, however many they are.
 //!
 //! What can still happen is that a next hop comes to life between this look and the removal, which is the next request but for
-//! Nova's, and the router's once more where Neutron has no lock: that is about the router, and no port changes its revision.
+//! Nova's, the policy's, and the router's once more where Neutron has no lock: that is about the router, and no port changes its
+//! revision.
 
 use super::NotRemoved;
 use crate::cloud::openstack::{Cloud, Router};
@@ -25,6 +26,8 @@ pub(super) struct Looked {
     pub gone: Vec<Route>,
     /// Not dead after all, and why.
     pub spared: Vec<(Route, String)>,
+    /// What was seen; empty where none of the routes is there any more.
+    pub seen: Snapshot,
 }
 
 /// Looks at the router as it was just read, and at its neighbourhood as it is now. `before` is what the removals were decided on.
@@ -70,5 +73,6 @@ pub(super) async fn all(
             Some(why) => looked.spared.push((route, why)),
         }
     }
+    looked.seen = fresh;
     Ok(looked)
 }

@@ -1,6 +1,6 @@
 //! Who has which address on the networks of a router: Neutron's ports, which are the authority.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -23,18 +23,20 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), U
     let project = cloud.project_id().await.map_err(Unseen::router)?;
     let own = cloud.ports_of_device(&snapshot.router).await;
     let own = own.map_err(|cause| failed("the ports of the router", cause))?;
-    let mut networks = BTreeSet::new();
+    // A network may have other subnets beside those that the router has a leg in: Neutron takes no next hop on one of them.
+    let mut networks = BTreeMap::<String, BTreeSet<String>>::new();
     for port in &own {
         if NOBODY_S.contains(&port.device_owner.as_str()) {
             snapshot.hidden = true;
             continue;
         }
-        networks.insert(port.network_id.clone());
+        let attached = networks.entry(port.network_id.clone()).or_default();
         for fixed in &port.fixed_ips {
+            attached.insert(fixed.subnet_id.clone());
             snapshot.own.insert(address(&fixed.ip_address)?);
         }
     }
-    for id in networks {
+    for (id, attached) in networks {
         let (network, subnets, ports) = futures::try_join!(
             async {
                 match cloud.network(&id).await {
@@ -60,12 +62,20 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), U
             snapshot.hidden = true;
             continue;
         };
-        let subnets = subnets.iter().map(|subnet| net(&subnet.cidr)).collect::<Result<_, _>>()?;
+        let mut connected = Vec::new();
+        for subnet in &subnets {
+            let range = net(&subnet.cidr)?;
+            if attached.contains(&subnet.id) {
+                connected.push(range);
+            }
+        }
+        // A subnet may belong to another project than its network, and is then not shown to us.
+        snapshot.hidden |= connected.len() < attached.len();
         snapshot.networks.push(Network {
             foreign: network.owner() != project,
             id: network.id,
             name: network.name,
-            subnets,
+            subnets: connected,
         });
     }
     Ok(())

@@ -1,16 +1,17 @@
 //! Nova as a witness: which servers there are, and whether it knows all of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use futures::StreamExt as _;
 use futures::stream;
 
 use super::{Unseen, concerns};
-use crate::cloud::openstack::{Cloud, Server};
+use crate::cloud::openstack::{Cloud, Error, Port, Server, Service};
 use crate::routes::plan::judge::servers_at;
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
-use crate::routes::snapshot::{Network, Servers, Snapshot};
+use crate::routes::snapshot::{Holder, Network, Servers, Snapshot};
 
 /// Servers without any address that are looked at one by one before the list is called partial. A few without a network card
 /// are somebody's wish; many are a fault.
@@ -22,17 +23,18 @@ const AT_A_TIME: usize = 8;
 /// States in which a server may have no address yet, or no more.
 const WITHOUT_ADDRESS: [&str; 5] = ["BUILD", "ERROR", "DELETED", "SOFT_DELETED", "REBUILD"];
 
-/// Nova's word on the servers around a router; None of a Nova that is too old to say which cells did not answer: then the ports
-/// alone decide, as in a cloud without Nova.
+/// Nova's word on the servers around a router; None in a cloud without Nova, or with one that is too old to say which cells did not
+/// answer: then the ports alone decide.
 pub(super) async fn testify(
     cloud: &Cloud,
     policy: &Policy,
     snapshot: &Snapshot,
 ) -> Result<Option<Servers>, Unseen> {
-    let list = match cloud.servers().await {
-        Ok(list) => list,
+    let list = match list(cloud).await {
+        Ok(Some(list)) => list,
+        Ok(None) => return Ok(None),
         Err(error) if error.is_too_old() => {
-            tracing::info!(%error, "Nova is no witness: it is older than microversion 2.69, so every port counts as alive");
+            tracing::info!(%error, "Nova is no witness: it does not speak microversion 2.69, so every port counts as alive");
             return Ok(None);
         }
         Err(error) => return Err(Unseen::Nova(error)),
@@ -40,7 +42,22 @@ pub(super) async fn testify(
     let mut servers = read(cloud, &list, &snapshot.networks).await?;
     let missing = missing(cloud, policy, snapshot, &snapshot.routes, &servers).await?;
     servers.ids.extend(missing);
+    let elsewhere = namesakes(cloud, policy, snapshot, &servers).await?;
+    for (address, server) in elsewhere {
+        if let Some(there) = servers.addresses.get_mut(&address) {
+            there.remove(&server);
+        }
+    }
+    servers.addresses.retain(|_, there| !there.is_empty());
+    servers.others = cloud.shares_neutron().await.map_err(Unseen::Nova)?;
     Ok(Some(servers))
+}
+
+async fn list(cloud: &Cloud) -> Result<Option<Vec<Server>>, Error> {
+    match cloud.has_service(Service::Compute).await? {
+        true => cloud.servers().await.map(Some),
+        false => Ok(None),
+    }
 }
 
 /// Servers that Nova's list does not have and that are there when they are asked for: one that was deleted softly can be restored,
@@ -63,6 +80,50 @@ pub(in crate::routes) async fn missing(
     Ok(found.map_err(Unseen::Nova)?.into_iter().flatten().collect())
 }
 
+/// Next hops, and the servers that have them on a network of another router. Nova knows networks by their names alone, and clusters
+/// that are made from one template have the same name and the same addresses. Neutron is asked, once for each such server, and only
+/// where a next hop has no port that lives: there Nova's word decides. A server whose port is not shown keeps its address.
+async fn namesakes(
+    cloud: &Cloud,
+    policy: &Policy,
+    snapshot: &Snapshot,
+    servers: &Servers,
+) -> Result<Vec<(IpAddr, String)>, Unseen> {
+    let lives = |holder: &Holder| holder.server.as_ref().is_none_or(|id| servers.ids.contains(id));
+    let meanings = snapshot.routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
+    let mut claims = BTreeMap::<String, BTreeSet<IpAddr>>::new();
+    for nexthop in meanings.map(|meaning| meaning.nexthop) {
+        if snapshot.ports.get(&nexthop).into_iter().flatten().any(lives) {
+            continue;
+        }
+        for server in servers.addresses.get(&nexthop).into_iter().flatten() {
+            claims.entry(server.clone()).or_default().insert(nexthop);
+        }
+    }
+    let asked = claims.into_iter().map(async |(server, addresses)| {
+        ports_of(cloud, &server).await.map(|ports| (server, addresses, ports))
+    });
+    let answers: Vec<Result<_, Unseen>> = stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
+    let ours: BTreeSet<&String> = snapshot.networks.iter().map(|network| &network.id).collect();
+    let mut elsewhere = Vec::new();
+    for answer in answers {
+        let (server, addresses, ports) = answer?;
+        for address in addresses {
+            let has = |port: &&Port| port.fixed_ips.iter().any(|one| one.ip_address.parse() == Ok(address));
+            let there: Vec<&Port> = ports.iter().filter(has).collect();
+            if !there.is_empty() && !there.iter().any(|port| ours.contains(&port.network_id)) {
+                elsewhere.push((address, server.clone()));
+            }
+        }
+    }
+    Ok(elsewhere)
+}
+
+async fn ports_of(cloud: &Cloud, server: &str) -> Result<Vec<Port>, Unseen> {
+    let ports = cloud.ports_of_device(server).await;
+    ports.map_err(|cause| Unseen::Inventory { what: format!("the ports of server {server}"), cause })
+}
+
 async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Servers, Unseen> {
     let names: BTreeSet<&str> = networks.iter().map(|network| network.name.as_str()).collect();
     let mut servers = Servers::default();
@@ -80,7 +141,7 @@ async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Se
                 let parsed = address.addr.parse();
                 let parsed = parsed
                     .map_err(|_| Unseen::Unreadable(format!("that {:?} is an address", address.addr)))?;
-                servers.addresses.insert(parsed, server.id.clone());
+                servers.addresses.entry(parsed).or_default().insert(server.id.clone());
             }
         }
     }
@@ -97,10 +158,7 @@ async fn none_of_them_has_an_address(cloud: &Cloud, bare: &[&Server]) -> Result<
         )));
     }
     for server in bare {
-        let ports = cloud.ports_of_device(&server.id).await.map_err(|cause| Unseen::Inventory {
-            what: format!("the ports of server {}", server.id),
-            cause,
-        })?;
+        let ports = ports_of(cloud, &server.id).await?;
         if ports.iter().any(|port| !port.fixed_ips.is_empty()) {
             return Err(Unseen::Partial(format!(
                 "server {} is {} without an address, and has a port with one",

@@ -78,6 +78,10 @@ fn removed(snapshot: &Snapshot, judged: &[Judged], before: &Memory, now: Timesta
     let alive: BTreeSet<&Route> = judged.iter().filter(valid).map(|one| &one.route).collect();
     let mut removed = before.removed.clone();
     removed.retain(|one| !alive.contains(&removed_route(one)));
+    // A clock that was ahead must not make a day of being left alone longer.
+    for one in &mut removed {
+        one.at = one.at.min(now);
+    }
     for route in before.removing.iter().filter(|route| !snapshot.routes.contains(route)) {
         note(&mut removed, route, now);
     }
@@ -138,7 +142,7 @@ fn claimant(snapshot: &Snapshot, route: &Route) -> (Option<String>, Option<Strin
     (node.map(|node| node.name.clone()), server.or_else(|| node.and_then(|node| node.server.clone())))
 }
 
-/// The routes that are dead for long enough and in enough passes, in the router's order.
+/// The routes that are dead for long enough and in enough passes, in the snapshot's order.
 pub(super) fn confirmed(policy: &Policy, judged: &[Judged], memory: &Memory, now: Timestamp) -> Vec<Removal> {
     let known: BTreeMap<Route, &Candidate> =
         memory.candidates.iter().map(|one| (candidate_route(one), one)).collect();

@@ -137,13 +137,13 @@ impl fmt::Display for Cover {
 /// Routes that cannot be judged because of ports that may use more addresses than can be seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// Which, in the router's order.
+    /// Which, in the snapshot's order.
     pub routes: Vec<Route>,
     /// The ports that may use their next hops.
     pub covers: BTreeSet<Cover>,
 }
 
-/// Judges every route of the router, in its order.
+/// Judges every route of the router, in the snapshot's order.
 #[must_use]
 pub fn judge(policy: &Policy, snapshot: &Snapshot) -> Vec<Judged> {
     let meanings: Vec<Option<Meaning>> = snapshot.routes.iter().map(Route::meaning).collect();
@@ -159,7 +159,7 @@ pub fn judge(policy: &Policy, snapshot: &Snapshot) -> Vec<Judged> {
             Some(meaning) if !policy.judges(&meaning.destination) => Verdict::Foreign,
             Some(meaning) => {
                 let beside = beside.map_or(&[][..], Vec::as_slice);
-                contradicted(snapshot, meaning, beside)
+                contradicted(policy, snapshot, meaning, beside)
                     .unwrap_or_else(|| alive(policy, snapshot, meaning.nexthop))
             }
         };
@@ -181,7 +181,12 @@ fn senseless(policy: &Policy, route: &Route) -> Verdict {
 /// Of several routes to the pod network of one Node, those that lead to another machine are dead, provided that one that leads
 /// to the Node itself is there: the router would share the Node's traffic out among them. Where Nodes are not known, or two
 /// claim the network, nothing is said.
-fn contradicted(snapshot: &Snapshot, meaning: &Meaning, beside: &[IpAddr]) -> Option<Verdict> {
+fn contradicted(
+    policy: &Policy,
+    snapshot: &Snapshot,
+    meaning: &Meaning,
+    beside: &[IpAddr],
+) -> Option<Verdict> {
     let nodes = snapshot.nodes.as_deref()?;
     let mut owners = nodes.iter().filter(|node| node.pod_cidrs.contains(&meaning.destination));
     let (owner, None) = (owners.next()?, owners.next()) else { return None };
@@ -190,7 +195,7 @@ fn contradicted(snapshot: &Snapshot, meaning: &Meaning, beside: &[IpAddr]) -> Op
     if owner.addresses.contains(&meaning.nexthop) || snapshot.own.contains(&meaning.nexthop) {
         return None;
     }
-    if same_machine(snapshot, owner, *own, meaning.nexthop) {
+    if same_machine(policy, snapshot, owner, *own, meaning.nexthop) {
         return None;
     }
     // What cannot be seen stays unknown.
@@ -205,10 +210,11 @@ fn has_port(snapshot: &Snapshot, node: &Node, address: IpAddr) -> bool {
         .any(|holder| lives(snapshot, holder) && !holder.server.as_ref().is_some_and(another))
 }
 
-/// Whether the other address is the Node's machine's too, although the Node does not list it: an address of a second network
-/// card, or of a card that was replaced.
-fn same_machine(snapshot: &Snapshot, node: &Node, own: IpAddr, other: IpAddr) -> bool {
-    holders(snapshot, other).any(|there| {
+/// Whether the other address is the Node's machine's too, or may be, although the Node does not list it: an address of a second
+/// network card, of a card that was replaced, or one that a port of the machine may use among others.
+fn same_machine(policy: &Policy, snapshot: &Snapshot, node: &Node, own: IpAddr, other: IpAddr) -> bool {
+    let users = users(policy, snapshot, other).into_iter().map(|(_, port)| port);
+    holders(snapshot, other).chain(users.filter(|port| may_live(snapshot, port))).any(|there| {
         let at_node = there.server.is_some() && there.server == node.server;
         at_node
             || holders(snapshot, own)
@@ -230,13 +236,18 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
     if let Some(node) = node_at(snapshot, nexthop) {
         return Verdict::Valid(format!("Node {}", node.name));
     }
-    let gone = match at_port(snapshot, nexthop) {
+    let (gone, doubt) = match at_port(snapshot, nexthop) {
         AtPort::Lives(who) => return Verdict::Valid(who),
-        AtPort::Gone(dead) => Some(dead),
-        AtPort::Nobody => None,
+        AtPort::Doubtful(why) => (None, Some(why)),
+        AtPort::Gone(dead) => (Some(dead), None),
+        AtPort::Nobody => (None, None),
     };
-    if let Some(server) = snapshot.servers.as_ref().and_then(|servers| servers.addresses.get(&nexthop)) {
+    let servers = snapshot.servers.as_ref().and_then(|servers| servers.addresses.get(&nexthop));
+    if let Some(server) = servers.and_then(BTreeSet::first) {
         return Verdict::Valid(format!("server {server}, according to Nova"));
+    }
+    if let Some(why) = doubt {
+        return Verdict::Unknown(why);
     }
     match located(snapshot, nexthop) {
         (_, Some(foreign)) => {
@@ -251,17 +262,17 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
             Verdict::Orphan(gone.unwrap_or(Dead::NoPort { network }))
         }
         (false, None) if snapshot.hidden => {
-            Verdict::Unknown("the next hop is on no network that is shown to us".to_owned())
+            Verdict::Unknown("the next hop is on no subnet that is shown to us".to_owned())
         }
         (false, None) => {
-            Verdict::Invalid("the next hop is on no network that the router is attached to".to_owned())
+            Verdict::Invalid("the next hop is on no subnet that the router is attached to".to_owned())
         }
     }
 }
 
 /// The ports that may use the address among others. One that outlived its server uses none.
 fn covers(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Vec<Cover> {
-    let living = users(policy, snapshot, nexthop).into_iter().filter(|(_, port)| lives(snapshot, port));
+    let living = users(policy, snapshot, nexthop).into_iter().filter(|(_, port)| may_live(snapshot, port));
     living.map(|(range, port)| Cover { range, port: port.port.clone() }).collect()
 }
 
@@ -306,6 +317,8 @@ fn node_at(snapshot: &Snapshot, nexthop: IpAddr) -> Option<&Node> {
 enum AtPort {
     /// Who lives there.
     Lives(String),
+    /// Only ports whose servers may be another Nova's: why nothing can be said.
+    Doubtful(String),
     /// Only ports that outlived their servers.
     Gone(Dead),
     /// No port has it.
@@ -317,6 +330,13 @@ fn at_port(snapshot: &Snapshot, nexthop: IpAddr) -> AtPort {
     let mut gone = AtPort::Nobody;
     for holder in holders(snapshot, nexthop) {
         match &holder.server {
+            Some(server) if !lives(snapshot, holder) && may_live(snapshot, holder) => {
+                gone = AtPort::Doubtful(format!(
+                    "port {} has the next hop, and Nova does not know its server {server}, but that of another region may; delete the \
+                     port if the server is gone",
+                    holder.port
+                ));
+            }
             Some(server) if !lives(snapshot, holder) => {
                 gone = AtPort::Gone(Dead::ServerGone { port: holder.port.clone(), server: server.clone() });
             }
@@ -339,12 +359,21 @@ fn lives(snapshot: &Snapshot, holder: &Holder) -> bool {
     }
 }
 
-/// Routes whose next hop is on no network that the router is attached to, whosever they are. None where a network is hidden.
+/// The same, where another Nova may have the server.
+fn may_live(snapshot: &Snapshot, holder: &Holder) -> bool {
+    lives(snapshot, holder) || snapshot.servers.as_ref().is_some_and(|servers| servers.others)
+}
+
+/// Routes whose next hop is on no subnet that the router is attached to, whosever they are. None where one is hidden.
 #[must_use]
 pub fn unconnected(snapshot: &Snapshot) -> Vec<Route> {
-    if snapshot.hidden {
-        return Vec::new();
-    }
+    if snapshot.hidden { Vec::new() } else { out_of_sight(snapshot) }
+}
+
+/// Routes whose next hop is on no subnet that is seen to be the router's, whosever they are. Where one is hidden, it may be on
+/// that.
+#[must_use]
+pub fn out_of_sight(snapshot: &Snapshot) -> Vec<Route> {
     let connected = |route: &&Route| {
         route.nexthop.parse().is_ok_and(|nexthop: IpAddr| {
             snapshot.networks.iter().flat_map(|network| &network.subnets).any(|net| net.contains(&nexthop))

@@ -23,7 +23,7 @@ pub struct Excess {
     pub of: usize,
     /// Which limit is exceeded.
     pub limit: Limit,
-    /// Stands for exactly these routes of this router: whoever says it has seen the list.
+    /// Stands for exactly these routes of this router, dead since exactly then: whoever says it has seen the list.
     pub hash: String,
 }
 
@@ -67,18 +67,21 @@ pub(super) fn within(
     } else {
         return (ready, None);
     };
-    let routes: Vec<Route> = ready.iter().map(|one| one.route.clone()).collect();
-    let hash = hash(&snapshot.router, &routes);
+    let hash = hash(&snapshot.router, &ready);
     if allow == Some(hash.as_str()) {
         return (ready, None);
     }
+    let routes = ready.into_iter().map(|one| one.route).collect();
     (Vec::new(), Some(Excess { routes, of, limit, hash }))
 }
 
-/// Stands for exactly these routes of this router, in whatever order. 128 bits: nobody finds a second list for it by accident.
+/// Stands for exactly these routes of this router, in whatever order, and for since when each is dead: the same ones, dead anew,
+/// are another finding, and nobody has looked at that. 128 bits: nobody finds a second list for it by accident.
 #[must_use]
-pub fn hash(router: &str, routes: &[Route]) -> String {
-    let mut lines: Vec<String> = routes.iter().map(Route::to_string).collect();
+pub fn hash(router: &str, removals: &[Removal]) -> String {
+    // The time as it is kept, to the nanosecond: it is the same in each pass and after a restart.
+    let line = |one: &Removal| format!("{} since {}", one.route, one.first_seen);
+    let mut lines: Vec<String> = removals.iter().map(line).collect();
     lines.sort_unstable();
     let digest = Sha256::digest(format!("{router}\n{}", lines.join("\n")));
     digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect()

@@ -1,3 +1,5 @@
+use jiff::SignedDuration;
+
 use super::world::{at, ip, policy, removed, second_pass, snapshot, verdicts};
 use crate::routes::plan::confirm::note;
 use crate::routes::plan::{Memory, plan};
@@ -140,10 +142,29 @@ fn nova_is_a_witness_for_and_against() {
         .port("left-over", Some("deleted"), "10.0.0.11")
         .port("left-over", Some("deleted"), "10.0.0.12")
         .port("taken-over", None, "10.0.0.12");
-    world.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.13"), "s3".to_owned());
+    world.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.13"), ["s3".to_owned()].into());
     assert_eq!(verdicts(&world), ["ServerGone", "valid", "valid"]);
     world.servers = None;
     assert_eq!(verdicts(&world), ["valid", "valid", "NoPort"], "without Nova a port's server is believed");
+}
+
+/// Regions may share a Neutron, and each has a Nova of its own.
+#[test]
+fn a_server_that_may_be_another_nova_s_is_not_gone() {
+    let routes =
+        [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
+    let mut world = snapshot(&routes).server("s1", "10.0.0.11").port("p2", Some("s2"), "10.0.0.12");
+    assert_eq!(verdicts(&world), ["valid", "ServerGone", "NoPort"]);
+    world.servers.as_mut().unwrap().others = true;
+    assert_eq!(verdicts(&world), ["valid", "unknown", "NoPort"], "a port is seen whosever it is");
+    let second = second_pass(&policy(), &world, None);
+    assert_eq!(removed(&second), ["10.244.3.0/24 via 10.0.0.13"]);
+    let why = second.judged[1].verdict.why();
+    assert!(why.starts_with("port p2 has the next hop, and Nova does not know its server s2"), "{why}");
+    let covered = world.clone().pair("p3", Some("s3"), "nodes", "0.0.0.0/0");
+    assert_eq!(verdicts(&covered), ["valid", "unknown", "unknown"], "its pair may be used");
+    world.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.12"), ["s4".to_owned()].into());
+    assert_eq!(verdicts(&world), ["valid", "valid", "NoPort"]);
 }
 
 #[test]
@@ -191,6 +212,25 @@ fn a_node_s_word_alone_removes_no_live_route() {
     assert_eq!(verdicts(&left_over), ["valid", "valid"], "the port of the own route has no server");
     let stranger = world().server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
     assert_eq!(verdicts(&stranger), ["valid", "NodeHasAnother"]);
+}
+
+/// A second address of the Node's machine may stand nowhere but in a range.
+#[test]
+fn a_range_of_the_node_s_own_port_may_have_the_other_next_hop() {
+    let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.50")];
+    let world = snapshot(&routes).server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
+    let world = world.node("node-1", "10.0.0.11", "10.244.1.0/24");
+    let pair = |port: &str, server: Option<&str>| world.clone().pair(port, server, "nodes", "10.0.0.0/24");
+    assert_eq!(verdicts(&world), ["valid", "NodeHasAnother"]);
+    assert_eq!(verdicts(&pair("p", Some("server-of-node-1"))), ["valid", "unknown"]);
+    assert_eq!(verdicts(&pair("port-of-server-of-node-1", None)), ["valid", "unknown"], "the port says so");
+    assert_eq!(verdicts(&pair("p", Some("s2"))), ["valid", "NodeHasAnother"], "another machine's");
+    let mut open = world.clone();
+    let (port, network) = ("p".to_owned(), "nodes".to_owned());
+    open.open.push(Holder { port, network, server: Some("server-of-node-1".to_owned()) });
+    assert_eq!(verdicts(&open), ["valid", "unknown"]);
+    let ignoring = Policy { ignore_open_ports: true, ..policy() };
+    assert_eq!(removed(&second_pass(&ignoring, &open, None)), ["10.244.1.0/24 via 10.0.0.50"]);
 }
 
 #[test]
@@ -259,6 +299,26 @@ fn a_person_lets_one_exact_list_through_and_no_other() {
     assert_eq!(second_pass(&policy, &reversed, Some(&hash)).removals.len(), 3, "the order means nothing");
 }
 
+/// Weeks later the same routes look dead because the cloud answers wrongly: what was said then was not said of that.
+#[test]
+fn a_list_that_was_let_through_is_not_let_through_when_it_dies_anew() {
+    let (policy, dead) = (policy(), cluster(5, 3));
+    let start = at(0) + SignedDuration::from_nanos(123_456_789);
+    let first = plan(&policy, &dead, &Memory::default(), None, start);
+    let second = plan(&policy, &dead, &first.memory, None, at(10));
+    let hash = second.excess.unwrap().hash;
+    let kept = serde_json::to_string(&second.memory.candidates).unwrap();
+    let memory = Memory { candidates: serde_json::from_str(&kept).unwrap(), ..Memory::default() };
+    let restarted = plan(&policy, &dead, &memory, None, at(20));
+    assert_eq!(restarted.excess.unwrap().hash, hash, "a restart changes nothing");
+    assert_eq!(plan(&policy, &dead, &memory, Some(&hash), at(20)).removals.len(), 3);
+
+    let alive = plan(&policy, &cluster(5, 0), &memory, Some(&hash), at(30));
+    let again = plan(&policy, &dead, &alive.memory, Some(&hash), at(40));
+    let later = plan(&policy, &dead, &again.memory, Some(&hash), at(50));
+    assert!(later.removals.is_empty() && later.excess.is_some_and(|excess| excess.hash != hash));
+}
+
 #[test]
 fn a_route_that_is_put_back_is_reported_and_tried_again_a_day_later() {
     let (policy, world) = (policy(), cluster(5, 1).node("node-5", "10.0.0.115", "10.244.5.0/24"));
@@ -280,6 +340,21 @@ fn a_route_that_is_put_back_is_reported_and_tried_again_a_day_later() {
     assert_eq!(again.removals.len(), 1);
     note(&mut memory.removed, &dead, at(20 + day));
     assert_eq!(memory.removed.last().map(|one| one.times), Some(2));
+}
+
+/// The clock was a month ahead when the removal was noted.
+#[test]
+fn a_removal_in_the_future_is_contested_for_a_day_and_no_longer() {
+    let (policy, world) = (policy(), cluster(5, 1));
+    let day = 24 * 60;
+    let mut memory = second_pass(&policy, &world, None).memory;
+    note(&mut memory.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(30 * day));
+    let back = plan(&policy, &world, &memory, None, at(20));
+    assert_eq!(back.contested[0].removed_at, at(20));
+    let still = plan(&policy, &world, &back.memory, None, at(30));
+    assert_eq!(still.memory, back.memory, "nothing new, nothing to write");
+    let over = plan(&policy, &world, &still.memory, None, at(20 + day));
+    assert!(over.contested.is_empty() && over.memory.candidates.len() == 1);
 }
 
 /// An address and a pod network that a new Node has again are no fight: when it dies too, its route goes like any other.
@@ -324,4 +399,7 @@ fn routes_that_make_the_router_unchangeable_are_named() {
     let world = snapshot(&[("192.168.7.0/24", "172.16.0.1"), ("10.244.1.0/24", "10.0.0.11")]);
     let decision = plan(&policy(), &world, &Memory::default(), None, at(0));
     assert_eq!(decision.unconnected, [Route::new("192.168.7.0/24", "172.16.0.1")]);
+    let hidden = Snapshot { hidden: true, ..world };
+    let decision = plan(&policy(), &hidden, &Memory::default(), None, at(0));
+    assert!(decision.unconnected.is_empty(), "it may be on what is hidden");
 }

@@ -78,7 +78,7 @@ impl Snapshot {
     }
 }
 
-/// One word a route, in the router's order.
+/// One word a route, in the snapshot's order.
 pub(super) fn verdicts(snapshot: &Snapshot) -> Vec<&'static str> {
     let decision = plan(&policy(), snapshot, &Memory::default(), None, at(0));
     let word = |verdict: &Verdict| match verdict {
