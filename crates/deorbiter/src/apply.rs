@@ -7,7 +7,7 @@ pub mod object;
 pub mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::cloud::openstack::Cloud;
 use common::events::Events;
@@ -22,6 +22,22 @@ use crate::plan::{Act, Action};
 
 /// Events of one kind of act a walk; the rest is in the log. A cluster may hold ten thousand claims, and each Event is a write.
 const EVENTS: usize = 20;
+
+/// After so long a walk begins no further step. Who protects the Deorbit or deletes it is heard by the next walk, and a large
+/// cluster has claims for minutes.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// Which step, from one walk to another: what the act is called, and its key.
+pub type Place = (&'static str, String);
+
+/// How the steps of a walk went.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// What failed, by the key of its act; what succeeded has None there.
+    pub results: BTreeMap<String, Option<String>>,
+    /// The first step that there was no time for.
+    pub next: Option<Place>,
+}
 
 /// What acts are carried out with.
 pub struct Apply<'a> {
@@ -62,16 +78,18 @@ impl Server {
 }
 
 impl Apply<'_> {
-    /// Runs all steps, but those to a server that has left one of them without an answer: each more could wait as long, and a
-    /// large cluster has thousands. Returns what failed, by the key of its act; what succeeded has None there.
+    /// Runs the steps for five seconds, one at least; but none to a server that has left one of them without an answer: each more
+    /// could wait as long. Begins with the step `first`, where it is still planned: those that fail slowly would otherwise leave
+    /// no time for the others, in walk after walk.
     ///
     /// # Errors
     /// Only that this process leads no more.
-    pub async fn run(&self, plan: &Plan<Action>) -> Result<BTreeMap<String, Option<String>>, Error> {
-        let mut results = BTreeMap::new();
+    pub async fn run(&self, plan: &Plan<Action>, first: Option<&Place>) -> Result<Ran, Error> {
+        let started = Instant::now();
+        let mut ran = Ran::default();
         let mut told = BTreeMap::<&'static str, usize>::new();
         let mut silent = BTreeSet::new();
-        for step in &plan.steps {
+        for step in turned(&plan.steps, first) {
             if !self.runtime.leadership.is_leading() {
                 return Err(Error::NotLeading);
             }
@@ -82,15 +100,19 @@ impl Apply<'_> {
             if silent.contains(&server) {
                 continue;
             }
+            if !ran.results.is_empty() && started.elapsed() >= LONGEST {
+                ran.next = Some(place(step));
+                break;
+            }
             let told = told.entry(step.action.name()).or_default();
             *told += 1;
             let result = self.step(step, *told <= EVENTS).await;
             if result.as_ref().is_err_and(Error::is_silence) {
                 silent.insert(server);
             }
-            results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
+            ran.results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
         }
-        Ok(results)
+        Ok(ran)
     }
 
     async fn step(&self, step: &Step<Action>, tell: bool) -> Result<(), Error> {
@@ -133,5 +155,46 @@ impl Apply<'_> {
             Act::DeleteInCloud { kind, id, .. } => cloud::delete(cloud()?, *kind, id).await,
             Act::RemoveRoutes { asked, routes } => cloud::remove_routes(cloud()?, asked, routes).await,
         }
+    }
+}
+
+fn place(step: &Step<Action>) -> Place {
+    (step.action.name(), step.action.act.key())
+}
+
+/// All steps in their order, round from this one.
+fn turned<'a>(
+    steps: &'a [Step<Action>],
+    first: Option<&Place>,
+) -> impl Iterator<Item = &'a Step<Action>> + use<'a> {
+    let first = first.and_then(|first| steps.iter().position(|step| place(step) == *first));
+    let (before, after) = steps.split_at(first.unwrap_or_default());
+    after.iter().chain(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use common::api::deorbit::Kind;
+
+    use super::*;
+    use crate::plan::{Reason, action};
+
+    #[test]
+    fn a_walk_begins_where_the_last_one_had_no_time_left() {
+        let run = Arc::new(action::about("team", "prod", None));
+        let mut plan = Plan::default();
+        for id in ["a", "b", "c"] {
+            let act = Act::DeleteInCloud { kind: Kind::Volume, id: id.into(), name: String::new() };
+            plan.step(Action { run: Arc::clone(&run), act }, Reason::Asked);
+        }
+        let order = |first: Option<&Place>| {
+            turned(&plan.steps, first).map(|step| step.action.act.key()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(None), ["Cloud/a", "Cloud/b", "Cloud/c"]);
+        assert_eq!(order(Some(&("DeleteInCloud", "Cloud/c".into()))), ["Cloud/c", "Cloud/a", "Cloud/b"]);
+        let gone = ("DeleteObject", "Cloud/c".to_owned());
+        assert_eq!(order(Some(&gone)), ["Cloud/a", "Cloud/b", "Cloud/c"]);
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
-use common::api::deorbit::DeorbitSpec;
+use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Phase};
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::runtime::{self, ConfigError, Runtime};
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use crate::observe::snapshot::{Run, Snapshot};
 use crate::observe::{cloud, target};
 use crate::plan::preview;
 use crate::settings::Settings;
-use crate::trigger;
+use crate::{routes, trigger};
 
 /// Parses the command line and does what it says.
 #[must_use]
@@ -63,7 +63,7 @@ async fn show(
     own: &OwnArgs,
     spec: DeorbitSpec,
 ) -> anyhow::Result<String> {
-    let run = Run {
+    let mut run = Run {
         namespace: runtime.namespace.clone(),
         name: "dry-run".to_owned(),
         uid: "dry-run".to_owned(),
@@ -72,7 +72,8 @@ async fn show(
         held: true,
         protected: false,
         spec,
-        status: common::api::deorbit::DeorbitStatus::default(),
+        // The phase that lists a whole project, if the spec asks for that.
+        status: DeorbitStatus { phase: Phase::Sweep, ..DeorbitStatus::default() },
         records: Vec::new(),
     };
     let cluster = target::read(&runtime.client, settings, &run.uid).await?;
@@ -83,9 +84,14 @@ async fn show(
                 Credentials::find(Some(name)).map_err(|error| ConfigError(error.to_string()))?;
             let metrics = openstack::Metrics::register(runtime.metrics.registry())?;
             let project = Cloud::new(&credentials, &runtime.program.user_agent(), &metrics)?;
-            Some(Ok(cloud::read(&project, &run, Some(&cluster)).await?))
+            let mut seen = cloud::read(&project, &run, Some(&cluster)).await?;
+            if let Some(asked) = &run.spec.resources.routes {
+                routes::note(&project, asked, &mut seen).await;
+            }
+            Some(Ok(seen))
         }
     };
+    run.status = DeorbitStatus::default();
     let snapshot = Snapshot { run, cluster: Ok(cluster), cloud: seen, failures: Default::default() };
     let plan = preview::preview(settings, &snapshot, Timestamp::now());
     Ok(match own.output {

@@ -27,14 +27,14 @@ pub mod sweep;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
+use common::api::deorbit::{DeorbitStatus, Freeze, Phase, Recorded};
 use common::plan::Plan;
 use jiff::Timestamp;
 
 pub use self::action::{Act, Action};
 pub use self::reason::Reason;
 use crate::names;
-use crate::observe::snapshot::{Cloud, Snapshot};
+use crate::observe::snapshot::{Cloud, Run, Snapshot};
 use crate::settings::Settings;
 
 /// What one walk decides.
@@ -126,19 +126,41 @@ impl<'a> Walk<'a> {
         self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().ok())
     }
 
-    /// Since when nobody answers: from the first failure in a row.
+    /// Since when one of those who do not answer now has not answered once.
     fn availability(&mut self) {
-        let mut out = false;
+        let (mut target, mut cloud) = (None, None);
         if let Err(why) = &self.snapshot.cluster {
-            out = true;
+            target = Some(self.silent_since("TargetReachable"));
             self.find(Reason::TargetUnavailable { why: why.clone() });
         }
         if let Some(Err(why)) = &self.snapshot.cloud {
-            out = true;
+            cloud = Some(self.silent_since("CloudReachable"));
             self.find(Reason::CloudUnavailable { why: why.clone() });
         }
-        self.status.first_unavailable_at =
-            if out { self.status.first_unavailable_at.or(Some(self.now)) } else { None };
+        self.status.first_unavailable_at = target.into_iter().chain(cloud).min();
+    }
+
+    /// Since when the one that this condition is about, and that does not answer now, has not answered once. How long the other
+    /// was silent before is not held against it.
+    fn silent_since(&self, condition: &str) -> Timestamp {
+        let stored = &self.snapshot.run.status;
+        let Some(first) = stored.first_unavailable_at else { return self.now };
+        let was = stored.conditions.iter().find(|one| one.kind == condition);
+        match was.filter(|was| was.status == common::conditions::Status::False) {
+            // The time that is noted is the younger one where a run is tried again.
+            Some(was) => first.max(was.last_transition_time),
+            None => self.noted_while_deleted().unwrap_or(self.now),
+        }
+    }
+
+    /// The time that was noted since the Deorbit is being deleted. From then on nothing else of its status is stored, so it is
+    /// younger than all that is.
+    fn noted_while_deleted(&self) -> Option<Timestamp> {
+        let run = &self.snapshot.run;
+        let stored = &run.status;
+        let seen = stored.conditions.iter().map(|one| one.last_transition_time);
+        let mut before = seen.chain(stored.phase_since);
+        stored.first_unavailable_at.filter(|first| run.deleting && before.all(|time| time < *first))
     }
 
     /// Protected time is nobody's delay: what is waited for begins anew when the protection ends.
@@ -167,13 +189,11 @@ impl<'a> Walk<'a> {
                 false
             }
             Ok(_) => true,
-            Err(_) => self.outage_is_over_limit(),
+            Err(_) => {
+                let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
+                outlook::is_over(self.silent_since("TargetReachable"), limit, self.now)
+            }
         }
-    }
-
-    /// Nothing of a run that was not yet frozen stands anywhere, as far as was ever written down.
-    fn was_never_frozen(&self) -> bool {
-        self.snapshot.run.status.phase < Phase::Freeze
     }
 
     /// The Deorbit is being deleted: lift the freeze, then let it go.
@@ -182,8 +202,8 @@ impl<'a> Walk<'a> {
             return None;
         }
         self.availability();
-        let nothing = is_thawed(&self.snapshot.run.status)
-            || (self.snapshot.cluster.is_err() && self.was_never_frozen());
+        let run = &self.snapshot.run;
+        let nothing = is_thawed(&run.status) || (self.snapshot.cluster.is_err() && !may_be_frozen(run));
         if !nothing && !self.lifted() {
             return Some(if self.snapshot.cluster.is_ok() { AT_ONCE.max(SOON / 4) } else { LATER });
         }
@@ -201,6 +221,7 @@ impl<'a> Walk<'a> {
         // Who changes timeouts, onTimeout or leftovers of a run that failed wants it tried again.
         if run.status.phase == Phase::Failed && run.status.observed_generation != run.generation {
             self.status.started_at = Some(self.now);
+            self.status.first_unavailable_at = self.status.first_unavailable_at.map(|_| self.now);
             self.status.completed_at = None;
             self.status.debris.clear();
             self.status.debris_count = 0;
@@ -229,6 +250,17 @@ impl<'a> Walk<'a> {
 #[must_use]
 pub fn is_thawed(status: &DeorbitStatus) -> bool {
     status.phase.is_final() && !frozen_is_unknown(status)
+}
+
+/// Whether a freeze of this run may stand in a target that does not answer: it is put there from the phase Freeze on, unless
+/// none is asked for, and one that was seen stands until it is seen to be lifted.
+#[must_use]
+pub fn may_be_frozen(run: &Run) -> bool {
+    let known = frozen_is_unknown(&run.status);
+    match run.status.phase {
+        phase if phase.is_final() => known,
+        phase => phase >= Phase::Freeze && (known || run.spec.freeze != Freeze::None),
+    }
 }
 
 /// Whether a freeze may stand there.

@@ -8,7 +8,7 @@ use common::routes::plan::{Memory, Verdict};
 use common::routes::{self, Decision, Policy, Route, Snapshot};
 use jiff::Timestamp;
 
-use crate::observe::snapshot::DoubtfulRoute;
+use crate::observe::snapshot::{self as seen, DoubtfulRoute};
 
 /// The rules of a run that is the last to look: the cluster is gone, so nobody is waited for, and all of its routes may go.
 fn policy(asked: &Routes) -> Result<Policy, String> {
@@ -30,6 +30,17 @@ pub struct Useless {
     pub dead: Vec<Route>,
     /// Nobody is seen to be there, but somebody may be: they are never removed.
     pub doubtful: Vec<DoubtfulRoute>,
+}
+
+/// Notes what is known of the router's routes, or why nothing is.
+pub async fn note(cloud: &Cloud, asked: &Routes, seen: &mut seen::Cloud) {
+    match useless(cloud, asked).await {
+        Ok(useless) => {
+            seen.routes = useless.dead;
+            seen.doubtful_routes = useless.doubtful;
+        }
+        Err(why) => seen.routes_unread = Some(why),
+    }
 }
 
 async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Decision), String> {

@@ -119,7 +119,7 @@ async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_el
     world.service("web", &lb).await.unwrap();
     let deorbiter = world.deorbiter().unwrap();
     world
-        .deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "6s"}})))
+        .deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "15s"}})))
         .await
         .unwrap();
     let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();

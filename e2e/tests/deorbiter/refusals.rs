@@ -1,10 +1,12 @@
 //! One object among others that is refused, or gone already when it is asked to go; a Deorbit whose cluster or records are gone.
 
+use std::time::Duration;
+
 use common::api::deorbit::Phase;
 use e2e::deorbiter::{Driver, World, kubeconfig};
 use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
 use http::{Method, StatusCode};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
@@ -53,6 +55,35 @@ async fn d10_the_object_that_is_refused_is_the_one_that_is_named_and_the_others_
     assert_eq!([of("Normal", "one"), of("Normal", "two"), of("Normal", "three")], [1, 0, 1], "{told:#?}");
     assert_eq!([of("Warning", "one"), of("Warning", "three")], [0, 0], "{told:#?}");
     assert!(of("Warning", "two") >= 1, "{told:#?}");
+    drop(deorbiter);
+}
+
+/// Of claims whose deletion takes long in sum, those that were not asked to go yet stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_protected_while_it_deletes_stops_within_seconds() {
+    const CLAIMS: usize = 8;
+    let world = World::start().await.unwrap();
+    for number in 0..CLAIMS {
+        world.claim(&format!("data-{number}"), &id(10 + number), "Delete").await.unwrap();
+    }
+    let proxy = behind_a_proxy(&world).await;
+    let deletes = Matcher::any().method(Method::DELETE).path("/api/v1/namespaces/*/persistentvolumeclaims/*");
+    let slow = proxy.rule(deletes, Fault::DelayResponse(Duration::from_secs(3)));
+    let deorbiter = world.deorbiter().unwrap();
+    world.deorbit("run", json!({})).await.unwrap();
+    world.wait("the first delete", async || Ok(proxy.applied(slow) > 0)).await.unwrap();
+    let protect = json!({"metadata": {"annotations": {"deorbiter.perimeter.dev/protect": "true"}}});
+    world.deorbits().patch("run", &PatchParams::default(), &Patch::Merge(protect)).await.unwrap();
+    world
+        .wait("protection", async || {
+            Ok(world.status("run").await?.conditions.iter().any(|one| one.kind == "Protected"))
+        })
+        .await
+        .unwrap();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
+    let all = claims.list(&ListParams::default()).await.unwrap().items;
+    let spared = all.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()).count();
+    assert!(spared >= CLAIMS / 2, "{spared} of {CLAIMS} are spared");
     drop(deorbiter);
 }
 

@@ -1,6 +1,10 @@
 //! A DeorbitBinding to Klusters: finalizer `deorbiter`, phases, termination protection.
 
-use common::api::deorbit::Phase;
+use common::api::deorbit::{Deorbit, Phase};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -147,6 +151,40 @@ async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
     drop(deorbiter);
 }
 
+/// Whoever forgot `get` for one kind stops the binding of that kind and no other.
+#[tokio::test]
+async fn a_kind_whose_objects_cannot_be_read_stops_only_its_own_binding() {
+    let world = World::start().await;
+    world.kluster("prod", "Running").await;
+    world.create("example.com/v1", "Tower", "one", json!({ "status": { "phase": "Running" } })).await;
+    let mut spec = binding();
+    spec["targetRef"] = json!({ "apiVersion": "example.com/v1", "kind": "Tower" });
+    world.bind("a-towers", spec).await;
+    world.bind("klusters", binding()).await;
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("a right is missing", || async {
+        let (reason, message) = world.ready("a-towers").await;
+        reason == "TargetsUnknown" && message.contains("forbidden")
+    })
+    .await;
+    wait("the other is in force", || async { world.ready("klusters").await.0 == "InForce" }).await;
+    wait("its object is bound", || async {
+        world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"]
+    })
+    .await;
+    let towers = world.api("example.com/v1", "Tower");
+    assert!(towers.get("one").await.unwrap().finalizers().is_empty());
+
+    let rule = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": { "name": "e2e-targets" },
+        "rules": [{ "apiGroups": ["example.com"], "resources": ["towers"], "verbs": ["get", "list", "watch", "patch"] }] });
+    let roles = Api::<ClusterRole>::all(world.client.clone());
+    roles.patch("e2e-targets", &PatchParams::apply("e2e"), &Patch::Apply(&rule)).await.unwrap();
+    wait("it is in force", || async { world.ready("a-towers").await.0 == "InForce" }).await;
+    wait("it is bound", || async { !towers.get("one").await.unwrap().finalizers().is_empty() }).await;
+    drop(deorbiter);
+}
+
 /// The API server's own rules know what a filled template may hold.
 #[tokio::test]
 async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
@@ -176,6 +214,53 @@ async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
     world.patch_kluster("prod", note("prod".into())).await;
     world.wait_for_phase(Phase::Complete).await;
     wait("its finalizer is off", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+}
+
+/// A policy, a quota and a namespace that is being deleted answer 403, and what mends that is no change of the object.
+#[tokio::test]
+async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
+    let world = World::start().await;
+    world.kubeconfig_secret("prod-kubeconfig").await;
+    world.kluster("prod", "Running").await;
+    world.bind("klusters", binding()).await;
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": "not-today" },
+        "spec": {
+            "matchConstraints": { "resourceRules": [{ "apiGroups": ["deorbiter.perimeter.dev"], "apiVersions": ["*"],
+                "operations": ["CREATE"], "resources": ["deorbits"] }] },
+            "validations": [{ "expression": "false", "message": "not today", "reason": "Forbidden" }],
+        },
+    });
+    let policies = Api::<ValidatingAdmissionPolicy>::all(world.client.clone());
+    policies.patch("not-today", &PatchParams::apply("e2e"), &Patch::Apply(&policy)).await.unwrap();
+    let in_force = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": "not-today" },
+        "spec": { "policyName": "not-today", "validationActions": ["Deny"] },
+    });
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(world.client.clone());
+    bindings.patch("not-today", &PatchParams::apply("e2e"), &Patch::Apply(&in_force)).await.unwrap();
+    let deorbits = Api::<Deorbit>::namespaced(world.client.clone(), &world.namespace);
+    let only_try = PostParams { dry_run: true, ..PostParams::default() };
+    let probe = Deorbit::new("probe", serde_json::from_value(json!({ "inCluster": true })).unwrap());
+    wait("the policy is in force", || async {
+        let answer = deorbits.create(&only_try, &probe).await;
+        matches!(answer, Err(kube::Error::Api(status)) if status.code == 403)
+    })
+    .await;
+
+    let deorbiter = world.deorbiter().start().unwrap();
+    wait("the finalizer", || async { world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
+        .await;
+    world.delete_kluster("prod").await;
+    world.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
+    wait("it is held", || async { world.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
+    assert!(world.deorbits().await.is_empty());
+    bindings.delete("not-today", &DeleteParams::default()).await.unwrap();
+    world.wait_for_phase(Phase::Complete).await;
+    wait("its finalizer is off", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+    drop(deorbiter);
 }
 
 #[tokio::test]

@@ -73,11 +73,12 @@ async fn define(client: &Client, definition: &Value) {
     .await;
 }
 
-/// The rules that let deorbiter act on these kinds, as docs/deorbiter.md has them.
+/// The rules that let deorbiter act on these kinds, as docs/deorbiter.md has them, but for `get` on Towers.
 fn target_rules() -> Value {
     json!([
         { "apiGroups": ["kubernikus.sap.cc"], "resources": ["klusters"], "verbs": ["get", "list", "watch", "patch"] },
         { "apiGroups": ["example.com"], "resources": ["castles"], "verbs": ["get", "list", "watch", "patch"] },
+        { "apiGroups": ["example.com"], "resources": ["towers"], "verbs": ["list", "watch", "patch"] },
         { "apiGroups": ["cluster.x-k8s.io"], "resources": ["clusters"], "verbs": ["get"] },
         { "apiGroups": ["infrastructure.cluster.x-k8s.io"], "resources": ["openstackclusters"], "verbs": ["get"] },
     ])
@@ -101,6 +102,8 @@ impl World {
         ));
         // One that a test may take away.
         definitions.push(definition("example.com", &["v1"], "Castle", "castles"));
+        // One for which a right was forgotten.
+        definitions.push(definition("example.com", &["v1"], "Tower", "towers"));
         for definition in definitions {
             define(&client, &definition).await;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::api::deorbit::{Deorbit, DeorbitStatus, Recorded};
+use common::api::deorbit::{Deorbit, DeorbitStatus, Kind, Recorded};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
@@ -76,7 +76,7 @@ async fn finalizers(
 /// [`Error::Home`], or [`Error::Records`] where a ConfigMap is gone or holds something else.
 pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Arc<Recorded>>, Error> {
     let Some(status) = &deorbit.status else { return Ok(Vec::new()) };
-    let mut records: Vec<_> = status.inventory.records.iter().cloned().map(Arc::new).collect();
+    let mut records: Vec<_> = status.inventory.records.iter().cloned().map(upgraded).collect();
     let namespace = deorbit.metadata.namespace.clone().unwrap_or_default();
     let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
     for name in &status.inventory.config_maps {
@@ -85,9 +85,21 @@ pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Arc<Recor
         let text = map.and_then(|map| map.data).and_then(|mut data| data.remove(KEY));
         let page: Option<Vec<Recorded>> = text.and_then(|text| serde_json::from_str(&text).ok());
         let page = page.ok_or_else(|| Error::Records { name: format!("{namespace}/{name}") })?;
-        records.extend(page.into_iter().map(Arc::new));
+        records.extend(page.into_iter().map(upgraded));
     }
     Ok(records)
+}
+
+/// Before there was [`Recorded::kept_by`], only the reason of a floating IP told that a Service keeps it, and at first not which:
+/// then none can take it back.
+fn upgraded(mut record: Recorded) -> Arc<Recorded> {
+    if record.kind == Kind::FloatingIP && record.kept_by.is_none() {
+        let end = format!(" carries {}", names::KEEP_FLOATING_IP);
+        let why = record.kept.as_deref().and_then(|why| why.strip_prefix("its Service"));
+        let service = why.and_then(|why| why.strip_suffix(end.as_str()));
+        record.kept_by = service.map(|service| service.trim_start().to_owned());
+    }
+    Arc::new(record)
 }
 
 /// Stores what is wanted, where it differs from what is stored: ConfigMaps first, then the status that names them. Returns
@@ -103,25 +115,28 @@ pub async fn store(
     records: &[Arc<Recorded>],
 ) -> Result<bool, Error> {
     let namespace = deorbit.metadata.namespace.clone().unwrap_or_default();
-    if records.len() <= IN_STATUS && status.inventory.config_maps.is_empty() {
+    let wrote = if records.len() <= IN_STATUS && status.inventory.config_maps.is_empty() {
         status.inventory.records = records.iter().map(|record| (**record).clone()).collect();
+        false
     } else {
         status.inventory.records = Vec::new();
         let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
-        let mut maps = Vec::new();
+        let (mut maps, mut wrote) = (Vec::new(), false);
         let mut before = old.chunks(IN_CONFIG_MAP);
         for (number, page) in records.chunks(IN_CONFIG_MAP).enumerate() {
             let map = config_map(deorbit, number);
             let same = before.next() == Some(page) && status.inventory.config_maps.contains(&map);
             if !same {
                 write_map(&api, deorbit, &map, page).await?;
+                wrote = true;
             }
             maps.push(map);
         }
         status.inventory.config_maps = maps;
-    }
+        wrote
+    };
     if deorbit.status.as_ref() == Some(&status) {
-        return Ok(false);
+        return Ok(wrote);
     }
     let mut changed = deorbit.clone();
     changed.status = Some(status);
@@ -183,7 +198,10 @@ async fn write_map(
 
 #[cfg(test)]
 mod tests {
-    use common::api::deorbit::Kind;
+    use std::sync::Mutex;
+
+    use http_body_util::BodyExt as _;
+    use kube::client::Body;
 
     use super::*;
 
@@ -200,13 +218,71 @@ mod tests {
             tag: tag.map(|length| "t".repeat(length)),
             shared: true,
             seen: true,
-            dying: false,
             kept: Some(format!(
                 "another VolumeSnapshotContent that has it stays: it carries {} or {}",
                 names::KEEP,
                 names::JANITOR_KEEP
             )),
+            kept_by: (kind == Kind::FloatingIP).then(|| "n".repeat(127)),
         }
+    }
+
+    #[test]
+    fn who_keeps_a_floating_ip_is_read_from_records_of_earlier_versions() {
+        let read = |kind: &str, kept: &str| {
+            let stored = json!({"kind": kind, "id": "f1", "object": "Service", "namespace": "a", "name": "api",
+                "uid": "u", "seen": true, "dying": true, "kept": kept});
+            let record = upgraded(serde_json::from_value(stored).unwrap());
+            assert_eq!((record.seen, record.kept.as_deref()), (true, Some(kept)));
+            record.kept_by.clone()
+        };
+        let word = "its Service a/web carries loadbalancer.openstack.org/keep-floatingip";
+        assert_eq!(read("FloatingIP", word).as_deref(), Some("a/web"));
+        let nameless = "its Service carries loadbalancer.openstack.org/keep-floatingip";
+        assert_eq!(read("FloatingIP", nameless).as_deref(), Some(""));
+        assert_eq!(read("FloatingIP", "its load balancer also serves others"), None);
+        assert_eq!(read("Volume", word), None);
+        let mut today = longest(Kind::FloatingIP, "Service", 63, None);
+        today.kept = Some(word.to_owned());
+        let stored = serde_json::to_value(&today).unwrap();
+        assert_eq!(*upgraded(serde_json::from_value(stored).unwrap()), today);
+    }
+
+    /// An API server that takes whatever it is given, and how often it was asked for what.
+    fn server() -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            seen.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            async move {
+                let bytes = request.into_body().collect().await.unwrap().to_bytes();
+                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(bytes.to_vec())))
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_change_of_the_records_in_a_config_map_alone_is_one() {
+        let spec = serde_json::from_value(json!({"inCluster": true})).unwrap();
+        let mut deorbit = Deorbit::new("prod", spec);
+        deorbit.metadata.namespace = Some("team".into());
+        deorbit.metadata.uid = Some("u".into());
+        let mut status = DeorbitStatus::default();
+        status.inventory.config_maps = vec![config_map(&deorbit, 0)];
+        deorbit.status = Some(status.clone());
+        let record = Arc::new(longest(Kind::Volume, "PersistentVolumeClaim", 1, None));
+        let old = vec![record; IN_STATUS + 1];
+        let mut new = old.clone();
+        Arc::make_mut(&mut new[0]).kept = None;
+        let (client, asked) = server();
+        assert!(
+            store(&client, &deorbit, status.clone(), &old, &new).await.unwrap(),
+            "else it is not read again"
+        );
+        assert_eq!(*asked.lock().unwrap(), ["PATCH /api/v1/namespaces/team/configmaps/deorbit-u-0"]);
+        assert!(!store(&client, &deorbit, status, &new, &new).await.unwrap());
+        assert_eq!(asked.lock().unwrap().len(), 1);
     }
 
     #[test]
@@ -215,6 +291,7 @@ mod tests {
             longest(Kind::Volume, "PersistentVolumeClaim", 253, None),
             longest(Kind::Snapshot, "VolumeSnapshotContent", 253, None),
             longest(Kind::LoadBalancer, "Service", 63, Some(255)),
+            longest(Kind::FloatingIP, "Service", 63, None),
         ] {
             let bytes = |count: usize| serde_json::to_string(&vec![record.clone(); count]).unwrap().len();
             assert!(bytes(IN_CONFIG_MAP) < 1 << 20, "{} bytes for {record:?}", bytes(IN_CONFIG_MAP));

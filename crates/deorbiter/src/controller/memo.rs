@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::Context;
 use super::glance::Glance;
+use crate::apply::{Place, Ran};
 
 /// See the module.
 pub struct Memo {
@@ -21,6 +22,8 @@ pub struct Memo {
     pub events: Events,
     /// What the last try of an act failed with, by the act's key.
     pub failures: BTreeMap<String, String>,
+    /// The step that the last walk had no time for.
+    pub next: Option<Place>,
     /// Walks in a row in which something failed.
     pub troubles: u32,
     /// When a walk last wrote or did something.
@@ -40,6 +43,7 @@ impl Memo {
         Memo {
             events,
             failures: BTreeMap::new(),
+            next: None,
             troubles: 0,
             changed_at: Instant::now(),
             records: None,
@@ -120,10 +124,16 @@ impl Memo {
     }
 
     /// Takes over how the acts of a walk went.
-    pub fn learn(&mut self, results: BTreeMap<String, Option<String>>) {
-        let failed = results.values().any(Option::is_some);
-        self.troubles = if failed { self.troubles.saturating_add(1) } else { 0 };
-        for (key, result) in results {
+    pub fn learn(&mut self, ran: Ran) {
+        let failed = ran.results.values().any(Option::is_some);
+        self.troubles = match (failed, &ran.next) {
+            (false, _) => 0,
+            (true, None) => self.troubles.saturating_add(1),
+            // Only a part of the same steps was tried.
+            (true, Some(_)) => self.troubles.max(1),
+        };
+        self.next = ran.next;
+        for (key, result) in ran.results {
             match result {
                 Some(error) => drop(self.failures.insert(key, error)),
                 None => drop(self.failures.remove(&key)),

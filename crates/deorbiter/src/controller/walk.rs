@@ -91,10 +91,14 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
         events: &memo.events,
         metrics: &context.metrics,
     };
-    let results = apply.run(&decision.plan).await?;
-    memo.learn(results);
+    let ran = apply.run(&decision.plan, memo.next.as_ref()).await?;
+    memo.learn(ran);
     if wrote || !decision.plan.steps.is_empty() {
         memo.changed_at = started;
+    }
+    if memo.next.is_some() {
+        // The others do not wait long for those that fail.
+        return Ok(Some(pace(Duration::ZERO, took, memo.troubles.min(1), Duration::ZERO)));
     }
     let Some(again) = decision.again else { return Ok(None) };
     let wait = pace(again, took, memo.troubles, memo.changed_at.elapsed());
@@ -196,13 +200,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             if let (Ok(whole), Some(asked), Phase::Inventory | Phase::Routes) =
                 (&mut seen, &run.spec.resources.routes, run.status.phase)
             {
-                match routes::useless(&project, asked).await {
-                    Ok(useless) => {
-                        whole.routes = useless.dead;
-                        whole.doubtful_routes = useless.doubtful;
-                    }
-                    Err(why) => whole.routes_unread = Some(why),
-                }
+                routes::note(&project, asked, whole).await;
             }
             (Some(project), Some(seen))
         }

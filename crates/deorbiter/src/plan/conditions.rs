@@ -6,7 +6,7 @@ use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
 use common::conditions::{self, Seen, Status};
 use jiff::Timestamp;
 
-use super::{frozen_is_unknown, inventory, outlook};
+use super::{inventory, may_be_frozen, outlook};
 use crate::observe::snapshot::{Cleaner, Cluster, Snapshot};
 
 /// A Lease that was not renewed for so many of its durations belongs to nobody: a successor would have taken it long ago.
@@ -72,11 +72,7 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
         Err(why) => {
             say(("TargetReachable", Status::False), "Unavailable", why.clone());
             // What was never frozen, or lifted before the end, is not frozen by an outage.
-            let may_stand = match snapshot.run.status.phase {
-                phase if phase.is_final() => frozen_is_unknown(&snapshot.run.status),
-                phase => phase >= Phase::Freeze,
-            };
-            if snapshot.run.held && may_stand {
+            if snapshot.run.held && may_be_frozen(&snapshot.run) {
                 say(("Frozen", Status::Unknown), "Unavailable", "the target cluster cannot be read".into());
             }
         }

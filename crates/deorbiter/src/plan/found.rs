@@ -41,53 +41,37 @@ pub fn found(settings: &Settings, run: &Run, cluster: &Cluster, cloud: Option<&C
     finder.ingresses();
     let mut found = finder.out;
     agree(&mut found);
-    agree_on_floating_ips(&mut found);
     found
 }
 
-/// Why a floating IP stays whose Service says so. It names the Service: only that one can take its word back.
+/// A Service, as [`Recorded::kept_by`] has it.
 #[must_use]
-pub fn floating_ip_kept(namespace: &str, name: &str) -> String {
-    format!("its Service {namespace}/{name} carries {}", names::KEEP_FLOATING_IP)
+pub fn service(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
 }
 
-/// Whether a Service keeps this floating IP, whichever.
-#[must_use]
-pub fn is_floating_ip_kept(record: &Recorded) -> bool {
-    let says = |why: &str| why.ends_with(&format!(" carries {}", names::KEEP_FLOATING_IP));
-    record.kind == Kind::FloatingIP && record.kept.as_deref().is_some_and(says)
-}
-
-/// Several Services can share one load balancer: where one of them keeps its floating IP, it stays.
-fn agree_on_floating_ips(found: &mut [Found]) {
-    let mut kept = HashMap::<String, String>::new();
-    for Found { record, .. } in found.iter().filter(|one| is_floating_ip_kept(&one.record)) {
-        if let (Some(id), Some(why)) = (&record.id, &record.kept) {
-            kept.entry(id.clone()).or_insert_with(|| why.clone());
-        }
-    }
-    for one in found.iter_mut().filter(|one| one.record.kind == Kind::FloatingIP) {
-        if let Some(why) = one.record.id.as_ref().and_then(|id| kept.get(id)) {
-            Arc::make_mut(&mut one.record).kept = Some(why.clone());
-        }
-    }
-}
-
-/// Several objects can name one volume or snapshot: where one of them keeps it, none may go.
+/// Several objects can have one volume, snapshot or floating IP: where one of them keeps it, it stays.
 fn agree(found: &mut [Found]) {
-    let mut kept = HashMap::<(Kind, String), String>::new();
+    let mut kept = HashMap::<(Kind, String), (String, Option<String>)>::new();
     for Found { record, .. } in found.iter() {
-        if let (Kind::Volume | Kind::Snapshot, Some(id), Some(why)) = (record.kind, &record.id, &record.kept)
-        {
-            let who = record.object.as_deref().unwrap_or_default();
-            kept.entry((record.kind, id.clone()))
-                .or_insert_with(|| format!("another {who} that has it stays: {why}"));
-        }
+        let (Some(id), Some(why)) = (&record.id, &record.kept) else { continue };
+        let why = match record.kind {
+            Kind::Volume | Kind::Snapshot => {
+                let who = record.object.as_deref().unwrap_or_default();
+                format!("another {who} that has it stays: {why}")
+            }
+            // Any other reason is about what one Service knows of the load balancer, and holds for that one alone.
+            Kind::FloatingIP if record.kept_by.is_some() => why.clone(),
+            _ => continue,
+        };
+        kept.entry((record.kind, id.clone())).or_insert((why, record.kept_by.clone()));
     }
     for one in found.iter_mut().filter(|one| one.record.kept.is_none()) {
         let id = one.record.id.clone().unwrap_or_default();
-        if let Some(why) = kept.get(&(one.record.kind, id)) {
-            Arc::make_mut(&mut one.record).kept = Some(why.clone());
+        if let Some((why, by)) = kept.get(&(one.record.kind, id)) {
+            let record = Arc::make_mut(&mut one.record);
+            record.kept = Some(why.clone());
+            record.kept_by.clone_from(by);
             one.release = None;
         }
     }
@@ -144,8 +128,8 @@ fn record(
         tag: None,
         shared: false,
         seen: false,
-        dying: false,
         kept,
+        kept_by: None,
     })
 }
 

@@ -68,10 +68,10 @@ fn update(old: &mut Recorded, new: &Recorded) {
     old.id = old.id.take().or_else(|| new.id.clone());
     old.seen |= new.seen;
     // The word of a Service that shares the load balancer holds also when that Service is gone, whatever the others say.
-    let kept_by_another = found::is_floating_ip_kept(old)
-        && old.kept.as_ref() != Some(&found::floating_ip_kept(&new.namespace, &new.name));
-    if !kept_by_another {
+    let same = |by: &String| *by == found::service(&new.namespace, &new.name);
+    if old.kept_by.as_ref().is_none_or(same) {
         old.kept.clone_from(&new.kept);
+        old.kept_by.clone_from(&new.kept_by);
     }
     // An Ingress gets its address after its load balancer.
     let is_known = ObjectKind::Ingress.has(new) && new.id.is_some();
@@ -94,20 +94,6 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
             record.id = Some(id);
             // Nobody has seen the Ingress with this one's address.
             record.shared |= ObjectKind::Ingress.has(record);
-        }
-    }
-}
-
-/// Notes whose objects are being deleted already, before the run has deleted anything: by others, at any time before.
-pub fn note_dying(records: &mut [Arc<Recorded>], found: &[Found]) {
-    let dying: HashSet<(Kind, &str)> = found
-        .iter()
-        .filter(|one| one.deleting.is_some())
-        .map(|one| (one.record.kind, one.record.uid.as_str()))
-        .collect();
-    for record in records.iter_mut() {
-        if !record.dying && dying.contains(&(record.kind, record.uid.as_str())) {
-            Arc::make_mut(record).dying = true;
         }
     }
 }

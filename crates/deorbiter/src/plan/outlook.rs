@@ -8,7 +8,7 @@ use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded, Retained};
 use jiff::Timestamp;
 
 use super::action::ObjectKind;
-use super::sharing;
+use super::{inventory, sharing};
 use crate::observe::snapshot::{Cloud, Meta, Snapshot, key};
 
 /// How one record stands.
@@ -70,7 +70,8 @@ struct Judge<'a> {
     now: Timestamp,
     /// What is there of the target, by UID.
     objects: HashMap<&'a str, Object>,
-    /// OpenStack has shown something of the run, so the login is for the cluster's own project.
+    /// OpenStack has shown something of the run, so the login is for the cluster's own project. Until then its word proves
+    /// nothing, also about what was being deleted before the run: in another project nothing is there either.
     at_home: bool,
     /// PersistentVolumes and VolumeSnapshotContents by what they hold.
     holders: HashMap<(Kind, &'a str), (&'a str, Option<Timestamp>)>,
@@ -101,7 +102,7 @@ impl<'a> Judge<'a> {
             let by_policy = cluster
                 .volumes
                 .iter()
-                .map(|one| (&one.meta, one.claim.is_none()))
+                .map(|one| (&one.meta, one.was_never_bound()))
                 .chain(cluster.contents.iter().map(|one| (&one.meta, retained)));
             let object = |(meta, by_us): (&'a Meta, bool)| {
                 (meta.uid.as_str(), Object { deleting: meta.deleting, by_us })
@@ -131,28 +132,30 @@ impl<'a> Judge<'a> {
         let along = matches!(record.kind, Kind::FloatingIP | Kind::SecurityGroup);
         let object = self.objects.get(record.uid.as_str()).copied().filter(|_| !along);
         let holder = record.id.as_deref().and_then(|id| self.holders.get(&(record.kind, id)).copied());
-        let blind = self.snapshot.cluster.is_err() && !self.given_up && record.object.is_some();
+        let silent = self.snapshot.cluster.is_err();
+        let blind = silent && !self.given_up && record.object.is_some();
         let (in_cloud, proven, cloud_error) = match &self.snapshot.cloud {
             None => (None, false, None),
             Some(Err(why)) => (None, false, Some(why)),
             Some(Ok(cloud)) => {
-                let known = record.id.is_some() && !is_shared_by_hearsay(record, cloud);
                 let cluster = &self.snapshot.run.spec.cluster_name;
-                let tells = !is_untold(record) && (self.at_home || record.dying);
-                (state_of(record, cluster, cloud), known && tells, None)
+                let tells = self.at_home && !is_untold(record) && !is_shared_by_hearsay(record, cloud);
+                let proven = tells && inventory::is_looked_up(record, cluster, cloud);
+                (state_of(record, cluster, cloud), proven, None)
             }
         };
+        let proven_by_id = proven && record.id.is_some();
         let object_stays = match object {
             // What is proven to be gone in OpenStack does not wait for a finalizer of a controller that is dead.
-            Some(object) => !proven || in_cloud.is_some() || (object.by_us && object.deleting.is_none()),
+            Some(object) => {
+                !proven_by_id || in_cloud.is_some() || (object.by_us && object.deleting.is_none())
+            }
             None => false,
         };
         let holder_stays = holder.is_some() && (!proven || in_cloud.is_some());
         let untold = is_untold(record) && record.id.is_some();
-        let unknown = blind
-            || cloud_error.is_some()
-            || (self.given_up
-                && (self.snapshot.cloud.is_none() || (untold && self.snapshot.cluster.is_err())));
+        // A cluster that is given up says nothing any more: then only a proof counts.
+        let unknown = blind || cloud_error.is_some() || (silent && self.given_up && !proven);
         if !(object_stays || holder_stays || in_cloud.is_some() || unknown) {
             return None;
         }
@@ -197,7 +200,7 @@ impl<'a> Judge<'a> {
         if swept {
             why.push("it was found by its name, and spec.leftovers is Report".to_owned());
         }
-        if blind || (self.snapshot.cluster.is_err() && record.object.is_some() && in_cloud.is_none()) {
+        if blind || (silent && record.object.is_some() && in_cloud.is_none()) {
             why.extend(
                 self.snapshot
                     .cluster

@@ -37,9 +37,6 @@ impl Walk<'_> {
                     self.records = inventory::merge(&self.records, &found_now);
                     inventory::disown(&mut self.records, &found_now, cluster);
                 }
-                if run.status.phase == Phase::Inventory {
-                    inventory::note_dying(&mut self.records, &found_now);
-                }
             }
             Err(_) => {}
         }
@@ -257,7 +254,8 @@ impl Walk<'_> {
             Phase::Verify if self.take_leftovers(true) => self.go(Phase::Sweep),
             Phase::Verify => Some(SOON),
             Phase::Sweep => self.sweep(true),
-            Phase::Routes => self.finish(),
+            // Who could be a next hop, OpenStack alone tells.
+            Phase::Routes => self.routes(),
             _ => {
                 self.status.started_at = self.status.started_at.or(Some(self.now));
                 self.go(Phase::Verify)
@@ -277,7 +275,8 @@ impl Walk<'_> {
         if !self.lifted() {
             let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
             if refused.is_none() || !is_over(over, limit, self.now) {
-                return Some(SOON / 4);
+                // One that stays has somebody's finalizer. It is waited for, however long: a freeze must not be left behind.
+                return Some(if is_over(over, LATER, self.now) { LATER } else { SOON / 4 });
             }
         }
         let mut debris = self.debris();
@@ -291,7 +290,7 @@ impl Walk<'_> {
         if let Err(why) = &self.snapshot.cluster
             && super::frozen_is_unknown(&self.status)
             // It stands before the run has started, which is the next step.
-            && (self.snapshot.run.status.started_at.is_some() || !self.was_never_frozen())
+            && (self.snapshot.run.status.started_at.is_some() || super::may_be_frozen(&self.snapshot.run))
         {
             let name = names::freeze(&self.snapshot.run.uid);
             debris.push(entry("Freeze", name, format!("it may stand in the target cluster: {why}")));

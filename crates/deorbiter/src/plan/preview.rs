@@ -1,16 +1,19 @@
 //! What a run would do, from the same rules that do it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::api::deorbit::Phase;
+use common::api::deorbit::{Kind, Leftovers, Phase, Recorded};
 use common::plan::Plan;
 use jiff::Timestamp;
 
-use super::{Action, Reason, action, deletion, found, inventory, plan};
-use crate::observe::snapshot::Snapshot;
+use super::found::Found;
+use super::{Act, Action, Reason, action, deletion, found, inventory, plan, sweep};
+use crate::observe::snapshot::{DoubtfulRoute, Snapshot};
 use crate::settings::Settings;
 
-/// Every delete that a real run would begin with, with IDs, and everything that it would leave alone.
+/// Every delete that a real run would begin with, with IDs, what else would go, and everything that it would leave alone. What is
+/// swept and which routes go is known where the Snapshot has the lists of the phases that look.
 #[must_use]
 pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut recorded = snapshot.clone();
@@ -25,15 +28,68 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     let found = found::found(settings, &snapshot.run, cluster, cloud);
     recorded.run.records = inventory::merge(&snapshot.run.records, &found);
     recorded.run.status.phase = Phase::Delete;
+    recorded.run.status.inventory.taken = true;
     for (act, because) in deletion::steps(&recorded.run, &recorded.run.records, cluster, &found) {
         out.step(Action { run: Arc::clone(&about), act }, because);
     }
-    for record in &recorded.run.records {
-        if let Some(why) = &record.kept {
-            let id = record.id.as_deref().unwrap_or("no ID yet");
-            let why = format!("{} {id} of {}/{}: {why}", record.kind, record.namespace, record.name);
+    let routes = snapshot.run.spec.resources.routes.as_ref();
+    if let (Some(asked), Some(cloud)) = (routes, cloud) {
+        if let Some(why) = &cloud.routes_unread {
+            let because = Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() };
+            out.finding((*about).clone(), because);
+        }
+        if !cloud.routes.is_empty() {
+            let act = Act::RemoveRoutes { asked: asked.clone(), routes: cloud.routes.clone() };
+            out.step(Action { run: Arc::clone(&about), act }, Reason::Asked);
+        }
+        for DoubtfulRoute { route, why } in &cloud.doubtful_routes {
+            let why = format!("route {route}: nobody can say whether it leads to somebody: {why}");
             out.finding((*about).clone(), Reason::Kept { why });
         }
     }
+    let swept = cloud.map(|cloud| sweep::found(&recorded.run, &recorded.run.records, cloud));
+    let swept = swept.unwrap_or_default();
+    let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
+    for record in recorded.run.records.iter().chain(swept.iter().map(|one| &one.record)) {
+        let object = (record.kind, record.uid.as_str());
+        let how = match (&record.kept, record.kind) {
+            (Some(why), _) => {
+                let why = format!("{}: {why}", named(record));
+                out.finding((*about).clone(), Reason::Kept { why });
+                continue;
+            }
+            _ if record.object.is_none() => match snapshot.run.spec.leftovers {
+                Leftovers::Delete => "no object names it: it is deleted in OpenStack",
+                Leftovers::Report => "no object names it: it is listed as debris, since leftovers is Report",
+            },
+            (None, Kind::FloatingIP | Kind::SecurityGroup) => "it goes along with its load balancer",
+            _ if asked.contains(&object) => continue,
+            _ if going.contains(&object) => "it is being deleted already",
+            _ => "it goes by the policy of its object",
+        };
+        let what = format!("{}: {how}", named(record));
+        out.finding((*about).clone(), Reason::GoesAlong { what });
+    }
     out
+}
+
+/// Whether a step is about it.
+fn is_asked(one: &Found) -> bool {
+    one.release.is_some() || (one.delete.is_some() && one.deleting.is_none())
+}
+
+/// Of those that are like this: what in OpenStack, of which object.
+fn with(found: &[Found], like: impl Fn(&Found) -> bool) -> HashSet<(Kind, &str)> {
+    let those = found.iter().filter(|&one| like(one));
+    those.map(|one| (one.record.kind, one.record.uid.as_str())).collect()
+}
+
+/// What in OpenStack, and of what it is: of an object, or by its own name.
+fn named(record: &Recorded) -> String {
+    let id = record.id.as_deref().unwrap_or("no ID yet");
+    match (&record.object, record.namespace.as_str()) {
+        (None, _) => format!("{} {id} ({})", record.kind, record.name),
+        (Some(object), "") => format!("{} {id} of {object} {}", record.kind, record.name),
+        (Some(object), namespace) => format!("{} {id} of {object} {namespace}/{}", record.kind, record.name),
+    }
 }

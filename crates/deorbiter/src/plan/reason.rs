@@ -45,6 +45,11 @@ pub enum Reason {
         /// Why.
         why: String,
     },
+    /// It goes as well, without an act of its own at the beginning: only a preview says so.
+    GoesAlong {
+        /// What, and how.
+        what: String,
+    },
     /// The target cluster cannot be read.
     TargetUnavailable {
         /// What it said.
@@ -102,6 +107,7 @@ impl plan::Reason for Reason {
             Reason::NothingFrozen => "NothingFrozen",
             Reason::FreezeMayRemain { .. } => "FreezeMayRemain",
             Reason::Kept { .. } => "Kept",
+            Reason::GoesAlong { .. } => "GoesAlong",
             Reason::TargetUnavailable { .. } => "TargetUnavailable",
             Reason::CloudUnavailable { .. } => "CloudUnavailable",
             Reason::RoutesUnknown { .. } => "RoutesUnknown",
@@ -152,6 +158,7 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::Kept { why } => write!(f, "it is left alone: {why}"),
+            Reason::GoesAlong { what } => f.write_str(what),
             Reason::TargetUnavailable { why } => write!(f, "the target cluster cannot be read: {why}"),
             Reason::CloudUnavailable { why } => write!(f, "OpenStack cannot be read: {why}"),
             Reason::RoutesUnknown { router, why } => {

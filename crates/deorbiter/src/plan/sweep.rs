@@ -8,7 +8,7 @@ use common::api::deorbit::{Kind, Recorded};
 
 use super::found::Found;
 use crate::names;
-use crate::observe::snapshot::{Cloud, LoadBalancer, Run};
+use crate::observe::snapshot::{Cloud, FloatingIp, LoadBalancer, Run};
 
 /// Things of this cluster that are not recorded yet. Without an inventory nobody knows which volumes are retained: then
 /// volumes and snapshots are left alone.
@@ -43,8 +43,16 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
         .map(|record| (record.namespace.as_str(), record.name.as_str()))
         .collect();
     for (id, seen) in cloud.load_balancers.iter().filter(|(_, seen)| is_ours(cluster, seen)) {
-        if service_of(cluster, seen).is_none_or(|service| !named.contains(&service)) {
-            add(Kind::LoadBalancer, id, &seen.name, None);
+        let is_named = service_of(cluster, seen).is_some_and(|service| named.contains(&service));
+        if is_named || known.contains(&(Kind::LoadBalancer, id.as_str())) {
+            continue;
+        }
+        add(Kind::LoadBalancer, id, &seen.name, None);
+        // Without its load balancer nothing tells it from one that was kept on purpose.
+        for (id, ip) in &cloud.floating_ips {
+            if ip.port.is_some() && ip.port == seen.port && is_made_for(ip, seen) {
+                add(Kind::FloatingIP, id, &ip.address, None);
+            }
         }
     }
     let from = format!(" from cluster {cluster}");
@@ -79,6 +87,11 @@ pub fn is_ours(cluster: &str, seen: &LoadBalancer) -> bool {
     })
 }
 
+/// Whether the cloud controller manager made it for the Service of a load balancer of ours, by both descriptions.
+fn is_made_for(ip: &FloatingIp, seen: &LoadBalancer) -> bool {
+    ip.description.strip_prefix("Floating IP for ") == Some(seen.description.as_str())
+}
+
 /// Namespace and name of the Service that it was made for, by its description.
 fn service_of<'a>(cluster: &str, seen: &'a LoadBalancer) -> Option<(&'a str, &'a str)> {
     let of = seen.description.strip_prefix("Kubernetes external service ")?;
@@ -96,8 +109,8 @@ fn swept(kind: Kind, id: &str, name: &str, kept: Option<String>) -> Found {
         tag: None,
         shared: false,
         seen: true,
-        dying: false,
         kept,
+        kept_by: None,
     };
     Found { record: Arc::new(record), delete: None, deleting: None, release: None }
 }

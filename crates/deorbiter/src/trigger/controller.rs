@@ -29,7 +29,7 @@ use super::{apply, names};
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Without any change: a kind may have been installed, a right given, a namespace labelled.
 const POLL: Duration = Duration::from_secs(20);
-/// After a walk that failed: long enough for an API server that restarts, short enough for a person who waits.
+/// After a walk that failed, or that could not read all: long enough for an API server that restarts, short enough for a person who waits.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Keeps the bindings until the process is asked to end.
@@ -63,6 +63,7 @@ pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
         };
         loop {
             let wait = match walker.walk(&bindings.state(), &deorbits.state()).await {
+                Ok(()) if walker.observer.unread => AGAIN,
                 Ok(()) => POLL,
                 Err(error) => {
                     if !error.is_outdated() {
@@ -108,7 +109,7 @@ impl Walker<'_> {
         bindings: &[Arc<DeorbitBinding>],
         deorbits: &[Arc<Deorbit>],
     ) -> Result<(), Error> {
-        let snapshot = self.observer.observe(bindings, deorbits).await?;
+        let snapshot = self.observer.observe(bindings, deorbits).await;
         let Decision { plan, standings } = plan::plan(&snapshot);
         self.metrics.observed(&standings);
         self.runtime.status.set("bindings", plan.to_string());
@@ -158,7 +159,7 @@ impl Walker<'_> {
                     self.runtime.metrics.step(action, reason, common::metrics::StepResult::Failed);
                     self.events.failed(step, &error).await;
                     if let (Action::CreateDeorbit { target, resource_version, binding, .. }, Some(why)) =
-                        (&step.action, error.invalid())
+                        (&step.action, error.refusal())
                     {
                         let generation = generations.get(binding).copied().flatten();
                         self.observer.refused(&target.uid, resource_version, generation, why.to_owned());

@@ -28,11 +28,14 @@ impl Error {
         matches!(self, Error::Outdated(_))
     }
 
-    /// What the API server finds wrong with the object that it was given, if that is what failed: it will always say so.
+    /// Why the API server does not take what it was given, if that is what failed: the object is not valid, a policy or a quota is
+    /// against it, a right is missing, or its namespace is being deleted. It says the same until somebody changes something.
     #[must_use]
-    pub fn invalid(&self) -> Option<&str> {
+    pub fn refusal(&self) -> Option<&str> {
         match self {
-            Error::Kubernetes { cause: kube::Error::Api(status), .. } if matches!(status.code, 400 | 422) => {
+            Error::Kubernetes { cause: kube::Error::Api(status), .. }
+                if matches!(status.code, 400 | 403 | 422) =>
+            {
                 Some(&status.message)
             }
             _ => None,

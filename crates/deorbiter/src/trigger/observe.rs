@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::api::deorbit::{self, Phase};
 use common::api::deorbit_binding::DeorbitBinding;
@@ -18,72 +19,71 @@ use super::kind::lasting;
 use super::names;
 use super::plan::needs_body;
 use super::rules::{self, Selection};
-use super::snapshot::{Binding, Deorbit, End, ObjectId, Snapshot, Target, Targets};
-use super::watches::{GroupVersionKindKey, Known, Watches};
+use super::snapshot::{Binding, Deorbit, End, ObjectId, Refused, Snapshot, Target, Targets};
+use super::watches::{GroupVersionKindKey, Known, Meta, Watches};
 
 /// Reads the world for the plan.
 pub struct Observer {
     client: Client,
     /// The watches of the kinds.
     pub watches: Watches,
+    /// Whether the last look left a binding's objects unknown that can be asked for again soon.
+    pub unread: bool,
     /// Objects that were read whole, by UID, with the resourceVersion that they were read for.
     bodies: BTreeMap<String, (String, Value)>,
     /// Why the API server took no Deorbit for an object, by its UID: until the object or the binding changes.
     refusals: BTreeMap<String, Refusal>,
 }
 
+/// A right, a quota or a policy changes without the object and the binding: after so long the API server is asked once more. A
+/// person who has mended it waits no longer, and an object that stays refused costs a request.
+const REFUSED_FOR: Duration = Duration::from_secs(30);
+
 struct Refusal {
     resource_version: String,
     generation: Option<i64>,
     why: String,
+    at: Instant,
 }
 
 impl Observer {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(client: Client, watches: Watches) -> Observer {
-        Observer { client, watches, bodies: BTreeMap::new(), refusals: BTreeMap::new() }
+        Observer { client, watches, unread: false, bodies: BTreeMap::new(), refusals: BTreeMap::new() }
     }
 
     /// Notes that the API server took no Deorbit for an object, in a version of it, by a binding of this generation.
     pub fn refused(&mut self, uid: &str, resource_version: &str, generation: Option<i64>, why: String) {
         let resource_version = resource_version.to_owned();
-        self.refusals.insert(uid.to_owned(), Refusal { resource_version, generation, why });
+        let refusal = Refusal { resource_version, generation, why, at: Instant::now() };
+        self.refusals.insert(uid.to_owned(), refusal);
     }
 
-    /// Everything that the plan needs.
-    ///
-    /// # Errors
-    /// The namespaces, or an object that is needed whole, could not be read.
+    /// Everything that the plan needs. Where the namespaces, or an object that is needed whole, cannot be read, the objects of that
+    /// binding are unknown, and those of no other.
     pub async fn observe(
         &mut self,
         bindings: &[Arc<DeorbitBinding>],
         deorbits: &[Arc<deorbit::Deorbit>],
-    ) -> Result<Snapshot, Error> {
+    ) -> Snapshot {
         let kinds: BTreeSet<GroupVersionKindKey> = bindings.iter().map(|binding| kind_of(binding)).collect();
         self.watches.keep(&kinds);
         let mut snapshot = Snapshot { bindings: Vec::new(), deorbits: read_deorbits(deorbits) };
+        self.unread = false;
+        let mut alive = BTreeSet::new();
         for binding in bindings {
-            snapshot.bindings.extend(self.binding(binding).await?);
+            snapshot.bindings.extend(self.binding(binding, &mut alive).await);
         }
-        let alive: BTreeSet<&str> = snapshot
-            .bindings
-            .iter()
-            .filter_map(|binding| match &binding.targets {
-                Targets::Whole(targets) => Some(targets),
-                _ => None,
-            })
-            .flatten()
-            .map(|target| target.object.uid.as_str())
-            .collect();
-        self.bodies.retain(|uid, _| alive.contains(uid.as_str()));
-        self.refusals.retain(|uid, _| alive.contains(uid.as_str()));
-        Ok(snapshot)
+        self.bodies.retain(|uid, _| alive.contains(uid));
+        self.refusals.retain(|uid, _| alive.contains(uid));
+        snapshot
     }
 
-    async fn binding(&mut self, binding: &DeorbitBinding) -> Result<Option<Binding>, Error> {
+    /// `alive` takes the UIDs of its objects, whether or not all of them can be read.
+    async fn binding(&mut self, binding: &DeorbitBinding, alive: &mut BTreeSet<String>) -> Option<Binding> {
         let metadata = &binding.metadata;
-        let (Some(name), Some(uid)) = (metadata.name.clone(), metadata.uid.clone()) else { return Ok(None) };
+        let (name, uid) = (metadata.name.clone()?, metadata.uid.clone()?);
         let selection = rules::selection(&binding.spec);
         let mut read = Binding {
             name,
@@ -104,12 +104,12 @@ impl Observer {
             Known::NotServed(why) => {
                 read.rules = rules::rules(&binding.spec, None);
                 read.targets = Targets::NotServed(why);
-                return Ok(Some(read));
+                return Some(read);
             }
             Known::Unknown(watch, why) => {
                 read.rules = rules::rules(&binding.spec, watch.map(|watch| watch.namespaced));
                 read.targets = Targets::Unknown(why);
-                return Ok(Some(read));
+                return Some(read);
             }
         };
         let selection = match selection {
@@ -119,25 +119,45 @@ impl Observer {
                 None
             }
         };
-        let namespaces = match selection.as_ref().and_then(|selection| selection.namespaces.as_ref()) {
+        let targets = self.targets(&read, (binding, &resource, selection.as_ref()), &objects, alive).await;
+        read.targets = targets.map_or_else(
+            |error| {
+                self.unread = true;
+                Targets::Unknown(error.to_string())
+            },
+            Targets::Whole,
+        );
+        Some(read)
+    }
+
+    async fn targets(
+        &mut self,
+        read: &Binding,
+        (binding, resource, selection): (&DeorbitBinding, &ApiResource, Option<&Selection>),
+        objects: &[Arc<Meta>],
+        alive: &mut BTreeSet<String>,
+    ) -> Result<Vec<Target>, Error> {
+        // Before anything can fail: what is forgotten of an object is asked for again.
+        alive.extend(objects.iter().filter_map(|object| object.metadata.uid.clone()));
+        let namespaces = match selection.and_then(|selection| selection.namespaces.as_ref()) {
             Some(selector) => Some(self.namespaces(selector).await?),
             None => None,
         };
-        let seen = Seen { binding, resource: &resource, selection: selection.as_ref(), namespaces };
+        let seen = Seen { binding, resource, selection, namespaces };
         let mut targets = Vec::new();
-        for object in &objects {
+        for object in objects {
             let Some(target) = seen.target(&object.metadata) else { continue };
-            let target = self.with_body(&read, &seen, target).await?;
+            let target = self.with_body(read, &seen, target).await?;
             targets.extend(target.map(|mut target| {
                 let refusal = self.refusals.get(&target.object.uid).filter(|one| {
                     one.resource_version == target.resource_version && one.generation == read.generation
                 });
-                target.refused = refusal.map(|one| one.why.clone());
+                target.refused = refusal
+                    .map(|one| Refused { why: one.why.clone(), stale: one.at.elapsed() >= REFUSED_FOR });
                 target
             }));
         }
-        read.targets = Targets::Whole(targets);
-        Ok(Some(read))
+        Ok(targets)
     }
 
     async fn namespaces(&self, selector: &Selector) -> Result<BTreeSet<String>, Error> {

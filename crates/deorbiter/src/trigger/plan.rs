@@ -278,10 +278,15 @@ impl Walk<'_> {
             return self.hold(target, Reason::CannotDeorbit { why });
         }
         // Asked again and again it would say the same, and nobody would be told that the object is held.
-        if let Some(why) = &target.refused {
-            return self.hold(target, Reason::CannotDeorbit { why: why.clone() });
+        match &target.refused {
+            Some(refused) => {
+                self.hold(target, Reason::CannotDeorbit { why: refused.why.clone() });
+                if !refused.stale {
+                    return;
+                }
+            }
+            None => self.standing.deorbiting += 1,
         }
-        self.standing.deorbiting += 1;
         let manifest = manifest(target, &namespace, &name, filled);
         let action = Action::CreateDeorbit {
             target: target.object.clone(),

@@ -78,7 +78,7 @@ pub enum Targets {
     Whole(Vec<Target>),
     /// The API server does not know the kind, so there are none.
     NotServed(String),
-    /// They could not be listed: nothing is known.
+    /// They could not be listed, or one of them not be read: nothing is known.
     Unknown(String),
 }
 
@@ -101,8 +101,17 @@ pub struct Target {
     pub annotations: BTreeMap<String, String>,
     /// The whole object, where its phase or its template has to be known (see [`super::plan::needs_body`]).
     pub body: Option<Value>,
-    /// Why the API server took no Deorbit for this version of it and this generation of the binding, where it was asked.
-    pub refused: Option<String>,
+    /// That the API server took no Deorbit for this version of it and this generation of the binding, where it was asked.
+    pub refused: Option<Refused>,
+}
+
+/// The API server took no Deorbit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub why: String,
+    /// That was long enough ago to ask once more.
+    pub stale: bool,
 }
 
 /// An object of any kind.

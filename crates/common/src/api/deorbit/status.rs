@@ -205,12 +205,12 @@ pub struct Recorded {
     /// OpenStack has shown it once: that it is not there any more proves that it is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub seen: bool,
-    /// Its object was being deleted already when it was recorded first, so what it held may have been gone before.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub dying: bool,
     /// Why it is left alone, where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<String>,
+    /// Namespace/name of the Service that keeps it, where it is a floating IP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_by: Option<String>,
 }
 
 /// One thing that is left.

@@ -108,7 +108,7 @@ pub struct Volume {
     pub id: String,
     /// Its reclaim policy is not Delete.
     pub retain: bool,
-    /// UID of the claim that it is bound to.
+    /// UID of the claim that it is bound to; empty where it is reserved for a claim by name.
     pub claim: Option<String>,
     /// status.phase
     pub phase: String,

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use common::api::deorbit::Kind;
+use common::api::deorbit::{Kind, Recorded};
 
-use super::{Finder, Found, floating_ip_kept, record};
+use super::{Finder, Found, record};
 use crate::names;
 use crate::observe::snapshot::{Cloud, FloatingIp, Meta};
 use crate::plan::action::{Object, ObjectKind};
@@ -65,26 +65,32 @@ impl Finder<'_> {
             });
             let Some(cloud) = self.cloud else { continue };
             for (id, ip) in leading_to(cloud, port) {
+                let says = service.keep_floating_ip && kept.is_none();
+                let by = says.then(|| super::service(&meta.namespace, &meta.name));
                 let kept = kept.clone().or_else(|| {
-                    if service.keep_floating_ip {
-                        Some(floating_ip_kept(&meta.namespace, &meta.name))
+                    if let Some(by) = &by {
+                        Some(format!("its Service {by} carries {}", names::KEEP_FLOATING_IP))
                     } else if !ip.description.starts_with(names::FLOATING_IP_DESCRIPTION) {
                         Some("the cloud controller manager did not make it".to_owned())
                     } else {
                         shared.then(|| "its load balancer also serves others".to_owned())
                     }
                 });
-                self.along(Kind::FloatingIP, id, (ObjectKind::Service, meta), kept);
+                let mut floating_ip =
+                    record(Kind::FloatingIP, Some(id.clone()), ObjectKind::Service, meta, kept);
+                Arc::make_mut(&mut floating_ip).kept_by = by;
+                self.along(floating_ip, meta);
             }
             let group = names::security_group(&meta.uid, &meta.namespace, &meta.name);
             for (id, _) in cloud.security_groups.iter().filter(|(_, seen)| seen.name == group) {
-                self.along(Kind::SecurityGroup, id, (ObjectKind::Service, meta), kept.clone());
+                let kept = kept.clone();
+                let group = record(Kind::SecurityGroup, Some(id.clone()), ObjectKind::Service, meta, kept);
+                self.along(group, meta);
             }
         }
     }
 
-    fn along(&mut self, kind: Kind, id: &str, (object, meta): (ObjectKind, &Meta), kept: Option<String>) {
-        let record = record(kind, Some(id.to_owned()), object, meta, kept);
+    fn along(&mut self, record: Arc<Recorded>, meta: &Meta) {
         self.out.push(Found { record, delete: None, deleting: meta.deleting, release: None });
     }
 
@@ -126,11 +132,13 @@ impl Finder<'_> {
                     let made = ip.description.starts_with(names::INGRESS_FLOATING_IP_DESCRIPTION);
                     (!made).then(|| "octavia-ingress-controller did not make it".to_owned())
                 });
-                self.along(Kind::FloatingIP, id, (ObjectKind::Ingress, meta), kept);
+                let id = Some(id.clone());
+                self.along(record(Kind::FloatingIP, id, ObjectKind::Ingress, meta, kept), meta);
             }
             let mut groups = cloud.security_groups.iter().filter(|(_, seen)| seen.name == name);
             if let (Some((id, _)), None) = (groups.next(), groups.next()) {
-                self.along(Kind::SecurityGroup, id, (ObjectKind::Ingress, meta), kept.clone());
+                let id = Some(id.clone());
+                self.along(record(Kind::SecurityGroup, id, ObjectKind::Ingress, meta, kept.clone()), meta);
             }
         }
     }

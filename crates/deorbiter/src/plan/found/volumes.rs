@@ -88,7 +88,7 @@ impl Finder<'_> {
             if kept.is_none() && held.holds(Some(&volume.id)) {
                 kept = Some(Held::WHY.to_owned());
             }
-            let never_bound = volume.claim.is_none();
+            let never_bound = volume.was_never_bound();
             if kept.is_none() && never_bound && !self.retained() {
                 kept = Some("no claim was ever bound to it".to_owned());
             }
@@ -113,5 +113,11 @@ impl Volume {
     /// Whether a claim that names it is the one that it is for.
     fn is_for(&self, claim: &Claim) -> bool {
         self.claim.as_deref().is_none_or(|uid| uid.is_empty() || uid == claim.meta.uid)
+    }
+
+    /// Whether no claim ever had it: one that is reserved for a claim by name is bound when it gets that claim's UID. Nobody but
+    /// us deletes such a one.
+    pub(in crate::plan) fn was_never_bound(&self) -> bool {
+        self.claim.as_deref().is_none_or(str::is_empty)
     }
 }

@@ -8,7 +8,7 @@ use common::plan::Reason as _;
 use serde_json::json;
 
 use super::world::*;
-use crate::observe::snapshot::{CloudVolume, Cluster, Freeze, Pod};
+use crate::observe::snapshot::{CloudVolume, Cluster, FloatingIp, Freeze, Pod};
 use crate::plan::{Act, preview};
 use crate::settings::Settings;
 
@@ -426,7 +426,33 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
     assert_eq!(preview.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), deletes);
     assert_eq!(dry.run.records, real.run.records);
-    assert_eq!(preview.findings.len(), 1, "what is kept is told");
+    let told = |code: &str| preview.findings.iter().filter(|one| one.because.code() == code).count();
+    assert_eq!(told("Kept"), 1, "what is kept is told");
+    assert_eq!((told("GoesAlong"), preview.findings.len()), (1, 2), "so is the floating IP: {preview}");
+}
+
+#[test]
+fn a_preview_names_what_goes_without_a_step_of_its_own() {
+    let mut world = proven(json!({"sweep": true, "leftovers": "Delete",
+        "resources": {"routes": {"routerID": "r1", "podCIDRs": ["10.0.0.0/8"]}}}));
+    // A claim that is gone already: its volume goes by the policy.
+    world.claim("released");
+    world.cluster.claims.clear();
+    world.cluster.volumes[0].claim = Some("uid-gone".into());
+    let cloud = world.cloud.as_mut().unwrap();
+    let lost = CloudVolume { name: "pvc-x".into(), cluster: Some("prod".into()), ..CloudVolume::default() };
+    cloud.volumes.insert("lost".into(), lost);
+    cloud.routes_unread = Some("no such router".into());
+    let mut snapshot = world.snapshot_now();
+    if let Some(Ok(cloud)) = &mut snapshot.cloud {
+        cloud.whole = true;
+    }
+    let preview = preview::preview(&Settings::default(), &snapshot, world.now);
+    assert!(preview.steps.is_empty(), "{preview}");
+    let text = preview.to_string();
+    for words in ["vol-released of PersistentVolume", "lost (pvc-x): no object names it", "no such router"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
 }
 
 #[test]
@@ -453,6 +479,35 @@ fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
     world.finish();
     assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
     assert!(!world.cloud.as_ref().unwrap().volumes.contains_key("lost"));
+}
+
+#[test]
+fn a_sweep_takes_the_floating_ips_of_the_load_balancers_that_it_takes() {
+    for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
+        let mut world = proven(json!({"sweep": true, "leftovers": leftovers}));
+        world.service("web");
+        world.cluster.services.clear();
+        let cloud = world.cloud.as_mut().unwrap();
+        // Whoever wrote these did not make them for this load balancer.
+        for (id, description) in [
+            ("fip-own", "mine"),
+            ("fip-other", "Floating IP for Kubernetes external service a/other from cluster prod"),
+            ("fip-neighbour", "Floating IP for Kubernetes external service a/web from cluster prod_7"),
+        ] {
+            let ip = FloatingIp { description: description.into(), ..cloud.floating_ips["fip-web"].clone() };
+            cloud.floating_ips.insert(id.into(), ip);
+            world.untouchable.push(id.into());
+        }
+        world.finish();
+        let (status, cloud) = (&world.run.status, world.cloud.as_ref().unwrap());
+        assert_eq!(status.phase, phase, "{:?}", status.debris);
+        let gone = leftovers == "Delete";
+        assert_eq!(!cloud.load_balancers.contains_key("lb-web"), gone);
+        assert_eq!(!cloud.floating_ips.contains_key("fip-web"), gone, "{:?}", world.acts);
+        assert_eq!(cloud.floating_ips.len(), if gone { 3 } else { 4 });
+        let listed: Vec<_> = status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
+        assert_eq!(listed, if gone { vec![] } else { vec!["lb-web", "fip-web"] });
+    }
 }
 
 #[test]

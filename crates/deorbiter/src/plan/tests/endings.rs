@@ -56,6 +56,71 @@ fn one_whose_freeze_stands_in_a_dead_cluster_goes_when_the_outage_is_long_enough
     assert_eq!(world.did("if it comes back, delete"), 1, "{:?}", world.acts);
 }
 
+/// The run is frozen, OpenStack has not answered for as long as may be, and in this moment the API server restarts.
+fn with_a_restart_at_the_end_of_openstack_s_outage() -> World {
+    let mut world = proven(json!({}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    for _ in 0..8 {
+        world.step();
+    }
+    assert!(world.cluster.freeze.any());
+    world.course.cloud_outage = world.walk..usize::MAX;
+    world.step();
+    world.now += Duration::from_secs(600);
+    world.course.outage = world.walk..world.walk + 2;
+    world
+}
+
+#[test]
+fn an_outage_of_openstack_is_none_of_the_cluster_which_has_its_freeze_lifted() {
+    let mut world = with_a_restart_at_the_end_of_openstack_s_outage();
+    // Who aborts a run asks OpenStack nothing.
+    world.course.cloud_outage = 0..0;
+    world.run.deleting = true;
+    world.finish();
+    assert!(world.gone && !world.cluster.freeze.any(), "{:?}", world.acts);
+    assert_eq!((world.did("lift the freeze"), world.did("if it comes back, delete")), (1, 0));
+    let mut world = with_a_restart_at_the_end_of_openstack_s_outage();
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    assert!(!world.cluster.freeze.any() && !debris_kinds(&world).contains(&"Freeze"), "{:?}", world.acts);
+}
+
+#[test]
+fn an_outage_is_counted_from_its_own_begin_where_another_one_ends_in_it() {
+    let mut world = proven(json!({}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    for _ in 0..8 {
+        world.step();
+    }
+    let began = world.walk;
+    world.course.cloud_outage = began..began + 30;
+    world.course.outage = began + 20..usize::MAX;
+    for _ in 0..20 {
+        world.step();
+    }
+    let since = world.now;
+    world.finish_blind();
+    let over = world.run.status.completed_at.unwrap();
+    assert!(over.duration_since(since).as_secs() >= 600, "{since} {over}");
+}
+
+#[test]
+fn a_run_that_is_tried_again_in_an_outage_waits_anew() {
+    let mut world = proven(json!({"onTimeout": "Block"}));
+    world.claim("data");
+    world.course.outage = 0..usize::MAX;
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::Failed);
+    let again = world.now;
+    world.run.generation = Some(2);
+    world.finish_blind();
+    assert_eq!(world.run.status.phase, Phase::Failed);
+    assert!(world.now.duration_since(again).as_secs() >= 600);
+}
+
 #[test]
 fn a_freeze_that_is_lifted_at_the_second_try_changes_nothing_of_the_end() {
     let mut world = proven(json!({}));
@@ -214,6 +279,49 @@ fn a_cluster_that_dies_while_it_is_being_frozen_may_stay_frozen() {
     world.finish_blind();
     assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
     assert_eq!(debris_kinds(&world), ["Freeze"]);
+}
+
+#[test]
+fn a_cluster_that_was_not_to_be_frozen_is_not_frozen_when_it_dies() {
+    let dies = |freeze: &str, csi_dead: bool| {
+        let mut world = proven(json!({"freeze": freeze}));
+        world.course.csi_dead = csi_dead;
+        world.claim("data");
+        while world.run.status.phase < Phase::Wait {
+            world.step();
+        }
+        world.course.outage = world.walk..usize::MAX;
+        world
+    };
+    for (freeze, end, debris) in
+        [("None", Phase::Complete, vec![]), ("Policy", Phase::CompletedWithDebris, vec!["Freeze"])]
+    {
+        let mut world = dies(freeze, false);
+        world.finish_blind();
+        assert_eq!((world.run.status.phase, debris_kinds(&world)), (end, debris), "{freeze}");
+        let frozen = if freeze == "None" { Status::False } else { Status::Unknown };
+        assert_eq!(world.condition("Frozen").0, frozen);
+        assert_eq!(world.step().again.is_none(), freeze == "None", "it is looked into for ever");
+    }
+    // Neither is it waited for when somebody aborts the run.
+    let mut world = dies("None", true);
+    deleted_with_a_dead_cluster(&mut world, 2);
+    assert_eq!(world.did("nothing of it stands"), 1, "{:?}", world.acts);
+}
+
+#[test]
+fn a_freeze_that_was_seen_may_stand_whatever_the_spec_says() {
+    let mut world = proven(json!({"freeze": "None"}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    world.cluster.freeze.policy = true;
+    while world.run.status.phase < Phase::Wait {
+        world.step();
+    }
+    assert_eq!(world.condition("Frozen").0, Status::True);
+    world.course.outage = world.walk..usize::MAX;
+    world.finish_blind();
+    assert!(debris_kinds(&world).contains(&"Freeze"), "{:?}", world.run.status.debris);
 }
 
 #[test]

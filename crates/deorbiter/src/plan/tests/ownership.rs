@@ -118,6 +118,30 @@ fn a_released_volume_whose_driver_is_dead_goes_by_its_id_or_is_debris() {
 }
 
 #[test]
+fn a_volume_that_is_reserved_for_a_claim_was_never_bound() {
+    for (retained, goes) in [("Keep", false), ("Delete", true)] {
+        for reserved in [None, Some(String::new())] {
+            let mut world = cleaned(json!({"leftovers": "Report", "retained": retained}));
+            world.claim("data");
+            world.cluster.claims.clear();
+            let volume = world.volume("data");
+            (volume.claim, volume.phase) = (reserved.clone(), "Available".into());
+            for _ in 0..8 {
+                world.step();
+            }
+            assert_eq!(world.did("delete PersistentVolume pv-data"), usize::from(goes), "{reserved:?}");
+            let kept = world.run.records[0].kept.as_deref();
+            let why = (!goes).then_some("no claim was ever bound to it");
+            assert_eq!(kept, why, "{reserved:?}");
+            if !goes {
+                world.finish();
+                assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_persistent_volume_that_is_stuck_holds_nothing_up_when_cinder_has_no_such_volume() {
     let mut world = cleaned(json!({"leftovers": "Report"}));
     world.claim("other");
@@ -243,6 +267,7 @@ fn a_floating_ip_that_one_of_two_services_keeps_stays_also_when_that_one_is_gone
         let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
         let kept = record.kept.as_deref().unwrap();
         assert!(kept.contains(&format!("a/{name} carries")), "{kept}");
+        assert_eq!(record.kept_by, Some(format!("a/{name}")));
     }
 }
 
@@ -264,7 +289,8 @@ fn a_service_takes_back_its_word_for_a_floating_ip_and_no_other_does() {
         }
         let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
         let kept = record.kept.as_deref().is_some_and(|why| why.contains("a/web carries"));
-        assert_eq!(kept, !itself, "{record:?}");
+        let kept_by = record.kept_by.as_deref() == Some("a/web");
+        assert_eq!((kept, kept_by), (!itself, !itself), "{record:?}");
     }
 }
 

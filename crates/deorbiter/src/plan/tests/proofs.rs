@@ -108,16 +108,83 @@ fn a_login_for_another_region_proves_nothing_at_the_second_try_either() {
 }
 
 #[test]
-fn what_was_gone_before_the_run_is_gone() {
-    let mut world = proven(json!({}));
-    let deleting = ago(&world, 10);
-    world.claim("data").meta.deleting = deleting;
+fn what_was_gone_before_the_run_is_gone_where_openstack_has_shown_something_of_the_cluster() {
+    for shown in [true, false] {
+        let mut world = proven(json!({"timeouts": {"perObject": "5m"}}));
+        let deleting = ago(&world, 10);
+        world.claim("data").meta.deleting = deleting;
+        world.course.csi_dead = true;
+        let pv = world.volume("data");
+        (pv.meta.deleting, pv.phase) = (deleting, "Released".into());
+        world.cloud.as_mut().unwrap().volumes.clear();
+        if shown {
+            world.claim("other").meta.keep = true;
+        }
+        let began = world.now;
+        world.finish();
+        let took = world.now.duration_since(began);
+        if shown {
+            assert_eq!(world.run.status.phase, Phase::Complete, "{}", reasons(&world));
+            assert!(took < SignedDuration::from_mins(5), "{took}");
+        } else {
+            // In a project that is not the cluster's it would look the same.
+            assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+            assert_eq!(world.run.status.debris[0].id.as_deref(), Some("vol-data"));
+            assert!(
+                reasons(&world).contains("is the login for its project and region?"),
+                "{}",
+                reasons(&world)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_login_for_another_project_proves_nothing_of_what_an_earlier_run_had_deleted() {
+    let asked = json!({"onTimeout": "Block", "podEviction": "None", "timeouts": {"perObject": "5m"}});
+    let mut world = proven(asked);
+    world.claim("data");
+    let pod = Pod { meta: meta("a", "pod"), claims: vec!["data".into()], ..Pod::default() };
+    world.cluster.pods.push(pod);
+    world.cloud = Some(Cloud { project: "another".into(), ..Cloud::default() });
+    for uid in ["first", "second"] {
+        // A Deorbit that failed is deleted, and made anew.
+        (world.run.uid, world.run.held) = (uid.to_owned(), false);
+        (world.run.status, world.run.records) = Default::default();
+        world.finish();
+        assert_eq!(world.run.status.phase, Phase::Failed, "{uid}");
+        assert!(world.cluster.claims[0].meta.deleting.is_some());
+        assert!(reasons(&world).contains("is the login for its project and region?"), "{}", reasons(&world));
+    }
+}
+
+#[test]
+fn of_a_cluster_that_is_given_up_only_what_is_proven_is_gone() {
+    let dies = |world: &mut World| {
+        while world.run.status.phase < Phase::Wait {
+            world.step();
+        }
+        world.course.outage = world.walk..usize::MAX;
+        world.finish_blind();
+        assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    };
+    let lists = |world: &World, kind: &str| world.run.status.debris.iter().any(|one| one.kind == kind);
+    let mut world = proven(json!({"freeze": "None"}));
     world.course.csi_dead = true;
-    let pv = world.volume("data");
-    (pv.meta.deleting, pv.phase) = (deleting, "Released".into());
-    world.cloud.as_mut().unwrap().volumes.clear();
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete, "{}", reasons(&world));
+    world.claim("data");
+    world.cloud = Some(Cloud { project: "another".into(), ..Cloud::default() });
+    dies(&mut world);
+    assert!(lists(&world, "Volume"), "{}", reasons(&world));
+    assert!(reasons(&world).contains("is the login for its project and region?"), "{}", reasons(&world));
+    // Nobody knows what the Service's load balancer is called, and no Service goes any more.
+    let mut world = proven(json!({"freeze": "None", "clusterName": "kubernetes"}));
+    world.course.ccm_dead = true;
+    world.claim("data");
+    world.service("new").load_balancer = None;
+    let cloud = world.cloud.as_mut().unwrap();
+    (cloud.load_balancers, cloud.floating_ips) = Default::default();
+    dies(&mut world);
+    assert!(lists(&world, "LoadBalancer") && !lists(&world, "Volume"), "{}", reasons(&world));
 }
 
 #[test]
@@ -134,6 +201,47 @@ fn routes_that_are_not_known_are_one_entry_and_hide_no_proof() {
     assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Router", "r-1"));
     assert!(debris.reason.contains("there is no router r-1"));
     assert!(world.cloud.as_ref().unwrap().volumes.is_empty());
+}
+
+#[test]
+fn routes_of_a_cluster_that_is_gone_are_removed_where_leftovers_are() {
+    let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
+    for (leftovers, refused) in [("Delete", false), ("Delete", true), ("Report", false)] {
+        let timeouts = json!({"perObject": "5m"});
+        let mut world = proven(
+            json!({"freeze": "None", "resources": routes, "leftovers": leftovers, "timeouts": timeouts}),
+        );
+        world.course.csi_dead = true;
+        world.claim("data");
+        world.cloud.as_mut().unwrap().routes = vec![Route::new("10.244.1.0/24", "10.0.0.9")];
+        while world.run.status.phase < Phase::Wait {
+            world.step();
+        }
+        world.course.outage = world.walk..usize::MAX;
+        if refused {
+            while world.run.status.phase < Phase::Routes {
+                world.step();
+            }
+            // Somebody puts it back each time.
+            let stubborn = world.cloud.as_ref().unwrap().routes.clone();
+            while !world.run.status.phase.is_final() {
+                world.step();
+                world.cloud.as_mut().unwrap().routes.clone_from(&stubborn);
+            }
+        }
+        world.finish_blind();
+        let (status, kinds) = (&world.run.status, reasons(&world));
+        if leftovers == "Report" {
+            assert_eq!(world.did("routes of router r-1"), 0);
+            assert!(kinds.contains("Router its routes were not looked at"), "{kinds}");
+        } else if refused {
+            assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 1), "{kinds}");
+            assert!(kinds.contains("Route it is still there"), "{kinds}");
+        } else {
+            assert_eq!(status.phase, Phase::Complete, "{kinds}");
+            assert!(world.cloud.as_ref().unwrap().routes.is_empty());
+        }
+    }
 }
 
 #[test]

@@ -85,7 +85,13 @@ impl Handler {
                     }
                     // Another replica was asked at the same time; the next request sees whose it is.
                     Err(error) if error.is_outdated() => {}
-                    Err(error) => return Err(error.into()),
+                    Err(error) => {
+                        return Err(match error.refusal() {
+                            // Only who reads it at the Cluster can mend it.
+                            Some(why) => cannot_be_made(&cluster, why),
+                            None => error.into(),
+                        });
+                    }
                 }
                 Ok(Response::wait(waiting(&id)))
             }
@@ -168,9 +174,7 @@ impl Handler {
         if let Some(fields) = object.as_object_mut() {
             fields.insert("infrastructure".to_owned(), infrastructure);
         }
-        let mut filled = self.template.fill(&object).map_err(|why| {
-            Trouble::Refused(format!("the Deorbit of {} cannot be made: {why}", cluster.object))
-        })?;
+        let mut filled = self.template.fill(&object).map_err(|why| cannot_be_made(cluster, why))?;
         with_region(&mut filled, &identity);
         let mut labels = filled.labels;
         labels.insert(names::TARGET_UID_LABEL.to_owned(), cluster.object.uid.clone());
@@ -216,6 +220,10 @@ impl Handler {
             ))),
         }
     }
+}
+
+fn cannot_be_made(cluster: &Cluster, why: impl std::fmt::Display) -> Trouble {
+    Trouble::Refused(format!("the Deorbit of {} cannot be made: {why}", cluster.object))
 }
 
 /// The region of a login comes along: in another one each ID would seem to be gone.

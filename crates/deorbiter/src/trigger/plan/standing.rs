@@ -25,7 +25,7 @@ pub enum Readiness {
     Invalid(String),
     /// The API server does not know the kind.
     NotServed(String),
-    /// The objects could not be listed.
+    /// The objects could not be listed, or one of them not be read.
     Unknown(String),
     /// Objects that it selects belong to another binding.
     Conflict(String),

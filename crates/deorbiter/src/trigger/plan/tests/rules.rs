@@ -2,8 +2,8 @@ use common::plan::{Action as _, Reason as _};
 
 use super::world::{OTHERS, OURS, PROTECT, World};
 use crate::trigger::names;
-use crate::trigger::plan::{Readiness, plan};
-use crate::trigger::snapshot::{End, Targets};
+use crate::trigger::plan::{Decision, Readiness, plan};
+use crate::trigger::snapshot::{End, Refused, Targets};
 
 fn steps(world: &World) -> Vec<(&'static str, &'static str)> {
     world.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
@@ -177,17 +177,28 @@ fn rules_that_cannot_be_used_bind_nothing_and_hold_what_is_bound() {
 }
 
 #[test]
-fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_asks_no_more() {
+fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_seldom_asks_again() {
     let mut world = bound();
     world.edit("prod", |object| object.terminating = true);
     let mut snapshot = world.snapshot();
     let Targets::Whole(targets) = &mut snapshot.bindings[0].targets else { panic!() };
-    targets[0].refused = Some("spec: Invalid value".into());
+    targets[0].refused = Some(Refused { why: "spec: Invalid value".into(), stale: false });
+    let held = |decision: &Decision| {
+        assert!(decision.plan.findings[0].because.to_string().contains("spec: Invalid value"));
+        let standing = &decision.standings["b"];
+        assert_eq!((standing.held, standing.deorbiting), (1, 0));
+    };
     let decision = plan(&snapshot);
     assert!(decision.plan.steps.is_empty(), "{:?}", decision.plan);
-    assert!(decision.plan.findings[0].because.to_string().contains("spec: Invalid value"));
-    let standing = &decision.standings["b"];
-    assert_eq!((standing.held, standing.deorbiting), (1, 0));
+    held(&decision);
+
+    // It stays held while the API server is asked once more: a right, a quota or a policy may have changed.
+    let Targets::Whole(targets) = &mut snapshot.bindings[0].targets else { panic!() };
+    targets[0].refused.as_mut().unwrap().stale = true;
+    let decision = plan(&snapshot);
+    assert_eq!(decision.plan.steps.len(), 1, "{:?}", decision.plan);
+    assert_eq!(decision.plan.steps[0].action.name(), "CreateDeorbit");
+    held(&decision);
 }
 
 #[test]
