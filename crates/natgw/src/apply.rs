@@ -1,14 +1,15 @@
 //! The only writer: runs a Plan's steps in their order.
 //!
 //! A failed step ends what is planned for its Node; a failed step that others rely on (the route, the new primary's role)
-//! ends the walk. Before each step the process asks itself whether it still leads.
+//! ends the walk. Before each step the process asks itself whether it still leads. What concerns one Node each (Jobs, marks) waits
+//! for the next walk when this one has taken long: see [`LONGEST`].
 
 pub mod job;
 pub mod node;
 pub mod route;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::cloud::hcloud::Hcloud;
 use common::events::Events;
@@ -21,6 +22,10 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::plan::Action;
 use crate::plan::action::NodeRef;
+
+/// After so long a walk begins no further step that concerns a single Node. While sixty Jobs are made, each refused by an
+/// admission webhook after ten seconds, nobody would look whether the gateway still lives.
+pub const LONGEST: Duration = Duration::from_secs(5);
 
 /// What acts are carried out with.
 pub struct Apply<'a> {
@@ -39,22 +44,37 @@ pub struct Apply<'a> {
 }
 
 impl Apply<'_> {
-    /// Runs the plan. Returns how many steps were done.
+    /// Runs the plan. Returns how many steps were done. `resume` is the Node that the walk before this one did not reach any
+    /// more, and becomes the one that this one did not reach: it comes first, so that each Node has its turn.
     ///
     /// # Errors
-    /// The first failure that a person or a wait has to mend, else the first outdated fact.
-    pub async fn run(&self, plan: &Plan<Action>) -> Result<usize, Error> {
+    /// The first failure that a person or a wait has to mend, else the first outdated fact; a plan that was not done whole because
+    /// of [`LONGEST`] is outdated.
+    pub async fn run(&self, plan: &Plan<Action>, resume: &mut Option<String>) -> Result<usize, Error> {
+        let started = Instant::now();
         let mut versions = BTreeMap::new();
         let mut blocked = BTreeSet::new();
         let mut failure: Option<Error> = None;
         let mut done = 0;
-        for step in &plan.steps {
+        let (shared, single) = in_turn(&plan.steps, resume.take().as_deref());
+        let single = single.into_iter().map(|step| (true, step));
+        for (single, step) in shared.iter().map(|step| (false, step)).chain(single) {
             let node = step.action.node();
             if blocked.contains(&node.name) {
                 if step.action.is_shared() {
                     break;
                 }
                 continue;
+            }
+            if single && started.elapsed() >= LONGEST {
+                *resume = Some(node.name.clone());
+                let left = format!(
+                    "the walk has taken {} s, and Node {} is for the next one",
+                    LONGEST.as_secs(),
+                    node.name
+                );
+                failure.get_or_insert(Error::Outdated(left));
+                break;
             }
             if !self.leadership.is_leading() {
                 return Err(Error::NotLeading);
@@ -135,4 +155,21 @@ impl Apply<'_> {
 /// Several steps of one plan may be about one Node: each after its first patch carries the version that the last one made.
 fn version_of<'a>(node: &'a NodeRef, versions: &'a BTreeMap<String, String>) -> &'a str {
     versions.get(&node.name).unwrap_or(&node.resource_version)
+}
+
+/// The steps up to the last one that others rely on, as they were planned, and those of single Nodes after it: first those of
+/// `resume` and of the Nodes behind it. What is planned for one Node keeps its order.
+fn in_turn<'a>(
+    steps: &'a [Step<Action>],
+    resume: Option<&str>,
+) -> (&'a [Step<Action>], Vec<&'a Step<Action>>) {
+    let end = steps.iter().rposition(|step| step.action.is_shared()).map_or(0, |last| last + 1);
+    let (shared, single) = steps.split_at(end);
+    let name = |step: &Step<Action>| step.action.node().name.clone();
+    let before: BTreeSet<String> =
+        single.iter().map(name).take_while(|node| Some(node.as_str()) != resume).collect();
+    let (late, mut first): (Vec<_>, Vec<_>) =
+        single.iter().partition(|step| before.contains(&step.action.node().name));
+    first.extend(late);
+    (shared, first)
 }

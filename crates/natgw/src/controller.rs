@@ -85,8 +85,14 @@ pub async fn run(
             return ended_early(until);
         }
         let cloud = Cloud::new(&config, hcloud.clone());
-        let mut walker =
-            Walker { runtime: &runtime, config: &config, hcloud: &hcloud, metrics: &metrics, cloud };
+        let mut walker = Walker {
+            runtime: &runtime,
+            config: &config,
+            hcloud: &hcloud,
+            metrics: &metrics,
+            cloud,
+            resume: None,
+        };
         let mut failures = 0_u32;
         let mut unreachable_since = None;
         loop {
@@ -218,6 +224,8 @@ struct Walker<'a> {
     hcloud: &'a Hcloud,
     metrics: &'a Metrics,
     cloud: Cloud,
+    /// The Node that the last walk had no time for.
+    resume: Option<String>,
 }
 
 impl Walker<'_> {
@@ -264,7 +272,7 @@ impl Walker<'_> {
             events: &self.runtime.events,
             metrics: self.metrics,
         };
-        let applied = apply.run(&plan).await;
+        let applied = apply.run(&plan, &mut self.resume).await;
         // Route steps change what the cloud says, also when they fail.
         if plan.steps.iter().any(|step| touches_cloud(&step.action)) {
             self.cloud.distrust();

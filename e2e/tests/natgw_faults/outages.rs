@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use e2e::control_plane::{ControlPlane, Part};
-use e2e::natgw::World;
+use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::natgw::{FLOATING_IP_LABEL, World};
 
 use crate::scene::Scene;
 use crate::story::{self, FIRST, SECOND};
@@ -84,4 +85,45 @@ async fn a_cloud_that_cannot_be_reached_delays_the_move_and_nothing_else() {
     assert!(world.writes.count() > writes);
     scene.witness.assert_unbroken(world, "cloud unreachable");
     println!("cloud unreachable: said so, changed nothing, and moved the route when it was back");
+}
+
+/// As an admission webhook whose pods are gone: each request waits for its deadline, and is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_are_refused_slowly_hold_up_no_failover_and_each_node_has_its_turn() {
+    const NODES: usize = 12;
+    let scene = Scene::start().await;
+    let world = &scene.world;
+    let first = scene.gateway(FIRST).await;
+    world.wait_for_primary(&first).await.unwrap();
+    let second = scene.gateway(SECOND).await;
+    scene.wait_for_setup(&second, Some(SECOND)).await;
+    scene.rest(&second).await;
+
+    let jobs = || Matcher::any().verb("create").resource("jobs");
+    world.api_proxy.rule(jobs(), Fault::DelayRequest(Duration::from_secs(2)));
+    let refused = world.api_proxy.rule(jobs(), Fault::Reject(Answer::internal()));
+    let mut nodes = Vec::new();
+    for _ in 0..NODES {
+        nodes.push(world.node(None).await.unwrap());
+    }
+    for (number, node) in nodes.iter().enumerate() {
+        node.node.label(FLOATING_IP_LABEL, Some(&format!("198.51.100.{}", 100 + number))).await.unwrap();
+    }
+    world.wait("the first refusal", || async { Ok(world.api_proxy.applied(refused) > 0) }).await.unwrap();
+    let before = world.api_proxy.applied(refused);
+    first.node.cordon(true).await.unwrap();
+    world.wait_for_primary(&second).await.unwrap();
+    let meanwhile = world.api_proxy.applied(refused) - before;
+    assert!(meanwhile < 2 * NODES as u64 / 3, "the route waited for {meanwhile} Jobs");
+    for node in &nodes {
+        let refused = || async {
+            let events = world.events_about("Node", &node.name).await?;
+            Ok(events.iter().any(|event| event.action.as_deref() == Some("CreateJob")))
+        };
+        world.wait(&format!("the turn of {}", node.name), refused).await.unwrap();
+    }
+    scene.witness.assert_unbroken(world, "Jobs refused slowly");
+    println!(
+        "Jobs of {NODES} Nodes refused slowly: {meanwhile} more before the route moved, and each had its turn"
+    );
 }
