@@ -60,6 +60,18 @@ pub fn platform(settings: &Settings, sys_root: &Path) -> Platform {
     platform::platform(&network, cloud.metadata_endpoint(), settings, sys_root)
 }
 
+/// Hardware address of the device of this instance's primary network interface.
+///
+/// # Errors
+///
+/// 11: the metadata service has no answer until `deadline`; 102: it refuses.
+pub fn primary(settings: &Settings, deadline: Instant) -> Result<[u8; 6], cni::Error> {
+    let network = network()?;
+    let cloud = Cloud::new(&network, &settings.aws, &environment);
+    let mac = cloud.metadata(deadline).primary()?;
+    Ok(mac)
+}
+
 /// As [`acquire::acquire`], over the network.
 ///
 /// # Errors

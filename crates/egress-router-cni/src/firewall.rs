@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Interfaces are named, not numbered: one that is replaced under its name is still meant. Each chain leaves alone what
-//! neither comes from nor goes to the attachment or home.
+//! neither comes from nor goes to the attachment or home, but for what the pod would forward only because it hands on.
 
 pub mod allow_list;
 pub mod guard;
@@ -40,9 +40,20 @@ pub struct Firewall {
     pub addresses: Vec<IpAddr>,
     /// Who may go where, and what is handed on.
     pub destinations: Destinations,
+    /// Which families the pod forwards only since something is handed on: nothing else shall be.
+    pub forwards: Forwards,
     /// The record: one line each, of any length without a zero byte, kept as comments of rules in a chain of their own.
     /// [`crate::plan`] writes and reads them.
     pub notes: Vec<String>,
+}
+
+/// What a pod forwards that did not before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forwards {
+    /// IPv4 that comes by home.
+    pub v4: bool,
+    /// IPv6, wherever it comes from.
+    pub v6: bool,
 }
 
 impl Firewall {

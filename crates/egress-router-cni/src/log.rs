@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -15,6 +15,17 @@ const LONGEST: u64 = 10 << 20;
 /// Where a log may be. A network configuration may be a tenant's, and this program is root: it must not write lines to just
 /// any file of the node. The second is where cluster-network-operator puts it.
 const FOLDERS: [&str; 2] = ["/var/log", "/tmp"];
+
+/// How a time is written. Milliseconds tell a line from those of other plugins, which write whole seconds in the same form
+/// (Multus does).
+const TIME: &str = "2026-11-20T08:15:00.123Z";
+
+/// What the original says first into a new log, always at the level `debug` (macvlanCmdAdd in its pkg/macvlan/macvlan.go): who
+/// replaces it goes on in the same file.
+const ORIGINAL: &str = "Called CNI ADD";
+
+/// More bytes than a line needs for its time, its level and [`ORIGINAL`].
+const START: usize = 64;
 
 /// `log_level`: each has those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +67,8 @@ pub struct Log {
 
 impl Log {
     /// Opens `file` for lines up to `level` (panic, error, verbose, debug). The file is made with mode 0640; one that is there
-    /// already keeps its mode. What cannot be done is said on standard error, and the call goes on without it.
+    /// already keeps its mode, and is taken only where its first line is one of this program's. What cannot be done is said on
+    /// standard error, and the call goes on without it.
     #[must_use]
     pub fn open(file: Option<&Path>, level: Option<&str>) -> Self {
         Self::within(&FOLDERS.map(Path::new), file, level)
@@ -134,7 +146,12 @@ fn opened(folders: &[&Path], path: &Path) -> io::Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino())) {
         let mut old = path.as_os_str().to_owned();
         old.push(".1");
-        fs::rename(path, PathBuf::from(old))?;
+        let old = PathBuf::from(old);
+        if !may_be_replaced(&old)? {
+            let words = format!("{} is in the way: it is not a log of this program's", old.display());
+            return Err(io::Error::other(words));
+        }
+        fs::rename(path, old)?;
     }
     append(folders, path)
 }
@@ -147,6 +164,7 @@ fn append(folders: &[&Path], path: &Path) -> io::Result<File> {
         return refused("it has to be in /var/log or /tmp");
     }
     let file = OpenOptions::new()
+        .read(true)
         .append(true)
         .create(true)
         .mode(0o640)
@@ -164,7 +182,38 @@ fn append(folders: &[&Path], path: &Path) -> io::Result<File> {
     if !inside(&fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?) {
         return refused("it has to be in /var/log or /tmp");
     }
+    // Other programs' logs are in the same folders, and root's as well.
+    if !is_log(&file)? {
+        return refused("it is not a log of this program's");
+    }
     Ok(file)
+}
+
+/// Whether there is nothing at `path`, or a log of this program's.
+fn may_be_replaced(path: &Path) -> io::Result<bool> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => Ok(file.metadata()?.is_file() && is_log(&file)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a file is empty, or begins with a line of this program's. A disk that was full at the first line has taken the start
+/// of it whole or not at all: it lies within one page.
+fn is_log(file: &File) -> io::Result<bool> {
+    let mut start = [0; START];
+    let length = file.read_at(&mut start, 0)?;
+    let start = String::from_utf8_lossy(start.get(..length).unwrap_or_default());
+    Ok(start.is_empty() || begins_a_log(&start))
+}
+
+fn begins_a_log(start: &str) -> bool {
+    let Some((time, rest)) = start.split_once(" [") else { return false };
+    let Some((level, words)) = rest.split_once("] ") else { return false };
+    let ours = time.len() == TIME.len() && humantime::parse_rfc3339(time).is_ok();
+    let original = level == Level::Debug.as_str() && words.starts_with(ORIGINAL);
+    original || (ours && Level::parse(level).is_some())
 }
 
 #[cfg(test)]
@@ -173,7 +222,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
-    use super::{LONGEST, Log};
+    use super::{LONGEST, Log, START, TIME, begins_a_log};
 
     fn read(path: &Path) -> Vec<String> {
         fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
@@ -248,14 +297,79 @@ mod tests {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
         for round in 0..3 {
-            let file = fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
-            file.set_len(LONGEST).unwrap();
+            Log::open(Some(&path), None).verbose(format_args!("first"));
+            fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(LONGEST).unwrap();
             let log = Log::open(Some(&path), None);
             log.verbose(format_args!("{round}"));
             assert!(fs::metadata(&path).unwrap().len() < 100);
             assert_eq!(fs::metadata(&old).unwrap().len(), LONGEST);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn only_what_begins_as_its_own_lines_do_is_a_log() {
+        let head = |level: &str, words: &str| format!("{TIME} [{level}] {words}");
+        for level in ["panic", "error", "verbose", "debug"] {
+            assert!(head(level, "").len() < START && begins_a_log(&head(level, "")), "{level}");
+            assert!(begins_a_log(&head(level, "ADD \u{fffd}")));
+        }
+        for original in [
+            "2025-08-01T10:00:00+02:00 [debug] Called CNI ADD\n",
+            "2025-08-01T10:00:00Z [debug] Called CNI ADD\n",
+        ] {
+            assert!(begins_a_log(original), "{original}");
+        }
+        for other in [
+            "type=LOGIN msg=audit(1700000000.000:1): pid=1 res=1",
+            "2025-08-01T10:00:00Z [verbose] Add: default:web-0",
+            "2025-08-01T10:00:00Z [debug] Used defaults from parsed flat file config",
+            "2025-08-01T10:00:00.123456+00:00 node1 kernel: [    0.000000] x",
+            "2025-08-01T10:00:00.123Z [info] x",
+            "2025-08-01T10:00:00.123",
+            "Aug  1 10:00:00 node1 sshd[1]: x",
+            "\0\0\0\0",
+        ] {
+            assert!(!begins_a_log(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn files_of_others_are_neither_written_nor_put_aside_nor_replaced() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+        let long = vec![b'x'; usize::try_from(LONGEST).unwrap()];
+        let contents: [&[u8]; 3] = [b"precious", &[0; 384], &long];
+        for content in contents {
+            fs::write(&path, content).unwrap();
+            let log = Log::open(Some(&path), Some("debug"));
+            assert!(log.file.is_none());
+            write_all(&log);
+            assert_eq!(fs::read(&path).unwrap(), content);
+        }
+        fs::remove_file(&path).unwrap();
+        Log::open(Some(&path), None).verbose(format_args!("first"));
+        fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(LONGEST).unwrap();
+        fs::write(&old, "precious").unwrap();
+        assert!(Log::open(Some(&path), None).file.is_none());
+        assert_eq!(fs::read_to_string(&old).unwrap(), "precious");
+        assert_eq!(fs::metadata(&path).unwrap().len(), LONGEST);
+        fs::remove_file(&old).unwrap();
+        symlink("/etc/hostname", &old).unwrap();
+        assert!(Log::open(Some(&path), None).file.is_none());
+        fs::remove_file(&old).unwrap();
+        fs::write(&old, "").unwrap();
+        assert!(Log::open(Some(&path), None).file.is_some());
+        assert_eq!(fs::metadata(&old).unwrap().len(), LONGEST);
+    }
+
+    #[test]
+    fn the_log_of_the_original_is_gone_on_with() {
+        let folder = tempfile::tempdir_in("/tmp").unwrap();
+        let path = folder.path().join("log");
+        fs::write(&path, "2025-08-01T10:00:00+02:00 [debug] Called CNI ADD\n").unwrap();
+        Log::open(Some(&path), None).verbose(format_args!("ADD"));
+        assert_eq!(read(&path).len(), 2);
     }
 
     #[test]

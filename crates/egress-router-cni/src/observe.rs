@@ -35,7 +35,8 @@ pub struct Pod {
     pub routes: Vec<Route>,
     /// All rules.
     pub rules: Vec<Rule>,
-    /// Sysctls that a plan may change, by the parts of their names (`["net", "ipv4", "conf", "eth0", "rp_filter"]`).
+    /// Sysctls that a plan may change, by the parts of their names (`["net", "ipv4", "conf", "eth0", "rp_filter"]`). Of those
+    /// that netlink does not tell ([`crate::plan::sysctl::routers`]), only where a plan may have to.
     pub sysctls: BTreeMap<Vec<String>, String>,
     /// Our tables: interface name to its notes.
     pub attachments: BTreeMap<String, Vec<String>>,
@@ -56,7 +57,7 @@ pub fn host(socket: &mut Socket) -> Result<Host, cni::Error> {
     })
 }
 
-/// Reads the pod in whose namespace `sockets` were opened.
+/// Reads the pod in whose namespace `sockets` were opened. The calling thread has to be in it.
 ///
 /// # Errors
 /// Code 100 with the kernel's words; code 11 when it changes faster than it can be read.
@@ -64,14 +65,17 @@ pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
     let route = &mut sockets.route;
     let links = route.links().map_err(cannot("links of the pod"))?;
     let settings = route.netconf().map_err(cannot("settings of the pod's links"))?;
-    Ok(Pod {
+    let mut pod = Pod {
         addresses: route.addresses().map_err(cannot("addresses of the pod"))?,
         routes: route.routes(None).map_err(cannot("routes of the pod"))?,
         rules: route.rules().map_err(cannot("rules of the pod"))?,
         sysctls: sysctl::names(&settings, &links),
         attachments: attachments(&mut sockets.netfilter)?,
         links,
-    })
+    };
+    let unsaid = sysctl::unsaid(&pod);
+    pod.sysctls.extend(unsaid);
+    Ok(pod)
 }
 
 /// Our tables: interface name to notes.

@@ -4,11 +4,13 @@
 pub mod attachment;
 pub mod elastic_ip;
 
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use ring::digest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -20,6 +22,9 @@ pub use elastic_ip::ElasticIp;
 
 /// A longer container ID is shortened in a file's name, which may have 255 bytes; the file itself holds it whole.
 const LONGEST: usize = 128;
+
+/// So much of a longer one begins the file's name, for who looks into the folder: runtimes' own IDs have this length.
+const BEGINNING: usize = 64;
 
 /// A folder of records of one kind.
 #[derive(Debug, Clone)]
@@ -193,8 +198,18 @@ impl Folder {
     }
 }
 
-fn short(container_id: &str) -> &str {
-    container_id.get(..LONGEST).unwrap_or(container_id)
+/// One name for each ID. A shortened one is longer than any that is not: a hyphen and a hash stand in it for the rest.
+fn short(container_id: &str) -> Cow<'_, str> {
+    if container_id.len() <= LONGEST {
+        return container_id.into();
+    }
+    let hash = digest::digest(&digest::SHA256, container_id.as_bytes());
+    let bytes: &[u8] = hash.as_ref();
+    let mut name = format!("{}-", container_id.get(..BEGINNING).unwrap_or_default());
+    for byte in bytes {
+        name.push_str(&format!("{byte:02x}"));
+    }
+    name.into()
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
@@ -282,16 +297,22 @@ mod tests {
     }
 
     #[test]
-    fn long_container_ids_are_told_apart_by_the_records_themselves() {
+    fn container_ids_that_begin_alike_have_a_record_each_however_long_they_are() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::new(directory.path(), "a", false);
-        let (one, other) = (format!("{}1", "x".repeat(300)), format!("{}2", "x".repeat(300)));
-        folder.write(&Simple(one.clone(), "net1".into(), 1)).unwrap();
-        folder.write(&Simple("y".into(), "net1".into(), 1)).unwrap();
-        assert_eq!(folder.of_container::<Simple>(&one).0.len(), 1);
-        assert_eq!(folder.of_container::<Simple>(&other).0.len(), 0);
-        assert!(folder.read::<Simple>(&one, "net1").unwrap().is_some());
-        assert_eq!(folder.read::<Simple>(&other, "net1"), Ok(None));
+        let ids = [LONGEST - 1, LONGEST, 300].map(|length| ["1", "2"].map(|end| "x".repeat(length) + end));
+        for (number, id) in (1..).zip(ids.iter().flatten()) {
+            folder.write(&Simple(id.clone(), "a-name-of-15-by".into(), number)).unwrap();
+        }
+        for (number, id) in (1..).zip(ids.iter().flatten()) {
+            let own = Simple(id.clone(), "a-name-of-15-by".into(), number);
+            assert_eq!(folder.of_container::<Simple>(id), (vec![own], Vec::new()));
+        }
+        for (left, id) in (0..6).rev().zip(ids.iter().flatten()) {
+            folder.remove(id, "a-name-of-15-by").unwrap();
+            assert_eq!(folder.read::<Simple>(id, "a-name-of-15-by"), Ok(None));
+            assert_eq!(folder.all::<Simple>().0.len(), left);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ section() { sed "s|^|$1: |"; }
 ip -d -o link | sed -E 's/^[0-9]+: //; s/@[^:]*:/:/; s/ [a-z_]+_timer +[0-9.]+//g' | section link
 ip -o addr | sed -E 's/^[0-9]+: //; s/ valid_lft.*//' | section address
 ip -4 route show table all | section route
-ip -6 route show table all | section route6
+ip -6 route show table all | sed -E 's/ expires [0-9]+sec/ expires/' | section route6
 ip -4 rule | section rule
 ip -6 rule | section rule6
 # The order of rules in a chain is state, and the name of its place besides.

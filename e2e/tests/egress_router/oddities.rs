@@ -1,6 +1,9 @@
 //! Nodes, pods and runtimes that are unlike most, and that there are.
 
+use std::time::Duration;
+
 use e2e::egress_router::UPLINK;
+use e2e::netns::wait_until;
 
 use super::*;
 
@@ -103,6 +106,22 @@ fn a_macvlan_may_be_the_master() {
     scene.restored();
 }
 
+/// A configuration that asks for more than its master, which is to be found, carries.
+fn long() -> Value {
+    let mut config = config(v4());
+    config["interfaceArgs"] = json!({"mtu": 9000});
+    config
+}
+
+#[test]
+fn more_than_the_master_carries_is_refused_before_the_pod_is_touched() {
+    let scene = Scene::new();
+    let answer = scene.world.plugin(&scene.pod, "net1", long()).unwrap().refused().unwrap();
+    assert_eq!(answer.error_code(), Some(7), "{answer:#?}");
+    assert!(answer.words().contains(&format!("interfaceArgs.mtu is 9000: its master {UPLINK} has 1500")));
+    scene.restored();
+}
+
 #[test]
 fn default_routes_that_differ_in_their_next_hop_alone_come_back_in_their_order() {
     let scene = Scene::new();
@@ -126,6 +145,109 @@ fn default_routes_that_differ_in_their_next_hop_alone_come_back_in_their_order()
     second.del(Some(&results[1])).unwrap();
     assert_eq!(order(), before);
     scene.restored();
+}
+
+/// The bridge of the pods' network advertises itself as a router that is preferred to others (RFC 4191), for half an hour; until
+/// the pod has dealt with it.
+fn advertise(scene: &Scene) {
+    let message = r"\206\0\0\0\100\010\007\010\0\0\0\0\0\0\0\0";
+    // IPPROTO_IPV6, IPV6_MULTICAST_HOPS: from the link itself, or nobody believes it.
+    let to = "IP6-SENDTO:[ff02::1%cluster0]:58,setsockopt-int=41:18:255";
+    let heard = || {
+        let count = "awk '/^Icmp6InRouterAdvertisements/ { print $2 }' /proc/net/dev_snmp6/eth0";
+        Ok::<u64, anyhow::Error>(scene.pod.inside.sh(count)?.trim().parse()?)
+    };
+    let before = heard().unwrap();
+    // They are counted before they are read: who has counted the second has read the first.
+    wait_until("the pod hears a router", Duration::from_secs(10), || {
+        scene.world.node.sh(&format!("printf '{message}' | socat -u - '{to}'"))?;
+        Ok(heard()? > before + 1)
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_router_that_advertises_itself_again_is_no_way_around() {
+    let scene = Scene::new();
+    scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv6/conf/eth0/accept_ra; ip -6 route del default").unwrap();
+    advertise(&scene);
+    let scene = now(scene);
+    let default = || scene.pod.inside.sh("ip -6 route show default").unwrap();
+    assert!(default().contains("dev eth0 proto ra"), "{}", default());
+    let plugin = scene.plugin(v6());
+    let result = plugin.add().unwrap();
+    scene.outside_sees(OWN[1]);
+    advertise(&scene);
+    assert!(default().lines().count() == 1 && default().contains("dev net1"), "{}", default());
+    scene.outside_sees(OWN[1]);
+    scene.cluster_is_reached(1..2);
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
+    scene.outside_sees(NODE[1]);
+    scene.restored();
+}
+
+#[test]
+fn a_router_whose_first_advertisement_comes_after_add_is_no_way_around() {
+    let scene = Scene::new();
+    scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv6/conf/eth0/accept_ra; ip -6 route del default").unwrap();
+    let plugin = scene.plugin(v6());
+    let result = plugin.add().unwrap();
+    scene.outside_sees(OWN[1]);
+    advertise(&scene);
+    let defaults = scene.pod.inside.sh("ip -6 route show default").unwrap();
+    assert!(defaults.contains("dev eth0 proto ra"), "{defaults}");
+    scene.outside_sees(OWN[1]);
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
+    scene.outside_sees(NODE[1]);
+}
+
+#[test]
+fn a_network_of_the_cluster_may_be_the_attachments_own() {
+    let scene = Scene::new();
+    let mut config = config(dual());
+    config["clusterNetworks"] = json!(["192.168.50.0/24", "2001:db8:50::/64"]);
+    let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+    let result = plugin.add().unwrap();
+    for family in 0..2 {
+        scene.outside_sees(OWN[family]);
+        scene.pod.inside.wait_seen_as(OWN[family], GATEWAY[family], PORT).unwrap();
+    }
+    scene.cluster_is_reached(0..2);
+    let check = plugin.check(&result).unwrap();
+    assert_eq!(check.code, Some(0), "{check:#?}");
+    plugin.del(Some(&result)).unwrap();
+    scene.restored();
+}
+
+#[test]
+fn a_default_route_for_a_tos_is_no_way_around_and_comes_back() {
+    for plain in ["ip route add default via 10.244.1.1 metric 100", "true"] {
+        let scene = Scene::new();
+        let tos = "ip route add default via 10.244.1.1 tos 0x10";
+        scene.pod.inside.sh(&format!("ip route del default; {plain}; {tos}")).unwrap();
+        let scene = now(scene);
+        let seen_with_it_as = |expected: &str| {
+            let to = format!("TCP4:{}:{PORT},tos=16,connect-timeout=1", OUTSIDE[0]);
+            let seen =
+                || Ok(scene.pod.inside.run(["socat", "-T1", "-u", &to, "-"])?.stdout.trim() == expected);
+            wait_until(expected, Duration::from_secs(10), seen).unwrap();
+        };
+        seen_with_it_as(NODE[0]);
+        let plugin = scene.plugin(v4());
+        let result = plugin.add().unwrap();
+        scene.outside_sees(OWN[0]);
+        seen_with_it_as(OWN[0]);
+        scene.cluster_is_reached(0..1);
+        let check = plugin.check(&result).unwrap();
+        assert_eq!(check.code, Some(0), "{check:#?}");
+        plugin.del(Some(&result)).unwrap();
+        seen_with_it_as(NODE[0]);
+        scene.restored();
+    }
 }
 
 #[test]
@@ -241,9 +363,13 @@ fn status_says_what_an_add_would() {
     let table = json!({"*": {"addresses": ["192.168.50.99/24"]}});
     let mut of_pods = without_ip("podIP", table);
     of_pods["interfaceArgs"] = json!({"master": "nosuch0"});
+    let mut long_of_pods = of_pods.clone();
+    long_of_pods["interfaceArgs"] = json!({"master": UPLINK, "mtu": 9000});
     for (config, word) in [
         (on("nosuch0", v4()), "nosuch0"),
         (of_pods, "nosuch0"),
+        (long(), "interfaceArgs.mtu is 9000"),
+        (long_of_pods, "interfaceArgs.mtu is 9000"),
         (config(json!({"addresses": ["198.18.0.9/24"]})), "no interface of this node"),
         (config(json!({"addresses": ["192.168.50.2/24"]})), "an address of the node itself"),
         (without_ip("ipConfig", json!({"name": "a"})), "kubeconfig"),

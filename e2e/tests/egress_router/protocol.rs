@@ -238,10 +238,16 @@ fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
     let (error, verbose, debug) = (size("error"), size("verbose"), size("debug"));
     assert_eq!(error, 0);
     assert!(0 < verbose && verbose < debug, "{verbose} {debug}");
-    // A log that cannot be written is no reason to leave a pod without its network.
-    let mut config = config(v4());
-    config["log_file"] = json!("/nowhere/at/all");
-    scene.world.plugin(&scene.pod, "net1", config).unwrap().add().unwrap();
+    // A log that cannot be written is no reason to leave a pod without its network; nor is a file that is somebody else's.
+    scene.world.node.sh("echo precious >/var/log/precious").unwrap();
+    for file in ["/nowhere/at/all", "/var/log/precious"] {
+        let mut config = config(v4());
+        config["log_file"] = json!(file);
+        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let result = plugin.add().unwrap();
+        plugin.del(Some(&result)).unwrap();
+    }
+    assert_eq!(scene.world.node.sh("cat /var/log/precious").unwrap().trim(), "precious");
 }
 
 #[test]

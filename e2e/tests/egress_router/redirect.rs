@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::egress_router::ELSEWHERE;
-use e2e::netns::wait_until;
+use e2e::netns::{Port, wait_until};
 
 use super::*;
 
@@ -99,6 +99,61 @@ fn redirects_stay_allowed_beside_a_list() {
         .unwrap();
     scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 8080).unwrap();
     scene.outside_sees(OWN[0]);
+}
+
+#[test]
+fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
+    let mut scene = Scene::new();
+    let third = scene.world.lab.node("third").unwrap();
+    let theirs = ["192.168.70.1/24", "2001:db8:70::1/64 nodad", "fe80::1/64 nodad"];
+    let ours = ["192.168.70.9/24", "2001:db8:70::9/64 nodad", "fe80::9/64 nodad"];
+    let (there, here) = (Port::new(&third, "lan0", &theirs), Port::new(&scene.pod.inside, "net0", &ours));
+    scene.world.lab.link(there, here).unwrap();
+    // The kernel's own link-local address is state as well, and comes some time after the link.
+    let settled = "until ip -6 -o addr show dev net0 scope link | grep -v fe80::9/ | grep -qv tentative; do sleep 0.05; done";
+    scene.pod.inside.sh(settled).unwrap();
+    let neighbour = scene.world.pod("neighbour").unwrap();
+    let pod = scene.pod.addresses.clone();
+    neighbour
+        .inside
+        .sh(&format!(
+            "ip route add 192.168.70.0/24 via {}; ip -6 route add 2001:db8:70::/64 via {}",
+            pod[0], pod[1]
+        ))
+        .unwrap();
+    third
+        .sh("ip route add 10.244.1.0/24 via 192.168.70.9; ip -6 route add fd00:244:1::/64 via 2001:db8:70::9")
+        .unwrap();
+    let addresses = ["192.168.70.1", "2001:db8:70::1"];
+    let _servers = addresses.map(|address| third.listen(address, PORT).unwrap());
+    // As soon as its addresses can be used, the pod reaches it by itself.
+    scene.pod.inside.wait_seen_as("192.168.70.9", addresses[0], PORT).unwrap();
+    scene.pod.inside.wait_seen_as("2001:db8:70::9", addresses[1], PORT).unwrap();
+    let both = json!({
+        "addresses": ["192.168.50.99/24", "2001:db8:50::99/64"], "destinations": ["8080 TCP 203.0.113.9 80", "8080 TCP 2001:db8:9::9 80"],
+    });
+    for forwards in [false, true] {
+        if forwards {
+            let words = "cd /proc/sys/net; echo 1 >ipv4/ip_forward; echo 1 >ipv6/conf/all/forwarding";
+            scene.pod.inside.sh(words).unwrap();
+        }
+        scene.pod_before = scene.pod.inside.network_state().unwrap();
+        let plugin = scene.plugin(both.clone());
+        let result = plugin.add().unwrap();
+        for family in 0..2 {
+            scene.world.node2.wait_seen_as(OWN[family], &pod[family], 8080).unwrap();
+            if forwards {
+                // The control: whoever was a router is one still.
+                let seen = &neighbour.addresses[family];
+                neighbour.inside.wait_seen_as(seen, addresses[family], PORT).unwrap();
+            } else {
+                let (meeting, _) = neighbour.inside.meets(Transport::Tcp, addresses[family], PORT).unwrap();
+                assert!(!matches!(meeting, Meeting::SeenAs(_)), "{meeting:?}");
+            }
+        }
+        plugin.del(Some(&result)).unwrap();
+        assert_eq!(scene.changes(), Vec::<String>::new());
+    }
 }
 
 /// This kernel may have no SCTP of its own; handing packets on needs none. What is sent is a first packet (INIT, RFC 9260,

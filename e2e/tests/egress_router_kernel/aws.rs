@@ -2,7 +2,9 @@
 //! moto has to see the same), and run in the machine, too; what VPC's router does, the LAN's does here.
 
 use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -11,10 +13,12 @@ use crate::ec2::{Ec2, Elastic, Interface};
 use crate::gate::{Backend, Form, Gate};
 use crate::machine::inside;
 use crate::metadata::Metadata;
-use crate::world::{FAR, OUTSIDE, World, config, run};
+use crate::world::{FAR, OUTSIDE, World, config, run, with};
 
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 80);
 const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
+/// Where the plugin writes down what is to be given back.
+const RECORDS: &str = "/var/lib/cni/egress-router/elastic-ips";
 /// The node's interface in its subnet.
 const HARDWARE: &str = "02:00:00:00:00:aa";
 
@@ -130,5 +134,68 @@ fn an_elastic_ip_that_nobody_allocated_leaves_the_pod_as_it_was() {
         assert!(answer.to_string().contains("198.51.100.99"), "{answer}");
         assert_eq!(cloud.world.state(), before);
         assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
+    });
+}
+
+#[test]
+fn what_cannot_be_is_said_before_the_elastic_ip_is_taken_from_who_has_it() {
+    inside(|| {
+        let mut cloud = Cloud::new();
+        let elsewhere = ("eni-b".to_owned(), Ipv4Addr::new(192, 168, 50, 9));
+        let association = ("eipassoc-other".to_owned(), elsewhere.0.clone(), elsewhere.1);
+        cloud.ec2.lock().unwrap().elastics.get_mut(&PUBLIC).unwrap().association = Some(association);
+        let standing = config(json!({
+            "interfaceType": "ipvlan", "interfaceArgs": {"mode": "l3", "master": "up0"},
+            "ip": {"addresses": ["10.99.7.7/32"]},
+        }));
+        cloud.world.environment.push(("CNI_IFNAME", "net2".to_owned()));
+        cloud.world.succeed("ADD", &standing);
+        cloud.world.environment.pop();
+        let before = cloud.world.state();
+        let hardware = with(&network(), "runtimeConfig", json!({"mac": "02:00:5e:10:00:01"}));
+        let long = with(&network(), "interfaceArgs", json!({"mtu": 9000}));
+        let refused =
+            [(network(), "of mode l3"), (hardware, "hardware address"), (long, "its master up0 has 1500")];
+        for (config, word) in refused {
+            let (succeeded, answer) = cloud.world.call("ADD", &config);
+            assert!(!succeeded && answer["code"] == 7, "{answer}");
+            assert!(answer["msg"].as_str().unwrap().contains(word), "{answer}");
+            assert_eq!((cloud.at(), cloud.secondary()), (Some(elsewhere.clone()), vec![]));
+            assert_eq!(cloud.world.state(), before);
+        }
+        cloud.world.environment.push(("CNI_IFNAME", "net2".to_owned()));
+        cloud.world.succeed("DEL", &standing);
+    });
+}
+
+#[test]
+fn what_a_dead_pod_left_is_given_back_by_one_call_that_keeps_no_add_waiting() {
+    inside(|| {
+        let cloud = Cloud::new();
+        cloud.world.succeed("ADD", &network());
+        let (_, private) = cloud.at().expect("associated");
+        let text = fs::read_to_string(Path::new(RECORDS).join("c0ffee@net1.json")).unwrap();
+        let mut record: Value = serde_json::from_str(&text).unwrap();
+        cloud.world.succeed("DEL", &network());
+        // As if it had been killed before its DEL.
+        record["containerId"] = json!("dead");
+        record["place"]["path"] = json!("/run/netns/dead");
+        let dead = Path::new(RECORDS).join("dead@net1.json");
+        fs::write(&dead, record.to_string()).unwrap();
+        cloud.ec2.lock().unwrap().interfaces.get_mut("eni-a").unwrap().addresses.push(private);
+
+        let other_call = File::open(RECORDS).unwrap();
+        other_call.lock().unwrap();
+        cloud.world.succeed("ADD", &network());
+        assert!(dead.exists() && cloud.secondary().contains(&private), "that is the other call's to do");
+        drop(other_call);
+        cloud.world.succeed("DEL", &network());
+
+        cloud.world.succeed("ADD", &network());
+        let (_, own) = cloud.at().expect("associated");
+        assert_eq!((dead.exists(), cloud.secondary()), (false, vec![own]));
+        cloud.world.succeed("DEL", &network());
+        assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
+        assert_eq!(fs::read_dir(RECORDS).unwrap().count(), 0);
     });
 }

@@ -138,6 +138,20 @@ fn a_mode_that_ipvlan_has_not_is_refused_with_those_that_it_has() {
 }
 
 #[test]
+fn an_ipvlan_that_would_lose_what_its_master_cannot_carry_is_refused() {
+    inside(|| {
+        let world = World::new();
+        let before = world.state();
+        let mut config = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
+        config["interfaceArgs"]["mtu"] = json!(9000);
+        let (succeeded, answer) = world.call("ADD", &config);
+        assert!(!succeeded && answer["code"] == 7, "{answer}");
+        assert_eq!(answer["msg"], "interfaceArgs.mtu is 9000: its master up0 has 1500");
+        assert_eq!(world.state(), before);
+    });
+}
+
+#[test]
 fn the_plugin_says_that_it_is_ready() {
     inside(|| {
         let world = World::new();

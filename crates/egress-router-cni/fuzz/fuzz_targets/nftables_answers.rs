@@ -3,7 +3,7 @@
 #![no_main]
 
 use egress_router_cni::config::destinations::Destinations;
-use egress_router_cni::firewall::Firewall;
+use egress_router_cni::firewall::{Firewall, Forwards};
 use egress_router_cni::netlink::message::{Malformed, messages};
 use egress_router_cni::netlink::nftables::difference::{Found, differences};
 use egress_router_cni::netlink::nftables::found::{Chain, Element, Rule, Set, Table};
@@ -37,6 +37,7 @@ fuzz_target!(|datagram: &[u8]| {
         mark: 0x1_0000,
         addresses: vec!["192.0.2.1".parse().expect("an address")],
         destinations: Destinations { allowed: Some(Vec::new()), ..Destinations::default() },
+        forwards: Forwards::default(),
         notes: vec!["note".into()],
     };
     let _ = differences(&firewall.ruleset(), &found);

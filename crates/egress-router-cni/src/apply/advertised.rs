@@ -8,9 +8,6 @@ use crate::netlink::Error;
 use crate::netlink::route::Route;
 use crate::netlink::socket::Socket;
 
-/// RTPROT_RA.
-const ADVERTISED: u8 = 9;
-
 /// Writes `value` into a forwarding sysctl of IPv6, and adds again what that made the kernel forget.
 ///
 /// # Errors
@@ -36,7 +33,7 @@ pub fn written(source: io::Error) -> Error {
 
 fn advertised(route: &mut Socket) -> Result<Vec<Route>, Error> {
     let mut routes = route.routes(None)?;
-    routes.retain(|route| route.protocol == ADVERTISED && route.destination.prefix_len() == 0);
+    routes.retain(Route::is_advertised_default);
     Ok(routes)
 }
 
@@ -69,7 +66,10 @@ mod tests {
 
     /// Without what the kernel knows of its origin, and without the seconds.
     fn seen(routes: &[Route]) -> Vec<String> {
-        routes.iter().map(|route| format!("{route} {} {}", route.protocol, route.expires())).collect()
+        routes
+            .iter()
+            .map(|route| format!("{route} {} {}", route.protocol, route.lifetime().is_some()))
+            .collect()
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
                 std::thread::yield_now();
             }
             let before = advertised(&mut socket).unwrap();
-            assert!(before[0].expires());
+            assert!(before[0].lifetime().is_some());
             // The bare sysctl would lose it, and that is what is worked around.
             write(&mut socket, &name("all"), "1", Some("0")).unwrap();
             assert_eq!(seen(&advertised(&mut socket).unwrap()), seen(&before));

@@ -184,6 +184,39 @@ fn a_second_add_that_fails_at_any_step_leaves_the_first() {
 }
 
 #[test]
+fn a_router_that_advertises_itself_again_is_no_way_around() {
+    isolated(|| {
+        let mut place = Place::new();
+        place.meets_a_router();
+        ip_in(&place, "-6 route del default");
+        place.advertise();
+        let defaults = |place: &Place| ip_in(place, "-6 route show default");
+        assert!(defaults(&place).contains("via fe80::1 dev eth0 proto ra"), "{}", defaults(&place));
+        let before = place.seen();
+        let steps = plan_of(&mut place, 1, &["fd50::9/64"]);
+        leaves_nothing(&mut place, &steps);
+        let (sockets, host, namespace) = place.parts();
+        run(&steps, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
+        place.advertise();
+        let found = defaults(&place);
+        assert!(found.lines().count() == 1 && found.contains("dev net1"), "{found}");
+        assert!(ip_in(&place, "-6 route get 2001:db8::7").contains("dev net1"));
+        // The control: heard, it stands behind ours.
+        let heard = "/proc/sys/net/ipv6/conf/eth0/accept_ra_defrtr";
+        std::fs::write(heard, "1").unwrap();
+        place.advertise();
+        assert!(defaults(&place).contains("via fe80::1 dev eth0 proto ra"), "{}", defaults(&place));
+        assert!(ip_in(&place, "-6 route get 2001:db8::7").contains("dev net1"));
+        std::fs::write(heard, "0").unwrap();
+        ip_in(&place, "-6 route del default via fe80::1 dev eth0");
+        let pod = observe::pod(place.parts().0).unwrap();
+        let steps = del::del(&pod, "net1", &note::all(&pod)["net1"]);
+        run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
+        place.assert_seen(&before, "added and deleted");
+    });
+}
+
+#[test]
 fn what_add_makes_del_takes() {
     isolated(|| {
         let mut place = Place::new();

@@ -204,15 +204,16 @@ impl Attempt<'_> {
     fn assign(&mut self, instance: &str, public: Ipv4Addr, address: &Address) -> Result<State, cni::Error> {
         let listed = self.ec2.on_interface(&self.interface.id)?;
         self.spare_the_node(instance, &listed, public, address)?;
+        let recorded = self.journal.recorded();
         let mut taken = listed;
         for _ in 0..CHOICES {
-            let chosen = choose(self.interface.block, random(), |address| taken.contains(address))
-                .ok_or_else(|| {
-                    Error::Conflict(format!(
-                        "subnet {} ({}) has no free address",
-                        self.interface.subnet, self.interface.block
-                    ))
-                })?;
+            let not_free = |address| recorded.contains(&address) || taken.contains(address);
+            let chosen = choose(self.interface.block, random(), not_free).ok_or_else(|| {
+                Error::Conflict(format!(
+                    "subnet {} ({}) has no free address",
+                    self.interface.subnet, self.interface.block
+                ))
+            })?;
             let private = Ipv4Net::new(chosen, self.interface.block.prefix_len())
                 .map_err(|error| cni::Error::new(cni::Code::Aws, error.to_string()))?;
             let state = State {

@@ -91,24 +91,27 @@ impl<'a> Metadata<'a> {
         Ok(self.find("services/domain")?.unwrap_or_else(|| "amazonaws.com".into()))
     }
 
+    /// Hardware address of the device of the primary network interface.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::get`]; and what is said is not understood.
+    pub fn primary(&self) -> Result<[u8; 6], Error> {
+        let text = self.get("mac")?;
+        mac_bytes(&text).ok_or_else(|| unexpected("mac", &text))
+    }
+
     /// The interface whose device has the address `mac`; none: the primary one.
     ///
     /// # Errors
     ///
     /// As [`Self::get`]; and `mac` is none of this instance's, or what is said of it is not understood.
     pub fn interface(&self, mac: Option<[u8; 6]>) -> Result<Interface, Error> {
-        let malformed = |what: &str, found: &str| Error::Malformed {
-            whom: format!("the instance metadata service, asked for {what},"),
-            why: format!("{found:?}"),
+        let mac = match mac {
+            Some(mac) => mac,
+            None => self.primary()?,
         };
-        let (text, mac) = match mac {
-            Some(mac) => (mac_text(mac), mac),
-            None => {
-                let text = self.get("mac")?;
-                let mac = mac_bytes(&text).ok_or_else(|| malformed("mac", &text))?;
-                (text, mac)
-            }
-        };
+        let text = mac_text(mac);
         let of = |what: &str| -> Result<String, Error> {
             self.find(&format!("network/interfaces/macs/{text}/{what}"))?.ok_or_else(|| {
                 Error::Conflict(format!(
@@ -120,7 +123,7 @@ impl<'a> Metadata<'a> {
         let id = of("interface-id")?;
         let subnet = of("subnet-id")?;
         let block = of("subnet-ipv4-cidr-block")?;
-        let parsed: Ipv4Net = block.parse().map_err(|_| malformed("subnet-ipv4-cidr-block", &block))?;
+        let parsed: Ipv4Net = block.parse().map_err(|_| unexpected("subnet-ipv4-cidr-block", &block))?;
         Ok(Interface { id, mac, subnet, block: parsed.trunc() })
     }
 
@@ -223,6 +226,13 @@ impl<'a> Metadata<'a> {
 /// Throttled (the service allows each interface a number of packets a second) or failing.
 fn is_passing(status: u16) -> bool {
     status == 429 || status >= 500
+}
+
+fn unexpected(what: &str, found: &str) -> Error {
+    Error::Malformed {
+        whom: format!("the instance metadata service, asked for {what},"),
+        why: format!("{found:?}"),
+    }
 }
 
 fn refused(path: &str, status: u16) -> Error {

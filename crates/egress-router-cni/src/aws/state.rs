@@ -59,6 +59,12 @@ pub trait Journal {
     ///
     /// It could not be removed.
     fn clear(&mut self) -> Result<(), cni::Error>;
+
+    /// Private addresses that are written down on this node, whoever's they are. EC2 may call one free that somebody is about
+    /// to give back once more, after a lost answer or a kill: as long as it is written down, it is not chosen.
+    fn recorded(&self) -> Vec<Ipv4Addr> {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

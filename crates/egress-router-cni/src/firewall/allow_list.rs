@@ -2,6 +2,7 @@
 
 use super::guard::FILTER;
 use super::{Firewall, redirect};
+use crate::names::{EGRESS_MARK_MASK, MARK_MASK};
 use crate::netlink::nftables::rule::{ICMP, ICMPV6};
 use crate::netlink::nftables::ruleset::{Hook, Kind};
 use crate::netlink::nftables::{Chain, Rule, Ruleset, Set};
@@ -42,5 +43,15 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     rules.push(Rule::new("not listed").reject());
     let leave = Rule::new("the list is for what leaves by it").leaves_by(&firewall.interface).jump("allow");
     ruleset.chains.push(Chain::base("output", Kind::Filter, Hook::Output, FILTER, vec![leave]));
+    // The way back has sent what stood before the attachment home by now, but this hook still names the interface that it
+    // would have left by. Behind routing that name is true, and whom home has no way for does not leave by the attachment.
+    if firewall.home.is_some() {
+        // Any attachment's: those that stood before two of them bear the mark of the first.
+        let stood =
+            |rule: Rule| rule.connection_marked(0, EGRESS_MARK_MASK).connection_marked_at_all(MARK_MASK);
+        rules.insert(0, stood(Rule::new("goes on by the pod's own network")).accept());
+        let lost = stood(Rule::new("stood before it").leaves_by(&firewall.interface).forth()).drop();
+        ruleset.chains.push(Chain::base("leave", Kind::Filter, Hook::Postrouting, FILTER, vec![lost]));
+    }
     ruleset.chains.push(Chain::inner("allow", rules));
 }

@@ -19,6 +19,7 @@ fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
         mark: names::mark(1),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         destinations,
+        forwards: Forwards::default(),
         notes: Vec::new(),
     }
 }

@@ -4,6 +4,9 @@
 //! So do those that stood before the attachment, in either direction, when a pod gets it while it lives: what its programs send
 //! next would otherwise leave by the attachment, with an address that the other side does not know.
 //!
+//! No allow-list is wider by that ([`super::allow_list`]): whatever bears a mark without having come in by home does not
+//! leave by the attachment.
+//!
 //! The connection's mark remembers; a rule (see [`crate::plan`]) sends packets that bear it to home's own table.
 
 use super::Firewall;

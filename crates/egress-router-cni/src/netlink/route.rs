@@ -69,6 +69,8 @@ const PADDING: u16 = 24;
 const NEXTHOP_ID: u16 = 30;
 /// RTNH_F_PERVASIVE | RTNH_F_ONLINK: what a request may say. DEAD, LINKDOWN and the like tell a state.
 const ASKED: u32 = 2 | 4;
+/// RTPROT_RA.
+const ADVERTISED: u8 = 9;
 /// RTM_F_CLONED: of the cache, not of the table.
 const CLONED: u32 = 0x200;
 /// RT_TABLE_LOCAL.
@@ -153,10 +155,16 @@ impl Route {
         Ok((route.table != LOCAL_TABLE).then_some(route))
     }
 
-    /// Whether the kernel takes it away when its time has passed: what a router advertised.
+    /// Whether it is a default route that a router has advertised.
     #[must_use]
-    pub fn expires(&self) -> bool {
-        self.rest.iter().any(|(kind, _)| *kind == EXPIRES)
+    pub fn is_advertised_default(&self) -> bool {
+        self.protocol == ADVERTISED && self.destination.prefix_len() == 0 && self.destination.addr().is_ipv6()
+    }
+
+    /// When the kernel takes it away, as an attribute of [`Self::rest`]: what a router advertised has such a time.
+    #[must_use]
+    pub fn lifetime(&self) -> Option<&(u16, Vec<u8>)> {
+        self.rest.iter().find(|(kind, _)| *kind == EXPIRES)
     }
 
     /// Where it leads: each link with the gateway there, if it has one. Several for a route with several next hops.

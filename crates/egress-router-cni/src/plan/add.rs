@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cni::{Code, Error};
-use crate::firewall::Firewall;
+use crate::firewall::{Firewall, Forwards};
 use crate::names;
 use crate::netlink::link::NewLink;
 use crate::netlink::route::{Device, Route};
@@ -15,6 +15,9 @@ use super::{Family, Plan, Step, Wanted, route, slot, sysctl};
 
 /// Bytes that each link has to carry for IPv6 (RFC 8200, 5): the kernel takes the family away from one that does not.
 const IPV6_MTU: u32 = 1280;
+
+/// IPv6's lowest metric: routers' routes have 1024 (or `net.ipv6.conf.*.ra_defrtr_metric`).
+const FIRST: u32 = 1;
 
 /// The steps in which `wanted` comes into being, in a pod that has nothing of it.
 ///
@@ -112,12 +115,20 @@ pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
 /// What the attachment's table holds.
 #[must_use]
 pub fn firewall(wanted: &Wanted, notes: &Notes) -> Firewall {
+    let forwards = |name: Vec<String>| {
+        notes.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
+    };
+    let home = notes.home.get(&Family::V4);
     Firewall {
         interface: wanted.interface.clone(),
         home: notes.home_interface().map(str::to_owned),
         mark: names::mark(notes.slot),
         addresses: wanted.addresses.iter().map(ipnet::IpNet::addr).collect(),
         destinations: wanted.destinations.clone(),
+        forwards: Forwards {
+            v4: home.is_some_and(|home| forwards(sysctl::conf(Family::V4, &home.interface, "forwarding"))),
+            v6: forwards(sysctl::conf(Family::V6, "all", "forwarding")),
+        },
         notes: notes.lines(),
     }
 }
@@ -142,23 +153,42 @@ impl Swap {
             let Some(Device::Index(index)) = route.device else { return false };
             pod.links.iter().any(|link| link.index == index && others.contains_key(&link.name))
         };
-        let current = home::lowest_default(pod, family);
+        let current = home::lowest_default(pod, family).filter(|route| route.tos == 0);
+        // Whoever's it is, one for a TOS is taken before any other, and one beside the new one where that leads nowhere.
+        let leads_around = |route: &Route| {
+            route.tos != 0 || current.is_some_and(|current| route::same_entry(route, current))
+        };
         let at_home =
-            |route: &&Route| home.is_some_and(|home| route.device == Some(Device::Index(home.index)));
+            |route: &Route| home.is_some_and(|home| route.device == Some(Device::Index(home.index)));
         let further: Vec<&Route> = route::defaults(pod, route::MAIN, family)
-            .filter(at_home)
             .filter(|route| Some(*route) != current)
+            .filter(|route| at_home(route) || leads_around(route))
             .collect();
 
+        // It, or another of its metric, is a router's, and comes back with the next advertisement.
+        let advertised = |before: &Route| {
+            let mut alike = route::defaults(pod, route::MAIN, family);
+            route::metric(before) > FIRST
+                && alike.any(|other| other.is_advertised_default() && route::same_entry(other, before))
+        };
         let mut after = route::main_default(wanted, family, Device::New);
         let mut steps = Vec::new();
         match current {
+            // The kernel replaces which of both it likes, and takes the one whose router is preferred or alive.
+            Some(before) if advertised(before) => {
+                after.metric = Some(FIRST);
+                steps.push(Step::AddRoute(after));
+                steps.push(Step::DeleteRoute(before.clone()));
+            }
             Some(before) => {
                 after.metric = before.metric;
-                after.tos = before.tos;
                 steps.push(Step::ReplaceRoute { before: before.clone(), after });
             }
-            None => steps.push(Step::AddRoute(after)),
+            None => {
+                // The first advertisement of a router may be to come.
+                after.metric = family.is_v6().then_some(FIRST);
+                steps.push(Step::AddRoute(after));
+            }
         }
         steps.extend(further.iter().map(|route| Step::DeleteRoute((*route).clone())));
 
@@ -249,5 +279,12 @@ fn remarks(wanted: &Wanted, homes: &BTreeMap<Family, Home>) -> Vec<String> {
             Some(_) => {}
         }
     }
+    let own = wanted.cluster_networks.iter().filter(|net| route::is_own_network(wanted, net));
+    remarks.extend(own.map(|net| {
+        format!(
+            "clusterNetworks or serviceNetworks has {net}, which is the network of {}: who is in there is reached by it",
+            wanted.interface
+        )
+    }));
     remarks
 }

@@ -12,7 +12,7 @@ use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::note::{self, Notes};
-use super::{Family, Wanted, home, route, sysctl};
+use super::{Family, Wanted, route, sysctl};
 
 /// What differs, one sentence each; empty where nothing does.
 #[must_use]
@@ -96,10 +96,15 @@ fn routes(wanted: &Wanted, notes: &Notes, link: &Link, pod: &Pod) -> Vec<String>
         }
         let younger =
             others.values().any(|other| other.order > notes.order && other.families.contains(&family));
-        // Another plugin may have changed its gateway since (Multus does), but not taken it away.
-        let current = home::lowest_default(pod, family);
-        if !younger && current.is_none_or(|route| route.device != Some(device)) {
-            let found = current.map_or_else(|| "missing".to_owned(), |route| words(route, pod));
+        // Another plugin may have changed its gateway since (Multus does), but not taken it away, nor put another beside it
+        // that the kernel may take as well: of the same metric, or for a TOS.
+        let (ours, theirs): (Vec<&Route>, Vec<&Route>) =
+            route::defaults(pod, route::MAIN, family).partition(|route| route.device == Some(device));
+        let first = ours.into_iter().map(route::rank).min();
+        let taken = |other: &&Route| other.tos != 0 || first.is_none_or(|first| route::rank(other) <= first);
+        let instead = theirs.into_iter().filter(taken).min_by_key(|other| route::rank(other));
+        if !younger && (first.is_none() || instead.is_some()) {
+            let found = instead.map_or_else(|| "missing".to_owned(), |route| words(route, pod));
             let interface = &wanted.interface;
             differences
                 .push(format!("the default route {} is {found}, not through {interface}", name(family)));

@@ -126,11 +126,21 @@ fn defaults(
         }
         let ours = held.filter(|held| route::same_entry(held, lost));
         let earlier = saved.iter().take(position).any(|earlier| route::same_entry(earlier, lost));
+        // What a router has advertised again by another interface.
+        let beside = || {
+            let mut others = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
+            others.any(|there| route::same_entry(there, lost))
+        };
         steps.push(match ours {
             Some(before) if !earlier => Step::ReplaceRoute { before: before.clone(), after: lost.clone() },
-            _ if earlier => Step::AppendRoute(lost.clone()),
+            _ if earlier || beside() => Step::AppendRoute(lost.clone()),
             _ => Step::AddRoute(lost.clone()),
         });
+    }
+    // Ours is another entry than any of them: what leaves by it until its link goes would pass no list.
+    let replaced = steps.iter().any(|step| matches!(step, Step::ReplaceRoute { .. }));
+    if !replaced && !saved.is_empty() {
+        steps.extend(held.cloned().map(Step::DeleteRoute));
     }
     steps
 }
@@ -155,7 +165,10 @@ fn restored(pod: &Pod, saved: &Saved, slot: u32) -> Option<Route> {
     let table = names::home_table(slot);
     let copy = pod.routes.iter().find(|there| route::same_entry(there, &Route { table, ..route.clone() }));
     if let Some(copy) = copy.filter(|copy| copy.gateway == route.gateway) {
+        // The copy is for good, and what a router advertised is not.
+        let lifetime = route.lifetime().filter(|lifetime| !copy.rest.contains(lifetime)).cloned();
         route.rest.clone_from(&copy.rest);
+        route.rest.extend(lifetime);
     }
     Some(route)
 }

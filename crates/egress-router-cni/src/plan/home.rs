@@ -17,7 +17,7 @@ pub struct Home {
     pub index: u32,
     /// Name of its interface.
     pub name: String,
-    /// Its default routes, lowest metric first, in main as they were before any attachment. Where somebody took them away
+    /// Its default routes, lowest metric first and those for a TOS last, in main as they were before any attachment. Where somebody took them away
     /// before (Multus does, for the annotation `default-route`), the one that its other routes let infer. Empty where nothing
     /// lets.
     pub defaults: Vec<Route>,
@@ -67,10 +67,10 @@ pub fn find(
     Some(Home { index: link.index, name: link.name.clone(), defaults })
 }
 
-/// The default route of main that the kernel takes.
+/// The default route of main that the kernel takes; one for a TOS only where there is no other.
 #[must_use]
 pub fn lowest_default(pod: &Pod, family: Family) -> Option<&Route> {
-    route::defaults(pod, route::MAIN, family).min_by_key(|default| route::metric(default))
+    route::defaults(pod, route::MAIN, family).min_by_key(|default| route::rank(default))
 }
 
 fn defaults(
@@ -86,7 +86,7 @@ fn defaults(
             .filter(|default| default.device.is_none_or(|device| device == Device::Index(index)))
             .cloned()
             .collect();
-        found.sort_by_key(route::metric);
+        found.sort_by_key(route::rank);
         found
     };
     let mut found = through(route::MAIN);

@@ -47,6 +47,13 @@ pub fn metric(route: &Route) -> u32 {
     }
 }
 
+/// The lowest of several default routes is the one that everything takes: one for a TOS is taken before it, but only by what
+/// bears that TOS.
+#[must_use]
+pub fn rank(default: &Route) -> (bool, u32) {
+    (default.tos != 0, metric(default))
+}
+
 /// Whether the kernel takes both for the same entry.
 #[must_use]
 pub fn same_entry(one: &Route, other: &Route) -> bool {
@@ -180,8 +187,15 @@ pub fn rules(wanted: &Wanted, slot: u32, homes: impl Fn(Family) -> bool) -> Vec<
     rules
 }
 
+/// Whether `net` is just the network of one of the attachment's addresses, to which the kernel makes a route by the new link.
+#[must_use]
+pub fn is_own_network(wanted: &Wanted, net: &IpNet) -> bool {
+    net.prefix_len() < net.max_prefix_len() && wanted.addresses.iter().any(|own| own.trunc() == net.trunc())
+}
+
 /// Routes that main needs so that cluster, service and node stay behind the pod's own network. Those that lead there already
-/// are left out.
+/// are left out, and the attachment's own network: main holds one route to it, and without that of the new link neither the
+/// gateway nor anybody else in there would be reached.
 #[must_use]
 pub fn kept(pod: &Pod, wanted: &Wanted, home: &Home, family: Family) -> Vec<Route> {
     let Some(default) = home.defaults.first() else { return Vec::new() };
@@ -202,6 +216,7 @@ pub fn kept(pod: &Pod, wanted: &Wanted, home: &Home, family: Family) -> Vec<Rout
             ..unicast(destination)
         };
         if !routes.iter().any(|other| same_entry(other, &route))
+            && !is_own_network(wanted, &destination)
             && !leads_home(pod, wanted, home, &destination)
         {
             routes.push(route);

@@ -15,11 +15,19 @@ pub fn conf(family: Family, interface: &str, key: &str) -> Vec<String> {
     ["net", family, "conf", interface, key].map(str::to_owned).to_vec()
 }
 
+/// Whether an interface takes default routes that routers advertise (RFC 4861, 6.3.4).
+#[must_use]
+pub fn routers(interface: &str) -> Vec<String> {
+    conf(Family::V6, interface, "accept_ra_defrtr")
+}
+
 /// Which sysctls of the pod have to be different for `wanted`, in the order in which they are set; with what they were before
 /// any attachment, which the records of `others` know better than the pod.
 ///
 /// * A pod that drops what comes from where it would not send to (`rp_filter` 1) would drop what comes from other nodes once
 ///   its default route leads elsewhere; 2 asks only that there is a way.
+/// * A router that has advertised home's default route does so again every few minutes, and each time the kernel would put it
+///   beside the one that took its place. Where none has, nobody has observed this one, and it stays.
 /// * Forwarding is on only for who hands on. IPv4 asks the device by which a packet came; IPv6 only knows one switch for all
 ///   (which sets each device's as well, so those that were on already are set again when it goes off: they come before it, as
 ///   undoing goes backwards).
@@ -43,6 +51,9 @@ pub fn of_pod(
         if hands_on(wanted, Family::V4) {
             needed.push((conf(Family::V4, &home.name, "forwarding"), "1"));
         }
+    }
+    if let Some(home) = homes.get(&Family::V6) {
+        needed.push((routers(&home.name), "0"));
     }
     let mut changed: Vec<Changed> = needed
         .into_iter()

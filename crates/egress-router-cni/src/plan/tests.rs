@@ -89,6 +89,34 @@ fn what_leads_home_already_is_left_alone() {
     assert_eq!(kept, ["192.168.1.2/32"]);
 }
 
+/// A flat LAN, or a VPC: pods and the attachment are in one network.
+#[test]
+fn a_network_of_the_cluster_that_is_the_attachments_own_is_reached_by_it() {
+    let mut wanted = wanted(1, BOTH);
+    wanted.cluster_networks.extend([net("192.168.1.7/24"), net("fd50:1::/64"), net("192.168.1.128/25")]);
+    let mut simulated = pod();
+    let before = simulated.state();
+    let plan = add::add(&wanted, &simulated.pod).unwrap();
+    for own in ["192.168.1.0/24", "fd50:1::/64"] {
+        assert!(plan.home_routes.iter().all(|route| route.destination != net(own)), "{own}");
+    }
+    // A part of it may be behind the pod's own network, and the node is.
+    for kept in ["192.168.1.128/25", "192.168.1.2/32"] {
+        assert!(plan.home_routes.iter().any(|route| route.destination == net(kept)), "{kept}");
+    }
+    for named in ["192.168.1.7/24", "fd50:1::/64"] {
+        assert!(plan.remarks.iter().any(|remark| remark.contains(named)), "{:?}", plan.remarks);
+    }
+    assert_eq!(plan.remarks.len(), 2, "{:?}", plan.remarks);
+    simulated.add(&wanted);
+    simulated.del("net1");
+    assert_eq!(simulated.state(), before);
+    // Single addresses are no network.
+    wanted.addresses = vec![net("192.168.1.9/32")];
+    wanted.cluster_networks = vec![net("192.168.1.0/24")];
+    assert!(!route::is_own_network(&wanted, &net("192.168.1.0/24")));
+}
+
 #[test]
 fn a_gateway_outside_of_the_network_gets_a_route_of_its_own() {
     let mut wanted = wanted(1, BOTH);
@@ -232,6 +260,29 @@ fn sysctls_change_only_as_far_as_needed() {
     assert_eq!(named(&add::add(&wanted(1, BOTH), &simulated.pod).unwrap().steps, "rp_filter"), [""; 0]);
 }
 
+/// What it forwarded before, it forwards still.
+#[test]
+fn a_pod_forwards_nothing_else_because_it_hands_on() {
+    let forwards = |simulated: &Simulated, wanted: &Wanted| match add::add(wanted, &simulated.pod) {
+        Ok(Plan { steps, .. }) => match steps.first() {
+            Some(Step::Firewall(firewall)) => (firewall.forwards.v4, firewall.forwards.v6),
+            step => panic!("{step:?}"),
+        },
+        Err(error) => panic!("{error}"),
+    };
+    let mut simulated = pod();
+    assert_eq!(forwards(&simulated, &wanted(1, BOTH)), (false, false));
+    assert_eq!(forwards(&simulated, &redirecting(1, BOTH)), (true, true));
+    assert_eq!(forwards(&simulated, &redirecting(1, &[Family::V4])), (true, false));
+    // That another attachment turned it on is known.
+    simulated.add(&redirecting(1, BOTH));
+    assert_eq!(forwards(&simulated, &redirecting(2, BOTH)), (true, true));
+    let mut router = pod();
+    router.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "forwarding"), "1".into());
+    router.pod.sysctls.insert(sysctl::conf(Family::V6, "all", "forwarding"), "1".into());
+    assert_eq!(forwards(&router, &redirecting(1, BOTH)), (false, false));
+}
+
 #[test]
 fn a_network_that_leads_elsewhere_already_is_not_answered_as_the_pods_own() {
     let mut simulated = pod();
@@ -307,6 +358,134 @@ fn default_routes_of_the_same_metric_come_back_in_their_order() {
     simulated.pod.routes.push(stranger);
     simulated.del("net1");
     assert_eq!(defaults(&simulated), ["10.244.1.77"]);
+}
+
+/// A pod whose default route of IPv6 a router advertised, with half an hour left.
+fn advertised() -> Simulated {
+    let mut simulated = pod();
+    simulated.pod.sysctls.insert(sysctl::routers("eth0"), "1".into());
+    let all = net("::/0");
+    let default = simulated.pod.routes.iter_mut().find(|route| route.destination == all).unwrap();
+    default.protocol = 9;
+    default.rest.push((23, 1800_u32.to_ne_bytes().to_vec()));
+    simulated
+}
+
+/// With the next advertisement it would stand beside ours.
+#[test]
+fn a_router_that_advertised_the_default_route_is_not_heard_until_the_last_attachment_goes() {
+    let heard = |simulated: &Simulated| simulated.pod.sysctls[&sysctl::routers("eth0")].clone();
+    let defaults = |simulated: &Simulated| {
+        let main = route::defaults(&simulated.pod, route::MAIN, Family::V6);
+        main.map(|route| (route.protocol, route::metric(route))).collect::<Vec<_>>()
+    };
+    let mut simulated = advertised();
+    let before = simulated.state();
+    for order in [["net1", "net2"], ["net2", "net1"]] {
+        for number in [1, 2] {
+            simulated.add(&wanted(number, BOTH));
+            assert_eq!(defaults(&simulated), [(crate::names::PROTOCOL, 1)]);
+            // The kernel's copies have no time: see netlink::route.
+            let copies = simulated.pod.routes.iter_mut().filter(|route| route.table != route::MAIN);
+            copies.for_each(|route| route.rest.retain(|(kind, _)| *kind != 23));
+        }
+        simulated.del(order[0]);
+        assert_eq!((heard(&simulated).as_str(), defaults(&simulated).len()), ("0", 1));
+        simulated.del(order[1]);
+        assert_eq!(simulated.state(), before, "{order:?}");
+    }
+    // An attachment without IPv6 is not concerned.
+    simulated.add(&wanted(1, &[Family::V4]));
+    assert_eq!((heard(&simulated).as_str(), defaults(&simulated)), ("1", vec![(9, 1024)]));
+    // Where there is none yet, one that comes is no way around either.
+    let mut later = pod();
+    later.pod.routes.retain(|route| route.destination != net("::/0"));
+    later.add(&wanted(1, BOTH));
+    assert_eq!(defaults(&later), [(crate::names::PROTOCOL, 1)]);
+}
+
+#[test]
+fn check_names_a_default_route_that_may_be_taken_instead() {
+    let mut simulated = pod();
+    simulated.pod.routes.retain(|route| route.destination != net("::/0"));
+    simulated.pod.routes.push(there("::/0", Some("fe80::1"), HOME, Some(100)));
+    let wanted = wanted(1, BOTH);
+    simulated.add(&wanted);
+    let notes = note::all(&simulated.pod).remove("net1").unwrap();
+    let named = |other: Route| {
+        let mut simulated = simulated.clone();
+        simulated.pod.routes.push(other);
+        let all = check::check(&wanted, &notes, &simulated.pod);
+        all.into_iter().filter(|words| words.contains("default route of")).collect::<Vec<_>>()
+    };
+    for (other, words) in [
+        (there("::/0", Some("fe80::1"), HOME, Some(100)), "of IPv6 is ::/0 via fe80::1 dev eth0 metric 100"),
+        (there("::/0", Some("fe80::1"), HOME, Some(99)), "of IPv6 is ::/0 via fe80::1 dev eth0 metric 99"),
+        (there("0.0.0.0/0", Some("10.244.1.1"), HOME, None), "of IPv4 is 0.0.0.0/0 via 10.244.1.1 dev eth0"),
+        (
+            Route { tos: 8, ..there("0.0.0.0/0", Some("10.244.1.1"), HOME, Some(7)) },
+            "of IPv4 is 0.0.0.0/0 via 10.244.1.1 dev eth0 metric 7",
+        ),
+    ] {
+        assert_eq!(named(other), [format!("the default route {words}, not through net1")]);
+    }
+    assert_eq!(named(there("::/0", Some("fe80::1"), HOME, Some(101))), [""; 0]);
+    assert_eq!(named(there("0.0.0.0/0", Some("10.244.1.1"), HOME, Some(1))), [""; 0]);
+}
+
+/// IPv4 looks for a route of a packet's TOS first, whatever the metrics.
+#[test]
+fn a_default_route_for_a_tos_is_not_taken_for_the_default_and_goes_as_well() {
+    for plain in [true, false] {
+        let mut simulated = pod();
+        simulated.pod.links.push(link(3, "eth1", "veth"));
+        simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
+        let all = net("0.0.0.0/0");
+        simulated.pod.routes.retain(|route| route.destination != all);
+        simulated.pod.routes.push(Route { tos: 0x10, ..there("0.0.0.0/0", Some("10.244.1.3"), HOME, None) });
+        simulated.pod.routes.push(Route { tos: 0x08, ..there("0.0.0.0/0", Some("10.9.0.1"), 3, Some(7)) });
+        simulated.pod.routes.extend(plain.then(|| there("0.0.0.0/0", Some("10.244.1.1"), HOME, Some(100))));
+        let before = simulated.state();
+        simulated.add(&wanted(1, BOTH));
+        let index = simulated.pod.links.iter().find(|link| link.name == "net1").unwrap().index;
+        let left: Vec<&Route> = route::defaults(&simulated.pod, route::MAIN, Family::V4).collect();
+        assert!(
+            matches!(left.as_slice(), [one] if one.tos == 0 && one.device == Some(Device::Index(index))),
+            "{left:?}"
+        );
+        // The way back has all of them, and what is kept follows the plain one.
+        let home = route::defaults(&simulated.pod, crate::names::home_table(1), Family::V4);
+        assert_eq!(home.count(), 2 + usize::from(plain));
+        let gateway = if plain { "10.244.1.1" } else { "10.244.1.3" };
+        assert!(has(&simulated, route::MAIN, "172.30.0.0/16", Some(gateway)));
+        simulated.add(&wanted(2, BOTH));
+        simulated.del("net1");
+        assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("net2"));
+        simulated.del("net2");
+        assert_eq!(simulated.state(), before);
+    }
+}
+
+/// The kernel tries the next of several default routes that are alike where the gateway of the first is dead.
+#[test]
+fn a_default_route_of_the_same_metric_by_another_interface_goes_as_well() {
+    let mut simulated = pod();
+    simulated.pod.links.push(link(3, "eth1", "veth"));
+    simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
+    simulated.pod.routes.push(there("0.0.0.0/0", Some("10.9.0.1"), 3, None));
+    simulated.pod.routes.push(there("0.0.0.0/0", Some("10.9.0.2"), 3, Some(9)));
+    let gateways = |simulated: &Simulated| {
+        let main = route::defaults(&simulated.pod, route::MAIN, Family::V4);
+        main.map(|route| route.gateway.unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let before = gateways(&simulated);
+    simulated.add(&wanted(1, BOTH));
+    assert_eq!(gateways(&simulated), ["192.168.1.1", "10.9.0.2"]);
+    simulated.del("net1");
+    let mut after = gateways(&simulated);
+    assert_eq!(after[0], before[0]);
+    after.sort();
+    assert_eq!(after, ["10.244.1.1", "10.9.0.1", "10.9.0.2"]);
 }
 
 /// What a killed ADD has left under the name that it has for an instant.

@@ -1,12 +1,19 @@
 //! An Elastic IP that is to be given back, written before each act on it.
 
+use std::fs::{File, TryLockError};
+use std::io;
+use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Folder, Owned, Place};
 use crate::aws;
-use crate::cni::Error;
+use crate::cni::{Code, Error};
+
+/// How often a call looks whether its turn has come. Another's turn lasts for a few answers of EC2, 100 ms each.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// `<state directory>/elastic-ips/<container>@<interface>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +49,51 @@ pub fn folder(state_directory: &Path) -> Folder {
     Folder::new(state_directory, "elastic-ips", true)
 }
 
+/// The turn of giving Elastic IPs back, one call of the node at a time; held until it is dropped, or the process ends.
+///
+/// A private address that was given back is free for the next pod. Who has read a record before that must not act on it after:
+/// records are read, acted on and removed within one turn.
+#[derive(Debug)]
+pub struct Turn {
+    _folder: File,
+}
+
+impl Turn {
+    /// The turn, if nobody has it. The folder itself is locked: nothing is written, so a full disk is in nobody's way.
+    ///
+    /// # Errors
+    /// [`Code::Io`], with the path: there is no such folder, and so no record.
+    pub fn take(folder: &Folder) -> Result<Option<Self>, Error> {
+        let cannot = |error: io::Error| {
+            let message = format!("cannot lock the records in {}", folder.path.display());
+            Error::new(Code::Io, message).details(error.to_string())
+        };
+        let file = File::open(&folder.path).map_err(cannot)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _folder: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(cannot(error)),
+        }
+    }
+
+    /// The turn, once it comes.
+    ///
+    /// # Errors
+    /// [`Code::TryAgain`] where it does not come until `deadline`, and as [`Self::take`].
+    pub fn wait(folder: &Folder, deadline: Instant) -> Result<Self, Error> {
+        loop {
+            if let Some(turn) = Self::take(folder)? {
+                return Ok(turn);
+            }
+            if Instant::now() + PAUSE >= deadline {
+                let message = "another call on this node is still giving Elastic IPs back";
+                return Err(Error::new(Code::TryAgain, message));
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
 /// The journal of one attachment.
 pub struct Journal<'a> {
     /// Where to.
@@ -68,5 +120,32 @@ impl aws::Journal for Journal<'_> {
 
     fn clear(&mut self) -> Result<(), Error> {
         self.folder.remove(&self.identity.container_id, self.interface)
+    }
+
+    fn recorded(&self) -> Vec<Ipv4Addr> {
+        let (records, _) = self.folder.all::<ElasticIp>();
+        records.iter().map(|record| record.state.private.addr()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_call_at_a_time_has_the_turn_and_nobody_waits_for_ever() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = folder(directory.path());
+        assert_eq!(Turn::take(&folder).unwrap_err().code, Code::Io, "no record has been written yet");
+        folder.ready().unwrap();
+        let turn = Turn::take(&folder).unwrap().unwrap();
+        assert!(Turn::take(&folder).unwrap().is_none());
+        assert_eq!(Turn::wait(&folder, Instant::now()).unwrap_err().code, Code::TryAgain);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| Turn::wait(&folder, Instant::now() + Duration::from_secs(10)).is_ok());
+            drop(turn);
+            assert!(waits.join().unwrap());
+        });
+        assert_eq!(folder.all::<ElasticIp>(), (Vec::new(), Vec::new()), "it is no record");
     }
 }

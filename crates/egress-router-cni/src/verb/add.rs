@@ -33,6 +33,7 @@ pub fn add(context: &Context<'_>) -> Result<String, Error> {
     let mut attachment = Attaching::prepare(context)?;
     let pod = attachment.scene.pod()?;
     attachment.name(&pod);
+    attachment.mac()?;
     let pod = attachment.collect_leftovers(pod)?;
     attachment.acquire()?;
     let made = attachment.plan(&pod).and_then(|(wanted, plan)| {
@@ -150,36 +151,41 @@ impl<'a> Attaching<'a> {
         self.scene.pod()
     }
 
-    /// For aws-elastic-ip: address, gateway and master are what EC2 and the metadata service say.
+    /// For aws-elastic-ip: address, gateway and master are what EC2 and the metadata service say. What speaks against the master
+    /// is told before the Elastic IP is taken from the pod that has it.
     fn acquire(&mut self) -> Result<(), Error> {
         if self.interface_type != InterfaceType::AwsElasticIp {
             return Ok(());
         }
-        let Self { context, scene, interface, ip, .. } = self;
+        let (context, kind) = (self.context, self.kind);
+        let Self { scene, interface, ip, .. } = self;
+        let (mac, master) = scene.on_node(|socket| {
+            let mac = match resolve::master_mac(context, socket)? {
+                Some(mac) => mac,
+                None => aws::primary(context.settings, Instant::now() + aws::PATIENCE)?,
+            };
+            Ok((mac, resolve::master_of_aws(context, socket, mac, kind)?))
+        })?;
+        spare_the_mode_of_others(context, master.index, kind)?;
         let (identity, place) = (context.identity(), scene.place.clone());
         let folder = elastic_ip::folder(&context.settings.state_directory);
         collect_elastic_ips(context, scene, &folder)?;
         let before = folder.read::<ElasticIp>(&identity.container_id, interface)?;
         let mut journal =
             elastic_ip::Journal { folder: &folder, identity: &identity, interface, place: &place };
-        let (acquired, master) = scene.on_node(|socket| {
+        let acquired = scene.on_node(|_| {
             let request = aws::Request {
                 addresses: &ip.addresses,
-                master: resolve::master_mac(context, socket)?,
+                master: Some(mac),
                 before: before.as_ref().map(|record| &record.state),
             };
-            let acquired =
-                aws::acquire(request, context.settings, &mut journal, Instant::now() + aws::PATIENCE)?;
-            Ok((acquired, resolve::master_of_aws(context, socket, acquired.mac)))
+            aws::acquire(request, context.settings, &mut journal, Instant::now() + aws::PATIENCE)
         })?;
         context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.address));
         ip.addresses = vec![IpNet::V4(acquired.address)];
         ip.gateways.v4.get_or_insert(acquired.gateway);
+        self.master = Some(master);
         self.acquired = true;
-        match master {
-            Ok(master) => self.master = Some(master),
-            Err(error) => return Err(self.give_back(error)),
-        }
         Ok(())
     }
 
@@ -187,7 +193,7 @@ impl<'a> Attaching<'a> {
         let (network, settings) = (self.context.network, self.context.settings);
         let master =
             self.master.clone().ok_or_else(|| Error::new(Code::InvalidConfig, "no master is known"))?;
-        self.spare_the_mode_of_others(master.index)?;
+        spare_the_mode_of_others(self.context, master.index, self.kind)?;
         let mut cluster_networks = settings.cluster_networks.clone();
         cluster_networks.extend(&network.cluster_networks);
         let wanted = Wanted {
@@ -209,24 +215,6 @@ impl<'a> Attaching<'a> {
             self.context.log.verbose(format_args!("{}: {remark}", self.interface));
         }
         Ok((wanted, plan))
-    }
-
-    /// A pod that has an ipvlan of this master would lose its mode, and its packets, without anybody being told.
-    fn spare_the_mode_of_others(&self, master: u32) -> Result<(), Error> {
-        let Kind::Ipvlan(_) = self.kind else { return Ok(()) };
-        let (all, _) = attachment::folder(&self.context.settings.run_directory).all::<Attachment>();
-        let stands = |one: &&Attachment| matches!(one.place.open(), Ok(Some(_)));
-        let at_risk = |one: &&Attachment| one.mode_at_risk(master, self.kind).is_some();
-        let Some(other) = all.iter().filter(at_risk).find(stands) else { return Ok(()) };
-        let mode = other.mode_at_risk(master, self.kind).unwrap_or_default();
-        Err(Error::new(
-            Code::InvalidConfig,
-            format!(
-                "all ipvlans of a master have one mode, and container {} has one of mode {mode} on this master: \
-                 set interfaceArgs.mode to {mode}, or use another master",
-                other.identity().container_id
-            ),
-        ))
     }
 
     /// An ipvlan has its master's hardware address, and no other.
@@ -287,16 +275,32 @@ impl<'a> Attaching<'a> {
         let (identity, interface) = (self.context.identity(), self.interface.clone());
         let folder = elastic_ip::folder(&self.context.settings.state_directory);
         let settings = self.context.settings;
-        let given_back =
-            self.scene.on_node(|_| match folder.read::<ElasticIp>(&identity.container_id, &interface)? {
-                Some(record) => super::del::release(settings, &folder, &record),
-                None => Ok(()),
-            });
+        let given_back = self
+            .scene
+            .on_node(|_| super::del::release(settings, &folder, &identity.container_id, &interface));
         if let Err(left) = given_back {
             error.details.push_str(&format!("; not undone: {left}"));
         }
         error
     }
+}
+
+/// A pod that has an ipvlan of this master would lose its mode, and its packets, without anybody being told.
+fn spare_the_mode_of_others(context: &Context<'_>, master: u32, kind: Kind) -> Result<(), Error> {
+    let Kind::Ipvlan(_) = kind else { return Ok(()) };
+    let (all, _) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
+    let stands = |one: &&Attachment| matches!(one.place.open(), Ok(Some(_)));
+    let at_risk = |one: &&Attachment| one.mode_at_risk(master, kind).is_some();
+    let Some(other) = all.iter().filter(at_risk).find(stands) else { return Ok(()) };
+    let mode = other.mode_at_risk(master, kind).unwrap_or_default();
+    Err(Error::new(
+        Code::InvalidConfig,
+        format!(
+            "all ipvlans of a master have one mode, and container {} has one of mode {mode} on this master: \
+             set interfaceArgs.mode to {mode}, or use another master",
+            other.identity().container_id
+        ),
+    ))
 }
 
 /// Multus forwards no GC, so who comes next ends what nobody has ended: Elastic IPs whose pod's namespace is gone.
@@ -305,15 +309,26 @@ fn collect_elastic_ips(
     scene: &mut Scene,
     folder: &crate::record::Folder,
 ) -> Result<(), Error> {
+    let is_stale = |record: &ElasticIp| matches!(record.place.open(), Ok(None));
     let (records, errors) = folder.all::<ElasticIp>();
     for error in errors {
         context.log.error(format_args!("{error}"));
     }
-    let gone: Vec<ElasticIp> =
-        records.into_iter().filter(|record| matches!(record.place.open(), Ok(None))).collect();
-    if gone.is_empty() {
+    if !records.iter().any(is_stale) {
         return Ok(());
     }
+    let _turn = match elastic_ip::Turn::take(folder) {
+        Ok(Some(turn)) => turn,
+        // Who gives some back just now, or hangs while doing so, is nothing that this pod has to wait for.
+        Ok(None) => return Ok(()),
+        Err(error) => {
+            context.log.error(format_args!("{error}"));
+            return Ok(());
+        }
+    };
+    // Read before, a record may be of what others have given back meanwhile.
+    let (mut gone, _) = folder.all::<ElasticIp>();
+    gone.retain(is_stale);
     scene.on_node(|_| {
         let deadline = Instant::now() + COLLECTING;
         for record in gone {

@@ -73,7 +73,11 @@ impl Records {
     fn forget(&self, settings: &Settings, identity: &Identity, ended: bool) -> Vec<Error> {
         let mut errors = Vec::new();
         let folder = elastic_ip::folder(&settings.state_directory);
-        errors.extend(self.elastic_ips.iter().filter_map(|record| release(settings, &folder, record).err()));
+        let released = self
+            .elastic_ips
+            .iter()
+            .map(|record| release(settings, &folder, &record.container_id, &record.interface));
+        errors.extend(released.filter_map(Result::err));
         let folder = attachment::folder(&settings.run_directory);
         let read = self.attachments.iter().map(Owned::interface);
         // That of its own name, also if it could not be read.
@@ -178,8 +182,66 @@ fn mac(link: &crate::netlink::link::Link) -> Option<String> {
     link.mac.map(aws::metadata::mac_text)
 }
 
-/// Gives an Elastic IP back, and forgets it.
-pub(super) fn release(settings: &Settings, folder: &Folder, record: &ElasticIp) -> Result<(), Error> {
-    aws::release(&record.state, settings, Instant::now() + aws::PATIENCE)?;
-    folder.remove(&record.container_id, &record.interface)
+/// Gives an Elastic IP back, and forgets it. Nothing is done where another call has done so: its private address may be a new
+/// pod's by now.
+pub(super) fn release(
+    settings: &Settings,
+    folder: &Folder,
+    container_id: &str,
+    interface: &str,
+) -> Result<(), Error> {
+    let deadline = Instant::now() + aws::PATIENCE;
+    let _turn = elastic_ip::Turn::wait(folder, deadline)?;
+    let Some(record) = folder.read::<ElasticIp>(container_id, interface)? else { return Ok(()) };
+    aws::release(&record.state, settings, deadline)?;
+    folder.remove(container_id, interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::settings::Aws;
+    use crate::record::Place;
+
+    #[test]
+    fn what_another_call_gave_back_meanwhile_is_not_given_back_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = elastic_ip::folder(directory.path());
+        let record = ElasticIp {
+            container_id: "c".into(),
+            interface: "net1".into(),
+            ifname: "net1".into(),
+            network: "n".into(),
+            place: Place { path: "/proc/none".into(), identity: (1, 2) },
+            state: aws::State {
+                instance: "i-1".into(),
+                interface: "eni-1".into(),
+                mac: [2, 0, 0, 0, 0, 1],
+                public: [203, 0, 113, 9].into(),
+                allocation: "eipalloc-1".into(),
+                private: "10.0.0.50/24".parse().unwrap(),
+                gateway: [10, 0, 0, 1].into(),
+                stage: aws::Stage::Associating,
+            },
+        };
+        folder.write(&record).unwrap();
+        // Nobody answers there: who asks fails.
+        let nowhere = Some("http://127.0.0.1:1".to_owned());
+        let aws = Aws { ec2_endpoint: nowhere.clone(), metadata_endpoint: nowhere, ..Aws::default() };
+        let settings = Settings { aws, ..Settings::default() };
+        let turn = elastic_ip::Turn::take(&folder).unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let (folder, settings) = (&folder, &settings);
+            scope.spawn(move || sender.send(release(settings, folder, "c", "net1")).unwrap());
+            let early = receiver.recv_timeout(Duration::from_millis(100));
+            assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "it waits for its turn");
+            folder.remove("c", "net1").unwrap();
+            drop(turn);
+            assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(Ok(())));
+        });
+    }
 }

@@ -49,11 +49,10 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
         };
         let forgotten = ended.and_then(|()| attachments.remove(&container_id, &interface));
         errors.extend(forgotten.err());
-        let given_back = match &record.elastic_ip {
-            Some(elastic_ip) => del::release(context.settings, &elastic_ips, elastic_ip),
-            None => Ok(()),
-        };
-        errors.extend(given_back.err());
+        if record.elastic_ip {
+            let given_back = del::release(context.settings, &elastic_ips, &container_id, &interface);
+            errors.extend(given_back.err());
+        }
     }
     first(errors)
 }
@@ -63,7 +62,8 @@ struct Recorded {
     identity: Identity,
     place: Place,
     notes: Vec<String>,
-    elastic_ip: Option<ElasticIp>,
+    /// Whether it has one to be given back.
+    elastic_ip: bool,
 }
 
 /// All attachments of the node, by container and interface.
@@ -80,12 +80,11 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
             network: record.network.clone(),
         };
         let key = (record.container_id.clone(), record.interface.clone());
-        let place = record.place.clone();
-        recorded.insert(key, Recorded { identity, place, notes: Vec::new(), elastic_ip: Some(record) });
+        recorded.insert(key, Recorded { identity, place: record.place, notes: Vec::new(), elastic_ip: true });
     }
     for record in attachments {
         let key = (record.container_id().to_owned(), record.interface().to_owned());
-        let elastic_ip = recorded.remove(&key).and_then(|recorded| recorded.elastic_ip);
+        let elastic_ip = recorded.remove(&key).is_some_and(|recorded| recorded.elastic_ip);
         let identity = record.identity();
         recorded.insert(key, Recorded { identity, place: record.place, notes: record.notes, elastic_ip });
     }

@@ -12,7 +12,7 @@ use crate::config::ip::{Ip, one_more};
 use crate::config::network::Source;
 use crate::config::settings::Platform;
 use crate::netlink::address::Address;
-use crate::netlink::link::Link;
+use crate::netlink::link::{Link, name_of};
 use crate::netlink::socket::Socket;
 use crate::observe::Host;
 use crate::plan::{gateway, master};
@@ -124,7 +124,7 @@ pub struct Master {
 /// The master, and `ip` with its gateways. Without anything to infer, the node is not read whole.
 ///
 /// # Errors
-/// Code 7 where something cannot be inferred, 100 where the kernel refuses.
+/// Code 7 where something cannot be inferred, or the master cannot carry what is asked for; 100 where the kernel refuses.
 pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kind) -> Result<Master, Error> {
     let given = context.network.master.as_deref();
     let lacking =
@@ -137,6 +137,7 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
         Some(name) => named(socket, &host, name)?,
         None => master::infer(&host, &ip.addresses)?,
     };
+    carries(link, kind, context.network.mtu)?;
     let found = of(&host, link.index);
     master::not_the_nodes(&ip.addresses, &found.addresses)?;
     ip.gateways = gateway::infer(&host, link.index, &ip.addresses, ip.gateways, kind)?;
@@ -157,14 +158,28 @@ fn named<'a>(socket: &mut Socket, host: &'a Host, name: &str) -> Result<&'a Link
     master::named(host, name)
 }
 
-/// The index of `interfaceArgs.master`, where it is given.
+/// That `interfaceArgs.master`, where it is given, is there and carries an interface of `kind`.
 ///
 /// # Errors
-/// Code 7 where the node has no such interface, 100 where the kernel refuses.
-pub fn named_master(context: &Context<'_>, socket: &mut Socket) -> Result<Option<u32>, Error> {
-    let Some(name) = context.network.master.as_deref() else { return Ok(None) };
+/// Code 7 where it is not, or does not; 100 where the kernel refuses.
+pub fn named_master(context: &Context<'_>, socket: &mut Socket, kind: Kind) -> Result<(), Error> {
+    let Some(name) = context.network.master.as_deref() else { return Ok(()) };
     let host = alone(socket, name)?;
-    named(socket, &host, name).map(|link| Some(link.index))
+    carries(named(socket, &host, name)?, kind, context.network.mtu)
+}
+
+/// No packet is longer than the master lets through: the kernel refuses such a macvlan without a word, and makes such an ipvlan,
+/// which loses what is too long.
+fn carries(master: &Link, kind: Kind, mtu: Option<u32>) -> Result<(), Error> {
+    // On a link of its own kind, the kernel takes that one's master (macvlan_common_newlink, ipvlan_link_new).
+    let on = master.kind != name_of(&kind);
+    match mtu.filter(|mtu| on && *mtu > master.mtu) {
+        Some(mtu) => Err(Error::new(
+            Code::InvalidConfig,
+            format!("interfaceArgs.mtu is {mtu}: its master {} has {}", master.name, master.mtu),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// The hardware address of `interfaceArgs.master`, where it is given.
@@ -192,12 +207,18 @@ pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[
 /// address.
 ///
 /// # Errors
-/// Code 7 where the node has none, 100 where the kernel refuses.
-pub fn master_of_aws(context: &Context<'_>, socket: &mut Socket, mac: [u8; 6]) -> Result<Master, Error> {
+/// Code 7 where the node has none, or it cannot carry what is asked for; 100 where the kernel refuses.
+pub fn master_of_aws(
+    context: &Context<'_>,
+    socket: &mut Socket,
+    mac: [u8; 6],
+    kind: Kind,
+) -> Result<Master, Error> {
     if let Some(name) = context.network.master.as_deref() {
         let host = alone(socket, name)?;
-        let index = named(socket, &host, name)?.index;
-        return Ok(of(&host, index));
+        let link = named(socket, &host, name)?;
+        carries(link, kind, context.network.mtu)?;
+        return Ok(of(&host, link.index));
     }
     let host = observe::host(socket)?;
     // What was made on top of a device may have its hardware address as well. A port of a bridge has no address, and takes no
@@ -210,6 +231,7 @@ pub fn master_of_aws(context: &Context<'_>, socket: &mut Socket, mac: [u8; 6]) -
         let mac = aws::metadata::mac_text(mac);
         Error::new(Code::InvalidConfig, format!("no interface of this node has the hardware address {mac}"))
     })?;
+    carries(link, kind, context.network.mtu)?;
     Ok(of(&host, link.index))
 }
 
@@ -247,6 +269,7 @@ mod tests {
 
     use super::*;
     use crate::cni::Call;
+    use crate::config::interface::{IpvlanMode, MacvlanMode};
     use crate::config::network::Network;
     use crate::config::settings::Settings;
     use crate::log::Log;
@@ -322,6 +345,33 @@ mod tests {
         let error = resolved(without, "", &allowed).unwrap_err();
         assert_eq!(error.code, Code::InvalidConfig);
         assert!(error.message.contains("10.0.0.254"), "{error}");
+    }
+
+    #[test]
+    fn no_interface_carries_more_than_its_master() {
+        let (macvlan, ipvlan) = (Kind::Macvlan(MacvlanMode::Bridge), Kind::Ipvlan(IpvlanMode::L2));
+        let master = |kind: &str| Link {
+            index: 2,
+            name: "eth1".into(),
+            kind: kind.into(),
+            mode: None,
+            mac: None,
+            mtu: 1500,
+            up: true,
+            loopback: false,
+            parent: None,
+            alias: None,
+        };
+        for kind in [macvlan, ipvlan] {
+            for well in [None, Some(1400), Some(1500)] {
+                assert_eq!(carries(&master(""), kind, well), Ok(()), "{kind:?} {well:?}");
+            }
+            let error = carries(&master(""), kind, Some(9000)).unwrap_err();
+            let message = "interfaceArgs.mtu is 9000: its master eth1 has 1500";
+            assert_eq!((error.code, error.message.as_str()), (Code::InvalidConfig, message));
+        }
+        assert!(carries(&master("macvlan"), ipvlan, Some(9000)).is_err());
+        assert_eq!(carries(&master("macvlan"), macvlan, Some(9000)), Ok(()), "its master's counts");
     }
 
     #[test]

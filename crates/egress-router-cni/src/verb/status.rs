@@ -11,7 +11,7 @@ use crate::config::destinations::Destinations;
 use crate::config::interface::{InterfaceType, Kind};
 use crate::config::ip::Ip;
 use crate::config::network::Source;
-use crate::firewall::Firewall;
+use crate::firewall::{Firewall, Forwards};
 use crate::names;
 use crate::netlink::nftables::{self, Ruleset};
 use crate::netlink::socket::{Protocol, Socket, Sockets};
@@ -99,6 +99,7 @@ fn example(source: &Source) -> Firewall {
             fallback_v4: all().find_map(|destinations| destinations.fallback_v4),
             fallback_v6: all().find_map(|destinations| destinations.fallback_v6),
         },
+        forwards: Forwards { v4: true, v6: true },
         notes: vec!["status".to_owned()],
     }
 }
@@ -144,9 +145,12 @@ fn master(context: &Context<'_>, interface_type: InterfaceType, kind: Kind) -> R
     let mut socket =
         Socket::open(Protocol::Route).map_err(|error| error.to_cni("cannot speak with the kernel"))?;
     match (interface_type, &context.network.source) {
-        (InterfaceType::AwsElasticIp, _) => resolve::master_mac(context, &mut socket).map(drop),
+        (InterfaceType::AwsElasticIp, _) => {
+            resolve::master_mac(context, &mut socket)?;
+            resolve::named_master(context, &mut socket, kind)
+        }
         (_, Source::Ip(ip)) => resolve::master(context, &mut socket, &mut ip.clone(), kind).map(drop),
-        _ => resolve::named_master(context, &mut socket).map(drop),
+        _ => resolve::named_master(context, &mut socket, kind),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use egress_router_cni::aws::acquire::acquire;
 use egress_router_cni::aws::cloud::Cloud;
 use egress_router_cni::aws::transport::Network;
-use egress_router_cni::aws::{Acquired, Request, check_with, ready_with};
+use egress_router_cni::aws::{Acquired, Journal, Request, State, check_with, ready_with};
 use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
 
@@ -127,6 +127,35 @@ fn add_alone(settings: &settings::Aws, public: Ipv4Addr) -> Added {
     let mut memory = Memory::default();
     let result = acquire(&Cloud::new(&network, settings, &nothing), request, &mut memory, deadline);
     (result, memory.0.map(|state| serde_json::to_string(&state).unwrap()))
+}
+
+/// With what other attachments of the node have written down.
+struct Beside(Memory, Vec<Ipv4Addr>);
+
+impl Journal for Beside {
+    fn write(&mut self, state: &State) -> Result<(), cni::Error> {
+        self.0.write(state)
+    }
+
+    fn clear(&mut self) -> Result<(), cni::Error> {
+        self.0.clear()
+    }
+
+    fn recorded(&self) -> Vec<Ipv4Addr> {
+        self.1.clone()
+    }
+}
+
+#[test]
+fn an_address_that_somebody_may_still_give_back_is_no_new_pods() {
+    let (world, _) = World::new();
+    let free = Ipv4Addr::new(10, 0, 0, 20);
+    let others = (4..31).map(|last| Ipv4Addr::new(10, 0, 0, last)).filter(|address| *address != free);
+    let mut journal = Beside(Memory::default(), others.collect());
+    let addresses = [ipnet::IpNet::new(world.public.into(), 32).unwrap()];
+    let request = Request { addresses: &addresses, master: None, before: None };
+    let acquired = world.a.with(|cloud, deadline| acquire(cloud, request, &mut journal, deadline)).unwrap();
+    assert_eq!(acquired.address.addr(), free);
 }
 
 #[test]

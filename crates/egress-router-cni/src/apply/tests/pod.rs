@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::netlink::nftables;
 use crate::netlink::socket::{Protocol, Socket, Sockets};
 use crate::sys::Namespace;
-use crate::sys::isolated::{another, ip};
+use crate::sys::isolated::{advertise_router, another, ip};
 
 /// The calling thread is in the pod, as the plugin is; the node is another namespace.
 pub struct Place {
@@ -75,6 +75,34 @@ impl Place {
         Self { node, pod, host, sockets: Sockets::open().unwrap(), master }
     }
 
+    /// From now on the pod hears routers, although it may forward, and the other end of its own network can be one.
+    pub fn meets_a_router(&self) {
+        self.node.enter().unwrap();
+        ip("addr add fe80::1/64 dev vp0 nodad");
+        self.pod.enter().unwrap();
+        ip("addr add fe80::2/64 dev eth0 nodad");
+        fs::write("/proc/sys/net/ipv6/conf/eth0/accept_ra", "2").unwrap();
+    }
+
+    /// That router advertises itself, until the pod has dealt with it.
+    pub fn advertise(&mut self) {
+        let router = self.host.link_by_name("vp0").unwrap().unwrap().index;
+        let heard = || {
+            let counters = fs::read_to_string("/proc/thread-self/net/dev_snmp6/eth0").unwrap();
+            let line = counters.lines().find(|line| line.starts_with("Icmp6InRouterAdvertisements")).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        let (before, end) = (heard(), Instant::now() + Duration::from_secs(10));
+        // They are counted before they are read: who has counted the second has read the first.
+        while heard() < before + 2 {
+            assert!(Instant::now() < end, "the pod hears no router");
+            self.node.enter().unwrap();
+            // Until the link is up, there is no way out.
+            let _ = advertise_router(router);
+            self.pod.enter().unwrap();
+        }
+    }
+
     pub fn master(&self) -> u32 {
         self.master
     }
@@ -113,8 +141,17 @@ impl Place {
 fn objects(place: &str) -> Seen {
     settle();
     ["-d link", "-d addr", "-4 -d route show table all", "-6 -d route show table all", "-4 rule", "-6 rule"]
-        .map(|line| (format!("{place} {line}"), ip(line)))
+        .map(|line| (format!("{place} {line}"), timeless(&ip(line))))
         .into()
+}
+
+/// Without the seconds that are left to what a router advertised.
+fn timeless(page: &str) -> String {
+    let word = |word: &str| {
+        let seconds = word.strip_suffix("sec").is_some_and(|number| number.parse::<u32>().is_ok());
+        if seconds { "some time".to_owned() } else { word.to_owned() }
+    };
+    page.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// The kernel makes IPv6's routes of an address, and of a link that went up, a moment later.

@@ -144,6 +144,7 @@ fn packet() -> impl Strategy<Value = Packet> {
     let mark = prop_oneof![
         Just(0),
         Just(names::mark(1)),
+        Just(names::mark(2)),
         Just(names::egress_mark(names::mark(1))),
         Just(names::egress_mark(names::mark(2))),
         any::<u32>()
@@ -204,12 +205,19 @@ fn both_families(destinations: Destinations) -> Firewall {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
+    /// Routing has decided for good before the chain `leave`, and may have decided anew behind the chain `output`.
     #[test]
     fn what_programs_send_passes_exactly_when_it_may(destinations in destinations(), packet in packet()) {
         let may = may_leave(&destinations, &packet);
+        let limited = destinations.allowed.is_some() && packet.leaves_by == "net1";
+        let stood = packet.connection.as_ref().is_some_and(|connection| connection.mark & 0xff00_0000 == 0 && connection.mark & 0x00ff_0000 != 0);
+        let forth = packet.connection.as_ref().is_some_and(|connection| connection.direction == 0);
         let ruleset = both_families(destinations).ruleset();
-        let passes = decide(&ruleset, "output", &packet) != Some(Fate::Fails);
-        prop_assert_eq!(passes, may);
+        let passes = |chain: &str| decide(&ruleset, chain, &packet) != Some(Fate::Fails);
+        // For another interface, as it may be by then.
+        prop_assert_eq!(passes("output"), may || stood);
+        // By the attachment.
+        prop_assert_eq!(passes("output") && passes("leave"), may && !(limited && stood && forth));
     }
 
     #[test]
@@ -225,6 +233,22 @@ proptest! {
         let ruleset = both_families(destinations).ruleset();
         let passes = decide(&ruleset, "forward", &packet) != Some(Fate::Fails);
         prop_assert_eq!(passes, may);
+    }
+
+    /// Between other interfaces: what another attachment hands on, and what the pod forwarded before.
+    #[test]
+    fn handing_on_makes_no_router(destinations in destinations(), packet in packet(), v4: bool, v6: bool) {
+        let forwards = Forwards { v4, v6 };
+        let redirects = destinations.redirect();
+        let alone = decide(&both_families(destinations.clone()).ruleset(), "forward", &packet);
+        let translated =
+            packet.connection.as_ref().is_some_and(|connection| connection.status & 0x20 != 0);
+        let newly = if packet.to.is_ipv6() { v6 } else { v4 && packet.comes_by == "eth0" };
+        let ruleset = Firewall { forwards, ..both_families(destinations) }.ruleset();
+        let passes = decide(&ruleset, "forward", &packet) != Some(Fate::Fails);
+        let others = packet.comes_by != "net1" && packet.leaves_by != "net1";
+        let refused = redirects && others && newly && !translated;
+        prop_assert_eq!(passes, alone != Some(Fate::Fails) && !refused);
     }
 
     #[test]

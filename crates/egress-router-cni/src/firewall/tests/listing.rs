@@ -10,7 +10,8 @@ pub(super) fn everything() -> Firewall {
         ..listed(&["10.0.0.0/8", "10.1.0.0/16", "192.0.2.7/32", "2001:db8:1::/48"])
     };
     let addresses = ["192.168.50.10", "2001:db8:50::10", "192.168.50.11"];
-    Firewall { notes: vec!["slot=1".into()], ..firewall(&addresses, destinations) }
+    let forwards = Forwards { v4: true, v6: true };
+    Firewall { forwards, notes: vec!["slot=1".into()], ..firewall(&addresses, destinations) }
 }
 
 fn redirects() -> Destinations {

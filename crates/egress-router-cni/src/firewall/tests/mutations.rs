@@ -76,13 +76,13 @@ fn a_rule_that_is_not_ours() {
     assert_named(&["insert rule TABLE output accept"], &["chain output: rule 1 (immediate) is not ours"]);
     assert_named(
         &["add rule TABLE forward counter accept"],
-        &["chain forward: rule 5 (counter immediate) is not ours"],
+        &["chain forward: rule 8 (counter immediate) is not ours"],
     );
     assert_rule_named(
         "allow",
         "neighbours and groups of the link",
         "add tcp dport 22 accept comment \"mine\"",
-        &["chain allow: rule 5 (\"mine\") is not ours"],
+        &["chain allow: rule 6 (\"mine\") is not ours"],
     );
 }
 
@@ -114,7 +114,7 @@ fn a_rule_that_is_another() {
         "replace reject with icmpx admin-prohibited",
         &[
             "chain allow: the rule \"neighbours and groups of the link\" is missing or out of place",
-            "chain allow: rule 4 (reject) is not ours",
+            "chain allow: rule 5 (reject) is not ours",
         ],
     );
 }

@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::sys::isolated::ip;
 use lab::{Lab, attachment, connect, connect_in_vain, delete, install, pod_serves, send};
 
 fn seen(address: &str) -> IpAddr {
@@ -139,6 +140,18 @@ fn connections_from_another_node_are_answered_by_home() {
     });
 }
 
+/// Each end of each hears the other. The pod speaks first: nothing that came in tells whose connection it is.
+fn go_on(pairs: &mut [(TcpStream, TcpStream)]) {
+    for (ours, theirs) in pairs {
+        for _ in 0..2 {
+            ours.write_all(b"!").unwrap();
+            theirs.read_exact(&mut [0]).unwrap();
+            theirs.write_all(b"?").unwrap();
+            ours.read_exact(&mut [0]).unwrap();
+        }
+    }
+}
+
 #[test]
 fn connections_that_stood_before_go_on() {
     isolated(|| {
@@ -147,15 +160,7 @@ fn connections_that_stood_before_go_on() {
         let mut pairs = standing(&lab);
         install(&attachment(1, Destinations::default()));
         lab.default_through(1);
-        for (ours, theirs) in &mut pairs {
-            // The pod speaks first: nothing that came in tells whose connection it is.
-            for _ in 0..2 {
-                ours.write_all(b"!").unwrap();
-                theirs.read_exact(&mut [0]).unwrap();
-                theirs.write_all(b"?").unwrap();
-                ours.read_exact(&mut [0]).unwrap();
-            }
-        }
+        go_on(&mut pairs);
         // New ones go the new way.
         let outside = &lab.outside[0];
         assert_eq!(
@@ -173,6 +178,63 @@ fn connections_that_stood_before_go_on() {
             ours.write_all(b"!").unwrap();
             theirs.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
             assert_eq!(theirs.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+    });
+}
+
+#[test]
+fn connections_that_stood_before_a_list_go_on_and_widen_it_for_nobody() {
+    isolated(|| {
+        let lab = Lab::new();
+        lab.default_through_home();
+        let (mut pairs, mut lost) = (standing(&lab), standing(&lab));
+        let list = || listed(&["203.0.113.0/24", "2001:db8:2::/48"]);
+        install(&attachment(1, list()));
+        lab.default_through(1);
+        go_on(&mut pairs);
+        // Nor does a second one end them.
+        install(&attachment(2, list()));
+        lab.default_through(2);
+        go_on(&mut pairs);
+        delete(&attachment(2, list()));
+        lab.default_through(1);
+        go_on(&mut pairs);
+        // New ones obey the list.
+        let outside = &lab.outside[0];
+        assert_eq!(
+            outside.serves("203.0.113.1:80", || connect("203.0.113.1:80")).unwrap(),
+            seen("192.168.51.10")
+        );
+        assert_refused("198.51.100.1:80");
+        assert_refused("[2001:db8:bad::1]:80");
+        // Where home has no way for them, they do not leave by the attachment, known or not.
+        for line in [
+            "add table inet other",
+            "add counter inet other out",
+            "add chain inet other out { type filter hook postrouting priority 50; }",
+            "add rule inet other out oifname net1 ip daddr 10.244.2.5 counter name out",
+            "add rule inet other out oifname net1 ip6 daddr fd00:2::5 counter name out",
+        ] {
+            nft(&[line]);
+        }
+        ip(&format!("route del default table {}", names::home_table(1)));
+        ip(&format!("-6 route del default table {}", names::home_table(1)));
+        pairs.append(&mut lost);
+        for (ours, theirs) in &mut pairs {
+            ours.write_all(b"!").unwrap();
+            theirs.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            assert_eq!(theirs.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+        let listed = nft(&["list", "counter", "inet", "other", "out"]);
+        assert!(listed.contains("packets 0 "), "{listed}");
+        // The control: without the chain they would.
+        nft(&["flush chain inet egress_router_net1 leave"]);
+        for (ours, _) in &mut pairs {
+            ours.write_all(b"!").unwrap();
+        }
+        let end = Instant::now() + Duration::from_secs(5);
+        while nft(&["list", "counter", "inet", "other", "out"]).contains("packets 0 ") {
+            assert!(Instant::now() < end, "nothing leaves by net1");
         }
     });
 }

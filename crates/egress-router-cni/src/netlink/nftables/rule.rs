@@ -136,6 +136,12 @@ impl Rule {
         ])
     }
 
+    /// Any of the bits of `mask` is set in the connection's mark.
+    #[must_use]
+    pub fn connection_marked_at_all(self, mask: u32) -> Self {
+        self.any_bit(Expression::Connection(Connection::Mark), mask)
+    }
+
     /// To an address of this namespace, whichever interface has it.
     #[must_use]
     pub fn to_local(self) -> Self {

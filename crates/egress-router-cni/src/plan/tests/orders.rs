@@ -9,7 +9,9 @@ prop_compose! {
     fn any_pod()(
         default_v4 in proptest::option::of(proptest::option::of(1..200_u32)),
         default_v6 in proptest::option::of(1..2000_u32),
+        advertised in proptest::option::of(prop_oneof![Just("0"), Just("1")]),
         second in proptest::option::of(300..400_u32),
+        tos in proptest::option::of(proptest::option::of(1..500_u32)),
         twin: bool,
         gateway_routes: bool,
         cluster_there: bool,
@@ -26,8 +28,15 @@ prop_compose! {
         }));
         let twin = default_v4.filter(|_| twin);
         pod.routes.extend(twin.map(|metric| there("0.0.0.0/0", Some("10.244.1.3"), HOME, metric)));
-        pod.routes.extend(default_v6.map(|metric| there("::/0", Some("fe80::1"), HOME, Some(metric))));
+        let advertised = default_v6.and(advertised);
+        pod.routes.extend(default_v6.map(|metric| Route {
+            protocol: if advertised.is_some() { 9 } else { 3 },
+            ..there("::/0", Some("fe80::1"), HOME, Some(metric))
+        }));
         pod.routes.extend(second.map(|metric| there("0.0.0.0/0", Some("10.244.1.2"), HOME, Some(metric))));
+        pod.routes.extend(tos.map(|metric| Route {
+            tos: 0x10, ..there("0.0.0.0/0", Some("10.244.1.4"), HOME, metric)
+        }));
         pod.routes.extend(gateway_routes.then(|| there("10.128.0.0/14", Some("10.244.1.1"), HOME, None)));
         pod.routes.extend(cluster_there.then(|| there("172.30.0.0/16", Some("10.244.1.1"), HOME, Some(5))));
         if other_interface {
@@ -42,6 +51,9 @@ prop_compose! {
             if name.last().is_some_and(|key| key == "forwarding") && value == "2" {
                 "1".clone_into(value);
             }
+        }
+        if let Some(value) = advertised {
+            pod.sysctls.insert(sysctl::routers("eth0"), value.into());
         }
         if without_ipv6 {
             pod.sysctls.retain(|name, _| name[1] == "ipv4");
