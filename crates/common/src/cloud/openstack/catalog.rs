@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ::http::Uri;
 use serde::Deserialize;
 
 use super::service::Service;
@@ -65,6 +66,10 @@ impl Offer {
         self.region_id.as_deref().or(self.region.as_deref()).unwrap_or("no region")
     }
 
+    fn has_region(&self) -> bool {
+        self.region_id.is_some() || self.region.is_some()
+    }
+
     fn is_in(&self, region: &str) -> bool {
         [&self.region, &self.region_id].into_iter().any(|name| name.as_deref() == Some(region))
     }
@@ -81,6 +86,14 @@ pub(super) fn base(service: Service, url: &str, project: &str) -> Option<String>
     let url = PROJECT.iter().fold(url.to_owned(), |url, open| url.replace(open, project));
     let whole = !url.is_empty() && !url.contains("%(") && !url.contains("$(");
     whole.then(|| service.base(&url)).flatten()
+}
+
+/// Whether a URL's host means something on its own site only, where each site may have one of that name: OpenStack that runs in
+/// Kubernetes names its inner endpoints after its Services.
+fn is_local(url: &str) -> bool {
+    let url = url.parse::<Uri>().ok();
+    let host = url.as_ref().and_then(Uri::host).unwrap_or_default();
+    host == "localhost" || [".cluster.local", ".svc"].iter().any(|end| host.ends_with(end))
 }
 
 impl Catalog {
@@ -137,7 +150,7 @@ impl Catalog {
     }
 
     /// Whether servers of another region's Nova may have ports in our Neutron: the catalogue has a Nova there, and no Neutron of that
-    /// region's own. One Neutron with two URLs is two, as far as the catalogue says.
+    /// region's own. One Neutron with two URLs is two, as far as the catalogue says. A Nova without a region is none of another one.
     ///
     /// `nova` and `neutron`: the regions in which these are ours; unless one is named, any may be it. `url`: where the login says that
     /// Neutron is.
@@ -146,17 +159,16 @@ impl Catalog {
         let all = |service: Service, region: Option<&str>| -> BTreeSet<String> {
             self.offers_of(service, region).map(|offer| base(service, &offer.url)).collect()
         };
-        let regions: BTreeSet<&str> = self.offers_of(Service::Compute, None).map(Offer::region).collect();
-        if regions.len() < 2 {
+        let placed = || self.offers_of(Service::Compute, None).filter(|offer| offer.has_region());
+        if placed().map(Offer::region).collect::<BTreeSet<&str>>().len() < 2 {
             return false;
         }
         let novas = nova.map(|region| all(Service::Compute, Some(region))).unwrap_or_default();
         let mut neutrons = all(Service::Network, neutron);
         neutrons.extend(url.map(|url| base(Service::Network, url)));
-        let others = self.offers_of(Service::Compute, None);
-        others.filter(|offer| !novas.contains(&base(Service::Compute, &offer.url))).any(|offer| {
+        placed().filter(|offer| !novas.contains(&base(Service::Compute, &offer.url))).any(|offer| {
             let theirs = all(Service::Network, Some(offer.region()));
-            theirs.is_empty() || !theirs.is_disjoint(&neutrons)
+            theirs.is_empty() || theirs.intersection(&neutrons).any(|url| !is_local(url))
         })
     }
 
@@ -304,6 +316,18 @@ mod tests {
             let catalog = read(&[&ours[..], theirs].concat());
             assert_eq!(catalog.shares_neutron(Some("A"), Some("A"), url), shares, "{theirs:?} {url:?}");
         }
+        let inner = |region| ("network", region, "http://neutron-server.openstack.svc.cluster.local:9696");
+        let one_name = read(&[&ours[..], &[nova, neutron, inner("A"), inner("B")]].concat());
+        assert!(!one_name.shares_neutron(Some("A"), Some("A"), None), "each has one of that name");
+        let catalog = json!([
+            {"type": "network", "endpoints": [{"interface": "public", "region": "A", "url": "https://a/net"}]},
+            {"type": "compute", "endpoints": [
+                {"interface": "public", "region": "A", "url": "https://a/nova"},
+                {"interface": "internal", "url": "http://10.0.0.1:8774/v2.1"},
+            ]},
+        ]);
+        let nowhere = serde_json::from_value::<Catalog>(catalog).unwrap();
+        assert!(!nowhere.shares_neutron(Some("A"), Some("A"), None), "one that has no region is ours");
         let both = read(&[&ours[..], &[nova, neutron]].concat());
         assert!(both.shares_neutron(None, None, None), "nobody says which is ours");
         assert!(both.shares_neutron(Some("B"), Some("A"), None), "that of A may have ports beside B's");

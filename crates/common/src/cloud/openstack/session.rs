@@ -54,11 +54,9 @@ struct State {
 /// A token and where it leads.
 pub(super) struct Session {
     pub token: Token,
-    endpoints: BTreeMap<Service, Result<Endpoint, String>>,
+    endpoints: BTreeMap<Service, Result<Endpoint, Error>>,
     /// Services that the catalogue lists at all.
     listed: Vec<Service>,
-    /// Services that it lists in versions alone that are not spoken any more.
-    outdated: Vec<Service>,
     /// Whether servers of another region's Nova may have ports in our Neutron.
     pub shares_neutron: bool,
 }
@@ -68,10 +66,7 @@ impl Session {
     pub fn endpoint(&self, service: Service) -> Result<&Endpoint, Error> {
         match self.endpoints.get(&service) {
             Some(Ok(endpoint)) => Ok(endpoint),
-            Some(Err(why)) if self.outdated.contains(&service) => {
-                Err(Error::outdated(format!("OpenStack {service}"), why.clone()))
-            }
-            Some(Err(why)) => Err(Error::service(format!("OpenStack {service}"), why.clone())),
+            Some(Err(error)) => Err(error.clone()),
             None => Err(Error::service(format!("OpenStack {service}"), "the catalogue was not read for it")),
         }
     }
@@ -210,7 +205,7 @@ impl Shared {
         let Credentials { interface, region, reaches, .. } = &self.credentials;
         let reach = |service: Service| reaches.get(&service).cloned().unwrap_or_default();
         let region = |reach: &Reach| reach.region.clone().or(region.clone());
-        let endpoint = |service| {
+        let found = |service: Service| -> Result<Endpoint, String> {
             let reach = reach(service);
             if let Some(url) = &reach.url {
                 let base = catalog::base(service, url, &token.project).ok_or_else(|| {
@@ -227,9 +222,9 @@ impl Shared {
             let reach = reach(*service);
             reach.url.is_some() || token.catalog.lists(*service, region(&reach).as_deref())
         };
-        let is_outdated = |service: &Service| {
-            let reach = reach(*service);
-            reach.url.is_none() && token.catalog.is_outdated(*service, region(&reach).as_deref())
+        let is_outdated = |service: Service| {
+            let reach = reach(service);
+            reach.url.is_none() && token.catalog.is_outdated(service, region(&reach).as_deref())
         };
         let of = |service: Service| region(&reach(service));
         let shares_neutron = token.catalog.shares_neutron(
@@ -237,10 +232,16 @@ impl Shared {
             of(Service::Network).as_deref(),
             reach(Service::Network).url.as_deref(),
         );
+        let endpoint = |service: Service| {
+            let call = format!("OpenStack {service}");
+            found(service).map_err(|why| match is_outdated(service) {
+                true => Error::outdated(call, why),
+                false => Error::service(call, why),
+            })
+        };
         let endpoints = Service::ALL.into_iter().map(|service| (service, endpoint(service))).collect();
         let listed = Service::ALL.into_iter().filter(is_listed).collect();
-        let outdated = Service::ALL.into_iter().filter(is_outdated).collect();
-        Session { token, endpoints, listed, outdated, shares_neutron }
+        Session { token, endpoints, listed, shares_neutron }
     }
 
     /// `POST /v3/auth/tokens`. It changes nothing that lasts, so it is repeated like a read. `before`: whose token may still serve
