@@ -113,7 +113,8 @@ impl Document {
         Whose { cluster, router: self.spec.router_id.clone() }
     }
 
-    /// Whether a removal that was decided by it is still wanted: the RouteGC is there, with the same spec, and is not being deleted.
+    /// Whether a removal that was decided by it is still wanted: the RouteGC is there, with the same spec and the same approval, and
+    /// is not being deleted.
     /// None for flags, which cannot change under a pass.
     #[must_use]
     pub fn still_wanted(&self, client: &Client) -> Option<StillWanted> {
@@ -163,7 +164,9 @@ async fn is_unchanged(client: Client, read: ObjectMeta) -> bool {
     let api = Api::<RouteGC>::namespaced(client, &namespace);
     match tokio::time::timeout(ANSWER, api.get(&name)).await {
         Ok(Ok(RouteGC { metadata: now, .. })) => {
-            now.deletion_timestamp.is_none() && (now.uid, now.generation) == (read.uid, read.generation)
+            now.deletion_timestamp.is_none()
+                && annotation(&now) == annotation(&read)
+                && (now.uid, now.generation) == (read.uid, read.generation)
         }
         Ok(Err(error)) => {
             tracing::debug!(%error, "RouteGC {namespace}/{name} cannot be read before the removal");
@@ -247,6 +250,8 @@ mod tests {
             (200, with("resourceVersion", json!("9")), true),
             (200, with("generation", json!(4)), false),
             (200, with("uid", json!("u-2")), false),
+            (200, with("annotations", json!({ (ALLOW_ANNOTATION): "0123" })), false),
+            (200, with("annotations", json!({ "note": "0123" })), true),
             (200, with("deletionTimestamp", json!("2026-01-01T00:00:00Z")), false),
             (404, gone, false),
         ] {

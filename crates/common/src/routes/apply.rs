@@ -22,8 +22,8 @@ use crate::cloud::openstack::{self, Cloud, Error, Router};
 /// Tries under a revision. Each loses only to somebody else who changed the router in the second between.
 const TRIES: usize = 3;
 
-/// Whether the removals are still wanted. Asked after the last look and before each write, for that look may take minutes: whoever stops the one
-/// who decided is heard until then.
+/// Whether the removals are still wanted. Asked after the last look and before each write, for that look may take minutes: whoever
+/// stops the one who decided is heard until then.
 #[derive(Clone)]
 pub struct StillWanted(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
 

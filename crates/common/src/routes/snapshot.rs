@@ -74,6 +74,13 @@ pub struct Servers {
     pub others: bool,
 }
 
+impl Servers {
+    /// Whether the port is not one that outlived its server, as far as this list goes.
+    pub(super) fn know(&self, port: &Holder) -> bool {
+        port.server.as_ref().is_none_or(|server| self.ids.contains(server))
+    }
+}
+
 /// A Node of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {

@@ -11,7 +11,7 @@ use crate::cloud::openstack::{Cloud, Error, Port, Server, Service};
 use crate::routes::plan::judge::servers_at;
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
-use crate::routes::snapshot::{Holder, Network, Servers, Snapshot};
+use crate::routes::snapshot::{Network, Servers, Snapshot};
 
 /// Servers without any address that are looked at one by one before the list is called partial. A few without a network card
 /// are somebody's wish; many are a fault.
@@ -89,11 +89,10 @@ async fn namesakes(
     snapshot: &Snapshot,
     servers: &Servers,
 ) -> Result<Vec<(IpAddr, String)>, Unseen> {
-    let lives = |holder: &Holder| holder.server.as_ref().is_none_or(|id| servers.ids.contains(id));
     let meanings = snapshot.routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
     let mut claims = BTreeMap::<String, BTreeSet<IpAddr>>::new();
     for nexthop in meanings.map(|meaning| meaning.nexthop) {
-        if snapshot.ports.get(&nexthop).into_iter().flatten().any(lives) {
+        if snapshot.ports.get(&nexthop).into_iter().flatten().any(|port| servers.know(port)) {
             continue;
         }
         for server in servers.addresses.get(&nexthop).into_iter().flatten() {

@@ -211,9 +211,13 @@ fn has_port(snapshot: &Snapshot, node: &Node, address: IpAddr) -> bool {
 }
 
 /// Whether the other address is the Node's machine's too, or may be, although the Node does not list it: an address of a second
-/// network card, of a card that was replaced, or one that a port of the machine may use among others.
+/// network card, of a card that was replaced, or one that a port of the machine may use among others. That it may use what is seen
+/// to be another Node's is no doubt.
 fn same_machine(policy: &Policy, snapshot: &Snapshot, node: &Node, own: IpAddr, other: IpAddr) -> bool {
-    let users = users(policy, snapshot, other).into_iter().map(|(_, port)| port);
+    let another = |one: &Node| one.name != node.name && one.addresses.contains(&other);
+    let theirs = snapshot.nodes.iter().flatten().any(|one| another(one) && has_port(snapshot, one, other));
+    let users = if theirs { Vec::new() } else { users(policy, snapshot, other) };
+    let users = users.into_iter().map(|(_, port)| port);
     holders(snapshot, other).chain(users.filter(|port| may_live(snapshot, port))).any(|there| {
         let at_node = there.server.is_some() && there.server == node.server;
         at_node
@@ -353,10 +357,7 @@ fn holders(snapshot: &Snapshot, address: IpAddr) -> impl Iterator<Item = &Holder
 
 /// A port lives unless it is a server's that Nova's complete list does not have.
 fn lives(snapshot: &Snapshot, holder: &Holder) -> bool {
-    match (&holder.server, &snapshot.servers) {
-        (Some(server), Some(servers)) => servers.ids.contains(server),
-        _ => true,
-    }
+    snapshot.servers.as_ref().is_none_or(|servers| servers.know(holder))
 }
 
 /// The same, where another Nova may have the server.

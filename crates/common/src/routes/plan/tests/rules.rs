@@ -225,6 +225,10 @@ fn a_range_of_the_node_s_own_port_may_have_the_other_next_hop() {
     assert_eq!(verdicts(&pair("p", Some("server-of-node-1"))), ["valid", "unknown"]);
     assert_eq!(verdicts(&pair("port-of-server-of-node-1", None)), ["valid", "unknown"], "the port says so");
     assert_eq!(verdicts(&pair("p", Some("s2"))), ["valid", "NodeHasAnother"], "another machine's");
+    let claimed = pair("p", Some("server-of-node-1")).node("node-2", "10.0.0.50", "10.244.2.0/24");
+    assert_eq!(verdicts(&claimed), ["valid", "valid"], "another Node's, as far as it says itself");
+    let seen = claimed.server("server-of-node-2", "10.0.0.50");
+    assert_eq!(verdicts(&seen), ["valid", "NodeHasAnother"], "another Node's");
     let mut open = world.clone();
     let (port, network) = ("p".to_owned(), "nodes".to_owned());
     open.open.push(Holder { port, network, server: Some("server-of-node-1".to_owned()) });
