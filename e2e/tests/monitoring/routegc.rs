@@ -55,6 +55,15 @@ fn cases() -> Vec<Case> {
             vec![("14m", vec![]), ("50m", vec!["RoutegcPassesFailing"])],
         ),
         (
+            "a list hangs, and each try takes thirteen minutes with its wait",
+            vec![(FAILED, "0x12 1x12 2x12 3x12 4x12 5x240"), (SUCCESS, "0x300")],
+            vec![
+                ("14m", vec![]),
+                ("40m", vec!["RoutegcPassesFailing"]),
+                ("60m", vec!["RoutegcPassesFailing"]),
+            ],
+        ),
+        (
             "OpenStack hangs",
             vec![(TIMED_OUT, "_x20 1x30 2x30 3x30 4x180"), (SUCCESS, "0x300")],
             vec![("39m", vec![]), ("60m", vec!["RoutegcPassesFailing"])],
