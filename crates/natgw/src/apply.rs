@@ -1,8 +1,8 @@
 //! The only writer: runs a Plan's steps in their order.
 //!
 //! A failed step ends what is planned for its Node; a failed step that others rely on (the route, the new primary's role)
-//! ends the walk. Before each step the process asks itself whether it still leads. What concerns one Node each (Jobs, marks) waits
-//! for the next walk when this one has taken long: see [`LONGEST`].
+//! ends the walk. Before each step the process asks itself whether it still leads. Nodes of which nothing has begun (Jobs, marks)
+//! wait for the next walk when this one has taken long: see [`LONGEST`].
 
 pub mod job;
 pub mod node;
@@ -23,8 +23,9 @@ use crate::metrics::Metrics;
 use crate::plan::Action;
 use crate::plan::action::NodeRef;
 
-/// After so long a walk begins no further step that concerns a single Node. While sixty Jobs are made, each refused by an
-/// admission webhook after ten seconds, nobody would look whether the gateway still lives.
+/// After so long a walk begins with no further Node, once the steps are done that others rely on. While sixty Jobs are made, each
+/// refused by an admission webhook after ten seconds, nobody would look whether the gateway still lives. What has begun is brought to
+/// its end: a Node that is marked again in each walk, slowly, would never get its Job.
 pub const LONGEST: Duration = Duration::from_secs(5);
 
 /// What acts are carried out with.
@@ -41,6 +42,8 @@ pub struct Apply<'a> {
     pub events: &'a Events,
     /// Counted after each step.
     pub metrics: &'a Metrics,
+    /// [`LONGEST`]; the longest time that there is where no walk follows that could do the rest.
+    pub longest: Duration,
 }
 
 impl Apply<'_> {
@@ -53,7 +56,7 @@ impl Apply<'_> {
     pub async fn run(&self, plan: &Plan<Action>, resume: &mut Option<String>) -> Result<usize, Error> {
         let started = Instant::now();
         let mut versions = BTreeMap::new();
-        let mut blocked = BTreeSet::new();
+        let (mut blocked, mut begun) = (BTreeSet::new(), BTreeSet::new());
         let mut failure: Option<Error> = None;
         let mut done = 0;
         let (shared, single) = in_turn(&plan.steps, resume.take().as_deref());
@@ -66,15 +69,20 @@ impl Apply<'_> {
                 }
                 continue;
             }
-            if single && started.elapsed() >= LONGEST {
-                *resume = Some(node.name.clone());
-                let left = format!(
-                    "the walk has taken {} s, and Node {} is for the next one",
-                    LONGEST.as_secs(),
-                    node.name
-                );
-                failure.get_or_insert(Error::Outdated(left));
-                break;
+            if single && !begun.contains(&node.name) {
+                if started.elapsed() >= self.longest {
+                    if resume.is_none() {
+                        *resume = Some(node.name.clone());
+                        let taken = self.longest.as_secs();
+                        let left = format!(
+                            "the walk has taken {taken} s, and Node {} is for the next one",
+                            node.name
+                        );
+                        failure.get_or_insert(Error::Outdated(left));
+                    }
+                    continue;
+                }
+                begun.insert(node.name.clone());
             }
             if !self.leadership.is_leading() {
                 return Err(Error::NotLeading);
@@ -158,12 +166,15 @@ fn version_of<'a>(node: &'a NodeRef, versions: &'a BTreeMap<String, String>) -> 
 }
 
 /// The steps up to the last one that others rely on, as they were planned, and those of single Nodes after it: first those of
-/// `resume` and of the Nodes behind it. What is planned for one Node keeps its order.
+/// `resume` and of the Nodes behind it. What is planned for one Node keeps its order, and so do the labels of floating IPs, of which
+/// a new holder gets its own before the old one loses it.
 fn in_turn<'a>(
     steps: &'a [Step<Action>],
     resume: Option<&str>,
 ) -> (&'a [Step<Action>], Vec<&'a Step<Action>>) {
-    let end = steps.iter().rposition(|step| step.action.is_shared()).map_or(0, |last| last + 1);
+    let keeps_order =
+        |action: &Action| action.is_shared() || matches!(action, Action::LabelFloatingIP { .. });
+    let end = steps.iter().rposition(|step| keeps_order(&step.action)).map_or(0, |last| last + 1);
     let (shared, single) = steps.split_at(end);
     let name = |step: &Step<Action>| step.action.node().name.clone();
     let before: BTreeSet<String> =

@@ -14,7 +14,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use tokio::sync::Notify;
 
-use crate::apply::Apply;
+use crate::apply::{Apply, LONGEST};
 use crate::config::{Config, Mode};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -92,6 +92,7 @@ pub async fn run(
             metrics: &metrics,
             cloud,
             resume: None,
+            longest: if matches!(until, Until::OneWalk) { Duration::MAX } else { LONGEST },
         };
         let mut failures = 0_u32;
         let mut unreachable_since = None;
@@ -226,6 +227,8 @@ struct Walker<'a> {
     cloud: Cloud,
     /// The Node that the last walk had no time for.
     resume: Option<String>,
+    /// See [`Apply::longest`].
+    longest: Duration,
 }
 
 impl Walker<'_> {
@@ -271,6 +274,7 @@ impl Walker<'_> {
             leadership: &self.runtime.leadership,
             events: &self.runtime.events,
             metrics: self.metrics,
+            longest: self.longest,
         };
         let applied = apply.run(&plan, &mut self.resume).await;
         // Route steps change what the cloud says, also when they fail.

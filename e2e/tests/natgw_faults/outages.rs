@@ -127,3 +127,28 @@ async fn jobs_that_are_refused_slowly_hold_up_no_failover_and_each_node_has_its_
         "Jobs of {NODES} Nodes refused slowly: {meanwhile} more before the route moved, and each had its turn"
     );
 }
+
+/// As an admission webhook on Nodes whose pods are gone, and that nobody has to answer: each write takes its deadline.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_marked_slowly_have_their_jobs_made_all_the_same() {
+    let scene = Scene::start().await;
+    let world = &scene.world;
+    let first = scene.gateway(FIRST).await;
+    world.wait_for_primary(&first).await.unwrap();
+    let marks = Matcher::any().verb("patch").resource("nodes");
+    world.api_proxy.rule(marks, Fault::DelayRequest(Duration::from_secs(6)));
+    let mut nodes = Vec::new();
+    for number in 0..3 {
+        let node = world.node(None).await.unwrap();
+        node.node.label(FLOATING_IP_LABEL, Some(&format!("198.51.100.{}", 100 + number))).await.unwrap();
+        nodes.push(node);
+    }
+    for node in &nodes {
+        let made = || async {
+            let events = world.events_about("Node", &node.name).await?;
+            Ok(events.iter().any(|event| event.action.as_deref() == Some("CreateJob")))
+        };
+        world.wait(&format!("the Job of {}", node.name), made).await.unwrap();
+    }
+    println!("Nodes marked slowly: each got its Job");
+}
