@@ -29,12 +29,13 @@ impl Error {
     }
 
     /// Why the API server does not take what it was given, if that is what failed: the object is not valid, a policy or a quota is
-    /// against it, a right is missing, or its namespace is being deleted. It says the same until somebody changes something.
+    /// against it, a right is missing, or its namespace is being deleted or is not there (404). It says the same until somebody
+    /// changes something.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         match self {
             Error::Kubernetes { cause: kube::Error::Api(status), .. }
-                if matches!(status.code, 400 | 403 | 422) =>
+                if matches!(status.code, 400 | 403 | 404 | 422) =>
             {
                 Some(&status.message)
             }

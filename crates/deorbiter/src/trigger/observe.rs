@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::api::deorbit::{self, Phase};
-use common::api::deorbit_binding::DeorbitBinding;
+use common::api::deorbit_binding::{DeorbitBinding, DeorbitBindingStatus};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
@@ -19,7 +19,7 @@ use super::kind::lasting;
 use super::names;
 use super::plan::needs_body;
 use super::rules::{self, Selection};
-use super::snapshot::{Binding, Deorbit, End, ObjectId, Refused, Snapshot, Target, Targets};
+use super::snapshot::{Binding, Counted, Deorbit, End, ObjectId, Refused, Snapshot, Target, Targets};
 use super::watches::{GroupVersionKindKey, Known, Meta, Watches};
 
 /// Reads the world for the plan.
@@ -94,7 +94,9 @@ impl Observer {
             guarded: binding.finalizers().iter().any(|one| one == names::BINDING_FINALIZER),
             finalizer: binding.spec.finalizer.clone(),
             rules: Err(String::new()),
+            kind: (group_of(&binding.spec.target_ref.api_version), binding.spec.target_ref.kind.clone()),
             targets: Targets::Whole(Vec::new()),
+            counted: counted(binding.status.as_ref()),
         };
         let (resource, objects) = match self.watches.look(&kind_of(binding)).await {
             Known::Objects(watch, objects) => {
@@ -200,6 +202,19 @@ impl Observer {
         target.body = Some(body);
         Ok(Some(target))
     }
+}
+
+/// The group of an `apiVersion`; empty for the core group.
+fn group_of(api_version: &str) -> String {
+    api_version.split_once('/').map_or_else(String::new, |(group, _)| group.to_owned())
+}
+
+fn counted(status: Option<&DeorbitBindingStatus>) -> Counted {
+    status.map_or_else(Counted::default, |status| Counted {
+        bound: status.bound,
+        deorbiting: status.deorbiting,
+        held: status.held,
+    })
 }
 
 /// `apiVersion` and kind that a binding names.

@@ -23,7 +23,7 @@ use super::action::{Action, about, about_binding};
 use super::deorbit_name::deorbit_name;
 use super::names;
 use super::reason::Reason;
-use super::snapshot::{Binding, Deorbit, End, Rules, Snapshot, Target, Targets};
+use super::snapshot::{Binding, Counted, Deorbit, End, Rules, Snapshot, Target, Targets};
 
 /// What is to be done, and how each binding stands, by its name.
 #[derive(Clone, Debug, Default)]
@@ -71,12 +71,22 @@ fn owners(bindings: &[Binding]) -> BTreeMap<&str, &str> {
     let mut by_age: Vec<&Binding> = bindings.iter().collect();
     by_age.sort_by_key(|binding| (binding.created, &binding.name));
     let mut owners = BTreeMap::new();
+    let mut unread = BTreeSet::new();
     for binding in by_age {
-        let Targets::Whole(targets) = &binding.targets else { continue };
+        let targets = match &binding.targets {
+            Targets::Whole(targets) => targets,
+            Targets::NotServed(_) => continue,
+            Targets::Unknown(_) => {
+                unread.insert(&binding.kind);
+                continue;
+            }
+        };
         for target in targets {
             let marked = target.bound_by.as_deref().filter(|name| names.contains(name));
             if marked == Some(binding.name.as_str()) {
                 owners.insert(target.object.uid.as_str(), binding.name.as_str());
+            } else if unread.contains(&binding.kind) {
+                // Nobody knows in this walk what an older binding selects.
             } else if marked.is_none() && target.selected && may_take(binding, target) {
                 owners.entry(target.object.uid.as_str()).or_insert(binding.name.as_str());
             }
@@ -127,7 +137,9 @@ impl Walk<'_> {
                 &[]
             }
             Targets::Unknown(why) => {
-                self.standing.readiness = Readiness::Unknown(why.clone());
+                let Counted { bound, deorbiting, held } = binding.counted;
+                let readiness = Readiness::Unknown(why.clone());
+                self.standing = Standing { bound, deorbiting, held, readiness };
                 return;
             }
         };

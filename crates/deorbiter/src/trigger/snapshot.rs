@@ -37,8 +37,23 @@ pub struct Binding {
     pub finalizer: String,
     /// Its rules, or why they cannot be used.
     pub rules: Result<Rules, String>,
+    /// API group and kind of its objects.
+    pub kind: (String, String),
     /// The objects of its kind.
     pub targets: Targets,
+    /// What its status last said of them.
+    pub counted: Counted,
+}
+
+/// How many objects a binding has, and in what state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Objects that carry its finalizer.
+    pub bound: i32,
+    /// Objects that are being deleted and wait for their Deorbit, or for their phase.
+    pub deorbiting: i32,
+    /// Objects that are being deleted and wait for a person.
+    pub held: i32,
 }
 
 /// The rules of a binding.

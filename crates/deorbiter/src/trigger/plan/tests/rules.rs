@@ -2,8 +2,8 @@ use common::plan::{Action as _, Reason as _};
 
 use super::world::{OTHERS, OURS, PROTECT, World};
 use crate::trigger::names;
-use crate::trigger::plan::{Decision, Readiness, plan};
-use crate::trigger::snapshot::{End, Refused, Targets};
+use crate::trigger::plan::{Decision, Readiness, Standing, plan};
+use crate::trigger::snapshot::{Counted, End, Refused, Targets};
 
 fn steps(world: &World) -> Vec<(&'static str, &'static str)> {
     world.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
@@ -163,6 +163,29 @@ fn an_object_has_one_binding_the_older() {
     world.bindings.get_mut("b").unwrap().terminating = true;
     world.settle();
     assert_eq!(world.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "a", "then the other has it");
+}
+
+#[test]
+fn a_younger_binding_takes_nothing_new_while_nobody_knows_what_an_older_one_selects() {
+    let mut world = World::default();
+    world.binding("a", "l");
+    world.binding("b", "l");
+    world.settle();
+    world.object("prod", "l");
+    let mut snapshot = world.snapshot();
+    let older = snapshot.bindings.iter_mut().find(|binding| binding.name == "a").unwrap();
+    older.targets = Targets::Unknown("list Namespaces: 429".into());
+    older.counted = Counted { bound: 3, deorbiting: 2, held: 1 };
+    let decision = plan(&snapshot);
+    assert!(decision.plan.steps.is_empty(), "{:?}", decision.plan);
+    let Standing { bound, deorbiting, held, readiness } = &decision.standings["a"];
+    assert_eq!((*bound, *deorbiting, *held), (3, 2, 1), "nothing new is known of them");
+    assert!(matches!(readiness, Readiness::Unknown(_)));
+    // Of another kind it selects nothing.
+    let other = snapshot.bindings.iter_mut().find(|binding| binding.name == "a").unwrap();
+    other.kind.1 = "Tower".into();
+    let decision = plan(&snapshot);
+    assert_eq!(decision.plan.steps.iter().map(|step| step.action.name()).collect::<Vec<_>>(), ["Bind"]);
 }
 
 #[test]

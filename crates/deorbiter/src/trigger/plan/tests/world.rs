@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use crate::trigger::action::Action;
 use crate::trigger::names;
 use crate::trigger::plan::{Decision, needs_body, plan};
-use crate::trigger::snapshot::{Binding, Deorbit, End, ObjectId, PhaseIs, Rules, Snapshot, Target, Targets};
+use crate::trigger::snapshot::{
+    Binding, Counted, Deorbit, End, ObjectId, PhaseIs, Rules, Snapshot, Target, Targets,
+};
 use crate::trigger::template::Template;
 
 pub const OURS: &str = "deorbiter";
@@ -133,7 +135,9 @@ impl World {
             guarded: bound.guarded,
             finalizer: OURS.into(),
             rules: bound.rules.clone().map(|()| rules),
+            kind: ("kubernikus.sap.cc".into(), "Kluster".into()),
             targets: Targets::Whole(Vec::new()),
+            counted: Counted::default(),
         };
         let targets = self
             .objects
