@@ -140,7 +140,8 @@ fn is_proven(snapshot: &Snapshot, records: &[Arc<Recorded>]) -> bool {
             && !outlook::is_shared_by_hearsay(record, cloud)
             && !outlook::is_untold(record)
     };
-    went.iter().all(|record| certain(record)) && (went.is_empty() || went.iter().any(|record| record.seen))
+    let shown = went.iter().any(|record| record.seen) && inventory::is_at_home(records);
+    went.iter().all(|record| certain(record)) && (went.is_empty() || shown)
 }
 
 fn word(phase: Phase) -> &'static str {

@@ -70,8 +70,8 @@ struct Judge<'a> {
     now: Timestamp,
     /// What is there of the target, by UID.
     objects: HashMap<&'a str, Object>,
-    /// OpenStack has shown something of the run, so the login is for the cluster's own project. Until then its word proves
-    /// nothing, also about what was being deleted before the run: in another project nothing is there either.
+    /// The login is for the cluster's own project. Until that is known, OpenStack's word proves nothing, also about what was being
+    /// deleted before the run: in another project nothing is there either.
     at_home: bool,
     /// PersistentVolumes and VolumeSnapshotContents by what they hold.
     holders: HashMap<(Kind, &'a str), (&'a str, Option<Timestamp>)>,
@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        let at_home = records.iter().any(|record| record.seen);
+        let at_home = inventory::is_at_home(records);
         Judge { snapshot, given_up, now, objects, at_home, holders }
     }
 
@@ -186,10 +186,7 @@ impl<'a> Judge<'a> {
         }
         why.extend(in_cloud.as_ref().map(|state| format!("the {} is {state} in OpenStack", record.kind)));
         if matches!(&self.snapshot.cloud, Some(Ok(_))) && record.id.is_some() && !self.at_home {
-            why.push(
-                "OpenStack has shown nothing of this cluster: is the login for its project and region?"
-                    .to_owned(),
-            );
+            why.push(inventory::STRANGE.to_owned());
         }
         if untold && self.at_home && cloud_error.is_none() {
             why.push("OpenStack has shown no such snapshot: is it a backup?".to_owned());

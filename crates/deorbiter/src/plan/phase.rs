@@ -102,6 +102,9 @@ impl Walk<'_> {
         ) {
             self.find(Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() });
         }
+        if self.cloud().is_some() && inventory::is_strange(&self.records) {
+            self.find(Reason::CloudShowsNothing);
+        }
         if self.snapshot.run.spec.dry_run {
             self.status.remaining = count(self.records.iter().filter(|record| record.kept.is_none()).count());
             self.status.completed_at = Some(self.now);
@@ -207,7 +210,10 @@ impl Walk<'_> {
 
     fn sweep(&mut self, given_up: bool) -> Option<Duration> {
         let run = &self.snapshot.run;
-        let Some(cloud) = self.cloud().filter(|_| run.spec.sweep) else { return self.go(Phase::Routes) };
+        let Some(cloud) = self.cloud().filter(|_| run.spec.sweep && !inventory::is_strange(&self.records))
+        else {
+            return self.go(Phase::Routes);
+        };
         let swept = sweep::found(run, &self.records, cloud);
         if !swept.is_empty() {
             self.records.extend(swept.into_iter().map(|one| one.record));
@@ -357,6 +363,7 @@ impl Walk<'_> {
             Some(Err(why)) => format!("OpenStack cannot be read: {why}"),
             _ => "the run ended before".to_owned(),
         };
+        let strange = self.cloud().is_some() && inventory::is_strange(&self.records);
         let mut out = Vec::new();
         let routes_read = self.cloud().is_some() && matches!(phase, Phase::Inventory | Phase::Routes);
         if let (Some(asked), false) = (&run.spec.resources.routes, routes_read) {
@@ -370,7 +377,8 @@ impl Walk<'_> {
             }),
             phase => phase > Phase::Sweep,
         };
-        if run.spec.sweep && !swept {
+        if run.spec.sweep && (!swept || strange) {
+            let why = if strange { inventory::STRANGE.to_owned() } else { why };
             let why = format!("what no object names was not looked for: {why}");
             out.push(entry("Cluster", run.spec.cluster_name.clone(), why));
         }

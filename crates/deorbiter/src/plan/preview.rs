@@ -27,6 +27,10 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     };
     let found = found::found(settings, &snapshot.run, cluster, cloud);
     recorded.run.records = inventory::merge(&snapshot.run.records, &found);
+    if let Some(cloud) = cloud {
+        inventory::name_late(&mut recorded.run.records, &snapshot.run.spec.cluster_name, cloud);
+        inventory::note_seen(&mut recorded.run.records, cloud);
+    }
     recorded.run.status.phase = Phase::Delete;
     recorded.run.status.inventory.taken = true;
     for (act, because) in deletion::steps(&recorded.run, &recorded.run.records, cluster, &found) {
@@ -47,8 +51,13 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
             out.finding((*about).clone(), Reason::Kept { why });
         }
     }
-    let swept = cloud.map(|cloud| sweep::found(&recorded.run, &recorded.run.records, cloud));
-    let swept = swept.unwrap_or_default();
+    let strange = inventory::is_strange(&recorded.run.records);
+    let swept = cloud.filter(|_| !strange);
+    let swept =
+        swept.map(|cloud| sweep::found(&recorded.run, &recorded.run.records, cloud)).unwrap_or_default();
+    if strange && cloud.is_some() {
+        out.finding((*about).clone(), Reason::CloudShowsNothing);
+    }
     let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
     for record in recorded.run.records.iter().chain(swept.iter().map(|one| &one.record)) {
         let object = (record.kind, record.uid.as_str());

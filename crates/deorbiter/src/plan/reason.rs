@@ -60,6 +60,8 @@ pub enum Reason {
         /// What it said.
         why: String,
     },
+    /// Objects of the target name things in OpenStack, and the login shows none of them.
+    CloudShowsNothing,
     /// The routes that lead to nobody are not known.
     RoutesUnknown {
         /// The router's ID.
@@ -110,6 +112,7 @@ impl plan::Reason for Reason {
             Reason::GoesAlong { .. } => "GoesAlong",
             Reason::TargetUnavailable { .. } => "TargetUnavailable",
             Reason::CloudUnavailable { .. } => "CloudUnavailable",
+            Reason::CloudShowsNothing => "CloudShowsNothing",
             Reason::RoutesUnknown { .. } => "RoutesUnknown",
             Reason::CleanerNotRunning { .. } => "CleanerNotRunning",
             Reason::RecordsLost { .. } => "RecordsLost",
@@ -161,6 +164,7 @@ impl fmt::Display for Reason {
             Reason::GoesAlong { what } => f.write_str(what),
             Reason::TargetUnavailable { why } => write!(f, "the target cluster cannot be read: {why}"),
             Reason::CloudUnavailable { why } => write!(f, "OpenStack cannot be read: {why}"),
+            Reason::CloudShowsNothing => f.write_str(super::inventory::STRANGE),
             Reason::RoutesUnknown { router, why } => {
                 write!(f, "which routes of router {router} lead to nobody is not known: {why}")
             }

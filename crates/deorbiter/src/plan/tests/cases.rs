@@ -8,6 +8,7 @@ use common::plan::Reason as _;
 use serde_json::json;
 
 use super::world::*;
+use crate::names;
 use crate::observe::snapshot::{CloudVolume, Cluster, FloatingIp, Freeze, Pod};
 use crate::plan::{Act, preview};
 use crate::settings::Settings;
@@ -453,6 +454,25 @@ fn a_preview_names_what_goes_without_a_step_of_its_own() {
     for words in ["vol-released of PersistentVolume", "lost (pvc-x): no object names it", "no such router"] {
         assert!(text.contains(words), "{words}: {text}");
     }
+}
+
+#[test]
+fn a_preview_knows_what_the_drivers_name_after_an_object_that_has_no_id_yet() {
+    let mut world = proven(json!({"sweep": true, "leftovers": "Delete"}));
+    world.claim("data");
+    world.snapshot("young", "data");
+    world.cluster.contents[0].id = None;
+    world.cluster.snapshots[0].meta.keep = true;
+    let name = names::made_for(Kind::Snapshot, "uid-young");
+    let young = world.cloud.as_mut().unwrap().snapshots.get_mut("snap-young").unwrap();
+    (young.name, young.cluster) = (name, Some("prod".into()));
+    let mut snapshot = world.snapshot_now();
+    if let Some(Ok(cloud)) = &mut snapshot.cloud {
+        cloud.whole = true;
+    }
+    let text = preview::preview(&Settings::default(), &snapshot, world.now).to_string();
+    assert!(text.contains("snap-young of VolumeSnapshot a/young: "), "{text}");
+    assert!(!text.contains("no object names it"), "{text}");
 }
 
 #[test]

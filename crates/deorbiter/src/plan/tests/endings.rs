@@ -9,6 +9,18 @@ use serde_json::json;
 use super::world::*;
 use crate::observe::snapshot::{Cloud, Cluster};
 
+/// The freeze stands, and a claim is left whose driver is dead.
+fn frozen() -> World {
+    let mut world = proven(json!({}));
+    world.course.csi_dead = true;
+    world.claim("data");
+    for _ in 0..8 {
+        world.step();
+    }
+    assert!(world.cluster.freeze.any());
+    world
+}
+
 /// The Deorbit is deleted, and the cluster answers no more.
 fn deleted_with_a_dead_cluster(world: &mut World, walks: usize) {
     world.run.deleting = true;
@@ -43,13 +55,7 @@ fn one_that_never_froze_goes_at_once_too() {
 
 #[test]
 fn one_whose_freeze_stands_in_a_dead_cluster_goes_when_the_outage_is_long_enough() {
-    let mut world = proven(json!({}));
-    world.course.csi_dead = true;
-    world.claim("data");
-    for _ in 0..8 {
-        world.step();
-    }
-    assert!(world.cluster.freeze.any());
+    let mut world = frozen();
     let began = world.now;
     deleted_with_a_dead_cluster(&mut world, 200);
     assert!(world.now.duration_since(began).as_secs() >= 600, "ten minutes are the outage's limit");
@@ -58,13 +64,7 @@ fn one_whose_freeze_stands_in_a_dead_cluster_goes_when_the_outage_is_long_enough
 
 /// The run is frozen, OpenStack has not answered for as long as may be, and in this moment the API server restarts.
 fn with_a_restart_at_the_end_of_openstack_s_outage() -> World {
-    let mut world = proven(json!({}));
-    world.course.csi_dead = true;
-    world.claim("data");
-    for _ in 0..8 {
-        world.step();
-    }
-    assert!(world.cluster.freeze.any());
+    let mut world = frozen();
     world.course.cloud_outage = world.walk..usize::MAX;
     world.step();
     world.now += Duration::from_secs(600);
@@ -89,12 +89,7 @@ fn an_outage_of_openstack_is_none_of_the_cluster_which_has_its_freeze_lifted() {
 
 #[test]
 fn an_outage_is_counted_from_its_own_begin_where_another_one_ends_in_it() {
-    let mut world = proven(json!({}));
-    world.course.csi_dead = true;
-    world.claim("data");
-    for _ in 0..8 {
-        world.step();
-    }
+    let mut world = frozen();
     let began = world.walk;
     world.course.cloud_outage = began..began + 30;
     world.course.outage = began + 20..usize::MAX;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::world::*;
 use crate::names;
-use crate::observe::snapshot::{Cloud, DoubtfulRoute, Pod};
+use crate::observe::snapshot::{Cloud, CloudVolume, DoubtfulRoute, Pod};
 
 fn ago(world: &World, minutes: i64) -> Option<jiff::Timestamp> {
     Some(world.now - SignedDuration::from_mins(minutes))
@@ -155,6 +155,34 @@ fn a_login_for_another_project_proves_nothing_of_what_an_earlier_run_had_deleted
         assert_eq!(world.run.status.phase, Phase::Failed, "{uid}");
         assert!(world.cluster.claims[0].meta.deleting.is_some());
         assert!(reasons(&world).contains("is the login for its project and region?"), "{}", reasons(&world));
+    }
+}
+
+#[test]
+fn a_sweep_takes_nothing_of_another_project_that_has_a_cluster_of_that_name() {
+    for leftovers in ["Report", "Delete"] {
+        let mut world =
+            proven(json!({"sweep": true, "leftovers": leftovers, "timeouts": {"perObject": "5m"}}));
+        world.course.csi_dead = true;
+        world.service("theirs");
+        world.cluster.services.clear();
+        world.claim("data");
+        let cloud = world.cloud.as_mut().unwrap();
+        cloud.project = "another".into();
+        let own = cloud.volumes.remove("vol-data").unwrap();
+        cloud.volumes.insert("vol-theirs".into(), CloudVolume { cluster: Some("prod".into()), ..own });
+        let mut lost = cloud.floating_ips["fip-theirs"].clone();
+        lost.port = None;
+        cloud.floating_ips.insert("fip-lost".into(), lost);
+        world.untouchable = ["vol-theirs", "lb-theirs", "fip-theirs", "fip-lost"].map(str::to_owned).to_vec();
+        world.finish();
+        assert_eq!(world.run.status.phase, Phase::CompletedWithDebris, "{leftovers}: {:?}", world.acts);
+        assert!(reasons(&world).contains("Volume "), "{}", reasons(&world));
+        assert!(
+            reasons(&world).contains("Cluster what no object names was not looked for"),
+            "{}",
+            reasons(&world)
+        );
     }
 }
 
