@@ -9,6 +9,7 @@ pub mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use common::api::deorbit::Deorbit;
 use common::cloud::openstack::Cloud;
 use common::events::Events;
 use common::metrics::StepResult;
@@ -23,9 +24,13 @@ use crate::plan::{Act, Action};
 /// Events of one kind of act a walk; the rest is in the log. A cluster may hold ten thousand claims, and each Event is a write.
 const EVENTS: usize = 20;
 
-/// After so long a walk begins no further step. Who protects the Deorbit or deletes it is heard by the next walk, and a large
-/// cluster has claims for minutes.
-const LONGEST: Duration = Duration::from_secs(5);
+/// How often a walk asks, while it goes through its steps, whether the Deorbit is still what was decided on: who protects or
+/// deletes it must be heard, and a large cluster has claims for minutes.
+const ASKED: Duration = Duration::from_secs(5);
+
+/// A walk begins no further step after this many times as long as it took to look: then the world is looked at anew, and a large
+/// one still is not for most of the time.
+const SHARE: u32 = 3;
 
 /// Which step, from one walk to another: what the act is called, and its key.
 pub type Place = (&'static str, String);
@@ -47,8 +52,8 @@ pub struct Apply<'a> {
     pub target: Option<&'a Client>,
     /// Its project.
     pub cloud: Option<&'a Cloud>,
-    /// The Deorbit's namespace, name and UID.
-    pub run: (&'a str, &'a str, &'a str),
+    /// The Deorbit, as it was decided on.
+    pub deorbit: &'a Deorbit,
     /// Asked before each step whether this process leads, and whether it shall end: what is left is done by the next one.
     pub runtime: &'a Runtime,
     /// Told after each step.
@@ -77,15 +82,21 @@ impl Server {
     }
 }
 
-impl Apply<'_> {
-    /// Runs the steps for five seconds, one at least; but none to a server that has left one of them without an answer: each more
-    /// could wait as long. Begins with the step `first`, where it is still planned: those that fail slowly would otherwise leave
-    /// no time for the others, in walk after walk.
+impl<'a> Apply<'a> {
+    /// Runs the steps, for three times as long as it took to look but five seconds at least, or until the Deorbit has changed. But
+    /// none to a server that has left one of them without an answer: each more could wait as long. Begins with the step `first`,
+    /// where it is still planned: those that fail slowly would otherwise leave no time for the others, in walk after walk.
     ///
     /// # Errors
     /// Only that this process leads no more.
-    pub async fn run(&self, plan: &Plan<Action>, first: Option<&Place>) -> Result<Ran, Error> {
+    pub async fn run(
+        &self,
+        plan: &Plan<Action>,
+        first: Option<&Place>,
+        took: Duration,
+    ) -> Result<Ran, Error> {
         let started = Instant::now();
+        let mut asked = started;
         let mut ran = Ran::default();
         let mut told = BTreeMap::<&'static str, usize>::new();
         let mut silent = BTreeSet::new();
@@ -100,9 +111,13 @@ impl Apply<'_> {
             if silent.contains(&server) {
                 continue;
             }
-            if !ran.results.is_empty() && started.elapsed() >= LONGEST {
-                ran.next = Some(place(step));
-                break;
+            if asked.elapsed() >= ASKED {
+                let over = started.elapsed() >= took * SHARE;
+                if over || !store::is_unchanged(self.home, self.deorbit).await {
+                    ran.next = Some(place(step));
+                    break;
+                }
+                asked = Instant::now();
             }
             let told = told.entry(step.action.name()).or_default();
             *told += 1;
@@ -144,7 +159,9 @@ impl Apply<'_> {
     async fn act(&self, act: &Act) -> Result<(), Error> {
         let target = || self.target.ok_or(Error::NoTarget);
         let cloud = || self.cloud.ok_or(Error::NoCloud);
-        let (namespace, name, uid) = self.run;
+        let metadata = &self.deorbit.metadata;
+        let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
+        let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
         match act {
             Act::Hold => store::hold(self.home, namespace, name, uid).await,
             Act::LetGo => store::let_go(self.home, namespace, name, uid).await,

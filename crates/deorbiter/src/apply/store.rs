@@ -148,6 +148,18 @@ fn config_map(deorbit: &Deorbit, number: usize) -> String {
     format!("deorbit-{}-{number}", deorbit.metadata.uid.as_deref().unwrap_or_default())
 }
 
+/// Whether a Deorbit is still what was read: nobody has deleted it, nor changed its spec or its annotations since. Not, if the API
+/// server does not say so.
+pub async fn is_unchanged(client: &Client, read: &Deorbit) -> bool {
+    let ObjectMeta { namespace, name, uid, generation, annotations, deletion_timestamp, .. } = &read.metadata;
+    let api = Api::<Deorbit>::namespaced(client.clone(), namespace.as_deref().unwrap_or_default());
+    api.get_metadata(name.as_deref().unwrap_or_default()).await.is_ok_and(|now| {
+        let now = now.metadata;
+        (&now.uid, &now.generation) == (uid, generation)
+            && (&now.annotations, &now.deletion_timestamp) == (annotations, deletion_timestamp)
+    })
+}
+
 /// Notes since when nobody answers on a Deorbit that is being deleted. Nothing else of its status is touched.
 ///
 /// # Errors

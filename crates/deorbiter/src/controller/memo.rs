@@ -125,13 +125,7 @@ impl Memo {
 
     /// Takes over how the acts of a walk went.
     pub fn learn(&mut self, ran: Ran) {
-        let failed = ran.results.values().any(Option::is_some);
-        self.troubles = match (failed, &ran.next) {
-            (false, _) => 0,
-            (true, None) => self.troubles.saturating_add(1),
-            // Only a part of the same steps was tried.
-            (true, Some(_)) => self.troubles.max(1),
-        };
+        self.troubles = troubles(self.troubles, &ran);
         self.next = ran.next;
         for (key, result) in ran.results {
             match result {
@@ -139,6 +133,17 @@ impl Memo {
                 None => drop(self.failures.remove(&key)),
             }
         }
+    }
+}
+
+/// Walks in a row in which something failed.
+fn troubles(before: u32, ran: &Ran) -> u32 {
+    let failed = ran.results.values().filter(|result| result.is_some()).count();
+    match ran.next {
+        _ if failed == 0 => 0,
+        // Only a part of the same steps was tried, and the others do not wait long for those that fail.
+        Some(_) if failed < ran.results.len() => 1,
+        _ => before.saturating_add(1),
     }
 }
 
@@ -151,4 +156,32 @@ async fn read(client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<S
     let secret = secret
         .map_err(|error| format!("Secret {namespace}/{name} cannot be read: {}", with_causes(&error)))?;
     Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_whole_waits_ever_longer_and_one_of_many_does_not() {
+        let ran = |failures: &[bool], more: bool| Ran {
+            results: failures
+                .iter()
+                .enumerate()
+                .map(|(key, failed)| (key.to_string(), failed.then(|| "no".to_owned())))
+                .collect(),
+            next: more.then(|| ("DeleteObject", "x".to_owned())),
+        };
+        let both = [true, false];
+        for (before, ran, after) in [
+            (3, ran(&[false], false), 0),
+            (3, ran(&[false], true), 0),
+            (3, ran(&[], false), 0),
+            (3, ran(&both, false), 4),
+            (3, ran(&both, true), 1),
+            (3, ran(&[true], true), 4),
+        ] {
+            assert_eq!(troubles(before, &ran), after, "{ran:?}");
+        }
+    }
 }

@@ -86,19 +86,19 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
         home,
         target: client.as_ref(),
         cloud: cloud.as_ref(),
-        run: (namespace, name, &run.uid),
+        deorbit: &deorbit,
         runtime: &context.runtime,
         events: &memo.events,
         metrics: &context.metrics,
     };
-    let ran = apply.run(&decision.plan, memo.next.as_ref()).await?;
+    let ran = apply.run(&decision.plan, memo.next.as_ref(), took).await?;
     memo.learn(ran);
     if wrote || !decision.plan.steps.is_empty() {
         memo.changed_at = started;
     }
     if memo.next.is_some() {
-        // The others do not wait long for those that fail.
-        return Ok(Some(pace(Duration::ZERO, took, memo.troubles.min(1), Duration::ZERO)));
+        // The others do not wait for those that fail; what fails whole is not tried again at once.
+        return Ok(Some(pace(Duration::ZERO, took, memo.troubles, Duration::ZERO)));
     }
     let Some(again) = decision.again else { return Ok(None) };
     let wait = pace(again, took, memo.troubles, memo.changed_at.elapsed());
