@@ -35,8 +35,8 @@ pub struct Pod {
     pub routes: Vec<Route>,
     /// All rules.
     pub rules: Vec<Rule>,
-    /// Sysctls that a plan may change, by the parts of their names (`["net", "ipv4", "conf", "eth0", "rp_filter"]`). Of those
-    /// that netlink does not tell ([`crate::plan::sysctl::routers`]), only where a plan may have to.
+    /// Sysctls that a plan may change, by the parts of their names (`["net", "ipv4", "conf", "eth0", "rp_filter"]`).
+    /// `accept_ra_defrtr` only where a router has advertised a default route, or an attachment is there.
     pub sysctls: BTreeMap<Vec<String>, String>,
     /// Our tables: interface name to its notes.
     pub attachments: BTreeMap<String, Vec<String>>,

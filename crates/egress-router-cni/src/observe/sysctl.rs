@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::names;
 use crate::netlink::link::Link;
 use crate::netlink::netconf::{Netconf, Scope};
-use crate::netlink::route::{Device, Route};
-use crate::plan::note;
-use crate::plan::sysctl::routers;
+use crate::netlink::route::Route;
 
 use super::Pod;
 
@@ -34,23 +33,19 @@ pub fn names(settings: &[Netconf], links: &[Link]) -> BTreeMap<Vec<String>, Stri
     sysctls
 }
 
-/// Whether links take default routes that routers advertise: a file for each link, so it is read only for those that have such
-/// a route, and for those of which a record speaks. One that cannot be read is not known.
+/// Whether links take default routes that routers advertise. Netlink does not tell, and it is a file for each link, so it is read
+/// only where a plan may ask: where there is such a route, or an attachment, of which a flushed ruleset leaves the rules. One that
+/// cannot be read is not known.
 pub fn unsaid(pod: &Pod) -> Vec<(Vec<String>, String)> {
-    let records = note::all(pod);
-    let advertised: Vec<&Route> = pod.routes.iter().filter(|route| route.is_advertised_default()).collect();
-    if records.is_empty() && advertised.is_empty() {
+    let attached =
+        !pod.attachments.is_empty() || pod.rules.iter().any(|rule| rule.protocol == names::PROTOCOL);
+    if !attached && !pod.routes.iter().any(Route::is_advertised_default) {
         return Vec::new();
     }
     let read = |link: &Link| {
-        let name = routers(&link.name);
-        let heard = advertised.iter().any(|route| route.device == Some(Device::Index(link.index)));
-        let mut recorded = records.values().flat_map(|notes| &notes.sysctls);
-        if !heard && !recorded.any(|changed| changed.name == name) {
-            return None;
-        }
+        let name = ["net", "ipv6", "conf", &link.name, "accept_ra_defrtr"].map(str::to_owned).to_vec();
         let value = std::fs::read_to_string(format!("/proc/sys/{}", name.join("/"))).ok()?;
         Some((name, value.trim().to_owned()))
     };
-    pod.links.iter().filter_map(read).collect()
+    pod.links.iter().filter(|link| !link.loopback).filter_map(read).collect()
 }

@@ -17,9 +17,9 @@ pub struct Home {
     pub index: u32,
     /// Name of its interface.
     pub name: String,
-    /// Its default routes, lowest metric first and those for a TOS last, in main as they were before any attachment. Where somebody took them away
-    /// before (Multus does, for the annotation `default-route`), the one that its other routes let infer. Empty where nothing
-    /// lets.
+    /// Its default routes, lowest metric first and those for a TOS last, in main as they were before any attachment. Where
+    /// somebody took them away before (Multus does, for the annotation `default-route`), the one that its other routes let infer.
+    /// Empty where nothing lets.
     pub defaults: Vec<Route>,
 }
 

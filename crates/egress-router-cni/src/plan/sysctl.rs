@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
 use super::note::{Changed, Notes};
@@ -27,7 +28,7 @@ pub fn routers(interface: &str) -> Vec<String> {
 /// * A pod that drops what comes from where it would not send to (`rp_filter` 1) would drop what comes from other nodes once
 ///   its default route leads elsewhere; 2 asks only that there is a way.
 /// * A router that has advertised home's default route does so again every few minutes, and each time the kernel would put it
-///   beside the one that took its place. Where none has, nobody has observed this one, and it stays.
+///   beside the one that took its place.
 /// * Forwarding is on only for who hands on. IPv4 asks the device by which a packet came; IPv6 only knows one switch for all
 ///   (which sets each device's as well, so those that were on already are set again when it goes off: they come before it, as
 ///   undoing goes backwards).
@@ -53,7 +54,10 @@ pub fn of_pod(
         }
     }
     if let Some(home) = homes.get(&Family::V6) {
-        needed.push((routers(&home.name), "0"));
+        let name = routers(&home.name);
+        if is_advertised(pod, home) || recorded(others, &name).is_some() {
+            needed.push((name, "0"));
+        }
     }
     let mut changed: Vec<Changed> = needed
         .into_iter()
@@ -176,12 +180,19 @@ pub fn lacking(
 
 /// What a sysctl was before any attachment.
 fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, Notes>, name: &[String]) -> Option<&'a str> {
-    let mut recorded =
-        others.values().flat_map(|notes| &notes.sysctls).filter(|changed| changed.name == name);
-    recorded
-        .next()
+    recorded(others, name)
         .map(|changed| changed.original.as_str())
         .or_else(|| pod.sysctls.get(name).map(String::as_str))
+}
+
+fn recorded<'a>(others: &'a BTreeMap<String, Notes>, name: &[String]) -> Option<&'a Changed> {
+    others.values().flat_map(|notes| &notes.sysctls).find(|changed| changed.name == name)
+}
+
+/// Whether a router has advertised a default route of home's.
+fn is_advertised(pod: &Pod, home: &Home) -> bool {
+    let through = |route: &Route| route.device == Some(Device::Index(home.index));
+    pod.routes.iter().any(|route| route.is_advertised_default() && through(route))
 }
 
 /// Whether something that comes in by the pod's own network goes on through the attachment.
