@@ -96,21 +96,26 @@ fn defaults(
     let current = home::lowest_default(pod, family);
     let held =
         current.filter(|route| link.is_some_and(|link| route.device == Some(Device::Index(link.index))));
+    let there = |lost: &Route| pod.routes.iter().any(|there| route::same(there, lost));
+    let defaults =
+        || notes.defaults.iter().filter(|saved| Family::of_net(&saved.route.destination) == family);
     if let Some(successor) = successor(pod, family, others) {
-        return match (held, current) {
+        let mut steps = match (held, current) {
             (Some(before), _) => {
                 vec![Step::ReplaceRoute { before: before.clone(), after: at(successor, before) }]
             }
             (None, None) => vec![Step::AddRoute(successor)],
             (None, Some(_)) => Vec::new(),
         };
+        // What came after the older ones, so that this one alone took it away: no record that stays has it.
+        let elsewhere =
+            |saved: &&Saved| others.values().flat_map(|other| &other.defaults).any(|other| other.is(saved));
+        let alone = defaults().filter(|saved| !elsewhere(saved));
+        let alone = alone.filter_map(|saved| restored(pod, saved, notes.slot)).filter(|lost| !there(lost));
+        steps.extend(alone.map(Step::AppendRoute));
+        return steps;
     }
-    let saved: Vec<Route> = notes
-        .defaults
-        .iter()
-        .filter(|saved| Family::of_net(&saved.route.destination) == family)
-        .filter_map(|saved| restored(pod, saved, notes.slot))
-        .collect();
+    let saved: Vec<Route> = defaults().filter_map(|saved| restored(pod, saved, notes.slot)).collect();
     // Several may be alike but for where they lead: those that a killed DEL has restored already are no stranger's.
     let strangers = |lost: &Route| {
         let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
@@ -118,21 +123,25 @@ fn defaults(
             route::same_entry(there, lost) && !saved.iter().any(|saved| route::same(saved, there))
         })
     };
-    let there = |lost: &Route| pod.routes.iter().any(|there| route::same(there, lost));
     let mut steps: Vec<Step> = Vec::new();
     for (position, lost) in saved.iter().enumerate() {
-        if there(lost) || strangers(lost) {
+        // Where ours holds its place, that has not become a stranger's.
+        let ours = held.filter(|held| route::same_entry(held, lost));
+        if there(lost) || (ours.is_none() && strangers(lost)) {
             continue;
         }
-        let ours = held.filter(|held| route::same_entry(held, lost));
         let earlier = saved.iter().take(position).any(|earlier| route::same_entry(earlier, lost));
         // What a router has advertised again by another interface.
         let beside = || {
             let mut others = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
             others.any(|there| route::same_entry(there, lost))
         };
+        // Of several that are alike, the kernel replaces in IPv6 which it likes.
+        let any = family.is_v6() && beside();
         steps.push(match ours {
-            Some(before) if !earlier => Step::ReplaceRoute { before: before.clone(), after: lost.clone() },
+            Some(before) if !earlier && !any => {
+                Step::ReplaceRoute { before: before.clone(), after: lost.clone() }
+            }
             _ if earlier || beside() => Step::AppendRoute(lost.clone()),
             _ => Step::AddRoute(lost.clone()),
         });

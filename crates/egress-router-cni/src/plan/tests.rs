@@ -466,6 +466,43 @@ fn a_default_route_for_a_tos_is_not_taken_for_the_default_and_goes_as_well() {
     }
 }
 
+#[test]
+fn what_only_the_younger_attachment_took_away_comes_back_when_it_goes_first() {
+    let mut simulated = pod();
+    simulated.pod.links.push(link(3, "eth1", "veth"));
+    simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
+    let first = simulated.state();
+    simulated.add(&wanted(1, BOTH));
+    let late = Route { tos: 0x10, ..there("0.0.0.0/0", Some("10.9.0.1"), 3, None) };
+    simulated.pod.routes.push(late.clone());
+    let before = simulated.state();
+    simulated.add(&wanted(2, BOTH));
+    assert!(!simulated.pod.routes.contains(&late));
+    simulated.del("net2");
+    assert_eq!(simulated.state(), before);
+    simulated.del("net1");
+    assert!(simulated.pod.routes.contains(&late), "nobody's but its own");
+    simulated.pod.routes.retain(|route| *route != late);
+    assert_eq!(simulated.state(), first);
+}
+
+/// A router advertises one, or somebody appends one.
+#[test]
+fn a_default_route_comes_back_although_another_has_come_beside_ours() {
+    for (all, twin) in [("::/0", "fe80::9"), ("0.0.0.0/0", "10.244.1.9")] {
+        let mut simulated = pod();
+        let is_default = |route: &&Route| route.destination == net(all) && route.table == route::MAIN;
+        let before = simulated.pod.routes.iter().find(is_default).unwrap().clone();
+        simulated.add(&wanted(1, BOTH));
+        let beside = Route { gateway: Some(twin.parse().unwrap()), ..before.clone() };
+        simulated.pod.routes.push(beside.clone());
+        simulated.del("net1");
+        let mut left: Vec<Route> = simulated.pod.routes.iter().filter(is_default).cloned().collect();
+        left.sort_by_key(|route| route.gateway);
+        assert_eq!(left, [before, beside]);
+    }
+}
+
 /// The kernel tries the next of several default routes that are alike where the gateway of the first is dead.
 #[test]
 fn a_default_route_of_the_same_metric_by_another_interface_goes_as_well() {
