@@ -20,11 +20,16 @@ const FOLDERS: [&str; 2] = ["/var/log", "/tmp"];
 /// (Multus does).
 const TIME: &str = "2026-11-20T08:15:00.123Z";
 
-/// What the original says first into a new log, always at the level `debug` (macvlanCmdAdd in its pkg/macvlan/macvlan.go): who
-/// replaces it goes on in the same file.
-const ORIGINAL: &str = "Called CNI ADD";
+/// What the original says first into a new log, at which level (macvlanCmdAdd, and loadNetConf before it where the first ADD
+/// failed, in its pkg/macvlan/macvlan.go): who replaces it goes on in the same file.
+const ORIGINAL: [(&str, &str); 4] = [
+    ("debug", "Called CNI ADD"),
+    ("error", "no default route interface"),
+    ("error", "Failed to get MTU"),
+    ("error", "must specify explicit"),
+];
 
-/// More bytes than a line needs for its time, its level and [`ORIGINAL`].
+/// More bytes than a line needs for its time, its level and any of [`ORIGINAL`].
 const START: usize = 64;
 
 /// `log_level`: each has those before it.
@@ -212,7 +217,7 @@ fn begins_a_log(start: &str) -> bool {
     let Some((time, rest)) = start.split_once(" [") else { return false };
     let Some((level, words)) = rest.split_once("] ") else { return false };
     let ours = time.len() == TIME.len() && humantime::parse_rfc3339(time).is_ok();
-    let original = level == Level::Debug.as_str() && words.starts_with(ORIGINAL);
+    let original = ORIGINAL.iter().any(|(at, said)| level == *at && words.starts_with(said));
     original || (ours && Level::parse(level).is_some())
 }
 
@@ -317,6 +322,8 @@ mod tests {
         for original in [
             "2025-08-01T10:00:00+02:00 [debug] Called CNI ADD\n",
             "2025-08-01T10:00:00Z [debug] Called CNI ADD\n",
+            "2025-08-01T10:00:00Z [error] no default route interface found\n",
+            "2025-08-01T10:00:00+02:00 [error] Failed to get MTU on link: no such device\n",
         ] {
             assert!(begins_a_log(original), "{original}");
         }

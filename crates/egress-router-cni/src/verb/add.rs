@@ -159,10 +159,11 @@ impl<'a> Attaching<'a> {
         }
         let (context, kind) = (self.context, self.kind);
         let Self { scene, interface, ip, .. } = self;
+        let deadline = Instant::now() + aws::PATIENCE;
         let (mac, master) = scene.on_node(|socket| {
             let mac = match resolve::master_mac(context, socket)? {
                 Some(mac) => mac,
-                None => aws::primary(context.settings, Instant::now() + aws::PATIENCE)?,
+                None => aws::primary(context.settings, deadline)?,
             };
             Ok((mac, resolve::master_of_aws(context, socket, mac, kind)?))
         })?;
@@ -179,7 +180,7 @@ impl<'a> Attaching<'a> {
                 master: Some(mac),
                 before: before.as_ref().map(|record| &record.state),
             };
-            aws::acquire(request, context.settings, &mut journal, Instant::now() + aws::PATIENCE)
+            aws::acquire(request, context.settings, &mut journal, deadline)
         })?;
         context.log.verbose(format_args!("{} is associated with {}", acquired.public, acquired.address));
         ip.addresses = vec![IpNet::V4(acquired.address)];
