@@ -27,6 +27,10 @@ use crate::config::destinations::Destinations;
 use crate::names;
 use crate::netlink::nftables::{Chain, RECORD, Rule, Ruleset, comment};
 
+/// Which rules a table has: one more whenever the same [`Firewall`] gives other ones. What a build before has made is not taken for
+/// changed by somebody.
+pub const RULES: u32 = 2;
+
 /// Everything that the table is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firewall {

@@ -27,6 +27,8 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
         if v4 || v6 {
             // By another attachment, whose own chain knows what it hands on.
             rules.push(Rule::new("handed on by another").handed_on().accept());
+            // Of what went the other way: the pod's own programs have begun to forward.
+            rules.push(Rule::new("answers to what was forwarded").comes_by(home).back().accept());
         }
         // As the kernel does where forwarding is off: nobody is told.
         if v4 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::cni::{Code, Error};
-use crate::firewall::{Firewall, Forwards};
+use crate::firewall::{Firewall, Forwards, RULES};
 use crate::names;
 use crate::netlink::link::NewLink;
 use crate::netlink::route::{Device, Route};
@@ -58,6 +58,7 @@ pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
 
     let notes = Notes {
         slot,
+        rules: RULES,
         order: others.values().map(|notes| notes.order).max().unwrap_or(0).saturating_add(1),
         home: homes.iter().map(|(family, home)| (*family, noted(home))).collect(),
         families: wanted.families().collect(),

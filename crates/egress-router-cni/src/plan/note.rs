@@ -34,6 +34,8 @@ pub struct Notes {
     pub network: String,
     /// See [`crate::names::SLOTS`].
     pub slot: u32,
+    /// [`crate::firewall::RULES`] of the build that made its table; 0 where that did not say.
+    pub rules: u32,
     /// One more than that of any attachment of the pod that was there when this one came: the greatest is the youngest.
     pub order: u32,
     /// The pod's own network, for each family that has one.
@@ -110,6 +112,9 @@ impl Notes {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("slot {} order {}", self.slot, self.order)];
+        if self.rules != 0 {
+            lines.push(format!("rules {}", self.rules));
+        }
         let names = [("container", &self.container_id), ("ifname", &self.ifname), ("network", &self.network)];
         let given = names.iter().filter(|(_, name)| !name.is_empty());
         lines.extend(given.map(|(key, name)| format!("{key} {name}")));
@@ -139,6 +144,7 @@ impl Notes {
                     notes.slot = slot.parse().unwrap_or(0);
                     notes.order = order.parse().unwrap_or(0);
                 }
+                ("rules", [rules]) => notes.rules = rules.parse().unwrap_or(0),
                 ("container", _) => rest.clone_into(&mut notes.container_id),
                 ("ifname", _) => rest.clone_into(&mut notes.ifname),
                 ("network", _) => rest.clone_into(&mut notes.network),

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::aws;
 use crate::cni::result::Interface;
 use crate::cni::{Code, Error};
+use crate::firewall::RULES;
 use crate::netlink::link::Link;
 use crate::netlink::nftables;
 use crate::plan::check::check as differences;
@@ -39,8 +40,12 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     let mut found = differences(&as_listed(context, wanted.clone(), &listed), &notes, &pod);
     let link = pod.links.iter().find(|link| link.name == interface);
     found.extend(listed.iter().filter_map(|listed| answered(listed, link?)));
-    let ruleset = add::firewall(&wanted, &notes).ruleset();
-    found.extend(nftables::differences(&mut scene.sockets.netfilter, &ruleset)?);
+    if notes.rules == RULES {
+        let ruleset = add::firewall(&wanted, &notes).ruleset();
+        found.extend(nftables::differences(&mut scene.sockets.netfilter, &ruleset)?);
+    } else {
+        context.log.verbose(format_args!("another version has made {interface}: its rules are not compared"));
+    }
     if !found.is_empty() {
         return Err(failed(&found));
     }

@@ -76,7 +76,7 @@ fn a_rule_that_is_not_ours() {
     assert_named(&["insert rule TABLE output accept"], &["chain output: rule 1 (immediate) is not ours"]);
     assert_named(
         &["add rule TABLE forward counter accept"],
-        &["chain forward: rule 8 (counter immediate) is not ours"],
+        &["chain forward: rule 9 (counter immediate) is not ours"],
     );
     assert_rule_named(
         "allow",

@@ -47,6 +47,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read(
         slot in 1..=255_u32,
+        rules: u32,
         order: u32,
         container_id in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
         network in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,80}",
@@ -55,7 +56,7 @@ proptest! {
         default: bool,
     ) {
         let notes = Notes {
-            container_id, ifname: "net1".into(), network, slot, order,
+            container_id, ifname: "net1".into(), network, slot, rules, order,
             home: [(Family::V4, Home { interface: "eth0".into(), default })].into(),
             families: vec![Family::V4, Family::V6],
             defaults, routes,
