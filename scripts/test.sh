@@ -41,6 +41,13 @@ if [[ ${1-} == --lane ]]; then # What a lane does with one program.
     if ((status && !f)); then f=1; fi
     echo "$name $p $f $s" >>"$work/results"
   done
+  # What failed is said once more at the end, where nobody has to look for it among thousands of lines.
+  if ((status)); then
+    {
+      printf '\n==== %s failed:\n' "$name"
+      awk '/^failures:$/ { said = 1 } said' "$log" | grep . || tail -n 20 "$log"
+    } >>"$work/failures"
+  fi
   if ((status == 0)) && [[ -f $work/seals/$name ]]; then
     mkdir -p "$PASSED"
     date -u +%FT%TZ >"$PASSED/$(<"$work/seals/$name")"
@@ -101,6 +108,7 @@ if ((!$#)); then
     END { print "doc", p + 0, f + 0, s + 0 }' "$work/doc" >>"$work/results"
 fi
 
+if [[ -f $work/failures ]]; then cat "$work/failures"; fi
 awk '
   { p += $2; f += $3; s += $4; if ($3) bad = bad " " $1 }
   END {
