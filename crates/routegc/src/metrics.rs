@@ -121,10 +121,12 @@ impl Metrics {
         self.success.with_label_values(&[cluster, router]).set(now.as_second() as f64);
     }
 
-    /// Counters of a RouteGC begin at zero, so that their first rise is one.
+    /// Counters of a RouteGC begin at zero, so that their first rise is one; and so does the time of its last success, whose first
+    /// change is one.
     pub fn begun(&self, whose: &Whose) {
         let [cluster, router] = whose.labels();
         self.removed.with_label_values(&[cluster, router]);
+        self.success.with_label_values(&[cluster, router]);
         for guard in GUARDS {
             self.blocked.with_label_values(&[cluster, router, guard]);
         }

@@ -64,6 +64,11 @@ fn cases() -> Vec<Case> {
             ],
         ),
         (
+            "a few tries fail after a start, and the interval is an hour",
+            vec![(FAILED, "0 4x300"), (SUCCESS, "0x2 90x298")],
+            vec![("14m", vec![]), ("20m", vec![]), ("30m", vec![])],
+        ),
+        (
             "OpenStack hangs",
             vec![(TIMED_OUT, "_x20 1x30 2x30 3x30 4x180"), (SUCCESS, "0x300")],
             vec![("39m", vec![]), ("60m", vec!["RoutegcPassesFailing"])],
