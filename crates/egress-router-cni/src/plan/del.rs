@@ -125,11 +125,11 @@ fn defaults(
     };
     let mut steps: Vec<Step> = Vec::new();
     for (position, lost) in saved.iter().enumerate() {
-        // Where ours holds its place, that has not become a stranger's.
-        let ours = held.filter(|held| route::same_entry(held, lost));
-        if there(lost) || (ours.is_none() && strangers(lost)) {
+        // Where ours is the default until now, of whatever metric, its place has not become a stranger's.
+        if there(lost) || (held.is_none() && strangers(lost)) {
             continue;
         }
+        let ours = held.filter(|held| route::same_entry(held, lost));
         let earlier = saved.iter().take(position).any(|earlier| route::same_entry(earlier, lost));
         // What a router has advertised again by another interface.
         let beside = || {

@@ -503,6 +503,26 @@ fn a_default_route_comes_back_although_another_has_come_beside_ours() {
     }
 }
 
+/// The second attachment is above all of them, and leaves that place to the first.
+#[test]
+fn a_static_default_comes_back_although_a_router_advertised_one_between_two_attachments() {
+    let mut simulated = pod();
+    simulated.pod.sysctls.insert(sysctl::routers("eth0"), "1".into());
+    let all = net("::/0");
+    let is_default = |route: &&Route| route.destination == all && route.table == route::MAIN;
+    let before = simulated.pod.routes.iter().find(is_default).unwrap().clone();
+    simulated.add(&wanted(1, BOTH));
+    let advertised = Route { gateway: Some("fe80::9".parse().unwrap()), protocol: 9, ..before.clone() };
+    simulated.pod.routes.push(advertised.clone());
+    simulated.add(&wanted(2, BOTH));
+    for interface in ["net2", "net1"] {
+        simulated.del(interface);
+    }
+    let mut left: Vec<Route> = simulated.pod.routes.iter().filter(is_default).cloned().collect();
+    left.sort_by_key(|route| route.gateway);
+    assert_eq!(left, [before, advertised]);
+}
+
 /// The kernel tries the next of several default routes that are alike where the gateway of the first is dead.
 #[test]
 fn a_default_route_of_the_same_metric_by_another_interface_goes_as_well() {
