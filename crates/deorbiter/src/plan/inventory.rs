@@ -8,6 +8,7 @@ use common::api::deorbit::{Kind, Recorded};
 use super::action::ObjectKind;
 use super::found::{self, Found};
 use super::made::Made;
+use super::outlook;
 use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster};
 
@@ -144,8 +145,11 @@ pub fn is_strange(records: &[Arc<Recorded>]) -> bool {
     records.iter().any(|record| is_named(record)) && !is_at_home(records)
 }
 
+/// Whether an object says which one it is, and OpenStack shows it while it is there.
 fn is_named(record: &Recorded) -> bool {
-    record.object.is_some() && record.id.is_some()
+    let by_the_cluster_s_name = record.kind == Kind::FloatingIP
+        || (ObjectKind::Ingress.has(record) && (record.kind != Kind::LoadBalancer || record.shared));
+    record.object.is_some() && record.id.is_some() && !by_the_cluster_s_name && !outlook::is_untold(record)
 }
 
 /// Whether the thing that a record stands for was looked up: by its ID, or by a name that only it can have.

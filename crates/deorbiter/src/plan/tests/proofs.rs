@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::world::*;
 use crate::names;
-use crate::observe::snapshot::{Cloud, CloudVolume, DoubtfulRoute, Pod};
+use crate::observe::snapshot::{Cloud, CloudVolume, DoubtfulRoute, Ingress, LoadBalancer, Pod};
 
 fn ago(world: &World, minutes: i64) -> Option<jiff::Timestamp> {
     Some(world.now - SignedDuration::from_mins(minutes))
@@ -174,7 +174,14 @@ fn a_sweep_takes_nothing_of_another_project_that_has_a_cluster_of_that_name() {
         let mut lost = cloud.floating_ips["fip-theirs"].clone();
         lost.port = None;
         cloud.floating_ips.insert("fip-lost".into(), lost);
-        world.untouchable = ["vol-theirs", "lb-theirs", "fip-theirs", "fip-lost"].map(str::to_owned).to_vec();
+        // Both clusters have this Ingress, whose load balancer has nothing but its name.
+        let name = names::ingress_load_balancer("prod", "a", "shop");
+        let balancer = LoadBalancer { name, status: "ACTIVE".into(), ..LoadBalancer::default() };
+        cloud.load_balancers.insert("lb-shop".into(), balancer);
+        let class = Some("openstack".to_owned());
+        world.cluster.ingresses.push(Ingress { meta: meta("a", "shop"), class, ..Ingress::default() });
+        let theirs = ["vol-theirs", "lb-theirs", "fip-theirs", "fip-lost", "lb-shop"];
+        world.untouchable = theirs.map(str::to_owned).to_vec();
         world.finish();
         assert_eq!(world.run.status.phase, Phase::CompletedWithDebris, "{leftovers}: {:?}", world.acts);
         assert!(reasons(&world).contains("Volume "), "{}", reasons(&world));
