@@ -28,7 +28,8 @@ pub struct Args {
 #[command(next_help_heading = "Clean-up")]
 pub struct OwnArgs {
     /// How many Deorbits are worked on at a time
-    // A walk takes a second or two, or nine where nobody answers: ten keep two hundred clusters moving.
+    // A walk takes a second or two, nine where nobody answers, and four times its look where much is to be done: ten keep two hundred
+    // clusters moving.
     #[arg(long, env = "PERIMETER_WORKERS", default_value_t = 10, value_name = "NUMBER",
         value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub workers: u16,

@@ -91,14 +91,16 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
         events: &memo.events,
         metrics: &context.metrics,
     };
+    let begun = Instant::now();
     let ran = apply.run(&decision.plan, memo.next.as_ref(), took).await?;
+    let tried = begun.elapsed();
     memo.learn(ran);
     if wrote || !decision.plan.steps.is_empty() {
         memo.changed_at = started;
     }
     if memo.next.is_some() {
-        // The others do not wait for those that fail; what fails whole is not tried again at once.
-        return Ok(Some(pace(Duration::ZERO, took, memo.troubles, Duration::ZERO)));
+        // What fails is not tried again at once, but the others wait no longer for it than it took.
+        return Ok(Some(pace(Duration::ZERO, took, memo.troubles, Duration::ZERO).min(tried)));
     }
     let Some(again) = decision.again else { return Ok(None) };
     let wait = pace(again, took, memo.troubles, memo.changed_at.elapsed());
