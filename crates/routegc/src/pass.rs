@@ -38,9 +38,9 @@ pub struct Walker {
     pub refusals: Refusals,
 }
 
-/// What each policy was about to remove when its last pass was refused it with certainty. The intent of such a pass stays in the
-/// status, so that a refusal that lasts is nothing to write; that nobody acted on it is known here. A process that is started
-/// anew does not know it, and writes it down once more.
+/// What each policy was about to remove when its last pass was refused it with certainty, or found it gone. The intent of such a
+/// pass stays in the status, so that a refusal that lasts is nothing to write; that nobody acted on it is known here. A process that
+/// is started anew does not know it, and writes it down once more.
 #[derive(Default)]
 pub struct Refusals(Mutex<BTreeMap<Home, Vec<routes::Route>>>);
 
@@ -224,6 +224,10 @@ impl Walker {
             routes::apply(&looked.cloud, &looked.policy, &looked.snapshot, &removals, nodes, wanted.as_ref());
         match applied.await {
             Ok(applied) => {
+                if applied.removed.is_empty() && applied.back.is_empty() {
+                    // Where the status cannot be written now, the next pass must not take for ours what somebody else removed.
+                    self.refusals.all().insert(home.clone(), looked.decision.memory.removing.clone());
+                }
                 self.told(&looked.plan, &applied).await;
                 self.metrics.removed(&document.whose(), applied.removed.len());
                 Ok(settle(&document.regarding, &mut looked.decision, &applied))
