@@ -47,5 +47,9 @@ CARGO_ENCODED_RUSTFLAGS+="$separator-Clink-arg=-Wl,-z,pack-relative-relocs"
 export CARGO_ENCODED_RUSTFLAGS
 PERIMETER_REVISION=$(scripts/revision.sh)
 export PERIMETER_REVISION
-cargo build --profile dist --locked --target "$triple" -p "$crate" --bin "$program" >&2
+own=()
+# A plugin is started for each call: pointers that are put right at each start, and the pages that are copied for that, are a
+# tenth of a VERSION's processor time. A controller starts once and listens: it keeps an address that nobody knows.
+[[ $crate != egress-router-cni ]] || own+=(-Crelocation-model=static)
+cargo rustc --profile dist --locked --target "$triple" -p "$crate" --bin "$program" -- ${own[@]+"${own[@]}"} >&2
 echo "$target/$triple/dist/$program"
