@@ -15,6 +15,7 @@ use crate::observe::Pod;
 use crate::plan::note::{self, Notes};
 use crate::plan::{self, Identity, Step};
 use crate::record::{Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
+use crate::sys;
 
 use super::scene::{self, Scene};
 use super::{Context, first};
@@ -24,6 +25,7 @@ use super::{Context, first};
 /// # Errors
 /// The first failure, the others in its details. Something is left then, and the runtime comes again.
 pub fn del(context: &Context<'_>) -> Result<(), Error> {
+    sys::stay_on_processor();
     let identity = context.identity();
     let mut errors = Vec::new();
     let records = Records::of(context, &identity, &mut errors);
@@ -109,7 +111,8 @@ fn end(
         let passing: Vec<Step> = plan::del::passing(&pod).map(plan::del::end).collect();
         errors.extend(apply::run_all(&passing, &mut Linux::new(&mut scene.sockets)).err());
     }
-    for interface in interfaces(identity, records, &pod) {
+    let mut interfaces = interfaces(identity, records, &pod).into_iter().peekable();
+    while let Some(interface) = interfaces.next() {
         // A path is used again: what is recorded of another namespace says nothing of what has this name here.
         let of_here = |record: &&Attachment| record.place.identity == scene.place.identity;
         let mut recorded = records.attachments.iter().filter(of_here);
@@ -118,7 +121,9 @@ fn end(
         if !steps.is_empty() {
             context.log.verbose(format_args!("{interface}: {} steps end it", steps.len()));
             errors.extend(apply::run_all(&steps, &mut Linux::new(&mut scene.sockets)).err());
-            pod = scene.pod()?;
+            if interfaces.peek().is_some() {
+                pod = scene.pod()?;
+            }
         }
     }
     first(errors)

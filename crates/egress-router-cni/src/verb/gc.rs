@@ -7,6 +7,7 @@ use crate::cni::{Code, Error};
 use crate::config::network;
 use crate::plan::{self, Identity, note::Notes};
 use crate::record::{Attachment, ElasticIp, Owned as _, Place, attachment, elastic_ip};
+use crate::sys;
 
 use super::scene::{Node, Scene};
 use super::{Context, del, first};
@@ -16,6 +17,7 @@ use super::{Context, del, first};
 /// # Errors
 /// Code 7 where the runtime does not say what is valid; the first failure, the others in its details.
 pub fn gc(context: &Context<'_>) -> Result<(), Error> {
+    sys::stay_on_processor();
     let valid: HashSet<&network::Attachment> = match &context.network.valid_attachments {
         Some(valid) => valid.iter().collect(),
         None => {
