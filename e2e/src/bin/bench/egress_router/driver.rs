@@ -159,7 +159,8 @@ fn start(job: &Job, verb: &str, call: &Call) -> Result<Child> {
         "IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_INFRA_CONTAINER_ID={container}"
     );
     let mut command = Command::new(&job.program);
-    command.env_clear().env("CNI_COMMAND", verb).env("CNI_PATH", "/usr/lib/cni").env("CNI_ARGS", args);
+    let beside = job.program.parent().context("a program without a folder")?;
+    command.env_clear().env("CNI_COMMAND", verb).env("CNI_PATH", beside).env("CNI_ARGS", args);
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("CNI_IFNAME", "net1");
     command.env("CNI_CONTAINERID", container).env("CNI_NETNS", netns);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
