@@ -93,7 +93,7 @@ pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) ->
 /// What is wrong with the kubeconfig, in one line without any part of it that could be secret.
 pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> anyhow::Result<Client> {
     let _already_set = rustls::crypto::ring::default_provider().install_default();
-    let kubeconfig = Kubeconfig::from_yaml(text).map_err(readable)?;
+    let kubeconfig = used(Kubeconfig::from_yaml(text).map_err(readable)?);
     for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
         anyhow::ensure!(
             cluster.certificate_authority.is_none(),
@@ -118,6 +118,27 @@ pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> 
     // Of this process' environment, which is not the other cluster's.
     config.proxy_url = None;
     build(&config, program, metrics, Some(RETRIES))
+}
+
+/// What the current context uses, which is all that kube reads; and what a template has left empty is not there.
+fn used(mut kubeconfig: Kubeconfig) -> Kubeconfig {
+    let current = kubeconfig.current_context.as_ref();
+    let context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == current);
+    if let Some(context) = context.and_then(|one| one.context.as_ref()) {
+        kubeconfig.clusters.retain(|one| one.name == context.cluster);
+        kubeconfig.auth_infos.retain(|one| Some(&one.name) == context.user.as_ref());
+    }
+    let filled = |text: &mut Option<String>| *text = text.take().filter(|text| !text.is_empty());
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        filled(&mut cluster.certificate_authority);
+        filled(&mut cluster.proxy_url);
+    }
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        filled(&mut user.client_certificate);
+        filled(&mut user.client_key);
+        filled(&mut user.token_file);
+    }
+    kubeconfig
 }
 
 async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {

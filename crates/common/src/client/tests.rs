@@ -182,3 +182,28 @@ async fn the_lease_client_never_retries() {
     assert!(maps.get("a").await.is_err());
     assert_eq!(seen.lock().unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn of_a_kubeconfig_from_a_secret_only_what_its_context_uses_counts() {
+    let client = async |user: &str, cluster: &str, current: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
+             clusters: [{{name: a, cluster: {{server: 'http://a:1', {cluster}}}}}, \
+                        {{name: b, cluster: {{server: 'http://b:1', proxy-url: 'http://p:1'}}}}]\n\
+             users: [{{name: a, user: {{token: hidden, {user}}}}}, {{name: b, user: {{exec: {{command: boom}}}}}}]\n\
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}, {{name: b, context: {{cluster: b, user: b}}}}]\n"
+        );
+        let metrics = Metrics::new("test").unwrap();
+        of_kubeconfig(&text, &crate::program!(), &metrics).await.err().map(|error| error.to_string())
+    };
+    assert_eq!(client("", "", "a").await, None);
+    let empty = "client-certificate: '', client-key: '', tokenFile: ''";
+    assert_eq!(client(empty, "certificate-authority: '', proxy-url: ''", "a").await, None);
+    assert!(client("", "", "b").await.unwrap().contains("proxy-url"));
+    assert!(client("tokenFile: /etc/shadow", "", "a").await.unwrap().contains("files"));
+    assert!(client("exec: {command: boom}", "", "a").await.unwrap().contains("exec"));
+    assert!(
+        client("", "certificate-authority: /etc/x", "a").await.unwrap().contains("certificate-authority")
+    );
+    assert!(client("", "", "none").await.is_some());
+}
