@@ -1,5 +1,7 @@
 //! Lists of any kind in pages, each object reduced at once to what is kept of it: the memory of a list is that of one page.
 
+use std::time::{Duration, Instant};
+
 use common::causes::with_causes;
 use kube::Client;
 use serde::Deserialize;
@@ -63,6 +65,37 @@ impl Unreadable {
     }
 }
 
+/// How often a read is asked for, until it is answered: a server or a path to it that fails now and then must not look like one
+/// that is away. kube repeats 429, 503 and 504 by itself.
+const TRIES: u32 = 3;
+/// Seconds after which nothing is asked again: who needs so long to fail is away.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks for `uri` until it is answered: by anything that a server may say on purpose.
+async fn read<T: DeserializeOwned>(client: &Client, uri: &str) -> Result<T, kube::Error> {
+    let started = Instant::now();
+    let mut tries = 1;
+    loop {
+        let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        match client.request(request).await {
+            Err(error) if tries < TRIES && is_passing(&error) && started.elapsed() < PATIENCE => {
+                tracing::debug!(uri, %error, "asked again");
+                tokio::time::sleep(Duration::from_millis(200) * tries).await;
+                tries += 1;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500,
+        kube::Error::HttpError(_) | kube::Error::Auth(_) => false,
+        _ => true,
+    }
+}
+
 /// All objects at `path`, each through `keep`.
 ///
 /// # Errors
@@ -77,10 +110,7 @@ pub async fn list<T: DeserializeOwned, K>(
     loop {
         let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
         let uri = format!("{path}?limit={PAGE}{next}");
-        let request = http::Request::get(uri)
-            .body(Vec::new())
-            .map_err(|error| unreadable(kube::Error::HttpError(error)))?;
-        let page: Page<T> = client.request(request).await.map_err(unreadable)?;
+        let page: Page<T> = read(client, &uri).await.map_err(unreadable)?;
         out.extend(page.items.into_iter().flatten().filter_map(&mut keep));
         let Some(token) = page.metadata.next.filter(|token| !token.is_empty()) else { return Ok(out) };
         let following = format!("&continue={}", escape(&token));
@@ -110,10 +140,7 @@ fn escape(token: &str) -> String {
 /// Anything but an object or a 404.
 pub async fn exists(client: &Client, path: &str) -> Result<bool, Unreadable> {
     let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .map_err(|error| unreadable(kube::Error::HttpError(error)))?;
-    match client.request::<serde::de::IgnoredAny>(request).await {
+    match read::<serde::de::IgnoredAny>(client, path).await {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(cause) => Err(unreadable(cause)),
@@ -126,8 +153,51 @@ pub async fn exists(client: &Client, path: &str) -> Result<bool, Unreadable> {
 /// Anything but an answer that can be read.
 pub async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Unreadable> {
     let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
-    let request = http::Request::get(path)
-        .body(Vec::new())
-        .map_err(|error| unreadable(kube::Error::HttpError(error)))?;
-    client.request(request).await.map_err(unreadable)
+    read(client, path).await.map_err(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use kube::client::Body;
+
+    use super::*;
+
+    /// A server that gives these answers one after the other, the last one for ever: a status code, or none at all. And how often
+    /// it was asked.
+    fn server(answers: &'static [Option<u16>]) -> (Client, Arc<Mutex<usize>>) {
+        let asked = Arc::new(Mutex::new(0));
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: http::Request<Body>| {
+            let mut asked = seen.lock().unwrap();
+            let answer = answers[(*asked).min(answers.len() - 1)];
+            *asked += 1;
+            std::future::ready(match answer {
+                None => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+                Some(code) => {
+                    let text = r#"{"items": [{}], "kind": "Status", "status": "Failure", "code": CODE}"#;
+                    let body = Body::from(text.replace("CODE", &code.to_string()).into_bytes());
+                    Ok(http::Response::builder().status(code).body(body).unwrap())
+                }
+            })
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_fails_now_and_then_is_asked_again() {
+        for (answers, tries, whole) in [
+            (&[Some(200)][..], 1, true),
+            (&[None, Some(200)], 2, true),
+            (&[Some(500), None, Some(200)], 3, true),
+            (&[Some(502), Some(500), None, Some(200)], 3, false),
+            (&[Some(403), Some(200)], 1, false),
+            (&[Some(404), Some(200)], 1, false),
+        ] {
+            let (client, asked) = server(answers);
+            let listed = list(&client, "/api/v1/pods", |one: serde::de::IgnoredAny| Some(one)).await;
+            assert_eq!((*asked.lock().unwrap(), listed.is_ok()), (tries, whole), "{answers:?}: {listed:?}");
+        }
+    }
 }
