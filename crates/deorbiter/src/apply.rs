@@ -85,7 +85,8 @@ impl Server {
 impl<'a> Apply<'a> {
     /// Runs the steps, for three times as long as it took to look but five seconds at least, or until the Deorbit has changed. But
     /// none to a server that has left one of them without an answer: each more could wait as long. Begins with the step `first`,
-    /// where it is still planned: those that fail slowly would otherwise leave no time for the others, in walk after walk.
+    /// where it is still planned: those that fail slowly, or are never answered, would otherwise leave nothing for the others, in
+    /// walk after walk.
     ///
     /// # Errors
     /// Only that this process leads no more.
@@ -109,12 +110,13 @@ impl<'a> Apply<'a> {
             }
             let server = Server::of(&step.action.act);
             if silent.contains(&server) {
+                ran.next.get_or_insert_with(|| place(step));
                 continue;
             }
             if asked.elapsed() >= ASKED {
                 let over = started.elapsed() >= took * SHARE;
                 if over || !store::is_unchanged(self.home, self.deorbit).await {
-                    ran.next = Some(place(step));
+                    ran.next.get_or_insert_with(|| place(step));
                     break;
                 }
                 asked = Instant::now();
@@ -191,11 +193,13 @@ fn turned<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use common::api::deorbit::Kind;
+    use kube::client::Body;
 
     use super::*;
+    use crate::plan::action::{Object, ObjectKind};
     use crate::plan::{Reason, action};
 
     #[test]
@@ -213,5 +217,71 @@ mod tests {
         assert_eq!(order(Some(&("DeleteInCloud", "Cloud/c".into()))), ["Cloud/c", "Cloud/a", "Cloud/b"]);
         let gone = ("DeleteObject", "Cloud/c".to_owned());
         assert_eq!(order(Some(&gone)), ["Cloud/a", "Cloud/b", "Cloud/c"]);
+    }
+
+    #[tokio::test]
+    async fn a_step_that_is_never_answered_does_not_come_first_again() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let deleted = request.method() == http::Method::DELETE;
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            let slow = deleted && name == "slow";
+            if deleted {
+                seen.lock().unwrap().push(name);
+            }
+            let text = r#"{"kind": "Status", "status": "Success"}"#;
+            let answer = http::Response::new(Body::from(text.as_bytes().to_vec()));
+            std::future::ready(if slow {
+                Err(std::io::Error::from(std::io::ErrorKind::TimedOut))
+            } else {
+                Ok(answer)
+            })
+        });
+        let client = Client::new(service, "default");
+        let program = common::program!();
+        let metrics = common::metrics::Metrics::new(program.name).unwrap();
+        let runtime = Runtime {
+            program,
+            namespace: "team".into(),
+            readiness: Default::default(),
+            events: Events::new(client.clone(), program.name, "test".into()),
+            leadership: common::leader::Leadership::always(),
+            shutdown: Default::default(),
+            status: Default::default(),
+            client: client.clone(),
+            metrics: metrics.clone(),
+        };
+        let own = Metrics::new(metrics).unwrap();
+        let spec = serde_json::from_value(serde_json::json!({"inCluster": true})).unwrap();
+        let deorbit = Deorbit::new("prod", spec);
+        let run = Arc::new(action::about("team", "prod", None));
+        let mut plan = Plan::default();
+        for name in ["slow", "b", "c"] {
+            let object = Object {
+                kind: ObjectKind::Pod,
+                namespace: "a".into(),
+                name: name.into(),
+                uid: name.into(),
+                version: None,
+                snapshot_api: Default::default(),
+            };
+            let act = Act::DeleteObject { object, id: None };
+            plan.step(Action { run: Arc::clone(&run), act }, Reason::Asked);
+        }
+        let apply = Apply {
+            home: &client,
+            target: Some(&client),
+            cloud: None,
+            deorbit: &deorbit,
+            runtime: &runtime,
+            events: &runtime.events,
+            metrics: &own,
+        };
+        let first = apply.run(&plan, None, Duration::from_secs(60)).await.unwrap();
+        assert_eq!(*asked.lock().unwrap(), ["slow"], "one without an answer is enough for a walk");
+        asked.lock().unwrap().clear();
+        apply.run(&plan, first.next.as_ref(), Duration::from_secs(60)).await.unwrap();
+        assert_eq!(*asked.lock().unwrap(), ["b", "c", "slow"]);
     }
 }
