@@ -69,6 +69,9 @@ fn may_go(
     record: &Recorded,
     id: &str,
 ) -> Option<String> {
+    // What an Ingress has along with a load balancer that is another cluster's is that one's, also after it is gone.
+    let by_another =
+        || ObjectKind::Ingress.has(record) && balancers_of(records, record).any(|one| one.shared);
     match record.kind {
         Kind::Volume => {
             let seen = cloud.volumes.get(id)?;
@@ -115,20 +118,29 @@ fn may_go(
                 .iter()
                 .any(|description| seen.description.starts_with(description));
             // Where it leads to another port by now, somebody uses it.
-            (made && seen.port.is_none() && !serves(cloud, records, record)).then(|| seen.address.clone())
+            let free = seen.port.is_none() && !serves(cloud, records, record);
+            (made && free && !by_another()).then(|| seen.address.clone())
         }
         Kind::SecurityGroup => {
             let seen = cloud.security_groups.get(id)?;
-            (!serves(cloud, records, record)).then(|| seen.name.clone())
+            (!serves(cloud, records, record) && !by_another()).then(|| seen.name.clone())
         }
     }
 }
 
 /// Whether the load balancer that it belongs to is still there.
 fn serves(cloud: &Cloud, records: &[Arc<Recorded>], record: &Recorded) -> bool {
-    records
-        .iter()
-        .filter(|one| one.kind == Kind::LoadBalancer && !one.uid.is_empty() && one.uid == record.uid)
+    balancers_of(records, record)
         .filter_map(|one| one.id.as_ref())
         .any(|id| cloud.load_balancers.contains_key(id))
+}
+
+/// The load balancers of the object that a record is of.
+fn balancers_of<'a>(
+    records: &'a [Arc<Recorded>],
+    record: &Recorded,
+) -> impl Iterator<Item = &'a Arc<Recorded>> {
+    let of =
+        |one: &&Arc<Recorded>| one.kind == Kind::LoadBalancer && !one.uid.is_empty() && one.uid == record.uid;
+    records.iter().filter(of)
 }

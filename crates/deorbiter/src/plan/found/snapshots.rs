@@ -76,7 +76,12 @@ impl Finder<'_> {
                 continue;
             }
             let marks = [content.meta.keep, self.snapshot_kept(content.id.as_deref())];
-            let kept = self.kept(choice, "snapshots", &marks, content.retain, "deletion policy");
+            let mut kept = self.kept(choice, "snapshots", &marks, content.retain, "deletion policy");
+            // Its policy says what becomes of it when its VolumeSnapshot goes, and there never was one.
+            let never_bound = content.snapshot.as_ref().is_none_or(String::is_empty);
+            if kept.is_none() && never_bound && !self.retained() {
+                kept = Some("no VolumeSnapshot was ever bound to it".to_owned());
+            }
             if kept.is_some() {
                 held.volumes.extend(self.source(content));
             }

@@ -64,6 +64,26 @@ fn a_load_balancer_that_only_has_an_ingress_s_name_is_waited_for_and_named() {
 }
 
 #[test]
+fn what_came_along_with_another_cluster_s_load_balancer_stays_when_that_one_goes() {
+    let mut world = with_ingress("198.51.100.1");
+    let name = names::ingress_load_balancer("prod", "a", "shop");
+    let group = SecurityGroup { name, description: String::new() };
+    world.cloud.as_mut().unwrap().security_groups.insert("group".into(), group);
+    while world.run.status.phase < Phase::Wait {
+        world.step();
+    }
+    // Its owner deletes it, and keeps the address.
+    let cloud = world.cloud.as_mut().unwrap();
+    cloud.load_balancers.remove("lb-x");
+    cloud.floating_ips.get_mut("ip-x").unwrap().port = None;
+    world.untouchable.extend(["ip-x".to_owned(), "group".to_owned()]);
+    world.finish();
+    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
+    let debris: Vec<_> = world.run.status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
+    assert_eq!(debris, ["ip-x", "group"]);
+}
+
+#[test]
 fn a_load_balancer_that_an_ingress_got_at_its_end_is_waited_for() {
     let mut world = with_ingress("10.0.0.9");
     let late = world.cloud.as_mut().unwrap().load_balancers.remove("lb-x").unwrap();

@@ -348,3 +348,26 @@ fn pods_that_are_made_anew_are_not_deleted_again_and_again() {
     }
     assert!(world.did("delete Pod") <= 1, "{:?}", world.acts);
 }
+
+#[test]
+fn a_snapshot_that_was_brought_in_and_never_bound_is_not_deleted_behind_its_content() {
+    for (retained, unbound) in [("Keep", None), ("Keep", Some(String::new())), ("Delete", None)] {
+        let mut world = cleaned(json!({"leftovers": "Delete", "retained": retained}));
+        world.claim("data");
+        world.snapshot("imported", "data");
+        world.cluster.snapshots.clear();
+        world.cluster.contents[0].snapshot = unbound.clone();
+        if retained == "Keep" {
+            world.untouchable = ["vol-data", "uid-data", "snap-imported"].map(str::to_owned).to_vec();
+        }
+        world.finish();
+        assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+        let cloud = world.cloud.as_ref().unwrap();
+        assert_eq!(cloud.snapshots.contains_key("snap-imported"), retained == "Keep", "{:?}", world.acts);
+        if retained == "Keep" {
+            let kept =
+                world.run.records.iter().find(|one| one.id.as_deref() == Some("snap-imported")).unwrap();
+            assert_eq!(kept.kept.as_deref(), Some("no VolumeSnapshot was ever bound to it"));
+        }
+    }
+}
