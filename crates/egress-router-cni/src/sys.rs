@@ -222,8 +222,8 @@ pub fn lock_byte(file: &File, at: u64) -> io::Result<()> {
 }
 
 /// Keeps the calling thread on the processor that it runs on, until its end. What it leaves for the kernel to free is then freed
-/// after one grace period of RCU, and not after those of every processor that it came by: half of all deletions of a link take
-/// 4 ms less so, and the slowest tenth 12 ms.
+/// after one grace period of RCU, and not after those of every processor that it came by: the slowest tenth of all deletions of
+/// a link take one or two ticks of 4 ms less so.
 ///
 /// Nothing happens where that is forbidden, or where there are more than 1,024 processors: it only takes longer.
 pub fn stay_on_processor() {
