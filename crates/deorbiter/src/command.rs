@@ -76,7 +76,7 @@ async fn show(
         status: DeorbitStatus { phase: Phase::Sweep, ..DeorbitStatus::default() },
         records: Vec::new(),
     };
-    let cluster = target::read(&runtime.client, settings, &run.uid).await?;
+    let cluster = target::read(&runtime.client, settings, &run.uid, false).await?;
     let seen = match &own.cloud {
         None => None,
         Some(name) => {

@@ -34,7 +34,7 @@ use jiff::Timestamp;
 pub use self::action::{Act, Action};
 pub use self::reason::Reason;
 use crate::names;
-use crate::observe::snapshot::{Cloud, Run, Snapshot};
+use crate::observe::snapshot::{Cloud, Run, Snapshot, key};
 use crate::settings::Settings;
 
 /// What one walk decides.
@@ -196,6 +196,16 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Whether the run has ended with a freeze that it was not let lift: its debris has told of it, and whoever deletes the
+    /// Deorbit knows.
+    fn is_named_as_debris(&self) -> bool {
+        let run = &self.snapshot.run;
+        let refused = self.snapshot.failures.contains_key(&key("Freeze", "lift"));
+        let limit = run.spec.timeouts.api_unavailable.duration();
+        let over = run.status.completed_at.is_some_and(|over| outlook::is_over(over, limit, self.now));
+        run.status.phase.is_final() && refused && over
+    }
+
     /// The Deorbit is being deleted: lift the freeze, then let it go.
     fn aborted(&mut self) -> Option<Duration> {
         if !self.snapshot.run.held {
@@ -204,11 +214,14 @@ impl<'a> Walk<'a> {
         self.availability();
         let run = &self.snapshot.run;
         let nothing = is_thawed(&run.status) || (self.snapshot.cluster.is_err() && !may_be_frozen(run));
-        if !nothing && !self.lifted() {
+        if !nothing && !self.lifted() && !self.is_named_as_debris() {
             return Some(if self.snapshot.cluster.is_ok() { AT_ONCE.max(SOON / 4) } else { LATER });
         }
         let because = match self.snapshot.cluster {
             Err(_) if !nothing => Reason::FreezeMayRemain { name: names::freeze(&self.snapshot.run.uid) },
+            Ok(ref cluster) if cluster.freeze.any() => {
+                Reason::FreezeMayRemain { name: names::freeze(&self.snapshot.run.uid) }
+            }
             _ => Reason::NothingFrozen,
         };
         self.step(Act::LetGo, because);

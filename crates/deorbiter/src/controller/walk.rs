@@ -181,7 +181,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             let cluster = if run.deleting {
                 target::freeze(&client, &run.uid).await.map(|freeze| Cluster { freeze, ..Cluster::default() })
             } else {
-                target::read(&client, &context.settings, &run.uid).await
+                target::read(&client, &context.settings, &run.uid, frozen_is_unknown(&run.status)).await
             };
             let cluster = cluster.map_err(|error| error.to_string());
             (Some(client), cluster.and_then(|cluster| recognised(&run, cluster)))

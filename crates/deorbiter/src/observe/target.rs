@@ -8,11 +8,17 @@ use super::snapshot::{Cluster, Freeze, SnapshotApi};
 use crate::names;
 use crate::settings::Settings;
 
-/// Reads everything that a plan looks at. `uid`: of the Deorbit, whose freeze is looked for.
+/// Reads everything that a plan looks at. `uid`: of the Deorbit, whose freeze is looked for; `frozen`: whether one may stand, as
+/// far as its status knows.
 ///
 /// # Errors
 /// The first list that could not be read whole.
-pub async fn read(client: &Client, settings: &Settings, uid: &str) -> Result<Cluster, Unreadable> {
+pub async fn read(
+    client: &Client,
+    settings: &Settings,
+    uid: &str,
+    frozen: bool,
+) -> Result<Cluster, Unreadable> {
     let api = snapshot_api(client).await?;
     let (mut snapshots, mut contents) = (Vec::new(), Vec::new());
     if let Some(api) = api {
@@ -57,7 +63,11 @@ pub async fn read(client: &Client, settings: &Settings, uid: &str) -> Result<Clu
             Err(error) if error.is_forbidden() || error.is_no_kind() => Vec::new(),
             other => other?,
         },
-        freeze: freeze(client, uid).await?,
+        freeze: match freeze(client, uid).await {
+            // Who may not look for one was not given the right to make one either.
+            Err(error) if error.is_forbidden() && !frozen => Freeze { forbidden: true, ..Freeze::default() },
+            other => other?,
+        },
     })
 }
 
@@ -130,6 +140,7 @@ pub async fn freeze(client: &Client, uid: &str) -> Result<Freeze, Unreadable> {
     let there = async |plural: &str| exists(client, &format!("{group}/{plural}/{name}")).await;
     Ok(Freeze {
         policies: has_policies(client).await?,
+        forbidden: false,
         policy: there("validatingadmissionpolicies").await?,
         binding: there("validatingadmissionpolicybindings").await?,
         webhook: there("validatingwebhookconfigurations").await?,

@@ -128,12 +128,19 @@ impl Walk<'_> {
             return self.start();
         }
         // Objects that are made anew are deleted anew: a freeze that is refused for long is no reason never to begin.
-        if let Some(why) = self.snapshot.failures.get(&key("Freeze", "create")) {
-            self.find(Reason::NotFrozen { why: why.clone() });
+        let forbidden = "the target's admission objects may not be read".to_owned();
+        let forbidden = cluster.freeze.forbidden.then_some(forbidden);
+        let refused = || self.snapshot.failures.get(&key("Freeze", "create")).cloned();
+        if let Some(why) = forbidden.or_else(refused) {
+            self.find(Reason::NotFrozen { why });
             let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
             if self.status.phase_since.is_some_and(|since| is_over(since, limit, self.now)) {
                 return self.start();
             }
+        }
+        // What could never be seen could never be lifted.
+        if cluster.freeze.forbidden {
+            return Some(SOON);
         }
         self.step(Act::Freeze { form }, Reason::MustNotGrow);
         Some(SOON / 4)

@@ -35,9 +35,9 @@ pub enum Reason {
     Begins,
     /// Nothing of it stands in the cluster any more.
     NothingFrozen,
-    /// The cluster has not answered for so long that nothing can be lifted any more.
+    /// The cluster has not answered, or not let it be lifted, for so long that it is left to a person.
     FreezeMayRemain {
-        /// What a person deletes if the cluster comes back.
+        /// What a person deletes there.
         name: String,
     },
     /// It is left alone.
@@ -157,7 +157,7 @@ impl fmt::Display for Reason {
             Reason::FreezeMayRemain { name } => {
                 write!(
                     f,
-                    "the target cluster does not answer; if it comes back, delete the ValidatingAdmissionPolicy, its binding and the ValidatingWebhookConfiguration {name} there"
+                    "the target cluster does not answer, or does not let it be lifted; as soon as it can be done, delete the ValidatingAdmissionPolicy, its binding and the ValidatingWebhookConfiguration {name} there"
                 )
             }
             Reason::Kept { why } => write!(f, "it is left alone: {why}"),

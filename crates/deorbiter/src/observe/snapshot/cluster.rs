@@ -197,6 +197,8 @@ pub struct Cleaner {
 /// What is there of this Deorbit's freeze.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freeze {
+    /// It may not be looked for, and nothing of it was ever seen.
+    pub forbidden: bool,
     /// The cluster has ValidatingAdmissionPolicies.
     pub policies: bool,
     /// Ours is there.

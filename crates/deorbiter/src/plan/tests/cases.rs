@@ -373,7 +373,7 @@ fn an_aborted_run_lifts_its_freeze_also_one_that_it_does_not_remember() {
         let mut world = proven(json!({}));
         world.claim("data");
         world.run.held = true;
-        world.cluster.freeze = Freeze { policies: true, policy, binding: false, webhook: !policy };
+        world.cluster.freeze = Freeze { policies: true, policy, webhook: !policy, ..Freeze::default() };
         world.course.aborted = Some(0);
         world.finish();
         assert!(world.gone && !world.cluster.freeze.any());
