@@ -60,6 +60,9 @@ pub struct Holder {
     pub network: String,
     /// The Nova server of our own project that the port belongs to, if it belongs to one.
     pub server: Option<String>,
+    /// ID of the machine that the port belongs to, whoever owns both; None where a port does not say it in a way that another
+    /// port of the machine would repeat (a trunk's subport), or belongs to none.
+    pub machine: Option<String>,
 }
 
 /// Nova's complete list of the project's servers, and those that it has beside it.

@@ -113,7 +113,10 @@ fn hold(snapshot: &mut Snapshot, address: IpAddr, port: &Port, server: Option<St
 }
 
 fn holder(port: &Port, server: Option<String>) -> Holder {
-    Holder { port: port.id.clone(), network: port.network_id.clone(), server }
+    // Nova's ports and Ironic's: all of one machine have its ID.
+    let told = ["compute:", "baremetal:"].iter().any(|kind| port.device_owner.starts_with(kind));
+    let machine = Some(&port.device_id).filter(|id| told && !id.is_empty()).cloned();
+    Holder { port: port.id.clone(), network: port.network_id.clone(), server, machine }
 }
 
 fn failed(what: &str, cause: crate::cloud::openstack::Error) -> Unseen {

@@ -203,11 +203,11 @@ fn contradicted(
     Some(Verdict::Orphan(Dead::NodeHasAnother { node: owner.name.clone(), nexthop: own.to_string() }))
 }
 
-/// Whether the address is at a port that lives, and that is not another server's than the Node's.
+/// Whether the address is at a port that lives, and that is not another machine's than the Node's.
 fn has_port(snapshot: &Snapshot, node: &Node, address: IpAddr) -> bool {
-    let another = |server: &String| node.server.as_ref().is_some_and(|own| own != server);
+    let another = |machine: &String| node.server.as_ref().is_some_and(|own| own != machine);
     holders(snapshot, address)
-        .any(|holder| lives(snapshot, holder) && !holder.server.as_ref().is_some_and(another))
+        .any(|holder| lives(snapshot, holder) && !holder.machine.as_ref().is_some_and(another))
 }
 
 /// Whether the other address is the Node's machine's too, or may be, although the Node does not list it: an address of a second
@@ -218,11 +218,13 @@ fn same_machine(policy: &Policy, snapshot: &Snapshot, node: &Node, own: IpAddr, 
     let theirs = snapshot.nodes.iter().flatten().any(|one| another(one) && has_port(snapshot, one, other));
     let users = if theirs { Vec::new() } else { users(policy, snapshot, other) };
     let users = users.into_iter().map(|(_, port)| port);
+    let here = || holders(snapshot, own);
+    // Without the Node's word and a port's there is nothing to compare with.
+    let mine: BTreeSet<&String> =
+        node.server.iter().chain(here().filter_map(|here| here.machine.as_ref())).collect();
     holders(snapshot, other).chain(users.filter(|port| may_live(snapshot, port))).any(|there| {
-        let at_node = there.server.is_some() && there.server == node.server;
-        at_node
-            || holders(snapshot, own)
-                .any(|here| here.port == there.port || (here.server.is_some() && here.server == there.server))
+        let told_apart = there.machine.as_ref().is_some_and(|it| !mine.is_empty() && !mine.contains(it));
+        !told_apart || here().any(|here| here.port == there.port)
     })
 }
 

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::world::{at, ip, policy, snapshot};
+use super::world::{at, holder, ip, policy, snapshot};
 use crate::routes::plan::{Dead, Decision, Memory, plan};
 use crate::routes::snapshot::{Holder, Node, Snapshot};
 
@@ -89,8 +89,7 @@ fn world() -> impl Strategy<Value = Snapshot> {
                 }
                 Fact::Pair(net, network, server) => world.pair("wide", server, network, net),
                 Fact::Open(server) => {
-                    let (port, network) = ("open".to_owned(), "nodes".to_owned());
-                    world.open.push(Holder { port, network, server: server.map(str::to_owned) });
+                    world.open.push(holder("open", "nodes", server));
                     world
                 }
                 Fact::Hidden => Snapshot { hidden: true, ..world },

@@ -1,6 +1,6 @@
 use jiff::SignedDuration;
 
-use super::world::{at, ip, policy, removed, second_pass, snapshot, verdicts};
+use super::world::{at, holder, ip, policy, removed, second_pass, snapshot, verdicts};
 use crate::routes::plan::confirm::note;
 use crate::routes::plan::{Memory, plan};
 use crate::routes::policy::Policy;
@@ -115,8 +115,7 @@ fn ports_without_port_security_cover_their_network() {
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("fd00:10:0:1::/64", "fd00:1::99")];
     let open = |network: &str, server: &str| {
         let mut world = snapshot(&routes).server("s1", "10.0.0.11");
-        let (network, server) = (network.to_owned(), Some(server.to_owned()));
-        world.open.push(Holder { port: "p".to_owned(), network, server });
+        world.open.push(holder("p", network, Some(server)));
         world
     };
     let world = open("nodes", "s1");
@@ -214,6 +213,31 @@ fn a_node_s_word_alone_removes_no_live_route() {
     assert_eq!(verdicts(&stranger), ["valid", "NodeHasAnother"]);
 }
 
+/// Nova's list is of one project, and its servers' ports may be another's; some ports do not say whose they are at all.
+#[test]
+fn a_machine_that_is_no_server_of_ours_is_told_apart_by_its_ports_alone() {
+    let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.12")];
+    let world = |own: Option<&str>, other: Option<&str>| {
+        let mut world = snapshot(&routes).node("node-1", "10.0.0.11", "10.244.1.0/24");
+        world.servers.get_or_insert_default().others = true;
+        for (address, machine) in [("10.0.0.11", own), ("10.0.0.12", other)] {
+            let machine = machine.map(str::to_owned);
+            let port = Holder { machine, ..holder(&format!("port-at-{address}"), "nodes", None) };
+            world.ports.entry(ip(address)).or_default().push(port);
+        }
+        world
+    };
+    let node = Some("server-of-node-1");
+    assert_eq!(verdicts(&world(Some("s2"), node)), ["valid", "valid"], "its old address is another's by now");
+    assert_eq!(verdicts(&world(node, node)), ["valid", "valid"], "two cards of its machine");
+    assert_eq!(verdicts(&world(node, None)), ["valid", "valid"], "a trunk's subport may be its machine's");
+    assert_eq!(verdicts(&world(None, node)), ["valid", "valid"]);
+    assert_eq!(verdicts(&world(node, Some("s2"))), ["valid", "NodeHasAnother"]);
+    let mut nameless = world(None, Some("s2"));
+    nameless.nodes.as_mut().unwrap()[0].server = None;
+    assert_eq!(verdicts(&nameless), ["valid", "valid"], "nothing says which machine is the Node's");
+}
+
 /// A second address of the Node's machine may stand nowhere but in a range.
 #[test]
 fn a_range_of_the_node_s_own_port_may_have_the_other_next_hop() {
@@ -230,8 +254,7 @@ fn a_range_of_the_node_s_own_port_may_have_the_other_next_hop() {
     let seen = claimed.server("server-of-node-2", "10.0.0.50");
     assert_eq!(verdicts(&seen), ["valid", "NodeHasAnother"], "another Node's");
     let mut open = world.clone();
-    let (port, network) = ("p".to_owned(), "nodes".to_owned());
-    open.open.push(Holder { port, network, server: Some("server-of-node-1".to_owned()) });
+    open.open.push(holder("p", "nodes", Some("server-of-node-1")));
     assert_eq!(verdicts(&open), ["valid", "unknown"]);
     let ignoring = Policy { ignore_open_ports: true, ..policy() };
     assert_eq!(removed(&second_pass(&ignoring, &open, None)), ["10.244.1.0/24 via 10.0.0.50"]);

@@ -45,6 +45,12 @@ pub(super) fn snapshot(routes: &[(&str, &str)]) -> Snapshot {
     }
 }
 
+/// A port, of a server of ours if that is given.
+pub(super) fn holder(port: &str, network: &str, server: Option<&str>) -> Holder {
+    let server = server.map(str::to_owned);
+    Holder { port: port.to_owned(), network: network.to_owned(), machine: server.clone(), server }
+}
+
 impl Snapshot {
     /// A server of ours with a port.
     pub(super) fn server(mut self, id: &str, address: &str) -> Self {
@@ -53,16 +59,14 @@ impl Snapshot {
     }
 
     pub(super) fn port(mut self, id: &str, server: Option<&str>, address: &str) -> Self {
-        let holder =
-            Holder { port: id.to_owned(), network: "nodes".to_owned(), server: server.map(str::to_owned) };
+        let holder = holder(id, "nodes", server);
         self.ports.entry(ip(address)).or_default().push(holder);
         self
     }
 
     /// A port with an address pair for a range.
     pub(super) fn pair(mut self, id: &str, server: Option<&str>, network: &str, range: &str) -> Self {
-        let (port, server) = (id.to_owned(), server.map(str::to_owned));
-        let holder = Holder { port, network: network.to_owned(), server };
+        let holder = holder(id, network, server);
         self.pairs.push((range.parse().unwrap(), holder));
         self
     }
