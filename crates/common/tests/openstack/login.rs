@@ -7,11 +7,11 @@ use futures::future::join_all;
 use prometheus::Registry;
 use serde_json::json;
 
-use crate::site::{LOGIN, PROJECT, Site, ok, reply};
+use crate::site::{LOGIN, PROJECT, Reply, Site, ok, reply};
 
 const ROUTERS: &str = "GET /networking/v2.0/routers";
 
-fn empty() -> crate::site::Reply {
+fn empty() -> Reply {
     ok(&json!({"routers": []}))
 }
 
@@ -149,11 +149,22 @@ async fn a_token_is_renewed_before_it_expires() {
 
 #[tokio::test]
 async fn the_old_token_serves_while_keystone_is_away() {
+    let proxys = |status| reply(status, "<html>later</html>").with("Content-Type", "text/html");
+    let away = [
+        reply(503, "").with("Retry-After", "3600"),
+        proxys(404),
+        proxys(302).with("Location", "/maintenance"),
+        proxys(200),
+    ];
+    join_all(away.map(serves_while)).await;
+}
+
+async fn serves_while(away: Reply) {
     let (site, cloud) = Site::start().await;
     site.state().life = 6;
     site.on(ROUTERS, [empty()]);
     cloud.routers().await.unwrap();
-    site.on(LOGIN, [reply(503, "").with("Retry-After", "3600")]);
+    site.on(LOGIN, [away]);
     until(async || {
         cloud.routers().await.unwrap();
         site.count(LOGIN) == 2

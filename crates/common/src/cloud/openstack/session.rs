@@ -150,7 +150,10 @@ impl Shared {
             return Ok(session);
         }
         match self.log_in(&mut state, asked, EARLY).await {
-            Err(error) if error.is_retryable() => {
+            // A proxy that answers instead of Keystone refuses nothing.
+            Err(error)
+                if !error.is_unauthorized() && !error.is_forbidden() && !error.is_credential_gone() =>
+            {
                 tracing::warn!(%error, "the token could not be renewed; the old one serves for now");
                 state.pause = Some(Instant::now() + PAUSE);
                 Ok(session)
