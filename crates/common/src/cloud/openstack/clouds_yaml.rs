@@ -5,16 +5,18 @@
 //! services and of other programs are not looked at.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 mod beside;
 
 use self::beside::Beside;
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
-use super::reach::Settings;
+use super::reach::{self, Settings};
 
 /// Reads the file that a field names; the error says why not.
 pub(super) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
@@ -22,33 +24,7 @@ pub(super) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
 /// The cloud that is taken where there are several and none is named.
 const USUAL: &str = "openstack";
 
-/// A file of either kind, whatever is read of each cloud in it.
-#[derive(Deserialize)]
-struct File<T> {
-    #[serde(default = "Option::default")]
-    clouds: Option<BTreeMap<String, Option<T>>>,
-    #[serde(default = "Option::default", rename = "public-clouds")]
-    public: Option<BTreeMap<String, Option<T>>>,
-}
-
-/// Which clouds of a file: those to log in to, or the profiles that they stand on.
-#[derive(Clone, Copy)]
-enum Clouds {
-    Own,
-    Public,
-}
-
-impl<T> File<T> {
-    fn of(self, clouds: Clouds) -> BTreeMap<String, Option<T>> {
-        let found = match clouds {
-            Clouds::Own => self.clouds,
-            Clouds::Public => self.public,
-        };
-        found.unwrap_or_default()
-    }
-}
-
-type Entries = BTreeMap<String, Option<Entry>>;
+type Names = BTreeMap<String, IgnoredAny>;
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
@@ -59,7 +35,7 @@ struct Entry {
     #[serde(alias = "auth-plugin")]
     auth_plugin: Option<String>,
     #[serde(alias = "region-name")]
-    region_name: Option<String>,
+    region_name: Option<Regions>,
     regions: Option<Vec<Region>>,
     interface: Option<String>,
     #[serde(alias = "endpoint-type")]
@@ -101,15 +77,84 @@ impl Region {
         }
     }
 
-    /// Fields that the cloud has in this region only.
+    /// Fields that the cloud has in this region only, as far as they say something about the login.
     fn values(&self) -> Vec<&str> {
         match self {
             Region::Name(_) => Vec::new(),
             Region::Detailed { values, .. } => {
-                values.iter().flatten().map(|(name, _)| name.as_str()).collect()
+                let names = values.iter().flatten().map(|(name, _)| name.as_str());
+                names.filter(|name| is_read(&name.replace('-', "_"))).collect()
             }
         }
     }
+}
+
+/// `region_name`: one, or several as a list or joined with ','.
+#[derive(Clone, Default)]
+struct Regions(Vec<String>);
+
+impl<'de> Deserialize<'de> for Regions {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Regions, D::Error> {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
+            type Value = Regions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a region, or a list of names")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Regions, E> {
+                let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+                Ok(Regions(names.map(str::to_owned).collect()))
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Regions, E> {
+                Ok(Regions(vec![value.to_string()]))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Regions, E> {
+                Ok(Regions(vec![number.to_string()]))
+            }
+
+            fn visit_unit<E>(self) -> Result<Regions, E> {
+                Ok(Regions::default())
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Regions, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = names.next_element::<String>()? {
+                    all.push(name);
+                }
+                Ok(Regions(all))
+            }
+        }
+        from.deserialize_any(Names)
+    }
+}
+
+/// Whether we look at a field of a cloud, its name with underscores.
+fn is_read(name: &str) -> bool {
+    const FIELDS: [&str; 18] = [
+        "auth",
+        "auth_type",
+        "auth_plugin",
+        "region_name",
+        "regions",
+        "interface",
+        "endpoint_type",
+        "verify",
+        "insecure",
+        "cacert",
+        "cert",
+        "key",
+        "profile",
+        "cloud",
+        "identity_api_version",
+        "identity_endpoint_override",
+        "identity_interface",
+        "identity_endpoint_type",
+    ];
+    FIELDS.contains(&name) || beside::is_read(name) || reach::is_read(name)
 }
 
 /// The texts of `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`, and how they are named in messages.
@@ -140,52 +185,96 @@ pub(super) fn fields(
     authorities: Option<&[u8]>,
     read: ReadFile<'_>,
 ) -> Result<(String, Fields), ConfigError> {
-    let clouds = entries(texts.place, texts.clouds, Clouds::Own)?;
+    let clouds = at::<Names>(texts.place, texts.clouds, &["clouds"])?.unwrap_or_default();
     let name = choose(texts.place, &clouds, cloud)?;
-    let mut entry = clouds.get(&name).cloned().flatten().unwrap_or_default();
+    let mut entry = entry_of(texts.place, texts.clouds, "clouds", &name)?.unwrap_or_default();
     if let Some((place, text)) = texts.secure {
-        let mut secure = entries(place, text, Clouds::Own)?;
-        entry = entry.under(secure.remove(&name).flatten().unwrap_or_default());
+        entry = entry.under(entry_of(place, text, "clouds", &name)?.unwrap_or_default());
     }
-    if let (Some(profile), Some((place, text))) = (entry.profile(), texts.public) {
-        let mut public = entries(place, text, Clouds::Public)?;
-        if let Some(public) = public.remove(&profile).flatten() {
-            entry.profile = None;
-            entry.cloud = None;
-            entry = public.under(entry);
-        }
+    if let (Some(profile), Some((place, text))) = (entry.profile(), texts.public)
+        && let Some(public) = entry_of(place, text, "public-clouds", &profile)?
+    {
+        entry.profile = None;
+        entry.cloud = None;
+        entry = public.under(entry);
     }
     let place = format!("{}: cloud \"{name}\"", texts.place);
     let fields = entry.fields(&place, region, authorities, read)?;
     Ok((place, fields))
 }
 
-/// The clouds of a file, whole. Settings of single services, and of a login beside `auth`, are found by their names in readings of
-/// their own.
-fn entries(place: &str, text: &str, clouds: Clouds) -> Result<Entries, ConfigError> {
-    let mut entries = yaml::<File<Entry>>(place, text)?.of(clouds);
-    let mut settings = yaml::<File<Settings>>(place, text)?.of(clouds);
-    let mut beside = yaml::<File<Beside>>(place, text)?.of(clouds);
-    for (name, entry) in &mut entries {
-        let Some(entry) = entry else { continue };
-        entry.settings = settings.remove(name).flatten().unwrap_or_default();
-        entry.beside = beside.remove(name).flatten().unwrap_or_default();
+/// One cloud of a file, whole; what the others look like is nobody's business. Settings of single services, and of a login beside
+/// `auth`, are found by their names in readings of their own.
+fn entry_of(place: &str, text: &str, section: &str, name: &str) -> Result<Option<Entry>, ConfigError> {
+    let path = [section, name];
+    let Some(mut entry) = at::<Entry>(place, text, &path)? else { return Ok(None) };
+    entry.settings = at(place, text, &path)?.unwrap_or_default();
+    entry.beside = at(place, text, &path)?.unwrap_or_default();
+    Ok(Some(entry))
+}
+
+/// What stands at a path of keys, if anything does.
+fn at<T: DeserializeOwned>(place: &str, text: &str, path: &[&str]) -> Result<Option<T>, ConfigError> {
+    serde_yaml::with_deserializer_from_str(text, |from| At { path, of: PhantomData }.deserialize(from))
+        .map_err(|error| broken(place, &error))
+}
+
+struct At<'a, T> {
+    path: &'a [&'a str],
+    of: PhantomData<T>,
+}
+
+impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for At<'_, T> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<T>, D::Error> {
+        if self.path.is_empty() { Option::deserialize(from) } else { from.deserialize_option(self) }
     }
-    Ok(entries)
 }
 
-fn yaml<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, ConfigError> {
-    // The parser's own message has an excerpt of the text, and the text has secrets.
-    serde_yaml::from_str(text).map_err(|error| {
-        let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
-        ConfigError::new(
-            place,
-            format!("{line}this is no YAML, or a field of another kind than clouds.yaml has there"),
-        )
-    })
+impl<'de, T: DeserializeOwned> Visitor<'de> for At<'_, T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("clouds by their names")
+    }
+
+    fn visit_none<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Option<T>, D::Error> {
+        from.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<T>, A::Error> {
+        let mut found = None;
+        let (first, rest) = self.path.split_first().unwrap_or((&"", &[]));
+        while let Some(key) = fields.next_key::<String>()? {
+            if key == *first {
+                found = fields.next_value_seed(At { path: rest, of: PhantomData })?;
+            } else {
+                fields.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
 }
 
-fn choose(place: &str, clouds: &Entries, cloud: Option<&str>) -> Result<String, ConfigError> {
+/// The parser's own message has an excerpt of the text, and the text has secrets.
+fn broken(place: &str, error: &serde_yaml::Error) -> ConfigError {
+    let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
+    ConfigError::new(
+        place,
+        format!("{line}this is no YAML, or a field of another kind than clouds.yaml has there"),
+    )
+}
+
+fn choose(place: &str, clouds: &Names, cloud: Option<&str>) -> Result<String, ConfigError> {
     let found = || match clouds.is_empty() {
         true => "none".to_owned(),
         false => clouds.keys().cloned().collect::<Vec<_>>().join(", "),
@@ -264,8 +353,12 @@ impl Entry {
             (None, None) => None,
         };
         let regions = self.regions.unwrap_or_default();
-        let names: Vec<&str> = regions.iter().map(Region::name).collect();
-        let region = match (region.map(str::to_owned).or(filled(self.region_name)), names.as_slice()) {
+        let named = self.region_name.unwrap_or_default().0;
+        let names: Vec<&str> = match named.len() {
+            0 => regions.iter().map(Region::name).collect(),
+            _ => named.iter().map(String::as_str).collect(),
+        };
+        let region = match (region.map(str::to_owned), names.as_slice()) {
             (Some(region), _) => Some(region),
             (None, []) => None,
             (None, [only]) => Some((*only).to_owned()),
@@ -285,9 +378,13 @@ impl Entry {
                 found.or(value)
             })
         };
+        let auth_url = match take(&["auth_url"]).map(|url| in_region(&url, region.as_deref())).transpose() {
+            Ok(url) => url,
+            Err(why) => return wrong(why),
+        };
         Ok(Fields {
             auth_type: filled(self.auth_type).or(filled(self.auth_plugin)),
-            auth_url: take(&["auth_url"]),
+            auth_url,
             user_id: take(&["user_id"]),
             username: take(&["username"]),
             password: take(&["password"]),
@@ -313,6 +410,16 @@ impl Entry {
             authorities,
             unverified,
         })
+    }
+}
+
+/// A URL that may leave the region open, as profiles of clouds with several have it.
+fn in_region(url: &str, region: Option<&str>) -> Result<String, String> {
+    const OPEN: &str = "{region_name}";
+    match (url.contains(OPEN), region) {
+        (false, _) => Ok(url.to_owned()),
+        (true, Some(region)) => Ok(url.replace(OPEN, region)),
+        (true, None) => Err(format!("auth_url has {OPEN}, and no region is named")),
     }
 }
 

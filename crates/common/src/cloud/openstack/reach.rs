@@ -96,6 +96,11 @@ fn usable(service: Service, url: &str) -> Result<(), String> {
     Endpoint::parse(&base).map(drop).map_err(|cause| cause.to_string())
 }
 
+/// Whether a field of a cloud says how a service is reached; a hyphen in its name is an underscore.
+pub(super) fn is_read(name: &str) -> bool {
+    names().any(|one| one == name)
+}
+
 fn names() -> impl Iterator<Item = String> {
     let settings = || [INTERFACE, REGION, URL, KIND].concat().into_iter();
     Service::ALL
@@ -110,7 +115,7 @@ fn of_types(service: Service, setting: &str) -> Vec<String> {
 /// Out of the fields of a cloud; all others are passed over. A hyphen in a field's name is an underscore.
 impl<'de> Deserialize<'de> for Settings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Settings, D::Error> {
-        let found = picked(from, |name| names().any(|one| one == name))?;
+        let found = picked(from, is_read)?;
         let found: BTreeMap<String, String> =
             found.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect();
         Ok(Settings::of(|name| found.get(name).cloned()))

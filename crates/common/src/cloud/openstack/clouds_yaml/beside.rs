@@ -39,13 +39,18 @@ const ALSO_BESIDE: [&str; 12] = [
     "system_scope",
 ];
 
+/// Whether a field is looked at beside `auth`.
+pub(super) fn is_read(name: &str) -> bool {
+    RATHER_BESIDE.contains(&name) || ALSO_BESIDE.contains(&name)
+}
+
 /// Fields of a login that stand beside `auth`. All others are passed over. A hyphen in a field's name is an underscore.
 #[derive(Clone, Default)]
 pub(super) struct Beside(BTreeMap<String, String>);
 
 impl<'de> Deserialize<'de> for Beside {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Beside, D::Error> {
-        let found = picked(from, |name| RATHER_BESIDE.contains(&name) || ALSO_BESIDE.contains(&name))?;
+        let found = picked(from, is_read)?;
         Ok(Beside(found.into_iter().filter_map(|(name, value)| Some((name, filled(value)?))).collect()))
     }
 }

@@ -186,6 +186,47 @@ fn region_interface_and_trust() {
 }
 
 #[test]
+fn of_several_regions_one_is_named() {
+    let with = |fields: &str, auth: &str, region: Option<&str>| {
+        let text = cloud(fields, auth);
+        let texts = Texts { place: "clouds.yaml", clouds: &text, secure: None, public: None };
+        parse(&texts, None, region, None, &|_| Err("no file".into()))
+    };
+    for several in ["region_name: [A, B]", "region_name: A,B", "region_name: 'A, B'"] {
+        let error = with(several, PASSWORD, None).unwrap_err().to_string();
+        assert!(error.contains("name one of the regions A, B"), "{error}");
+        assert_eq!(with(several, PASSWORD, Some("B")).unwrap().region.as_deref(), Some("B"));
+    }
+    for (one, region) in [("[A]", Some("A")), ("1", Some("1")), ("''", None), ("", None)] {
+        let read = with(&format!("region_name: {one}"), PASSWORD, None).unwrap();
+        assert_eq!(read.region.as_deref(), region, "{one}");
+    }
+    let open = PASSWORD.replace("https://a:5000", "https://{region_name}.a:5000/v3");
+    assert_eq!(with("region_name: Kna1", &open, None).unwrap().auth_url, "https://Kna1.a:5000/v3");
+    let error = with("", &open, None).unwrap_err().to_string();
+    assert!(error.contains("no region is named"), "{error}");
+    // What a region has for other programs says nothing about the login.
+    let networks =
+        "regions: [{name: A, values: {networks: [{name: n, routes_externally: true}], dns_api_version: 2}}]";
+    assert_eq!(with(networks, PASSWORD, Some("A")).unwrap().region.as_deref(), Some("A"));
+    for values in ["region-name: B", "compute_endpoint_override: https://c", "auth: {username: v}"] {
+        let fields = format!("regions: [{{name: A, values: {{{values}}}}}]");
+        assert!(with(&fields, PASSWORD, None).unwrap_err().to_string().contains("into the cloud itself"));
+    }
+}
+
+#[test]
+fn what_other_clouds_look_like_is_nobody_s_business() {
+    let odd =
+        "  odd: {verify: 1, interface: [internal, public], auth: [none], regions: 7, region_name: {a: b}}\n";
+    let text = cloud("", PASSWORD) + odd + "  list: [a]\n  nothing:\n";
+    let secure = format!("clouds:\n{odd}  x:\n    auth: {{password: other}}\n");
+    let read = Credentials::from_clouds_yaml(&text, Some(&secure), Some("x")).unwrap();
+    assert_eq!(read.login.secret(), "other");
+    assert!(Credentials::from_clouds_yaml(&text, None, Some("odd")).is_err());
+}
+
+#[test]
 fn the_cloud_is_named_or_the_only_one_or_openstack() {
     let of = |names: &[&str]| {
         let clouds: String = names
