@@ -7,17 +7,29 @@ use std::thread;
 
 use common::cloud::openstack::{Cloud, Credentials, Error, Metrics};
 use prometheus::Registry;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// A Keystone that refuses every login, behind a certificate; what it was asked.
 fn keystone(certificate: &rcgen::CertifiedKey<rcgen::KeyPair>) -> (String, Arc<Mutex<Vec<String>>>) {
     let key = certificate.signing_key.serialize_der().try_into().unwrap();
+    keystone_of(certificate.cert.der().clone(), &key, rustls::ALL_VERSIONS)
+}
+
+/// The same, speaking these versions of TLS.
+fn keystone_of(
+    certificate: CertificateDer<'static>,
+    key: &PrivateKeyDer<'_>,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> (String, Arc<Mutex<Vec<String>>>) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = rustls::crypto::ring::sign::any_supported_type(key).unwrap();
+    let pair = rustls::sign::CertifiedKey::new(vec![certificate], key);
     let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.cert.der().clone()], key)
-        .unwrap();
+        .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)));
     let config = Arc::new(config);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://localhost:{}/identity/v3", listener.local_addr().unwrap().port());
@@ -109,4 +121,20 @@ async fn the_authority_is_the_credentials_to_name() {
     assert!(login(Some(&ours.cert.pem()), true).await.is_unauthorized());
     assert!(login(None, false).await.is_unauthorized());
     assert_eq!(*requests.lock().unwrap(), ["POST /identity/v3/auth/tokens HTTP/1.1"; 2]);
+}
+
+/// A certificate of version 1, as `openssl x509 -req -signkey` makes it without more words, and its key.
+const VERSION_1: &[u8] = include_bytes!("version-1.pem");
+
+#[tokio::test]
+async fn where_every_certificate_is_believed_one_of_version_1_is_too() {
+    let certificate = CertificateDer::from_pem_slice(VERSION_1).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(VERSION_1).unwrap();
+    for version in rustls::ALL_VERSIONS {
+        let (url, requests) = keystone_of(certificate.clone(), &key, &[version]);
+        let error = login_at(&url, None, false).await;
+        assert!(error.is_unauthorized(), "{version:?}: {error}");
+        assert_eq!(login_at(&url, None, true).await.code(), "no_answer");
+        assert_eq!(requests.lock().unwrap().len(), 1, "the password is not sent to a stranger");
+    }
 }
