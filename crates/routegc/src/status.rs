@@ -180,7 +180,15 @@ fn set(
 /// A message without the cloud's request IDs, which are others each time.
 #[must_use]
 pub fn without_ids(message: &str) -> String {
-    message.split_whitespace().filter(|word| !word.contains("req-")).collect::<Vec<_>>().join(" ")
+    message.split_whitespace().filter(|word| !is_request_id(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// In brackets, as our client writes them, or `req-` and a UUID, as oslo.middleware makes them: a name may begin alike.
+fn is_request_id(word: &str) -> bool {
+    let word = word.trim_end_matches([';', ',', ':', '.']);
+    let uuid = |id: &str| id.len() == 36 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let bare = word.trim_matches(|one: char| !one.is_ascii_alphanumeric());
+    (word.starts_with("(req-") && word.ends_with(')')) || bare.strip_prefix("req-").is_some_and(uuid)
 }
 
 /// The time moves only with something else.
@@ -197,4 +205,23 @@ pub fn texts(routes: &[Route]) -> Vec<RouteText> {
     let text =
         |route: &Route| RouteText { destination: route.destination.clone(), nexthop: route.nexthop.clone() };
     routes.iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_ids;
+
+    #[test]
+    fn request_ids_are_left_out_and_names_that_begin_alike_are_not() {
+        let id = "req-0d4c6f1e-8a53-4b0b-9a2f-0123456789ab";
+        for (message, left) in [
+            (format!("500: no ({id}); later"), "500: no later"),
+            (format!("see {id}, please"), "see please"),
+            ("503: away (req-7)".to_owned(), "503: away"),
+            ("no Secret routegc/freq-a".to_owned(), "no Secret routegc/freq-a"),
+            ("overlaps with req-1 and a/req-2".to_owned(), "overlaps with req-1 and a/req-2"),
+        ] {
+            assert_eq!(without_ids(&message), left);
+        }
+    }
 }
