@@ -1,6 +1,6 @@
 //! routegc's command line.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args as Group, Parser, ValueEnum};
@@ -45,7 +45,8 @@ pub struct SingleArgs {
     /// cloud.conf of the cloud controller manager: the login, and router-id of its section Route. Without it and with --router-id: clouds.yaml and
     /// OS_* variables, as the openstack command takes them
     #[arg(long, env = "PERIMETER_CLOUD_CONFIG", value_name = "FILE")]
-    pub cloud_config: Option<PathBuf>,
+    // As text, which may be empty: then a template has left it so.
+    pub cloud_config: Option<OsString>,
     /// Entry of clouds.yaml, instead of that of OS_CLOUD
     // clap would take the variable for a flag, and refuse it beside --cloud-config.
     #[arg(long, value_name = "NAME", conflicts_with = "cloud_config")]

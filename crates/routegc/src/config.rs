@@ -47,8 +47,11 @@ impl Config {
     /// # Errors
     /// One line that names the flag or the file, and what is allowed.
     pub fn new(args: &SingleArgs) -> Result<Config, ConfigError> {
-        let login = match (&args.cloud_config, &args.router_id) {
-            (Some(file), _) => Login::CloudConf(file.clone()),
+        // A variable that is empty says nothing.
+        let file = args.cloud_config.as_ref().filter(|file| !file.is_empty());
+        let given = args.router_id.clone().filter(|id| !id.is_empty());
+        let login = match (file, &given) {
+            (Some(file), _) => Login::CloudConf(file.into()),
             (None, Some(_)) => Login::Usual(args.cloud.clone()),
             (None, None) => {
                 let Some(flag) = of_one_router(args) else { return Ok(Config::Objects) };
@@ -58,8 +61,6 @@ impl Config {
             }
         };
         let (_, from_file) = login.read()?;
-        // A variable that is empty says nothing: the file counts.
-        let given = args.router_id.clone().filter(|id| !id.is_empty());
         let Some(router_id) = given.or(from_file).filter(|id| !id.is_empty()) else {
             return refuse("--router-id is needed: the cloud.conf has no [Route] router-id");
         };
@@ -76,7 +77,7 @@ impl Config {
                 region: None,
             },
             router_id,
-            pod_cidrs: args.cluster_cidr.clone(),
+            pod_cidrs: networks(args).cloned().collect(),
             node_prefix_length: Some(length),
             interval: Period::seconds(args.interval.as_secs()),
             mode: args.mode.into(),
@@ -121,11 +122,15 @@ fn text(file: &Path) -> Result<String, ConfigError> {
         .map_err(|error| ConfigError(format!("{}: cannot be read: {error}", file.display())))
 }
 
+fn networks(args: &SingleArgs) -> impl Iterator<Item = &String> {
+    args.cluster_cidr.iter().filter(|network| !network.is_empty())
+}
+
 /// The flag that shows that one router is meant. Whoever says which cloud, or what is to be done with the routes, and forgets the
 /// router must not be taken for somebody who wants the objects served.
 fn of_one_router(args: &SingleArgs) -> Option<&'static str> {
     let given = [
-        ("--cluster-cidr", !args.cluster_cidr.is_empty()),
+        ("--cluster-cidr", networks(args).next().is_some()),
         ("--cloud", args.cloud.is_some()),
         ("--mode", args.mode != ModeArg::Audit),
     ];
@@ -197,6 +202,17 @@ mod tests {
         let empty = [&["--cloud-config", file, "--router-id", ""], &nets[..]].concat();
         let Config::Single(one) = config(&empty).unwrap() else { panic!("objects") };
         assert_eq!(one.spec.router_id, "r-1");
+    }
+
+    #[test]
+    fn what_a_template_has_left_empty_serves_the_objects() {
+        let empty = ["--cloud-config", "", "--router-id", "", "--cluster-cidr", ""];
+        assert!(matches!(config(&empty), Ok(Config::Objects)));
+        let file = cloud_conf(&format!("{GLOBAL}[Route]\nrouter-id = r-1\n"));
+        let file = file.path().to_str().unwrap();
+        let trailing = ["--cloud-config", file, "--cluster-cidr", "10.244.0.0/16,"];
+        let Config::Single(one) = config(&trailing).unwrap() else { panic!("objects") };
+        assert_eq!(one.spec.pod_cidrs, ["10.244.0.0/16"]);
     }
 
     #[test]
