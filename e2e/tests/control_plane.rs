@@ -237,13 +237,19 @@ async fn kube_controller_managers_contend_for_a_lease() {
     let flags = [
         "--leader-elect-resource-name=contended",
         at.as_str(),
-        "--leader-elect-lease-duration=3s",
-        "--leader-elect-renew-deadline=2s",
+        "--leader-elect-lease-duration=6s",
+        "--leader-elect-renew-deadline=4s",
         "--leader-elect-retry-period=500ms",
     ];
     let holder = |lease: Option<&Lease>| lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
+    // Who made it and did not hear of it in time does not lead yet; who renews it does.
+    let renewed = |lease: Option<&Lease>| {
+        let spec = lease.and_then(|lease| lease.spec.as_ref());
+        let times = spec.and_then(|spec| Some((spec.acquire_time.as_ref()?.0, spec.renew_time.as_ref()?.0)));
+        times.is_some_and(|(acquired, renewed)| renewed.duration_since(acquired).as_secs() >= 2)
+    };
     let first = control_plane.spawn_kube_controller_manager(&flags).unwrap();
-    let lease = wait(&leases, "contended", |lease: Option<&Lease>| holder(lease).is_some()).await;
+    let lease = wait(&leases, "contended", renewed).await;
     let leader = holder(lease.as_ref());
     let second = control_plane.spawn_kube_controller_manager(&flags).unwrap();
 
