@@ -5,15 +5,17 @@
 //! services and of other programs are not looked at.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 mod beside;
+mod file;
+mod region;
 
 use self::beside::Beside;
+use self::file::at;
+use self::region::{Region, in_region};
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
 use super::reach::{self, Settings};
@@ -34,8 +36,9 @@ struct Entry {
     auth_type: Option<String>,
     #[serde(alias = "auth-plugin")]
     auth_plugin: Option<String>,
-    #[serde(alias = "region-name")]
-    region_name: Option<Regions>,
+    /// Read for itself: it may be a list.
+    #[serde(skip)]
+    region_name: Option<Vec<String>>,
     regions: Option<Vec<Region>>,
     interface: Option<String>,
     #[serde(alias = "endpoint-type")]
@@ -59,102 +62,25 @@ struct Entry {
     settings: Settings,
 }
 
-#[derive(Clone, Deserialize)]
-#[serde(untagged)]
-enum Region {
-    Name(String),
-    Detailed {
-        name: String,
-        #[serde(default)]
-        values: Option<BTreeMap<String, IgnoredAny>>,
-    },
-}
-
-impl Region {
-    fn name(&self) -> &str {
-        match self {
-            Region::Name(name) | Region::Detailed { name, .. } => name,
-        }
-    }
-
-    /// Fields that the cloud has in this region only, as far as they say something about the login.
-    fn values(&self) -> Vec<&str> {
-        match self {
-            Region::Name(_) => Vec::new(),
-            Region::Detailed { values, .. } => {
-                let names = values.iter().flatten().map(|(name, _)| name.as_str());
-                names.filter(|name| is_read(&name.replace('-', "_"))).collect()
-            }
-        }
-    }
-}
-
-/// `region_name`: one, or several as a list or joined with ','.
-#[derive(Clone, Default)]
-struct Regions(Vec<String>);
-
-impl<'de> Deserialize<'de> for Regions {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Regions, D::Error> {
-        struct Names;
-        impl<'de> Visitor<'de> for Names {
-            type Value = Regions;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a region, or a list of names")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Regions, E> {
-                let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-                Ok(Regions(names.map(str::to_owned).collect()))
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Regions, E> {
-                Ok(Regions(vec![value.to_string()]))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Regions, E> {
-                Ok(Regions(vec![number.to_string()]))
-            }
-
-            fn visit_unit<E>(self) -> Result<Regions, E> {
-                Ok(Regions::default())
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Regions, A::Error> {
-                let mut all = Vec::new();
-                while let Some(name) = names.next_element::<String>()? {
-                    all.push(name);
-                }
-                Ok(Regions(all))
-            }
-        }
-        from.deserialize_any(Names)
-    }
+/// Hands the fields of an [`Entry`] that are what they are in the file to another macro.
+macro_rules! plain_fields {
+    ($then:ident) => {
+        $then!(
+            auth_type auth_plugin regions interface endpoint_type verify insecure cacert cert key profile cloud
+            identity_api_version identity_endpoint_override
+        )
+    };
 }
 
 /// Whether we look at a field of a cloud, its name with underscores.
 fn is_read(name: &str) -> bool {
-    const FIELDS: [&str; 18] = [
-        "auth",
-        "auth_type",
-        "auth_plugin",
-        "region_name",
-        "regions",
-        "interface",
-        "endpoint_type",
-        "verify",
-        "insecure",
-        "cacert",
-        "cert",
-        "key",
-        "profile",
-        "cloud",
-        "identity_api_version",
-        "identity_endpoint_override",
-        "identity_interface",
-        "identity_endpoint_type",
-    ];
-    FIELDS.contains(&name) || beside::is_read(name) || reach::is_read(name)
+    macro_rules! names {
+        ($($field:ident)*) => { [$(stringify!($field)),*] };
+    }
+    let plain = plain_fields!(names);
+    // Which endpoint of Keystone is taken says something about the login as well.
+    let others = ["auth", "region_name", "identity_interface", "identity_endpoint_type"];
+    plain.contains(&name) || others.contains(&name) || beside::is_read(name) || reach::is_read(name)
 }
 
 /// The texts of `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`, and how they are named in messages.
@@ -210,68 +136,8 @@ fn entry_of(place: &str, text: &str, section: &str, name: &str) -> Result<Option
     let Some(mut entry) = at::<Entry>(place, text, &path)? else { return Ok(None) };
     entry.settings = at(place, text, &path)?.unwrap_or_default();
     entry.beside = at(place, text, &path)?.unwrap_or_default();
+    entry.region_name = region::named(place, text, path)?;
     Ok(Some(entry))
-}
-
-/// What stands at a path of keys, if anything does.
-fn at<T: DeserializeOwned>(place: &str, text: &str, path: &[&str]) -> Result<Option<T>, ConfigError> {
-    serde_yaml::with_deserializer_from_str(text, |from| At { path, of: PhantomData }.deserialize(from))
-        .map_err(|error| broken(place, &error))
-}
-
-struct At<'a, T> {
-    path: &'a [&'a str],
-    of: PhantomData<T>,
-}
-
-impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for At<'_, T> {
-    type Value = Option<T>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<T>, D::Error> {
-        if self.path.is_empty() { Option::deserialize(from) } else { from.deserialize_option(self) }
-    }
-}
-
-impl<'de, T: DeserializeOwned> Visitor<'de> for At<'_, T> {
-    type Value = Option<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("clouds by their names")
-    }
-
-    fn visit_none<E>(self) -> Result<Option<T>, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E>(self) -> Result<Option<T>, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Option<T>, D::Error> {
-        from.deserialize_map(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<T>, A::Error> {
-        let mut found = None;
-        let (first, rest) = self.path.split_first().unwrap_or((&"", &[]));
-        while let Some(key) = fields.next_key::<String>()? {
-            if key == *first {
-                found = fields.next_value_seed(At { path: rest, of: PhantomData })?;
-            } else {
-                fields.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
-}
-
-/// The parser's own message has an excerpt of the text, and the text has secrets.
-fn broken(place: &str, error: &serde_yaml::Error) -> ConfigError {
-    let line = error.location().map(|at| format!("line {}: ", at.line())).unwrap_or_default();
-    ConfigError::new(
-        place,
-        format!("{line}this is no YAML, or a field of another kind than clouds.yaml has there"),
-    )
 }
 
 fn choose(place: &str, clouds: &Names, cloud: Option<&str>) -> Result<String, ConfigError> {
@@ -307,14 +173,12 @@ impl Entry {
                     auth: Some(auth),
                     beside,
                     settings: over.settings.over(self.settings),
+                    region_name: over.region_name.or(self.region_name),
                     $($field: over.$field.or(self.$field),)*
                 }
             };
         }
-        over!(
-            auth_type auth_plugin region_name regions interface endpoint_type verify insecure cacert cert key profile cloud
-            identity_api_version identity_endpoint_override
-        )
+        plain_fields!(over)
     }
 
     fn fields(
@@ -353,7 +217,7 @@ impl Entry {
             (None, None) => None,
         };
         let regions = self.regions.unwrap_or_default();
-        let named = self.region_name.unwrap_or_default().0;
+        let named = self.region_name.unwrap_or_default();
         let names: Vec<&str> = match named.len() {
             0 => regions.iter().map(Region::name).collect(),
             _ => named.iter().map(String::as_str).collect(),
@@ -410,16 +274,6 @@ impl Entry {
             authorities,
             unverified,
         })
-    }
-}
-
-/// A URL that may leave the region open, as profiles of clouds with several have it.
-fn in_region(url: &str, region: Option<&str>) -> Result<String, String> {
-    const OPEN: &str = "{region_name}";
-    match (url.contains(OPEN), region) {
-        (false, _) => Ok(url.to_owned()),
-        (true, Some(region)) => Ok(url.replace(OPEN, region)),
-        (true, None) => Err(format!("auth_url has {OPEN}, and no region is named")),
     }
 }
 

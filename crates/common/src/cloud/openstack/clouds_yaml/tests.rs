@@ -197,10 +197,20 @@ fn of_several_regions_one_is_named() {
         assert!(error.contains("name one of the regions A, B"), "{error}");
         assert_eq!(with(several, PASSWORD, Some("B")).unwrap().region.as_deref(), Some("B"));
     }
-    for (one, region) in [("[A]", Some("A")), ("1", Some("1")), ("''", None), ("", None)] {
+    for (one, region) in [
+        ("[A]", Some("A")),
+        ("1", Some("1")),
+        ("1.0", Some("1.0")),
+        ("no", Some("no")),
+        ("''", None),
+        ("", None),
+        ("[]", None),
+    ] {
         let read = with(&format!("region_name: {one}"), PASSWORD, None).unwrap();
         assert_eq!(read.region.as_deref(), region, "{one}");
     }
+    assert_eq!(with("region-name: A", PASSWORD, None).unwrap().region.as_deref(), Some("A"));
+    assert!(with("region_name: {a: b}", PASSWORD, None).is_err());
     let open = PASSWORD.replace("https://a:5000", "https://{region_name}.a:5000/v3");
     assert_eq!(with("region_name: Kna1", &open, None).unwrap().auth_url, "https://Kna1.a:5000/v3");
     let error = with("", &open, None).unwrap_err().to_string();

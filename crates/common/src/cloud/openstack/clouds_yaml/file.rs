@@ -1,0 +1,75 @@
+//! One thing out of a file, wherever it stands; all else may be as odd as it likes.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize as _, Deserializer};
+
+use crate::cloud::openstack::config_error::ConfigError;
+
+/// What stands at a path of keys, if anything does.
+pub(super) fn at<T: DeserializeOwned>(
+    place: &str,
+    text: &str,
+    path: &[&str],
+) -> Result<Option<T>, ConfigError> {
+    serde_yaml::with_deserializer_from_str(text, |from| At { path, of: PhantomData }.deserialize(from))
+        .map_err(|error| broken(place, Some(&error)))
+}
+
+struct At<'a, T> {
+    path: &'a [&'a str],
+    of: PhantomData<T>,
+}
+
+impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for At<'_, T> {
+    type Value = Option<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<T>, D::Error> {
+        if self.path.is_empty() { Option::deserialize(from) } else { from.deserialize_option(self) }
+    }
+}
+
+impl<'de, T: DeserializeOwned> Visitor<'de> for At<'_, T> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("clouds by their names")
+    }
+
+    fn visit_none<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<T>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Option<T>, D::Error> {
+        from.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<T>, A::Error> {
+        let mut found = None;
+        let (first, rest) = self.path.split_first().unwrap_or((&"", &[]));
+        while let Some(key) = fields.next_key::<String>()? {
+            if key == *first {
+                found = fields.next_value_seed(At { path: rest, of: PhantomData })?;
+            } else {
+                fields.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// In our words: the parser's own message has an excerpt of the text, and the text has secrets.
+pub(super) fn broken(place: &str, error: Option<&serde_yaml::Error>) -> ConfigError {
+    let line = error.and_then(serde_yaml::Error::location);
+    let line = line.map(|at| format!("line {}: ", at.line())).unwrap_or_default();
+    ConfigError::new(
+        place,
+        format!("{line}this is no YAML, or a field of another kind than clouds.yaml has there"),
+    )
+}
