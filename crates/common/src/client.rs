@@ -93,7 +93,8 @@ pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) ->
 /// What is wrong with the kubeconfig, in one line without any part of it that could be secret.
 pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> anyhow::Result<Client> {
     let _already_set = rustls::crypto::ring::default_provider().install_default();
-    let kubeconfig = used(Kubeconfig::from_yaml(text).map_err(readable)?);
+    let kubeconfig = of_context(Kubeconfig::from_yaml(text).map_err(readable)?, None);
+    let kubeconfig = without_empty_files(kubeconfig);
     for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
         anyhow::ensure!(
             cluster.certificate_authority.is_none(),
@@ -120,14 +121,19 @@ pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> 
     build(&config, program, metrics, Some(RETRIES))
 }
 
-/// What the current context uses, which is all that kube reads; and what a template has left empty is not there.
-fn used(mut kubeconfig: Kubeconfig) -> Kubeconfig {
-    let current = kubeconfig.current_context.as_ref();
-    let context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == current);
+/// What is left of a kubeconfig for this context, or for the current one: its cluster and its user, which is all that kube reads.
+fn of_context(mut kubeconfig: Kubeconfig, name: Option<&String>) -> Kubeconfig {
+    let name = name.or(kubeconfig.current_context.as_ref());
+    let context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == name);
     if let Some(context) = context.and_then(|one| one.context.as_ref()) {
         kubeconfig.clusters.retain(|one| one.name == context.cluster);
         kubeconfig.auth_infos.retain(|one| Some(&one.name) == context.user.as_ref());
     }
+    kubeconfig
+}
+
+/// What a template has left empty is not there.
+fn without_empty_files(mut kubeconfig: Kubeconfig) -> Kubeconfig {
     let filled = |text: &mut Option<String>| *text = text.take().filter(|text| !text.is_empty());
     for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
         filled(&mut cluster.certificate_authority);
@@ -172,11 +178,8 @@ async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
 
 async fn from(kubeconfig: Kubeconfig, context: Option<String>) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    let name = options.context.as_ref().or(kubeconfig.current_context.as_ref());
-    let context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == name);
-    let cluster = context.and_then(|one| one.context.as_ref()).map(|context| &context.cluster);
-    let proxied = |one: &&NamedCluster| Some(&one.name) == cluster && has_proxy(one);
-    if let Some(one) = kubeconfig.clusters.iter().find(proxied) {
+    let kubeconfig = of_context(kubeconfig, options.context.as_ref());
+    if let Some(one) = kubeconfig.clusters.iter().find(|one| has_proxy(one)) {
         // Its URL may hold a password.
         anyhow::bail!("cluster {} has a proxy-url, which is not supported; remove it", one.name);
     }
