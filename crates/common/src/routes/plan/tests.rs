@@ -1,4 +1,5 @@
 mod model;
 mod properties;
+mod rivals;
 mod rules;
 mod world;
