@@ -66,31 +66,34 @@ impl Unreadable {
 }
 
 /// How often a read is asked for, until it is answered: a server or a path to it that fails now and then must not look like one
-/// that is away. kube repeats 429, 503 and 504 by itself.
+/// that is away.
 const TRIES: u32 = 3;
 /// Seconds after which nothing is asked again: who needs so long to fail is away.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Asks for `uri` until it is answered: by anything that a server may say on purpose.
-async fn read<T: DeserializeOwned>(client: &Client, uri: &str) -> Result<T, kube::Error> {
+/// Asks for `uri`, which messages call `what`, until it is answered: by anything that a server may say on purpose.
+async fn read<T: DeserializeOwned>(client: &Client, what: &str, uri: &str) -> Result<T, Unreadable> {
+    let unreadable = |cause| Unreadable::Kubernetes { what: what.to_owned(), cause };
     let started = Instant::now();
     let mut tries = 1;
     loop {
-        let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        let request = http::Request::get(uri).body(Vec::new());
+        let request = request.map_err(|error| unreadable(kube::Error::HttpError(error)))?;
         match client.request(request).await {
             Err(error) if tries < TRIES && is_passing(&error) && started.elapsed() < PATIENCE => {
                 tracing::debug!(uri, %error, "asked again");
                 tokio::time::sleep(Duration::from_millis(200) * tries).await;
                 tries += 1;
             }
-            answer => return answer,
+            answer => return answer.map_err(unreadable),
         }
     }
 }
 
 fn is_passing(error: &kube::Error) -> bool {
     match error {
-        kube::Error::Api(status) => status.code >= 500,
+        // The client has repeated these itself.
+        kube::Error::Api(status) => status.code >= 500 && !matches!(status.code, 503 | 504),
         kube::Error::HttpError(_) | kube::Error::Auth(_) => false,
         _ => true,
     }
@@ -108,9 +111,7 @@ pub async fn list<T: DeserializeOwned, K>(
     let mut out = Vec::new();
     let mut next = String::new();
     loop {
-        let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
-        let uri = format!("{path}?limit={PAGE}{next}");
-        let page: Page<T> = read(client, &uri).await.map_err(unreadable)?;
+        let page: Page<T> = read(client, path, &format!("{path}?limit={PAGE}{next}")).await?;
         out.extend(page.items.into_iter().flatten().filter_map(&mut keep));
         let Some(token) = page.metadata.next.filter(|token| !token.is_empty()) else { return Ok(out) };
         let following = format!("&continue={}", escape(&token));
@@ -139,11 +140,10 @@ fn escape(token: &str) -> String {
 /// # Errors
 /// Anything but an object or a 404.
 pub async fn exists(client: &Client, path: &str) -> Result<bool, Unreadable> {
-    let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
-    match read::<serde::de::IgnoredAny>(client, path).await {
+    match get::<serde::de::IgnoredAny>(client, path).await {
         Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
-        Err(cause) => Err(unreadable(cause)),
+        Err(error) if error.is_no_kind() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -152,8 +152,7 @@ pub async fn exists(client: &Client, path: &str) -> Result<bool, Unreadable> {
 /// # Errors
 /// Anything but an answer that can be read.
 pub async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Unreadable> {
-    let unreadable = |cause| Unreadable::Kubernetes { what: path.to_owned(), cause };
-    read(client, path).await.map_err(unreadable)
+    read(client, path, path).await
 }
 
 #[cfg(test)]
@@ -192,6 +191,7 @@ mod tests {
             (&[None, Some(200)], 2, true),
             (&[Some(500), None, Some(200)], 3, true),
             (&[Some(502), Some(500), None, Some(200)], 3, false),
+            (&[Some(503), Some(200)], 1, false),
             (&[Some(403), Some(200)], 1, false),
             (&[Some(404), Some(200)], 1, false),
         ] {
