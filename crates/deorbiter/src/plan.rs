@@ -8,12 +8,13 @@
 //! done. So nothing is deleted whose ID was not stored before, wherever the process dies.
 //!
 //! `found` (what is ours) → `inventory` (records) → `deletion` | `leftovers` | `sweep` (steps) → `outlook` (what is left) →
-//! `phase` (where to next) → `conditions`.
+//! `phase` (where to next, `freeze` before and after) → `conditions`.
 
 pub mod action;
 pub mod conditions;
 pub mod deletion;
 pub mod found;
+pub mod freeze;
 pub mod inventory;
 pub mod leftovers;
 pub mod made;
@@ -27,14 +28,14 @@ pub mod sweep;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::api::deorbit::{DeorbitStatus, Freeze, Phase, Recorded};
+use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
 use common::plan::Plan;
 use jiff::Timestamp;
 
 pub use self::action::{Act, Action};
+pub use self::freeze::{frozen_is_unknown, is_thawed, may_be_frozen};
 pub use self::reason::Reason;
-use crate::names;
-use crate::observe::snapshot::{Cloud, Run, Snapshot, key};
+use crate::observe::snapshot::{Cloud, Snapshot};
 use crate::settings::Settings;
 
 /// What one walk decides.
@@ -176,56 +177,12 @@ impl<'a> Walk<'a> {
 
     /// Whether the outage has gone on for too long.
     fn outage_is_over_limit(&self) -> bool {
-        let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
-        self.status.first_unavailable_at.is_some_and(|since| outlook::is_over(since, limit, self.now))
+        self.status.first_unavailable_at.is_some_and(|since| self.is_too_long(since))
     }
 
-    /// Lifts what is frozen. True: nothing is, or nothing can be done about it.
-    fn lifted(&mut self) -> bool {
-        let name = names::freeze(&self.snapshot.run.uid);
-        match &self.snapshot.cluster {
-            Ok(cluster) if cluster.freeze.any() => {
-                self.step(Act::Lift { name }, Reason::Over);
-                false
-            }
-            Ok(_) => true,
-            Err(_) => {
-                let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
-                outlook::is_over(self.silent_since("TargetReachable"), limit, self.now)
-            }
-        }
-    }
-
-    /// Whether the run has ended with a freeze that it was not let lift: its debris has told of it, and whoever deletes the
-    /// Deorbit knows.
-    fn is_named_as_debris(&self) -> bool {
-        let run = &self.snapshot.run;
-        let refused = self.snapshot.failures.contains_key(&key("Freeze", "lift"));
-        let limit = run.spec.timeouts.api_unavailable.duration();
-        let over = run.status.completed_at.is_some_and(|over| outlook::is_over(over, limit, self.now));
-        run.status.phase.is_final() && refused && over
-    }
-
-    /// The Deorbit is being deleted: lift the freeze, then let it go.
-    fn aborted(&mut self) -> Option<Duration> {
-        if !self.snapshot.run.held {
-            return None;
-        }
-        self.availability();
-        let run = &self.snapshot.run;
-        let nothing = is_thawed(&run.status) || (self.snapshot.cluster.is_err() && !may_be_frozen(run));
-        if !nothing && !self.lifted() && !self.is_named_as_debris() {
-            return Some(if self.snapshot.cluster.is_ok() { AT_ONCE.max(SOON / 4) } else { LATER });
-        }
-        let because = match self.snapshot.cluster {
-            Err(_) if !nothing => Reason::FreezeMayRemain { name: names::freeze(&self.snapshot.run.uid) },
-            Ok(ref cluster) if cluster.freeze.any() => {
-                Reason::FreezeMayRemain { name: names::freeze(&self.snapshot.run.uid) }
-            }
-            _ => Reason::NothingFrozen,
-        };
-        self.step(Act::LetGo, because);
-        Some(SOON)
+    /// Whether more has gone by since then than what nobody can do anything about is waited for.
+    fn is_too_long(&self, since: Timestamp) -> bool {
+        outlook::is_over(since, self.snapshot.run.spec.timeouts.api_unavailable.duration(), self.now)
     }
 
     /// The run is over; a freeze that could not be lifted then is lifted when the target answers again.
@@ -242,8 +199,7 @@ impl<'a> Walk<'a> {
         }
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {
-                let name = names::freeze(&self.snapshot.run.uid);
-                self.step(Act::Lift { name }, Reason::Over);
+                self.step(Act::Lift { name: self.freeze_name() }, Reason::Over);
                 Some(LATER)
             }
             Ok(_) => None,
@@ -257,31 +213,6 @@ impl<'a> Walk<'a> {
         self.status.phase_since = Some(self.now);
         Some(AT_ONCE)
     }
-}
-
-/// Whether the run is over and its freeze was lifted: then nothing of it is in the target, whether that still answers or not.
-#[must_use]
-pub fn is_thawed(status: &DeorbitStatus) -> bool {
-    status.phase.is_final() && !frozen_is_unknown(status)
-}
-
-/// Whether a freeze of this run may stand in a target that does not answer: it is put there from the phase Freeze on, unless
-/// none is asked for, and one that was seen stands until it is seen to be lifted.
-#[must_use]
-pub fn may_be_frozen(run: &Run) -> bool {
-    let known = frozen_is_unknown(&run.status);
-    match run.status.phase {
-        phase if phase.is_final() => known,
-        phase => phase >= Phase::Freeze && (known || run.spec.freeze != Freeze::None),
-    }
-}
-
-/// Whether a freeze may stand there.
-#[must_use]
-pub fn frozen_is_unknown(status: &DeorbitStatus) -> bool {
-    use common::conditions::Status;
-    let frozen = status.conditions.iter().find(|condition| condition.kind == "Frozen");
-    frozen.is_some_and(|condition| condition.status != Status::False)
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use common::api::deorbit::{self as api, Debris, Kind, Leftovers, OnTimeout, Phase};
+use common::api::deorbit::{Debris, Kind, Leftovers, OnTimeout, Phase};
 
-use super::action::{Act, Form};
+use super::action::Act;
 use super::outlook::{self, Left, is_over};
 use super::reason::Reason;
 use super::{LATER, SOON, Walk, conditions, deletion, found, inventory, leftovers, sweep};
-use crate::names;
 use crate::observe::snapshot::{Cluster, DoubtfulRoute, key};
 
 /// How many entries of debris a status shows: with these it stays far below what etcd takes, and a person reads no more.
@@ -114,39 +113,7 @@ impl Walk<'_> {
         self.go(Phase::Freeze)
     }
 
-    fn freeze(&mut self, cluster: &Cluster) -> Option<Duration> {
-        let form = match self.snapshot.run.spec.freeze {
-            api::Freeze::None => return self.start(),
-            api::Freeze::Policy if cluster.freeze.policies => Form::Policy,
-            api::Freeze::Policy | api::Freeze::Webhook => Form::Webhook,
-        };
-        let in_place = match form {
-            Form::Policy => cluster.freeze.policy && cluster.freeze.binding,
-            Form::Webhook => cluster.freeze.webhook,
-        };
-        if in_place {
-            return self.start();
-        }
-        // Objects that are made anew are deleted anew: a freeze that is refused for long is no reason never to begin.
-        let forbidden = "the target's admission objects may not be read".to_owned();
-        let forbidden = cluster.freeze.forbidden.then_some(forbidden);
-        let refused = || self.snapshot.failures.get(&key("Freeze", "create")).cloned();
-        if let Some(why) = forbidden.or_else(refused) {
-            self.find(Reason::NotFrozen { why });
-            let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
-            if self.status.phase_since.is_some_and(|since| is_over(since, limit, self.now)) {
-                return self.start();
-            }
-        }
-        // What could never be seen could never be lifted.
-        if cluster.freeze.forbidden {
-            return Some(SOON);
-        }
-        self.step(Act::Freeze { form }, Reason::MustNotGrow);
-        Some(SOON / 4)
-    }
-
-    fn start(&mut self) -> Option<Duration> {
+    pub(super) fn start(&mut self) -> Option<Duration> {
         self.status.started_at = Some(self.now);
         self.go(Phase::Delete)
     }
@@ -284,30 +251,13 @@ impl Walk<'_> {
     /// The end: clean, or with a list of what is left; the freeze is lifted before.
     fn finish(&mut self) -> Option<Duration> {
         let over = *self.status.completed_at.get_or_insert(self.now);
-        let refused = self.snapshot.failures.get(&key("Freeze", "lift")).cloned();
-        if !self.lifted() {
-            let limit = self.snapshot.run.spec.timeouts.api_unavailable.duration();
-            if refused.is_none() || !is_over(over, limit, self.now) {
-                // One that stays has somebody's finalizer. It is waited for, however long: a freeze must not be left behind.
-                return Some(if is_over(over, LATER, self.now) { LATER } else { SOON / 4 });
-            }
+        if !self.lifted() && (self.lift_is_refused().is_none() || !self.is_too_long(over)) {
+            // One that stays has somebody's finalizer. It is waited for, however long: a freeze must not be left behind.
+            return Some(if is_over(over, LATER, self.now) { LATER } else { SOON / 4 });
         }
         let mut debris = self.debris();
         let nothing_recorded = debris.is_empty();
-        if let Some(why) =
-            refused.filter(|_| self.snapshot.cluster.as_ref().is_ok_and(|cluster| cluster.freeze.any()))
-        {
-            let name = names::freeze(&self.snapshot.run.uid);
-            debris.push(entry("Freeze", name, format!("it could not be lifted: {why}")));
-        }
-        if let Err(why) = &self.snapshot.cluster
-            && super::frozen_is_unknown(&self.status)
-            // It stands before the run has started, which is the next step.
-            && (self.snapshot.run.status.started_at.is_some() || super::may_be_frozen(&self.snapshot.run))
-        {
-            let name = names::freeze(&self.snapshot.run.uid);
-            debris.push(entry("Freeze", name, format!("it may stand in the target cluster: {why}")));
-        }
+        debris.extend(self.freeze_left().map(|why| entry("Freeze", self.freeze_name(), why)));
         if !self.status.inventory.taken {
             let why = "it was never read whole, so there may be more than is listed".to_owned();
             debris.push(entry("Cluster", self.snapshot.run.spec.cluster_name.clone(), why));

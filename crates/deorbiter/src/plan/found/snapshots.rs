@@ -78,8 +78,7 @@ impl Finder<'_> {
             let marks = [content.meta.keep, self.snapshot_kept(content.id.as_deref())];
             let mut kept = self.kept(choice, "snapshots", &marks, content.retain, "deletion policy");
             // Its policy says what becomes of it when its VolumeSnapshot goes, and there never was one.
-            let never_bound = content.snapshot.as_ref().is_none_or(String::is_empty);
-            if kept.is_none() && never_bound && !self.retained() {
+            if kept.is_none() && content.was_never_bound() && !self.retained() {
                 kept = Some("no VolumeSnapshot was ever bound to it".to_owned());
             }
             if kept.is_some() {
@@ -105,6 +104,13 @@ impl Finder<'_> {
 
     fn snapshot_kept(&self, id: Option<&str>) -> bool {
         id.and_then(|id| self.cloud?.snapshots.get(id)).is_some_and(|snapshot| snapshot.keep)
+    }
+}
+
+impl Content {
+    /// Whether no VolumeSnapshot ever had it: one that is reserved by name is bound when it gets that one's UID.
+    fn was_never_bound(&self) -> bool {
+        self.snapshot.as_deref().is_none_or(str::is_empty)
     }
 }
 

@@ -1,0 +1,139 @@
+//! The freeze of a run: put in place before anything is deleted, lifted at its end, and told of where neither can be done.
+
+use std::time::Duration;
+
+use common::api::deorbit::{self as api, DeorbitStatus, Freeze, Phase};
+
+use super::action::{Act, Form};
+use super::reason::Reason;
+use super::{AT_ONCE, LATER, SOON, Walk};
+use crate::names;
+use crate::observe::snapshot::{Cluster, Run, key};
+
+impl Walk<'_> {
+    pub(super) fn freeze_name(&self) -> String {
+        names::freeze(&self.snapshot.run.uid)
+    }
+
+    /// Puts it in place, and goes on where it stands, or where nobody lets it.
+    pub(super) fn freeze(&mut self, cluster: &Cluster) -> Option<Duration> {
+        let form = match self.snapshot.run.spec.freeze {
+            api::Freeze::None => return self.start(),
+            api::Freeze::Policy if cluster.freeze.policies => Form::Policy,
+            api::Freeze::Policy | api::Freeze::Webhook => Form::Webhook,
+        };
+        let in_place = match form {
+            Form::Policy => cluster.freeze.policy && cluster.freeze.binding,
+            Form::Webhook => cluster.freeze.webhook,
+        };
+        if in_place {
+            return self.start();
+        }
+        // Objects that are made anew are deleted anew: a freeze that is refused for long is no reason never to begin.
+        let forbidden = "the target's admission objects may not be read".to_owned();
+        let forbidden = cluster.freeze.forbidden.then_some(forbidden);
+        let refused = || self.snapshot.failures.get(&key("Freeze", "create")).cloned();
+        if let Some(why) = forbidden.or_else(refused) {
+            self.find(Reason::NotFrozen { why });
+            if self.status.phase_since.is_some_and(|since| self.is_too_long(since)) {
+                return self.start();
+            }
+        }
+        // What could never be seen could never be lifted.
+        if cluster.freeze.forbidden {
+            return Some(SOON);
+        }
+        self.step(Act::Freeze { form }, Reason::MustNotGrow);
+        Some(SOON / 4)
+    }
+
+    /// Lifts what is frozen. True: nothing is, or nothing can be done about it.
+    pub(super) fn lifted(&mut self) -> bool {
+        match &self.snapshot.cluster {
+            Ok(cluster) if cluster.freeze.any() => {
+                self.step(Act::Lift { name: self.freeze_name() }, Reason::Over);
+                false
+            }
+            Ok(_) => true,
+            Err(_) => self.is_too_long(self.silent_since("TargetReachable")),
+        }
+    }
+
+    /// Why the last try to lift it was refused, if it was.
+    pub(super) fn lift_is_refused(&self) -> Option<&String> {
+        self.snapshot.failures.get(&key("Freeze", "lift"))
+    }
+
+    /// Why it is debris at the end of a run, if it is.
+    pub(super) fn freeze_left(&self) -> Option<String> {
+        match &self.snapshot.cluster {
+            Ok(cluster) if cluster.freeze.any() => {
+                self.lift_is_refused().map(|why| format!("it could not be lifted: {why}"))
+            }
+            Ok(_) => None,
+            // It stands before the run has started, which is the next step.
+            Err(why) => {
+                let run = &self.snapshot.run;
+                let stands = frozen_is_unknown(&self.status)
+                    && (run.status.started_at.is_some() || may_be_frozen(run));
+                stands.then(|| format!("it may stand in the target cluster: {why}"))
+            }
+        }
+    }
+
+    /// Whether the run has ended with a freeze that it was not let lift: its debris has told of it, and whoever deletes the
+    /// Deorbit knows.
+    fn is_named_as_debris(&self) -> bool {
+        let status = &self.snapshot.run.status;
+        let over = status.completed_at.is_some_and(|over| self.is_too_long(over));
+        status.phase.is_final() && self.lift_is_refused().is_some() && over
+    }
+
+    /// The Deorbit is being deleted: lift the freeze, then let it go.
+    pub(super) fn aborted(&mut self) -> Option<Duration> {
+        if !self.snapshot.run.held {
+            return None;
+        }
+        self.availability();
+        let run = &self.snapshot.run;
+        let nothing = is_thawed(&run.status) || (self.snapshot.cluster.is_err() && !may_be_frozen(run));
+        if !nothing && !self.lifted() && !self.is_named_as_debris() {
+            return Some(if self.snapshot.cluster.is_ok() { AT_ONCE.max(SOON / 4) } else { LATER });
+        }
+        let remains = match &self.snapshot.cluster {
+            Ok(cluster) => cluster.freeze.any(),
+            Err(_) => !nothing,
+        };
+        let because = match remains {
+            true => Reason::FreezeMayRemain { name: self.freeze_name() },
+            false => Reason::NothingFrozen,
+        };
+        self.step(Act::LetGo, because);
+        Some(SOON)
+    }
+}
+
+/// Whether the run is over and its freeze was lifted: then nothing of it is in the target, whether that still answers or not.
+#[must_use]
+pub fn is_thawed(status: &DeorbitStatus) -> bool {
+    status.phase.is_final() && !frozen_is_unknown(status)
+}
+
+/// Whether a freeze of this run may stand in a target that does not answer: it is put there from the phase Freeze on, unless
+/// none is asked for, and one that was seen stands until it is seen to be lifted.
+#[must_use]
+pub fn may_be_frozen(run: &Run) -> bool {
+    let known = frozen_is_unknown(&run.status);
+    match run.status.phase {
+        phase if phase.is_final() => known,
+        phase => phase >= Phase::Freeze && (known || run.spec.freeze != Freeze::None),
+    }
+}
+
+/// Whether a freeze may stand there.
+#[must_use]
+pub fn frozen_is_unknown(status: &DeorbitStatus) -> bool {
+    use common::conditions::Status;
+    let frozen = status.conditions.iter().find(|condition| condition.kind == "Frozen");
+    frozen.is_some_and(|condition| condition.status != Status::False)
+}
