@@ -51,5 +51,5 @@ own=()
 # A plugin is started for each call: pointers that are put right at each start, and the pages that are copied for that, are a
 # tenth of a VERSION's processor time. A controller starts once and listens: it keeps an address that nobody knows.
 [[ $crate != egress-router-cni ]] || own+=(-Crelocation-model=static)
-cargo rustc --profile dist --locked --target "$triple" -p "$crate" --bin "$program" -- ${own[@]+"${own[@]}"} >&2
+cargo rustc --profile dist --locked --target "$triple" -p "$crate" --bin "$program" -- "${own[@]}" >&2
 echo "$target/$triple/dist/$program"
