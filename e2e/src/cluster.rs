@@ -46,7 +46,7 @@ pub use segment::{SEGMENT_GATEWAY, SEGMENT_INTERFACE};
 use keeper::Keeper;
 
 /// How long a cluster may take to be ready: forty times of what it takes on two quiet cores.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// The control plane's version; the pins of the nodes' programs follow it.
 const KUBERNETES: &str = "1.36";
 
@@ -256,9 +256,9 @@ impl Scripts {
 /// What a command printed on standard output.
 async fn output(mut command: Command, what: &str) -> Result<String> {
     command.stdin(Stdio::null()).kill_on_drop(true);
-    let ended = tokio::time::timeout(PATIENCE, command.output()).await;
+    let ended = tokio::time::timeout(TIMEOUT, command.output()).await;
     let output =
-        ended.with_context(|| format!("{what} still runs after {PATIENCE:?}"))?.context(what.to_owned())?;
+        ended.with_context(|| format!("{what} still runs after {TIMEOUT:?}"))?.context(what.to_owned())?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{what}: {}: {}", output.status, said.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,4 +1,4 @@
-//! A world for deorbiter: a real control plane that is both the cluster of the Deorbits and the one to be cleaned up, and a
+//! A environment for deorbiter: a real control plane that is both the cluster of the Deorbits and the one to be cleaned up, and a
 //! project of a real OpenStack. Cinder's and Octavia's controllers in the cluster are [`Driver`]s, which can be alive or dead.
 
 mod changes;
@@ -24,12 +24,12 @@ use crate::openstack::Project;
 use crate::program::{Launch, Program};
 
 /// How long a wait goes on: far longer than anything takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a condition is looked at: each look is a status of up to 200 KB.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Everything around deorbiter.
-pub struct World {
+pub struct TestEnv {
     /// Real etcd, kube-apiserver, kube-controller-manager.
     pub control_plane: ControlPlane,
     /// An administrator's client.
@@ -39,36 +39,33 @@ pub struct World {
     _alone: Reservation,
 }
 
-impl World {
-    /// A clean cluster that no other world has: a freeze and a clean-up are about a whole one.
+impl TestEnv {
+    /// A clean cluster that no other environment has: a freeze and a clean-up are about a whole one.
     ///
     /// # Errors
     /// Whatever could not be started or cleaned.
-    pub async fn start() -> Result<World> {
+    pub async fn start() -> Result<TestEnv> {
         let (control_plane, alone) = ControlPlane::reserve().await?;
         let client = control_plane.client();
         let crds = Api::<CustomResourceDefinition>::all(client.clone());
         let params = PatchParams::apply("e2e").force();
         crds.patch("deorbits.deorbiter.perimeter.dev", &params, &Patch::Apply(Deorbit::crd())).await?;
         let namespace = control_plane.namespace("deorbit").await?;
-        let world = World { control_plane, client, namespace, _alone: alone };
-        world
-            .wait("the kind Deorbit", async || {
-                Ok(world.deorbits().list(&ListParams::default()).await.is_ok())
-            })
+        let env = TestEnv { control_plane, client, namespace, _alone: alone };
+        env.wait("the kind Deorbit", async || Ok(env.deorbits().list(&ListParams::default()).await.is_ok()))
             .await?;
-        world.clear().await?;
-        world.thawed().await?;
-        let data = world.target_kubeconfig()?;
-        world.secret("target", "value", &data).await?;
-        Ok(world)
+        env.clear().await?;
+        env.thawed().await?;
+        let data = env.target_kubeconfig()?;
+        env.secret("target", "value", &data).await?;
+        Ok(env)
     }
 
     /// Waits until claims are admitted again. The API server learns of the end of its policies by a watch: for a moment it
     /// goes on refusing.
     ///
     /// # Errors
-    /// They are not, within [`PATIENCE`].
+    /// They are not, within [`TIMEOUT`].
     pub async fn thawed(&self) -> Result<()> {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
         let claim = serde_json::from_value(json!({"metadata": {"name": "probe"}, "spec": {
@@ -124,7 +121,7 @@ impl World {
         self.launch()?.start()
     }
 
-    /// The Deorbits of this world.
+    /// The Deorbits of this environment.
     pub fn deorbits(&self) -> Api<Deorbit> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -197,12 +194,12 @@ impl World {
     /// Repeats a condition until it holds; a failure ends it.
     ///
     /// # Errors
-    /// It does not hold within [`PATIENCE`], or what it failed with.
+    /// It does not hold within [`TIMEOUT`], or what it failed with.
     pub async fn wait(&self, what: &str, condition: impl AsyncFn() -> Result<bool>) -> Result<()> {
-        let end = tokio::time::Instant::now() + PATIENCE;
+        let end = tokio::time::Instant::now() + TIMEOUT;
         while !condition().await? {
             if tokio::time::Instant::now() >= end {
-                bail!("still waiting for {what} after {PATIENCE:?}");
+                bail!("still waiting for {what} after {TIMEOUT:?}");
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }

@@ -1,4 +1,4 @@
-//! The world of a pod that leaves through an address of its own, as network namespaces with packets.
+//! The environment of a pod that leaves through an address of its own, as network namespaces with packets.
 //!
 //! ```text
 //!   203.0.113.9, .10  outside ── lan0 192.168.50.1/24 ── uplink0 .2/24  node  cluster0 10.244.1.1/24 ── eth0 .10, .11 …  pods
@@ -44,7 +44,7 @@ pub const UPLINK: &str = "uplink0";
 
 /// Outside, node, the other node, and what listens there.
 #[derive(Debug)]
-pub struct World {
+pub struct TestEnv {
     /// For further nodes and links.
     pub lab: Lab,
     /// The LAN's gateway, and what is behind it.
@@ -56,8 +56,8 @@ pub struct World {
     _listeners: Vec<Listener>,
 }
 
-impl World {
-    /// A world without pods.
+impl TestEnv {
+    /// A environment without pods.
     ///
     /// # Errors
     /// As [`Lab::new`], or when the node's nf_tables lacks NAT.
@@ -116,7 +116,7 @@ impl World {
     /// The same, with an interface of that name.
     ///
     /// # Errors
-    /// As [`World::pod`].
+    /// As [`TestEnv::pod`].
     pub fn pod_with(&self, name: &str, interface: &str) -> Result<Pod> {
         Pod::start(self, name, interface)
     }

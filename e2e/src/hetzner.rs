@@ -1,7 +1,7 @@
 //! A stand-in for the Hetzner Cloud API, as strict as the real one, in this process.
 //!
 //! ```text
-//!   client ── serve ── api ── rules ──► Change ──► Action ──(time)──► World
+//!   client ── serve ── api ── rules ──► Change ──► Action ──(time)──► Project
 //!               │       (fields, query,              │
 //!             fault      selector: strict)        ActionFailure
 //! ```
@@ -28,17 +28,17 @@ mod selector;
 mod serve;
 mod state;
 
-mod world;
+mod project;
 
 pub use action::{Action, ActionFailure, Effect, Status};
 pub use bucket::RateLimit;
 pub use change::Change;
 pub use fault::{Answer, Injection};
 pub use model::{FloatingIp, Network, PrivateNet, Route, Server, Subnet};
+pub use project::Project;
 pub use refusal::Code;
 pub use seed::{NewFloatingIp, NewNetwork, NewServer, Seed};
 pub use state::{Request, RouteChange};
-pub use world::World;
 
 use anyhow::Context;
 use std::{net::SocketAddr, sync::Arc, thread::JoinHandle, time::Duration};

@@ -1,4 +1,4 @@
-//! The world that Perimeter is tested and shown in.
+//! The environment that Perimeter is tested and shown in.
 //!
 //! ```text
 //!   natgw ── fault_proxy ── control_plane   (real etcd, kube-apiserver, kube-controller-manager; hollow nodes)

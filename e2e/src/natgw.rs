@@ -1,4 +1,4 @@
-//! A world for natgw: a real control plane, the Hetzner stand-in, hollow nodes, and fault proxies between natgw and both
+//! A environment for natgw: a real control plane, the Hetzner stand-in, hollow nodes, and fault proxies between natgw and both
 //! servers.
 //!
 //! To the API server natgw is what its manifests make it: a service account with the rights of `manifests/natgw/rbac.yaml`.
@@ -29,19 +29,19 @@ use crate::hollow_node::{Builder, HollowNode, Outcome};
 use crate::program::{Launch, Program};
 use crate::rights::{Rights, User};
 
-/// How long a wait of [`World`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
+/// How long a wait of [`TestEnv`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
 /// early is a false alarm.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a condition is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Duration of a cloud action: quick, but not nothing.
 const ACTION: Duration = Duration::from_millis(50);
 
-/// The label that natgw's settings name as the floating-IP label in these worlds: its default.
+/// The label that natgw's settings name as the floating-IP label in these environments: its default.
 pub const FLOATING_IP_LABEL: &str = natgw::names::FLOATING_IP_LABEL;
 
 /// Everything around natgw.
-pub struct World {
+pub struct TestEnv {
     /// Real etcd, kube-apiserver, kube-controller-manager.
     pub control_plane: ControlPlane,
     /// An administrator's client, past the proxy.
@@ -67,7 +67,7 @@ pub struct World {
     first_server: u64,
 }
 
-/// One Node of a [`World`]: a hollow node and its server.
+/// One Node of a [`TestEnv`]: a hollow node and its server.
 pub struct Gateway {
     /// The Node.
     pub node: HollowNode,
@@ -99,20 +99,20 @@ impl Course {
     }
 }
 
-impl World {
-    /// A world on the control plane that all tests of one binary share.
+impl TestEnv {
+    /// A environment on the control plane that all tests of one binary share.
     ///
     /// # Errors
     /// Whatever could not be started.
-    pub async fn start() -> Result<World> {
+    pub async fn start() -> Result<TestEnv> {
         Self::on(ControlPlane::shared().await?).await
     }
 
-    /// A world on a control plane of its own.
+    /// A environment on a control plane of its own.
     ///
     /// # Errors
     /// Whatever could not be started.
-    pub async fn on(control_plane: ControlPlane) -> Result<World> {
+    pub async fn on(control_plane: ControlPlane) -> Result<TestEnv> {
         let client = control_plane.client();
         let namespace = control_plane.namespace("natgw").await?;
         let hetzner = Hetzner::start_quick(ACTION).await?;
@@ -126,8 +126,8 @@ impl World {
         std::fs::write(&kubeconfig, kubeconfig_of(&api_proxy.url(), &namespace))?;
         // Worlds of all test binaries of one run may meet on an existing cluster.
         static WORLDS: AtomicU64 = AtomicU64::new(0);
-        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
-        Ok(World {
+        let env = WORLDS.fetch_add(1, Ordering::Relaxed);
+        Ok(TestEnv {
             client,
             namespace,
             hetzner,
@@ -138,7 +138,7 @@ impl World {
             kubeconfig,
             folder,
             nodes: AtomicU64::new(0),
-            first_server: u64::from(std::process::id()) * 1_000_000 + world * 1_000,
+            first_server: u64::from(std::process::id()) * 1_000_000 + env * 1_000,
             control_plane,
             user,
         })
@@ -152,7 +152,7 @@ impl World {
         upstream(&self.control_plane, &self.user)
     }
 
-    /// The role label in this world's settings.
+    /// The role label in this environment's settings.
     #[must_use]
     pub fn role_label(&self) -> String {
         format!("node-role.kubernetes.io/{}", self.namespace)
@@ -170,7 +170,7 @@ impl World {
         .await
     }
 
-    /// As [`World::node`], with a Node of its own kind, made from the name and the ID of the server.
+    /// As [`TestEnv::node`], with a Node of its own kind, made from the name and the ID of the server.
     ///
     /// # Errors
     /// What the cloud or the API server refuses.
@@ -183,7 +183,7 @@ impl World {
         let name = format!("{}-{number}", self.namespace);
         let server = self.first_server + number;
         let private_ip =
-            Ipv4Addr::new(10, 0, 0, u8::try_from(number + 1).context("too many nodes for one world")?);
+            Ipv4Addr::new(10, 0, 0, u8::try_from(number + 1).context("too many nodes for one env")?);
         self.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
         if let Some(ip) = floating_ip {
             // All kinds of one project share their IDs here: far from those of servers.
@@ -193,7 +193,7 @@ impl World {
                     .server(&name),
             )?;
         }
-        let mut labels = vec![("world".to_owned(), self.namespace.clone())];
+        let mut labels = vec![("env".to_owned(), self.namespace.clone())];
         labels.extend(floating_ip.map(|ip| (FLOATING_IP_LABEL.to_owned(), ip.to_owned())));
         let jobs = Arc::new(Course::default());
         let course = Arc::clone(&jobs);
@@ -214,7 +214,7 @@ impl World {
         let selector = if more.contains("nodeSelector:") {
             String::new()
         } else {
-            format!("nodeSelector: {{matchLabels: {{world: {}}}}}\n", self.namespace)
+            format!("nodeSelector: {{matchLabels: {{env: {}}}}}\n", self.namespace)
         };
         let network = if more.contains("network:") { "" } else { "network: lan\n" };
         let hetzner = if more.contains("hetzner:") {
@@ -250,7 +250,7 @@ impl World {
     /// natgw with these settings and nothing else on its command line.
     ///
     /// # Errors
-    /// As [`World::natgw`].
+    /// As [`TestEnv::natgw`].
     pub fn command(&self, more_settings: &str) -> Result<Launch> {
         let settings = self.settings(more_settings)?;
         Ok(Program::binary("natgw")?
@@ -263,7 +263,7 @@ impl World {
     /// Repeats a condition until it holds.
     ///
     /// # Errors
-    /// It does not hold within [`PATIENCE`]; or what it failed with last.
+    /// It does not hold within [`TIMEOUT`]; or what it failed with last.
     pub async fn wait<F, Fut>(&self, what: &str, condition: F) -> Result<()>
     where
         F: Fn() -> Fut,
@@ -288,7 +288,7 @@ impl World {
         Ok(self.get(name).await?.metadata.annotations.and_then(|mut all| all.remove(key)))
     }
 
-    /// Names of the Nodes that have this world's role label.
+    /// Names of the Nodes that have this environment's role label.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -309,7 +309,7 @@ impl World {
     /// Waits until the route and the role label are at this Node, and at no other.
     ///
     /// # Errors
-    /// They are not within [`PATIENCE`].
+    /// They are not within [`TIMEOUT`].
     pub async fn wait_for_primary(&self, gateway: &Gateway) -> Result<()> {
         let ip = gateway.private_ip.to_string();
         self.wait(&format!("{} as the primary", gateway.name), || async {
@@ -322,13 +322,13 @@ impl World {
 /// Repeats a condition until it holds.
 ///
 /// # Errors
-/// It does not hold within [`PATIENCE`]; or what it failed with last.
+/// It does not hold within [`TIMEOUT`]; or what it failed with last.
 pub async fn wait_for<F, Fut>(what: &str, condition: F) -> Result<()>
 where
     F: Fn() -> Fut,
     Fut: Future<Output = Result<bool>>,
 {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + TIMEOUT;
     loop {
         let last = condition().await;
         if matches!(last, Ok(true)) {
@@ -336,7 +336,7 @@ where
         }
         if tokio::time::Instant::now() >= end {
             last?;
-            bail!("still waiting for {what} after {PATIENCE:?}");
+            bail!("still waiting for {what} after {TIMEOUT:?}");
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }

@@ -1,4 +1,4 @@
-//! A world for routegc: a real control plane and a real Neutron, with a fault proxy before each, and a Nova that says what the
+//! A environment for routegc: a real control plane and a real Neutron, with a fault proxy before each, and a Nova that says what the
 //! test wants it to say.
 //!
 //! To the API server routegc is what its manifests make it: a service account with the rights of `manifests/routegc/rbac.yaml`.
@@ -28,11 +28,11 @@ use crate::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use crate::openstack::{OpenStack, Parts, Project, Release, Service};
 use crate::rights::Rights;
 
-/// The pod network of every world: that of the nodes that [`World::node`] makes.
+/// The pod network of every env: that of the nodes that [`TestEnv::node`] makes.
 pub const PODS: &str = "10.244.0.0/16";
 
 /// Everything around routegc.
-pub struct World {
+pub struct TestEnv {
     /// Real etcd, kube-apiserver.
     pub control_plane: ControlPlane,
     /// An administrator's client, past the proxy.
@@ -47,7 +47,7 @@ pub struct World {
     pub api_proxy: FaultProxy,
     /// Between routegc and Neutron.
     pub neutron: FaultProxy,
-    /// Nova, as the test wants it; none in the catalogue of a world without.
+    /// Nova, as the test wants it; none in the catalogue of a environment without.
     pub nova: Option<Nova>,
     /// Counts routegc's writes to the API server and to Neutron.
     pub writes: WriteCounter,
@@ -56,12 +56,12 @@ pub struct World {
     folder: TempDir,
 }
 
-impl World {
+impl TestEnv {
     /// With Keystone and Neutron, without Nova.
     ///
     /// # Errors
     /// Whatever could not be started.
-    pub async fn start() -> Result<World> {
+    pub async fn start() -> Result<TestEnv> {
         Self::with(Release::Main, false).await
     }
 
@@ -69,7 +69,7 @@ impl World {
     ///
     /// # Errors
     /// Whatever could not be started.
-    pub async fn with_nova() -> Result<World> {
+    pub async fn with_nova() -> Result<TestEnv> {
         Self::with(Release::Main, true).await
     }
 
@@ -77,7 +77,7 @@ impl World {
     ///
     /// # Errors
     /// Whatever could not be started.
-    pub async fn with(release: Release, nova: bool) -> Result<World> {
+    pub async fn with(release: Release, nova: bool) -> Result<TestEnv> {
         Self::on(OpenStack::shared(Parts::KeystoneNeutron, release).await?, nova).await
     }
 
@@ -85,7 +85,7 @@ impl World {
     ///
     /// # Errors
     /// Whatever could not be started.
-    pub async fn on(openstack: OpenStack, nova: bool) -> Result<World> {
+    pub async fn on(openstack: OpenStack, nova: bool) -> Result<TestEnv> {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let control_plane = ControlPlane::shared().await?;
@@ -108,7 +108,7 @@ impl World {
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, kubeconfig_of(&api_proxy.url(), &namespace))?;
         let region = format!("Proxied{number}");
-        let world = World {
+        let env = TestEnv {
             control_plane,
             client,
             namespace,
@@ -122,9 +122,9 @@ impl World {
             kubeconfig,
             folder,
         };
-        world.announce().await?;
-        world.secret("cloud-config", &world.clouds_yaml()?).await?;
-        Ok(world)
+        env.announce().await?;
+        env.secret("cloud-config", &env.clouds_yaml()?).await?;
+        Ok(env)
     }
 }
 

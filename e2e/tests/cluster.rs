@@ -2,13 +2,8 @@
 //! packets prove where the cluster's traffic leaves, whatever happens to a gateway, to natgw and to the way between them.
 //!
 //! Needs root. The clusters of this file live side by side, and leave nothing, also when their owner is killed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "cluster/power.rs"]
+mod env;
 mod power;
-#[path = "cluster/story.rs"]
 mod story;
-#[path = "cluster/traces.rs"]
 mod traces;
-#[path = "cluster/world.rs"]
-mod world;

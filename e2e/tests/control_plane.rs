@@ -1,6 +1,5 @@
 //! Proves the ground that every other test stands on: the control plane is real (version, RBAC, Jobs, garbage collection,
 //! node lifecycle, client-go's leader election), hollow nodes behave as kubelets do, and nothing outlives a test.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;
 use std::time::Duration;
@@ -303,7 +302,7 @@ async fn nothing_outlives_a_killed_test() {
         std::future::pending::<()>().await;
     }
     let mut launch = Program::at(std::env::current_exe().unwrap())
-        .args(["--exact", "nothing_outlives_a_killed_test", "--nocapture"])
+        .args(["--exact", "control_plane::nothing_outlives_a_killed_test", "--nocapture"])
         .env("E2E_VICTIM", "1");
     for name in ["KUBERNETES", "KUBEBUILDER_ASSETS", "PERIMETER_ASSETS", "XDG_CACHE_HOME"] {
         if let Some(value) = std::env::var_os(name) {

@@ -1,6 +1,5 @@
 //! What `kubectl apply -k` installs for deorbiter: accepted by a real API server with strict validation and its own admission,
 //! alone, with each component, and with the examples; and true to deorbiter: its flags, variables and ports.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;
 

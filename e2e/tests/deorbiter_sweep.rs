@@ -4,9 +4,7 @@
 //!
 //! `make test` kills at every write and puts a slice of the faults in the way, another one each day; `make sweep` all of them,
 //! `SWEEP=k/n` a part.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "deorbiter_sweep/cloud_faults.rs"]
 mod cloud_faults;
 
 use std::sync::{Arc, Mutex};
@@ -14,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Result, ensure};
 use common::api::deorbit::Phase;
 use e2e::control_plane::ControlPlane;
-use e2e::deorbiter::{Changes, Driver, PATIENCE, World, kubeconfig};
+use e2e::deorbiter::{Changes, Driver, TIMEOUT, TestEnv, kubeconfig};
 use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Then, Upstream, When, kill_process};
 use e2e::program::{Launch, Program};
 use e2e::sweep::Slice;
@@ -26,7 +24,7 @@ use serde_json::json;
 const VOLUME: &str = "0d5c9f3e-0000-4000-8000-0000000000aa";
 
 struct Stage {
-    world: World,
+    env: TestEnv,
     proxy: FaultProxy,
     launch: Launch,
     _driver: Driver,
@@ -35,46 +33,45 @@ struct Stage {
 
 impl Stage {
     async fn set() -> Result<Stage> {
-        let world = World::start().await?;
-        let (certificate, key) = world.control_plane.admin_identity_pem()?;
-        let upstream = Upstream::kubernetes(world.control_plane.url())
-            .ca_pem(world.control_plane.ca_pem()?)
+        let env = TestEnv::start().await?;
+        let (certificate, key) = env.control_plane.admin_identity_pem()?;
+        let upstream = Upstream::kubernetes(env.control_plane.url())
+            .ca_pem(env.control_plane.ca_pem()?)
             .client_certificate(certificate, key);
         let proxy = FaultProxy::start(upstream).await?;
         let text = kubeconfig(&proxy.url(), None, &[])?;
-        world.secret("target", "value", &text).await?;
+        env.secret("target", "value", &text).await?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("kubeconfig");
         std::fs::write(&file, &text)?;
-        let launch = world.launch()?.env("KUBECONFIG", &file);
-        let driver = Driver::pretended(world.client.clone());
-        Ok(Stage { world, proxy, launch, _driver: driver, _folder: folder })
+        let launch = env.launch()?.env("KUBECONFIG", &file);
+        let driver = Driver::pretended(env.client.clone());
+        Ok(Stage { env, proxy, launch, _driver: driver, _folder: folder })
     }
 
     /// The scenario: a claim, a Service, a claim of another driver.
     async fn play(&self, name: &str) -> Result<()> {
         let (claim, foreign, service) =
             (format!("{name}-data"), format!("{name}-nfs"), format!("{name}-web"));
-        self.world.claim(&claim, VOLUME, "Delete").await?;
-        self.world.claim_of(&foreign, "nfs.csi.k8s.io", "share", "Delete").await?;
-        self.world.service(&service, "0d5c9f3e-0000-4000-8000-0000000000bb").await?;
+        self.env.claim(&claim, VOLUME, "Delete").await?;
+        self.env.claim_of(&foreign, "nfs.csi.k8s.io", "share", "Delete").await?;
+        self.env.service(&service, "0d5c9f3e-0000-4000-8000-0000000000bb").await?;
         let spec = json!({"timeouts": {"loadBalancerGrace": "1s", "apiUnavailable": "2m"}});
-        self.world.deorbit(name, spec).await.map(drop)
+        self.env.deorbit(name, spec).await.map(drop)
     }
 
     /// Forbidden states, looked for until the run is over; then the end.
     async fn watch(&self, name: &str) -> Result<()> {
-        let end = tokio::time::Instant::now() + PATIENCE;
-        let claims =
-            Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
-        let mut changes = Changes::of(claims.clone()).and(Changes::of(self.world.deorbits()));
+        let end = tokio::time::Instant::now() + TIMEOUT;
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.env.client.clone(), &self.env.namespace);
+        let mut changes = Changes::of(claims.clone()).and(Changes::of(self.env.deorbits()));
         loop {
             let all = claims.list(&ListParams::default()).await?.items;
             let find =
                 |suffix: &str| all.iter().find(|one| one.metadata.name == Some(format!("{name}-{suffix}")));
             let foreign = find("nfs").is_some_and(|one| one.metadata.deletion_timestamp.is_none());
             ensure!(foreign, "the claim of another driver was deleted");
-            let status = self.world.status(name).await?;
+            let status = self.env.status(name).await?;
             if find("data").is_none_or(|one| one.metadata.deletion_timestamp.is_some()) {
                 let recorded = status.inventory.records.iter().any(|one| one.id.as_deref() == Some(VOLUME));
                 ensure!(recorded, "deleted without its ID on record: {status:#?}");
@@ -87,11 +84,11 @@ impl Stage {
             ensure!(tokio::time::Instant::now() < end, "it does not end: {status:#?}");
             changes.next().await;
         }
-        self.world.wait("the freeze to be lifted", async || Ok(!self.world.is_frozen().await?)).await?;
-        self.world.thawed().await?;
+        self.env.wait("the freeze to be lifted", async || Ok(!self.env.is_frozen().await?)).await?;
+        self.env.thawed().await?;
         // The Deorbit goes at once: its finalizer holds nothing up.
-        self.world.deorbits().delete(name, &DeleteParams::default()).await?;
-        self.world.wait("its end", async || Ok(self.world.deorbits().get_opt(name).await?.is_none())).await?;
+        self.env.deorbits().delete(name, &DeleteParams::default()).await?;
+        self.env.wait("its end", async || Ok(self.env.deorbits().get_opt(name).await?.is_none())).await?;
         claims.delete(&format!("{name}-nfs"), &DeleteParams::default()).await?;
         Ok(())
     }
@@ -160,7 +157,7 @@ async fn dies(stage: &Stage, n: u64, when: When) -> bool {
     *cast.lock().unwrap() = Some(stage.launch.start().unwrap());
     let (launch, again) = (stage.launch.clone(), Arc::clone(&cast));
     let reviver = tokio::spawn(async move {
-        let write = fired.wait(PATIENCE).await?;
+        let write = fired.wait(TIMEOUT).await?;
         let next = launch.start()?;
         *again.lock().unwrap() = Some(next);
         anyhow::Ok(write)

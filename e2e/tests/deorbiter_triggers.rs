@@ -3,15 +3,9 @@
 //!
 //! The clusters that are deorbited are the control plane itself, empty of anything in a cloud: a Deorbit is complete in
 //! seconds, or never where its kubeconfig is missing.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "deorbiter_triggers/binding.rs"]
 mod binding;
-#[path = "deorbiter_triggers/crashes.rs"]
 mod crashes;
-#[path = "deorbiter_triggers/hook.rs"]
+mod env;
 mod hook;
-#[path = "deorbiter_triggers/rights.rs"]
 mod rights;
-#[path = "deorbiter_triggers/world.rs"]
-mod world;

@@ -2,51 +2,37 @@
 //! that a namespace is afterwards as it was before, to the byte.
 //!
 //! The lab is made of namespaces of its own: root is needed only where the kernel forbids users to make them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 // Whatever is said of a family is said with its place in all the pairs of addresses.
 #![allow(clippy::needless_range_loop)]
 
-use e2e::egress_router::{BRIDGE, GATEWAY, NODE, OUTSIDE, PORT, Plugin, Pod, REMOTE, SERVICE, World, config};
+use e2e::egress_router::{
+    BRIDGE, GATEWAY, NODE, OUTSIDE, PORT, Plugin, Pod, REMOTE, SERVICE, TestEnv, config,
+};
 use e2e::netns::{Meeting, Node, Snapshot, Transport};
 use serde_json::{Value, json};
 
-#[path = "egress_router/allowed.rs"]
 mod allowed;
-#[path = "egress_router/attachments.rs"]
 mod attachments;
-#[path = "egress_router/chained.rs"]
 mod chained;
-#[path = "egress_router/configuration.rs"]
 mod configuration;
-#[path = "egress_router/crowd.rs"]
 mod crowd;
-#[path = "egress_router/families.rs"]
 mod families;
-#[path = "egress_router/lab.rs"]
 mod lab;
-#[path = "egress_router/libcni.rs"]
 mod libcni;
-#[path = "egress_router/multus.rs"]
 mod multus;
-#[path = "egress_router/oddities.rs"]
 mod oddities;
-#[path = "egress_router/peer.rs"]
 mod peer;
-#[path = "egress_router/protocol.rs"]
 mod protocol;
-#[path = "egress_router/redirect.rs"]
 mod redirect;
-#[path = "egress_router/undo.rs"]
 mod undo;
-#[path = "egress_router/ways.rs"]
 mod ways;
 
 /// The pod's own address outside, of either family.
 const OWN: [&str; 2] = ["192.168.50.99", "2001:db8:50::99"];
 
-/// A world with one pod, and how both were before anything was called.
+/// A environment with one pod, and how both were before anything was called.
 struct Scene {
-    world: World,
+    env: TestEnv,
     pod: Pod,
     pod_before: Snapshot,
     node_before: Snapshot,
@@ -58,11 +44,11 @@ impl Scene {
     }
 
     fn with_interface(interface: &str) -> Self {
-        let world = World::new().unwrap();
-        let pod = world.pod_with("pod", interface).unwrap();
+        let env = TestEnv::new().unwrap();
+        let pod = env.pod_with("pod", interface).unwrap();
         let (pod_before, node_before) =
-            (pod.inside.network_state().unwrap(), world.node.network_state().unwrap());
-        Self { world, pod, pod_before, node_before }
+            (pod.inside.network_state().unwrap(), env.node.network_state().unwrap());
+        Self { env, pod, pod_before, node_before }
     }
 
     /// egress-router for `net1`.
@@ -71,7 +57,7 @@ impl Scene {
     }
 
     fn attachment(&self, ifname: &str, ip: Value) -> Plugin {
-        self.world.plugin(&self.pod, ifname, config(ip)).unwrap()
+        self.env.plugin(&self.pod, ifname, config(ip)).unwrap()
     }
 
     /// What differs in the pod from how it was at first.
@@ -82,10 +68,10 @@ impl Scene {
     /// The pod and the node are as they were, and the plugin has left no files.
     fn restored(&self) {
         assert_eq!(self.changes(), Vec::<String>::new());
-        let node = self.node_before.changes(&self.world.node.network_state().unwrap());
+        let node = self.node_before.changes(&self.env.node.network_state().unwrap());
         assert_eq!(node, Vec::<String>::new());
         let left = "find /run/egress-router/attachments /var/lib/cni -type f 2>/dev/null || true";
-        assert_eq!(self.world.node.sh(left).unwrap(), "");
+        assert_eq!(self.env.node.sh(left).unwrap(), "");
     }
 
     /// The pod's own network serves it as it did: node, bridge, another node's pod, a service, in both families or one.
@@ -134,7 +120,7 @@ fn refused_at_once(node: &Node, transport: Transport, address: &str, port: u16) 
 
 /// Refused with that code and those words, and nothing was touched.
 fn refused(scene: &Scene, config: Value, code: u64, words: &[&str]) {
-    let refusal = scene.world.plugin(&scene.pod, "net1", config.clone()).unwrap().refused().unwrap();
+    let refusal = scene.env.plugin(&scene.pod, "net1", config.clone()).unwrap().refused().unwrap();
     assert_eq!(refusal.error_code(), Some(code), "{config}: {refusal:#?}");
     for word in words {
         assert!(refusal.words().contains(word), "{config}: no {word:?} in {:?}", refusal.words());

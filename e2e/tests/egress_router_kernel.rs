@@ -2,16 +2,11 @@
 //! older kernel, and an Elastic IP from its association to the packet.
 //!
 //! All tests of this file run in one machine, which takes seconds to boot: [`machine::inside`].
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "egress_router_kernel/aws.rs"]
 mod aws;
-#[path = "egress_router_kernel/kinds.rs"]
+mod env;
 mod kinds;
-#[path = "egress_router_kernel/machine.rs"]
 mod machine;
-#[path = "egress_router_kernel/world.rs"]
-mod world;
 
 // What stands in for EC2 is the crate's own; here it has no faults.
 #[allow(dead_code)]

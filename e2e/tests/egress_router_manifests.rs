@@ -1,6 +1,5 @@
 //! What `kubectl apply -k` installs of egress-router-cni: accepted by a real API server with strict validation and its own
 //! admission, with the least rights, and true to the program.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;
 

@@ -2,21 +2,12 @@
 //! what is refused was never forwarded, what is swallowed was acted on, a watch flows event by event, and a process
 //! that is stopped at its Nth write has made exactly N.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-
-#[path = "fault_proxy/client.rs"]
 mod client;
-#[path = "fault_proxy/requests.rs"]
 mod requests;
-#[path = "fault_proxy/server.rs"]
 mod server;
-#[path = "fault_proxy/stopped.rs"]
 mod stopped;
-#[path = "fault_proxy/tls.rs"]
 mod tls;
-#[path = "fault_proxy/watches.rs"]
 mod watches;
-#[path = "fault_proxy/writes.rs"]
 mod writes;
 
 use std::time::Duration;
@@ -26,10 +17,10 @@ use e2e::fault_proxy::{FaultProxy, Upstream};
 use server::Server;
 
 /// Nothing here takes a second; a machine with two busy cores gets this long before a test calls it lost.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server and a proxy of the Kubernetes flavour before it.
-async fn world() -> (Server, FaultProxy) {
+async fn env() -> (Server, FaultProxy) {
     let server = Server::start().await;
     let proxy = FaultProxy::start(Upstream::kubernetes(server.url())).await.unwrap();
     (server, proxy)
@@ -37,5 +28,5 @@ async fn world() -> (Server, FaultProxy) {
 
 /// Waits for what has to come.
 async fn soon<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, what).await.expect("this takes no time unless something is broken")
+    tokio::time::timeout(TIMEOUT, what).await.expect("this takes no time unless something is broken")
 }

@@ -1,8 +1,6 @@
 //! The container images, as an engine of this machine builds them: small, static, nobody's root, nothing in them but what is
 //! needed, and enough to run: a program starts in an empty root, and speaks TLS to a cloud by the CA bundle that it brings.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "image/tls.rs"]
 mod tls;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use e2e::natgw::{World, run, wait_for};
+use e2e::natgw::{TestEnv, run, wait_for};
 use e2e::program::{Launch, Program};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -236,30 +234,30 @@ async fn the_plugin_starts_in_a_root_of_its_own_and_installs_itself() {
 }
 
 /// A copy of the image with other authorities to trust, and with the files that a pod would mount.
-fn copy(world: &World, authorities: Option<&str>, endpoint: &str) -> TempDir {
+fn copy(env: &TestEnv, authorities: Option<&str>, endpoint: &str) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     output(Command::new("cp").args(["-R", "-T"]).arg(&NATGW.image().root).arg(root.path()));
     if let Some(authorities) = authorities {
         std::fs::write(root.path().join(BUNDLE), authorities).unwrap();
     }
-    let settings = world.settings(&format!("hetzner: {{endpoint: '{endpoint}'}}\n")).unwrap();
+    let settings = env.settings(&format!("hetzner: {{endpoint: '{endpoint}'}}\n")).unwrap();
     std::fs::copy(settings, root.path().join("natgw.yaml")).unwrap();
-    std::fs::copy(&world.kubeconfig, root.path().join("kubeconfig")).unwrap();
+    std::fs::copy(&env.kubeconfig, root.path().join("kubeconfig")).unwrap();
     root
 }
 
 #[tokio::test]
 async fn it_trusts_a_cloud_by_its_bundle_and_by_nothing_else() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some("198.51.100.1")).await.unwrap();
-    let front = tls::Front::of(&world.hetzner.url()).unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some("198.51.100.1")).await.unwrap();
+    let front = tls::Front::of(&env.hetzner.url()).unwrap();
     let dry_run = |root: &TempDir| {
         in_root(&NATGW, root.path())
-            .env("HCLOUD_TOKEN", world.hetzner.token())
+            .env("HCLOUD_TOKEN", env.hetzner.token())
             .env("KUBECONFIG", "/kubeconfig")
             .args(["--config", "/natgw.yaml", "--dry-run"])
     };
-    let known = copy(&world, Some(&front.authority), &front.url);
+    let known = copy(&env, Some(&front.authority), &front.url);
     // A Node that is not Ready yet is no gateway.
     wait_for("a plan that names the gateway", || async {
         let (code, said) = run(&dry_run(&known)).await?;
@@ -270,7 +268,7 @@ async fn it_trusts_a_cloud_by_its_bundle_and_by_nothing_else() {
     .unwrap();
 
     // With the bundle as it is delivered, the authority that the test has just made is nobody's.
-    let unknown = copy(&world, None, &front.url);
+    let unknown = copy(&env, None, &front.url);
     let (code, said) = run(&dry_run(&unknown)).await.unwrap();
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("certificate"), "{said}");

@@ -1,6 +1,5 @@
 //! What `kubectl apply -k` installs: accepted by a real API server with strict validation and its own admission, alone and with
 //! each component; and true to natgw: its flags, its settings file, its ports.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,27 +1,16 @@
 //! What watches a controller fits to what it is: prometheus-operator's own definitions accept it, Prometheus' own tool
 //! accepts the rules, every alert fires in its case and no other, every metric that a rule or a panel names is there, and
 //! every alert leads to a runbook.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "monitoring/alerts.rs"]
 mod alerts;
-#[path = "monitoring/cases.rs"]
 mod cases;
-#[path = "monitoring/component.rs"]
 mod component;
-#[path = "monitoring/deorbiter.rs"]
 mod deorbiter;
-#[path = "monitoring/metrics.rs"]
 mod metrics;
-#[path = "monitoring/promql.rs"]
 mod promql;
-#[path = "monitoring/resources.rs"]
 mod resources;
-#[path = "monitoring/routegc.rs"]
 mod routegc;
-#[path = "monitoring/runbooks.rs"]
 mod runbooks;
-#[path = "monitoring/scrape.rs"]
 mod scrape;
 
 use std::io::Write as _;

@@ -2,22 +2,15 @@
 //!
 //! One binary, so that one control plane serves nearly all. Numbers of defects are those of the original controllers, as
 //! listed in the project's notes; a ruling is an answer to a question that the first description leaves open.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "natgw/commands.rs"]
 mod commands;
-#[path = "natgw/features.rs"]
 mod features;
-#[path = "natgw/input.rs"]
 mod input;
-#[path = "natgw/jobs.rs"]
 mod jobs;
-#[path = "natgw/nodes.rs"]
 mod nodes;
-#[path = "natgw/rulings.rs"]
 mod rulings;
 
-use e2e::natgw::{FLOATING_IP_LABEL, PATIENCE, World};
+use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv};
 use e2e::program::Program;
 use natgw::names;
 use nix::sys::signal::Signal;
@@ -28,30 +21,29 @@ const SECOND: &str = "198.51.100.2";
 /// Ends natgw as a kubelet does: it drains, and exits with 0.
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(natgw.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+    assert_eq!(natgw.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
 }
 
 #[tokio::test]
 async fn a_label_becomes_a_gateway_and_a_cordon_moves_the_route() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some("198.51.100.1")).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    let annotation = world.annotation(&first.name, names::SETUP_ANNOTATION).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some("198.51.100.1")).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let annotation = env.annotation(&first.name, names::SETUP_ANNOTATION).await.unwrap();
     assert_eq!(annotation.as_deref(), Some("198.51.100.1"));
-    assert_eq!(world.annotation(&first.name, names::PENDING_ANNOTATION).await.unwrap(), None);
+    assert_eq!(env.annotation(&first.name, names::PENDING_ANNOTATION).await.unwrap(), None);
 
-    let second = world.node(Some("198.51.100.2")).await.unwrap();
+    let second = env.node(Some("198.51.100.2")).await.unwrap();
     first.node.cordon(true).await.unwrap();
-    world.wait_for_primary(&second).await.unwrap();
-    world.wait_for_event("Node", &second.name, "GatewayCordoned").await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    env.wait_for_event("Node", &second.name, "GatewayCordoned").await.unwrap();
 
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    world
-        .wait("the teardown", || async {
-            Ok(world.annotation(&first.name, names::SETUP_ANNOTATION).await?.is_none())
-        })
-        .await
-        .unwrap();
+    env.wait("the teardown", || async {
+        Ok(env.annotation(&first.name, names::SETUP_ANNOTATION).await?.is_none())
+    })
+    .await
+    .unwrap();
     assert_eq!(natgw.metrics().await.unwrap().sum("natgw_route_switches_total", &[]), Some(2.0));
 }

@@ -5,7 +5,6 @@
 //! fails, and says so; with `PERIMETER_NO_IPTABLES_LEGACY=1` it prints that it is not proven instead.
 //!
 //! netplan is a stand-in: a program in the node's path that accepts `generate` and nothing else, and writes down each call.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use e2e::netns::{Iptables, Node, Output, PrivateNetwork, Server};
 
@@ -24,20 +23,15 @@ macro_rules! with_both {
     ($($behaviour:ident)*) => {
         mod nft { $( #[test] fn $behaviour() { super::$behaviour(e2e::netns::Iptables::Nft) } )* }
         mod legacy { $( #[test] fn $behaviour() {
-            if crate::legacy_is_claimed(stringify!($behaviour)) { super::$behaviour(e2e::netns::Iptables::Legacy) }
+            if crate::natgw_scripts::legacy_is_claimed(stringify!($behaviour)) { super::$behaviour(e2e::netns::Iptables::Legacy) }
         } )* }
     };
 }
 
-#[path = "natgw_scripts/clients.rs"]
 mod clients;
-#[path = "natgw_scripts/gateway.rs"]
 mod gateway;
-#[path = "natgw_scripts/netplan.rs"]
 mod netplan;
-#[path = "natgw_scripts/refusals.rs"]
 mod refusals;
-#[path = "natgw_scripts/repair.rs"]
 mod repair;
 
 fn legacy_is_claimed(behaviour: &str) -> bool {
@@ -49,14 +43,14 @@ fn legacy_is_claimed(behaviour: &str) -> bool {
 }
 
 /// One gateway and one client without a public side, whose default route leads into the private network.
-struct World {
+struct TestEnv {
     network: PrivateNetwork,
     kind: Iptables,
     gateway: Server,
     client: Server,
 }
 
-impl World {
+impl TestEnv {
     fn new(kind: Iptables) -> Self {
         let network = PrivateNetwork::new().unwrap();
         let gateway = network.server("gw1", kind, "10.0.0.2", Some(OWN[0])).unwrap();

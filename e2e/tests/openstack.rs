@@ -2,15 +2,10 @@
 //!
 //! Each fact here was once a mistake that somebody could have made. If a release changes one, this says so before a
 //! controller does.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "openstack/lists.rs"]
 mod lists;
-#[path = "openstack/login.rs"]
 mod login;
-#[path = "openstack/owner.rs"]
 mod owner;
-#[path = "openstack/routes.rs"]
 mod routes;
 
 use e2e::openstack::{OpenStack, Parts, Release};

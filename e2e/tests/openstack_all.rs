@@ -1,5 +1,4 @@
 //! Nova, Cinder and Octavia, with their workers: what is deleted, what hangs, and what refuses to go.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use e2e::openstack::{OpenStack, Part, Parts, Project, Release, Service};
 use http::{Method, StatusCode};

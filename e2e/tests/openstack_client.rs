@@ -1,6 +1,5 @@
 //! `common::cloud::openstack` against the services themselves, of both releases: what the stand-in of its own tests only
 //! claims.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,18 +1,11 @@
 //! The real providers on the real control plane and the real cloud: what they make, how they let go of it, and what
 //! stays when they die.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "openstack_providers/balancers.rs"]
 mod balancers;
-#[path = "openstack_providers/deorbit.rs"]
 mod deorbit;
-#[path = "openstack_providers/garbage.rs"]
 mod garbage;
-#[path = "openstack_providers/ingresses.rs"]
 mod ingresses;
-#[path = "openstack_providers/routes.rs"]
 mod routes;
-#[path = "openstack_providers/volumes.rs"]
 mod volumes;
 
 use std::time::Duration;
@@ -27,7 +20,7 @@ use tokio::time::{Instant, sleep};
 static WORKERS: RwLock<()> = RwLock::const_new(());
 
 /// A cluster of a test's own, in a project of its own.
-struct World {
+struct TestEnv {
     name: String,
     cloud: OpenStack,
     project: Project,
@@ -35,7 +28,7 @@ struct World {
     providers: Providers,
 }
 
-impl World {
+impl TestEnv {
     async fn start(name: &str, wanted: &[Provider]) -> Self {
         let cloud = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
         let project = cloud.project(name).await.unwrap();

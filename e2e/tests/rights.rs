@@ -1,13 +1,12 @@
 //! Least rights, both ways: through everything that natgw can do, the API server refuses it nothing, and every verb, resource
 //! and name that `manifests/natgw/rbac.yaml` grants is used. Prints what was used how often.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{KubeRequest, Recorded};
-use e2e::natgw::{FLOATING_IP_LABEL, Gateway, PATIENCE, World, run};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TIMEOUT, TestEnv, run};
 use e2e::program::Program;
 use e2e::rights::{Grant, Rights};
 use k8s_openapi::api::batch::v1::Job;
@@ -28,88 +27,88 @@ const ALL: &str = "clients: {enabled: true}\nfloatingIPs: {label: true}";
 
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(natgw.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+    assert_eq!(natgw.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
 }
 
-/// The requests of a world, with the namespace that natgw has in its manifests.
-fn requests(world: &World) -> Vec<(Recorded, KubeRequest)> {
+/// The requests of a environment, with the namespace that natgw has in its manifests.
+fn requests(env: &TestEnv) -> Vec<(Recorded, KubeRequest)> {
     let read = |request: Recorded| {
         let asked = request.kube().unwrap_or_else(|| panic!("{} is no resource", request.path));
-        let namespace = asked.namespace.map(|it| if it == world.namespace { "natgw".to_owned() } else { it });
+        let namespace = asked.namespace.map(|it| if it == env.namespace { "natgw".to_owned() } else { it });
         (request, KubeRequest { namespace, ..asked })
     };
-    world.api_proxy.requests().into_iter().map(read).collect()
+    env.api_proxy.requests().into_iter().map(read).collect()
 }
 
 /// Setup with a label from the cloud, a failed Job that is tried again, client Jobs.
-async fn first_gateways(world: &World) -> (Program, Gateway, Gateway, Gateway) {
-    let first = world.node(Some(FIRST)).await.unwrap();
+async fn first_gateways(env: &TestEnv) -> (Program, Gateway, Gateway, Gateway) {
+    let first = env.node(Some(FIRST)).await.unwrap();
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     first.hang("setup", true);
-    let natgw = world.natgw(ALL).unwrap().start().unwrap();
+    let natgw = env.natgw(ALL).unwrap().start().unwrap();
     let pod = first.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let job = world.wait_for_job(&first, "setup:198.51.100.1").await.unwrap();
+    let job = env.wait_for_job(&first, "setup:198.51.100.1").await.unwrap();
     // Three retries take the Job controller more than a minute; the fourth failure is no other than the first.
-    world.patch_job(&job.name_any(), json!({"spec": {"backoffLimit": 0}})).await.unwrap();
+    env.patch_job(&job.name_any(), json!({"spec": {"backoffLimit": 0}})).await.unwrap();
     first.node.finish(&pod, 7).unwrap();
-    world.wait_for_event("Node", &first.name, "JobFailed").await.unwrap();
+    env.wait_for_event("Node", &first.name, "JobFailed").await.unwrap();
     first.hang("setup", false);
     first.node.annotate(names::FORGET_ANNOTATION, Some("true")).await.unwrap();
-    world.wait_for_primary(&first).await.unwrap();
+    env.wait_for_primary(&first).await.unwrap();
 
-    let second = world.node(Some(SECOND)).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
-    let client = world.node(None).await.unwrap();
-    world.wait_for_client(&client).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    let client = env.node(None).await.unwrap();
+    env.wait_for_client(&client).await.unwrap();
     (natgw, first, second, client)
 }
 
 /// The route goes to and fro, until an Event comes that was there before: that one is patched.
-async fn cordons(world: &World, first: &Gateway, second: &Gateway) {
+async fn cordons(env: &TestEnv, first: &Gateway, second: &Gateway) {
     for (from, to) in [(first, second), (second, first), (first, second)] {
         from.node.cordon(true).await.unwrap();
-        world.wait_for_primary(to).await.unwrap();
+        env.wait_for_primary(to).await.unwrap();
         from.node.cordon(false).await.unwrap();
     }
     let patched = |requests: &[Recorded]| {
         requests.iter().any(|request| request.method == "PATCH" && request.path.contains("/events/"))
     };
-    world.api_proxy.wait_for(patched, PATIENCE).await.unwrap();
+    env.api_proxy.wait_for(patched, TIMEOUT).await.unwrap();
 }
 
 /// On control planes of its own: a cleanup takes back every Node's setup, whoever's it is.
 #[tokio::test]
 async fn natgw_is_refused_nothing_and_uses_all_that_it_is_granted() {
-    let world = World::on(ControlPlane::start().await.unwrap()).await.unwrap();
-    let (natgw, first, second, _client) = first_gateways(&world).await;
-    cordons(&world, &first, &second).await;
+    let env = TestEnv::on(ControlPlane::start().await.unwrap()).await.unwrap();
+    let (natgw, first, second, _client) = first_gateways(&env).await;
+    cordons(&env, &first, &second).await;
 
     // Another takes over, under the same Lease.
-    let standby = world.natgw(ALL).unwrap().name("standby").start().unwrap();
-    world.wait_for_metric(&standby, "leader_election_master_status", &[], 0.0).await.unwrap();
+    let standby = env.natgw(ALL).unwrap().name("standby").start().unwrap();
+    env.wait_for_metric(&standby, "leader_election_master_status", &[], 0.0).await.unwrap();
     stop(&natgw).await;
-    world.wait_for_metric(&standby, "leader_election_master_status", &[], 1.0).await.unwrap();
+    env.wait_for_metric(&standby, "leader_election_master_status", &[], 1.0).await.unwrap();
     // Its floating IP goes to nobody: the label goes, and the setup with it.
-    world.hetzner.assign_floating_ip(first.floating_ip(), None).unwrap();
-    world.wait_for_no_marks(&first).await.unwrap();
+    env.hetzner.assign_floating_ip(first.floating_ip(), None).unwrap();
+    env.wait_for_no_marks(&first).await.unwrap();
     stop(&standby).await;
 
     for arguments in [&["--dry-run"][..], &["status"], &["--once"], &["cleanup", "--timeout", "50s"]] {
-        let (code, text) = run(&world.natgw(ALL).unwrap().args(arguments.iter().copied())).await.unwrap();
+        let (code, text) = run(&env.natgw(ALL).unwrap().args(arguments.iter().copied())).await.unwrap();
         assert_eq!(code, 0, "{arguments:?}: {text}");
     }
-    assert!(world.marks(&second).await.unwrap().is_empty());
+    assert!(env.marks(&second).await.unwrap().is_empty());
 
     // Where the API server streams no lists, caches are filled in pages.
     let paged =
         ControlPlane::builder().api_server_flag("--feature-gates=WatchList=false").start().await.unwrap();
-    let paged = World::on(paged).await.unwrap();
+    let paged = TestEnv::on(paged).await.unwrap();
     let gateway = paged.node(Some(FIRST)).await.unwrap();
     let natgw = paged.natgw("").unwrap().start().unwrap();
     paged.wait_for_primary(&gateway).await.unwrap();
     stop(&natgw).await;
 
-    judge(&[requests(&world), requests(&paged)].concat());
+    judge(&[requests(&env), requests(&paged)].concat());
 }
 
 fn judge(requests: &[(Recorded, KubeRequest)]) {
@@ -139,18 +138,18 @@ fn judge(requests: &[(Recorded, KubeRequest)]) {
     assert!(vain.is_empty(), "granted in vain: {vain:#?}");
 }
 
-/// What natgw is not granted, it cannot do in these worlds: the rights of the tests are no administrator's.
+/// What natgw is not granted, it cannot do in these environments: the rights of the tests are no administrator's.
 #[tokio::test]
 async fn what_the_manifests_do_not_grant_is_refused() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(None).await.unwrap();
-    let natgw = ControlPlane::client_of(&world.kubeconfig).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(None).await.unwrap();
+    let natgw = ControlPlane::client_of(&env.kubeconfig).await.unwrap();
     let everything = ListParams::default();
     let create = PostParams::default();
     let named = |name: &str| kube::api::ObjectMeta { name: Some(name.into()), ..Default::default() };
     let merge = PatchParams::default();
     let patch = Patch::Merge(json!({"metadata": {"labels": {"e2e": "x"}}}));
-    let own = world.namespace.as_str();
+    let own = env.namespace.as_str();
 
     let secrets = Api::<Secret>::namespaced(natgw.clone(), own);
     let maps = Api::<ConfigMap>::namespaced(natgw.clone(), own);
@@ -184,7 +183,7 @@ async fn what_the_manifests_do_not_grant_is_refused() {
         }
     }
     // Nor by saying that it is somebody else: the proxy has the right to impersonate, natgw has not.
-    let kubeconfig = Kubeconfig::read_from(&world.kubeconfig).unwrap();
+    let kubeconfig = Kubeconfig::read_from(&env.kubeconfig).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.auth_info.impersonate = Some("admin".into());
     config.auth_info.impersonate_groups = Some(vec!["system:masters".into()]);

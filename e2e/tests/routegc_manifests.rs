@@ -1,6 +1,5 @@
 //! What `kubectl apply -k` installs of routegc: accepted by a real API server with strict validation, alone, with the components
 //! and as the example; true to routegc's own flags and ports; and its rights, both ways: none is missing, none is in vain.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +10,7 @@ use e2e::kustomize::{self, manifests};
 use e2e::natgw::run;
 use e2e::program::Program;
 use e2e::rights::{Grant, Rights};
-use e2e::routegc::World;
+use e2e::routegc::TestEnv;
 use serde_json::{Value, json};
 
 /// Who else reads a variable: the runtime, for the name of this instance.
@@ -96,33 +95,33 @@ async fn variables_ports_and_labels_are_those_that_routegc_has() {
 /// Through a life of routegc the API server refuses it nothing, and each right in `rbac.yaml` and of `routegc-nodes` is used.
 #[tokio::test]
 async fn every_right_is_used_and_none_is_missing() {
-    let world = World::start().await.unwrap();
-    world.node(1).await.unwrap();
-    world.node(2).await.unwrap();
-    world.dead_node(3).await.unwrap();
-    world.let_see_nodes().await.unwrap();
-    let node = world.cluster_node(1, "10.7.1.1", "s-1").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.node(1).await.unwrap();
+    env.node(2).await.unwrap();
+    env.dead_node(3).await.unwrap();
+    env.let_see_nodes().await.unwrap();
+    let node = env.cluster_node(1, "10.7.1.1", "s-1").await.unwrap();
     let more =
         json!({ "nodesFrom": { "inCluster": true }, "safety": { "confirmations": 1, "minAge": "0s" } });
-    world.policy("prod", more).await.unwrap();
-    world.dry_run(&[]).await.unwrap();
-    let routegc = world.routegc().unwrap().start().unwrap();
-    world.wait_for_reason("prod", "NoOrphans").await.unwrap();
-    // The same finding in other words becomes a series of the first: a list of the dead that is too long, and longer.
+    env.policy("prod", more).await.unwrap();
+    env.dry_run(&[]).await.unwrap();
+    let routegc = env.routegc().unwrap().start().unwrap();
+    env.wait_for_reason("prod", "NoOrphans").await.unwrap();
+    // The same problem in other words becomes a series of the first: a list of the dead that is too long, and longer.
     for index in 4..=6 {
-        world.dead_node(index).await.unwrap();
+        env.dead_node(index).await.unwrap();
     }
-    world.allow("prod", "again").await.unwrap();
-    world.wait_for_reason("prod", "!SafetyThreshold").await.unwrap();
-    world.dead_node(7).await.unwrap();
-    world.allow("prod", "and-again").await.unwrap();
+    env.allow("prod", "again").await.unwrap();
+    env.wait_for_reason("prod", "!SafetyThreshold").await.unwrap();
+    env.dead_node(7).await.unwrap();
+    env.allow("prod", "and-again").await.unwrap();
     let grants = Rights::of("routegc").unwrap().and("routegc-nodes").unwrap().grants().unwrap();
     let judge = || {
         let mut used: BTreeMap<&Grant, u32> = grants.iter().map(|grant| (grant, 0)).collect();
-        for request in world.api_proxy.requests() {
+        for request in env.api_proxy.requests() {
             let asked = request.kube().unwrap_or_else(|| panic!("{} is no resource", request.path));
             let namespace =
-                asked.namespace.map(|it| if it == world.namespace { "routegc".to_owned() } else { it });
+                asked.namespace.map(|it| if it == env.namespace { "routegc".to_owned() } else { it });
             let asked = KubeRequest { namespace, ..asked };
             let covering: Vec<&Grant> = grants.iter().filter(|grant| grant.covers(&asked)).collect();
             assert!(!covering.is_empty(), "not granted: {} {}", request.method, request.path);
@@ -139,6 +138,6 @@ async fn every_right_is_used_and_none_is_missing() {
     // The Event and the renewal of the lease come in their own time.
     let used = e2e::natgw::wait_for("every right to be used", || async { Ok(judge().is_empty()) }).await;
     assert!(used.is_ok(), "granted in vain: {:#?}", judge());
-    world.delete_cluster_node(&node).await.unwrap();
+    env.delete_cluster_node(&node).await.unwrap();
     drop(routegc);
 }

@@ -2,7 +2,6 @@
 //! end must be the undisturbed one, and nothing forbidden may be asked for on the way: a removal of anything but the dead routes.
 //!
 //! `make test` has every death and a slice of the faults, another one each day; `make sweep` has all, `SWEEP=k/n` a part.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::fault_proxy::{FaultProxy, Matcher, Then, When};
-use e2e::natgw::PATIENCE;
+use e2e::natgw::TIMEOUT;
 use e2e::program::Program;
-use e2e::routegc::{World, hop, pods};
+use e2e::routegc::{TestEnv, hop, pods};
 use e2e::sweep::{Harm, Slice};
 use http::Method;
 use kube::api::DeleteParams;
@@ -21,7 +20,7 @@ use serde_json::json;
 
 /// `make test` takes every so manyth fault.
 const SLICES: u64 = 16;
-/// Passes after which the world has come to rest, whatever was in the way of the first two.
+/// Passes after which the environment has come to rest, whatever was in the way of the first two.
 const ENOUGH: usize = 6;
 /// Routes that are not to be touched: two lead to nodes that live, one is nobody's business here.
 const FOREIGN: (&str, &str) = ("192.168.9.0/24", "10.7.1.99");
@@ -73,23 +72,23 @@ struct Counts {
     neutron: u64,
 }
 
-/// The scene: the same for each run, in one world, with a policy of the run's own.
-async fn set(world: &World) -> Result<()> {
-    let old = world.policies().list(&Default::default()).await?;
+/// The scene: the same for each run, in one environment, with a policy of the run's own.
+async fn set(env: &TestEnv) -> Result<()> {
+    let old = env.policies().list(&Default::default()).await?;
     for object in old.items {
         let name = object.metadata.name.context("a name")?;
-        world.policies().delete(&name, &DeleteParams::default()).await?;
+        env.policies().delete(&name, &DeleteParams::default()).await?;
     }
     let dead = [(pods(3), hop(3)), (pods(4), hop(4))];
     let dead: Vec<(&str, &str)> = dead.iter().map(|(to, via)| (to.as_str(), via.as_str())).collect();
-    world.project.add_routes(&dead).await?;
-    world.policy("prod", json!({})).await?;
+    env.project.add_routes(&dead).await?;
+    env.policy("prod", json!({})).await?;
     Ok(())
 }
 
 /// One pass, which may be disturbed: it may fail or die, but not hang and not panic.
-async fn pass(world: &World, running: &Arc<Mutex<Option<Program>>>) -> Result<()> {
-    let launch = world.routegc()?.args(["--once", "--leader-elect=false"]);
+async fn pass(env: &TestEnv, running: &Arc<Mutex<Option<Program>>>) -> Result<()> {
+    let launch = env.routegc()?.args(["--once", "--leader-elect=false"]);
     *running.lock().unwrap() = Some(launch.start()?);
     let begun = tokio::time::Instant::now();
     loop {
@@ -102,22 +101,22 @@ async fn pass(world: &World, running: &Arc<Mutex<Option<Program>>>) -> Result<()
                 ensure!(!said.contains("panicked"), "{said}");
                 return Ok(());
             }
-            ensure!(begun.elapsed() < PATIENCE, "it hangs: {}", program.output().lines().join("\n"));
+            ensure!(begun.elapsed() < TIMEOUT, "it hangs: {}", program.output().lines().join("\n"));
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-async fn run(world: &World, disturbance: Disturbance) -> Result<Counts> {
-    set(world).await?;
-    let seen = world.neutron.writes().len();
-    let from = (world.writes.count(), world.api_proxy.requests().len(), world.neutron.requests().len());
+async fn run(env: &TestEnv, disturbance: Disturbance) -> Result<Counts> {
+    set(env).await?;
+    let seen = env.neutron.writes().len();
+    let from = (env.writes.count(), env.api_proxy.requests().len(), env.neutron.requests().len());
     let running = Arc::new(Mutex::new(None::<Program>));
     match disturbance {
         Disturbance::Nothing => {}
         Disturbance::Kill { n, when } => {
             let victim = Arc::clone(&running);
-            world.writes.on_write(n, when, move || async move {
+            env.writes.on_write(n, when, move || async move {
                 if let Some(program) = victim.lock().unwrap().as_ref() {
                     program.kill().unwrap();
                 }
@@ -125,34 +124,34 @@ async fn run(world: &World, disturbance: Disturbance) -> Result<Counts> {
             })?;
         }
         Disturbance::Fault { side, call, harm } => {
-            proxy(world, side).rule(Matcher::any().after(call).times(1), harm.fault()?);
+            proxy(env, side).rule(Matcher::any().after(call).times(1), harm.fault()?);
         }
     }
     for _ in 0..2 {
-        pass(world, &running).await?;
+        pass(env, &running).await?;
     }
     let counts = Counts {
-        writes: world.writes.count() - from.0,
-        kubernetes: (world.api_proxy.requests().len() - from.1) as u64,
-        neutron: (world.neutron.requests().len() - from.2) as u64,
+        writes: env.writes.count() - from.0,
+        kubernetes: (env.api_proxy.requests().len() - from.1) as u64,
+        neutron: (env.neutron.requests().len() - from.2) as u64,
     };
-    world.api_proxy.clear();
-    world.neutron.clear();
-    world.writes.forget_actions();
+    env.api_proxy.clear();
+    env.neutron.clear();
+    env.writes.forget_actions();
     let mut last = Ok(());
     for _ in 2..ENOUGH {
-        last = at_rest(world).await;
+        last = at_rest(env).await;
         if last.is_ok() {
             break;
         }
-        pass(world, &running).await?;
+        pass(env, &running).await?;
     }
     if last.is_err() {
-        at_rest(world).await?;
+        at_rest(env).await?;
     }
     // Everything that was asked of Neutron, by whichever of the processes.
     let dead = BTreeSet::from([pods(3), pods(4)]);
-    for write in world.neutron.writes().split_off(seen) {
+    for write in env.neutron.writes().split_off(seen) {
         ensure!(write.path.ends_with("/remove_extraroutes") && write.method == Method::PUT, "{write:?}");
         let body = write.json().context("a body")?;
         for route in body["router"]["routes"].as_array().context("routes")? {
@@ -164,10 +163,10 @@ async fn run(world: &World, disturbance: Disturbance) -> Result<Counts> {
 }
 
 /// The end that every run must come to.
-async fn at_rest(world: &World) -> Result<()> {
-    let left = world.destinations().await?;
+async fn at_rest(env: &TestEnv) -> Result<()> {
+    let left = env.destinations().await?;
     ensure!(left == [pods(1), pods(2), FOREIGN.0.to_owned()], "routes: {left:?}");
-    let status = world.status("prod").await?;
+    let status = env.status("prod").await?;
     let removed: BTreeSet<_> =
         status.last_removed.iter().map(|one| (one.destination.clone(), one.times)).collect();
     ensure!(removed == BTreeSet::from([(pods(3), 1), (pods(4), 1)]), "removed: {removed:?}");
@@ -175,25 +174,25 @@ async fn at_rest(world: &World) -> Result<()> {
         status.candidates.is_empty() && status.removing.is_empty() && status.contested.is_empty(),
         "{status:?}"
     );
-    let ready = world.reason("prod", "Ready").await?;
+    let ready = env.reason("prod", "Ready").await?;
     ensure!(ready == "NoOrphans", "Ready is {ready}");
     Ok(())
 }
 
-fn proxy(world: &World, side: Side) -> &FaultProxy {
+fn proxy(env: &TestEnv, side: Side) -> &FaultProxy {
     match side {
-        Side::Kubernetes => &world.api_proxy,
-        Side::Neutron => &world.neutron,
+        Side::Kubernetes => &env.api_proxy,
+        Side::Neutron => &env.neutron,
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
-    let world = World::start().await.unwrap();
-    world.node(1).await.unwrap();
-    world.node(2).await.unwrap();
-    world.project.add_routes(&[FOREIGN]).await.unwrap();
-    let counts = run(&world, Disturbance::Nothing).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.node(1).await.unwrap();
+    env.node(2).await.unwrap();
+    env.project.add_routes(&[FOREIGN]).await.unwrap();
+    let counts = run(&env, Disturbance::Nothing).await.unwrap();
     assert!(counts.writes >= 4, "candidates, intent, removal, result: {counts:?}");
     let mut cases = Vec::new();
     for when in [When::BeforeForward, When::AfterServerActed, When::AfterAnswered] {
@@ -216,12 +215,12 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
     let mut violations = Vec::new();
     for (number, disturbance) in (1..).zip(&cases) {
         println!("{number} of {}: {disturbance}", cases.len());
-        if let Err(error) = run(&world, *disturbance).await {
+        if let Err(error) = run(&env, *disturbance).await {
             println!("violation: {error:#}");
             violations.push(format!("{disturbance}: {error:#}"));
-            world.api_proxy.clear();
-            world.neutron.clear();
-            world.writes.forget_actions();
+            env.api_proxy.clear();
+            env.neutron.clear();
+            env.writes.forget_actions();
         }
     }
     println!("{} runs, {} violations", cases.len() + 1, violations.len());

@@ -1,8 +1,6 @@
 //! Traces arrive at a real OpenTelemetry collector as the component `otlp` sets them up, and a collector that is away is no
 //! trouble.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[path = "traces/collector.rs"]
 mod collector;
 
 use std::collections::BTreeMap;
@@ -13,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use collector::{Collector, Span};
 use e2e::fault_proxy::{Answer, Fault, Matcher};
 use e2e::kustomize;
-use e2e::natgw::{PATIENCE, World, wait_for};
+use e2e::natgw::{TIMEOUT, TestEnv, wait_for};
 use e2e::program::Program;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -57,20 +55,20 @@ fn environment(endpoint: &str) -> Vec<(String, String)> {
 
 async fn stop(natgw: &Program) {
     natgw.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(natgw.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+    assert_eq!(natgw.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_and_its_requests_arrive_as_one_trace() {
-    let (collector, world) = tokio::join!(Collector::start(), World::start());
-    let (collector, world) = (collector.unwrap(), world.unwrap());
-    let gateway = world.node(Some("198.51.100.1")).await.unwrap();
-    let mut launch = world.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
+    let (collector, env) = tokio::join!(Collector::start(), TestEnv::start());
+    let (collector, env) = (collector.unwrap(), env.unwrap());
+    let gateway = env.node(Some("198.51.100.1")).await.unwrap();
+    let mut launch = env.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
     for (name, value) in environment(&collector.endpoint()) {
         launch = launch.env(name, value);
     }
     let natgw = launch.start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
 
     let moved = |span: &Span| span.name == "walk" && span.said("action", "MoveRoute");
     let arrived = || async {
@@ -78,7 +76,7 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
         let Some(walk) = spans.iter().find(|span| moved(span)) else { return Ok(false) };
         Ok(spans.iter().any(|span| span.parent == walk.id && span.name == "hcloud POST"))
     };
-    world.wait("the walk that added the route", arrived).await.unwrap();
+    env.wait("the walk that added the route", arrived).await.unwrap();
     let spans = collector.spans();
     let walk = spans.iter().find(|span| moved(span)).unwrap();
     assert_eq!((walk.kind.as_str(), walk.parent.as_str()), ("Internal", ""));
@@ -99,7 +97,7 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
     assert_eq!((added.kind.as_str(), added.parent.as_str()), ("Client", walk.id.as_str()));
     let expected = BTreeMap::from([
         ("http.request.method", "POST".to_owned()),
-        ("url.path", format!("/networks/{}/actions/add_route", world.network)),
+        ("url.path", format!("/networks/{}/actions/add_route", env.network)),
         ("http.response.status_code", "201".to_owned()),
         ("cloud", "hcloud".to_owned()),
     ]);
@@ -112,7 +110,7 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
         "{inside:?}"
     );
     let text = format!("{spans:?}");
-    assert!(!text.contains(world.hetzner.token().as_str()), "the token is in a trace");
+    assert!(!text.contains(env.hetzner.token().as_str()), "the token is in a trace");
 
     assert!(
         walk.said("reason", "NoDefaultRoute") && walk.said("because", "the network has no default route"),
@@ -126,33 +124,32 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
     let walks = || collector.spans().iter().filter(|span| span.name == "walk").count();
     let before = walks();
     let once = launch.env(OFTEN.0, "600000").arg("--once").start().unwrap();
-    assert_eq!(once.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
-    world.wait("the walk of the process that has ended", || async { Ok(walks() > before) }).await.unwrap();
+    assert_eq!(once.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
+    env.wait("the walk of the process that has ended", || async { Ok(walks() > before) }).await.unwrap();
     println!("{} spans, {} of them in the walk that added the route", spans.len(), inside.len() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_that_fails_is_an_error_in_its_trace() {
-    let (collector, world) = tokio::join!(Collector::start(), World::start());
-    let (collector, world) = (collector.unwrap(), world.unwrap());
-    world.cloud_proxy.rule(Matcher::any(), Fault::Reject(Answer::status(http::StatusCode::UNAUTHORIZED)));
-    let launch = world.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
+    let (collector, env) = tokio::join!(Collector::start(), TestEnv::start());
+    let (collector, env) = (collector.unwrap(), env.unwrap());
+    env.cloud_proxy.rule(Matcher::any(), Fault::Reject(Answer::status(http::StatusCode::UNAUTHORIZED)));
+    let launch = env.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
     let _natgw = launch.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint()).start().unwrap();
     let failed =
         |spans: &[Span], name: &str| spans.iter().any(|span| span.name == name && span.status == "Error");
-    world
-        .wait("a failed walk and its failed request", || async {
-            let spans = collector.spans();
-            Ok(failed(&spans, "walk") && failed(&spans, "hcloud GET"))
-        })
-        .await
-        .unwrap();
+    env.wait("a failed walk and its failed request", || async {
+        let spans = collector.spans();
+        Ok(failed(&spans, "walk") && failed(&spans, "hcloud GET"))
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_collector_that_is_away_is_said_once_and_nothing_waits_for_it() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some("198.51.100.1")).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some("198.51.100.1")).await.unwrap();
     // It hangs up on everybody, and counts them.
     let away = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let endpoint = format!("http://{}", away.local_addr().unwrap());
@@ -163,18 +160,18 @@ async fn a_collector_that_is_away_is_said_once_and_nothing_waits_for_it() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let natgw = world
+    let natgw = env
         .natgw("")
         .unwrap()
         .env(OFTEN.0, OFTEN.1)
         .env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         .start()
         .unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
     wait_for("many vain tries", || async { Ok(tries.load(Ordering::Relaxed) >= 10) }).await.unwrap();
-    let second = world.node(Some("198.51.100.2")).await.unwrap();
+    let second = env.node(Some("198.51.100.2")).await.unwrap();
     gateway.node.cordon(true).await.unwrap();
-    world.wait_for_primary(&second).await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
 
     let lines = natgw.output().matching(|line| line.contains("\"target\":\"opentelemetry"));
     assert!((1..=3).contains(&lines.len()), "{}: {lines:#?}", lines.len());

@@ -24,7 +24,7 @@ use kube::{
 use crate::{
     causes::with_causes,
     names,
-    plan::{Action, Finding, Reason, Regarding, Related, Step},
+    plan::{Action, Problem, Reason, Regarding, Related, Step},
 };
 
 /// A pass must not wait long for a courtesy; the API server answers such a write in milliseconds.
@@ -51,7 +51,7 @@ pub struct Events {
     silent: Arc<Mutex<Option<Instant>>>,
 }
 
-/// A finding as a person sees it: where, about what, which, and in what words.
+/// A problem as a person sees it: where, about what, which, and in what words.
 type Told = (Regarding, Option<Related>, &'static str, String);
 
 impl fmt::Debug for Events {
@@ -107,21 +107,21 @@ impl Events {
         self.publish(EventType::Warning, action, reason, note, objects).await;
     }
 
-    /// The findings of one pass: each that the pass before did not have is logged at warn, and becomes a Warning Event.
+    /// The problems of one pass: each that the pass before did not have is logged at warn, and becomes a Warning Event.
     /// One that went away and came back is told again; so is one whose Event could not be published.
-    pub async fn found<R: Reason>(&self, findings: &[Finding<R>]) {
+    pub async fn found<R: Reason>(&self, problems: &[Problem<R>]) {
         let mut now = HashSet::new();
-        for finding in findings {
-            let text = finding.because.to_string();
-            let (reason, related) = (finding.because.code(), finding.because.related());
-            let told = (finding.regarding.clone(), related.clone(), reason, text.clone());
+        for problem in problems {
+            let text = problem.because.to_string();
+            let (reason, related) = (problem.because.code(), problem.because.related());
+            let told = (problem.regarding.clone(), related.clone(), reason, text.clone());
             if now.contains(&told) {
                 continue;
             }
             let known = self.told.lock().unwrap_or_else(PoisonError::into_inner).contains(&told);
             if !known {
-                tracing::warn!(reason, regarding = %finding.regarding, "{text}");
-                let objects = (&finding.regarding, related);
+                tracing::warn!(reason, regarding = %problem.regarding, "{text}");
+                let objects = (&problem.regarding, related);
                 if !self.publish(EventType::Warning, "Find", reason, text, objects).await {
                     continue;
                 }

@@ -35,7 +35,7 @@ pub struct Metrics {
 
 /// How a step of a plan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepResult {
+pub enum ActionResult {
     /// It was done.
     Done,
     /// It was not, or not known to be.
@@ -84,7 +84,7 @@ impl Metrics {
                 &PASS_SECONDS,
             )?,
             steps: counter(
-                "perimeter_steps_total",
+                "perimeter_actions_total",
                 "Outward acts, by what was done, why and how it ended",
                 &["controller", "action", "reason", "result"],
             )?,
@@ -140,10 +140,10 @@ impl Metrics {
     }
 
     /// Counts one step of a plan; `action` and `reason` are its closed words.
-    pub fn step(&self, action: &'static str, reason: &'static str, result: StepResult) {
+    pub fn step(&self, action: &'static str, reason: &'static str, result: ActionResult) {
         let result = match result {
-            StepResult::Done => "done",
-            StepResult::Failed => "failed",
+            ActionResult::Done => "done",
+            ActionResult::Failed => "failed",
         };
         self.steps.with_label_values(&[self.controller, action, reason, result]).inc();
     }
@@ -243,7 +243,7 @@ mod tests {
         metrics.request(&http::Method::GET, Some(http::StatusCode::OK), Duration::from_millis(1));
         metrics.request(&http::Method::PATCH, None, Duration::from_secs(9));
         metrics.request(&http::Method::from_bytes(b"ODD").unwrap(), None, Duration::ZERO);
-        metrics.step("CreateJob", "Missing", StepResult::Done);
+        metrics.step("CreateJob", "Missing", ActionResult::Done);
         metrics.leading("natgw").set(1);
         metrics.watch_error("Node", "forbidden");
         let text = text(&metrics);
@@ -254,7 +254,7 @@ mod tests {
             "rest_client_request_duration_seconds_count{verb=\"GET\"} 1",
             "leader_election_master_status{name=\"natgw\"} 1",
             "perimeter_watch_errors_total{kind=\"Node\",reason=\"forbidden\"} 1",
-            "perimeter_steps_total{action=\"CreateJob\",controller=\"egress-router\",reason=\"Missing\",result=\"done\"} 1",
+            "perimeter_actions_total{action=\"CreateJob\",controller=\"egress-router\",reason=\"Missing\",result=\"done\"} 1",
             "egress_router_build_info{revision=",
             "process_resident_memory_bytes",
         ] {

@@ -37,7 +37,7 @@ pub trait Action: fmt::Display + fmt::Debug + Serialize {
     }
 }
 
-/// The second object of an act or of a finding: one of another cluster or of a cloud, on which no Event can appear.
+/// The second object of an act or of a problem: one of another cluster or of a cloud, on which no Event can appear.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Related {
     /// `PersistentVolumeClaim`; `Volume` of a cloud.
@@ -48,7 +48,7 @@ pub struct Related {
     pub name: String,
 }
 
-/// The Kubernetes object that an act or a finding is about.
+/// The Kubernetes object that an act or a problem is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Regarding {
@@ -92,14 +92,14 @@ impl<A: Action> fmt::Display for Step<A> {
 
 /// Something that a person should know and that no step of this plan mends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding<R: Reason> {
+pub struct Problem<R: Reason> {
     /// Where the Warning Event appears.
     pub regarding: Regarding,
     /// What is wrong, and what to do about it.
     pub because: R,
 }
 
-impl<R: Reason> fmt::Display for Finding<R> {
+impl<R: Reason> fmt::Display for Problem<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} ({})", self.regarding, self.because, self.because.code())
     }
@@ -111,17 +111,17 @@ pub struct Plan<A: Action> {
     /// Steps, to be run in this order; a failed one ends the walk.
     pub steps: Vec<Step<A>>,
     /// What a person should know.
-    pub findings: Vec<Finding<A::Reason>>,
+    pub problems: Vec<Problem<A::Reason>>,
 }
 
 impl<A: Action> Default for Plan<A> {
     fn default() -> Self {
-        Plan { steps: Vec::new(), findings: Vec::new() }
+        Plan { steps: Vec::new(), problems: Vec::new() }
     }
 }
 
 impl<A: Action> Plan<A> {
-    /// Whether there is nothing to do. Findings do not count: they are no acts.
+    /// Whether there is nothing to do. Problems do not count: they are no acts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
@@ -132,12 +132,12 @@ impl<A: Action> Plan<A> {
         self.steps.push(Step { action, because });
     }
 
-    /// Adds a finding.
-    pub fn finding(&mut self, regarding: Regarding, because: A::Reason) {
-        self.findings.push(Finding { regarding, because });
+    /// Adds a problem.
+    pub fn problem(&mut self, regarding: Regarding, because: A::Reason) {
+        self.problems.push(Problem { regarding, because });
     }
 
-    /// The plan as JSON for `--output json`: `{"steps": [{"name", "text", "reason", "because", "regarding", "action"}], "findings": [...]}`.
+    /// The plan as JSON for `--output json`: `{"steps": [{"name", "text", "reason", "because", "regarding", "action"}], "problems": [...]}`.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::json!({
@@ -149,16 +149,16 @@ impl<A: Action> Plan<A> {
                 "regarding": step.action.regarding(),
                 "action": step.action,
             })).collect::<Vec<_>>(),
-            "findings": self.findings.iter().map(|finding| serde_json::json!({
-                "reason": finding.because.code(),
-                "because": finding.because.to_string(),
-                "regarding": finding.regarding,
+            "problems": self.problems.iter().map(|problem| serde_json::json!({
+                "reason": problem.because.code(),
+                "because": problem.because.to_string(),
+                "regarding": problem.regarding,
             })).collect::<Vec<_>>(),
         })
     }
 }
 
-/// The plan for a person: numbered steps, then findings; `nothing to do` where there are no steps.
+/// The plan for a person: numbered steps, then problems; `nothing to do` where there are no steps.
 impl<A: Action> fmt::Display for Plan<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.steps.is_empty() {
@@ -167,8 +167,8 @@ impl<A: Action> fmt::Display for Plan<A> {
         for (number, step) in self.steps.iter().enumerate() {
             writeln!(f, "{:>3}. {step}", number + 1)?;
         }
-        for finding in &self.findings {
-            writeln!(f, "  ! {finding}")?;
+        for problem in &self.problems {
+            writeln!(f, "  ! {problem}")?;
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ mod tests {
     fn a_plan_prints_steps_with_their_reasons() {
         let mut plan = Plan::default();
         plan.step(Create("node-1"), Missing);
-        plan.finding(Create("node-2").regarding(), Missing);
+        plan.problem(Create("node-2").regarding(), Missing);
         assert_eq!(
             plan.to_string(),
             "  1. create Job on node-1 (AnnotationMissing: the label has no annotation yet)\n  \

@@ -88,14 +88,14 @@ impl Runtime {
             led = self.leadership.acquired() => led,
         };
         // The time as a standby does not count as being stuck.
-        self.status.beat();
+        self.status.heartbeat();
         led
     }
 
     /// Begins a pass: the heartbeat for `/livez`, and the clock for the metrics. A leader begins one every five minutes at
     /// the latest, if only to find nothing to do.
     pub fn pass(&self) -> Pass {
-        self.status.beat();
+        self.status.heartbeat();
         self.metrics.pass()
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::api::deorbit::Deorbit;
 use common::cloud::openstack::Cloud;
 use common::events::Events;
-use common::metrics::StepResult;
+use common::metrics::ActionResult;
 use common::plan::{Action as _, Plan, Reason as _, Step};
 use common::runtime::Runtime;
 use kube::Client;
@@ -139,7 +139,7 @@ impl<'a> Apply<'a> {
         self.metrics.acted(action, started.elapsed(), result.as_ref().err());
         match &result {
             Ok(()) => {
-                self.metrics.common.step(action, reason, StepResult::Done);
+                self.metrics.common.step(action, reason, ActionResult::Done);
                 if tell {
                     self.events.done(step).await;
                 } else {
@@ -147,7 +147,7 @@ impl<'a> Apply<'a> {
                 }
             }
             Err(error) => {
-                self.metrics.common.step(action, reason, StepResult::Failed);
+                self.metrics.common.step(action, reason, ActionResult::Failed);
                 if tell {
                     self.events.failed(step, error).await;
                 } else {

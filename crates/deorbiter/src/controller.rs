@@ -69,7 +69,7 @@ pub async fn run(runtime: Runtime, settings: Settings, workers: usize) -> anyhow
         let mut queue = Queue::default();
         let mut walks = FuturesUnordered::new();
         loop {
-            context.runtime.status.beat();
+            context.runtime.status.heartbeat();
             for gone in queue.follow(&store.state(), Instant::now()) {
                 let name = format!("{}/{}", gone.0, gone.1);
                 context.metrics.forget(&name);

@@ -120,7 +120,7 @@ impl<'a> Walk<'a> {
     }
 
     fn find(&mut self, because: Reason) {
-        self.plan.finding((*self.about).clone(), because);
+        self.plan.problem((*self.about).clone(), because);
     }
 
     fn cloud(&self) -> Option<&'a Cloud> {

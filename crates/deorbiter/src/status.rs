@@ -6,7 +6,7 @@ use crate::metrics::tally;
 use crate::observe::snapshot::Run;
 use crate::plan::Decision;
 
-/// Steps and findings that are shown; the rest is counted.
+/// Steps and problems that are shown; the rest is counted.
 const SHOWN: usize = 20;
 
 /// Text for `/statusz`.
@@ -33,8 +33,8 @@ pub fn render(run: &Run, decision: &Decision) -> String {
     if decision.plan.steps.len() > SHOWN {
         let _ = writeln!(text, "next       and {} more", decision.plan.steps.len() - SHOWN);
     }
-    for finding in decision.plan.findings.iter().take(SHOWN) {
-        let _ = writeln!(text, "!          {finding}");
+    for problem in decision.plan.problems.iter().take(SHOWN) {
+        let _ = writeln!(text, "!          {problem}");
     }
     text
 }

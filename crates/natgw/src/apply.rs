@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::cloud::hcloud::Hcloud;
 use common::events::Events;
 use common::leader::Leadership;
-use common::metrics::StepResult;
+use common::metrics::ActionResult;
 use common::plan::{Action as _, Plan, Reason as _, Step};
 
 use crate::config::Config;
@@ -119,7 +119,7 @@ impl Apply<'_> {
         let result = self.act(&step.action, versions).await;
         match &result {
             Ok(()) => {
-                self.metrics.common.step(action, reason, StepResult::Done);
+                self.metrics.common.step(action, reason, ActionResult::Done);
                 self.metrics.acted(&step.action, started.elapsed());
                 self.events.done(step).await;
             }
@@ -127,7 +127,7 @@ impl Apply<'_> {
                 tracing::debug!(action, reason, node = %step.action.node().name, %error, "not done: {}", step.action);
             }
             Err(error) => {
-                self.metrics.common.step(action, reason, StepResult::Failed);
+                self.metrics.common.step(action, reason, ActionResult::Failed);
                 self.events.failed(step, error).await;
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::cloud::hcloud::Hcloud;
-use common::plan::{Finding, Plan};
+use common::plan::{Plan, Problem};
 use common::runtime::Runtime;
 use jiff::Timestamp;
 use kube::Api;
@@ -287,16 +287,16 @@ impl Walker<'_> {
 
     async fn report(&self, snapshot: &Snapshot, plan: &Plan<Action>) {
         let (assessed, primary) = plan::assess(self.config, snapshot);
-        self.metrics.observed(snapshot, &assessed, primary, plan.findings.len());
+        self.metrics.observed(snapshot, &assessed, primary, plan.problems.len());
         self.runtime.status.set("world", status::render(self.config, snapshot, plan));
-        self.runtime.events.found(&plan.findings).await;
+        self.runtime.events.found(&plan.problems).await;
     }
 
     async fn cannot_observe(&self, error: &Error) {
         let regarding = plan::about_natgw(self.config);
-        let finding = Finding { regarding, because: Reason::ObserveFailed(error.to_string()) };
-        self.runtime.status.set("world", finding.to_string());
-        self.runtime.events.found(&[finding]).await;
+        let problem = Problem { regarding, because: Reason::ObserveFailed(error.to_string()) };
+        self.runtime.status.set("world", problem.to_string());
+        self.runtime.events.found(&[problem]).await;
     }
 }
 

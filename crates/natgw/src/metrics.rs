@@ -24,7 +24,7 @@ pub struct Metrics {
     switches: IntCounter,
     switch_seconds: Histogram,
     job_failures: IntCounterVec,
-    findings: IntGauge,
+    problems: IntGauge,
 }
 
 impl Metrics {
@@ -74,8 +74,8 @@ impl Metrics {
                 "natgw_failing_nodes",
                 "Nodes whose last Job failed; it is tried again after a wait.",
             )?,
-            findings: gauge(
-                "natgw_findings",
+            problems: gauge(
+                "natgw_problems",
                 "Things that a person should look at; their text is in Events and /statusz.",
             )?,
             switches,
@@ -91,7 +91,7 @@ impl Metrics {
         snapshot: &Snapshot,
         assessed: &[Assessed<'_>],
         primary: Option<Primary<'_>>,
-        findings: usize,
+        problems: usize,
     ) {
         let count = |wanted: fn(&Standing) -> bool| {
             i64::try_from(assessed.iter().filter(|node| wanted(&node.standing)).count()).unwrap_or(i64::MAX)
@@ -107,7 +107,7 @@ impl Metrics {
         let failing =
             snapshot.nodes.iter().filter(|node| node.pending.is_some() && node.failures > 0).count();
         self.failing.set(i64::try_from(failing).unwrap_or(i64::MAX));
-        self.findings.set(i64::try_from(findings).unwrap_or(i64::MAX));
+        self.problems.set(i64::try_from(problems).unwrap_or(i64::MAX));
     }
 
     /// Counts an act that was done.

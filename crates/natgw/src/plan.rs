@@ -34,7 +34,7 @@ pub(crate) type Output = Plan<Action>;
 pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut out = Plan::default();
     if let Some(why) = &snapshot.floating_ips_unread {
-        out.finding(about_natgw(config), Reason::FloatingIPsUnknown(why.clone()));
+        out.problem(about_natgw(config), Reason::FloatingIPsUnknown(why.clone()));
     }
     // What follows sees the labels as this plan writes them: a gateway whose label was lost by mistake is no gateway lost.
     let snapshot = &*floating_ip::labels(config, snapshot, &mut out);

@@ -79,8 +79,8 @@ fn every_reason_is_explained() {
 
 #[test]
 fn every_warning_is_explained() {
-    let findings = REASONS.split("// Findings.").nth(1).unwrap().split("\n}\n").next().unwrap();
-    let names: Vec<&str> = findings
+    let problems = REASONS.split("// Problems.").nth(1).unwrap().split("\n}\n").next().unwrap();
+    let names: Vec<&str> = problems
         .lines()
         .filter_map(|line| line.strip_prefix("    "))
         .filter(|line| line.starts_with(char::is_uppercase))

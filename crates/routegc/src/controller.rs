@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::routegc::{NodesFrom, RouteGC};
-use common::plan::Finding;
+use common::plan::Problem;
 use common::routes::Policy;
 use common::runtime::Runtime;
 use futures::StreamExt as _;
@@ -99,12 +99,12 @@ async fn turn(
 ) -> anyhow::Result<()> {
     let mut schedule = Schedule::default();
     let mut running = FuturesUnordered::new();
-    let mut findings = BTreeMap::<Home, Vec<Finding<Reason>>>::new();
+    let mut problems = BTreeMap::<Home, Vec<Problem<Reason>>>::new();
     let mut routers = BTreeMap::<Home, Whose>::new();
     let mut failure = None;
     loop {
         // At each turn: where something changes all the time, the sleep below never ends.
-        walker.runtime.status.beat();
+        walker.runtime.status.heartbeat();
         let (wanted, conflicts) = policies(store);
         walker.metrics.policies(wanted.len());
         schedule.wanted(wanted, Instant::now());
@@ -112,7 +112,7 @@ async fn turn(
             departures.listen(nodes_of(walker, store));
             departures.take().iter().for_each(|home| schedule.wake(home, Instant::now()));
         }
-        retire(walker, &schedule, &mut findings, &mut routers);
+        retire(walker, &schedule, &mut problems, &mut routers);
         while running.len() < AT_A_TIME {
             let Some(home) = schedule.next(Instant::now()) else { break };
             let conflict = conflicts.get(&home).cloned();
@@ -127,7 +127,7 @@ async fn turn(
             biased;
             () = walker.runtime.shutdown.cancelled() => break,
             Some(report) = running.next(), if !running.is_empty() => {
-                let error = finished(walker, &mut schedule, &mut findings, &mut routers, report, once).await;
+                let error = finished(walker, &mut schedule, &mut problems, &mut routers, report, once).await;
                 // Those that have not had their pass have it first.
                 failure = failure.or(error.filter(|_| once));
             }
@@ -143,7 +143,7 @@ async fn turn(
 async fn finished(
     walker: &Walker,
     schedule: &mut Schedule,
-    findings: &mut BTreeMap<Home, Vec<Finding<Reason>>>,
+    problems: &mut BTreeMap<Home, Vec<Problem<Reason>>>,
     routers: &mut BTreeMap<Home, Whose>,
     report: Report,
     once: bool,
@@ -153,9 +153,9 @@ async fn finished(
         let before = routers.insert(report.home.clone(), whose.clone());
         before.iter().filter(|before| *before != whose).for_each(|before| walker.metrics.forget(before));
     }
-    findings.insert(report.home.clone(), report.findings);
+    problems.insert(report.home.clone(), report.problems);
     // All at once: what the last pass of any policy found is still so.
-    let all: Vec<_> = findings.values().flatten().cloned().collect();
+    let all: Vec<_> = problems.values().flatten().cloned().collect();
     walker.runtime.events.found(&all).await;
     let wait = schedule::wait(report.error.as_ref(), report.interval, schedule.failures(&report.home));
     schedule.finished(&report.home, report.error.is_some(), (!once).then_some(wait), Instant::now());
@@ -166,7 +166,7 @@ async fn finished(
 fn retire(
     walker: &Walker,
     schedule: &Schedule,
-    findings: &mut BTreeMap<Home, Vec<Finding<Reason>>>,
+    problems: &mut BTreeMap<Home, Vec<Problem<Reason>>>,
     routers: &mut BTreeMap<Home, Whose>,
 ) {
     let gone: Vec<Home> = routers.keys().filter(|home| !schedule.knows(home)).cloned().collect();
@@ -174,7 +174,7 @@ fn retire(
         return;
     }
     gone.iter().filter_map(|home| routers.remove(home)).for_each(|whose| walker.metrics.forget(&whose));
-    findings.retain(|home, _| schedule.knows(home));
+    problems.retain(|home, _| schedule.knows(home));
     walker.logins.keep(|home| schedule.knows(home));
     walker.refusals.keep(|home| schedule.knows(home));
 }

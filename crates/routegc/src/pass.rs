@@ -5,8 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::api::routegc::{RouteGCSpec, RouteGCStatus};
-use common::metrics::StepResult;
-use common::plan::{Action as _, Finding, Plan, Reason as _, Regarding, Step};
+use common::metrics::ActionResult;
+use common::plan::{Action as _, Plan, Problem, Reason as _, Regarding, Step};
 use common::routes::plan::confirm::note;
 use common::routes::{self, Applied, Decision, NodeSource, NotRemoved, Policy, Snapshot};
 use common::runtime::Runtime;
@@ -66,7 +66,7 @@ pub struct Report {
     /// Whose series it was counted in; None if the policy could not even be read.
     pub whose: Option<Whose>,
     /// What a person should know.
-    pub findings: Vec<Finding<Reason>>,
+    pub problems: Vec<Problem<Reason>>,
     /// How long between two passes.
     pub interval: Duration,
     /// Why it could not be finished.
@@ -81,7 +81,7 @@ pub struct Looked {
     pub snapshot: Snapshot,
     /// What follows.
     pub decision: Decision,
-    /// The same as steps and findings.
+    /// The same as steps and problems.
     pub plan: Plan<Action>,
     cloud: common::cloud::openstack::Cloud,
     nodes: Option<NodeSource>,
@@ -110,7 +110,7 @@ impl Walker {
         let mut report = Report {
             home: home.clone(),
             whose: None,
-            findings: Vec::new(),
+            problems: Vec::new(),
             interval: Duration::from_secs(60),
             error: None,
         };
@@ -137,9 +137,9 @@ impl Walker {
             },
         };
         match walked {
-            Ok(findings) => {
+            Ok(problems) => {
                 pass.succeeded();
-                report.findings = findings;
+                report.problems = problems;
             }
             Err(error) if error.is_outdated() || error.is_gone() => {
                 pass.succeeded();
@@ -147,8 +147,8 @@ impl Walker {
             }
             Err(error) => {
                 pass.failed();
-                let finding = self.failed(&mut document, &error).await;
-                report.findings.push(finding);
+                let problem = self.failed(&mut document, &error).await;
+                report.problems.push(problem);
                 report.error = Some(error);
             }
         }
@@ -183,16 +183,16 @@ impl Walker {
         Ok(Looked { policy, snapshot, decision, plan, cloud, nodes })
     }
 
-    async fn walk(&self, home: &Home, document: &mut Document) -> Result<Vec<Finding<Reason>>, Error> {
+    async fn walk(&self, home: &Home, document: &mut Document) -> Result<Vec<Problem<Reason>>, Error> {
         let mut looked = self.look(home, document).await?;
         let whose = document.whose();
         if looked.decision.excess.is_some() {
             self.metrics.blocked(&whose, "threshold");
         }
         self.say(document, &looked);
-        let mut findings = looked.plan.findings.clone();
+        let mut problems = looked.plan.problems.clone();
         if !looked.plan.steps.is_empty() {
-            findings.extend(self.remove(home, document, &mut looked).await?);
+            problems.extend(self.remove(home, document, &mut looked).await?);
         }
         let now = Timestamp::now();
         let (generation, mode) = (document.generation, document.spec.mode);
@@ -200,7 +200,7 @@ impl Walker {
         self.store(document, next).await?;
         self.refusals.all().remove(home);
         self.metrics.observed(&whose, &looked.decision.counts, &looked.decision.quota, now);
-        Ok(findings)
+        Ok(problems)
     }
 
     /// Removes what the plan says. First it is written down what is about to go: whoever is stopped in between is known for it.
@@ -209,7 +209,7 @@ impl Walker {
         home: &Home,
         document: &mut Document,
         looked: &mut Looked,
-    ) -> Result<Vec<Finding<Reason>>, Error> {
+    ) -> Result<Vec<Problem<Reason>>, Error> {
         let removals = looked.decision.removals.clone();
         looked.decision.memory.removing = removals.iter().map(|one| one.route.clone()).collect();
         let intent = status::intended(&document.status, &looked.decision.memory);
@@ -251,7 +251,7 @@ impl Walker {
                 }
                 let error = Error::from(cause);
                 for step in &looked.plan.steps {
-                    self.metrics.common.step(step.action.name(), step.because.code(), StepResult::Failed);
+                    self.metrics.common.step(step.action.name(), step.because.code(), ActionResult::Failed);
                 }
                 if let Some(step) = looked.plan.steps.first() {
                     self.runtime.events.failed(step, &error).await;
@@ -273,7 +273,7 @@ impl Walker {
         };
         let steps: Vec<&Step<Action>> = plan.steps.iter().filter(went).collect();
         for step in &steps {
-            self.metrics.common.step(step.action.name(), step.because.code(), StepResult::Done);
+            self.metrics.common.step(step.action.name(), step.because.code(), ActionResult::Done);
         }
         match steps.as_slice() {
             [] => {}
@@ -298,7 +298,7 @@ impl Walker {
     }
 
     /// What could not be done is said in the status, too, as long as the status can be written.
-    async fn failed(&self, document: &mut Document, error: &Error) -> Finding<Reason> {
+    async fn failed(&self, document: &mut Document, error: &Error) -> Problem<Reason> {
         let whose = document.whose();
         tracing::warn!(%error, router = whose.router, policy = %document.regarding, "the pass ended early");
         self.metrics.failed(&whose, error.code());
@@ -311,7 +311,7 @@ impl Walker {
         }
         let text = format!("{}: {error}", document.regarding);
         self.runtime.status.set(document.regarding.to_string(), text);
-        Finding {
+        Problem {
             regarding: document.regarding.clone(),
             because: Reason::Failed(error.code(), status::without_ids(&error.to_string())),
         }
@@ -326,7 +326,7 @@ impl Walker {
 }
 
 /// The decision as it stands after the removals, and what came of them that was not meant to.
-fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> Vec<Finding<Reason>> {
+fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> Vec<Problem<Reason>> {
     let now = Timestamp::now();
     let gone = |route: &routes::Route| applied.removed.contains(route) || applied.gone.contains(route);
     for route in applied.removed.iter().chain(&applied.back) {
@@ -343,5 +343,5 @@ fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> 
     decision.removals.clear();
     let spared = applied.spared.iter().map(|(route, why)| Reason::Spared(route.clone(), why.clone()));
     let back = applied.back.iter().cloned().map(Reason::BackAtOnce);
-    spared.chain(back).map(|because| Finding { regarding: regarding.clone(), because }).collect()
+    spared.chain(back).map(|because| Problem { regarding: regarding.clone(), because }).collect()
 }

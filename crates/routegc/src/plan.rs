@@ -28,19 +28,19 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
     }
     if mode == Mode::Audit && !decision.removals.is_empty() {
         let routes = decision.removals.iter().map(|one| one.route.clone()).collect();
-        plan.finding(regarding.clone(), Reason::WouldRemove(routes));
+        plan.problem(regarding.clone(), Reason::WouldRemove(routes));
     }
     if let Some(excess) = &decision.excess {
-        plan.finding(regarding.clone(), Reason::SafetyThreshold(excess.clone()));
+        plan.problem(regarding.clone(), Reason::SafetyThreshold(excess.clone()));
     }
     for one in &decision.contested {
-        plan.finding(regarding.clone(), Reason::Contested(one.clone()));
+        plan.problem(regarding.clone(), Reason::Contested(one.clone()));
     }
     if !decision.unconnected.is_empty() {
-        plan.finding(regarding.clone(), Reason::InvalidRoutes(decision.unconnected.clone()));
+        plan.problem(regarding.clone(), Reason::InvalidRoutes(decision.unconnected.clone()));
     }
     if let Some(covered) = &decision.covered {
-        plan.finding(regarding.clone(), Reason::WideAddressPair(covered.clone()));
+        plan.problem(regarding.clone(), Reason::WideAddressPair(covered.clone()));
     }
     plan
 }

@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::task::JoinHandle;
 
 use super::{Cluster, Machine};
-use crate::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer, Settings, World};
+use crate::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer, Project, Settings};
 
 /// ID of the network: servers have the numbers of their nodes, and the stand-in counts all kinds together.
 const NETWORK: u64 = 100;
@@ -70,7 +70,7 @@ impl Cloud {
 
     /// The node that the network's default route leads to.
     pub fn gateway(&self) -> Option<String> {
-        default_route(&self.hetzner.world()).map(|(_, name)| name)
+        default_route(&self.hetzner.project()).map(|(_, name)| name)
     }
 }
 
@@ -88,20 +88,20 @@ struct Ways {
 }
 
 impl Ways {
-    fn of(world: &World) -> Self {
-        let owners = world.floating_ips.values().filter_map(|ip| {
-            let server = world.servers.get(&ip.server?)?;
+    fn of(project: &Project) -> Self {
+        let owners = project.floating_ips.values().filter_map(|ip| {
+            let server = project.servers.get(&ip.server?)?;
             // Without a public interface there is no cable to send it by.
             server.public_ipv4.map(|_| (ip.ip.clone(), server.name.clone()))
         });
-        Self { default: default_route(world), floating_ips: owners.collect() }
+        Self { default: default_route(project), floating_ips: owners.collect() }
     }
 }
 
 /// Next hop and its server.
-fn default_route(world: &World) -> Option<(Ipv4Addr, String)> {
-    let gateway = world.networks.get(&NETWORK)?.default_gateway()?;
-    Some((gateway, world.server_at(NETWORK, gateway)?.name.clone()))
+fn default_route(project: &Project) -> Option<(Ipv4Addr, String)> {
+    let gateway = project.networks.get(&NETWORK)?.default_gateway()?;
+    Some((gateway, project.server_at(NETWORK, gateway)?.name.clone()))
 }
 
 struct Follower {
@@ -114,7 +114,7 @@ impl Follower {
     async fn follow(&self) -> Result<()> {
         let mut done = Ways::default();
         loop {
-            let wanted = Ways::of(&self.hetzner.world());
+            let wanted = Ways::of(&self.hetzner.project());
             let default = match &wanted.default {
                 Some((ip, cable)) => format!("route replace default via {ip} dev {cable} onlink\n"),
                 // As Hetzner's router does: what has no way is refused.
@@ -127,7 +127,7 @@ impl Follower {
             let new = new.map(|(ip, cable)| format!("route add {ip}/32 dev {cable}\n"));
             ip_batch(&self.internet, &gone.chain(new).collect::<String>()).await?;
             done = wanted;
-            self.hetzner.wait_until("a change", FOR_EVER, |world| Ways::of(world) != done).await?;
+            self.hetzner.wait_until("a change", FOR_EVER, |env| Ways::of(env) != done).await?;
         }
     }
 }

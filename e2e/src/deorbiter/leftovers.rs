@@ -10,12 +10,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::World;
+use super::TestEnv;
 
 /// A test of many objects leaves a thousand and more.
 const WIPED_AT_ONCE: usize = 16;
 
-impl World {
+impl TestEnv {
     /// Takes away what an earlier test has left, finalizers and all.
     pub(super) async fn clear(&self) -> Result<()> {
         use k8s_openapi::api::admissionregistration::v1 as admission;

@@ -1,4 +1,4 @@
-//! What a world's cluster holds in OpenStack: volumes with their claims, and Services.
+//! What a environment's cluster holds in OpenStack: volumes with their claims, and Services.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::World;
+use super::TestEnv;
 
-impl World {
+impl TestEnv {
     /// A volume of Cinder's with its claim, bound: the claim's name is `name`, the PersistentVolume's `NAMESPACE-NAME`.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl World {
         .await
     }
 
-    /// As [`World::claim`], with a volume of any driver's; not waited for.
+    /// As [`TestEnv::claim`], with a volume of any driver's; not waited for.
     ///
     /// # Errors
     /// The API server refuses.
@@ -88,7 +88,7 @@ impl World {
         Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
     }
 
-    /// Creates something in this world's namespace.
+    /// Creates something in this environment's namespace.
     ///
     /// # Errors
     /// The API server refuses.

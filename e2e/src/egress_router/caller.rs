@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Pod, World};
+use super::{Pod, TestEnv};
 use crate::netns::Node;
 
 /// One attachment of one pod: which plugin, under which name, with which configuration.
@@ -38,7 +38,7 @@ pub struct Answer {
     pub took: Duration,
 }
 
-impl World {
+impl TestEnv {
     /// egress-router, to be called for `ifname` of `pod`.
     ///
     /// # Errors

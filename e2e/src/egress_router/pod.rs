@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 
-use super::{BRIDGE, World};
+use super::{BRIDGE, TestEnv};
 use crate::netns::{Node, Port};
 
 /// Host names of pods start here in their node's network.
@@ -24,35 +24,35 @@ pub struct Pod {
 }
 
 impl Pod {
-    pub(super) fn start(world: &World, name: &str, interface: &str) -> Result<Self> {
+    pub(super) fn start(env: &TestEnv, name: &str, interface: &str) -> Result<Self> {
         static PODS: AtomicU32 = AtomicU32::new(0);
-        // Unique in this process, hence in each of its worlds.
+        // Unique in this process, hence in each of its environments.
         let number = FIRST + PODS.fetch_add(1, Ordering::Relaxed) % 200;
-        let inside = world.lab.node(name)?;
+        let inside = env.lab.node(name)?;
         let addresses = [format!("10.244.1.{number}"), format!("fd00:244:1::{number:x}")];
         let [v4, v6] = [format!("{}/24", addresses[0]), format!("{}/64 nodad", addresses[1])];
         // Link-local addresses as everywhere outside of labs; this first interface has been up for long, the plugin's will be new.
         let ipv6 = "/proc/sys/net/ipv6/conf/default";
         inside.sh(&format!("echo 0 >{ipv6}/addr_gen_mode; echo 0 >{ipv6}/accept_dad"))?;
         let cable = format!("veth{number}");
-        world.lab.link(Port::new(&world.node, &cable, &[]), Port::new(&inside, interface, &[&v4, &v6]))?;
+        env.lab.link(Port::new(&env.node, &cable, &[]), Port::new(&inside, interface, &[&v4, &v6]))?;
         let netns = format!("/run/netns/{name}");
-        world.node.sh(&format!("ip link set {cable} master cluster0"))?;
-        keep(world, &inside, &netns)?;
+        env.node.sh(&format!("ip link set {cable} master cluster0"))?;
+        keep(env, &inside, &netns)?;
         inside.sh(&format!(
             "ip route add default via {}; ip -6 route add default via {}; echo 1 >{ipv6}/accept_dad",
             BRIDGE[0], BRIDGE[1]
         ))?;
-        world.node.sh("until ip link show cluster0 | grep -q 'state UP'; do sleep 0.01; done")?;
+        env.node.sh("until ip link show cluster0 | grep -q 'state UP'; do sleep 0.01; done")?;
         inside.sh(&format!("until ip -6 -o addr show dev {interface} scope link | grep -v tentative | grep -q fe80; do sleep 0.01; done"))?;
         Ok(Self { inside, addresses, interface: interface.to_owned(), netns })
     }
 
     /// A sandbox without an interface, for a list of plugins that begins with the pod's own network.
-    pub(super) fn bare(world: &World, name: &str) -> Result<Self> {
-        let inside = world.lab.node(name)?;
+    pub(super) fn bare(env: &TestEnv, name: &str) -> Result<Self> {
+        let inside = env.lab.node(name)?;
         let netns = format!("/run/netns/{name}");
-        keep(world, &inside, &netns)?;
+        keep(env, &inside, &netns)?;
         Ok(Self { inside, addresses: Default::default(), interface: "eth0".to_owned(), netns })
     }
 
@@ -63,6 +63,6 @@ impl Pod {
 }
 
 /// What a container runtime does: the namespace stays where its path is, whatever becomes of the processes in it.
-fn keep(world: &World, inside: &Node, netns: &str) -> Result<()> {
-    world.node.sh(&format!("touch {netns}; mount --bind /proc/{}/ns/net {netns}", inside.pid())).map(drop)
+fn keep(env: &TestEnv, inside: &Node, netns: &str) -> Result<()> {
+    env.node.sh(&format!("touch {netns}; mount --bind /proc/{}/ns/net {netns}", inside.pid())).map(drop)
 }

@@ -108,34 +108,34 @@ impl Call<'_> {
 }
 
 fn all(state: &State, kind: Kind) -> Vec<Value> {
-    let world = &state.world;
+    let project = &state.project;
     match kind.singular {
-        "network" => world.networks.values().map(|network| network.json(world)).collect(),
-        "server" => world.servers.values().map(|server| server.json(world)).collect(),
-        _ => world.floating_ips.values().map(super::model::FloatingIp::json).collect(),
+        "network" => project.networks.values().map(|network| network.json(project)).collect(),
+        "server" => project.servers.values().map(|server| server.json(project)).collect(),
+        _ => project.floating_ips.values().map(super::model::FloatingIp::json).collect(),
     }
 }
 
 fn one(state: &State, kind: Kind, id: &str) -> Outcome {
     let number = existing(state, kind, id)?;
-    let world = &state.world;
+    let project = &state.project;
     let found = match kind.singular {
-        "network" => world.networks.get(&number).map(|network| network.json(world)),
-        "server" => world.servers.get(&number).map(|server| server.json(world)),
-        _ => world.floating_ips.get(&number).map(super::model::FloatingIp::json),
+        "network" => project.networks.get(&number).map(|network| network.json(project)),
+        "server" => project.servers.get(&number).map(|server| server.json(project)),
+        _ => project.floating_ips.get(&number).map(super::model::FloatingIp::json),
     };
     let found = found.ok_or_else(|| Refusal::not_found(kind.singular, id))?;
     Ok((200, json!({kind.singular: found})))
 }
 
 fn existing(state: &State, kind: Kind, id: &str) -> Result<u64, Refusal> {
-    let world = &state.world;
+    let project = &state.project;
     let number: Option<u64> = id.parse().ok();
     number
         .filter(|id| match kind.singular {
-            "network" => world.networks.contains_key(id),
-            "server" => world.servers.contains_key(id),
-            _ => world.floating_ips.contains_key(id),
+            "network" => project.networks.contains_key(id),
+            "server" => project.servers.contains_key(id),
+            _ => project.floating_ips.contains_key(id),
         })
         .ok_or_else(|| Refusal::not_found(kind.singular, id))
 }
@@ -151,7 +151,7 @@ fn actions_by_id(state: &State, call: &Call<'_>, now: Instant) -> Outcome {
     }
     let ids: Result<Vec<u64>, _> = wanted.iter().map(|id| id.parse()).collect();
     let ids = ids.map_err(|_| Refusal::field("id", "Not a valid integer."))?;
-    let actions = state.world.actions.values().filter(|action| ids.contains(&action.id));
+    let actions = state.project.actions.values().filter(|action| ids.contains(&action.id));
     let items = actions.map(|action| action.json(now, state.settings.error_while_running)).collect();
     Ok((200, list(&query, "actions", &ACTION_FIELDS, items)?))
 }
@@ -161,13 +161,13 @@ fn actions_of(state: &State, call: &Call<'_>, kind: Kind, id: Option<u64>, now: 
     let concerns = |resources: Vec<(&str, u64)>| {
         resources.into_iter().any(|(k, n)| k == kind.singular && id.is_none_or(|id| id == n))
     };
-    let actions = state.world.actions.values().filter(|action| concerns(action.change.resources()));
+    let actions = state.project.actions.values().filter(|action| concerns(action.change.resources()));
     let items = actions.map(|action| action.json(now, state.settings.error_while_running)).collect();
     Ok((200, list(&query, "actions", &ACTION_FIELDS, items)?))
 }
 
 fn one_action(state: &State, id: &str, kind: Option<Kind>, now: Instant) -> Outcome {
-    let action = id.parse().ok().and_then(|id: u64| state.world.actions.get(&id));
+    let action = id.parse().ok().and_then(|id: u64| state.project.actions.get(&id));
     let concerns = |resources: Vec<(&str, u64)>| {
         kind.is_none_or(|kind| resources.into_iter().any(|(name, _)| name == kind.singular))
     };
@@ -177,11 +177,11 @@ fn one_action(state: &State, id: &str, kind: Option<Kind>, now: Instant) -> Outc
 }
 
 fn delete_network(state: &mut State, id: u64) -> Outcome {
-    state.world.free("network", id)?;
-    if state.world.networks.get(&id).is_some_and(|network| network.protected) {
+    state.project.free("network", id)?;
+    if state.project.networks.get(&id).is_some_and(|network| network.protected) {
         return Err(Refusal::new(Code::Protected, "network is protected against deletion"));
     }
-    state.world.remove_network(id).map_err(|why| Refusal::new(Code::NotFound, why))?;
+    state.project.remove_network(id).map_err(|why| Refusal::new(Code::NotFound, why))?;
     Ok((204, Value::Null))
 }
 
@@ -213,16 +213,16 @@ fn read_route(mut fields: Fields) -> Result<Route, Refusal> {
 
 fn add_route(state: &State, network: u64, fields: Fields) -> Result<Change, Refusal> {
     let route = read_route(fields)?;
-    state.world.free("network", network)?;
-    let found = state.world.networks.get(&network).ok_or_else(|| Refusal::not_found("network", network))?;
+    state.project.free("network", network)?;
+    let found = state.project.networks.get(&network).ok_or_else(|| Refusal::not_found("network", network))?;
     rules::route(found, route)?;
     Ok(Change::AddRoute { network, route })
 }
 
 fn delete_route(state: &State, network: u64, fields: Fields) -> Result<Change, Refusal> {
     let route = read_route(fields)?;
-    state.world.free("network", network)?;
-    let found = state.world.networks.get(&network).is_some_and(|network| network.routes.contains(&route));
+    state.project.free("network", network)?;
+    let found = state.project.networks.get(&network).is_some_and(|network| network.routes.contains(&route));
     if !found {
         return Err(Refusal::new(Code::NotFound, "network route not found"));
     }
@@ -232,7 +232,7 @@ fn delete_route(state: &State, network: u64, fields: Fields) -> Result<Change, R
 fn change_protection(state: &State, network: u64, mut fields: Fields) -> Result<Change, Refusal> {
     let delete = fields.optional("delete", boolean);
     fields.finish()?;
-    state.world.free("network", network)?;
-    let current = state.world.networks.get(&network).is_some_and(|network| network.protected);
+    state.project.free("network", network)?;
+    let current = state.project.networks.get(&network).is_some_and(|network| network.protected);
     Ok(Change::Protect { network, delete: delete.unwrap_or(current) })
 }

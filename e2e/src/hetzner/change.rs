@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use super::{
     model::{PrivateNet, Route},
-    world::World,
+    project::Project,
 };
 
 /// One change of the project, made by one action.
@@ -65,48 +65,48 @@ impl Change {
         }
     }
 
-    /// Makes the change. An error says what was no longer there: the world may have changed under the action.
-    pub(super) fn apply(&self, world: &mut World) -> Result<(), String> {
+    /// Makes the change. An error says what was no longer there: the project may have changed under the action.
+    pub(super) fn apply(&self, project: &mut Project) -> Result<(), String> {
         match self {
             Self::AddRoute { network, route } => {
-                let network = world.network_mut(*network)?;
+                let network = project.network_mut(*network)?;
                 if network.routes.iter().any(|other| other.destination == route.destination) {
                     return Err("network route destination is taken".to_owned());
                 }
                 network.routes.push(*route);
             }
             Self::DeleteRoute { network, route } => {
-                let network = world.network_mut(*network)?;
+                let network = project.network_mut(*network)?;
                 let before = network.routes.len();
                 network.routes.retain(|other| other != route);
                 if network.routes.len() == before {
                     return Err("network route is gone".to_owned());
                 }
             }
-            Self::Protect { network, delete } => world.network_mut(*network)?.protected = *delete,
+            Self::Protect { network, delete } => project.network_mut(*network)?.protected = *delete,
             Self::Attach { server, net } => {
-                world.network_mut(net.network)?;
-                let server = world.server_mut(*server)?;
+                project.network_mut(net.network)?;
+                let server = project.server_mut(*server)?;
                 server.private_net.retain(|other| other.network != net.network);
                 server.private_net.push(net.clone());
             }
             Self::Detach { server, network } => {
-                world.server_mut(*server)?.private_net.retain(|net| net.network != *network);
+                project.server_mut(*server)?.private_net.retain(|net| net.network != *network);
             }
             Self::Aliases { server, network, alias_ips } => {
-                let server = world.server_mut(*server)?;
+                let server = project.server_mut(*server)?;
                 let net = server.private_net.iter_mut().find(|net| net.network == *network);
                 net.ok_or("server is not in the network")?.alias_ips.clone_from(alias_ips);
             }
             Self::Power { server, on } => {
                 let status = if *on { "running" } else { "off" };
-                status.clone_into(&mut world.server_mut(*server)?.status);
+                status.clone_into(&mut project.server_mut(*server)?.status);
             }
             Self::Assign { floating_ip, server } => {
-                world.server_mut(*server)?;
-                world.floating_ip_mut(*floating_ip)?.server = Some(*server);
+                project.server_mut(*server)?;
+                project.floating_ip_mut(*floating_ip)?.server = Some(*server);
             }
-            Self::Unassign { floating_ip, .. } => world.floating_ip_mut(*floating_ip)?.server = None,
+            Self::Unassign { floating_ip, .. } => project.floating_ip_mut(*floating_ip)?.server = None,
         }
         Ok(())
     }

@@ -9,35 +9,35 @@ use std::{
 
 use super::{
     ActionFailure, Answer, Code, FloatingIp, Hetzner, Injection, Network, NewFloatingIp, NewNetwork,
-    NewServer, Request, Route, RouteChange, Seed, Server, Settings, World, bucket::Bucket, model::PrivateNet,
-    state::Forbidden,
+    NewServer, Project, Request, Route, RouteChange, Seed, Server, Settings, bucket::Bucket,
+    model::PrivateNet, state::Forbidden,
 };
 
 /// The project, filled and changed directly: no action, no rule of the API, seen at once.
 impl Hetzner {
     /// Adds a network. Fails if its name or ID is taken or a prefix is none.
     pub fn add_network(&self, network: NewNetwork) -> anyhow::Result<u64> {
-        self.shared.write(|state| state.world.add_network(network))
+        self.shared.write(|state| state.project.add_network(network))
     }
 
     /// Adds a server. Fails if its name, ID or address is taken or a network is missing.
     pub fn add_server(&self, server: NewServer) -> anyhow::Result<u64> {
-        self.shared.write(|state| state.world.add_server(server))
+        self.shared.write(|state| state.project.add_server(server))
     }
 
     /// Adds a floating IP. Fails if its name, ID or address is taken or the server is missing.
     pub fn add_floating_ip(&self, ip: NewFloatingIp) -> anyhow::Result<u64> {
-        self.shared.write(|state| state.world.add_floating_ip(ip))
+        self.shared.write(|state| state.project.add_floating_ip(ip))
     }
 
     /// Adds all of it; what came before a failure stays.
     pub fn seed(&self, seed: Seed) -> anyhow::Result<()> {
-        self.shared.write(|state| state.world.seed(seed))
+        self.shared.write(|state| state.project.seed(seed))
     }
 
     /// Changes anything.
-    pub fn change<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
-        self.shared.write(|state| change(&mut state.world))
+    pub fn change<R>(&self, change: impl FnOnce(&mut Project) -> R) -> R {
+        self.shared.write(|state| change(&mut state.project))
     }
 
     /// A stranger's hand: the one route for that destination, or none.
@@ -47,8 +47,8 @@ impl Hetzner {
         destination: Ipv4Net,
         gateway: Option<Ipv4Addr>,
     ) -> anyhow::Result<()> {
-        self.change(|world| {
-            let routes = &mut world.network_mut(network).map_err(anyhow::Error::msg)?.routes;
+        self.change(|project| {
+            let routes = &mut project.network_mut(network).map_err(anyhow::Error::msg)?.routes;
             routes.retain(|route| route.destination != destination);
             routes.extend(gateway.map(|gateway| Route { destination, gateway }));
             Ok(())
@@ -57,9 +57,9 @@ impl Hetzner {
 
     /// Puts a server into a network, or gives it another address there.
     pub fn attach_server(&self, server: u64, network: u64, ip: Ipv4Addr) -> anyhow::Result<()> {
-        self.change(|world| {
-            world.network_mut(network).map_err(anyhow::Error::msg)?;
-            let nets = &mut world.server_mut(server).map_err(anyhow::Error::msg)?.private_net;
+        self.change(|project| {
+            project.network_mut(network).map_err(anyhow::Error::msg)?;
+            let nets = &mut project.server_mut(server).map_err(anyhow::Error::msg)?.private_net;
             nets.retain(|net| net.network != network);
             nets.push(PrivateNet { network, ip, alias_ips: Vec::new() });
             Ok(())
@@ -68,8 +68,8 @@ impl Hetzner {
 
     /// Takes a server out of a network; its routes stay, as in the real API.
     pub fn detach_server(&self, server: u64, network: u64) -> anyhow::Result<()> {
-        self.change(|world| {
-            let server = world.server_mut(server).map_err(anyhow::Error::msg)?;
+        self.change(|project| {
+            let server = project.server_mut(server).map_err(anyhow::Error::msg)?;
             server.private_net.retain(|net| net.network != network);
             Ok(())
         })
@@ -77,23 +77,23 @@ impl Hetzner {
 
     /// `running`, `off`, …
     pub fn set_server_status(&self, server: u64, status: &str) -> anyhow::Result<()> {
-        self.change(|world| world.server_mut(server).map(|server| status.clone_into(&mut server.status)))
+        self.change(|project| project.server_mut(server).map(|server| status.clone_into(&mut server.status)))
             .map_err(anyhow::Error::msg)
     }
 
     /// Deletes a server; its floating IPs become nobody's.
     pub fn delete_server(&self, server: u64) -> anyhow::Result<()> {
-        self.change(|world| world.remove_server(server)).map_err(anyhow::Error::msg)
+        self.change(|project| project.remove_server(server)).map_err(anyhow::Error::msg)
     }
 
     /// Deletes a network, members or not.
     pub fn delete_network(&self, network: u64) -> anyhow::Result<()> {
-        self.change(|world| world.remove_network(network)).map_err(anyhow::Error::msg)
+        self.change(|project| project.remove_network(network)).map_err(anyhow::Error::msg)
     }
 
     /// Gives a floating IP to a server, or to nobody.
     pub fn assign_floating_ip(&self, ip: u64, server: Option<u64>) -> anyhow::Result<()> {
-        self.change(|world| world.floating_ip_mut(ip).map(|ip| ip.server = server))
+        self.change(|project| project.floating_ip_mut(ip).map(|ip| ip.server = server))
             .map_err(anyhow::Error::msg)
     }
 }
@@ -101,28 +101,28 @@ impl Hetzner {
 /// What the project holds now.
 impl Hetzner {
     /// A copy of everything.
-    pub fn world(&self) -> World {
-        self.shared.read(|state| state.world.clone())
+    pub fn project(&self) -> Project {
+        self.shared.read(|state| state.project.clone())
     }
 
     /// A copy of that network. Fails if there is none.
     pub fn network(&self, id: u64) -> anyhow::Result<Network> {
-        self.shared.read(|s| s.world.networks.get(&id).cloned()).with_context(|| format!("no network {id}"))
+        self.shared.read(|s| s.project.networks.get(&id).cloned()).with_context(|| format!("no network {id}"))
     }
 
     /// A copy of that server. Fails if there is none.
     pub fn server(&self, id: u64) -> anyhow::Result<Server> {
-        self.shared.read(|s| s.world.servers.get(&id).cloned()).with_context(|| format!("no server {id}"))
+        self.shared.read(|s| s.project.servers.get(&id).cloned()).with_context(|| format!("no server {id}"))
     }
 
     /// A copy of that floating IP. Fails if there is none.
     pub fn floating_ip(&self, id: u64) -> anyhow::Result<FloatingIp> {
-        self.shared.read(|s| s.world.floating_ips.get(&id).cloned()).with_context(|| format!("no IP {id}"))
+        self.shared.read(|s| s.project.floating_ips.get(&id).cloned()).with_context(|| format!("no IP {id}"))
     }
 
     /// Gateway of the network's default route now; none as well if there is no such network.
     pub fn default_gateway(&self, network: u64) -> Option<Ipv4Addr> {
-        self.shared.read(|state| state.world.networks.get(&network).and_then(Network::default_gateway))
+        self.shared.read(|state| state.project.networks.get(&network).and_then(Network::default_gateway))
     }
 
     /// Waits until the project is so. Fails after `within`, with `what` was awaited and what is there instead.
@@ -130,18 +130,18 @@ impl Hetzner {
         &self,
         what: &str,
         within: Duration,
-        mut so: impl FnMut(&World) -> bool,
+        mut so: impl FnMut(&Project) -> bool,
     ) -> anyhow::Result<()> {
         let mut changes = self.shared.changes();
         let wait = async {
-            while !self.shared.read(|state| so(&state.world)) {
+            while !self.shared.read(|state| so(&state.project)) {
                 changes.changed().await?;
             }
             anyhow::Ok(())
         };
         match tokio::time::timeout(within, wait).await {
             Ok(done) => done,
-            Err(_) => Err(anyhow!("waited {within:?} in vain for {what}; there is {:#?}", self.world())),
+            Err(_) => Err(anyhow!("waited {within:?} in vain for {what}; there is {:#?}", self.project())),
         }
     }
 }
@@ -169,7 +169,7 @@ impl Hetzner {
     }
 
     /// From now on the project must never be so, not for an instant: it is looked at after each change.
-    pub fn forbid(&self, name: &str, forbidden: impl Fn(&World) -> bool + Send + 'static) {
+    pub fn forbid(&self, name: &str, forbidden: impl Fn(&Project) -> bool + Send + 'static) {
         let forbidden = Forbidden { name: name.to_owned(), is_so: Box::new(forbidden), was_so: false };
         self.shared.write(|state| state.forbidden.push(forbidden));
     }
@@ -233,8 +233,8 @@ impl Hetzner {
     /// Ends every running action now.
     pub fn finish_actions(&self) {
         self.shared.write(|state| {
-            let ids: Vec<u64> = state.world.actions.keys().copied().collect();
-            ids.into_iter().for_each(|id| state.world.finish(id));
+            let ids: Vec<u64> = state.project.actions.keys().copied().collect();
+            ids.into_iter().for_each(|id| state.project.finish(id));
         });
     }
 }

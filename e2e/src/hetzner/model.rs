@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
-use super::world::World;
+use super::project::Project;
 
 /// A private network.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,7 +104,7 @@ impl Network {
         first_ip(self.ip_range)
     }
 
-    pub(super) fn json(&self, world: &World) -> Value {
+    pub(super) fn json(&self, project: &Project) -> Value {
         let subnets: Vec<Value> = self
             .subnets
             .iter()
@@ -129,7 +129,7 @@ impl Network {
             "ip_range": self.ip_range.to_string(),
             "subnets": subnets,
             "routes": routes,
-            "servers": world.members(self.id),
+            "servers": project.members(self.id),
             "load_balancers": [],
             "protection": {"delete": self.protected},
             "labels": self.labels,
@@ -145,7 +145,7 @@ impl Server {
         self.private_net.iter().find(|net| net.network == network).map(|net| net.ip)
     }
 
-    pub(super) fn json(&self, world: &World) -> Value {
+    pub(super) fn json(&self, project: &Project) -> Value {
         let private_net: Vec<Value> = self
             .private_net
             .iter()
@@ -163,7 +163,7 @@ impl Server {
             json!({"id": self.id, "ip": ip, "blocked": false, "dns_ptr": name})
         });
         let floating: Vec<u64> =
-            world.floating_ips.values().filter(|ip| ip.server == Some(self.id)).map(|ip| ip.id).collect();
+            project.floating_ips.values().filter(|ip| ip.server == Some(self.id)).map(|ip| ip.id).collect();
         json!({
             "id": self.id,
             "name": self.name,
@@ -180,7 +180,7 @@ impl Server {
             "image": null,
             "iso": null,
             "rescue_enabled": false,
-            "locked": world.busy("server", self.id),
+            "locked": project.busy("server", self.id),
             "backup_window": null,
             "outgoing_traffic": 0,
             "ingoing_traffic": 0,

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 
 use super::{
     model::{Network, PrivateNet, Route},
+    project::Project,
     refusal::{Code, Refusal},
-    world::World,
 };
 
 /// Routes in one network.
@@ -66,36 +66,36 @@ pub(super) fn route(network: &Network, route: Route) -> Result<(), Refusal> {
 
 /// The place that a server gets in a network.
 pub(super) fn attach(
-    world: &World,
+    project: &Project,
     server: u64,
     network: &Network,
     ip: Option<Ipv4Addr>,
     alias_ips: Vec<Ipv4Addr>,
 ) -> Result<PrivateNet, Refusal> {
     let current =
-        &world.servers.get(&server).ok_or_else(|| Refusal::not_found("server", server))?.private_net;
+        &project.servers.get(&server).ok_or_else(|| Refusal::not_found("server", server))?.private_net;
     if current.iter().any(|net| net.network == network.id) {
         return Err(Refusal::new(Code::ServerAlreadyAttached, "server is already attached to the network"));
     }
     if current.len() >= MOST_NETWORKS {
         return Err(Refusal::limit("server_network_limit", "server network limit exceeded"));
     }
-    if world.members(network.id).len() >= MOST_MEMBERS {
+    if project.members(network.id).len() >= MOST_MEMBERS {
         return Err(Refusal::limit("network_attachment_limit", "network attachment limit exceeded"));
     }
-    let overlapping = current.iter().filter_map(|net| world.networks.get(&net.network)).any(|other| {
+    let overlapping = current.iter().filter_map(|net| project.networks.get(&net.network)).any(|other| {
         other.ip_range.contains(&network.ip_range) || network.ip_range.contains(&other.ip_range)
     });
     if overlapping {
         return Err(Refusal::new(Code::NetworksOverlap, "networks overlap"));
     }
     let ip = match ip {
-        Some(ip) if usable(world, network, ip, None) => ip,
+        Some(ip) if usable(project, network, ip, None) => ip,
         Some(ip) => return Err(Refusal::new(Code::IpNotAvailable, format!("IP {ip} is not available"))),
-        None => free_ip(world, network)
+        None => free_ip(project, network)
             .ok_or_else(|| Refusal::new(Code::NoSubnetAvailable, "no subnet with a free IP available"))?,
     };
-    check_aliases(world, server, network, &alias_ips)?;
+    check_aliases(project, server, network, &alias_ips)?;
     if alias_ips.contains(&ip) {
         return Err(Refusal::new(Code::IpNotAvailable, format!("IP {ip} is not available")));
     }
@@ -104,31 +104,31 @@ pub(super) fn attach(
 
 /// Aliases have to lie in a subnet and belong to nobody else; the server's own may stay.
 pub(super) fn check_aliases(
-    world: &World,
+    project: &Project,
     server: u64,
     network: &Network,
     alias_ips: &[Ipv4Addr],
 ) -> Result<(), Refusal> {
-    match alias_ips.iter().find(|ip| !usable(world, network, **ip, Some(server))) {
+    match alias_ips.iter().find(|ip| !usable(project, network, **ip, Some(server))) {
         Some(ip) => Err(Refusal::new(Code::IpNotAvailable, format!("IP {ip} is not available"))),
         None => Ok(()),
     }
 }
 
-fn usable(world: &World, network: &Network, ip: Ipv4Addr, aliases_of: Option<u64>) -> bool {
+fn usable(project: &Project, network: &Network, ip: Ipv4Addr, aliases_of: Option<u64>) -> bool {
     let inside = network.subnets.iter().any(|subnet| {
         subnet.vswitch.is_none()
             && subnet.ip_range.contains(&ip)
             && ip != subnet.ip_range.network()
             && ip != subnet.ip_range.broadcast()
     });
-    let taken = world
+    let taken = project
         .server_at(network.id, ip)
         .is_some_and(|owner| Some(owner.id) != aliases_of || owner.private_ip(network.id) == Some(ip));
     inside && ip != network.first_ip() && !taken
 }
 
-fn free_ip(world: &World, network: &Network) -> Option<Ipv4Addr> {
+fn free_ip(project: &Project, network: &Network) -> Option<Ipv4Addr> {
     let cloud = network.subnets.iter().filter(|subnet| subnet.vswitch.is_none());
-    cloud.flat_map(|subnet| subnet.ip_range.hosts()).find(|ip| usable(world, network, *ip, None))
+    cloud.flat_map(|subnet| subnet.ip_range.hosts()).find(|ip| usable(project, network, *ip, None))
 }

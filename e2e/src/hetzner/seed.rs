@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use super::{
     model::{FloatingIp, Network, PrivateNet, Route, Server, Subnet},
+    project::Project,
     rules,
     selector::check_label,
-    world::World,
 };
 
 /// A whole project, as in the file of the `hetzner` program:
@@ -205,7 +205,7 @@ fn route(destination: &str, gateway: &str) -> anyhow::Result<Route> {
     Ok(Route { destination: net(destination)?, gateway })
 }
 
-impl World {
+impl Project {
     pub(super) fn add_network(&mut self, new: NewNetwork) -> anyhow::Result<u64> {
         ensure!(self.network_named(&new.name).is_none(), "network name '{}' is taken", new.name);
         let ip_range = net(&new.ip_range)?;

@@ -16,7 +16,7 @@ use super::{
     change::Change,
     fault::Injections,
     model::Network,
-    world::World,
+    project::Project,
 };
 
 /// One request as it came, whatever became of it.
@@ -53,12 +53,12 @@ pub struct RouteChange {
 /// A state that must not be, and whether it was so when last looked at.
 pub(super) struct Forbidden {
     pub name: String,
-    pub is_so: Box<dyn Fn(&World) -> bool + Send>,
+    pub is_so: Box<dyn Fn(&Project) -> bool + Send>,
     pub was_so: bool,
 }
 
 pub(super) struct State {
-    pub world: World,
+    pub project: Project,
     pub settings: Settings,
     pub bucket: Bucket,
     pub injections: Injections,
@@ -75,7 +75,7 @@ pub(super) struct State {
 impl State {
     pub fn new(settings: Settings, now: Instant) -> Self {
         Self {
-            world: World::default(),
+            project: Project::default(),
             bucket: Bucket::new(settings.rate_limit, now),
             settings,
             injections: Injections::default(),
@@ -94,13 +94,13 @@ impl State {
         let failure = self.failures.iter().position(|failure| failure.command == change.command());
         let failure = failure.map(|index| self.failures.remove(index));
         let Settings { action_duration, effect, .. } = self.settings;
-        let action = self.world.begin(change, now, action_duration, effect, failure);
+        let action = self.project.begin(change, now, action_duration, effect, failure);
         self.accepted.push((action.id, action_duration));
         action
     }
 
     fn observe(&mut self, now: Instant) {
-        let networks = &self.world.networks;
+        let networks = &self.project.networks;
         let known: BTreeSet<u64> = self.routes.keys().chain(networks.keys()).copied().collect();
         for id in known {
             let gateway = networks.get(&id).and_then(Network::default_gateway);
@@ -110,7 +110,7 @@ impl State {
             }
         }
         for forbidden in &mut self.forbidden {
-            let is_so = (forbidden.is_so)(&self.world);
+            let is_so = (forbidden.is_so)(&self.project);
             if is_so && !forbidden.was_so {
                 self.violations.push((now, forbidden.name.clone()));
             }
@@ -151,7 +151,7 @@ impl Shared {
             self.runtime.spawn(async move {
                 tokio::time::sleep(duration).await;
                 // Nothing is accepted by ending an action.
-                shared.commit(|state| state.world.finish(id));
+                shared.commit(|state| state.project.finish(id));
             });
         }
         result

@@ -1,4 +1,4 @@
-//! What a test sees of a natgw world: Jobs, pods, Events, writes, walks.
+//! What a test sees of a natgw env: Jobs, pods, Events, writes, walks.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -12,7 +12,7 @@ use kube::{Api, ResourceExt};
 use natgw::names;
 use serde_json::Value;
 
-use super::{Gateway, PATIENCE, World};
+use super::{Gateway, TIMEOUT, TestEnv};
 use crate::fault_proxy::Recorded;
 use crate::program::{Launch, Program};
 
@@ -58,10 +58,10 @@ pub fn acts(natgw: &Program) -> Vec<String> {
 /// Runs a program to its end: its exit code and all that it wrote.
 ///
 /// # Errors
-/// It does not end within [`PATIENCE`], or by a signal.
+/// It does not end within [`TIMEOUT`], or by a signal.
 pub async fn run(launch: &Launch) -> Result<(i32, String)> {
     let program = launch.start()?;
-    let status = program.wait_exit(PATIENCE).await?;
+    let status = program.wait_exit(TIMEOUT).await?;
     Ok((status.code().context("ended by a signal")?, program.output().lines().join("\n")))
 }
 
@@ -91,18 +91,18 @@ impl Gateway {
     /// Waits until a pod for this task runs; its name.
     ///
     /// # Errors
-    /// None does within [`PATIENCE`].
+    /// None does within [`TIMEOUT`].
     pub async fn wait_for_pod(&self, task: &str) -> Result<String> {
         let runs = |pod: &Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
             task_of(pod) == task && phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
         };
-        Ok(self.node.wait_for_pod(runs, PATIENCE).await?.name_any())
+        Ok(self.node.wait_for_pod(runs, TIMEOUT).await?.name_any())
     }
 }
 
-impl World {
-    /// natgw's Jobs in this world.
+impl TestEnv {
+    /// natgw's Jobs in this environment.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -135,7 +135,7 @@ impl World {
     /// Waits until a Job for this task is on the Node.
     ///
     /// # Errors
-    /// There is none within [`PATIENCE`].
+    /// There is none within [`TIMEOUT`].
     pub async fn wait_for_job(&self, gateway: &Gateway, task: &str) -> Result<Job> {
         let find =
             async || anyhow::Ok(self.jobs_of(gateway).await?.into_iter().find(|job| task_of(job) == task));
@@ -164,7 +164,7 @@ impl World {
     /// Waits until the Node is annotated as set up for this IP since its last boot, and nothing is pending.
     ///
     /// # Errors
-    /// It is not within [`PATIENCE`].
+    /// It is not within [`TIMEOUT`].
     pub async fn wait_for_setup(&self, gateway: &Gateway, ip: &str) -> Result<()> {
         let wanted = BTreeMap::from([
             ("nat-gateway".to_owned(), ip.to_owned()),
@@ -179,7 +179,7 @@ impl World {
     /// Waits until the Node is annotated as a client, and nothing is pending.
     ///
     /// # Errors
-    /// It is not within [`PATIENCE`].
+    /// It is not within [`TIMEOUT`].
     pub async fn wait_for_client(&self, node: &Gateway) -> Result<()> {
         self.wait(&format!("{} to be set up as a client", node.name), || async {
             let marks = self.marks(node).await?;
@@ -191,7 +191,7 @@ impl World {
     /// Waits until none of natgw's annotations is on the Node.
     ///
     /// # Errors
-    /// Some are left after [`PATIENCE`].
+    /// Some are left after [`TIMEOUT`].
     pub async fn wait_for_no_marks(&self, gateway: &Gateway) -> Result<()> {
         self.wait(&format!("{} without annotations", gateway.name), || async {
             Ok(self.marks(gateway).await?.is_empty())
@@ -203,7 +203,7 @@ impl World {
     /// when this was called.
     ///
     /// # Errors
-    /// It does not happen within [`PATIENCE`].
+    /// It does not happen within [`TIMEOUT`].
     pub async fn walks(&self, natgw: &Program, more: u32) -> Result<()> {
         let ended = async || {
             let metrics = natgw.metrics().await?;
@@ -217,7 +217,7 @@ impl World {
     /// Waits until the only sample of a metric has this value.
     ///
     /// # Errors
-    /// It has not within [`PATIENCE`].
+    /// It has not within [`TIMEOUT`].
     pub async fn wait_for_metric(
         &self,
         natgw: &Program,
@@ -252,7 +252,7 @@ impl World {
     /// Waits for an Event with this reason about an object.
     ///
     /// # Errors
-    /// There is none within [`PATIENCE`].
+    /// There is none within [`TIMEOUT`].
     pub async fn wait_for_event(&self, kind: &str, name: &str, reason: &str) -> Result<Event> {
         let find = async || {
             let events = self.events_about(kind, name).await?;

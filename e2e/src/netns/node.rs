@@ -14,7 +14,7 @@ use super::{Holder, PATH, wait_until};
 
 /// Seconds that a command may take: the longest (a script that waits for a lock) needs far less, and a test that hangs
 /// says nothing.
-const PATIENCE: &str = "60";
+const TIMEOUT: &str = "60";
 
 /// All of a node's namespaces besides its network.
 const WHOLE: [&str; 3] = ["--mount", "--uts", "--pid"];
@@ -169,7 +169,7 @@ impl Node {
         input: &str,
     ) -> anyhow::Result<Output> {
         let mut enter = self.enter(&["--mount"]);
-        enter.args(["timeout", "--kill-after=1", PATIENCE]).args(command);
+        enter.args(["timeout", "--kill-after=1", TIMEOUT]).args(command);
         finish(enter, input)
     }
 
@@ -272,7 +272,7 @@ impl Node {
         input: &str,
     ) -> anyhow::Result<Output> {
         let mut enter = self.enter(&WHOLE);
-        enter.args(["timeout", "--kill-after=1", PATIENCE]).args(command);
+        enter.args(["timeout", "--kill-after=1", TIMEOUT]).args(command);
         finish(enter, input)
     }
 

@@ -1,4 +1,4 @@
-//! The login of a world: its project's own, in a region whose catalogue leads to the proxies.
+//! The login of a env: its project's own, in a region whose catalogue leads to the proxies.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::World;
+use super::TestEnv;
 
-impl World {
+impl TestEnv {
     /// Writes the proxies into Keystone's catalogue, as a region.
     pub(super) async fn announce(&self) -> Result<()> {
         let mut services = vec![("network", self.neutron.url())];

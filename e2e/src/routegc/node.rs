@@ -1,4 +1,4 @@
-//! Nodes of a world: a machine's port, the route of its pods, and, where routegc asks for them, the Node itself.
+//! Nodes of a env: a machine's port, the route of its pods, and, where routegc asks for them, the Node itself.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
@@ -6,10 +6,10 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::World;
+use super::TestEnv;
 use crate::rights::Rights;
 
-impl World {
+impl TestEnv {
     /// A node: a port at 10.7.1.`number`, of a server, and the route of its pods, 10.244.`number`.0/24.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl World {
         rights.give(&self.client, &self.namespace).await.map(drop)
     }
 
-    /// A Node of the cluster. Its name begins with that of the namespace, since Nodes belong to none: all worlds of a test program
+    /// A Node of the cluster. Its name begins with that of the namespace, since Nodes belong to none: all environments of a test program
     /// have the same cluster, so addresses of such Nodes have to be nobody else's.
     ///
     /// # Errors

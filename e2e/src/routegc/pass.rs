@@ -2,11 +2,11 @@
 
 use anyhow::{Result, ensure};
 
-use super::World;
+use super::TestEnv;
 use crate::natgw::run;
 use crate::program::{Launch, Program};
 
-impl World {
+impl TestEnv {
     /// routegc with nothing but its cluster on the command line.
     ///
     /// # Errors
@@ -15,7 +15,7 @@ impl World {
         Ok(self.equip(Program::binary("routegc")?).env("RUST_LOG", "info,routegc=debug"))
     }
 
-    /// Any routegc, such as the one that users get, which serves the RouteGCs of this world through its proxies.
+    /// Any routegc, such as the one that users get, which serves the RouteGCs of this environment through its proxies.
     #[must_use]
     pub fn equip(&self, routegc: Launch) -> Launch {
         routegc.env("KUBECONFIG", &self.kubeconfig)

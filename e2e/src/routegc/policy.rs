@@ -1,4 +1,4 @@
-//! The RouteGCs of a world, what they say, and the Events about them.
+//! The RouteGCs of a environment, what they say, and the Events about them.
 
 use anyhow::{Context, Result};
 use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCStatus};
@@ -8,11 +8,11 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::{PODS, World};
+use super::{PODS, TestEnv};
 use crate::natgw::wait_for;
 
-impl World {
-    /// A RouteGC of the world's router that confirms in two passes without a wait; `more` is merged into its spec.
+impl TestEnv {
+    /// A RouteGC of the environment's router that confirms in two passes without a wait; `more` is merged into its spec.
     ///
     /// # Errors
     /// The API server refuses.
@@ -34,7 +34,7 @@ impl World {
         Ok(self.policies().create(&PostParams::default(), &object).await?)
     }
 
-    /// The RouteGCs of the world.
+    /// The RouteGCs of the environment.
     #[must_use]
     pub fn policies(&self) -> Api<RouteGC> {
         Api::namespaced(self.client.clone(), &self.namespace)
@@ -88,7 +88,7 @@ impl World {
         .await
     }
 
-    /// Reasons and notes of the Events of the world.
+    /// Reasons and notes of the Events of the environment.
     ///
     /// # Errors
     /// The API server refuses.

@@ -13,7 +13,7 @@ async fn a_killed_owner_leaves_nothing() {
         let cluster = Cluster::start(1).await.unwrap();
         return Owner::hold(&cluster.range());
     }
-    let (owner, range) = Owner::start("traces::a_killed_owner_leaves_nothing").unwrap();
+    let (owner, range) = Owner::start("cluster::traces::a_killed_owner_leaves_nothing").unwrap();
     let number = number_of(&range);
     assert_ne!(traces(number), Vec::<String>::new(), "a living cluster is seen");
     owner.kill().unwrap();

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use common::api::deorbit::{Kind, Phase};
-use e2e::deorbiter::{Driver, World};
+use e2e::deorbiter::{Driver, TestEnv};
 use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Upstream};
 use e2e::openstack::{OpenStack, Part, Parts, Project, REGION, Release, Service};
 use futures::future::try_join_all;
@@ -30,21 +30,21 @@ impl<Held> Deref for Cloud<Held> {
     }
 }
 
-async fn start() -> (World, Cloud<RwLockReadGuard<'static, ()>>, Project) {
+async fn start() -> (TestEnv, Cloud<RwLockReadGuard<'static, ()>>, Project) {
     start_with(WORKERS.read().await).await
 }
 
-async fn start_alone() -> (World, Cloud<RwLockWriteGuard<'static, ()>>, Project) {
+async fn start_alone() -> (TestEnv, Cloud<RwLockWriteGuard<'static, ()>>, Project) {
     start_with(WORKERS.write().await).await
 }
 
-async fn start_with<Held>(workers: Held) -> (World, Cloud<Held>, Project) {
+async fn start_with<Held>(workers: Held) -> (TestEnv, Cloud<Held>, Project) {
     // The cloud first: it takes long, and others can have the clusters meanwhile.
     let openstack = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let project = openstack.project("deorbit").await.unwrap();
-    world.cloud(&project).await.unwrap();
-    (world, Cloud { openstack, _workers: workers }, project)
+    env.cloud(&project).await.unwrap();
+    (env, Cloud { openstack, _workers: workers }, project)
 }
 
 fn spec(more: Value) -> Value {
@@ -62,9 +62,9 @@ async fn there(project: &Project, service: Service, path: &str) -> bool {
 }
 
 /// Tags are Octavia's since 2.5; the API takes them on PUT.
-async fn balancer(world: &World, project: &Project, name: &str) -> (String, String) {
-    let tag = format!("kube_service_prod_{}_{name}", world.namespace);
-    let text = format!("Kubernetes external service {}/{name} from cluster prod", world.namespace);
+async fn balancer(env: &TestEnv, project: &Project, name: &str) -> (String, String) {
+    let tag = format!("kube_service_prod_{}_{name}", env.namespace);
+    let text = format!("Kubernetes external service {}/{name} from cluster prod", env.namespace);
     let id = project.load_balancer(&tag, &text).await.unwrap();
     tags(project, &id, &[&tag]).await;
     (id, tag)
@@ -81,22 +81,22 @@ async fn tags(project: &Project, id: &str, tags: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn volumes_and_load_balancers_go_and_each_is_proven_by_its_id() {
-    let (world, _cloud, project) = start().await;
+    let (env, _cloud, project) = start().await;
     let volume = project.volume("pvc-1", json!({})).await.unwrap();
-    let (lb, _) = balancer(&world, &project, "web").await;
-    world.claim("data", &volume, "Delete").await.unwrap();
-    world.service("web", &lb).await.unwrap();
-    let _cinder = Driver::cinder(world.client.clone(), &project);
-    let _octavia = Driver::octavia(world.client.clone(), &project);
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", spec(json!({}))).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let (lb, _) = balancer(&env, &project, "web").await;
+    env.claim("data", &volume, "Delete").await.unwrap();
+    env.service("web", &lb).await.unwrap();
+    let _cinder = Driver::cinder(env.client.clone(), &project);
+    let _octavia = Driver::octavia(env.client.clone(), &project);
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", spec(json!({}))).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert!(!there(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await);
     assert!(!there(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await);
     let recorded: Vec<_> =
         status.inventory.records.iter().map(|one| (one.kind, one.id.clone().unwrap())).collect();
     assert!(recorded.contains(&(Kind::Volume, volume)) && recorded.contains(&(Kind::LoadBalancer, lb)));
-    assert!(!world.is_frozen().await.unwrap());
+    assert!(!env.is_frozen().await.unwrap());
     let metrics = deorbiter.metrics().await.unwrap();
     // D16: two things are asked about by their IDs, no list of a project is read.
     assert!(metrics.sum("openstack_api_requests_total", &[]).unwrap() > 0.0);
@@ -104,25 +104,22 @@ async fn volumes_and_load_balancers_go_and_each_is_proven_by_its_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_else_is() {
-    let (world, cloud, project) = start().await;
+    let (env, cloud, project) = start().await;
     let volume = project.volume("pvc-1", json!({})).await.unwrap();
     let snapshot = project.snapshot(&volume, "by-hand", json!({})).await.unwrap();
     let other = project.volume("somebody-else-s", json!({})).await.unwrap();
     let plain = project.volume("pvc-2", json!({})).await.unwrap();
     let marked =
         project.volume("pvc-3", json!({"janitor.capi.azimuth-cloud.com/keep": "true"})).await.unwrap();
-    let (lb, _) = balancer(&world, &project, "web").await;
+    let (lb, _) = balancer(&env, &project, "web").await;
     cloud.reset_load_balancer(&lb, "ERROR").unwrap();
     for (name, id) in [("snapped", &volume), ("plain", &plain), ("marked", &marked)] {
-        world.claim(name, id, "Delete").await.unwrap();
+        env.claim(name, id, "Delete").await.unwrap();
     }
-    world.service("web", &lb).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world
-        .deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "15s"}})))
-        .await
-        .unwrap();
-    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.service("web", &lb).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "15s"}}))).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     for gone in [format!("/volumes/{plain}")] {
         assert!(!there(&project, Service::BlockStorage, &gone).await, "{gone}");
     }
@@ -147,11 +144,11 @@ async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_el
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the_volume() {
-    let (world, cloud, project) = start_alone().await;
+    let (env, cloud, project) = start_alone().await;
     for state in ["error_deleting", "deleting", "creating"] {
         let volume = project.volume("pvc-1", json!({})).await.unwrap();
         let name = state.replace('_', "-");
-        world.claim(&name, &volume, "Delete").await.unwrap();
+        env.claim(&name, &volume, "Delete").await.unwrap();
         let path = format!("/volumes/{volume}");
         let hung = if state == "deleting" {
             // A worker that hangs: Cinder has said yes, and nothing happens.
@@ -162,13 +159,13 @@ async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the
             cloud.reset_volume(&volume, state).await.unwrap();
             None
         };
-        let deorbiter = world.deorbiter().unwrap();
-        world.deorbit(&name, spec(json!({"timeouts": {"perObject": "8s"}}))).await.unwrap();
-        let claims = Api::<core::PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
-        world.wait("the claim to go", async || Ok(claims.get_opt(&name).await?.is_none())).await.unwrap();
-        let volumes = Api::<core::PersistentVolume>::all(world.client.clone());
-        volumes.delete(&format!("{}-{name}", world.namespace), &Default::default()).await.unwrap();
-        let status = world.wait_for_phase(&name, Phase::CompletedWithDebris).await.unwrap();
+        let deorbiter = env.deorbiter().unwrap();
+        env.deorbit(&name, spec(json!({"timeouts": {"perObject": "8s"}}))).await.unwrap();
+        let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
+        env.wait("the claim to go", async || Ok(claims.get_opt(&name).await?.is_none())).await.unwrap();
+        let volumes = Api::<core::PersistentVolume>::all(env.client.clone());
+        volumes.delete(&format!("{}-{name}", env.namespace), &Default::default()).await.unwrap();
+        let status = env.wait_for_phase(&name, Phase::CompletedWithDebris).await.unwrap();
         assert_eq!(status.debris[0].id.as_deref(), Some(volume.as_str()));
         assert!(status.debris[0].reason.contains(state), "{status:#?}");
         if hung.is_none() {
@@ -183,26 +180,26 @@ async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_loses_only_our_tag() {
-    let (world, _cloud, project) = start().await;
-    let (left, _) = balancer(&world, &project, "left").await;
-    let (shared, tag) = balancer(&world, &project, "shared").await;
+    let (env, _cloud, project) = start().await;
+    let (left, _) = balancer(&env, &project, "left").await;
+    let (shared, tag) = balancer(&env, &project, "shared").await;
     let neighbour = "kube_service_other_b_api";
     tags(&project, &shared, &[&tag, neighbour]).await;
-    world.service("left", &left).await.unwrap();
-    world.service("shared", &shared).await.unwrap();
+    env.service("left", &left).await.unwrap();
+    env.service("shared", &shared).await.unwrap();
     let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "metal"},
         "spec": {"type": "LoadBalancer", "loadBalancerClass": "metallb.io/metallb", "ports": [{"port": 80}]}});
-    world.create_in::<core::Service>(foreign).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", spec(json!({"timeouts": {"perObject": "12s"}}))).await.unwrap();
-    world.wait_for_phase("run", Phase::Wait).await.unwrap();
-    let services = Api::<core::Service>::namespaced(world.client.clone(), &world.namespace);
+    env.create_in::<core::Service>(foreign).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", spec(json!({"timeouts": {"perObject": "12s"}}))).await.unwrap();
+    env.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let services = Api::<core::Service>::namespaced(env.client.clone(), &env.namespace);
     tags(&project, &shared, &[neighbour]).await;
     for name in ["left", "shared"] {
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         services.patch(name, &PatchParams::default(), &free).await.unwrap();
     }
-    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let debris: Vec<_> = status.debris.iter().map(|one| one.id.as_deref().unwrap()).collect();
     assert_eq!(debris, [left.as_str()], "{status:#?}");
     assert_eq!(services.get("metal").await.unwrap().metadata.deletion_timestamp, None);
@@ -215,102 +212,102 @@ async fn proxy(cloud: &OpenStack, service: Service) -> FaultProxy {
     FaultProxy::start(Upstream::neutron(address)).await.unwrap()
 }
 
-async fn log_in_to(world: &World, project: &Project, region: &str) {
+async fn log_in_to(env: &TestEnv, project: &Project, region: &str) {
     let text = project.clouds_yaml().unwrap().replace(REGION, region);
-    world.secret("cloud", "clouds.yaml", &text).await.unwrap();
+    env.secret("cloud", "clouds.yaml", &text).await.unwrap();
 }
 
 /// A list of thousands takes Cinder seconds; this one takes as long with forty.
 #[tokio::test(flavor = "multi_thread")]
 async fn between_two_walks_of_a_large_cluster_single_volumes_are_asked_about() {
-    let (world, cloud, project) = start().await;
+    let (env, cloud, project) = start().await;
     let proxy = proxy(&cloud, Service::BlockStorage).await;
     cloud.region("SlowCinder", &[("block-storage", proxy.url() + "/v3")]).await.unwrap();
-    log_in_to(&world, &project, "SlowCinder").await;
+    log_in_to(&env, &project, "SlowCinder").await;
     let origin = project.volume("origin", json!({})).await.unwrap();
     let ids = cloud.copy_volume(&origin, 40).unwrap();
     let claims = ids
         .iter()
         .enumerate()
-        .map(async |(number, id)| world.claim(&format!("data-{number}"), id, "Delete").await);
+        .map(async |(number, id)| env.claim(&format!("data-{number}"), id, "Delete").await);
     try_join_all(claims).await.unwrap();
     proxy.rule(Matcher::any().path("*/volumes/detail"), Fault::DelayResponse(Duration::from_secs(3)));
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", spec(json!({}))).await.unwrap();
-    world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", spec(json!({}))).await.unwrap();
+    env.wait_for_phase("run", Phase::Wait).await.unwrap();
     let asked = |path: &str| proxy.requests().iter().any(|request| request.path.ends_with(path));
     let any_of = |ids: &[String]| ids.iter().any(|id| asked(&format!("/volumes/{id}")));
-    world.wait("a single volume to be asked about", async || Ok(any_of(&ids))).await.unwrap();
+    env.wait("a single volume to be asked about", async || Ok(any_of(&ids))).await.unwrap();
     assert!(!any_of(&[origin]), "a volume of no claim");
     cloud.forget_volumes(&ids).unwrap();
-    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert_eq!(status.inventory.count, 40, "{status:#?}");
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn between_two_walks_that_take_long_a_load_balancer_is_asked_about() {
-    let (world, cloud, project) = start().await;
+    let (env, cloud, project) = start().await;
     let (neutron, octavia) =
         (proxy(&cloud, Service::Network).await, proxy(&cloud, Service::LoadBalancer).await);
     let services = [("network", neutron.url()), ("load-balancer", octavia.url())];
     cloud.region("SlowNeutron", &services).await.unwrap();
-    log_in_to(&world, &project, "SlowNeutron").await;
-    let (lb, _) = balancer(&world, &project, "web").await;
-    world.service("web", &lb).await.unwrap();
+    log_in_to(&env, &project, "SlowNeutron").await;
+    let (lb, _) = balancer(&env, &project, "web").await;
+    env.service("web", &lb).await.unwrap();
     neutron.rule(Matcher::any().path("*/security-groups"), Fault::DelayResponse(Duration::from_secs(3)));
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", spec(json!({}))).await.unwrap();
-    world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", spec(json!({}))).await.unwrap();
+    env.wait_for_phase("run", Phase::Wait).await.unwrap();
     let asked = |proxy: &FaultProxy, path: &str| {
         proxy.requests().iter().filter(|request| request.path.ends_with(path)).count()
     };
     // A walk asks for each of them once, and may have begun.
     let between = || asked(&octavia, &lb) > asked(&neutron, "/security-groups") + 2;
-    world.wait("the load balancer alone to be asked about", async || Ok(between())).await.unwrap();
+    env.wait("the load balancer alone to be asked about", async || Ok(between())).await.unwrap();
     let path = format!("/loadbalancers/{lb}?cascade=true");
     project.api().delete(Service::LoadBalancer, &path).await.unwrap();
-    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.wait_for_phase("run", Phase::Complete).await.unwrap();
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d13_d8_a_wrong_region_and_revoked_credentials_stop_everything_and_are_told() {
-    let (world, _cloud, project) = start().await;
+    let (env, _cloud, project) = start().await;
     let volume = project.volume("pvc-1", json!({})).await.unwrap();
-    world.claim("data", &volume, "Delete").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
+    env.claim("data", &volume, "Delete").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
     let elsewhere = json!({"identityRef": {"name": "cloud", "region": "Elsewhere"}});
     let timeouts = json!({"apiUnavailable": "5s"});
-    world.deorbit("region", spec(json!({"openstack": elsewhere, "timeouts": timeouts}))).await.unwrap();
-    let status = world.wait_for_phase("region", Phase::CompletedWithDebris).await.unwrap();
+    env.deorbit("region", spec(json!({"openstack": elsewhere, "timeouts": timeouts}))).await.unwrap();
+    let status = env.wait_for_phase("region", Phase::CompletedWithDebris).await.unwrap();
     assert!(status.debris.iter().any(|one| one.id.as_deref() == Some(volume.as_str())), "{status:#?}");
     let (id, secret) = project.new_credential("revoked", json!({})).await.unwrap();
     let keystone = project.api().endpoints().base(Service::Identity).unwrap();
-    world.secret("cloud", "clouds.yaml", &project.clouds_yaml_of(&keystone, &id, &secret)).await.unwrap();
+    env.secret("cloud", "clouds.yaml", &project.clouds_yaml_of(&keystone, &id, &secret)).await.unwrap();
     let path = format!("/users/{}/application_credentials/{id}", project.user);
     project.api().delete(Service::Identity, &path).await.unwrap();
-    world.deorbit("revoked", spec(json!({"timeouts": timeouts}))).await.unwrap();
-    let status = world.wait_for_phase("revoked", Phase::CompletedWithDebris).await.unwrap();
+    env.deorbit("revoked", spec(json!({"timeouts": timeouts}))).await.unwrap();
+    let status = env.wait_for_phase("revoked", Phase::CompletedWithDebris).await.unwrap();
     assert!(status.debris.iter().any(|one| one.id.as_deref() == Some(volume.as_str())), "{status:#?}");
     assert!(
         there(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await,
         "nothing was deleted"
     );
-    let claims = Api::<core::PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
+    let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
     assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its_neighbours() {
-    let (world, _cloud, project) = start().await;
+    let (env, _cloud, project) = start().await;
     let key = "cinder.csi.openstack.org/cluster";
     let lost = project.volume("pvc-lost", json!({ key: "prod" })).await.unwrap();
     let neighbour = project.volume("pvc-other", json!({ key: "prod_7" })).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", spec(json!({"sweep": true, "leftovers": "Delete"}))).await.unwrap();
-    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", spec(json!({"sweep": true, "leftovers": "Delete"}))).await.unwrap();
+    env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert!(!there(&project, Service::BlockStorage, &format!("/volumes/{lost}")).await);
     assert!(there(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);
     drop(deorbiter);
@@ -320,18 +317,18 @@ async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its
 async fn routes_whose_next_hop_is_gone_go_at_the_end_and_others_stay() {
     // Without Nova, which would say that there is no such server.
     let cloud = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let project = cloud.project("routes").await.unwrap();
-    world.cloud(&project).await.unwrap();
+    env.cloud(&project).await.unwrap();
     let port = project.port(Some("10.7.1.1"), Some("0d5c9f3e-0000-4000-8000-0000000000c1")).await.unwrap();
     let live = ("10.244.1.0/24", "10.7.1.1");
     let foreign = ("192.0.2.0/24", "10.7.1.9");
     project.add_routes(&[live, ("10.244.2.0/24", "10.7.1.2"), foreign]).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
+    let deorbiter = env.deorbiter().unwrap();
     let routes = json!({"routes": {"routerID": project.router, "podCIDRs": ["10.244.0.0/16"]}});
     let spec = spec(json!({"resources": routes}));
-    world.deorbit("run", spec.clone()).await.unwrap();
-    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.deorbit("run", spec.clone()).await.unwrap();
+    env.wait_for_phase("run", Phase::Complete).await.unwrap();
     let left = async |there: &[(&str, &str)]| {
         let mut left: Vec<_> = there.iter().map(|(to, via)| ((*to).to_owned(), (*via).to_owned())).collect();
         left.sort();
@@ -343,8 +340,8 @@ async fn routes_whose_next_hop_is_gone_go_at_the_end_and_others_stay() {
     project.api().put(Service::Network, &format!("/ports/{port}"), pair).await.unwrap();
     let doubtful = ("10.244.3.0/24", "10.7.2.3");
     project.add_routes(&[doubtful, ("10.244.2.0/24", "10.7.1.2")]).await.unwrap();
-    world.deorbit("again", spec).await.unwrap();
-    let status = world.wait_for_phase("again", Phase::CompletedWithDebris).await.unwrap();
+    env.deorbit("again", spec).await.unwrap();
+    let status = env.wait_for_phase("again", Phase::CompletedWithDebris).await.unwrap();
     left(&[live, foreign, doubtful]).await;
     let [debris] = status.debris.as_slice() else { panic!("{status:#?}") };
     assert_eq!((debris.kind.as_str(), debris.name.as_str()), ("Route", "10.244.3.0/24 via 10.7.2.3"));

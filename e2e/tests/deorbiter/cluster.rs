@@ -1,19 +1,19 @@
 //! What can be seen without OpenStack: the kind, the freeze, unreachable clusters, many objects.
 
 use common::api::deorbit::{Choice, Deorbit, Phase};
-use e2e::deorbiter::{PATIENCE, World, kubeconfig};
+use e2e::deorbiter::{TIMEOUT, TestEnv, kubeconfig};
 use e2e::program::Program;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-fn claims(world: &World) -> Api<PersistentVolumeClaim> {
-    Api::namespaced(world.client.clone(), &world.namespace)
+fn claims(env: &TestEnv) -> Api<PersistentVolumeClaim> {
+    Api::namespaced(env.client.clone(), &env.namespace)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_kind_refuses_what_cannot_be_meant() {
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     for (spec, why) in [
         (json!({"inCluster": true}), "exactly one of kubeconfig and inCluster"),
         (json!({"kubeconfig": null}), "exactly one of kubeconfig and inCluster"),
@@ -29,14 +29,14 @@ async fn the_kind_refuses_what_cannot_be_meant() {
         (json!({"leftovers": "Delete"}), "leftovers: Delete needs openstack"),
         (json!({"timeouts": {"hang": "soon"}}), "spec.timeouts.hang"),
     ] {
-        let error = world.deorbit("no", spec.clone()).await.unwrap_err().to_string();
+        let error = env.deorbit("no", spec.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{spec}: {error}");
     }
-    let made = world.deorbit("yes", json!({})).await.unwrap();
+    let made = env.deorbit("yes", json!({})).await.unwrap();
     assert_eq!(made.spec.resources.ingresses, Choice::Keep, "defaults stand in the object");
     let change = async |spec: serde_json::Value| {
         let patch = Patch::Merge(json!({ "spec": spec }));
-        world.deorbits().patch("yes", &PatchParams::default(), &patch).await
+        env.deorbits().patch("yes", &PatchParams::default(), &patch).await
     };
     let refused = change(json!({"retained": "Delete"})).await.unwrap_err().to_string();
     assert!(refused.contains("make another Deorbit"), "{refused}");
@@ -45,157 +45,152 @@ async fn the_kind_refuses_what_cannot_be_meant() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d2_a_cluster_without_snapshots_is_no_obstacle_and_the_end_is_waited_for_with_kubectl_s_condition() {
-    let world = World::start().await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("empty", json!({})).await.unwrap();
-    let status = world.wait_for_phase("empty", Phase::Complete).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("empty", json!({})).await.unwrap();
+    let status = env.wait_for_phase("empty", Phase::Complete).await.unwrap();
     let complete = status.conditions.iter().find(|one| one.kind == "Complete").unwrap();
     assert_eq!((complete.status, complete.reason.as_str()), (common::conditions::Status::True, "Complete"));
-    assert!(!world.is_frozen().await.unwrap());
+    assert!(!env.is_frozen().await.unwrap());
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d1_claims_of_other_drivers_stay_whatever_their_class_says() {
-    let world = World::start().await.unwrap();
-    world.claim_of("nfs", "nfs.csi.k8s.io", "server/share", "Delete").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim_of("nfs", "nfs.csi.k8s.io", "server/share", "Delete").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert_eq!(status.inventory.count, 0);
-    let claim = claims(&world).get("nfs").await.unwrap();
+    let claim = claims(&env).get("nfs").await.unwrap();
     assert_eq!(claim.metadata.deletion_timestamp, None);
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d3_a_retained_volume_stays_bound_and_is_not_waited_for() {
-    let world = World::start().await.unwrap();
-    world.claim("data", "0d5c9f3e-0000-4000-8000-000000000003", "Retain").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", "0d5c9f3e-0000-4000-8000-000000000003", "Retain").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert!(status.inventory.records[0].kept.as_deref().unwrap().contains("Retain"), "{status:?}");
-    assert_eq!(claims(&world).get("data").await.unwrap().metadata.deletion_timestamp, None);
+    assert_eq!(claims(&env).get("data").await.unwrap().metadata.deletion_timestamp, None);
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d4_pods_that_hold_claims_are_deleted_and_others_are_not() {
-    let world = World::start().await.unwrap();
-    world.claim("data", "0d5c9f3e-0000-4000-8000-000000000004", "Delete").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", "0d5c9f3e-0000-4000-8000-000000000004", "Delete").await.unwrap();
     let pod = |name: &str, volumes: serde_json::Value| {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
             "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": volumes, "schedulerName": "nobody"}})
     };
     let held = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
-    world.create_in::<Pod>(pod("holds", held)).await.unwrap();
-    world.create_in::<Pod>(pod("other", json!([]))).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
+    env.create_in::<Pod>(pod("holds", held)).await.unwrap();
+    env.create_in::<Pod>(pod("other", json!([]))).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
     // Nobody deletes the PersistentVolume here: it is debris, and says so.
-    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     assert_eq!(status.debris_count, 1);
     assert!(status.debris[0].reason.contains("still there"), "{status:?}");
-    let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+    let pods = Api::<Pod>::namespaced(env.client.clone(), &env.namespace);
     assert!(pods.get_opt("holds").await.unwrap().is_none());
     assert!(pods.get_opt("other").await.unwrap().is_some());
     drop(deorbiter);
 }
 
-async fn frozen_by(world: &World, freeze: &str) {
-    world.claim("data", "0d5c9f3e-0000-4000-8000-000000000005", "Delete").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({ "freeze": freeze })).await.unwrap();
-    world.wait_for_phase("run", Phase::Wait).await.unwrap();
+async fn frozen_by(env: &TestEnv, freeze: &str) {
+    env.claim("data", "0d5c9f3e-0000-4000-8000-000000000005", "Delete").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({ "freeze": freeze })).await.unwrap();
+    env.wait_for_phase("run", Phase::Wait).await.unwrap();
     let service = |name: &str, kind: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}});
     // The API server learns of its own policies by a watch: it takes a moment.
-    world
-        .wait("new claims to be refused", async || {
-            let made = world.pending("again", None).await;
-            let _ = claims(world).delete("again", &DeleteParams::default()).await;
-            Ok(made.is_err())
-        })
-        .await
-        .unwrap();
-    assert!(world.create_in::<Service>(service("lb", "LoadBalancer")).await.is_err());
-    world.create_in::<Service>(service("plain", "ClusterIP")).await.unwrap();
-    let services = Api::<Service>::namespaced(world.client.clone(), &world.namespace);
+    env.wait("new claims to be refused", async || {
+        let made = env.pending("again", None).await;
+        let _ = claims(env).delete("again", &DeleteParams::default()).await;
+        Ok(made.is_err())
+    })
+    .await
+    .unwrap();
+    assert!(env.create_in::<Service>(service("lb", "LoadBalancer")).await.is_err());
+    env.create_in::<Service>(service("plain", "ClusterIP")).await.unwrap();
+    let services = Api::<Service>::namespaced(env.client.clone(), &env.namespace);
     let grow = Patch::Merge(json!({"spec": {"type": "LoadBalancer"}}));
     assert!(
         services.patch("plain", &PatchParams::default(), &grow).await.is_err(),
         "it becomes a load balancer"
     );
     // Whoever gives up the run gets the cluster back as it was.
-    world.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
-    world
-        .wait("the end of the Deorbit", async || Ok(world.deorbits().get_opt("run").await?.is_none()))
+    env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
+    env.wait("the end of the Deorbit", async || Ok(env.deorbits().get_opt("run").await?.is_none()))
         .await
         .unwrap();
-    assert!(!world.is_frozen().await.unwrap());
-    world
-        .wait("claims to be possible", async || Ok(world.pending("after", None).await.is_ok()))
-        .await
-        .unwrap();
+    assert!(!env.is_frozen().await.unwrap());
+    env.wait("claims to be possible", async || Ok(env.pending("after", None).await.is_ok())).await.unwrap();
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_a_policy_refuses_new_claims_and_load_balancers_until_the_run_is_aborted() {
-    let world = World::start().await.unwrap();
-    frozen_by(&world, "Policy").await;
+    let env = TestEnv::start().await.unwrap();
+    frozen_by(&env, "Policy").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d5_so_does_a_webhook_that_nobody_answers() {
-    let world = World::start().await.unwrap();
-    frozen_by(&world, "Webhook").await;
+    let env = TestEnv::start().await.unwrap();
+    frozen_by(&env, "Webhook").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d6_a_claim_that_waits_for_cinder_goes_too() {
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "cinder"},
         "provisioner": "cinder.csi.openstack.org", "volumeBindingMode": "WaitForFirstConsumer"});
-    let classes = Api::<k8s_openapi::api::storage::v1::StorageClass>::all(world.client.clone());
+    let classes = Api::<k8s_openapi::api::storage::v1::StorageClass>::all(env.client.clone());
     classes.patch("cinder", &PatchParams::apply("e2e").force(), &Patch::Apply(class)).await.unwrap();
-    world.pending("waits", None).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    world.wait_for_phase("run", Phase::Complete).await.unwrap();
-    assert!(claims(&world).get_opt("waits").await.unwrap().is_none());
+    env.pending("waits", None).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    assert!(claims(&env).get_opt("waits").await.unwrap().is_none());
     classes.delete("cinder", &DeleteParams::default()).await.unwrap();
     drop(deorbiter);
 }
 
 /// A port that nobody listens on.
-async fn nowhere(world: &World) {
+async fn nowhere(env: &TestEnv) {
     let port = e2e::program::free_port().unwrap();
     let text = kubeconfig(&format!("https://127.0.0.1:{port}"), None, &[("token", "t")]).unwrap();
-    world.secret("nowhere", "value", &text).await.unwrap();
+    env.secret("nowhere", "value", &text).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d7_d8_a_cluster_that_does_not_answer_stalls_no_other_and_is_given_up_in_time() {
-    let world = World::start().await.unwrap();
-    nowhere(&world).await;
-    let deorbiter = world.launch().unwrap().args(["--workers", "1"]).start().unwrap();
+    let env = TestEnv::start().await.unwrap();
+    nowhere(&env).await;
+    let deorbiter = env.launch().unwrap().args(["--workers", "1"]).start().unwrap();
     for number in 0..5 {
         let away =
             json!({"kubeconfig": {"secretRef": {"name": "nowhere"}}, "timeouts": {"apiUnavailable": "15s"}});
-        world.deorbit(&format!("away-{number}"), away).await.unwrap();
+        env.deorbit(&format!("away-{number}"), away).await.unwrap();
     }
     let lost = json!({"kubeconfig": {"secretRef": {"name": "no-such-secret"}}, "timeouts": {"apiUnavailable": "15s"}});
-    world.deorbit("lost", lost).await.unwrap();
-    world.deorbit("here", json!({})).await.unwrap();
-    let here = world.wait_for_phase("here", Phase::Complete).await.unwrap();
+    env.deorbit("lost", lost).await.unwrap();
+    env.deorbit("here", json!({})).await.unwrap();
+    let here = env.wait_for_phase("here", Phase::Complete).await.unwrap();
     assert_eq!(
-        world.status("away-0").await.unwrap().phase,
+        env.status("away-0").await.unwrap().phase,
         Phase::Inventory,
         "it is still being tried: {here:?}"
     );
     for name in ["away-0", "away-4", "lost"] {
-        let status = world.wait_for_phase(name, Phase::CompletedWithDebris).await.unwrap();
+        let status = env.wait_for_phase(name, Phase::CompletedWithDebris).await.unwrap();
         assert_eq!(status.debris[0].kind, "Cluster", "{status:?}");
         let waited = status.completed_at.unwrap().duration_since(status.first_unavailable_at.unwrap());
         assert!((15..60).contains(&waited.as_secs()), "{waited}");
@@ -205,40 +200,39 @@ async fn d7_d8_a_cluster_that_does_not_answer_stalls_no_other_and_is_given_up_in
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d9_d15_what_fails_is_counted_and_told_as_a_warning() {
-    let world = World::start().await.unwrap();
-    world.claim("data", "0d5c9f3e-0000-4000-8000-000000000009", "Delete").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", "0d5c9f3e-0000-4000-8000-000000000009", "Delete").await.unwrap();
     // May read everything, and delete nothing.
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"},
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "create"]},
             {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]}]});
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
-        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": world.namespace}]});
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": env.namespace}]});
     use k8s_openapi::api::rbac::v1 as rbac;
     let params = PatchParams::apply("e2e").force();
-    let roles = Api::<rbac::ClusterRole>::all(world.client.clone());
+    let roles = Api::<rbac::ClusterRole>::all(env.client.clone());
     roles.patch("reader", &params, &Patch::Apply(role)).await.unwrap();
-    let bindings = Api::<rbac::ClusterRoleBinding>::all(world.client.clone());
+    let bindings = Api::<rbac::ClusterRoleBinding>::all(env.client.clone());
     bindings.patch("reader", &params, &Patch::Apply(binding)).await.unwrap();
-    let token = world.control_plane.service_account_token(&world.namespace, "reader").await.unwrap();
+    let token = env.control_plane.service_account_token(&env.namespace, "reader").await.unwrap();
     let text = kubeconfig(
-        &world.control_plane.url(),
-        Some(&world.control_plane.ca_pem().unwrap()),
+        &env.control_plane.url(),
+        Some(&env.control_plane.ca_pem().unwrap()),
         &[("token", &token)],
     )
     .unwrap();
-    world.secret("target", "value", &text).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.secret("target", "value", &text).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     assert!(status.debris[0].reason.contains("forbidden"), "{status:?}");
     let metrics = deorbiter.metrics().await.unwrap();
     let failures = metrics
         .sum("deorbiter_operation_failures_total", &[("method", "DeleteObject"), ("reason", "Forbidden")]);
     assert!(failures.unwrap() >= 1.0);
     assert_eq!(metrics.sum("deorbiter_runs_total", &[("result", "CompletedWithDebris")]), Some(1.0));
-    let events =
-        Api::<k8s_openapi::api::events::v1::Event>::namespaced(world.client.clone(), &world.namespace);
+    let events = Api::<k8s_openapi::api::events::v1::Event>::namespaced(env.client.clone(), &env.namespace);
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let told = |event: &k8s_openapi::api::events::v1::Event| {
         let note = event.note.as_deref().unwrap_or_default();
@@ -251,15 +245,15 @@ async fn d9_d15_what_fails_is_counted_and_told_as_a_warning() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d11_services_without_credentials_get_their_grace() {
-    let world = World::start().await.unwrap();
-    world.service("web", "0d5c9f3e-0000-4000-8000-00000000000b").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "6s"}})).await.unwrap();
-    world.wait_for_phase("run", Phase::Wait).await.unwrap();
-    let services = Api::<Service>::namespaced(world.client.clone(), &world.namespace);
+    let env = TestEnv::start().await.unwrap();
+    env.service("web", "0d5c9f3e-0000-4000-8000-00000000000b").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "6s"}})).await.unwrap();
+    env.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let services = Api::<Service>::namespaced(env.client.clone(), &env.namespace);
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     services.patch("web", &PatchParams::default(), &free).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
     let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
     assert!(took.as_secs() >= 6, "{took}");
     drop(deorbiter);
@@ -269,25 +263,25 @@ async fn d11_services_without_credentials_get_their_grace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_was_changed_away_is_recorded_while_its_load_balancer_goes() {
     const ID: &str = "0d5c9f3e-0000-4000-8000-00000000000c";
-    let world = World::start().await.unwrap();
-    world.service("web", ID).await.unwrap();
-    let services = Api::<Service>::namespaced(world.client.clone(), &world.namespace);
+    let env = TestEnv::start().await.unwrap();
+    env.service("web", ID).await.unwrap();
+    let services = Api::<Service>::namespaced(env.client.clone(), &env.namespace);
     let change = Patch::Merge(json!({"spec": {"type": "ClusterIP"}}));
     services.patch("web", &PatchParams::default(), &change).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "1s"}})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({"timeouts": {"loadBalancerGrace": "1s"}})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Wait).await.unwrap();
     assert_eq!(status.inventory.records[0].id.as_deref(), Some(ID), "{status:?}");
     // The freeze lets the finalizer go.
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     services.patch("web", &PatchParams::default(), &free).await.unwrap();
-    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert!(services.get_opt("web").await.unwrap().is_none());
     drop(deorbiter);
 }
 
-async fn resource_version(world: &World, name: &str) -> String {
-    world.deorbits().get(name).await.unwrap().metadata.resource_version.unwrap()
+async fn resource_version(env: &TestEnv, name: &str) -> String {
+    env.deorbits().get(name).await.unwrap().metadata.resource_version.unwrap()
 }
 
 async fn walks(deorbiter: &Program) -> f64 {
@@ -296,103 +290,97 @@ async fn walks(deorbiter: &Program) -> f64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d17_progress_is_in_the_status_and_nothing_is_written_while_nothing_happens() {
-    let world = World::start().await.unwrap();
-    world.claim("data", "0d5c9f3e-0000-4000-8000-000000000011", "Delete").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", "0d5c9f3e-0000-4000-8000-000000000011", "Delete").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Wait).await.unwrap();
     assert_eq!((status.inventory.count, status.remaining), (1, 1));
     assert_eq!(status.inventory.records[0].id.as_deref(), Some("0d5c9f3e-0000-4000-8000-000000000011"));
     // The claim goes; its PersistentVolume stays, and there is nothing new.
-    world
-        .wait("the claim to go", async || Ok(claims(&world).get_opt("data").await?.is_none()))
-        .await
-        .unwrap();
+    env.wait("the claim to go", async || Ok(claims(&env).get_opt("data").await?.is_none())).await.unwrap();
     let settled = walks(&deorbiter).await;
-    world.wait("two walks", async || Ok(walks(&deorbiter).await >= settled + 2.0)).await.unwrap();
-    let before = (resource_version(&world, "run").await, walks(&deorbiter).await);
-    world.wait("three walks", async || Ok(walks(&deorbiter).await >= before.1 + 3.0)).await.unwrap();
-    assert_eq!(resource_version(&world, "run").await, before.0);
+    env.wait("two walks", async || Ok(walks(&deorbiter).await >= settled + 2.0)).await.unwrap();
+    let before = (resource_version(&env, "run").await, walks(&deorbiter).await);
+    env.wait("three walks", async || Ok(walks(&deorbiter).await >= before.1 + 3.0)).await.unwrap();
+    assert_eq!(resource_version(&env, "run").await, before.0);
     assert!(deorbiter.get("/statusz").await.unwrap().1.contains("phase      Wait"));
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_protected_deorbit_does_nothing_and_a_kept_claim_stays() {
-    let world = World::start().await.unwrap();
-    world.claim("data", "0d5c9f3e-0000-4000-8000-000000000012", "Delete").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", "0d5c9f3e-0000-4000-8000-000000000012", "Delete").await.unwrap();
     let keep = Patch::Merge(json!({"metadata": {"annotations": {"deorbiter.perimeter.dev/keep": "true"}}}));
-    claims(&world).patch("data", &PatchParams::default(), &keep).await.unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
+    claims(&env).patch("data", &PatchParams::default(), &keep).await.unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
     let protect = |value: Option<&str>| {
         Patch::Merge(json!({"metadata": {"annotations": {"deorbiter.perimeter.dev/protect": value}}}))
     };
-    world.deorbits().patch("run", &PatchParams::default(), &protect(Some("true"))).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world
-        .wait("the condition", async || {
-            Ok(world.status("run").await?.conditions.iter().any(|one| one.kind == "Protected"))
-        })
-        .await
-        .unwrap();
-    assert_eq!(world.status("run").await.unwrap().phase, Phase::Pending);
-    world.deorbits().patch("run", &PatchParams::default(), &protect(None)).await.unwrap();
-    world.wait_for_phase("run", Phase::Complete).await.unwrap();
-    assert_eq!(claims(&world).get("data").await.unwrap().metadata.deletion_timestamp, None);
+    env.deorbits().patch("run", &PatchParams::default(), &protect(Some("true"))).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.wait("the condition", async || {
+        Ok(env.status("run").await?.conditions.iter().any(|one| one.kind == "Protected"))
+    })
+    .await
+    .unwrap();
+    assert_eq!(env.status("run").await.unwrap().phase, Phase::Pending);
+    env.deorbits().patch("run", &PatchParams::default(), &protect(None)).await.unwrap();
+    env.wait_for_phase("run", Phase::Complete).await.unwrap();
+    assert_eq!(claims(&env).get("data").await.unwrap().metadata.deletion_timestamp, None);
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_status_stays_small_however_many_there_are() {
     const MANY: usize = 700;
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     for number in 0..MANY {
         let id = format!("0d5c9f3e-0000-4000-9000-{number:012}");
-        world.claim_of(&format!("data-{number}"), "cinder.csi.openstack.org", &id, "Delete").await.unwrap();
+        env.claim_of(&format!("data-{number}"), "cinder.csi.openstack.org", &id, "Delete").await.unwrap();
     }
-    world.claim("last", "0d5c9f3e-0000-4000-9000-999999999999", "Delete").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({"timeouts": {"perObject": "10s"}})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    env.claim("last", "0d5c9f3e-0000-4000-9000-999999999999", "Delete").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({"timeouts": {"perObject": "10s"}})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let all = i64::try_from(MANY).unwrap() + 1;
     assert_eq!((status.inventory.count, status.debris_count), (all, all));
     let size = serde_json::to_vec(&status).unwrap().len();
     assert!(size < 200_000, "{size} bytes");
-    let maps = Api::<ConfigMap>::namespaced(world.client.clone(), &world.namespace);
+    let maps = Api::<ConfigMap>::namespaced(env.client.clone(), &env.namespace);
     let map = maps.get(&status.inventory.config_maps[0]).await.unwrap();
     let owner = &map.metadata.owner_references.unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Deorbit", "run"));
     assert!(map.data.unwrap()["records.json"].contains("0d5c9f3e-0000-4000-9000-000000000123"));
-    let volumes = Api::<PersistentVolume>::all(world.client.clone());
+    let volumes = Api::<PersistentVolume>::all(env.client.clone());
     assert!(volumes.list(&ListParams::default()).await.unwrap().items.len() >= MANY);
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dry_run_of_the_command_line_names_what_a_real_run_deletes() {
-    let world = World::start().await.unwrap();
-    world.claim("data", "0d5c9f3e-0000-4000-8000-000000000013", "Delete").await.unwrap();
-    world.claim("kept", "0d5c9f3e-0000-4000-8000-000000000014", "Retain").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", "0d5c9f3e-0000-4000-8000-000000000013", "Delete").await.unwrap();
+    env.claim("kept", "0d5c9f3e-0000-4000-8000-000000000014", "Retain").await.unwrap();
     let command = e2e::program::Program::binary("deorbiter").unwrap();
-    let command = command.env("KUBECONFIG", world.control_plane.kubeconfig()).args([
+    let command = command.env("KUBECONFIG", env.control_plane.kubeconfig()).args([
         "--dry-run",
         "--log-filter",
         "error",
     ]);
     let run = command.start().unwrap();
-    assert_eq!(run.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+    assert_eq!(run.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
     let text = run.output().lines().join("\n");
-    let wanted = format!(
-        "delete PersistentVolumeClaim {}/data (0d5c9f3e-0000-4000-8000-000000000013)",
-        world.namespace
-    );
+    let wanted =
+        format!("delete PersistentVolumeClaim {}/data (0d5c9f3e-0000-4000-8000-000000000013)", env.namespace);
     assert!(text.contains(&wanted), "{text}");
     assert!(text.contains("0d5c9f3e-0000-4000-8000-000000000014") && text.contains("is Retain"), "{text}");
-    world.deorbit("dry", json!({"dryRun": true})).await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    let status = world.wait_for_phase("dry", Phase::Complete).await.unwrap();
+    env.deorbit("dry", json!({"dryRun": true})).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    let status = env.wait_for_phase("dry", Phase::Complete).await.unwrap();
     assert_eq!((status.remaining, status.inventory.count), (1, 2));
-    assert_eq!(claims(&world).get("data").await.unwrap().metadata.deletion_timestamp, None);
-    let _: Deorbit = world.deorbits().get("dry").await.unwrap();
+    assert_eq!(claims(&env).get("data").await.unwrap().metadata.deletion_timestamp, None);
+    let _: Deorbit = env.deorbits().get("dry").await.unwrap();
     drop(deorbiter);
 }

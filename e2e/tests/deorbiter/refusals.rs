@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use common::api::deorbit::Phase;
-use e2e::deorbiter::{Driver, World, kubeconfig};
+use e2e::deorbiter::{Driver, TestEnv, kubeconfig};
 use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
@@ -12,13 +12,13 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 /// The cluster behind a proxy.
-async fn behind_a_proxy(world: &World) -> FaultProxy {
-    let (certificate, key) = world.control_plane.admin_identity_pem().unwrap();
-    let upstream = Upstream::kubernetes(world.control_plane.url())
-        .ca_pem(world.control_plane.ca_pem().unwrap())
+async fn behind_a_proxy(env: &TestEnv) -> FaultProxy {
+    let (certificate, key) = env.control_plane.admin_identity_pem().unwrap();
+    let upstream = Upstream::kubernetes(env.control_plane.url())
+        .ca_pem(env.control_plane.ca_pem().unwrap())
         .client_certificate(certificate, key);
     let proxy = FaultProxy::start(upstream).await.unwrap();
-    world.secret("target", "value", &kubeconfig(&proxy.url(), None, &[]).unwrap()).await.unwrap();
+    env.secret("target", "value", &kubeconfig(&proxy.url(), None, &[]).unwrap()).await.unwrap();
     proxy
 }
 
@@ -26,30 +26,30 @@ fn id(number: usize) -> String {
     format!("0d5c9f3e-0000-4000-8000-00000000ab{number:02}")
 }
 
-async fn events(world: &World) -> Vec<(String, String)> {
-    let api = Api::<Event>::namespaced(world.client.clone(), &world.namespace);
+async fn events(env: &TestEnv) -> Vec<(String, String)> {
+    let api = Api::<Event>::namespaced(env.client.clone(), &env.namespace);
     let all = api.list(&ListParams::default()).await.unwrap().items;
     all.into_iter().map(|event| (event.type_.unwrap_or_default(), event.note.unwrap_or_default())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d10_the_object_that_is_refused_is_the_one_that_is_named_and_the_others_go() {
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     for (number, name) in ["one", "two", "three"].into_iter().enumerate() {
-        world.claim(name, &id(number), "Delete").await.unwrap();
+        env.claim(name, &id(number), "Delete").await.unwrap();
     }
-    let proxy = behind_a_proxy(&world).await;
+    let proxy = behind_a_proxy(&env).await;
     let two = Matcher::any().method(Method::DELETE).path("/api/v1/namespaces/*/persistentvolumeclaims/two");
     proxy.rule(two, Fault::Reject(Answer::status(StatusCode::FORBIDDEN)));
-    let _drivers = Driver::pretended(world.client.clone());
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    let _drivers = Driver::pretended(env.client.clone());
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let left: Vec<_> = status.debris.iter().map(|one| (one.name.as_str(), one.id.clone())).collect();
     assert_eq!(left, [("two", Some(id(1)))], "{status:#?}");
-    let told = events(&world).await;
+    let told = events(&env).await;
     let of = |kind: &str, name: &str| {
-        let what = format!("delete PersistentVolumeClaim {}/{name} ", world.namespace);
+        let what = format!("delete PersistentVolumeClaim {}/{name} ", env.namespace);
         told.iter().filter(|(type_, note)| type_ == kind && note.contains(&what)).count()
     };
     assert_eq!([of("Normal", "one"), of("Normal", "two"), of("Normal", "three")], [1, 0, 1], "{told:#?}");
@@ -62,25 +62,24 @@ async fn d10_the_object_that_is_refused_is_the_one_that_is_named_and_the_others_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_is_protected_while_it_deletes_stops_within_seconds() {
     const CLAIMS: usize = 8;
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     for number in 0..CLAIMS {
-        world.claim(&format!("data-{number}"), &id(10 + number), "Delete").await.unwrap();
+        env.claim(&format!("data-{number}"), &id(10 + number), "Delete").await.unwrap();
     }
-    let proxy = behind_a_proxy(&world).await;
+    let proxy = behind_a_proxy(&env).await;
     let deletes = Matcher::any().method(Method::DELETE).path("/api/v1/namespaces/*/persistentvolumeclaims/*");
     let slow = proxy.rule(deletes, Fault::DelayResponse(Duration::from_secs(3)));
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    world.wait("the first delete", async || Ok(proxy.applied(slow) > 0)).await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    env.wait("the first delete", async || Ok(proxy.applied(slow) > 0)).await.unwrap();
     let protect = json!({"metadata": {"annotations": {"deorbiter.perimeter.dev/protect": "true"}}});
-    world.deorbits().patch("run", &PatchParams::default(), &Patch::Merge(protect)).await.unwrap();
-    world
-        .wait("protection", async || {
-            Ok(world.status("run").await?.conditions.iter().any(|one| one.kind == "Protected"))
-        })
-        .await
-        .unwrap();
-    let claims = Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
+    env.deorbits().patch("run", &PatchParams::default(), &Patch::Merge(protect)).await.unwrap();
+    env.wait("protection", async || {
+        Ok(env.status("run").await?.conditions.iter().any(|one| one.kind == "Protected"))
+    })
+    .await
+    .unwrap();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
     let all = claims.list(&ListParams::default()).await.unwrap().items;
     let spared = all.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()).count();
     assert!(spared >= CLAIMS / 2, "{spared} of {CLAIMS} are spared");
@@ -89,76 +88,76 @@ async fn a_run_that_is_protected_while_it_deletes_stops_within_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d14_what_is_gone_when_it_is_asked_to_go_is_no_failure() {
-    let world = World::start().await.unwrap();
-    world.claim("data", &id(4), "Delete").await.unwrap();
-    let proxy = behind_a_proxy(&world).await;
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", &id(4), "Delete").await.unwrap();
+    let proxy = behind_a_proxy(&env).await;
     // As if somebody else had been faster, at each of the first two tries.
     let gone = Matcher::any()
         .method(Method::DELETE)
         .path("/api/v1/namespaces/*/persistentvolumeclaims/data")
         .times(2);
     let rule = proxy.rule(gone, Fault::Reject(Answer::status(StatusCode::NOT_FOUND)));
-    let _drivers = Driver::pretended(world.client.clone());
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    let status = world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let _drivers = Driver::pretended(env.client.clone());
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert_eq!((proxy.applied(rule), status.debris_count), (2, 0));
     let failed = deorbiter.metrics().await.unwrap().sum("deorbiter_operation_failures_total", &[]);
     assert_eq!(failed.unwrap_or_default(), 0.0);
-    assert!(events(&world).await.iter().all(|(type_, note)| type_ == "Normal" || !note.contains("delete")));
+    assert!(events(&env).await.iter().all(|(type_, note)| type_ == "Normal" || !note.contains("delete")));
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deorbit_that_is_done_can_be_deleted_when_its_cluster_is_gone() {
-    let world = World::start().await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    world.wait_for_phase("run", Phase::Complete).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    env.wait_for_phase("run", Phase::Complete).await.unwrap();
     // As Cluster API does, when the Cluster goes.
-    let secrets = Api::<Secret>::namespaced(world.client.clone(), &world.namespace);
+    let secrets = Api::<Secret>::namespaced(env.client.clone(), &env.namespace);
     secrets.delete("target", &DeleteParams::default()).await.unwrap();
-    world.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
-    world.wait("its end", async || Ok(world.deorbits().get_opt("run").await?.is_none())).await.unwrap();
+    env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
+    env.wait("its end", async || Ok(env.deorbits().get_opt("run").await?.is_none())).await.unwrap();
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_whose_freeze_may_stand_in_a_dead_cluster_can_be_deleted_after_the_outage() {
-    let world = World::start().await.unwrap();
-    world.claim("data", &id(5), "Delete").await.unwrap();
-    let proxy = behind_a_proxy(&world).await;
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({"timeouts": {"apiUnavailable": "6s"}})).await.unwrap();
-    world.wait_for_phase("run", Phase::Wait).await.unwrap();
-    world.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", &id(5), "Delete").await.unwrap();
+    let proxy = behind_a_proxy(&env).await;
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "6s"}})).await.unwrap();
+    env.wait_for_phase("run", Phase::Wait).await.unwrap();
+    env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
     proxy.refuse_all(true);
-    world.wait("its end", async || Ok(world.deorbits().get_opt("run").await?.is_none())).await.unwrap();
+    env.wait("its end", async || Ok(env.deorbits().get_opt("run").await?.is_none())).await.unwrap();
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_cluster_under_the_same_name_is_not_touched() {
-    let world = World::start().await.unwrap();
-    world.claim("data", &id(6), "Delete").await.unwrap();
-    let proxy = behind_a_proxy(&world).await;
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", &id(6), "Delete").await.unwrap();
+    let proxy = behind_a_proxy(&env).await;
     let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
     let other = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "kube-system", "uid": "another" } });
-    let deorbiter = world.deorbiter().unwrap();
+    let deorbiter = env.deorbiter().unwrap();
     // Nothing is deleted before the freeze, and this keeps it from being made.
     let freeze = Matcher::any().method(Method::POST).path("/apis/admissionregistration.k8s.io/v1/*");
     let frozen = proxy.rule(freeze, Fault::Reject(Answer::unavailable()));
-    world.deorbit("run", json!({"timeouts": {"apiUnavailable": "8s"}})).await.unwrap();
-    world.wait_for_phase("run", Phase::Freeze).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "8s"}})).await.unwrap();
+    env.wait_for_phase("run", Phase::Freeze).await.unwrap();
     let answer = Answer::status(StatusCode::OK).body(other.to_string());
     proxy.rule(identity, Fault::Reject(answer));
     proxy.remove(frozen);
-    let status = world.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let reachable = status.conditions.iter().find(|one| one.kind == "TargetReachable").unwrap();
     assert!(reachable.message.contains("another cluster answers"), "{status:#?}");
     let claims = Api::<k8s_openapi::api::core::v1::PersistentVolumeClaim>::namespaced(
-        world.client.clone(),
-        &world.namespace,
+        env.client.clone(),
+        &env.namespace,
     );
     assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
     drop(deorbiter);
@@ -166,26 +165,25 @@ async fn another_cluster_under_the_same_name_is_not_touched() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_records_are_told_and_nothing_is_done_without_them() {
-    let world = World::start().await.unwrap();
-    world.claim("data", &id(7), "Delete").await.unwrap();
-    let deorbiter = world.deorbiter().unwrap();
-    world.deorbit("run", json!({})).await.unwrap();
-    world.wait_for_phase("run", Phase::Wait).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", &id(7), "Delete").await.unwrap();
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    env.wait_for_phase("run", Phase::Wait).await.unwrap();
     // As the status of a large cluster, whose ConfigMap somebody has deleted.
     let lost = json!({"status": {"inventory": {"records": [], "configMaps": ["deorbit-gone-0"]}}});
-    world
-        .wait("a Warning", async || {
-            let patch = Patch::Merge(&lost);
-            world.deorbits().patch_status("run", &PatchParams::default(), &patch).await?;
-            let told = events(&world).await;
-            Ok(told.iter().any(|(type_, note)| {
-                type_ == "Warning" && note.contains("deorbit-gone-0 cannot be read; restore it")
-            }))
-        })
-        .await
-        .unwrap();
-    world.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
-    world.wait("its end", async || Ok(world.deorbits().get_opt("run").await?.is_none())).await.unwrap();
-    assert!(!world.is_frozen().await.unwrap());
+    env.wait("a Warning", async || {
+        let patch = Patch::Merge(&lost);
+        env.deorbits().patch_status("run", &PatchParams::default(), &patch).await?;
+        let told = events(&env).await;
+        Ok(told.iter().any(|(type_, note)| {
+            type_ == "Warning" && note.contains("deorbit-gone-0 cannot be read; restore it")
+        }))
+    })
+    .await
+    .unwrap();
+    env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
+    env.wait("its end", async || Ok(env.deorbits().get_opt("run").await?.is_none())).await.unwrap();
+    assert!(!env.is_frozen().await.unwrap());
     drop(deorbiter);
 }

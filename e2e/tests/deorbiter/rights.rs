@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use common::api::deorbit::{Kind, Phase};
-use e2e::deorbiter::{Driver, World, kubeconfig};
+use e2e::deorbiter::{Driver, TestEnv, kubeconfig};
 use e2e::fault_proxy::{FaultProxy, Upstream};
 use e2e::kustomize::manifests;
 use e2e::rights::{Grant, Rights};
@@ -23,8 +23,8 @@ fn name_of(kind: &str) -> String {
 }
 
 /// The kinds of external-snapshotter in one version, as far as anybody reads them here.
-async fn define(world: &World, version: &str) {
-    let api = Api::<CustomResourceDefinition>::all(world.client.clone());
+async fn define(env: &TestEnv, version: &str) {
+    let api = Api::<CustomResourceDefinition>::all(env.client.clone());
     for (kind, scope) in KINDS {
         let plural = format!("{}s", kind.to_lowercase());
         let crd = json!({
@@ -40,33 +40,31 @@ async fn define(world: &World, version: &str) {
     }
 }
 
-async fn undefine(world: &World) {
-    let api = Api::<CustomResourceDefinition>::all(world.client.clone());
+async fn undefine(env: &TestEnv) {
+    let api = Api::<CustomResourceDefinition>::all(env.client.clone());
     for (kind, _) in KINDS {
         let _ = api.delete(&name_of(kind), &DeleteParams::default()).await;
-        world
-            .wait("the end of a kind", async || Ok(api.get_opt(&name_of(kind)).await?.is_none()))
+        env.wait("the end of a kind", async || Ok(api.get_opt(&name_of(kind)).await?.is_none()))
             .await
             .unwrap();
     }
 }
 
-fn snapshots(world: &World, version: &str, kind: &str) -> Api<DynamicObject> {
+fn snapshots(env: &TestEnv, version: &str, kind: &str) -> Api<DynamicObject> {
     let plural = format!("{}s", kind.to_lowercase());
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, kind), &plural);
     match kind {
-        "VolumeSnapshot" => Api::namespaced_with(world.client.clone(), &world.namespace, &resource),
-        _ => Api::all_with(world.client.clone(), &resource),
+        "VolumeSnapshot" => Api::namespaced_with(env.client.clone(), &env.namespace, &resource),
+        _ => Api::all_with(env.client.clone(), &resource),
     }
 }
 
 /// A retained snapshot of a claim, as the snapshot controller leaves it.
-async fn snapshot(world: &World, version: &str, claim: &str) {
+async fn snapshot(env: &TestEnv, version: &str, claim: &str) {
     let make = async |kind: &str, object: Value| {
-        let api = snapshots(world, version, kind);
+        let api = snapshots(env, version, kind);
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        world
-            .wait("a snapshot", async || Ok(api.create(&PostParams::default(), &object).await.is_ok()))
+        env.wait("a snapshot", async || Ok(api.create(&PostParams::default(), &object).await.is_ok()))
             .await
             .unwrap();
         api.get(object.metadata.name.as_deref().unwrap()).await.unwrap()
@@ -78,58 +76,58 @@ async fn snapshot(world: &World, version: &str, claim: &str) {
     let content = json!({ "apiVersion": format!("{GROUP}/{version}"), "kind": "VolumeSnapshotContent",
         "metadata": { "name": "content-daily" },
         "spec": { "driver": "cinder.csi.openstack.org", "deletionPolicy": "Retain", "source": {},
-            "volumeSnapshotRef": { "name": "daily", "namespace": world.namespace, "uid": made.metadata.uid } },
+            "volumeSnapshotRef": { "name": "daily", "namespace": env.namespace, "uid": made.metadata.uid } },
         "status": { "snapshotHandle": "0d5c9f3e-0000-4000-8000-0000000005aa" } });
     make("VolumeSnapshotContent", content).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rights_of_the_page_are_enough_and_none_is_too_much() {
-    let world = World::start().await.unwrap();
-    undefine(&world).await;
+    let env = TestEnv::start().await.unwrap();
+    undefine(&env).await;
     let file = manifests().join("examples/deorbiter/target-rights.yaml");
     let rights = Rights::read(PROGRAM, &file).unwrap();
-    let user = rights.give(&world.client, &world.namespace).await.unwrap();
-    let (certificate, key) = world.control_plane.admin_identity_pem().unwrap();
-    let upstream = Upstream::kubernetes(world.control_plane.url())
-        .ca_pem(world.control_plane.ca_pem().unwrap())
+    let user = rights.give(&env.client, &env.namespace).await.unwrap();
+    let (certificate, key) = env.control_plane.admin_identity_pem().unwrap();
+    let upstream = Upstream::kubernetes(env.control_plane.url())
+        .ca_pem(env.control_plane.ca_pem().unwrap())
         .client_certificate(certificate, key)
         .impersonate(&user.name, user.groups.clone());
     let proxy = FaultProxy::start(upstream).await.unwrap();
-    world.secret("target", "value", &kubeconfig(&proxy.url(), None, &[]).unwrap()).await.unwrap();
-    let _drivers = Driver::pretended(world.client.clone());
-    let deorbiter = world.deorbiter().unwrap();
+    env.secret("target", "value", &kubeconfig(&proxy.url(), None, &[]).unwrap()).await.unwrap();
+    let _drivers = Driver::pretended(env.client.clone());
+    let deorbiter = env.deorbiter().unwrap();
     for (version, freeze) in [("v1", "Policy"), ("v1beta1", "Webhook")] {
-        define(&world, version).await;
-        world.claim("data", "0d5c9f3e-0000-4000-8000-0000000005bb", "Retain").await.unwrap();
-        snapshot(&world, version, "data").await;
-        world.service("web", "0d5c9f3e-0000-4000-8000-0000000005cc").await.unwrap();
+        define(&env, version).await;
+        env.claim("data", "0d5c9f3e-0000-4000-8000-0000000005bb", "Retain").await.unwrap();
+        snapshot(&env, version, "data").await;
+        env.service("web", "0d5c9f3e-0000-4000-8000-0000000005cc").await.unwrap();
         let ingress = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "shop" },
             "spec": { "ingressClassName": "openstack",
                 "defaultBackend": { "service": { "name": "web", "port": { "number": 80 } } } } });
-        world.create_in::<Ingress>(ingress).await.unwrap();
+        env.create_in::<Ingress>(ingress).await.unwrap();
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "db-0" }, "spec": {
             "containers": [{ "name": "c", "image": "i" }], "schedulerName": "nobody",
             "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] } });
-        world.create_in::<Pod>(pod).await.unwrap();
+        env.create_in::<Pod>(pod).await.unwrap();
         // One that nobody ever claimed.
-        let spare = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{}-spare", world.namespace) },
+        let spare = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{}-spare", env.namespace) },
             "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "spare",
                 "persistentVolumeReclaimPolicy": "Retain",
                 "csi": { "driver": "cinder.csi.openstack.org", "volumeHandle": "0d5c9f3e-0000-4000-8000-0000000005dd" } } });
-        world.create::<PersistentVolume>(spare).await.unwrap();
+        env.create::<PersistentVolume>(spare).await.unwrap();
         let name = format!("run-{version}");
         let spec = json!({ "retained": "Delete", "freeze": freeze, "clusterName": "prod",
             "resources": { "ingresses": "Delete" }, "timeouts": { "loadBalancerGrace": "1s" } });
-        world.deorbit(&name, spec).await.unwrap();
-        let status = world.wait_for_phase(&name, Phase::Complete).await.unwrap();
+        env.deorbit(&name, spec).await.unwrap();
+        let status = env.wait_for_phase(&name, Phase::Complete).await.unwrap();
         let snapshots = status.inventory.records.iter().filter(|one| one.kind == Kind::Snapshot);
         assert!(snapshots.count() >= 1, "{version}: {status:#?}");
         assert!(status.inventory.cluster.is_some(), "the cluster is known again");
-        let claims = Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace);
+        let claims = Api::<PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
         assert!(claims.get_opt("data").await.unwrap().is_none());
-        world.thawed().await.unwrap();
-        undefine(&world).await;
+        env.thawed().await.unwrap();
+        undefine(&env).await;
     }
     drop(deorbiter);
 

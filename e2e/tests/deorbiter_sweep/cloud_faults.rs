@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use common::api::deorbit::Phase;
-use e2e::deorbiter::{Changes, Driver, PATIENCE, World};
+use e2e::deorbiter::{Changes, Driver, TIMEOUT, TestEnv};
 use e2e::fault_proxy::{FaultProxy, Matcher, Upstream};
 use e2e::openstack::{OpenStack, Parts, Project, REGION, Release, Service};
 use e2e::sweep::{Harm, Slice};
@@ -44,7 +44,7 @@ const HARMS: [Harm; 13] = [
 static REGIONS: AtomicUsize = AtomicUsize::new(0);
 
 struct Stage {
-    world: World,
+    env: TestEnv,
     _driver: Driver,
     _cloud: OpenStack,
     project: Project,
@@ -56,7 +56,7 @@ struct Stage {
 
 impl Stage {
     async fn set() -> Result<Stage> {
-        let world = World::start().await?;
+        let env = TestEnv::start().await?;
         let cloud = OpenStack::shared(Parts::All, Release::Main).await?;
         let project = cloud.project("faults").await?;
         let mut proxies = Vec::new();
@@ -79,14 +79,14 @@ impl Stage {
         let keystone = at(Service::Identity, "/v3")?;
         let text =
             project.clouds_yaml_of(&keystone, &project.credential, &project.secret).replace(REGION, &region);
-        world.secret("cloud", "clouds.yaml", &text).await?;
-        let name = format!("kube_service_stage_{}_web", world.namespace);
-        let about = format!("Kubernetes external service {}/web from cluster stage", world.namespace);
+        env.secret("cloud", "clouds.yaml", &text).await?;
+        let name = format!("kube_service_stage_{}_web", env.namespace);
+        let about = format!("Kubernetes external service {}/web from cluster stage", env.namespace);
         let neighbour = project.load_balancer(&name, &about).await?;
         let kept = project.volume("pvc-kept", json!({"janitor.capi.azimuth-cloud.com/keep": "true"})).await?;
-        world.claim("kept", &kept, "Delete").await?;
-        let driver = Driver::pretended(world.client.clone());
-        Ok(Stage { world, _driver: driver, _cloud: cloud, project, proxies, neighbour, kept })
+        env.claim("kept", &kept, "Delete").await?;
+        let driver = Driver::pretended(env.client.clone());
+        Ok(Stage { env, _driver: driver, _cloud: cloud, project, proxies, neighbour, kept })
     }
 
     fn proxy(&self, service: Service) -> &FaultProxy {
@@ -101,8 +101,8 @@ impl Stage {
         disturbance: Option<(Service, u64, Harm)>,
     ) -> Result<Vec<(Service, u64)>> {
         let volume = self.project.volume(&format!("pvc-{name}"), json!({})).await?;
-        self.world.claim(&format!("{name}-data"), &volume, "Delete").await?;
-        self.world.service(&format!("{name}-web"), &self.neighbour).await?;
+        self.env.claim(&format!("{name}-data"), &volume, "Delete").await?;
+        self.env.service(&format!("{name}-web"), &self.neighbour).await?;
         for (_, proxy) in &self.proxies {
             proxy.clear_requests();
         }
@@ -113,15 +113,15 @@ impl Stage {
             }
             None => None,
         };
-        let deorbiter = self.world.deorbiter()?;
+        let deorbiter = self.env.deorbiter()?;
         let spec = json!({ "openstack": { "identityRef": { "name": "cloud" } }, "clusterName": "prod",
             "leftovers": "Delete", "timeouts": { "apiUnavailable": "5m" } });
-        self.world.deorbit(name, spec).await?;
-        let mut changes = Changes::of(self.world.deorbits());
-        let end = tokio::time::Instant::now() + PATIENCE;
+        self.env.deorbit(name, spec).await?;
+        let mut changes = Changes::of(self.env.deorbits());
+        let end = tokio::time::Instant::now() + TIMEOUT;
         let status = loop {
             let going = asked_to_go(self.proxy(Service::BlockStorage));
-            let status = self.world.status(name).await?;
+            let status = self.env.status(name).await?;
             if going.contains(&volume) {
                 let recorded = status.inventory.records.iter().any(|one| one.id.as_ref() == Some(&volume));
                 ensure!(recorded, "deleted without its ID on record: {status:#?}");
@@ -135,21 +135,20 @@ impl Stage {
         ensure!(status.phase == Phase::Complete && status.debris_count == 0, "{status:#?}");
         let path = format!("/volumes/{volume}");
         ensure!(self.project.api().find(Service::BlockStorage, &path).await?.is_none(), "it is not gone");
-        ensure!(!self.world.is_frozen().await?, "a freeze is left");
+        ensure!(!self.env.is_frozen().await?, "a freeze is left");
         self.nothing_else_went(&volume)?;
-        let claims =
-            Api::<PersistentVolumeClaim>::namespaced(self.world.client.clone(), &self.world.namespace);
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.env.client.clone(), &self.env.namespace);
         let kept = claims.get("kept").await?;
         ensure!(kept.metadata.deletion_timestamp.is_none(), "the claim of a kept volume was deleted");
-        let volumes = Api::<PersistentVolume>::all(self.world.client.clone());
-        let kept = volumes.get(&format!("{}-kept", self.world.namespace)).await?;
+        let volumes = Api::<PersistentVolume>::all(self.env.client.clone());
+        let kept = volumes.get(&format!("{}-kept", self.env.namespace)).await?;
         ensure!(kept.metadata.deletion_timestamp.is_none(), "a kept volume was deleted in the cluster");
         if let Some((proxy, rule)) = rule {
             proxy.remove(rule);
         }
         drop(deorbiter);
-        self.world.deorbits().delete(name, &DeleteParams::default()).await?;
-        self.world.thawed().await?;
+        self.env.deorbits().delete(name, &DeleteParams::default()).await?;
+        self.env.thawed().await?;
         let calls = |proxy: &FaultProxy| proxy.requests().len() as u64;
         Ok(self.proxies.iter().map(|(service, proxy)| (*service, calls(proxy))).collect())
     }

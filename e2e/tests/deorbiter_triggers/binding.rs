@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::world::{World, example, wait, wait_for};
+use super::env::{TestEnv, example, wait, wait_for};
 
 const PROTECTION: &str = "kubernikus.cloud.sap/termination-protection";
 
@@ -27,114 +27,115 @@ pub fn binding() -> Value {
 
 #[tokio::test]
 async fn a_kluster_goes_when_its_deorbit_is_complete() {
-    let world = World::start().await;
-    world.kluster("prod", "Creating").await;
-    world.bind("klusters", binding()).await;
-    let deorbiter = world.deorbiter().start().unwrap();
-    wait("the binding is in force", || async { world.ready("klusters").await.0 == "InForce" }).await;
-    assert_eq!(world.finalizers("prod").await.unwrap(), ["groundctl"], "not before it runs");
-    world.patch_kluster("prod", json!({ "status": { "phase": "Running" } })).await;
-    wait("the finalizer", || async { world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
+    let env = TestEnv::start().await;
+    env.kluster("prod", "Creating").await;
+    env.bind("klusters", binding()).await;
+    let deorbiter = env.deorbiter().start().unwrap();
+    wait("the binding is in force", || async { env.ready("klusters").await.0 == "InForce" }).await;
+    assert_eq!(env.finalizers("prod").await.unwrap(), ["groundctl"], "not before it runs");
+    env.patch_kluster("prod", json!({ "status": { "phase": "Running" } })).await;
+    wait("the finalizer", || async { env.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
         .await;
 
     // Its deletion begins, but Kubernikus has not begun to terminate it.
-    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "true" } } })).await;
-    world.delete_kluster("prod").await;
-    wait("it is held", || async { world.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
-    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
+    env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "true" } } })).await;
+    env.delete_kluster("prod").await;
+    wait("it is held", || async { env.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
+    env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
     wait("it waits for its phase", || async {
-        let status = world.binding("klusters").await.unwrap()["status"].clone();
+        let status = env.binding("klusters").await.unwrap()["status"].clone();
         status["held"] == 0 && status["deorbiting"] == 1
     })
     .await;
-    assert!(world.deorbits().await.is_empty());
+    assert!(env.deorbits().await.is_empty());
 
     // Without its Secret a Deorbit cannot begin, so it can be looked at.
-    world.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
-    let deorbit = wait_for("a Deorbit", || async { world.deorbits().await.pop() }).await;
-    let kluster = world.klusters().get("prod").await.unwrap();
+    env.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
+    let deorbit = wait_for("a Deorbit", || async { env.deorbits().await.pop() }).await;
+    let kluster = env.klusters().get("prod").await.unwrap();
     assert_eq!(deorbit.labels()["deorbiter.perimeter.dev/target-uid"], kluster.uid().unwrap());
     assert!(deorbit.name_any().starts_with("prod-") && deorbit.owner_references().is_empty());
     assert_eq!(deorbit.spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
 
     // Protected again, it is aborted; let go again, another one follows.
-    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "yes" } } })).await;
-    wait("it is aborted", || async { world.deorbits().await.is_empty() }).await;
-    world.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
-    world.kubeconfig_secret("prod-kubeconfig").await;
-    let done = world.wait_for_phase(Phase::Complete).await;
+    env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "yes" } } })).await;
+    wait("it is aborted", || async { env.deorbits().await.is_empty() }).await;
+    env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
+    env.kubeconfig_secret("prod-kubeconfig").await;
+    let done = env.wait_for_phase(Phase::Complete).await;
     assert_eq!(done.name_any(), deorbit.name_any());
     assert_ne!(done.uid(), deorbit.uid());
-    wait("its finalizer is off", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+    wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
 
     // The others let go as well; the report stays.
-    world.patch_kluster("prod", json!({ "metadata": { "finalizers": null } })).await;
-    wait("it is gone", || async { world.finalizers("prod").await.is_none() }).await;
-    assert_eq!(world.deorbits().await.len(), 1);
+    env.patch_kluster("prod", json!({ "metadata": { "finalizers": null } })).await;
+    wait("it is gone", || async { env.finalizers("prod").await.is_none() }).await;
+    assert_eq!(env.deorbits().await.len(), 1);
     drop(deorbiter);
 }
 
 #[tokio::test]
 async fn a_removed_binding_takes_back_what_lives_and_only_that() {
-    let world = World::start().await;
+    let env = TestEnv::start().await;
     for name in ["one", "two"] {
-        world.kluster(name, "Running").await;
+        env.kluster(name, "Running").await;
     }
     // The original's own finalizer on a Kluster that is not selected.
-    world.kluster("foreign", "Running").await;
-    world
-        .patch_kluster("foreign", json!({ "metadata": { "finalizers": ["deorbiter", "groundctl"], "labels": { "left": "alone" } } }))
-        .await;
+    env.kluster("foreign", "Running").await;
+    env.patch_kluster(
+        "foreign",
+        json!({ "metadata": { "finalizers": ["deorbiter", "groundctl"], "labels": { "left": "alone" } } }),
+    )
+    .await;
     let mut spec = binding();
     spec["targetRef"]["labelSelector"] =
         json!({ "matchExpressions": [{ "key": "left", "operator": "DoesNotExist" }] });
-    world.bind("klusters", spec).await;
-    let deorbiter = world.deorbiter().start().unwrap();
-    wait("both are bound", || async { world.binding("klusters").await.unwrap()["status"]["bound"] == 2 })
-        .await;
+    env.bind("klusters", spec).await;
+    let deorbiter = env.deorbiter().start().unwrap();
+    wait("both are bound", || async { env.binding("klusters").await.unwrap()["status"]["bound"] == 2 }).await;
 
-    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(world.client.clone());
+    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
     bindings.delete("klusters", &DeleteParams::default()).await.unwrap();
-    wait("the binding is gone", || async { world.binding("klusters").await.is_none() }).await;
+    wait("the binding is gone", || async { env.binding("klusters").await.is_none() }).await;
     for name in ["one", "two"] {
-        assert_eq!(world.finalizers(name).await.unwrap(), ["groundctl"]);
-        let marks = world.klusters().get(name).await.unwrap();
+        assert_eq!(env.finalizers(name).await.unwrap(), ["groundctl"]);
+        let marks = env.klusters().get(name).await.unwrap();
         assert!(!marks.annotations().contains_key("deorbiter.perimeter.dev/bound-by"));
     }
-    assert_eq!(world.finalizers("foreign").await.unwrap(), ["deorbiter", "groundctl"]);
+    assert_eq!(env.finalizers("foreign").await.unwrap(), ["deorbiter", "groundctl"]);
     drop(deorbiter);
 }
 
 #[tokio::test]
 async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
-    let world = World::start().await;
-    world.kluster("prod", "Running").await;
+    let env = TestEnv::start().await;
+    env.kluster("prod", "Running").await;
     let mut spec = binding();
     spec["template"]["spec"]["kubeconfig"]["secretRef"]["name"] = json!("{.metadata.name[0]}-kubeconfig");
-    world.bind("bad-path", spec).await;
+    env.bind("bad-path", spec).await;
     let mut spec = binding();
     spec["targetRef"]["kind"] = json!("Kaster");
-    world.bind("no-kind", spec).await;
+    env.bind("no-kind", spec).await;
     let mut spec = binding();
     spec["targetRef"] = json!({ "apiVersion": "v1", "kind": "Secret" });
-    world.bind("no-right", spec).await;
-    let deorbiter = world.deorbiter().start().unwrap();
+    env.bind("no-right", spec).await;
+    let deorbiter = env.deorbiter().start().unwrap();
     wait("a path is refused", || async {
-        let (reason, message) = world.ready("bad-path").await;
+        let (reason, message) = env.ready("bad-path").await;
         reason == "Invalid"
             && message.contains("template.spec.kubeconfig.secretRef.name: \".metadata.name[0]")
     })
     .await;
-    wait("a kind is missing", || async { world.ready("no-kind").await.0 == "KindNotServed" }).await;
+    wait("a kind is missing", || async { env.ready("no-kind").await.0 == "KindNotServed" }).await;
     wait("a right is missing", || async {
-        let (reason, message) = world.ready("no-right").await;
+        let (reason, message) = env.ready("no-right").await;
         reason == "TargetsUnknown" && message.contains("forbidden")
     })
     .await;
-    assert_eq!(world.finalizers("prod").await.unwrap(), ["groundctl"]);
+    assert_eq!(env.finalizers("prod").await.unwrap(), ["groundctl"]);
 
     // What the schema alone can see is refused at once.
-    let api = Api::<common::api::deorbit_binding::DeorbitBinding>::all(world.client.clone());
+    let api = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
     let refused = async |patch: Value| {
         let patch = Patch::Merge(patch);
         let answer = api.patch("bad-path", &PatchParams::default(), &patch).await;
@@ -154,33 +155,33 @@ async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
 /// Whoever forgot `get` for one kind stops the binding of that kind and no other.
 #[tokio::test]
 async fn a_kind_whose_objects_cannot_be_read_stops_only_its_own_binding() {
-    let world = World::start().await;
-    world.kluster("prod", "Running").await;
-    world.create("example.com/v1", "Tower", "one", json!({ "status": { "phase": "Running" } })).await;
+    let env = TestEnv::start().await;
+    env.kluster("prod", "Running").await;
+    env.create("example.com/v1", "Tower", "one", json!({ "status": { "phase": "Running" } })).await;
     let mut spec = binding();
     spec["targetRef"] = json!({ "apiVersion": "example.com/v1", "kind": "Tower" });
-    world.bind("a-towers", spec).await;
-    world.bind("klusters", binding()).await;
-    let deorbiter = world.deorbiter().start().unwrap();
+    env.bind("a-towers", spec).await;
+    env.bind("klusters", binding()).await;
+    let deorbiter = env.deorbiter().start().unwrap();
     wait("a right is missing", || async {
-        let (reason, message) = world.ready("a-towers").await;
+        let (reason, message) = env.ready("a-towers").await;
         reason == "TargetsUnknown" && message.contains("forbidden")
     })
     .await;
-    wait("the other is in force", || async { world.ready("klusters").await.0 == "InForce" }).await;
+    wait("the other is in force", || async { env.ready("klusters").await.0 == "InForce" }).await;
     wait("its object is bound", || async {
-        world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"]
+        env.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"]
     })
     .await;
-    let towers = world.api("example.com/v1", "Tower");
+    let towers = env.api("example.com/v1", "Tower");
     assert!(towers.get("one").await.unwrap().finalizers().is_empty());
 
     let rule = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": { "name": "e2e-targets" },
         "rules": [{ "apiGroups": ["example.com"], "resources": ["towers"], "verbs": ["get", "list", "watch", "patch"] }] });
-    let roles = Api::<ClusterRole>::all(world.client.clone());
+    let roles = Api::<ClusterRole>::all(env.client.clone());
     roles.patch("e2e-targets", &PatchParams::apply("e2e"), &Patch::Apply(&rule)).await.unwrap();
-    wait("it is in force", || async { world.ready("a-towers").await.0 == "InForce" }).await;
+    wait("it is in force", || async { env.ready("a-towers").await.0 == "InForce" }).await;
     wait("it is bound", || async { !towers.get("one").await.unwrap().finalizers().is_empty() }).await;
     drop(deorbiter);
 }
@@ -188,41 +189,41 @@ async fn a_kind_whose_objects_cannot_be_read_stops_only_its_own_binding() {
 /// The API server's own rules know what a filled template may hold.
 #[tokio::test]
 async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
-    let world = World::start().await;
-    world.kubeconfig_secret("prod-kubeconfig").await;
-    world.kluster("prod", "Running").await;
+    let env = TestEnv::start().await;
+    env.kubeconfig_secret("prod-kubeconfig").await;
+    env.kluster("prod", "Running").await;
     let note = |text: String| json!({ "metadata": { "annotations": { "note": text } } });
-    world.patch_kluster("prod", note("x".repeat(300))).await;
+    env.patch_kluster("prod", note("x".repeat(300))).await;
     let mut spec = binding();
     spec["template"]["spec"]["clusterName"] = json!("{.metadata.annotations.note}");
-    world.bind("klusters", spec).await;
-    let deorbiter = world.deorbiter().start().unwrap();
-    wait("the finalizer", || async { world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
+    env.bind("klusters", spec).await;
+    let deorbiter = env.deorbiter().start().unwrap();
+    wait("the finalizer", || async { env.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
         .await;
-    world.delete_kluster("prod").await;
-    world.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
-    wait("it is held", || async { world.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
+    env.delete_kluster("prod").await;
+    env.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
+    wait("it is held", || async { env.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
     let tries = async || {
         let metrics = deorbiter.metrics().await.unwrap();
         let failed = [("action", "CreateDeorbit"), ("result", "failed")];
-        metrics.sum("perimeter_steps_total", &failed).unwrap_or_default()
+        metrics.sum("perimeter_actions_total", &failed).unwrap_or_default()
     };
     let before = tries().await;
     assert!(before >= 1.0);
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     assert_eq!(tries().await, before, "what is refused is not asked for again and again");
-    world.patch_kluster("prod", note("prod".into())).await;
-    world.wait_for_phase(Phase::Complete).await;
-    wait("its finalizer is off", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+    env.patch_kluster("prod", note("prod".into())).await;
+    env.wait_for_phase(Phase::Complete).await;
+    wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
 }
 
 /// A policy, a quota and a namespace that is being deleted answer 403, and what mends that is no change of the object.
 #[tokio::test]
 async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
-    let world = World::start().await;
-    world.kubeconfig_secret("prod-kubeconfig").await;
-    world.kluster("prod", "Running").await;
-    world.bind("klusters", binding()).await;
+    let env = TestEnv::start().await;
+    env.kubeconfig_secret("prod-kubeconfig").await;
+    env.kluster("prod", "Running").await;
+    env.bind("klusters", binding()).await;
     let policy = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": { "name": "not-today" },
@@ -232,16 +233,16 @@ async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
             "validations": [{ "expression": "false", "message": "not today", "reason": "Forbidden" }],
         },
     });
-    let policies = Api::<ValidatingAdmissionPolicy>::all(world.client.clone());
+    let policies = Api::<ValidatingAdmissionPolicy>::all(env.client.clone());
     policies.patch("not-today", &PatchParams::apply("e2e"), &Patch::Apply(&policy)).await.unwrap();
     let in_force = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": { "name": "not-today" },
         "spec": { "policyName": "not-today", "validationActions": ["Deny"] },
     });
-    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(world.client.clone());
+    let bindings = Api::<ValidatingAdmissionPolicyBinding>::all(env.client.clone());
     bindings.patch("not-today", &PatchParams::apply("e2e"), &Patch::Apply(&in_force)).await.unwrap();
-    let deorbits = Api::<Deorbit>::namespaced(world.client.clone(), &world.namespace);
+    let deorbits = Api::<Deorbit>::namespaced(env.client.clone(), &env.namespace);
     let only_try = PostParams { dry_run: true, ..PostParams::default() };
     let probe = Deorbit::new("probe", serde_json::from_value(json!({ "inCluster": true })).unwrap());
     wait("the policy is in force", || async {
@@ -250,63 +251,63 @@ async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
     })
     .await;
 
-    let deorbiter = world.deorbiter().start().unwrap();
-    wait("the finalizer", || async { world.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
+    let deorbiter = env.deorbiter().start().unwrap();
+    wait("the finalizer", || async { env.finalizers("prod").await.unwrap() == ["groundctl", "deorbiter"] })
         .await;
-    world.delete_kluster("prod").await;
-    world.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
-    wait("it is held", || async { world.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
-    assert!(world.deorbits().await.is_empty());
+    env.delete_kluster("prod").await;
+    env.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
+    wait("it is held", || async { env.binding("klusters").await.unwrap()["status"]["held"] == 1 }).await;
+    assert!(env.deorbits().await.is_empty());
     bindings.delete("not-today", &DeleteParams::default()).await.unwrap();
-    world.wait_for_phase(Phase::Complete).await;
-    wait("its finalizer is off", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+    env.wait_for_phase(Phase::Complete).await;
+    wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
     drop(deorbiter);
 }
 
 #[tokio::test]
 async fn a_kind_that_is_taken_away_and_comes_back_is_noticed() {
-    let world = World::start().await;
+    let env = TestEnv::start().await;
     let mut spec = binding();
     spec["targetRef"] = json!({ "apiVersion": "example.com/v1", "kind": "Castle" });
     for phase in ["whenPhase", "finalizerWhenPhase"] {
         spec.as_object_mut().unwrap().remove(phase);
     }
-    world.bind("castles", spec).await;
-    let deorbiter = world.deorbiter().start().unwrap();
-    wait("the binding is in force", || async { world.ready("castles").await.0 == "InForce" }).await;
-    let definitions = Api::<CustomResourceDefinition>::all(world.client.clone());
+    env.bind("castles", spec).await;
+    let deorbiter = env.deorbiter().start().unwrap();
+    wait("the binding is in force", || async { env.ready("castles").await.0 == "InForce" }).await;
+    let definitions = Api::<CustomResourceDefinition>::all(env.client.clone());
     let mut definition = definitions.get("castles.example.com").await.unwrap();
     definitions.delete("castles.example.com", &DeleteParams::default()).await.unwrap();
-    wait("the kind is gone", || async { world.ready("castles").await.0 == "KindNotServed" }).await;
+    wait("the kind is gone", || async { env.ready("castles").await.0 == "KindNotServed" }).await;
     definition.metadata.resource_version = None;
     definition.status = None;
     definitions.create(&PostParams::default(), &definition).await.unwrap();
-    wait("the binding is in force again", || async { world.ready("castles").await.0 == "InForce" }).await;
-    world.create("example.com/v1", "Castle", "one", json!({})).await;
-    let castles = world.api("example.com/v1", "Castle");
+    wait("the binding is in force again", || async { env.ready("castles").await.0 == "InForce" }).await;
+    env.create("example.com/v1", "Castle", "one", json!({})).await;
+    let castles = env.api("example.com/v1", "Castle");
     wait("it is bound", || async { !castles.get("one").await.unwrap().finalizers().is_empty() }).await;
 
     // A binding of a kind that is gone has nothing to give back.
     definitions.delete("castles.example.com", &DeleteParams::default()).await.unwrap();
-    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(world.client.clone());
+    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
     bindings.delete("castles", &DeleteParams::default()).await.unwrap();
-    wait("the binding is gone", || async { world.binding("castles").await.is_none() }).await;
+    wait("the binding is gone", || async { env.binding("castles").await.is_none() }).await;
     drop(deorbiter);
 }
 
 /// Somebody else's writes to the finalizers at the same time are all there in the end.
 #[tokio::test]
 async fn concurrent_writers_lose_nothing() {
-    let world = World::start().await;
+    let env = TestEnv::start().await;
     for number in 0..10 {
-        world.kluster(&format!("k{number}"), "Running").await;
+        env.kluster(&format!("k{number}"), "Running").await;
     }
-    world.bind("klusters", binding()).await;
-    let deorbiter = world.deorbiter().start().unwrap();
+    env.bind("klusters", binding()).await;
+    let deorbiter = env.deorbiter().start().unwrap();
     // Others add their finalizers by tests of their own while ours are being put on.
     for number in 0..10 {
         let name = format!("k{number}");
-        let api = world.klusters();
+        let api = env.klusters();
         let request = http::Request::patch(format!("{}/{name}", api.resource_url()))
             .header("content-type", "application/json-patch+json")
             .body(
@@ -315,12 +316,12 @@ async fn concurrent_writers_lose_nothing() {
                     .into_bytes(),
             )
             .unwrap();
-        world.client.request::<Value>(request).await.unwrap();
+        env.client.request::<Value>(request).await.unwrap();
     }
     for number in 0..10 {
         let name = format!("k{number}");
         wait("all three are there", || async {
-            let mut found = world.finalizers(&name).await.unwrap();
+            let mut found = env.finalizers(&name).await.unwrap();
             found.sort();
             found == ["deorbiter", "example.org/other", "groundctl"]
         })
@@ -332,20 +333,20 @@ async fn concurrent_writers_lose_nothing() {
 /// Walks that find nothing to do write nothing.
 #[tokio::test]
 async fn at_rest_nothing_is_written() {
-    let world = World::start().await;
-    world.kluster("prod", "Running").await;
-    world.bind("klusters", binding()).await;
-    let deorbiter = world.deorbiter().start().unwrap();
-    wait("it is bound", || async { world.binding("klusters").await.unwrap()["status"]["bound"] == 1 }).await;
-    let before = world.klusters().get("prod").await.unwrap().resource_version();
+    let env = TestEnv::start().await;
+    env.kluster("prod", "Running").await;
+    env.bind("klusters", binding()).await;
+    let deorbiter = env.deorbiter().start().unwrap();
+    wait("it is bound", || async { env.binding("klusters").await.unwrap()["status"]["bound"] == 1 }).await;
+    let before = env.klusters().get("prod").await.unwrap().resource_version();
     for number in 2..5 {
-        world.kluster(&format!("later-{number}"), "Running").await;
+        env.kluster(&format!("later-{number}"), "Running").await;
         wait("it is bound too", || async {
-            world.binding("klusters").await.unwrap()["status"]["bound"] == number
+            env.binding("klusters").await.unwrap()["status"]["bound"] == number
         })
         .await;
     }
-    assert_eq!(world.klusters().get("prod").await.unwrap().resource_version(), before, "it was left alone");
+    assert_eq!(env.klusters().get("prod").await.unwrap().resource_version(), before, "it was left alone");
     let metrics = deorbiter.metrics().await.unwrap();
     assert_eq!(metrics.sum("deorbiter_binding_bound", &[("binding", "klusters")]), Some(4.0));
     assert_eq!(metrics.sum("deorbiter_binding_ready", &[("binding", "klusters")]), Some(1.0));

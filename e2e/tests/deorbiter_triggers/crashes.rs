@@ -10,15 +10,15 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::binding::binding;
-use super::world::{PATIENCE, World, wait};
+use super::env::{TIMEOUT, TestEnv, wait};
 
 /// From a Kluster that runs to one that only others hold. How many writes it took.
-async fn story(world: &World, name: &str, stop_at: Option<(u64, When)>) -> u64 {
-    world.kubeconfig_secret(&format!("{name}-kubeconfig")).await;
-    world.kluster(name, "Running").await;
-    let launch = world.deorbiter().arg("--leader-elect=false");
+async fn story(env: &TestEnv, name: &str, stop_at: Option<(u64, When)>) -> u64 {
+    env.kubeconfig_secret(&format!("{name}-kubeconfig")).await;
+    env.kluster(name, "Running").await;
+    let launch = env.deorbiter().arg("--leader-elect=false");
     let deorbiter = Arc::new(launch.start().unwrap());
-    let before = world.api_proxy.counter().count();
+    let before = env.api_proxy.counter().count();
     let fired = stop_at.map(|(n, when)| {
         let victim = Arc::clone(&deorbiter);
         let kill = move || async move {
@@ -26,19 +26,19 @@ async fn story(world: &World, name: &str, stop_at: Option<(u64, When)>) -> u64 {
             let _ = victim.signal(Signal::SIGKILL);
             Then::Cut
         };
-        world.api_proxy.on_write(n, when, kill).unwrap()
+        env.api_proxy.on_write(n, when, kill).unwrap()
     });
     let course = async {
-        let bound = || async { world.finalizers(name).await.unwrap().contains(&"deorbiter".to_owned()) };
+        let bound = || async { env.finalizers(name).await.unwrap().contains(&"deorbiter".to_owned()) };
         wait("the finalizer", bound).await;
-        world.delete_kluster(name).await;
-        world.patch_kluster(name, json!({ "status": { "phase": "Terminating" } })).await;
+        env.delete_kluster(name).await;
+        env.patch_kluster(name, json!({ "status": { "phase": "Terminating" } })).await;
         wait("it is let go", || async { !bound().await }).await;
     };
     let successor = async {
         let Some(fired) = fired else { return std::future::pending().await };
         // The story may be over before that write.
-        if fired.wait(PATIENCE).await.is_err() {
+        if fired.wait(TIMEOUT).await.is_err() {
             return std::future::pending().await;
         }
         let _next = launch.start().unwrap();
@@ -48,8 +48,8 @@ async fn story(world: &World, name: &str, stop_at: Option<(u64, When)>) -> u64 {
         () = course => {}
         () = successor => {}
     }
-    assert_eq!(world.finalizers(name).await.unwrap(), ["groundctl"]);
-    let runs: Vec<_> = world
+    assert_eq!(env.finalizers(name).await.unwrap(), ["groundctl"]);
+    let runs: Vec<_> = env
         .deorbits()
         .await
         .into_iter()
@@ -57,18 +57,18 @@ async fn story(world: &World, name: &str, stop_at: Option<(u64, When)>) -> u64 {
         .collect();
     assert_eq!(runs.len(), 1, "one Deorbit, whatever happened");
     assert_eq!(runs[0].status.as_ref().unwrap().phase, Phase::Complete, "not let go before");
-    world.api_proxy.counter().forget_actions();
+    env.api_proxy.counter().forget_actions();
     let _ = deorbiter.signal(Signal::SIGKILL);
-    world.api_proxy.counter().count() - before
+    env.api_proxy.counter().count() - before
 }
 
 /// So many clusters at a time, each with a deorbiter of its own: a story waits for the next walk most of the time.
 const STAGES: usize = 3;
 
-async fn stage() -> World {
-    let world = World::start().await;
-    world.bind("klusters", binding()).await;
-    world
+async fn stage() -> TestEnv {
+    let env = TestEnv::start().await;
+    env.bind("klusters", binding()).await;
+    env
 }
 
 #[tokio::test]
@@ -79,10 +79,10 @@ async fn stopped_at_any_write_the_end_is_the_same() {
     let cases =
         (1..=writes).flat_map(|n| [(n, "before", When::BeforeForward), (n, "after", When::AfterServerActed)]);
     let cases = Mutex::new(cases);
-    let play = async |world: &World| {
+    let play = async |env: &TestEnv| {
         loop {
             let Some((n, word, when)) = cases.lock().unwrap().next() else { return };
-            story(world, &format!("k{n}{word}"), Some((n, when))).await;
+            story(env, &format!("k{n}{word}"), Some((n, when))).await;
         }
     };
     join_all(stages.iter().map(play)).await;

@@ -14,7 +14,7 @@ use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::world::{World, wait_for};
+use super::env::{TestEnv, wait_for};
 
 const HOOKS: &str = "hooks.runtime.cluster.x-k8s.io/v1alpha1";
 const PATH: &str = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/beforeclusterdelete/deorbit";
@@ -87,21 +87,20 @@ impl Caller {
 }
 
 /// A Cluster with a topology on OpenStack, and its OpenStackCluster.
-async fn cluster(world: &World, name: &str, identity: Value) -> Value {
-    world
-        .create(
-            "infrastructure.cluster.x-k8s.io/v1beta1",
-            "OpenStackCluster",
-            name,
-            json!({ "spec": { "identityRef": identity } }),
-        )
-        .await;
+async fn cluster(env: &TestEnv, name: &str, identity: Value) -> Value {
+    env.create(
+        "infrastructure.cluster.x-k8s.io/v1beta1",
+        "OpenStackCluster",
+        name,
+        json!({ "spec": { "identityRef": identity } }),
+    )
+    .await;
     let rest = json!({
         "metadata": { "finalizers": ["cluster.cluster.x-k8s.io"] },
         "spec": { "topology": { "class": "openstack", "version": "v1.33.0" }, "infrastructureRef": {
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "OpenStackCluster", "name": name } },
     });
-    let made = world.create("cluster.x-k8s.io/v1beta1", "Cluster", name, rest).await;
+    let made = env.create("cluster.x-k8s.io/v1beta1", "Cluster", name, rest).await;
     serde_json::to_value(made).unwrap()
 }
 
@@ -111,12 +110,12 @@ const TEMPLATE: &str = "spec:
   timeouts: {loadBalancerGrace: 0s}
 ";
 
-async fn start(world: &World, template: Option<&str>) -> (Program, Caller) {
-    let folder = world.folder.path();
+async fn start(env: &TestEnv, template: Option<&str>) -> (Program, Caller) {
+    let folder = env.folder.path();
     let bundle = certificate(folder);
     // A port that was free a moment ago.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut launch = world.deorbiter().arg("--hook-address").arg(address.to_string());
+    let mut launch = env.deorbiter().arg("--hook-address").arg(address.to_string());
     launch = launch.arg("--hook-cert-dir").arg(folder);
     if let Some(text) = template {
         let file = folder.join("template.yaml");
@@ -135,10 +134,10 @@ async fn start(world: &World, template: Option<&str>) -> (Program, Caller) {
 
 #[tokio::test]
 async fn a_cluster_waits_until_its_deorbit_is_complete() {
-    let world = World::start().await;
+    let env = TestEnv::start().await;
     let cluster =
-        cluster(&world, "prod", json!({ "name": "prod-cloud-config", "cloudName": "openstack" })).await;
-    let (deorbiter, caller) = start(&world, Some(TEMPLATE)).await;
+        cluster(&env, "prod", json!({ "name": "prod-cloud-config", "cloudName": "openstack" })).await;
+    let (deorbiter, caller) = start(&env, Some(TEMPLATE)).await;
 
     let discovery = caller
         .post(&format!("/{HOOKS}/discovery"), &json!({ "apiVersion": HOOKS, "kind": "DiscoveryRequest" }))
@@ -153,9 +152,9 @@ async fn a_cluster_waits_until_its_deorbit_is_complete() {
     let answer = caller.before_cluster_delete(&cluster).await;
     assert_eq!(answer["status"], "Failure");
     assert!(answer["message"].as_str().unwrap().contains("is not being deleted"), "{answer}");
-    assert!(world.deorbits().await.is_empty());
+    assert!(env.deorbits().await.is_empty());
 
-    let clusters = world.api("cluster.x-k8s.io/v1beta1", "Cluster");
+    let clusters = env.api("cluster.x-k8s.io/v1beta1", "Cluster");
     let annotate = async |value: Value| {
         let patch = json!({ "metadata": { "annotations": { "deorbiter.perimeter.dev/protect": value } } });
         clusters.patch("prod", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
@@ -180,7 +179,7 @@ async fn a_cluster_waits_until_its_deorbit_is_complete() {
             "{answer}"
         );
     }
-    let deorbits = world.deorbits().await;
+    let deorbits = env.deorbits().await;
     assert_eq!(deorbits.len(), 1);
     assert_eq!(deorbits[0].labels()["deorbiter.perimeter.dev/trigger"], "cluster-api");
     assert_eq!(deorbits[0].spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
@@ -191,8 +190,8 @@ async fn a_cluster_waits_until_its_deorbit_is_complete() {
         "a condition must not change with each call"
     );
 
-    world.kubeconfig_secret("prod-kubeconfig").await;
-    world.wait_for_phase(Phase::Complete).await;
+    env.kubeconfig_secret("prod-kubeconfig").await;
+    env.wait_for_phase(Phase::Complete).await;
     let answer = caller.before_cluster_delete(&cluster).await;
     assert!(answer["status"] == "Success" && answer["retryAfterSeconds"] == 0, "{answer}");
     let metrics = deorbiter.metrics().await.unwrap();
@@ -202,22 +201,22 @@ async fn a_cluster_waits_until_its_deorbit_is_complete() {
 
 #[tokio::test]
 async fn the_login_of_the_openstackcluster_is_taken_with_its_region() {
-    let world = World::start().await;
+    let env = TestEnv::start().await;
     let identity = json!({ "name": "prod-cloud-config", "cloudName": "north", "region": "r1" });
-    let prod = cluster(&world, "prod", identity).await;
+    let prod = cluster(&env, "prod", identity).await;
     let strange = cluster(
-        &world,
+        &env,
         "strange",
         json!({ "type": "ClusterIdentity", "name": "shared", "cloudName": "north" }),
     )
     .await;
-    let (_deorbiter, caller) = start(&world, None).await;
-    let clusters = world.api("cluster.x-k8s.io/v1beta1", "Cluster");
+    let (_deorbiter, caller) = start(&env, None).await;
+    let clusters = env.api("cluster.x-k8s.io/v1beta1", "Cluster");
     for name in ["prod", "strange"] {
         clusters.delete(name, &DeleteParams::default()).await.unwrap();
     }
     assert_eq!(caller.before_cluster_delete(&prod).await["status"], "Success");
-    let deorbit = world.deorbits().await.pop().unwrap();
+    let deorbit = env.deorbits().await.pop().unwrap();
     let login = &deorbit.spec.openstack.as_ref().unwrap().identity_ref;
     assert_eq!((login.name.as_str(), login.cloud_name.as_str()), ("prod-cloud-config", "north"));
     assert_eq!(login.region.as_deref(), Some("r1"));
@@ -230,8 +229,8 @@ async fn the_login_of_the_openstackcluster_is_taken_with_its_region() {
 
 #[tokio::test]
 async fn strange_requests_are_answered_and_a_new_certificate_is_taken_up() {
-    let world = World::start().await;
-    let (deorbiter, caller) = start(&world, Some(TEMPLATE)).await;
+    let env = TestEnv::start().await;
+    let (deorbiter, caller) = start(&env, Some(TEMPLATE)).await;
     let refused = async |body: Value| caller.post(PATH, &body).await["status"].clone();
     assert_eq!(refused(json!({})).await, "Failure");
     assert_eq!(refused(json!([])).await, "Failure");
@@ -253,7 +252,7 @@ async fn strange_requests_are_answered_and_a_new_certificate_is_taken_up() {
     assert!(caller.try_post(PATH, large).await.map_or(true, |(status, _)| status == 413));
 
     // What a kubelet does when the Secret is renewed.
-    let bundle = certificate(world.folder.path());
+    let bundle = certificate(env.folder.path());
     let renewed = Caller::new(caller.address, &bundle);
     wait_for("the new certificate", || async { renewed.try_post("/elsewhere", String::new()).await.ok() })
         .await;

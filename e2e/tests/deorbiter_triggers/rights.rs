@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::binding::binding;
-use super::world::{PATIENCE, World, wait};
+use super::env::{TIMEOUT, TestEnv, wait};
 
 /// Rights for what does not happen here, resource and verb: only a cluster with hundreds of volumes has its records in
 /// ConfigMaps; an API server that streams no lists is read in pages; the hook lists; an Event that is repeated is patched.
@@ -24,42 +24,42 @@ const ELSEWHERE: [(&str, &str); 6] = [
 
 #[tokio::test]
 async fn deorbiter_is_refused_nothing_and_uses_all_that_it_is_granted() {
-    let world = World::start().await;
+    let env = TestEnv::start().await;
     let mut spec = binding();
     spec["targetRef"]["namespaceSelector"] = json!({});
-    world.bind("klusters", spec).await;
-    world.kubeconfig_secret("prod-kubeconfig").await;
+    env.bind("klusters", spec).await;
+    env.kubeconfig_secret("prod-kubeconfig").await;
     for name in ["prod", "spared"] {
-        world.kluster(name, "Running").await;
+        env.kluster(name, "Running").await;
     }
-    let deorbiter = world.deorbiter().start().unwrap();
+    let deorbiter = env.deorbiter().start().unwrap();
     for name in ["prod", "spared"] {
         wait("the finalizer", || async {
-            world.finalizers(name).await.unwrap().contains(&"deorbiter".to_owned())
+            env.finalizers(name).await.unwrap().contains(&"deorbiter".to_owned())
         })
         .await;
-        world.delete_kluster(name).await;
-        world.patch_kluster(name, json!({ "status": { "phase": "Terminating" } })).await;
+        env.delete_kluster(name).await;
+        env.patch_kluster(name, json!({ "status": { "phase": "Terminating" } })).await;
     }
-    wait("it is let go", || async { world.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+    wait("it is let go", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
     // The other has no kubeconfig; protected, its run is aborted.
-    wait("a run", || async { world.deorbits().await.len() == 2 }).await;
+    wait("a run", || async { env.deorbits().await.len() == 2 }).await;
     let protect = |value: serde_json::Value| json!({ "metadata": { "annotations": { "deorbiter.perimeter.dev/protect": value } } });
-    world.patch_kluster("spared", protect(json!("true"))).await;
-    wait("it is aborted", || async { world.deorbits().await.len() == 1 }).await;
-    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(world.client.clone());
-    world.patch_kluster("spared", json!({ "metadata": { "finalizers": ["groundctl"] } })).await;
+    env.patch_kluster("spared", protect(json!("true"))).await;
+    wait("it is aborted", || async { env.deorbits().await.len() == 1 }).await;
+    let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
+    env.patch_kluster("spared", json!({ "metadata": { "finalizers": ["groundctl"] } })).await;
     bindings.delete("klusters", &DeleteParams::default()).await.unwrap();
-    wait("the binding is gone", || async { world.binding("klusters").await.is_none() }).await;
+    wait("the binding is gone", || async { env.binding("klusters").await.is_none() }).await;
     deorbiter.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(deorbiter.wait_exit(PATIENCE).await.unwrap().code(), Some(0));
+    assert_eq!(deorbiter.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
 
     let grants = Rights::of("deorbiter").unwrap().grants().unwrap();
     let mut used: BTreeSet<&Grant> = BTreeSet::new();
     let mut wrong = Vec::new();
-    for request in world.api_proxy.requests() {
+    for request in env.api_proxy.requests() {
         let Some(mut asked) = request.kube() else { continue };
-        asked.namespace = asked.namespace.map(|it| if it == world.own { "deorbiter".to_owned() } else { it });
+        asked.namespace = asked.namespace.map(|it| if it == env.own { "deorbiter".to_owned() } else { it });
         used.extend(grants.iter().filter(|grant| grant.covers(&asked)));
         if request.upstream_status == Some(403) {
             wrong.push(format!("{} {}", request.method, request.path));

@@ -24,7 +24,7 @@ fn what_is_not_listed_is_refused_at_once_and_the_cluster_is_not_limited() {
     // Who comes from outside is answered: the list is about where the pod goes.
     for family in 0..2 {
         let _server = scene.pod.inside.listen(OWN[family], 8080).unwrap();
-        scene.world.outside.wait_seen_as(GATEWAY[family], OWN[family], 8080).unwrap();
+        scene.env.outside.wait_seen_as(GATEWAY[family], OWN[family], 8080).unwrap();
     }
     plugin.del(Some(&result)).unwrap();
     for family in 0..2 {

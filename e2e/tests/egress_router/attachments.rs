@@ -27,7 +27,7 @@ fn they_are_deleted_in_any_order_and_the_youngest_that_is_left_leads_outside() {
             assert_eq!(output.stdout.trim(), address, "{output:?}");
         }
         scene.cluster_is_reached(0..1);
-        scene.is_reached_from(&scene.world.node2, "10.1.0.2");
+        scene.is_reached_from(&scene.env.node2, "10.1.0.2");
         let mut left = vec![0, 1, 2];
         for index in order {
             let (plugin, result) = &all[index];
@@ -37,7 +37,7 @@ fn they_are_deleted_in_any_order_and_the_youngest_that_is_left_leads_outside() {
                 Some(youngest) => scene.outside_sees(ADDRESSES[*youngest]),
                 None => scene.outside_sees(NODE[0]),
             }
-            scene.is_reached_from(&scene.world.node2, "10.1.0.2");
+            scene.is_reached_from(&scene.env.node2, "10.1.0.2");
             // Those that are left are whole.
             for other in &left {
                 let (plugin, result) = &all[*other];
@@ -126,14 +126,14 @@ fn each_has_its_own_list_and_its_own_redirects() {
     );
     let results = [first.add().unwrap(), second.add().unwrap()];
     let pod = &scene.pod.addresses[0];
-    scene.world.node2.wait_seen_as("192.168.50.91", pod, 8081).unwrap();
-    scene.world.node2.wait_seen_as("192.168.50.92", pod, 8082).unwrap();
+    scene.env.node2.wait_seen_as("192.168.50.91", pod, 8081).unwrap();
+    scene.env.node2.wait_seen_as("192.168.50.92", pod, 8082).unwrap();
     scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv4/conf/net1/rp_filter").unwrap();
     let check = first.check(&results[0]).unwrap();
     assert!(check.words().contains("net.ipv4.conf.net1.rp_filter"), "{check:#?}");
     second.del(Some(&results[1])).unwrap();
-    scene.world.node2.wait_seen_as("192.168.50.91", pod, 8081).unwrap();
-    refused_at_once(&scene.world.node2, Transport::Tcp, pod, 8082);
+    scene.env.node2.wait_seen_as("192.168.50.91", pod, 8081).unwrap();
+    refused_at_once(&scene.env.node2, Transport::Tcp, pod, 8082);
     first.del(Some(&results[0])).unwrap();
     assert_eq!(before.changes(&scene.pod.inside.network_state().unwrap()), Vec::<String>::new());
 }

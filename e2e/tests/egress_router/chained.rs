@@ -22,13 +22,13 @@ fn ours(version: &str, previous: &Value) -> Value {
 #[test]
 fn behind_debians_bridge_the_results_are_merged_and_both_are_undone() {
     for version in ["0.3.1", "0.4.0", "1.0.0"] {
-        let world = World::new().unwrap();
-        let pod = world.bare_pod("chained").unwrap();
+        let env = TestEnv::new().unwrap();
+        let pod = env.bare_pod("chained").unwrap();
         let empty = pod.inside.network_state().unwrap();
-        let bridge = world.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge(version));
+        let bridge = env.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge(version));
         let previous = bridge.add().unwrap();
         let before = pod.inside.network_state().unwrap();
-        let plugin = world.plugin(&pod, "eth0", ours(version, &previous)).unwrap();
+        let plugin = env.plugin(&pod, "eth0", ours(version, &previous)).unwrap();
         let result = plugin.add().unwrap();
         let names: Vec<_> =
             result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
@@ -56,13 +56,13 @@ fn behind_debians_bridge_the_results_are_merged_and_both_are_undone() {
 
 #[test]
 fn a_chained_interface_has_the_name_that_was_asked_for() {
-    let world = World::new().unwrap();
-    let pod = world.bare_pod("chained").unwrap();
-    let bridge = world.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
+    let env = TestEnv::new().unwrap();
+    let pod = env.bare_pod("chained").unwrap();
+    let bridge = env.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
     let previous = bridge.add().unwrap();
     let mut config = ours("1.0.0", &previous);
     config["interfaceArgs"] = json!({"name": "wan0"});
-    let plugin = world.plugin(&pod, "eth0", config).unwrap();
+    let plugin = env.plugin(&pod, "eth0", config).unwrap();
     let before = pod.inside.network_state().unwrap();
     let result = plugin.add().unwrap();
     assert!(pod.inside.sh("ip -d link show wan0").unwrap().contains("macvlan"));
@@ -73,14 +73,14 @@ fn a_chained_interface_has_the_name_that_was_asked_for() {
 
 #[test]
 fn what_cni_args_ask_for_is_about_the_interface_of_the_first() {
-    let world = World::new().unwrap();
-    let pod = world.bare_pod("chained").unwrap();
-    let bridge = world.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
+    let env = TestEnv::new().unwrap();
+    let pod = env.bare_pod("chained").unwrap();
+    let bridge = env.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
     let previous = bridge.add().unwrap();
     let before = pod.inside.network_state().unwrap();
     // As libcni hands them to each plugin of a list.
     let arguments = "IgnoreUnknown=1;IP=10.244.1.230;MAC=02:00:5e:10:00:07";
-    let plugin = world.plugin(&pod, "eth0", ours("1.0.0", &previous)).unwrap().env("CNI_ARGS", arguments);
+    let plugin = env.plugin(&pod, "eth0", ours("1.0.0", &previous)).unwrap().env("CNI_ARGS", arguments);
     let result = plugin.add().unwrap();
     pod.inside.wait_seen_as(OWN[0], OUTSIDE[0], PORT).unwrap();
     assert!(!pod.inside.sh("ip link show egress0").unwrap().contains("02:00:5e:10:00:07"), "{result}");
@@ -89,6 +89,6 @@ fn what_cni_args_ask_for_is_about_the_interface_of_the_first() {
     // By a way that is this plugin's own, it is asked.
     let mut config = ours("1.0.0", &previous);
     config["runtimeConfig"] = json!({"ips": ["192.168.50.98"]});
-    let refusal = world.plugin(&pod, "eth0", config).unwrap().refused().unwrap();
+    let refusal = env.plugin(&pod, "eth0", config).unwrap().refused().unwrap();
     assert!(refusal.words().contains("allowRequestedIPs"), "{refusal:#?}");
 }

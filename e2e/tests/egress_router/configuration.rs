@@ -12,18 +12,18 @@ fn b02_addresses_by_the_pods_name_work_and_a_config_map_is_asked_for() {
         "other": {"addresses": ["192.168.50.31/24"]}, "p*": {"addresses": ["192.168.50.32/24"]},
         "po*": {"addresses": ["192.168.50.99/24"]}, "*": {"addresses": ["192.168.50.34/24"]},
     });
-    let plugin = scene.world.plugin(&scene.pod, "net1", without_ip("podIP", table.clone())).unwrap();
+    let plugin = scene.env.plugin(&scene.pod, "net1", without_ip("podIP", table.clone())).unwrap();
     let result = plugin.add().unwrap();
     scene.outside_sees(OWN[0]);
     plugin.del(Some(&result)).unwrap();
     let mut exact = table;
     exact["pod"] = json!({"addresses": ["192.168.50.35/24"]});
-    let plugin = scene.world.plugin(&scene.pod, "net1", without_ip("podIP", exact)).unwrap();
+    let plugin = scene.env.plugin(&scene.pod, "net1", without_ip("podIP", exact)).unwrap();
     let result = plugin.add().unwrap();
     scene.outside_sees("192.168.50.35");
     plugin.del(Some(&result)).unwrap();
     refused(&scene, without_ip("podIP", json!({"someone": {"addresses": ["192.168.50.9/24"]}})), 7, &["pod"]);
-    let nameless = scene.world.plugin(
+    let nameless = scene.env.plugin(
         &scene.pod,
         "net1",
         without_ip("podIP", json!({"*": {"addresses": ["192.168.50.9/24"]}})),
@@ -34,7 +34,7 @@ fn b02_addresses_by_the_pods_name_work_and_a_config_map_is_asked_for() {
         "{refusal:#?}"
     );
     let refusal = scene
-        .world
+        .env
         .plugin(&scene.pod, "net1", without_ip("ipConfig", json!({"name": "addresses"})))
         .unwrap()
         .refused()
@@ -65,7 +65,7 @@ fn b03_exactly_one_source_and_only_known_interface_types() {
     // ipvlan where the kernel has it is another test's (a stock kernel); where it has not, that is what is said.
     let mut ipvlan = config(v4());
     ipvlan["interfaceType"] = json!("ipvlan");
-    let answer = scene.world.plugin(&scene.pod, "net1", ipvlan).unwrap();
+    let answer = scene.env.plugin(&scene.pod, "net1", ipvlan).unwrap();
     let answer = answer.call("ADD", &answer.config.to_string()).unwrap();
     if answer.code != Some(0) {
         println!("ipvlan is NOT PROVEN here: this kernel has none");
@@ -133,11 +133,11 @@ fn b18_ports_are_ports_and_each_leads_to_one_place() {
         refused(&scene, with(wrong), 7, &["destinations"]);
     }
     let plugin = scene
-        .world
+        .env
         .plugin(&scene.pod, "net1", with(json!(["80  TCP\t203.0.113.9", "80 udp 203.0.113.9"])))
         .unwrap();
     plugin.add().unwrap();
-    scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 80).unwrap();
+    scene.env.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 80).unwrap();
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "addresses", "namespace": "default"},
         "data": {"ip": "{\"addresses\": [\"192.168.50.99/24\"]}", "note": "ignored"}});
     let body = map.to_string();
-    let node = &scene.world.node;
+    let node = &scene.env.node;
     let answer = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
@@ -178,7 +178,7 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
     let settings = json!({"kubeconfig": "/run/kubeconfig", "clusterNetworks": ["10.244.0.0/16"]});
     node.write("/etc/cni/net.d/egress-router.d/settings.json", "0600", &settings.to_string()).unwrap();
     let plugin =
-        scene.world.plugin(&scene.pod, "net1", without_ip("ipConfig", json!({"name": "addresses"}))).unwrap();
+        scene.env.plugin(&scene.pod, "net1", without_ip("ipConfig", json!({"name": "addresses"}))).unwrap();
     let result = plugin.add().unwrap();
     scene.outside_sees(OWN[0]);
     let asked = node.sh("cat /run/asked").unwrap();
@@ -188,6 +188,6 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
     assert_eq!(scene.changes(), Vec::<String>::new());
     // Another tenant's ConfigMap is not read with the node's rights.
     let elsewhere = without_ip("ipConfig", json!({"name": "addresses", "namespace": "kube-system"}));
-    let refusal = scene.world.plugin(&scene.pod, "net1", elsewhere).unwrap().refused().unwrap();
+    let refusal = scene.env.plugin(&scene.pod, "net1", elsewhere).unwrap().refused().unwrap();
     assert!(refusal.words().contains("kube-system"), "{refusal:#?}");
 }

@@ -4,15 +4,15 @@ use super::*;
 
 #[test]
 fn eight_pods_at_once_are_served_as_if_each_were_alone() {
-    let world = World::new().unwrap();
-    let pods: Vec<Pod> = (0..8).map(|number| world.pod(&format!("pod{number}")).unwrap()).collect();
+    let env = TestEnv::new().unwrap();
+    let pods: Vec<Pod> = (0..8).map(|number| env.pod(&format!("pod{number}")).unwrap()).collect();
     let before: Vec<_> = pods.iter().map(|pod| pod.inside.network_state().unwrap()).collect();
     let plugins: Vec<_> = pods
         .iter()
         .enumerate()
         .map(|(number, pod)| {
             let ip = json!({"addresses": [format!("192.168.50.{}/24", 100 + number), format!("2001:db8:50::{}/64", 100 + number)]});
-            world.plugin(pod, "net1", config(ip)).unwrap()
+            env.plugin(pod, "net1", config(ip)).unwrap()
         })
         .collect();
     for _ in 0..3 {

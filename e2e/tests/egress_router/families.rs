@@ -16,8 +16,8 @@ fn leaves_by_its_own_address(ip: Value, families: std::ops::Range<usize>) {
         scene.outside_sees(NODE[family]);
     }
     // From another node: an address that no configuration names comes back by the way it came in.
-    scene.is_reached_from(&scene.world.node2, "10.1.0.2");
-    scene.is_reached_from(&scene.world.node2, "fd00:1::2");
+    scene.is_reached_from(&scene.env.node2, "10.1.0.2");
+    scene.is_reached_from(&scene.env.node2, "fd00:1::2");
     let check = plugin.check(&result).unwrap();
     assert_eq!((check.code, check.stdout.as_str()), (Some(0), ""), "{check:#?}");
     plugin.del(Some(&result)).unwrap();
@@ -57,7 +57,7 @@ fn the_first_of_several_addresses_is_the_source_and_all_answer() {
     for address in all {
         let _server = scene.pod.inside.listen(address, 8080).unwrap();
         let gateway = GATEWAY[usize::from(address.contains(':'))];
-        scene.world.outside.wait_seen_as(gateway, address, 8080).unwrap();
+        scene.env.outside.wait_seen_as(gateway, address, 8080).unwrap();
     }
     plugin.del(Some(&result)).unwrap();
     scene.restored();
@@ -83,7 +83,7 @@ fn every_mode_of_macvlan_mtu_and_mac_are_as_asked() {
         let mut config = config(v4());
         config["interfaceArgs"] = json!({"mode": mode, "master": "uplink0", "mtu": "1400"});
         config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:01"});
-        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
         let result = plugin.add().unwrap();
         let link = scene.pod.inside.sh("ip -d -o link show net1").unwrap();
         for word in [format!("macvlan mode {mode}"), "mtu 1400".into(), "02:00:5e:00:53:01".into()] {
@@ -100,21 +100,21 @@ fn every_mode_of_macvlan_mtu_and_mac_are_as_asked() {
 fn neighbours_learn_at_once_that_an_address_has_moved() {
     // An address moves from pod to pod: the LAN has an entry for the old one, and no packet of the new pod corrects it.
     let scene = Scene::new();
-    let other = scene.world.pod("other").unwrap();
+    let other = scene.env.pod("other").unwrap();
     let first = scene.plugin(dual());
     let result = first.add().unwrap();
     for family in 0..2 {
         scene.outside_sees(OWN[family]);
     }
     let entry = |family: usize| {
-        let line = scene.world.outside.sh(&format!("ip neigh show {} dev lan0", OWN[family])).unwrap();
+        let line = scene.env.outside.sh(&format!("ip neigh show {} dev lan0", OWN[family])).unwrap();
         line.split_whitespace().skip_while(|word| *word != "lladdr").nth(1).unwrap_or_default().to_owned()
     };
     let old = [entry(0), entry(1)];
     first.del(Some(&result)).unwrap();
     let mut config = config(dual());
     config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:02"});
-    scene.world.plugin(&other, "net1", config).unwrap().add().unwrap();
+    scene.env.plugin(&other, "net1", config).unwrap().add().unwrap();
     for family in 0..2 {
         e2e::netns::wait_until("the LAN has learnt it", std::time::Duration::from_secs(5), || {
             Ok(entry(family) == "02:00:5e:00:53:02")

@@ -1,14 +1,14 @@
 //! The lab itself, proven by Debian's plugins: without this, nothing that the others prove would be worth much.
 
 use e2e::egress_router::{
-    BRIDGE, ELSEWHERE, GATEWAY, NODE, OUTSIDE, PORT, REMOTE, SERVICE, UPLINK, World, debian,
+    BRIDGE, ELSEWHERE, GATEWAY, NODE, OUTSIDE, PORT, REMOTE, SERVICE, TestEnv, UPLINK, debian,
 };
 use serde_json::json;
 
 #[test]
 fn a_pod_reaches_everything_by_its_own_network_and_is_masqueraded_outside() {
-    let world = World::new().unwrap();
-    let pod = world.pod("pod").unwrap();
+    let env = TestEnv::new().unwrap();
+    let pod = env.pod("pod").unwrap();
     for family in 0..2 {
         for (there, seen) in [
             (OUTSIDE, NODE[family]),
@@ -26,20 +26,20 @@ fn a_pod_reaches_everything_by_its_own_network_and_is_masqueraded_outside() {
 
 #[test]
 fn debians_macvlan_leaves_by_its_own_address_and_leaves_no_trace() {
-    let world = World::new().unwrap();
-    let pod = world.pod("pod").unwrap();
-    let (before, node) = (pod.inside.network_state().unwrap(), world.node.network_state().unwrap());
+    let env = TestEnv::new().unwrap();
+    let pod = env.pod("pod").unwrap();
+    let (before, node) = (pod.inside.network_state().unwrap(), env.node.network_state().unwrap());
     let config = json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": UPLINK, "ipam": {
         "type": "static", "addresses": [{"address": "192.168.50.99/24"}], "routes": [{"dst": "203.0.113.9/32", "gw": GATEWAY[0]}],
     }});
-    let macvlan = world.other_plugin(debian("macvlan").unwrap(), &pod, "net1", config);
+    let macvlan = env.other_plugin(debian("macvlan").unwrap(), &pod, "net1", config);
     let result = macvlan.add().unwrap();
     assert_eq!(result["ips"][0]["address"], "192.168.50.99/24", "{result}");
     pod.inside.wait_seen_as("192.168.50.99", OUTSIDE[0], PORT).unwrap();
     assert_ne!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
     macvlan.del(Some(&result)).unwrap();
     assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
-    assert_eq!(node.changes(&world.node.network_state().unwrap()), Vec::<String>::new());
+    assert_eq!(node.changes(&env.node.network_state().unwrap()), Vec::<String>::new());
     let refusal = macvlan
         .with(json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": "none"}))
         .refused()

@@ -10,11 +10,10 @@ use super::*;
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 /// A folder of the node with egress-router and Debian's plugins, as `CNI_PATH` names one.
-fn programs(world: &World) -> &'static str {
+fn programs(env: &TestEnv) -> &'static str {
     let (ours, debians) = (plugin().unwrap(), debian("bridge").unwrap());
     let folder = debians.parent().unwrap().display();
-    world
-        .node
+    env.node
         .sh(&format!(
             "mkdir -p /run/cni; ln -sf -t /run/cni {folder}/*; ln -sf {} /run/cni/egress-router",
             ours.display()
@@ -24,18 +23,18 @@ fn programs(world: &World) -> &'static str {
 }
 
 /// One of the programs that call, in the node.
-fn run(world: &World, pod: &Pod, environment: &[&str], words: &[&str], stdin: &str) -> Output {
+fn run(env: &TestEnv, pod: &Pod, environment: &[&str], words: &[&str], stdin: &str) -> Output {
     let program = e2e::assets::cni().unwrap().join(words[0]).display().to_string();
     let own = [
         "env".to_owned(),
         "-i".into(),
         "PATH=/usr/sbin:/usr/bin:/sbin:/bin".into(),
-        format!("CNI_PATH={}", programs(world)),
+        format!("CNI_PATH={}", programs(env)),
         format!("CNI_CONTAINERID={}", pod.name()),
         format!("CNI_NETNS={}", pod.netns),
     ];
     let command = own.into_iter().chain(environment.iter().map(|word| (*word).to_owned())).chain([program]);
-    world.node.run_as_runtime(command.chain(words[1..].iter().map(|word| (*word).to_owned())), stdin).unwrap()
+    env.node.run_as_runtime(command.chain(words[1..].iter().map(|word| (*word).to_owned())), stdin).unwrap()
 }
 
 fn must(output: Output) -> String {
@@ -52,7 +51,7 @@ fn one_plugin_as_multus_calls_it_in_every_version() {
         config["capabilities"] = json!({"mac": true});
         let call = |verb: &str| {
             let environment = ["CNI_IFNAME=net1", r#"CAP_ARGS={"mac": "02:00:5e:00:53:07"}"#];
-            run(&scene.world, &scene.pod, &environment, &["libcni", verb], &config.to_string())
+            run(&scene.env, &scene.pod, &environment, &["libcni", verb], &config.to_string())
         };
         assert_eq!(must(call("version")).trim(), "[0.3.0 0.3.1 0.4.0 1.0.0 1.1.0]");
         let result: Value = serde_json::from_str(&must(call("add"))).unwrap();
@@ -72,15 +71,15 @@ fn one_plugin_as_multus_calls_it_in_every_version() {
 #[test]
 fn a_list_behind_debians_bridge_is_added_and_deleted() {
     for version in ["0.3.1", "0.4.0", "1.0.0"] {
-        let world = World::new().unwrap();
-        let pod = world.bare_pod("chained").unwrap();
+        let env = TestEnv::new().unwrap();
+        let pod = env.bare_pod("chained").unwrap();
         let empty = pod.inside.network_state().unwrap();
         let list = json!({"cniVersion": version, "name": "cluster", "plugins": [
             {"type": "bridge", "bridge": "cluster0", "isGateway": true, "isDefaultGateway": true, "ipam": {"type": "host-local",
                 "ranges": [[{"subnet": "10.244.1.0/24", "rangeStart": "10.244.1.230", "gateway": "10.244.1.1"}]]}},
             {"type": "egress-router", "ip": {"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32"]}},
         ]});
-        let call = |verb: &str| run(&world, &pod, &["CNI_IFNAME=eth0"], &["libcni", verb], &list.to_string());
+        let call = |verb: &str| run(&env, &pod, &["CNI_IFNAME=eth0"], &["libcni", verb], &list.to_string());
         must(call("version"));
         let result: Value = serde_json::from_str(&must(call("add"))).unwrap();
         assert_eq!(result["ips"].as_array().unwrap().len(), 2, "{result}");
@@ -106,13 +105,13 @@ fn a_list_behind_debians_bridge_is_added_and_deleted() {
 #[test]
 fn a_list_of_1_1_0_is_asked_for_its_status_and_its_garbage_is_collected() {
     let scene = Scene::new();
-    let other = scene.world.pod("other").unwrap();
+    let other = scene.env.pod("other").unwrap();
     let list = |address: &str| {
         json!({"cniVersion": "1.1.0", "name": "egress", "plugins": [{"type": "egress-router", "ip": {"addresses": [address]}}]})
             .to_string()
     };
     let call = |pod: &Pod, verb: &str, address: &str| {
-        run(&scene.world, pod, &["CNI_IFNAME=net1"], &["libcni", verb], &list(address))
+        run(&scene.env, pod, &["CNI_IFNAME=net1"], &["libcni", verb], &list(address))
     };
     must(call(&scene.pod, "status", "192.168.50.99/24"));
     must(call(&scene.pod, "add", "192.168.50.99/24"));
@@ -131,7 +130,7 @@ fn a_list_of_1_1_0_is_asked_for_its_status_and_its_garbage_is_collected() {
 fn an_error_reaches_who_called_libcni_in_its_own_words() {
     let scene = Scene::new();
     let config = config(json!({"addresses": ["198.18.0.9/24"]}));
-    let output = run(&scene.world, &scene.pod, &["CNI_IFNAME=net1"], &["libcni", "add"], &config.to_string());
+    let output = run(&scene.env, &scene.pod, &["CNI_IFNAME=net1"], &["libcni", "add"], &config.to_string());
     assert!(!output.success() && output.stderr.contains("192.168.50.2"), "the candidates: {output:#?}");
     scene.restored();
 }
@@ -141,11 +140,11 @@ fn cnitool_adds_checks_and_deletes() {
     let scene = Scene::new();
     let list =
         json!({"cniVersion": "1.1.0", "name": "egress", "plugins": [{"type": "egress-router", "ip": v4()}]});
-    scene.world.node.sh("mkdir -p /run/networks").unwrap();
-    scene.world.node.write("/run/networks/egress.conflist", "0600", &list.to_string()).unwrap();
+    scene.env.node.sh("mkdir -p /run/networks").unwrap();
+    scene.env.node.write("/run/networks/egress.conflist", "0600", &list.to_string()).unwrap();
     let call = |verb: &str| {
         let environment = ["NETCONFPATH=/run/networks", "CNI_IFNAME=net1"];
-        run(&scene.world, &scene.pod, &environment, &["cnitool", verb, "egress", &scene.pod.netns], "")
+        run(&scene.env, &scene.pod, &environment, &["cnitool", verb, "egress", &scene.pod.netns], "")
     };
     must(call("add"));
     scene.outside_sees(OWN[0]);

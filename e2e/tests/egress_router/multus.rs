@@ -20,8 +20,8 @@ fn the_default_route_was_taken_away_before_add() {
         scene.outside_sees(OWN[family]);
     }
     scene.cluster_is_reached(0..2);
-    scene.is_reached_from(&scene.world.node2, "10.1.0.2");
-    scene.is_reached_from(&scene.world.node2, "fd00:1::2");
+    scene.is_reached_from(&scene.env.node2, "10.1.0.2");
+    scene.is_reached_from(&scene.env.node2, "fd00:1::2");
     // And after ours, Multus makes the default route that the annotation names itself.
     scene
         .pod
@@ -51,7 +51,7 @@ fn the_whole_life_of_an_attachment() {
     config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:09"});
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         config["cniVersion"] = json!(version);
-        let plugin = scene.world.plugin(&scene.pod, "net1", config.clone()).unwrap();
+        let plugin = scene.env.plugin(&scene.pod, "net1", config.clone()).unwrap();
         let plugin = plugin.env(
             "CNI_ARGS",
             "IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod;MAC=02:00:5e:00:53:09",

@@ -16,7 +16,7 @@ fn on(master: &str, ip: Value) -> Value {
 
 /// The node's state, from which on nothing may change.
 fn now(mut scene: Scene) -> Scene {
-    scene.node_before = scene.world.node.network_state().unwrap();
+    scene.node_before = scene.env.node.network_state().unwrap();
     scene.pod_before = scene.pod.inside.network_state().unwrap();
     scene
 }
@@ -26,7 +26,7 @@ fn addresses_of_services_on_an_interface_of_their_own_are_no_second_network() {
     let scene = Scene::new();
     // kube-proxy in IPVS mode keeps what a load balancer announces in the node's network on such an interface.
     scene
-        .world
+        .env
         .node
         .sh("ip link add kube-ipvs0 type bridge; ip addr add 192.168.50.200/32 dev kube-ipvs0")
         .unwrap();
@@ -43,7 +43,7 @@ fn addresses_of_services_on_an_interface_of_their_own_are_no_second_network() {
 fn the_gateway_of_a_default_route_with_several_next_hops_is_inferred() {
     let scene = Scene::new();
     scene
-        .world
+        .env
         .node
         .sh(&format!(
             "ip route replace default nexthop via 10.1.0.2 dev fabric0 nexthop via {} dev {UPLINK}",
@@ -62,7 +62,7 @@ fn the_gateway_of_a_default_route_with_several_next_hops_is_inferred() {
 fn a_master_is_known_by_each_of_its_names_whatever_stands_on_it() {
     let scene = Scene::new();
     scene
-        .world
+        .env
         .node
         .sh(&format!(
             "ip link property add dev {UPLINK} altname lan-side altname enp193s0f1np1d1x9; ip link set {UPLINK} alias \"$(printf 'caf\\351')\""
@@ -78,7 +78,7 @@ fn a_master_is_known_by_each_of_its_names_whatever_stands_on_it() {
         ("enp193s0f1np1d1x9", v4()),
         ("enp193s0f1np1d1x9", gateway),
     ] {
-        let plugin = scene.world.plugin(&scene.pod, "net1", on(name, ip)).unwrap();
+        let plugin = scene.env.plugin(&scene.pod, "net1", on(name, ip)).unwrap();
         let result = plugin.add().unwrap();
         scene.outside_sees(OWN[0]);
         plugin.del(Some(&result)).unwrap();
@@ -91,13 +91,13 @@ fn a_macvlan_may_be_the_master() {
     let scene = Scene::new();
     // As in a node that is itself a container of a macvlan network.
     scene
-        .world
+        .env
         .node
         .sh(&format!("ip link add mv0 link {UPLINK} type macvlan mode bridge; ip link set mv0 up"))
         .unwrap();
     let scene = now(scene);
     let ip = json!({"addresses": ["192.168.50.99/24"], "gateway": GATEWAY[0]});
-    let plugin = scene.world.plugin(&scene.pod, "net1", on("mv0", ip)).unwrap();
+    let plugin = scene.env.plugin(&scene.pod, "net1", on("mv0", ip)).unwrap();
     let result = plugin.add().unwrap();
     scene.outside_sees(OWN[0]);
     let check = plugin.check(&result).unwrap();
@@ -116,7 +116,7 @@ fn long() -> Value {
 #[test]
 fn more_than_the_master_carries_is_refused_before_the_pod_is_touched() {
     let scene = Scene::new();
-    let answer = scene.world.plugin(&scene.pod, "net1", long()).unwrap().refused().unwrap();
+    let answer = scene.env.plugin(&scene.pod, "net1", long()).unwrap().refused().unwrap();
     assert_eq!(answer.error_code(), Some(7), "{answer:#?}");
     assert!(answer.words().contains(&format!("interfaceArgs.mtu is 9000: its master {UPLINK} has 1500")));
     scene.restored();
@@ -160,7 +160,7 @@ fn advertise(scene: &Scene) {
     let before = heard().unwrap();
     // They are counted before they are read: who has counted the second has read the first.
     wait_until("the pod hears a router", Duration::from_secs(10), || {
-        scene.world.node.sh(&format!("printf '{message}' | socat -u - '{to}'"))?;
+        scene.env.node.sh(&format!("printf '{message}' | socat -u - '{to}'"))?;
         Ok(heard()? > before + 1)
     })
     .unwrap();
@@ -210,7 +210,7 @@ fn a_network_of_the_cluster_may_be_the_attachments_own() {
     let scene = Scene::new();
     let mut config = config(dual());
     config["clusterNetworks"] = json!(["192.168.50.0/24", "2001:db8:50::/64"]);
-    let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+    let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
     let result = plugin.add().unwrap();
     for family in 0..2 {
         scene.outside_sees(OWN[family]);
@@ -259,7 +259,7 @@ fn behind_a_plugin_that_tells_nothing_of_the_pods_interface() {
         "cniVersion": "1.1.0", "interfaces": [{"name": "cali0"}],
         "ips": [{"address": format!("{}/32", scene.pod.addresses[0])}],
     });
-    let plugin = scene.world.plugin(&scene.pod, "eth0", config).unwrap();
+    let plugin = scene.env.plugin(&scene.pod, "eth0", config).unwrap();
     let result = plugin.add().unwrap();
     assert_eq!(result["interfaces"][1]["name"], "egress0", "{result}");
     scene.outside_sees(OWN[0]);
@@ -289,11 +289,11 @@ fn the_nodes_own_namespace_is_no_pods() {
 #[test]
 fn what_has_its_name_in_another_namespace_of_the_same_path_stays() {
     let scene = Scene::new();
-    let other = scene.world.pod("other").unwrap();
+    let other = scene.env.pod("other").unwrap();
     let plugin = scene.plugin(v4());
     plugin.add().unwrap();
     // The pod is gone, and its path is another one's by now, with an interface that looks like ours.
-    let (path, node) = (&scene.pod.netns, &scene.world.node);
+    let (path, node) = (&scene.pod.netns, &scene.env.node);
     node.sh(&format!("umount {path}; mount --bind {} {path}", other.netns)).unwrap();
     node.sh(&format!("ip link add net1 link {UPLINK} netns {path} type macvlan mode bridge")).unwrap();
     let before = other.inside.network_state().unwrap();
@@ -323,7 +323,7 @@ fn a_link_that_was_on_its_way_when_its_add_was_killed_goes_with_the_next_call() 
     let scene = Scene::new();
     let leave = || {
         let netns = &scene.pod.netns;
-        scene.world.node.sh(&format!("ip link add egr2a link {UPLINK} netns {netns} type macvlan")).unwrap();
+        scene.env.node.sh(&format!("ip link add egr2a link {UPLINK} netns {netns} type macvlan")).unwrap();
     };
     let plugin = scene.plugin(v4());
     leave();
@@ -355,7 +355,7 @@ fn check_sees_that_what_add_found_in_order_no_longer_is() {
 fn status_says_what_an_add_would() {
     let scene = Scene::new();
     let status = |config: Value| {
-        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
         plugin.call("STATUS", &plugin.config.to_string()).unwrap()
     };
     let well = status(on(UPLINK, v4()));
@@ -378,7 +378,7 @@ fn status_says_what_an_add_would() {
         assert_eq!(answer.error_code(), Some(50), "{answer:#?}");
         assert!(answer.words().contains(word), "{answer:#?}");
     }
-    scene.world.node.sh("rm -rf /run/egress-router; touch /run/egress-router").unwrap();
+    scene.env.node.sh("rm -rf /run/egress-router; touch /run/egress-router").unwrap();
     let answer = status(on(UPLINK, v4())).refusal().unwrap();
     assert!(answer.words().contains("/run/egress-router"), "{answer:#?}");
 }

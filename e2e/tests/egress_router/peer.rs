@@ -31,7 +31,7 @@ fn the_same_configuration_gives_the_same_link_addresses_and_kernel_routes() {
         ("bridge", vec!["192.168.50.99/24", "2001:db8:50::99/64"]),
     ] {
         let list: Vec<_> = addresses.iter().map(|address| json!({"address": address})).collect();
-        let peer = scene.world.other_plugin(debian("macvlan").unwrap(), &scene.pod, "net1", json!({
+        let peer = scene.env.other_plugin(debian("macvlan").unwrap(), &scene.pod, "net1", json!({
             "cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": UPLINK, "mode": mode, "mtu": 1400,
             "ipam": {"type": "static", "addresses": list},
         }));
@@ -45,7 +45,7 @@ fn the_same_configuration_gives_the_same_link_addresses_and_kernel_routes() {
         }
         config["cniVersion"] = json!("1.0.0");
         config["interfaceArgs"] = json!({"master": UPLINK, "mode": mode, "mtu": 1400});
-        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
         let ours = plugin.add().unwrap();
         assert_eq!(state_of_net1(&scene.pod), expected, "{mode} {addresses:?}");
         // And so are the answers, as far as both say the same thing.

@@ -8,7 +8,7 @@ fn b01_a_failure_is_an_error_with_a_code_and_a_message() {
     let scene = Scene::new();
     let mut wrong = config(v4());
     wrong["interfaceArgs"] = json!({"master": "nosuch0"});
-    let refusal = scene.world.plugin(&scene.pod, "net1", wrong).unwrap().refused().unwrap();
+    let refusal = scene.env.plugin(&scene.pod, "net1", wrong).unwrap().refused().unwrap();
     assert!(refusal.words().contains("nosuch0"), "{refusal:#?}");
     assert_eq!(refusal.json["cniVersion"], "1.1.0");
     let plugin = scene.plugin(v4());
@@ -135,13 +135,12 @@ fn del_undoes_whatever_version_the_configuration_has_by_now() {
 #[test]
 fn b14_gc_removes_what_is_not_named_and_nothing_else() {
     let scene = Scene::new();
-    let other = scene.world.pod("other").unwrap();
+    let other = scene.env.pod("other").unwrap();
     let kept = scene.plugin(v4());
-    let lost =
-        scene.world.plugin(&other, "net1", config(json!({"addresses": ["192.168.50.98/24"]}))).unwrap();
+    let lost = scene.env.plugin(&other, "net1", config(json!({"addresses": ["192.168.50.98/24"]}))).unwrap();
     let mut foreign = config(json!({"addresses": ["192.168.50.97/24"]}));
     foreign["name"] = json!("another-network");
-    let foreign = scene.world.plugin(&other, "net2", foreign).unwrap();
+    let foreign = scene.env.plugin(&other, "net2", foreign).unwrap();
     let before = other.inside.network_state().unwrap();
     kept.add().unwrap();
     foreign.add().unwrap();
@@ -170,12 +169,12 @@ fn b14_gc_removes_what_is_not_named_and_nothing_else() {
 fn settings_that_are_wrong_keep_no_pod_and_start_none() {
     let scene = Scene::new();
     let file = "/etc/cni/net.d/egress-router.d/settings.json";
-    scene.world.node.sh(&format!("cp {file} {file}.right")).unwrap();
+    scene.env.node.sh(&format!("cp {file} {file}.right")).unwrap();
     for wrong in ["{", r#"{"platfrom": "none"}"#] {
         for verb in ["DEL", "GC"] {
             let plugin = scene.plugin(v4());
             let result = plugin.add().unwrap();
-            scene.world.node.sh(&format!("echo '{wrong}' >{file}")).unwrap();
+            scene.env.node.sh(&format!("echo '{wrong}' >{file}")).unwrap();
             let refusal = plugin.refused().unwrap();
             assert!(refusal.words().contains(file), "{refusal:#?}");
             let mut config = plugin.after(Some(&result));
@@ -183,7 +182,7 @@ fn settings_that_are_wrong_keep_no_pod_and_start_none() {
             let answer = plugin.call(verb, &config.to_string()).unwrap();
             assert_eq!(answer.code, Some(0), "{verb} {wrong}: {answer:#?}");
             scene.restored();
-            scene.world.node.sh(&format!("cp {file}.right {file}")).unwrap();
+            scene.env.node.sh(&format!("cp {file}.right {file}")).unwrap();
         }
     }
 }
@@ -199,7 +198,7 @@ fn b15_a_previous_result_is_merged_and_routes_are_answered() {
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.244.1.1"}, {"dst": "10.96.0.0/12", "gw": "10.244.1.1"}],
         "dns": {"nameservers": ["10.96.0.10"]},
     });
-    let result = scene.world.plugin(&scene.pod, "net1", config).unwrap().add().unwrap();
+    let result = scene.env.plugin(&scene.pod, "net1", config).unwrap().add().unwrap();
     let names: Vec<_> =
         result["interfaces"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["veth9", "eth0", "net1"], "{result}");
@@ -223,10 +222,10 @@ fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
         let mut config = config(v4());
         config["log_file"] = json!(file);
         config["log_level"] = json!(level);
-        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
         let result = plugin.add().unwrap();
         plugin.del(Some(&result)).unwrap();
-        let stat = scene.world.node.sh(&format!("stat -c '%a %s' {file} 2>/dev/null || echo 640 0")).unwrap();
+        let stat = scene.env.node.sh(&format!("stat -c '%a %s' {file} 2>/dev/null || echo 640 0")).unwrap();
         let (mode, size) = stat
             .trim()
             .split_once(' ')
@@ -239,15 +238,15 @@ fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
     assert_eq!(error, 0);
     assert!(0 < verbose && verbose < debug, "{verbose} {debug}");
     // A log that cannot be written is no reason to leave a pod without its network; nor is a file that is somebody else's.
-    scene.world.node.sh("echo precious >/var/log/precious").unwrap();
+    scene.env.node.sh("echo precious >/var/log/precious").unwrap();
     for file in ["/nowhere/at/all", "/var/log/precious"] {
         let mut config = config(v4());
         config["log_file"] = json!(file);
-        let plugin = scene.world.plugin(&scene.pod, "net1", config).unwrap();
+        let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
         let result = plugin.add().unwrap();
         plugin.del(Some(&result)).unwrap();
     }
-    assert_eq!(scene.world.node.sh("cat /var/log/precious").unwrap().trim(), "precious");
+    assert_eq!(scene.env.node.sh("cat /var/log/precious").unwrap().trim(), "precious");
 }
 
 #[test]
@@ -259,7 +258,7 @@ fn b20_nothing_is_executed_and_nothing_is_waited_for() {
         .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}))
         .wrapped(words);
     let result = plugin.add().unwrap();
-    assert_eq!(scene.world.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
+    assert_eq!(scene.env.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
     plugin.del(Some(&result)).unwrap();
-    assert_eq!(scene.world.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
+    assert_eq!(scene.env.node.sh(&format!("wc -l <{trace}")).unwrap().trim(), "1", "one exec: its own");
 }

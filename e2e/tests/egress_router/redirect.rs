@@ -21,7 +21,7 @@ fn operators(destinations: Value) -> Value {
 fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
     let scene = Scene::new();
     let plugin = scene
-        .world
+        .env
         .plugin(
             &scene.pod,
             "net1",
@@ -36,13 +36,13 @@ fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
     let result = plugin.add().unwrap();
     assert_eq!(result["cniVersion"], "0.4.0");
     assert_eq!(result["ips"][0]["version"], "4", "{result}");
-    let client = scene.world.pod("client").unwrap();
+    let client = scene.env.pod("client").unwrap();
     let pod = &scene.pod.addresses[0];
     let _dns: Vec<_> = [OUTSIDE[0], ELSEWHERE[0]]
-        .map(|address| scene.world.outside.listen_by(Transport::Udp, address, 53).unwrap())
+        .map(|address| scene.env.outside.listen_by(Transport::Udp, address, 53).unwrap())
         .into();
     // From a pod beside it, from the node, and from another node.
-    for who in [&client.inside, &scene.world.node, &scene.world.node2] {
+    for who in [&client.inside, &scene.env.node, &scene.env.node2] {
         for (transport, port) in
             [(Transport::Tcp, 80), (Transport::Tcp, 8080), (Transport::Udp, 53), (Transport::Udp, 5353)]
         {
@@ -54,7 +54,7 @@ fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
     scene.outside_sees(OWN[0]);
     scene.cluster_is_reached(0..1);
     // A redirect is for who comes by the pods' network, not for the LAN.
-    let (meeting, _) = scene.world.outside.meets(Transport::Tcp, OWN[0], 80).unwrap();
+    let (meeting, _) = scene.env.outside.meets(Transport::Tcp, OWN[0], 80).unwrap();
     assert!(!matches!(meeting, Meeting::SeenAs(_)), "{meeting:?}");
     plugin.del(Some(&result)).unwrap();
     assert_eq!(scene.changes(), Vec::<String>::new());
@@ -66,7 +66,7 @@ fn ipv6_is_handed_on_to_another_port() {
     let plugin = scene
         .plugin(json!({"addresses": ["2001:db8:50::99/64"], "destinations": ["8080 tcp 2001:db8:9::9 80"]}));
     let result = plugin.add().unwrap();
-    scene.world.node2.wait_seen_as(OWN[1], &scene.pod.addresses[1], 8080).unwrap();
+    scene.env.node2.wait_seen_as(OWN[1], &scene.pod.addresses[1], 8080).unwrap();
     plugin.del(Some(&result)).unwrap();
     scene.restored();
 }
@@ -82,9 +82,9 @@ fn the_fallback_takes_every_other_port() {
         let result = plugin.add().unwrap();
         let pod = &scene.pod.addresses[0];
         // 80 leads to the first host, all else to the second: only there is somebody at 7777.
-        let _other = scene.world.outside.listen(ELSEWHERE[0], 7777).unwrap();
-        scene.world.node2.wait_seen_as(OWN[0], pod, 7777).unwrap();
-        scene.world.node2.wait_seen_as(OWN[0], pod, 80).unwrap();
+        let _other = scene.env.outside.listen(ELSEWHERE[0], 7777).unwrap();
+        scene.env.node2.wait_seen_as(OWN[0], pod, 7777).unwrap();
+        scene.env.node2.wait_seen_as(OWN[0], pod, 80).unwrap();
         plugin.del(Some(&result)).unwrap();
         scene.restored();
     }
@@ -97,22 +97,22 @@ fn redirects_stay_allowed_beside_a_list() {
         .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32", "8080 TCP 203.0.113.10 80"]}))
         .add()
         .unwrap();
-    scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 8080).unwrap();
+    scene.env.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 8080).unwrap();
     scene.outside_sees(OWN[0]);
 }
 
 #[test]
 fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
     let mut scene = Scene::new();
-    let third = scene.world.lab.node("third").unwrap();
+    let third = scene.env.lab.node("third").unwrap();
     let theirs = ["192.168.70.1/24", "2001:db8:70::1/64 nodad", "fe80::1/64 nodad"];
     let ours = ["192.168.70.9/24", "2001:db8:70::9/64 nodad", "fe80::9/64 nodad"];
     let (there, here) = (Port::new(&third, "lan0", &theirs), Port::new(&scene.pod.inside, "net0", &ours));
-    scene.world.lab.link(there, here).unwrap();
+    scene.env.lab.link(there, here).unwrap();
     // The kernel's own link-local address is state as well, and comes some time after the link.
     let settled = "until ip -6 -o addr show dev net0 scope link | grep -v fe80::9/ | grep -qv tentative; do sleep 0.05; done";
     scene.pod.inside.sh(settled).unwrap();
-    let neighbour = scene.world.pod("neighbour").unwrap();
+    let neighbour = scene.env.pod("neighbour").unwrap();
     let pod = scene.pod.addresses.clone();
     neighbour
         .inside
@@ -141,7 +141,7 @@ fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
         let plugin = scene.plugin(both.clone());
         let result = plugin.add().unwrap();
         for family in 0..2 {
-            scene.world.node2.wait_seen_as(OWN[family], &pod[family], 8080).unwrap();
+            scene.env.node2.wait_seen_as(OWN[family], &pod[family], 8080).unwrap();
             if forwards {
                 // The control: whoever was a router is one still.
                 let seen = &neighbour.addresses[family];
@@ -167,7 +167,7 @@ fn sctp_is_handed_on() {
         .unwrap();
     let echo = "echo $SOCAT_PEERADDR >&2; od -An -tu2 --endian=big -j2 -N2 >&2";
     let address = format!("IP4-RECVFROM:132,bind={},fork", OUTSIDE[0]);
-    let server = scene.world.outside.start_process(["socat", &address, &format!("SYSTEM:{echo}")]).unwrap();
+    let server = scene.env.outside.start_process(["socat", &address, &format!("SYSTEM:{echo}")]).unwrap();
     let mut packet: Vec<u8> = [5000u16, 3868].iter().flat_map(|port| port.to_be_bytes()).collect();
     packet.extend([0; 8]); // verification tag 0, checksum
     packet.extend([1, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
@@ -179,7 +179,7 @@ fn sctp_is_handed_on() {
         Duration::from_secs(10),
         || {
             scene
-                .world
+                .env
                 .node2
                 .sh(&format!("printf '{bytes}' | socat -u - IP4-SENDTO:{}:132", scene.pod.addresses[0]))?;
             let seen = |text| server.wait_for(text, Duration::from_millis(200)).is_ok();

@@ -56,7 +56,7 @@ fn strict_scene() -> Scene {
 fn plugin(scene: &Scene) -> Plugin {
     let mut config = config(everything());
     config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:01"});
-    scene.world.plugin(&scene.pod, "net1", config).unwrap()
+    scene.env.plugin(&scene.pod, "net1", config).unwrap()
 }
 
 /// The same, with a fault at the `at`th of those system calls.
@@ -119,10 +119,10 @@ fn connections_of_the_pods_own_network_live_through_add_and_del() {
         "mkfifo /run/questions; exec 3<>/run/questions; socat - TCP4:{}:7000,retry=50,interval=0.1 <&3",
         scene.pod.addresses[0]
     );
-    let client = scene.world.node2.start_process(["bash", "-c", &command]).unwrap();
+    let client = scene.env.node2.start_process(["bash", "-c", &command]).unwrap();
     let ask = |question: &str| {
         scene
-            .world
+            .env
             .node2
             .sh(&format!("until [ -p /run/questions ]; do sleep 0.01; done; echo {question} >/run/questions"))
             .unwrap();
@@ -234,12 +234,12 @@ fn del_without_namespace_or_with_another_in_its_place_is_no_failure() {
     let plugin = plugin(&scene);
     let result = plugin.add().unwrap();
     let netns = &scene.pod.netns;
-    scene.world.node.sh(&format!("umount {netns}")).unwrap();
+    scene.env.node.sh(&format!("umount {netns}")).unwrap();
     // The path is a plain file now, then nothing, then not said at all.
     plugin.del(Some(&result)).unwrap();
-    scene.world.node.sh(&format!("rm {netns}")).unwrap();
+    scene.env.node.sh(&format!("rm {netns}")).unwrap();
     plugin.del(Some(&result)).unwrap();
     plugin.clone().env("CNI_NETNS", "").del(Some(&result)).unwrap();
     let left = "find /run/egress-router/attachments /var/lib/cni -type f 2>/dev/null || true";
-    assert_eq!(scene.world.node.sh(left).unwrap(), "");
+    assert_eq!(scene.env.node.sh(left).unwrap(), "");
 }

@@ -20,16 +20,16 @@ fn b04_the_gateway_is_inferred() {
 #[test]
 fn b04_a_gateway_that_cannot_be_inferred_is_asked_for() {
     let scene = Scene::new();
-    scene.world.second_uplink().unwrap();
+    scene.env.second_uplink().unwrap();
     let mut scene = scene;
-    scene.node_before = scene.world.node.network_state().unwrap();
+    scene.node_before = scene.env.node.network_state().unwrap();
     refused(&scene, config(json!({"addresses": ["192.168.60.99/24"]})), 7, &["gateway"]);
 }
 
 #[test]
 fn b05_the_master_is_the_interface_whose_subnet_has_the_address() {
     let scene = Scene::new();
-    scene.world.second_uplink().unwrap();
+    scene.env.second_uplink().unwrap();
     let plugin = scene.plugin(json!({"addresses": ["192.168.60.99/24"], "gateway": "192.168.60.1"}));
     let result = plugin.add().unwrap();
     scene.outside_sees("192.168.60.99");
@@ -42,7 +42,7 @@ fn b05_the_master_is_the_interface_whose_subnet_has_the_address() {
     let nowhere = scene.plugin(json!({"addresses": ["198.18.0.9/24"]})).refused().unwrap();
     assert_eq!(nowhere.error_code(), Some(7), "{nowhere:#?}");
     assert!(nowhere.words().contains("uplink0") && nowhere.words().contains("192.168.50.2"), "{nowhere:#?}");
-    scene.world.node.sh("ip addr add 192.168.60.3/24 dev uplink0").unwrap();
+    scene.env.node.sh("ip addr add 192.168.60.3/24 dev uplink0").unwrap();
     let ambiguous = scene
         .plugin(json!({"addresses": ["192.168.60.99/24"], "gateway": "192.168.60.1"}))
         .refused()
@@ -63,15 +63,15 @@ fn b08_what_is_not_listed_is_out_of_reach_and_the_pod_is_no_router() {
     refused_at_once(&scene.pod.inside, Transport::Tcp, ELSEWHERE[0], PORT);
     // Somebody in the LAN takes the pod for a way into the cluster, and somebody in the cluster for a way out.
     scene
-        .world
+        .env
         .outside
         .sh("ip route add 10.0.0.0/8 via 192.168.50.99; ip route add 172.30.0.0/16 via 192.168.50.99")
         .unwrap();
     for there in [REMOTE[0], SERVICE[0], &scene.pod.addresses[0]] {
-        let (meeting, _) = scene.world.outside.meets(Transport::Tcp, there, PORT).unwrap();
+        let (meeting, _) = scene.env.outside.meets(Transport::Tcp, there, PORT).unwrap();
         assert!(!matches!(meeting, Meeting::SeenAs(_)), "{there}: {meeting:?}");
     }
-    let neighbour = scene.world.pod("neighbour").unwrap();
+    let neighbour = scene.env.pod("neighbour").unwrap();
     neighbour.inside.sh(&format!("ip route replace default via {}", scene.pod.addresses[0])).unwrap();
     let (meeting, _) = neighbour.inside.meets(Transport::Tcp, OUTSIDE[0], PORT).unwrap();
     assert!(!matches!(meeting, Meeting::SeenAs(_)), "{meeting:?}");
@@ -86,8 +86,8 @@ fn b09_the_fallback_address_is_honoured() {
         .plugin(json!({"addresses": ["192.168.50.99/24"], "gateway": "192.168.50.1", "destinations": ["81 TCP 203.0.113.10 80"], "fallbackIP": "203.0.113.9"}))
         .add()
         .unwrap();
-    scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 80).unwrap();
-    scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 81).unwrap();
+    scene.env.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 80).unwrap();
+    scene.env.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 81).unwrap();
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn b10_ipv6_works_at_once() {
         .map(|output| assert!(output.success(), "{output:?}"))
         .unwrap();
     scene.outside_sees(OWN[1]);
-    scene.world.node2.wait_seen_as(OWN[1], &scene.pod.addresses[1], 8080).unwrap();
+    scene.env.node2.wait_seen_as(OWN[1], &scene.pod.addresses[1], 8080).unwrap();
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn b11_the_pods_interface_may_have_any_name() {
         scene.outside_sees(OWN[family]);
     }
     scene.cluster_is_reached(0..2);
-    scene.world.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 8080).unwrap();
+    scene.env.node2.wait_seen_as(OWN[0], &scene.pod.addresses[0], 8080).unwrap();
     plugin.del(Some(&result)).unwrap();
     scene.restored();
 }
@@ -138,8 +138,8 @@ fn b12_a_second_attachment_in_one_pod_works_beside_the_first() {
         json!({"addresses": ["192.168.50.99/24"], "destinations": ["8082 TCP 203.0.113.9 80"]}),
     );
     let results = [first.add().unwrap(), second.add().unwrap()];
-    scene.world.node2.wait_seen_as("192.168.50.98", &scene.pod.addresses[0], 8081).unwrap();
-    scene.world.node2.wait_seen_as("192.168.50.99", &scene.pod.addresses[0], 8082).unwrap();
+    scene.env.node2.wait_seen_as("192.168.50.98", &scene.pod.addresses[0], 8081).unwrap();
+    scene.env.node2.wait_seen_as("192.168.50.99", &scene.pod.addresses[0], 8082).unwrap();
     first.del(Some(&results[0])).unwrap();
     second.del(Some(&results[1])).unwrap();
     scene.restored();
@@ -155,14 +155,14 @@ fn b17_other_nodes_services_and_the_own_node_stay_in_reach() {
     let result = plugin.add().unwrap();
     scene.cluster_is_reached(0..2);
     // A client on another node whose address is in none of the cluster's networks, and one whose is.
-    scene.is_reached_from(&scene.world.node2, "10.1.0.2");
-    scene.is_reached_from(&scene.world.node2, "fd00:1::2");
-    scene.world.node2.sh("ip route replace 10.244.1.0/24 via 10.1.0.1 src 10.244.2.5").unwrap();
-    scene.is_reached_from(&scene.world.node2, REMOTE[0]);
-    assert!(scene.world.node2.pings(&scene.pod.addresses[0]).unwrap());
+    scene.is_reached_from(&scene.env.node2, "10.1.0.2");
+    scene.is_reached_from(&scene.env.node2, "fd00:1::2");
+    scene.env.node2.sh("ip route replace 10.244.1.0/24 via 10.1.0.1 src 10.244.2.5").unwrap();
+    scene.is_reached_from(&scene.env.node2, REMOTE[0]);
+    assert!(scene.env.node2.pings(&scene.pod.addresses[0]).unwrap());
     // And whom the outside sends by the pods' network (a NodePort) is answered by it, too.
-    scene.world.outside.sh("ip route add 10.244.1.0/24 via 192.168.50.2").unwrap();
-    scene.is_reached_from(&scene.world.outside, GATEWAY[0]);
+    scene.env.outside.sh("ip route add 10.244.1.0/24 via 192.168.50.2").unwrap();
+    scene.is_reached_from(&scene.env.outside, GATEWAY[0]);
     for family in 0..2 {
         scene.outside_sees(OWN[family]);
     }
@@ -179,15 +179,15 @@ fn b19_the_pod_answers_arp_for_nobody_else() {
         .unwrap();
     scene.outside_sees(OWN[0]);
     // The LAN looks for addresses that the pod has a route to.
-    let neighbour = scene.world.pod("neighbour").unwrap();
+    let neighbour = scene.env.pod("neighbour").unwrap();
     let others = [REMOTE[0], SERVICE[0], &neighbour.addresses[0]];
     for other in others {
         scene
-            .world
+            .env
             .outside
             .sh(&format!("ip route add {other}/32 dev lan0; ping -n -c3 -i0.3 -W1 {other} || true"))
             .unwrap();
-        let entry = scene.world.outside.sh(&format!("ip neigh show {other} dev lan0")).unwrap();
+        let entry = scene.env.outside.sh(&format!("ip neigh show {other} dev lan0")).unwrap();
         assert!(!entry.contains("lladdr"), "{entry}");
     }
 }

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::ec2::{Ec2, Elastic, Interface};
-use crate::gate::{Backend, Form, Gate};
-use crate::machine::inside;
-use crate::metadata::Metadata;
-use crate::world::{FAR, OUTSIDE, World, config, run, with};
+use crate::egress_router_kernel::ec2::{Ec2, Elastic, Interface};
+use crate::egress_router_kernel::env::{FAR, OUTSIDE, TestEnv, config, run, with};
+use crate::egress_router_kernel::gate::{Backend, Form, Gate};
+use crate::egress_router_kernel::machine::inside;
+use crate::egress_router_kernel::metadata::Metadata;
 
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 80);
 const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
@@ -30,9 +30,9 @@ impl Backend for Shared {
     }
 }
 
-/// A world on EC2.
+/// A environment on EC2.
 struct Cloud {
-    world: World,
+    env: TestEnv,
     ec2: Arc<Mutex<Ec2>>,
     _gate: Gate,
     _metadata: Metadata,
@@ -40,7 +40,7 @@ struct Cloud {
 
 impl Cloud {
     fn new() -> Self {
-        let mut world = World::new();
+        let mut env = TestEnv::new();
         run(&format!("ip link set up0 address {HARDWARE}"));
         let mut ec2 = Ec2 { limit: 10, ..Ec2::default() };
         ec2.subnets.insert("subnet-1", "192.168.50.0/24".parse().unwrap());
@@ -65,8 +65,8 @@ impl Cloud {
             "platform": "aws", "aws": {"ec2Endpoint": gate.url(), "metadataEndpoint": metadata.url()},
         });
         std::fs::write("/run/settings.json", settings.to_string()).unwrap();
-        world.environment.push(("EGRESS_ROUTER_SETTINGS", "/run/settings.json".to_owned()));
-        Cloud { world, ec2, _gate: gate, _metadata: metadata }
+        env.environment.push(("EGRESS_ROUTER_SETTINGS", "/run/settings.json".to_owned()));
+        Cloud { env, ec2, _gate: gate, _metadata: metadata }
     }
 
     /// Where the Elastic IP is: interface and private address.
@@ -91,21 +91,21 @@ fn network() -> Value {
 fn an_elastic_ip_is_the_pods_way_out() {
     inside(|| {
         let cloud = Cloud::new();
-        let before = cloud.world.state();
-        let result = cloud.world.succeed("ADD", &network());
+        let before = cloud.env.state();
+        let result = cloud.env.succeed("ADD", &network());
         let (interface, private) = cloud.at().expect("associated");
         assert_eq!((interface.as_str(), cloud.secondary()), ("eni-a", vec![private]));
         assert_ne!(private, NODE, "the node's own address keeps its own Elastic IP");
         assert_eq!(result["ips"][0]["address"], format!("{private}/24"));
         assert_eq!(result["ips"][0]["gateway"], "192.168.50.1");
-        assert_eq!(cloud.world.seen_by(OUTSIDE).as_deref(), Some(&*private.to_string()));
-        assert_eq!(cloud.world.seen_by(FAR).as_deref(), Some("10.244.1.10"));
+        assert_eq!(cloud.env.seen_by(OUTSIDE).as_deref(), Some(&*private.to_string()));
+        assert_eq!(cloud.env.seen_by(FAR).as_deref(), Some("10.244.1.10"));
         assert!(run("ip -n pod -d link show net1").contains("ipvlan  mode l2 "));
-        cloud.world.check(&network(), &result);
-        cloud.world.succeed("DEL", &network());
-        cloud.world.until_state(&before);
+        cloud.env.check(&network(), &result);
+        cloud.env.succeed("DEL", &network());
+        cloud.env.until_state(&before);
         assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
-        cloud.world.succeed("DEL", &network());
+        cloud.env.succeed("DEL", &network());
     });
 }
 
@@ -113,11 +113,11 @@ fn an_elastic_ip_is_the_pods_way_out() {
 fn a_pod_that_has_moved_keeps_its_elastic_ip_when_its_former_node_is_done() {
     inside(|| {
         let cloud = Cloud::new();
-        cloud.world.succeed("ADD", &network());
+        cloud.env.succeed("ADD", &network());
         let elsewhere = ("eni-b".to_owned(), Ipv4Addr::new(192, 168, 50, 9));
         let association = ("eipassoc-other".to_owned(), elsewhere.0.clone(), elsewhere.1);
         cloud.ec2.lock().unwrap().elastics.get_mut(&PUBLIC).unwrap().association = Some(association);
-        cloud.world.succeed("DEL", &network());
+        cloud.env.succeed("DEL", &network());
         assert_eq!(cloud.at(), Some(elsewhere));
         assert_eq!(cloud.secondary(), [] as [Ipv4Addr; 0]);
     });
@@ -127,12 +127,12 @@ fn a_pod_that_has_moved_keeps_its_elastic_ip_when_its_former_node_is_done() {
 fn an_elastic_ip_that_nobody_allocated_leaves_the_pod_as_it_was() {
     inside(|| {
         let cloud = Cloud::new();
-        let before = cloud.world.state();
+        let before = cloud.env.state();
         let config = config(json!({"ip": {"addresses": ["198.51.100.99"]}}));
-        let (succeeded, answer) = cloud.world.call("ADD", &config);
+        let (succeeded, answer) = cloud.env.call("ADD", &config);
         assert!(!succeeded && answer["code"] == 102, "{answer}");
         assert!(answer.to_string().contains("198.51.100.99"), "{answer}");
-        assert_eq!(cloud.world.state(), before);
+        assert_eq!(cloud.env.state(), before);
         assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
     });
 }
@@ -148,23 +148,23 @@ fn what_cannot_be_is_said_before_the_elastic_ip_is_taken_from_who_has_it() {
             "interfaceType": "ipvlan", "interfaceArgs": {"mode": "l3", "master": "up0"},
             "ip": {"addresses": ["10.99.7.7/32"]},
         }));
-        cloud.world.environment.push(("CNI_IFNAME", "net2".to_owned()));
-        cloud.world.succeed("ADD", &standing);
-        cloud.world.environment.pop();
-        let before = cloud.world.state();
+        cloud.env.environment.push(("CNI_IFNAME", "net2".to_owned()));
+        cloud.env.succeed("ADD", &standing);
+        cloud.env.environment.pop();
+        let before = cloud.env.state();
         let hardware = with(&network(), "runtimeConfig", json!({"mac": "02:00:5e:10:00:01"}));
         let long = with(&network(), "interfaceArgs", json!({"mtu": 9000}));
         let refused =
             [(network(), "of mode l3"), (hardware, "hardware address"), (long, "its master up0 has 1500")];
         for (config, word) in refused {
-            let (succeeded, answer) = cloud.world.call("ADD", &config);
+            let (succeeded, answer) = cloud.env.call("ADD", &config);
             assert!(!succeeded && answer["code"] == 7, "{answer}");
             assert!(answer["msg"].as_str().unwrap().contains(word), "{answer}");
             assert_eq!((cloud.at(), cloud.secondary()), (Some(elsewhere.clone()), vec![]));
-            assert_eq!(cloud.world.state(), before);
+            assert_eq!(cloud.env.state(), before);
         }
-        cloud.world.environment.push(("CNI_IFNAME", "net2".to_owned()));
-        cloud.world.succeed("DEL", &standing);
+        cloud.env.environment.push(("CNI_IFNAME", "net2".to_owned()));
+        cloud.env.succeed("DEL", &standing);
     });
 }
 
@@ -172,11 +172,11 @@ fn what_cannot_be_is_said_before_the_elastic_ip_is_taken_from_who_has_it() {
 fn what_a_dead_pod_left_is_given_back_by_one_call_that_keeps_no_add_waiting() {
     inside(|| {
         let cloud = Cloud::new();
-        cloud.world.succeed("ADD", &network());
+        cloud.env.succeed("ADD", &network());
         let (_, private) = cloud.at().expect("associated");
         let text = fs::read_to_string(Path::new(RECORDS).join("c0ffee@net1.json")).unwrap();
         let mut record: Value = serde_json::from_str(&text).unwrap();
-        cloud.world.succeed("DEL", &network());
+        cloud.env.succeed("DEL", &network());
         // As if it had been killed before its DEL.
         record["containerId"] = json!("dead");
         record["place"]["path"] = json!("/run/netns/dead");
@@ -186,15 +186,15 @@ fn what_a_dead_pod_left_is_given_back_by_one_call_that_keeps_no_add_waiting() {
 
         let other_call = File::open(RECORDS).unwrap();
         other_call.lock().unwrap();
-        cloud.world.succeed("ADD", &network());
+        cloud.env.succeed("ADD", &network());
         assert!(dead.exists() && cloud.secondary().contains(&private), "that is the other call's to do");
         drop(other_call);
-        cloud.world.succeed("DEL", &network());
+        cloud.env.succeed("DEL", &network());
 
-        cloud.world.succeed("ADD", &network());
+        cloud.env.succeed("ADD", &network());
         let (_, own) = cloud.at().expect("associated");
         assert_eq!((dead.exists(), cloud.secondary()), (false, vec![own]));
-        cloud.world.succeed("DEL", &network());
+        cloud.env.succeed("DEL", &network());
         assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
         assert_eq!(fs::read_dir(RECORDS).unwrap().count(), 0);
     });

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::machine::inside;
-use crate::world::{FAR, OUTSIDE, OUTSIDE_6, World, config, run};
+use crate::egress_router_kernel::env::{FAR, OUTSIDE, OUTSIDE_6, TestEnv, config, run};
+use crate::egress_router_kernel::machine::inside;
 
 const EGRESS: &str = "192.168.50.77";
 const EGRESS_6: &str = "2001:db8:50::77";
@@ -14,22 +14,17 @@ fn attachment(kind: &str, mode: &str, ip: Value) -> Value {
 
 /// ADD, the pod's ways, CHECK, DEL, and nothing is left.
 fn prove(config: &Value, seen: &[(&str, &str)]) -> Value {
-    let world = World::new();
-    let before = world.state();
-    let result = world.succeed("ADD", config);
+    let env = TestEnv::new();
+    let before = env.state();
+    let result = env.succeed("ADD", config);
     for (host, expected) in seen {
-        assert_eq!(world.seen_by(host).as_deref(), Some(*expected), "seen by {host}; {}", world.state());
+        assert_eq!(env.seen_by(host).as_deref(), Some(*expected), "seen by {host}; {}", env.state());
     }
-    assert_eq!(
-        world.seen_by(FAR).as_deref(),
-        Some("10.244.1.10"),
-        "a pod on another node; {}",
-        world.state()
-    );
-    world.check(config, &result);
-    world.succeed("DEL", config);
-    world.until_state(&before);
-    world.succeed("DEL", config);
+    assert_eq!(env.seen_by(FAR).as_deref(), Some("10.244.1.10"), "a pod on another node; {}", env.state());
+    env.check(config, &result);
+    env.succeed("DEL", config);
+    env.until_state(&before);
+    env.succeed("DEL", config);
     result
 }
 
@@ -53,17 +48,17 @@ fn ipvlan_l2_leaves_by_both_families() {
 
 /// Neither ARP nor gateway: the node hands on, and the LAN is told where the address is.
 fn layer_3(mode: &str) {
-    let world = World::new();
+    let env = TestEnv::new();
     run("ip -n lan route add 10.99.7.7/32 via 192.168.50.2");
-    let before = world.state();
+    let before = env.state();
     let config = attachment("ipvlan", mode, json!({"addresses": ["10.99.7.7/32"]}));
-    let result = world.succeed("ADD", &config);
-    assert_eq!(world.seen_by(OUTSIDE).as_deref(), Some("10.99.7.7"), "{}", world.state());
-    assert_eq!(world.seen_by(FAR).as_deref(), Some("10.244.1.10"), "{}", world.state());
+    let result = env.succeed("ADD", &config);
+    assert_eq!(env.seen_by(OUTSIDE).as_deref(), Some("10.99.7.7"), "{}", env.state());
+    assert_eq!(env.seen_by(FAR).as_deref(), Some("10.244.1.10"), "{}", env.state());
     assert!(run("ip -n pod -d link show net1").contains(&format!("ipvlan  mode {mode} ")));
-    world.check(&config, &result);
-    world.succeed("DEL", &config);
-    world.until_state(&before);
+    env.check(&config, &result);
+    env.succeed("DEL", &config);
+    env.until_state(&before);
 }
 
 #[test]
@@ -87,19 +82,20 @@ fn macvlan_works_on_this_kernel_too() {
 #[test]
 fn what_is_not_allowed_is_refused_at_once() {
     inside(|| {
-        let world = World::new();
+        let env = TestEnv::new();
         run("ip -n lan address add 203.0.113.10/32 dev lo");
         let ip = json!({"addresses": ["192.168.50.77/24"], "destinations": ["203.0.113.9/32"]});
         let config = attachment("ipvlan", "l2", ip);
-        let result = world.succeed("ADD", &config);
-        assert_eq!(world.seen_by(OUTSIDE).as_deref(), Some(EGRESS));
+        let result = env.succeed("ADD", &config);
+        assert_eq!(env.seen_by(OUTSIDE).as_deref(), Some(EGRESS));
         let asked = std::time::Instant::now();
-        assert_eq!(world.seen_by("203.0.113.10"), None);
+        assert_eq!(env.seen_by("203.0.113.10"), None);
         assert!(asked.elapsed().as_secs() < 5, "it was dropped, not rejected");
-        world.check(&config, &result);
+        env.check(&config, &result);
         // Whoever takes a rule away is found out.
         run("ip netns exec pod nft flush ruleset");
-        let (succeeded, answer) = world.call("CHECK", &crate::world::with(&config, "prevResult", result));
+        let (succeeded, answer) =
+            env.call("CHECK", &crate::egress_router_kernel::env::with(&config, "prevResult", result));
         assert!(!succeeded && answer["code"] == 101, "{answer}");
     });
 }
@@ -107,56 +103,56 @@ fn what_is_not_allowed_is_refused_at_once() {
 #[test]
 fn an_ipvlan_never_takes_the_mode_of_another_of_its_master() {
     inside(|| {
-        let mut world = World::new();
+        let mut env = TestEnv::new();
         let standing = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
-        world.succeed("ADD", &standing);
-        let before = world.state();
-        world.environment.push(("CNI_IFNAME", "net2".to_owned()));
+        env.succeed("ADD", &standing);
+        let before = env.state();
+        env.environment.push(("CNI_IFNAME", "net2".to_owned()));
         let (succeeded, answer) =
-            world.call("ADD", &attachment("ipvlan", "l3", json!({"addresses": ["10.99.7.7/32"]})));
+            env.call("ADD", &attachment("ipvlan", "l3", json!({"addresses": ["10.99.7.7/32"]})));
         assert!(!succeeded && answer["code"] == 7, "{answer}");
         assert!(answer["msg"].as_str().unwrap().contains("mode l2"), "{answer}");
-        assert_eq!(world.state(), before);
-        world.environment.clear();
-        assert_eq!(world.seen_by(OUTSIDE).as_deref(), Some(EGRESS));
+        assert_eq!(env.state(), before);
+        env.environment.clear();
+        assert_eq!(env.seen_by(OUTSIDE).as_deref(), Some(EGRESS));
     });
 }
 
 #[test]
 fn a_mode_that_ipvlan_has_not_is_refused_with_those_that_it_has() {
     inside(|| {
-        let world = World::new();
-        let before = world.state();
+        let env = TestEnv::new();
+        let before = env.state();
         let config = attachment("ipvlan", "bridge", json!({"addresses": ["192.168.50.77/24"]}));
-        let (succeeded, answer) = world.call("ADD", &config);
+        let (succeeded, answer) = env.call("ADD", &config);
         assert!(!succeeded && answer["code"] == 7, "{answer}");
         for mode in ["l2", "l3", "l3s"] {
             assert!(answer["msg"].as_str().unwrap().contains(mode), "{answer}");
         }
-        assert_eq!(world.state(), before);
+        assert_eq!(env.state(), before);
     });
 }
 
 #[test]
 fn an_ipvlan_that_would_lose_what_its_master_cannot_carry_is_refused() {
     inside(|| {
-        let world = World::new();
-        let before = world.state();
+        let env = TestEnv::new();
+        let before = env.state();
         let mut config = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
         config["interfaceArgs"]["mtu"] = json!(9000);
-        let (succeeded, answer) = world.call("ADD", &config);
+        let (succeeded, answer) = env.call("ADD", &config);
         assert!(!succeeded && answer["code"] == 7, "{answer}");
         assert_eq!(answer["msg"], "interfaceArgs.mtu is 9000: its master up0 has 1500");
-        assert_eq!(world.state(), before);
+        assert_eq!(env.state(), before);
     });
 }
 
 #[test]
 fn the_plugin_says_that_it_is_ready() {
     inside(|| {
-        let world = World::new();
+        let env = TestEnv::new();
         let mut config = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
         config["cniVersion"] = json!("1.1.0");
-        world.succeed("STATUS", &config);
+        env.succeed("STATUS", &config);
     });
 }

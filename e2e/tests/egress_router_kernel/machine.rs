@@ -12,7 +12,7 @@ pub const PLUGIN: &str = "/opt/cni/bin/egress-router";
 const LIMIT: &str = "600";
 /// What the tests call, as Debian's packages.
 const PACKAGES: &str = "iproute2 nftables";
-/// What the kernel does not load by itself: the links of the tests' own world.
+/// What the kernel does not load by itself: the links of the tests' own environment.
 const MODULES: &str = "veth ipvlan macvlan nf_tables";
 
 /// Runs a test inside. Outside, the first test boots a machine, in which all tests run, and each looks for its own end.
@@ -48,7 +48,14 @@ fn boot() -> &'static str {
             .arg(format!("{}:{PLUGIN}", plugin(repository).display()))
             .arg("--add")
             .arg(format!("{}:/tests", tests.display()))
-            .args(["--", "env", &format!("{INSIDE}=1"), "/tests", "--test-threads=1"])
+            .args([
+                "--",
+                "env",
+                &format!("{INSIDE}=1"),
+                "/tests",
+                "egress_router_kernel::",
+                "--test-threads=1",
+            ])
             .env("LIMIT", LIMIT)
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())

@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use crate::PATIENCE;
+use crate::fault_proxy::TIMEOUT;
 
 /// The body of each request.
 pub const BODY: &str = "{\"asked\":true}";
@@ -41,13 +41,13 @@ pub async fn open(url: &str, method: Method, target: &str) -> Result<Response<In
         .header("user-agent", "test/1")
         .header("authorization", "Bearer of-the-caller")
         .body(Full::new(Bytes::from_static(BODY.as_bytes())))?;
-    Ok(tokio::time::timeout(PATIENCE, client.request(request)).await??)
+    Ok(tokio::time::timeout(TIMEOUT, client.request(request)).await??)
 }
 
 /// Asks, and takes in the whole answer.
 pub async fn ask(url: &str, method: Method, target: &str) -> Result<Answered, Failure> {
     let (head, body) = open(url, method, target).await?.into_parts();
-    let body = tokio::time::timeout(PATIENCE, body.collect()).await??.to_bytes();
+    let body = tokio::time::timeout(TIMEOUT, body.collect()).await??.to_bytes();
     Ok(Answered { status: head.status, headers: head.headers, body })
 }
 

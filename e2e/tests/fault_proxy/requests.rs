@@ -9,13 +9,13 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::client::{BODY, ask, get, is_reset, open, post};
-use crate::server::{BIG, Server};
-use crate::{PATIENCE, soon, world};
+use crate::fault_proxy::client::{BODY, ask, get, is_reset, open, post};
+use crate::fault_proxy::server::{BIG, Server};
+use crate::fault_proxy::{TIMEOUT, env, soon};
 
 #[tokio::test]
 async fn without_rules_it_is_transparent() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let answer = ask(&proxy.url(), Method::PATCH, "/api/v1/nodes/n1?fieldManager=x").await.unwrap();
     assert_eq!((answer.status, answer.json()), (StatusCode::CREATED, json!({"acted": true})));
     assert_eq!(get(&proxy.url(), "/big").await.unwrap().body.len(), BIG);
@@ -38,20 +38,20 @@ async fn authorization_is_replaced_and_a_base_path_prepended() {
 
 #[tokio::test]
 async fn a_list_is_narrowed_for_the_server_alone() {
-    let (server, proxy) = world().await;
-    proxy.narrow("/api/v1/nodes", "labelSelector=world%3Da");
+    let (server, proxy) = env().await;
+    proxy.narrow("/api/v1/nodes", "labelSelector=env%3Da");
     for target in ["/api/v1/nodes", "/api/v1/nodes?limit=5", "/api/v1/nodes/n1"] {
         get(&proxy.url(), target).await.unwrap();
     }
     post(&proxy.url(), "/api/v1/nodes").await.unwrap();
     let seen: Vec<String> = server.seen().into_iter().map(|seen| seen.query).collect();
-    assert_eq!(seen, ["labelSelector=world%3Da", "limit=5&labelSelector=world%3Da", "", ""]);
+    assert_eq!(seen, ["labelSelector=env%3Da", "limit=5&labelSelector=env%3Da", "", ""]);
     assert!(proxy.requests().iter().all(|call| !call.query.contains("labelSelector")), "as it was asked");
 }
 
 #[tokio::test]
 async fn refused_is_reset_and_not_forwarded() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let rule = proxy.rule(Matcher::writes().path("/a*").after(1).times(1), Fault::Refuse);
     post(&proxy.url(), "/a/1").await.unwrap();
     let failure = post(&proxy.url(), "/a/2").await.unwrap_err();
@@ -64,7 +64,7 @@ async fn refused_is_reset_and_not_forwarded() {
 
 #[tokio::test]
 async fn refuse_all_cuts_what_is_open_and_what_comes() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let mut idle = TcpStream::connect(proxy.url().trim_start_matches("http://")).await.unwrap();
     idle.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut answer = [0; 12];
@@ -84,7 +84,7 @@ async fn refuse_all_cuts_what_is_open_and_what_comes() {
 
 #[tokio::test]
 async fn sever_resets_connections_made_before_it_and_serves_later_ones() {
-    let (_server, proxy) = world().await;
+    let (_server, proxy) = env().await;
     let mut silent = TcpStream::connect(proxy.url().trim_start_matches("http://")).await.unwrap();
     proxy.sever().await;
     let outcome = soon(silent.read(&mut [0; 1])).await;
@@ -94,7 +94,7 @@ async fn sever_resets_connections_made_before_it_and_serves_later_ones() {
 
 #[tokio::test]
 async fn delays_are_before_or_behind_the_server() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let delay = Duration::from_millis(100);
     for fault in [Fault::DelayRequest(delay), Fault::DelayResponse(delay)] {
         proxy.rule(Matcher::any().times(1), fault);
@@ -118,7 +118,7 @@ async fn delays_are_before_or_behind_the_server() {
         async move { get(&url, "/never").await.map(|_| ()) }
     });
     proxy
-        .wait_for(|requests| requests.iter().any(|request| request.path == "/never"), PATIENCE)
+        .wait_for(|requests| requests.iter().any(|request| request.path == "/never"), TIMEOUT)
         .await
         .unwrap();
     waiting.abort();
@@ -128,11 +128,11 @@ async fn delays_are_before_or_behind_the_server() {
 
 #[tokio::test]
 async fn a_delayed_write_arrives_though_the_controller_gave_up() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let rule = proxy.rule(Matcher::writes(), Fault::DelayRequest(Duration::from_millis(200)));
     let url = proxy.url();
     let giving_up = tokio::spawn(async move { post(&url, "/late").await.map(|_| ()) });
-    proxy.wait_applied(rule, 1, PATIENCE).await.unwrap();
+    proxy.wait_applied(rule, 1, TIMEOUT).await.unwrap();
     giving_up.abort();
     assert!(giving_up.await.unwrap_err().is_cancelled());
     server.wait_seen(1).await;
@@ -141,11 +141,11 @@ async fn a_delayed_write_arrives_though_the_controller_gave_up() {
 
 #[tokio::test]
 async fn a_black_hole_answers_once_it_is_gone() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let hole = proxy.rule(Matcher::any().method(Method::POST), Fault::Blackhole);
     let url = proxy.url();
     let waiting = tokio::spawn(async move { post(&url, "/a").await });
-    proxy.wait_applied(hole, 1, PATIENCE).await.unwrap();
+    proxy.wait_applied(hole, 1, TIMEOUT).await.unwrap();
     get(&proxy.url(), "/b").await.unwrap();
     assert!(!waiting.is_finished());
     assert_eq!(server.seen().len(), 1);
@@ -156,7 +156,7 @@ async fn a_black_hole_answers_once_it_is_gone() {
 
 #[tokio::test]
 async fn an_answer_is_cut_after_exactly_so_many_bytes() {
-    let (_server, proxy) = world().await;
+    let (_server, proxy) = env().await;
     for after_bytes in [0, 1, BIG / 2, BIG - 1] {
         proxy.clear();
         proxy.rule(Matcher::any(), Fault::CutResponse { after_bytes });
@@ -177,7 +177,7 @@ async fn an_answer_is_cut_after_exactly_so_many_bytes() {
 
 #[tokio::test]
 async fn a_write_is_cut_mid_answer_after_the_server_acted() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     proxy.rule(Matcher::writes(), Fault::CutResponse { after_bytes: 4 });
     let response = open(&proxy.url(), Method::POST, "/a").await.unwrap();
     assert_eq!(response.status(), StatusCode::CREATED);
@@ -222,7 +222,7 @@ async fn rejections_speak_the_flavour_and_are_not_forwarded() {
 
 #[tokio::test]
 async fn accepted_but_not_answered() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     proxy.rule(Matcher::any().path("/replaced"), Fault::Replace(Answer::internal()));
     proxy.rule(Matcher::any().path("/swallowed"), Fault::Swallow);
     let answer = post(&proxy.url(), "/replaced").await.unwrap();
@@ -237,7 +237,7 @@ async fn accepted_but_not_answered() {
 
 #[tokio::test]
 async fn matchers_pick_by_verb_resource_method_and_closure() {
-    let (_server, proxy) = world().await;
+    let (_server, proxy) = env().await;
     let verb = proxy.rule(Matcher::any().verb("list").resource("nodes"), Fault::DelayRequest(Duration::ZERO));
     let methods = Matcher::any().method(Method::PUT).method(Method::POST);
     let method = proxy.rule(methods, Fault::DelayRequest(Duration::ZERO));
@@ -251,12 +251,12 @@ async fn matchers_pick_by_verb_resource_method_and_closure() {
 
 #[tokio::test]
 async fn requests_are_recorded() {
-    let (_server, proxy) = world().await;
+    let (_server, proxy) = env().await;
     post(&proxy.url(), "/apis/coordination.k8s.io/v1/namespaces/a/leases").await.unwrap();
     ask(&proxy.url(), Method::PATCH, "/api/v1/nodes/n1/status?fieldManager=x").await.unwrap();
     get(&proxy.url(), "/api/v1/pods").await.unwrap();
     let all = proxy
-        .wait_for(|requests| requests.iter().all(|request| request.status.is_some()), PATIENCE)
+        .wait_for(|requests| requests.iter().all(|request| request.status.is_some()), TIMEOUT)
         .await
         .unwrap();
     assert_eq!(all.iter().map(|request| request.seq).collect::<Vec<_>>(), [1, 2, 3]);

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use crate::PATIENCE;
+use crate::fault_proxy::TIMEOUT;
 
 /// How long `/big` is: more than one read of any buffer in between.
 pub const BIG: usize = 300_000;
@@ -81,7 +81,7 @@ impl Server {
     pub async fn wait_seen(&self, count: usize) {
         let mut seen = self.state.seen.subscribe();
         let reached = seen.wait_for(|seen| seen.len() >= count);
-        tokio::time::timeout(PATIENCE, reached).await.expect("the server was not asked").unwrap();
+        tokio::time::timeout(TIMEOUT, reached).await.expect("the server was not asked").unwrap();
     }
 
     /// Lets one more request to `/slow…` have its answer.
@@ -105,7 +105,7 @@ impl Server {
     pub async fn all_left(&self) {
         let watches = self.state.watches.lock().unwrap().clone();
         for watch in watches {
-            tokio::time::timeout(PATIENCE, watch.closed()).await.expect("a watch is still open");
+            tokio::time::timeout(TIMEOUT, watch.closed()).await.expect("a watch is still open");
         }
     }
 

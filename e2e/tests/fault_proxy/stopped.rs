@@ -6,9 +6,9 @@ use std::process::Stdio;
 use e2e::fault_proxy::{FaultProxy, Then, Upstream, When, WriteCounter, kill_process};
 use tokio::process::{Child, Command};
 
-use crate::client::post;
-use crate::server::Server;
-use crate::{PATIENCE, soon};
+use crate::fault_proxy::client::post;
+use crate::fault_proxy::server::Server;
+use crate::fault_proxy::{TIMEOUT, soon};
 
 /// Writes to all ports given, side by side, round after round; notes each answer. Builtins only: one process.
 const WRITER: &str = r#"
@@ -76,7 +76,7 @@ async fn run_until_killed(n: u64, when: When, lines: usize) -> (usize, usize) {
     };
     let mut writer = start_writer(&notes, &proxies.iter().collect::<Vec<_>>());
     tell.send(writer.id().unwrap()).unwrap();
-    let write = fired.wait(PATIENCE).await.unwrap();
+    let write = fired.wait(TIMEOUT).await.unwrap();
     assert_eq!(write.number, n);
     let status = soon(writer.wait()).await.unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, Stream};
 
-use crate::client::get;
+use crate::fault_proxy::client::get;
 
 struct Authority {
     pem: String,
@@ -62,7 +62,7 @@ fn serve_once(authority: &Authority) -> (String, JoinHandle<std::io::Result<Stri
         let mut stream = Stream::new(&mut connection, &mut socket);
         let mut request = Vec::new();
         // All of it is read: a close with something unread is a reset, which may overtake the answer.
-        while !request.ends_with(crate::client::BODY.as_bytes()) {
+        while !request.ends_with(crate::fault_proxy::client::BODY.as_bytes()) {
             let mut byte = [0];
             stream.read_exact(&mut byte)?;
             request.extend_from_slice(&byte);

@@ -7,8 +7,8 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use crate::client::{get, open};
-use crate::{PATIENCE, soon, world};
+use crate::fault_proxy::client::{get, open};
+use crate::fault_proxy::{TIMEOUT, env, soon};
 
 const NODES: &str = "/api/v1/nodes?watch=true";
 
@@ -37,7 +37,7 @@ fn assert_expired(event: &Value) {
 
 #[tokio::test]
 async fn each_event_passes_before_the_next_is_there() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     for number in 0..100 {
         let event = event(&number.to_string());
@@ -57,7 +57,7 @@ async fn each_event_passes_before_the_next_is_there() {
 
 #[tokio::test]
 async fn an_answer_that_is_no_watch_streams_too() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let mut log = open(&proxy.url(), Method::GET, "/logs?x-watch=true").await.unwrap().into_body();
     for text in ["no ", "line"] {
         server.say(text);
@@ -67,7 +67,7 @@ async fn an_answer_that_is_no_watch_streams_too() {
 
 #[tokio::test]
 async fn a_controller_that_leaves_is_seen_by_the_server() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let watch = Watch::open(&proxy).await;
     assert_eq!(proxy.open_watches(&Matcher::any().resource("nodes")), 1);
     drop(watch);
@@ -77,14 +77,14 @@ async fn a_controller_that_leaves_is_seen_by_the_server() {
 
 #[tokio::test]
 async fn held_events_come_in_order_when_released() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     let hold = proxy.rule(Matcher::watches().after(1), Fault::hold_events());
     for name in ["a", "b", "c"] {
         server.event(&event(name));
     }
     assert_eq!(watch.next().await, Some(event("a")));
-    proxy.wait_applied(hold, 1, PATIENCE).await.unwrap();
+    proxy.wait_applied(hold, 1, TIMEOUT).await.unwrap();
     // A stream that is at rest holds its events, and other requests go on.
     get(&proxy.url(), "/").await.unwrap();
     assert!(watch.0.frame().now_or_never().is_none());
@@ -95,7 +95,7 @@ async fn held_events_come_in_order_when_released() {
 
 #[tokio::test]
 async fn dropped_events_never_come() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     let of_b = |event: &Value| event["object"]["metadata"]["name"] == "b";
     let rule = proxy.rule(Matcher::any().resource("nodes").times(2), Fault::drop_events(of_b));
@@ -111,7 +111,7 @@ async fn dropped_events_never_come() {
 
 #[tokio::test]
 async fn a_watch_expires_or_ends_instead_of_an_event() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     proxy.rule(Matcher::watches().after(1).times(1), Fault::expire_watch());
     let mut watch = Watch::open(&proxy).await;
     server.event(&event("a"));
@@ -129,7 +129,7 @@ async fn a_watch_expires_or_ends_instead_of_an_event() {
 
 #[tokio::test]
 async fn idle_and_held_watches_expire_and_end_on_order() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     assert_eq!(proxy.expire_watches(&Matcher::any().resource("pods")), 0);
     assert_eq!(proxy.expire_watches(&Matcher::any().resource("nodes")), 1);
@@ -139,14 +139,14 @@ async fn idle_and_held_watches_expire_and_end_on_order() {
     let hold = proxy.rule(Matcher::watches(), Fault::hold_events());
     let mut watch = Watch::open(&proxy).await;
     server.event(&event("a"));
-    proxy.wait_applied(hold, 1, PATIENCE).await.unwrap();
+    proxy.wait_applied(hold, 1, TIMEOUT).await.unwrap();
     assert_eq!(proxy.end_watches(&Matcher::watches()), 1);
     assert_eq!(watch.next().await, None);
 }
 
 #[tokio::test]
 async fn a_watch_can_be_gone_from_the_start() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::gone()));
     let answer = get(&proxy.url(), NODES).await.unwrap();
     assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (410, &json!("Expired")));
@@ -158,7 +158,7 @@ async fn a_watch_can_be_gone_from_the_start() {
 
 #[tokio::test]
 async fn a_watch_is_cut_mid_event() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     proxy.rule(Matcher::watches(), Fault::CutResponse { after_bytes: 10 });
     let mut watch = Watch::open(&proxy).await;
     server.event(&event("a"));

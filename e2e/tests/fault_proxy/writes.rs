@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 use http::Method;
 use tokio::sync::oneshot;
 
-use crate::client::{ask, get, is_reset, post};
-use crate::server::Server;
-use crate::{PATIENCE, soon, world};
+use crate::fault_proxy::client::{ask, get, is_reset, post};
+use crate::fault_proxy::server::Server;
+use crate::fault_proxy::{TIMEOUT, env, soon};
 
 /// An action that tells that it began, and ends when it is told how.
 fn paused() -> (impl FnOnce() -> BoxFuture<'static, Then> + Send, oneshot::Receiver<()>, oneshot::Sender<Then>)
@@ -31,7 +31,7 @@ async fn the_moments_of_a_write_come_in_order() {
     for (when, acted, answered) in
         [(When::BeforeForward, 1, false), (When::AfterServerActed, 2, false), (When::AfterAnswered, 2, true)]
     {
-        let (server, proxy) = world().await;
+        let (server, proxy) = env().await;
         let (action, begun, end) = paused();
         let fired = proxy.on_write(2, when, action).unwrap();
         post(&proxy.url(), "/1").await.unwrap();
@@ -51,11 +51,11 @@ async fn the_moments_of_a_write_come_in_order() {
         let url = proxy.url();
         let third =
             tokio::spawn(async move { post(&url, "/3").await.map_err(|failure| failure.to_string()) });
-        proxy.wait_for(|requests| requests.len() == 3, PATIENCE).await.unwrap();
+        proxy.wait_for(|requests| requests.len() == 3, TIMEOUT).await.unwrap();
         get(&proxy.url(), "/").await.unwrap();
         assert_eq!(server.acted().len(), acted, "{when:?}");
         end.send(Then::GoOn).unwrap();
-        let write = fired.wait(PATIENCE).await.unwrap();
+        let write = fired.wait(TIMEOUT).await.unwrap();
         assert_eq!((write.number, write.target.as_str()), (2, "/2"));
         soon(second).await.unwrap().unwrap();
         soon(third).await.unwrap().unwrap();
@@ -66,18 +66,18 @@ async fn the_moments_of_a_write_come_in_order() {
 #[tokio::test]
 async fn cut_takes_back_what_was_not_forwarded() {
     for (when, acted) in [(When::BeforeForward, 0), (When::AfterServerActed, 1)] {
-        let (server, proxy) = world().await;
+        let (server, proxy) = env().await;
         let (action, begun, end) = paused();
         let fired = proxy.on_write(1, when, action).unwrap();
         let mut dying: Vec<_> = Vec::new();
         for number in 1..=4 {
             let url = proxy.url();
             dying.push(tokio::spawn(async move { post(&url, &format!("/{number}")).await }));
-            proxy.wait_for(|requests| requests.len() == number, PATIENCE).await.unwrap();
+            proxy.wait_for(|requests| requests.len() == number, TIMEOUT).await.unwrap();
         }
         soon(begun).await.unwrap();
         end.send(Then::Cut).unwrap();
-        fired.wait(PATIENCE).await.unwrap();
+        fired.wait(TIMEOUT).await.unwrap();
         for dying in dying {
             let failure = soon(dying).await.unwrap().unwrap_err();
             assert!(is_reset(&failure), "{failure:?}");
@@ -90,16 +90,16 @@ async fn cut_takes_back_what_was_not_forwarded() {
 
 #[tokio::test]
 async fn an_action_waits_for_the_writes_before_it() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let fired = proxy.on_write(2, When::BeforeForward, || async { Then::GoOn }).unwrap();
     let url = proxy.url();
     let first = tokio::spawn(async move { post(&url, "/slow").await.map(|_| ()) });
     server.wait_seen(1).await;
     let url = proxy.url();
     let second = tokio::spawn(async move { post(&url, "/2").await.map(|_| ()) });
-    proxy.wait_for(|requests| requests.len() == 2, PATIENCE).await.unwrap();
+    proxy.wait_for(|requests| requests.len() == 2, TIMEOUT).await.unwrap();
     // The first is with the server: whether it acted is not known yet, so the second's moment has not come.
-    let mut fired = std::pin::pin!(fired.wait(PATIENCE));
+    let mut fired = std::pin::pin!(fired.wait(TIMEOUT));
     get(&proxy.url(), "/").await.unwrap();
     assert!(fired.as_mut().now_or_never().is_none());
     server.answer_one();
@@ -110,7 +110,7 @@ async fn an_action_waits_for_the_writes_before_it() {
 
 #[tokio::test]
 async fn writes_without_actions_go_side_by_side() {
-    let (server, proxy) = world().await;
+    let (server, proxy) = env().await;
     let url = proxy.url();
     let slow = tokio::spawn(async move { post(&url, "/slow").await.map(|_| ()) });
     server.wait_seen(1).await;
@@ -121,7 +121,7 @@ async fn writes_without_actions_go_side_by_side() {
 
 #[tokio::test]
 async fn what_counts_can_be_chosen() {
-    let (_server, proxy) = world().await;
+    let (_server, proxy) = env().await;
     for uncounted in [
         "/apis/coordination.k8s.io/v1/namespaces/a/leases",
         "/apis/events.k8s.io/v1/namespaces/a/events",
@@ -169,12 +169,12 @@ async fn a_counter_orders_the_writes_of_two_servers() {
 
 #[tokio::test]
 async fn an_action_that_cannot_happen_says_so() {
-    let (_server, proxy) = world().await;
+    let (_server, proxy) = env().await;
     proxy.on_write(0, When::BeforeForward, || async { Then::GoOn }).unwrap_err();
     let late = proxy.on_write(1, When::BeforeForward, || async { Then::GoOn }).unwrap();
     late.wait(std::time::Duration::from_millis(1)).await.unwrap_err();
     let forgotten = proxy.on_write(1, When::BeforeForward, || async { Then::GoOn }).unwrap();
     proxy.counter().forget_actions();
-    let failure = forgotten.wait(PATIENCE).await.unwrap_err();
+    let failure = forgotten.wait(TIMEOUT).await.unwrap_err();
     assert!(failure.to_string().contains("did not finish"), "{failure}");
 }

@@ -1,6 +1,6 @@
 //! Faults on demand, and the history that tells what really happened.
 
-use crate::client::{ACTION, SOON, cluster};
+use crate::hetzner::client::{ACTION, SOON, cluster};
 use e2e::hetzner::{Answer, Code, Injection};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ async fn the_next_calls_are_refused_and_nothing_is_done() {
         }
         assert_eq!(hetzner.injections_left(), 0);
     }
-    assert!(hetzner.world().actions.is_empty());
+    assert!(hetzner.project().actions.is_empty());
     assert_eq!(client.post(&add, route()).await.status, 201);
 }
 
@@ -52,10 +52,10 @@ async fn a_connection_can_be_cut_before_and_after() {
     hetzner.inject(Injection::new("POST", "**", Answer::Cut));
     let body = route().to_string();
     assert!(client.send("POST", &add, "application/json", &body).await.is_err());
-    assert!(hetzner.world().actions.is_empty());
+    assert!(hetzner.project().actions.is_empty());
     hetzner.inject(Injection::new("POST", "**", Answer::Cut).after_acting());
     assert!(client.send("POST", &add, "application/json", &body).await.is_err());
-    assert_eq!(hetzner.world().actions.len(), 1);
+    assert_eq!(hetzner.project().actions.len(), 1);
     assert!(hetzner.writes().iter().all(|request| request.status.is_none()));
 }
 
@@ -68,7 +68,7 @@ async fn a_call_can_stay_unanswered() {
         hetzner.inject(if after { silence.after_acting() } else { silence });
         let body = route().to_string();
         let happened = async {
-            while (hetzner.injections_left(), hetzner.world().actions.len()) != (0, actions) {
+            while (hetzner.injections_left(), hetzner.project().actions.len()) != (0, actions) {
                 tokio::time::sleep(ACTION / 5).await;
             }
             // Time enough for an answer that must not come.

@@ -1,6 +1,6 @@
 //! Floating IPs: assigned, moved, unassigned.
 
-use crate::client::cluster;
+use crate::hetzner::client::cluster;
 use e2e::hetzner::{NewFloatingIp, NewServer};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! What holds for every request: tokens, bodies, paths, rate limit, actions as a list; and the program.
 
-use crate::client::{Client, cluster};
+use crate::hetzner::client::{Client, cluster};
 use e2e::hetzner::RateLimit;
 use serde_json::{Value, json};
 use std::{

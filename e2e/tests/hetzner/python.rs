@@ -1,6 +1,6 @@
 //! Hetzner's own Python client drives the stand-in: we are not its only judge.
 
-use crate::client::{ACTION, cluster};
+use crate::hetzner::client::{ACTION, cluster};
 use e2e::hetzner::{ActionFailure, Code, Hetzner, NewFloatingIp, NewNetwork, NewServer};
 use std::{
     path::{Path, PathBuf},
@@ -66,7 +66,7 @@ async fn python_reads_networks_and_servers() {
 async fn python_moves_the_default_route() {
     let hetzner = project().await;
     scenario(&hetzner, "routes");
-    let cluster = hetzner.world().network_named("cluster").unwrap().id;
+    let cluster = hetzner.project().network_named("cluster").unwrap().id;
     let gateways: Vec<_> = hetzner.route_history(cluster).iter().map(|change| change.gateway).collect();
     let [two, three] = ["10.0.0.2", "10.0.0.3"].map(|ip| Some(ip.parse().unwrap()));
     assert_eq!(gateways, [None, two, None, three, None]);
@@ -111,7 +111,7 @@ async fn python_reads_every_page() {
 async fn python_assigns_floating_ips() {
     let hetzner = project().await;
     scenario(&hetzner, "floating_ips");
-    assert!(hetzner.world().floating_ips.values().all(|ip| ip.server.is_none()));
+    assert!(hetzner.project().floating_ips.values().all(|ip| ip.server.is_none()));
 }
 
 #[tokio::test]
@@ -123,5 +123,5 @@ async fn python_attaches_servers() {
 async fn python_is_stopped_by_a_readonly_token() {
     let hetzner = project().await;
     scenario(&hetzner, "readonly");
-    assert!(hetzner.world().actions.is_empty());
+    assert!(hetzner.project().actions.is_empty());
 }

@@ -1,6 +1,6 @@
 //! Routes, their constraints, and the actions that change them.
 
-use crate::client::{ACTION, SOON, cluster};
+use crate::hetzner::client::{ACTION, SOON, cluster};
 use e2e::hetzner::{ActionFailure, Effect, NewNetwork, NewServer};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -104,7 +104,7 @@ async fn what_the_api_refuses() {
         assert_eq!(reply.body["error"]["details"]["fields"][0]["name"], field, "{destination}");
     }
     assert_eq!(hetzner.network(id).unwrap().routes.len(), 1, "nothing was added");
-    assert!(hetzner.world().actions.is_empty(), "nothing was begun");
+    assert!(hetzner.project().actions.is_empty(), "nothing was begun");
 }
 
 #[tokio::test]
@@ -204,8 +204,8 @@ async fn an_action_fails_when_a_stranger_was_quicker() {
 #[tokio::test]
 async fn every_default_route_is_remembered_and_forbidden_states_are_seen() {
     let (hetzner, client, id) = cluster().await;
-    hetzner.forbid("a default route to .3", move |world| {
-        world.networks.get(&id).and_then(e2e::hetzner::Network::default_gateway)
+    hetzner.forbid("a default route to .3", move |env| {
+        env.networks.get(&id).and_then(e2e::hetzner::Network::default_gateway)
             == Some("10.0.0.3".parse().unwrap())
     });
     for gateway in ["10.0.0.2", "10.0.0.3"] {

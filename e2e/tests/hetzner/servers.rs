@@ -1,6 +1,6 @@
 //! Servers: how they are shown, listed and put into networks.
 
-use crate::client::{ACTION, Client, cluster};
+use crate::hetzner::client::{ACTION, Client, cluster};
 use e2e::hetzner::{NewNetwork, NewServer};
 use serde_json::{Value, json};
 use std::{net::Ipv4Addr, time::Duration};
@@ -86,7 +86,7 @@ async fn attaching_gives_an_address_and_detaching_takes_it() {
     assert_eq!(action["command"], "attach_to_network");
     assert_eq!(hetzner.server(server).unwrap().private_ip(id), Some(ip("10.0.0.3")), "the first free one");
     assert_eq!(client.post(&attach, json!({"network": id})).await.code(), "server_already_attached");
-    assert_eq!(hetzner.world().server_at(id, ip("10.0.0.9")).unwrap().id, server);
+    assert_eq!(hetzner.project().server_at(id, ip("10.0.0.9")).unwrap().id, server);
 
     let detach = format!("/servers/{server}/actions/detach_from_network");
     client.finished(&client.post(&detach, json!({"network": id})).await).await;
@@ -107,7 +107,7 @@ async fn networks_of_one_server_are_few_and_apart() {
     let attach = format!("/servers/{server}/actions/attach_to_network");
     assert_eq!(client.post(&attach, json!({"network": id})).await.code(), "resource_limit_exceeded");
     let wide = hetzner.add_network(NewNetwork::new("wide", "10.0.0.0/8")).unwrap();
-    let third = hetzner.world().network_named("n3").unwrap().id;
+    let third = hetzner.project().network_named("n3").unwrap().id;
     hetzner.detach_server(server, third).unwrap();
     assert_eq!(client.post(&attach, json!({"network": wide})).await.code(), "networks_overlap");
     let tiny = hetzner.add_network(NewNetwork::new("tiny", "10.9.0.0/24").subnet("10.9.0.0/30")).unwrap();

@@ -6,13 +6,13 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use e2e::fault_proxy::{Answer, Fault, Matcher, Recorded, Then, When};
-use e2e::natgw::{Gateway, PATIENCE, World};
+use e2e::natgw::{Gateway, TIMEOUT, TestEnv};
 use e2e::program::Program;
 use futures::{StreamExt as _, stream};
 use nix::libc;
 
-use crate::contender::{ROOMY, Times, renewals};
-use crate::processes::{Replica, pair};
+use crate::leader_election::contender::{ROOMY, Times, renewals};
+use crate::leader_election::processes::{Replica, pair};
 
 /// Duels at a time: they mostly wait for leases to run out.
 const AT_ONCE: usize = 5;
@@ -23,7 +23,7 @@ const TOO_LATE: Duration = Duration::from_millis(6_000);
 
 /// Two gateways between which the route moves to and fro, a leader and a standby.
 struct Duel {
-    world: World,
+    env: TestEnv,
     gateways: [Gateway; 2],
     first: Replica,
     second: Replica,
@@ -38,16 +38,16 @@ struct Score {
 
 impl Duel {
     async fn begin(times: Times) -> Duel {
-        let (world, gateway, first, second) = pair(times).await;
-        let other = world.node(Some("198.51.100.2")).await.unwrap();
-        world.wait_for_setup(&other, "198.51.100.2").await.unwrap();
-        Duel { world, gateways: [gateway, other], first, second }
+        let (env, gateway, first, second) = pair(times).await;
+        let other = env.node(Some("198.51.100.2")).await.unwrap();
+        env.wait_for_setup(&other, "198.51.100.2").await.unwrap();
+        Duel { env, gateways: [gateway, other], first, second }
     }
 
     /// Cordons the primary and frees the other, so that there is something to do.
     async fn turn(&self) {
         let [one, other] = &self.gateways;
-        let at_one = self.world.route() == Some(one.private_ip.to_string());
+        let at_one = self.env.route() == Some(one.private_ip.to_string());
         let (from, to) = if at_one { (one, other) } else { (other, one) };
         to.node.cordon(false).await.unwrap();
         from.node.cordon(true).await.unwrap();
@@ -56,23 +56,20 @@ impl Duel {
     /// Turns and waits until the route has followed, so often.
     async fn turns(&self, times: usize) {
         for _ in 0..times {
-            let before = self.world.route();
+            let before = self.env.route();
             self.turn().await;
-            let world = &self.world;
-            world
-                .wait("the route to follow", || async {
-                    Ok(world.route().is_some()
-                        && world.route() != before
-                        && world.role_holders().await?.len() == 1)
-                })
-                .await
-                .unwrap();
+            let env = &self.env;
+            env.wait("the route to follow", || async {
+                Ok(env.route().is_some() && env.route() != before && env.role_holders().await?.len() == 1)
+            })
+            .await
+            .unwrap();
         }
     }
 
     async fn second_leads(&self) {
-        let world = &self.world;
-        world.wait("the standby to lead", || async { Ok(self.second.leads().await) }).await.unwrap();
+        let env = &self.env;
+        env.wait("the standby to lead", || async { Ok(self.second.leads().await) }).await.unwrap();
     }
 
     /// No act of the first arrives after the first act of the second.
@@ -163,7 +160,7 @@ async fn a_leader_at_work_whose_lease_calls_fail_acts_no_more_before_the_other_d
                 }
             };
             let lost = async {
-                let status = duel.first.program.wait_exit(PATIENCE).await.unwrap();
+                let status = duel.first.program.wait_exit(TIMEOUT).await.unwrap();
                 assert_eq!(status.code(), Some(1), "{name}: a lost lease is a failure");
                 duel.second_leads().await;
             };
@@ -203,7 +200,7 @@ async fn a_leader_whose_answers_are_late_but_in_time_stays_the_only_one_that_act
             let duel = Duel::begin(ROOMY).await;
             let rule = duel.first.api.rule(matcher, fault);
             duel.turns(4).await;
-            duel.first.api.wait_applied(rule, 1, PATIENCE).await.expect(name);
+            duel.first.api.wait_applied(rule, 1, TIMEOUT).await.expect(name);
             assert!(duel.first.leads().await && !duel.second.leads().await, "{name}");
             let score = duel.end(name).await;
             assert_eq!(score.acts_of_second, 0, "{name}");
@@ -227,7 +224,7 @@ enum Sleep {
 /// Stops it while it waits for something. Stopped between its look at the lease and the kernel's socket, it sends when it wakes
 /// what it decided while it led: no lease prevents that (see `common::leader`), and a busy machine makes that moment long.
 async fn put_to_sleep(program: &Program) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while Instant::now() < end {
         program.pause().unwrap();
         let call = std::fs::read_to_string(format!("/proc/{}/syscall", program.pid())).unwrap();
@@ -265,7 +262,7 @@ async fn a_leader_that_sleeps_beyond_its_lease_acts_no_more_when_it_wakes() {
                 };
                 let asleep = duel.first.counter.on_write(n, when, pause).unwrap();
                 duel.turn().await;
-                asleep.wait(PATIENCE).await.expect(&name);
+                asleep.wait(TIMEOUT).await.expect(&name);
             } else if let Sleep::After(pause) = sleep {
                 duel.turn().await;
                 // The moment is the scenario.
@@ -273,12 +270,12 @@ async fn a_leader_that_sleeps_beyond_its_lease_acts_no_more_when_it_wakes() {
                 put_to_sleep(&sleeper).await;
             }
             duel.second_leads().await;
-            duel.second.walks_on(&duel.world, 2.0).await;
+            duel.second.walks_on(&duel.env, 2.0).await;
             // The new leader has acted, so that whatever the old one does now is too late.
             duel.turns(1).await;
             let woken = SystemTime::now();
             duel.first.program.resume().unwrap();
-            let status = duel.first.program.wait_exit(PATIENCE).await.unwrap();
+            let status = duel.first.program.wait_exit(TIMEOUT).await.unwrap();
             assert_eq!(status.code(), Some(1), "{name}: a lost lease is a failure");
             let late = acts(&duel.first).into_iter().filter(|act| act.at >= woken).count();
             assert_eq!(late, 0, "{name}: it acted when it woke: {:#?}", acts(&duel.first));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use common::leader::Ended;
 use e2e::fault_proxy::{Answer, Fault, Matcher};
 
-use crate::contender::{Arena, Contender, SHORT, renewals};
+use crate::leader_election::contender::{Arena, Contender, SHORT, renewals};
 
 /// Long enough for several changes of hands at 3 s a lease.
 const LENGTH: Duration = Duration::from_secs(30);

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use common::leader::Ended;
 use e2e::fault_proxy::{FaultProxy, Matcher};
-use e2e::natgw::{PATIENCE, wait_for};
+use e2e::natgw::{TIMEOUT, wait_for};
 use e2e::program::Program;
 
-use crate::contender::{Arena, LEASE, ROOMY, SHORT, Times};
-use crate::history::{acquired, holder, renewed};
+use crate::leader_election::contender::{Arena, LEASE, ROOMY, SHORT, Times};
+use crate::leader_election::history::{acquired, holder, renewed};
 
 /// A kube-controller-manager for the arena's Lease, which calls through a proxy of its own.
 async fn manager(arena: &Arena, Times(lease, renew, retry): Times) -> (Program, FaultProxy) {
@@ -47,7 +47,7 @@ async fn looks(proxy: &FaultProxy, more: usize) {
         calls.iter().filter(|call| call.path.ends_with(LEASE) && call.status == Some(200)).count()
     };
     let before = reads(&proxy.requests());
-    proxy.wait_for(|calls| reads(calls) >= before + more, PATIENCE).await.unwrap();
+    proxy.wait_for(|calls| reads(calls) >= before + more, TIMEOUT).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,7 +83,7 @@ async fn a_paused_client_go_leader_is_succeeded_and_gives_up_when_it_wakes() {
     ours.leads().await;
     manager.resume().unwrap();
     // client-go takes our record for what it is: it ends, and does not take the Lease back.
-    assert!(!manager.wait_exit(PATIENCE).await.unwrap().success());
+    assert!(!manager.wait_exit(TIMEOUT).await.unwrap().success());
     ours.renews(2).await;
     assert!(ours.leadership.is_leading());
     assert_eq!(arena.history.takeovers().len(), 1);

@@ -5,14 +5,14 @@ use std::time::Duration;
 use common::leader::{self, Ended, Leadership, Settings};
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{FaultProxy, Matcher, Upstream};
-use e2e::natgw::{PATIENCE, wait_for};
+use e2e::natgw::{TIMEOUT, wait_for};
 use http::Method;
 use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::history::History;
-use crate::sampler::Sampler;
+use crate::leader_election::history::History;
+use crate::leader_election::sampler::Sampler;
 
 /// Name of all Leases here; each test has its own namespace.
 pub const LEASE: &str = "contended";
@@ -78,13 +78,13 @@ pub struct Contender {
 impl Contender {
     /// Waits until it leads.
     pub async fn leads(&self) {
-        let led = tokio::time::timeout(PATIENCE, self.leadership.acquired()).await;
+        let led = tokio::time::timeout(TIMEOUT, self.leadership.acquired()).await;
         assert!(led.unwrap_or(false), "{} never leads", self.identity);
     }
 
     /// Waits for its end.
     pub async fn ended(&mut self) -> Ended {
-        tokio::time::timeout(PATIENCE, &mut self.task).await.expect("it ends").unwrap()
+        tokio::time::timeout(TIMEOUT, &mut self.task).await.expect("it ends").unwrap()
     }
 
     /// How many of its writes of the Lease have been answered to it with success.

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use common::leader::Ended;
 use e2e::fault_proxy::{Answer, Fault, Matcher};
-use e2e::natgw::PATIENCE;
+use e2e::natgw::TIMEOUT;
 
-use crate::contender::{Arena, Contender, ROOMY, SHORT, renewals};
-use crate::history::{acquired, holder, renewed};
+use crate::leader_election::contender::{Arena, Contender, ROOMY, SHORT, renewals};
+use crate::leader_election::history::{acquired, holder, renewed};
 
 /// The leader meets a fault for good: it ends by itself, and the other one takes over, never both at once.
 async fn succession(name: &str, matcher: Matcher, fault: Fault) {
@@ -19,7 +19,7 @@ async fn succession(name: &str, matcher: Matcher, fault: Fault) {
     let began = Instant::now();
     let rule = first.proxy.rule(matcher, fault);
     assert_eq!(first.ended().await, Ended::Lost);
-    let (lost, _) = (began.elapsed(), first.proxy.wait_applied(rule, 1, PATIENCE).await.unwrap());
+    let (lost, _) = (began.elapsed(), first.proxy.wait_applied(rule, 1, TIMEOUT).await.unwrap());
     second.leads().await;
     let took_over = began.elapsed();
     // What is still on its way from the first does no harm.
@@ -71,7 +71,7 @@ async fn a_renewal_that_arrives_after_the_takeover_is_refused() {
     assert_eq!(first.ended().await, Ended::Lost);
     second.leads().await;
     let delivered = |call: &e2e::fault_proxy::Recorded| call.upstream_status == Some(409);
-    first.proxy.wait_for(|calls| calls.iter().any(delivered), PATIENCE).await.unwrap();
+    first.proxy.wait_for(|calls| calls.iter().any(delivered), TIMEOUT).await.unwrap();
     second.renews(3).await;
     assert!(second.leadership.is_leading());
     let seen = arena.sampler.assert_never_two();
@@ -138,7 +138,7 @@ async fn one_fault_does_not_cost_the_lease() {
     let count = faults.len();
     for (name, fault) in faults {
         let rule = first.proxy.rule(renewals().times(1), fault);
-        first.proxy.wait_applied(rule, 1, PATIENCE).await.expect(name);
+        first.proxy.wait_applied(rule, 1, TIMEOUT).await.expect(name);
         first.renews(2).await;
         assert!(first.leadership.is_leading(), "{name}");
     }

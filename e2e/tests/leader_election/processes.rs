@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Recorded, Then, Upstream, When, WriteCounter};
-use e2e::natgw::{PATIENCE, World};
+use e2e::natgw::{TIMEOUT, TestEnv};
 use e2e::program::Program;
 use nix::sys::signal::Signal;
 
-use crate::contender::{SHORT, Times};
+use crate::leader_election::contender::{SHORT, Times};
 
 /// One process with what lies between it and both servers.
 pub struct Replica {
@@ -20,17 +20,16 @@ pub struct Replica {
 }
 
 impl Replica {
-    pub async fn start(world: &World, name: &str, Times(lease, renew, retry): Times) -> Replica {
+    pub async fn start(env: &TestEnv, name: &str, Times(lease, renew, retry): Times) -> Replica {
         let counter = WriteCounter::new();
-        let api = FaultProxy::start_counted(world.upstream().unwrap(), &counter).await.unwrap();
-        let cloud =
-            FaultProxy::start_counted(Upstream::hetzner(world.hetzner.url()), &counter).await.unwrap();
-        let kubeconfig = world.control_plane.token_kubeconfig(&api.url(), "the-certificate-counts").unwrap();
+        let api = FaultProxy::start_counted(env.upstream().unwrap(), &counter).await.unwrap();
+        let cloud = FaultProxy::start_counted(Upstream::hetzner(env.hetzner.url()), &counter).await.unwrap();
+        let kubeconfig = env.control_plane.token_kubeconfig(&api.url(), "the-certificate-counts").unwrap();
         let settings = format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", cloud.url());
-        let launch = world.natgw(&settings).unwrap().name(name).env("POD_NAME", name);
+        let launch = env.natgw(&settings).unwrap().name(name).env("POD_NAME", name);
         let program = launch
             .env("KUBECONFIG", kubeconfig)
-            .args(["--namespace", &world.namespace])
+            .args(["--namespace", &env.namespace])
             .args([
                 format!("--leader-elect-lease-duration={lease}ms"),
                 format!("--leader-elect-renew-deadline={renew}ms"),
@@ -52,9 +51,9 @@ impl Replica {
     }
 
     /// Waits for that many walks more.
-    pub async fn walks_on(&self, world: &World, more: f64) {
+    pub async fn walks_on(&self, env: &TestEnv, more: f64) {
         let before = self.walks().await;
-        world.wait("more walks", || async { Ok(self.walks().await >= before + more) }).await.unwrap();
+        env.wait("more walks", || async { Ok(self.walks().await >= before + more) }).await.unwrap();
     }
 
     /// What it asked to be written, of any kind, at either server.
@@ -66,69 +65,67 @@ impl Replica {
     }
 }
 
-/// A world with one gateway in force, its leader, and a standby that is ready.
-pub async fn pair(times: Times) -> (World, e2e::natgw::Gateway, Replica, Replica) {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some("198.51.100.1")).await.unwrap();
-    let first = Replica::start(&world, "first", times).await;
-    world.wait_for_primary(&gateway).await.unwrap();
-    let second = Replica::start(&world, "second", times).await;
-    world
-        .wait("the standby to be ready", || async { Ok(second.program.get("/readyz").await?.0.is_success()) })
+/// A environment with one gateway in force, its leader, and a standby that is ready.
+pub async fn pair(times: Times) -> (TestEnv, e2e::natgw::Gateway, Replica, Replica) {
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some("198.51.100.1")).await.unwrap();
+    let first = Replica::start(&env, "first", times).await;
+    env.wait_for_primary(&gateway).await.unwrap();
+    let second = Replica::start(&env, "second", times).await;
+    env.wait("the standby to be ready", || async { Ok(second.program.get("/readyz").await?.0.is_success()) })
         .await
         .unwrap();
     assert!(first.leads().await && !second.leads().await, "ready is not leading");
     assert!(second.writes().is_empty() && second.cloud.requests().is_empty(), "a standby asks for nothing");
-    (world, gateway, first, second)
+    (env, gateway, first, second)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_standby_takes_over_from_a_killed_leader_with_the_route_untouched() {
-    let (world, gateway, first, second) = pair(SHORT).await;
-    let routes = world.hetzner.route_history(world.network).len();
+    let (env, gateway, first, second) = pair(SHORT).await;
+    let routes = env.hetzner.route_history(env.network).len();
     let began = Instant::now();
     first.program.kill().unwrap();
-    world.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
+    env.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
     let took = began.elapsed();
-    second.walks_on(&world, 2.0).await;
-    assert_eq!(world.hetzner.route_history(world.network).len(), routes, "the route was not touched");
-    world.wait_for_primary(&gateway).await.unwrap();
+    second.walks_on(&env, 2.0).await;
+    assert_eq!(env.hetzner.route_history(env.network).len(), routes, "the route was not touched");
+    env.wait_for_primary(&gateway).await.unwrap();
     // And it acts.
-    let other = world.node(Some("198.51.100.2")).await.unwrap();
+    let other = env.node(Some("198.51.100.2")).await.unwrap();
     gateway.node.cordon(true).await.unwrap();
-    world.wait_for_primary(&other).await.unwrap();
+    env.wait_for_primary(&other).await.unwrap();
     println!("natgw killed: the standby led after {took:.1?}; the route was not touched");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_asked_to_end_hands_over_at_once() {
-    let (world, gateway, first, second) = pair(Times(60_000, 40_000, 500)).await;
-    let routes = world.hetzner.route_history(world.network).len();
+    let (env, gateway, first, second) = pair(Times(60_000, 40_000, 500)).await;
+    let routes = env.hetzner.route_history(env.network).len();
     let began = Instant::now();
     first.program.signal(Signal::SIGTERM).unwrap();
-    let status = first.program.wait_exit(PATIENCE).await.unwrap();
+    let status = first.program.wait_exit(TIMEOUT).await.unwrap();
     assert_eq!(status.code(), Some(0), "a drain is no failure");
-    world.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
+    env.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
     let took = began.elapsed();
     // A retry period with jitter is 1.1 s. Without the release it would have been a minute.
     assert!(took < Duration::from_secs(15), "{took:?}");
-    second.walks_on(&world, 2.0).await;
-    assert_eq!(world.hetzner.route_history(world.network).len(), routes, "the route was not touched");
-    world.wait_for_primary(&gateway).await.unwrap();
+    second.walks_on(&env, 2.0).await;
+    assert_eq!(env.hetzner.route_history(env.network).len(), routes, "the route was not touched");
+    env.wait_for_primary(&gateway).await.unwrap();
     println!("natgw ended with code 0: the standby led after {took:.1?}; the route was not touched");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_was_stopped_in_a_route_move_writes_nothing_when_it_wakes() {
-    let (world, gateway, first, second) = pair(SHORT).await;
-    let other = world.node(Some("198.51.100.2")).await.unwrap();
-    world
-        .wait("the second gateway", || async {
-            let key = natgw::names::SETUP_ANNOTATION;
-            Ok(world.annotation(&other.name, key).await?.is_some())
-        })
-        .await
-        .unwrap();
+    let (env, gateway, first, second) = pair(SHORT).await;
+    let other = env.node(Some("198.51.100.2")).await.unwrap();
+    env.wait("the second gateway", || async {
+        let key = natgw::names::SETUP_ANNOTATION;
+        Ok(env.annotation(&other.name, key).await?.is_some())
+    })
+    .await
+    .unwrap();
     // Asleep with the old route deleted and the new one still to be added: the worst moment.
     let sleeper = first.program.clone();
     let stopped = first
@@ -139,19 +136,19 @@ async fn a_leader_that_was_stopped_in_a_route_move_writes_nothing_when_it_wakes(
         })
         .unwrap();
     gateway.node.cordon(true).await.unwrap();
-    let write = stopped.wait(PATIENCE).await.unwrap();
+    let write = stopped.wait(TIMEOUT).await.unwrap();
     assert!(write.target.ends_with("/actions/delete_route"), "{write:?}");
-    world.wait_for_primary(&other).await.unwrap();
+    env.wait_for_primary(&other).await.unwrap();
     assert!(second.leads().await);
     let before = first.writes().len();
-    let routes = world.hetzner.route_history(world.network).len();
+    let routes = env.hetzner.route_history(env.network).len();
     first.program.resume().unwrap();
-    assert_eq!(first.program.wait_exit(PATIENCE).await.unwrap().code(), Some(1), "a lost lease is a failure");
-    second.walks_on(&world, 2.0).await;
+    assert_eq!(first.program.wait_exit(TIMEOUT).await.unwrap().code(), Some(1), "a lost lease is a failure");
+    second.walks_on(&env, 2.0).await;
     let after = first.writes();
     assert_eq!(after.len(), before, "it wrote when it woke: {:?}", &after[before.min(after.len())..]);
-    assert_eq!(world.hetzner.route_history(world.network).len(), routes);
-    world.wait_for_primary(&other).await.unwrap();
+    assert_eq!(env.hetzner.route_history(env.network).len(), routes);
+    env.wait_for_primary(&other).await.unwrap();
     println!(
         "natgw stopped between delete_route and add_route: the standby finished the move, the sleeper wrote nothing"
     );
@@ -159,18 +156,18 @@ async fn a_leader_that_was_stopped_in_a_route_move_writes_nothing_when_it_wakes(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_without_an_api_server_ends_and_the_standby_takes_over() {
-    let (world, gateway, first, second) = pair(SHORT).await;
-    let routes = world.hetzner.route_history(world.network).len();
+    let (env, gateway, first, second) = pair(SHORT).await;
+    let routes = env.hetzner.route_history(env.network).len();
     let began = Instant::now();
     first.api.rule(Matcher::any(), Fault::Blackhole);
-    let status = first.program.wait_exit(PATIENCE).await.unwrap();
+    let status = first.program.wait_exit(TIMEOUT).await.unwrap();
     let ended = began.elapsed();
     assert_eq!(status.code(), Some(1), "a lost lease is a failure");
-    world.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
+    env.wait("the standby to lead", || async { Ok(second.leads().await) }).await.unwrap();
     let took = began.elapsed();
-    second.walks_on(&world, 2.0).await;
-    assert_eq!(world.hetzner.route_history(world.network).len(), routes, "the route was not touched");
-    world.wait_for_primary(&gateway).await.unwrap();
+    second.walks_on(&env, 2.0).await;
+    assert_eq!(env.hetzner.route_history(env.network).len(), routes, "the route was not touched");
+    env.wait_for_primary(&gateway).await.unwrap();
     println!(
         "natgw cut off: it ended after {ended:.1?}, the standby led after {took:.1?}; the route was not touched"
     );
@@ -178,17 +175,17 @@ async fn a_leader_without_an_api_server_ends_and_the_standby_takes_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_cannot_ask_the_cloud_hands_over_to_one_that_can() {
-    let (world, gateway, first, second) = pair(SHORT).await;
-    let other = world.node(Some("198.51.100.2")).await.unwrap();
-    world.wait_for_setup(&other, "198.51.100.2").await.unwrap();
+    let (env, gateway, first, second) = pair(SHORT).await;
+    let other = env.node(Some("198.51.100.2")).await.unwrap();
+    env.wait_for_setup(&other, "198.51.100.2").await.unwrap();
     // Its way to the cloud led by the gateway, say, which is dead.
     first.cloud.rule(Matcher::any(), Fault::Refuse);
     gateway.node.cordon(true).await.unwrap();
-    world.wait_for_primary(&other).await.unwrap();
+    env.wait_for_primary(&other).await.unwrap();
     assert!(second.leads().await);
     let began = |line: &&String| line.contains("\"started\"");
     let anew = || async { Ok(first.program.output().lines().iter().filter(began).count() == 2) };
-    world.wait("the first to be a standby again", anew).await.unwrap();
+    env.wait("the first to be a standby again", anew).await.unwrap();
     assert!(first.program.exited().unwrap().is_none(), "it is the same process");
     let why = "now no question was answered: another replica shall lead";
     let lines = first.program.output().lines();
@@ -199,5 +196,5 @@ async fn a_leader_that_cannot_ask_the_cloud_hands_over_to_one_that_can() {
         let lines = second.program.output().lines();
         Ok(lines.iter().any(|line| line.contains("another replica shall lead")))
     };
-    world.wait("the second to stand aside", aside).await.unwrap();
+    env.wait("the second to stand aside", aside).await.unwrap();
 }

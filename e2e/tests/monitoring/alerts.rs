@@ -13,7 +13,7 @@ const INTERVAL: &str = "30s";
 /// Scrapes of two hours and a half.
 const SCRAPES: usize = 300;
 
-/// One world for two hours and a half.
+/// One environment for two hours and a half.
 struct Case {
     name: &'static str,
     /// Pod (`*`: both), metric (`*`: all) and values in promtool's notation. The last that fits counts.
@@ -112,15 +112,15 @@ fn natgw() -> Vec<Case> {
 
         case("no gateway is left")
             .with("leader", "natgw_primary", constantly(0)).with("leader", "natgw_route_in_place", constantly(0))
-            .with("leader", "natgw_candidate_nodes", constantly(0)).with("leader", "natgw_findings", constantly(1))
+            .with("leader", "natgw_candidate_nodes", constantly(0)).with("leader", "natgw_problems", constantly(1))
             .at("4m", &[]).at("6m", &["NatgwNoPrimary"]).at("60m", &["NatgwNoPrimary"]),
         case("the gateway was rebooted, and is back after three minutes")
             .with("leader", "natgw_primary", "1x60 0x5 1x235").with("leader", "natgw_route_in_place", "1x60 0x5 1x235")
             .at("33m", &[]).at("36m", &[]).at("60m", &[]),
 
         case("the route is a stranger's")
-            .with("leader", "natgw_route_in_place", constantly(0)).with("leader", "natgw_findings", constantly(1))
-            .at("4m", &[]).at("6m", &["NatgwRouteNotInPlace"]).at("40m", &["NatgwFindings", "NatgwRouteNotInPlace"]),
+            .with("leader", "natgw_route_in_place", constantly(0)).with("leader", "natgw_problems", constantly(1))
+            .at("4m", &[]).at("6m", &["NatgwRouteNotInPlace"]).at("40m", &["NatgwProblems", "NatgwRouteNotInPlace"]),
 
         case("no replica answers")
             .with("*", "*", "_x300").with("*", "up", constantly(0))
@@ -158,8 +158,8 @@ fn natgw() -> Vec<Case> {
             .with("leader", "cloud_rate_limit_remaining", constantly(120))
             .at("9m", &[]).at("11m", &["NatgwRateLimitLow"]),
         case("a label that fits no server")
-            .with("leader", "natgw_findings", constantly(1))
-            .at("29m", &[]).at("31m", &["NatgwFindings"]),
+            .with("leader", "natgw_problems", constantly(1))
+            .at("29m", &[]).at("31m", &["NatgwProblems"]),
     ]
 }
 

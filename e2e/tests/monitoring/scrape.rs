@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use e2e::fault_proxy::{Answer, Fault, Matcher};
-use e2e::natgw::{World, wait_for};
+use e2e::natgw::{TestEnv, wait_for};
 use e2e::program::Samples;
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -31,25 +31,24 @@ pub async fn natgw() -> &'static Scrape {
 }
 
 async fn scrape() -> Scrape {
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     // One of each trouble, so that what counts troubles is there.
-    world.api_proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::internal()));
-    world
-        .api_proxy
+    env.api_proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::internal()));
+    env.api_proxy
         .rule(Matcher::any().verb("patch").resource("nodes").times(1), Fault::Reject(Answer::internal()));
-    let first = world.node(Some("198.51.100.1")).await.unwrap();
-    let second = world.node(Some("198.51.100.2")).await.unwrap();
-    let leader = world.natgw("").unwrap().start().unwrap();
+    let first = env.node(Some("198.51.100.1")).await.unwrap();
+    let second = env.node(Some("198.51.100.2")).await.unwrap();
+    let leader = env.natgw("").unwrap().start().unwrap();
     let leads = [("name", "natgw")];
-    world.wait_for_metric(&leader, "leader_election_master_status", &leads, 1.0).await.unwrap();
-    let standby = world.natgw("").unwrap().name("standby").start().unwrap();
-    world.wait_for_setup(&first, "198.51.100.1").await.unwrap();
-    world.wait_for_setup(&second, "198.51.100.2").await.unwrap();
+    env.wait_for_metric(&leader, "leader_election_master_status", &leads, 1.0).await.unwrap();
+    let standby = env.natgw("").unwrap().name("standby").start().unwrap();
+    env.wait_for_setup(&first, "198.51.100.1").await.unwrap();
+    env.wait_for_setup(&second, "198.51.100.2").await.unwrap();
     for metric in ["natgw_primary", "natgw_route_in_place"] {
-        world.wait_for_metric(&leader, metric, &[], 1.0).await.unwrap();
+        env.wait_for_metric(&leader, metric, &[], 1.0).await.unwrap();
     }
-    world.wait_for_metric(&leader, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
-    world.wait_for_metric(&standby, "leader_election_master_status", &leads, 0.0).await.unwrap();
+    env.wait_for_metric(&leader, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
+    env.wait_for_metric(&standby, "leader_election_master_status", &leads, 0.0).await.unwrap();
     let text = async |program: &e2e::program::Program| program.get("/metrics").await.unwrap().1;
     Scrape { leader: text(&leader).await, standby: text(&standby).await }
 }
@@ -60,17 +59,17 @@ pub async fn routegc() -> &'static Scrape {
 }
 
 async fn scrape_routegc() -> Scrape {
-    let world = e2e::routegc::World::start().await.unwrap();
-    world.openstack.set_network_quota(&world.project, "router_route", 20).await.unwrap();
-    world.node(1).await.unwrap();
-    world.dead_node(2).await.unwrap();
-    world.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
+    let env = e2e::routegc::TestEnv::start().await.unwrap();
+    env.openstack.set_network_quota(&env.project, "router_route", 20).await.unwrap();
+    env.node(1).await.unwrap();
+    env.dead_node(2).await.unwrap();
+    env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
     // One trouble, so that what counts troubles is there.
-    world.policy("lost", json!({ "routerID": "nowhere" })).await.unwrap();
-    let leader = world.routegc().unwrap().start().unwrap();
-    world.wait_for_reason("prod", "NoOrphans").await.unwrap();
-    world.wait_for_reason("lost", "!RouterNotFound").await.unwrap();
-    let standby = world.routegc().unwrap().name("standby").start().unwrap();
+    env.policy("lost", json!({ "routerID": "nowhere" })).await.unwrap();
+    let leader = env.routegc().unwrap().start().unwrap();
+    env.wait_for_reason("prod", "NoOrphans").await.unwrap();
+    env.wait_for_reason("lost", "!RouterNotFound").await.unwrap();
+    let standby = env.routegc().unwrap().name("standby").start().unwrap();
     let text = async |program: &e2e::program::Program| program.get("/metrics").await.unwrap().1;
     wait_for("the standby", || async {
         let text = text(&standby).await;

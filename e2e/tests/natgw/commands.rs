@@ -1,34 +1,34 @@
 //! `--dry-run`, `--once`, `natgw status`, `natgw cleanup`.
 
 use e2e::control_plane::ControlPlane;
-use e2e::natgw::{World, acts, run};
+use e2e::natgw::{TestEnv, acts, run};
 use serde_json::Value;
 
 use super::{FIRST, SECOND, stop};
 
 #[tokio::test]
 async fn a_dry_run_shows_what_the_next_walk_does_and_does_nothing() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    let second = world.node(Some(SECOND)).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
     stop(&natgw).await;
     // Something of everything is due: a route, two roles, a Job.
     first.node.cordon(true).await.unwrap();
     second.node.annotate(natgw::names::FORGET_ANNOTATION, Some("false")).await.unwrap();
-    let third = world.node(Some("198.51.100.3")).await.unwrap();
+    let third = env.node(Some("198.51.100.3")).await.unwrap();
 
-    let writes = world.writes.count();
-    world.api_proxy.clear_requests();
-    let (code, text) = run(&world.command("").unwrap().arg("--dry-run")).await.unwrap();
+    let writes = env.writes.count();
+    env.api_proxy.clear_requests();
+    let (code, text) = run(&env.command("").unwrap().arg("--dry-run")).await.unwrap();
     assert_eq!(code, 0, "{text}");
-    let json = world.command("").unwrap().args(["--dry-run", "--output", "json", "--log-filter", "off"]);
+    let json = env.command("").unwrap().args(["--dry-run", "--output", "json", "--log-filter", "off"]);
     let (code, json) = run(&json).await.unwrap();
     assert_eq!(code, 0, "{json}");
-    assert_eq!(world.writes.count(), writes);
-    let written = world.api_proxy.requests().into_iter().filter(|request| request.method != "GET").count();
+    assert_eq!(env.writes.count(), writes);
+    let written = env.api_proxy.requests().into_iter().filter(|request| request.method != "GET").count();
     assert_eq!(written, 0, "no Event and no Lease either");
 
     let json: Value = serde_json::from_str(&json).unwrap();
@@ -42,35 +42,35 @@ async fn a_dry_run_shows_what_the_next_walk_does_and_does_nothing() {
     for (arguments, word) in
         [(&["--output", "json", "status"][..], "--dry-run"), (&["--once", "status"], "--once")]
     {
-        let refused = world.command("").unwrap().args(arguments.iter().copied()).start().unwrap();
-        assert_eq!(refused.wait_exit(e2e::natgw::PATIENCE).await.unwrap().code(), Some(2));
+        let refused = env.command("").unwrap().args(arguments.iter().copied()).start().unwrap();
+        assert_eq!(refused.wait_exit(e2e::natgw::TIMEOUT).await.unwrap().code(), Some(2));
         let lines = refused.output().lines();
         assert!(lines.iter().any(|line| line.contains(word)), "{lines:?}");
     }
-    let once = world.natgw("").unwrap().arg("--once").start().unwrap();
-    assert_eq!(once.wait_exit(e2e::natgw::PATIENCE).await.unwrap().code(), Some(0));
+    let once = env.natgw("").unwrap().arg("--once").start().unwrap();
+    assert_eq!(once.wait_exit(e2e::natgw::TIMEOUT).await.unwrap().code(), Some(0));
     assert_eq!(acts(&once), planned);
-    world.wait_for_primary(&second).await.unwrap();
-    world.wait_for_job(&third, "setup:198.51.100.3").await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    env.wait_for_job(&third, "setup:198.51.100.3").await.unwrap();
     for step in json["steps"].as_array().unwrap() {
         let name = step["regarding"]["name"].as_str().unwrap();
-        let event = world.wait_for_event("Node", name, step["reason"].as_str().unwrap()).await.unwrap();
+        let event = env.wait_for_event("Node", name, step["reason"].as_str().unwrap()).await.unwrap();
         assert_eq!(event.reporting_controller.as_deref(), Some("natgw.perimeter.dev"));
     }
 }
 
 #[tokio::test]
 async fn status_shows_network_route_nodes_and_what_comes_next() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let plain = world.node(None).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let plain = env.node(None).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
     stop(&natgw).await;
     first.node.cordon(true).await.unwrap();
-    let writes = world.writes.count();
-    let (code, text) = run(&world.command("").unwrap().arg("status")).await.unwrap();
-    assert_eq!((code, world.writes.count()), (0, writes), "{text}");
+    let writes = env.writes.count();
+    let (code, text) = run(&env.command("").unwrap().arg("status")).await.unwrap();
+    assert_eq!((code, env.writes.count()), (0, writes), "{text}");
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap_or_default();
     assert!(line("network").contains("lan") && line("network").contains("10.0.0.0/16"), "{text}");
     assert!(line("route").contains(&format!("via 10.0.0.2 ({})", first.name)), "{text}");
@@ -88,24 +88,24 @@ async fn status_shows_network_route_nodes_and_what_comes_next() {
 #[tokio::test]
 async fn a_cleanup_takes_everything_back_but_not_beside_a_natgw_that_runs() {
     let own = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
-    let world = World::on(own).await.unwrap();
-    let (first, second) = (world.node(Some(FIRST)).await.unwrap(), world.node(Some(SECOND)).await.unwrap());
-    let client = world.node(None).await.unwrap();
-    let natgw = world.natgw("clients: {enabled: true}").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
-    world.wait_for_client(&client).await.unwrap();
+    let env = TestEnv::on(own).await.unwrap();
+    let (first, second) = (env.node(Some(FIRST)).await.unwrap(), env.node(Some(SECOND)).await.unwrap());
+    let client = env.node(None).await.unwrap();
+    let natgw = env.natgw("clients: {enabled: true}").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    env.wait_for_client(&client).await.unwrap();
 
     let cleanup = |timeout: &str| {
-        let launch = world.natgw("clients: {enabled: true}").unwrap();
+        let launch = env.natgw("clients: {enabled: true}").unwrap();
         launch.args(["cleanup", "--timeout", timeout])
     };
-    let writes = world.writes.count();
+    let writes = env.writes.count();
     let (code, text) = run(&cleanup("3s")).await.unwrap();
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("holds the lease"), "{text}");
-    assert_eq!(world.writes.count(), writes);
-    assert!(world.route().is_some());
+    assert_eq!(env.writes.count(), writes);
+    assert!(env.route().is_some());
 
     stop(&natgw).await;
     // One that is interrupted is no cleanup; the next one goes on where it was.
@@ -113,14 +113,14 @@ async fn a_cleanup_takes_everything_back_but_not_beside_a_natgw_that_runs() {
     let interrupted = cleanup("50s").start().unwrap();
     let pod = first.wait_for_pod("teardown:198.51.100.1").await.unwrap();
     interrupted.signal(nix::sys::signal::Signal::SIGTERM).unwrap();
-    assert_eq!(interrupted.wait_exit(e2e::natgw::PATIENCE).await.unwrap().code(), Some(1));
+    assert_eq!(interrupted.wait_exit(e2e::natgw::TIMEOUT).await.unwrap().code(), Some(1));
     first.node.finish(&pod, 0).unwrap();
     let (code, text) = run(&cleanup("50s")).await.unwrap();
     assert_eq!(code, 0, "{text}");
-    assert_eq!(world.route(), None);
-    assert!(world.role_holders().await.unwrap().is_empty());
+    assert_eq!(env.route(), None);
+    assert!(env.role_holders().await.unwrap().is_empty());
     for gateway in [&first, &second, &client] {
-        assert!(world.marks(gateway).await.unwrap().is_empty());
+        assert!(env.marks(gateway).await.unwrap().is_empty());
     }
     assert_eq!(first.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1"]);
     assert_eq!(client.tasks(), ["client-setup:10.0.0.1", "client-teardown:10.0.0.1"]);

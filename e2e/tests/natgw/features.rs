@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{Answer, Fault, Matcher};
-use e2e::natgw::{FLOATING_IP_LABEL, World};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
@@ -17,81 +17,80 @@ use super::{FIRST, SECOND, stop};
 
 #[tokio::test]
 async fn clients_get_their_route_and_give_it_back_before_they_become_gateways() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let client = world.node(None).await.unwrap();
-    let _natgw = world.natgw("clients: {enabled: true}").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
-    world
-        .wait("the client's annotation", || async {
-            Ok(world.marks(&client).await?.get("client").is_some_and(|ip| ip == "10.0.0.1"))
-        })
-        .await
-        .unwrap();
-    let job = world.wait_for_job(&client, "client-setup:10.0.0.1").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let client = env.node(None).await.unwrap();
+    let _natgw = env.natgw("clients: {enabled: true}").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
+    env.wait("the client's annotation", || async {
+        Ok(env.marks(&client).await?.get("client").is_some_and(|ip| ip == "10.0.0.1"))
+    })
+    .await
+    .unwrap();
+    let job = env.wait_for_job(&client, "client-setup:10.0.0.1").await.unwrap();
     let container = job.spec.unwrap().template.spec.unwrap().containers.remove(0);
-    let env = container.env.unwrap();
-    let told = |name: &str| env.iter().find(|one| one.name == name).and_then(|one| one.value.clone());
+    let variables = container.env.unwrap();
+    let told = |name: &str| variables.iter().find(|one| one.name == name).and_then(|one| one.value.clone());
     assert_eq!(told("NETWORK_GATEWAY").as_deref(), Some("10.0.0.1"));
     assert_eq!(told("PRIVATE_IP"), Some(client.private_ip.to_string()));
     assert_eq!(told("FLOATING_IP"), None);
 
     client.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
-    world.wait_for_setup(&client, SECOND).await.unwrap();
+    env.wait_for_setup(&client, SECOND).await.unwrap();
     assert_eq!(client.tasks(), ["client-setup:10.0.0.1", "client-teardown:10.0.0.1", "setup:198.51.100.2"]);
 }
 
 #[tokio::test]
 async fn floating_ip_labels_follow_the_clouds_assignments() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    let second = world.node(None).await.unwrap();
+    let second = env.node(None).await.unwrap();
     second.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
-    let _natgw = world.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
+    let _natgw = env.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
     let label = async |name: &str| {
-        anyhow::Ok(world.get(name).await?.metadata.labels.and_then(|mut all| all.remove(FLOATING_IP_LABEL)))
+        anyhow::Ok(env.get(name).await?.metadata.labels.and_then(|mut all| all.remove(FLOATING_IP_LABEL)))
     };
-    world.wait_for_primary(&first).await.unwrap();
+    env.wait_for_primary(&first).await.unwrap();
     assert_eq!(label(&first.name).await.unwrap().as_deref(), Some(FIRST));
     assert_eq!(label(&second.name).await.unwrap(), None, "the cloud knew of no such assignment");
 
-    world.hetzner.assign_floating_ip(first.floating_ip(), Some(second.server)).unwrap();
-    world.wait_for_primary(&second).await.unwrap();
+    env.hetzner.assign_floating_ip(first.floating_ip(), Some(second.server)).unwrap();
+    env.wait_for_primary(&second).await.unwrap();
     assert_eq!(label(&second.name).await.unwrap().as_deref(), Some(FIRST));
-    world.wait_for_no_marks(&first).await.unwrap();
+    env.wait_for_no_marks(&first).await.unwrap();
     assert_eq!(label(&first.name).await.unwrap(), None);
-    world.wait_for_event("Node", &second.name, "FloatingIPAssigned").await.unwrap();
-    world.wait_for_event("Node", &first.name, "FloatingIPUnassigned").await.unwrap();
+    env.wait_for_event("Node", &second.name, "FloatingIPAssigned").await.unwrap();
+    env.wait_for_event("Node", &first.name, "FloatingIPUnassigned").await.unwrap();
 }
 
 #[tokio::test]
 async fn without_the_list_of_floating_ips_the_last_one_counts_and_the_route_moves() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let second = world.node(Some(SECOND)).await.unwrap();
-    let _natgw = world.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    let _natgw = env.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
     let lists = Matcher::any().method(Method::GET).path("*/floating_ips*");
-    world.cloud_proxy.rule(lists, Fault::Reject(Answer::internal()));
+    env.cloud_proxy.rule(lists, Fault::Reject(Answer::internal()));
     second.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     first.node.cordon(true).await.unwrap();
-    world.wait_for_primary(&second).await.unwrap();
-    let labels = world.get(&second.name).await.unwrap().metadata.labels.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    let labels = env.get(&second.name).await.unwrap().metadata.labels.unwrap();
     assert_eq!(labels.get(FLOATING_IP_LABEL).map(String::as_str), Some(SECOND), "it was put back");
-    world.wait_for_event("Namespace", &world.namespace, "FloatingIPsUnknown").await.unwrap();
+    env.wait_for_event("Namespace", &env.namespace, "FloatingIPsUnknown").await.unwrap();
 }
 
 #[tokio::test]
 async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
-    let world = World::start().await.unwrap();
-    let token = world.hetzner.token();
-    let (first, second) = (world.node(Some(FIRST)).await.unwrap(), world.node(Some(SECOND)).await.unwrap());
-    world.node(None).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let token = env.hetzner.token();
+    let (first, second) = (env.node(Some(FIRST)).await.unwrap(), env.node(Some(SECOND)).await.unwrap());
+    env.node(None).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
 
     for (metric, labels, value) in [
         ("natgw_primary", &[][..], 1.0),
@@ -99,21 +98,21 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
         ("natgw_eligible_nodes", &[], 2.0),
         ("natgw_candidate_nodes", &[], 2.0),
         ("natgw_selected_nodes", &[], 3.0),
-        ("natgw_findings", &[], 0.0),
+        ("natgw_problems", &[], 0.0),
         ("natgw_route_switches_total", &[], 1.0),
         ("natgw_route_switch_duration_seconds_count", &[], 1.0),
         ("natgw_job_failures_total", &[("type", "teardown")], 0.0),
         ("natgw_build_info", &[], 1.0),
         ("leader_election_master_status", &[("name", "natgw")], 1.0),
-        ("perimeter_steps_total", &[("action", "CreateJob"), ("result", "done")], 2.0),
+        ("perimeter_actions_total", &[("action", "CreateJob"), ("result", "done")], 2.0),
     ] {
-        world.wait_for_metric(&natgw, metric, labels, value).await.unwrap();
+        env.wait_for_metric(&natgw, metric, labels, value).await.unwrap();
     }
     let metrics = natgw.metrics().await.unwrap();
     assert!(metrics.names().iter().any(|name| name.contains("rate_limit")), "{:?}", metrics.names());
 
     let acts = async |name: &str| -> BTreeSet<String> {
-        let events = world.events_about("Node", name).await.unwrap();
+        let events = env.events_about("Node", name).await.unwrap();
         let act = |event: Event| Some(format!("{} {}", event.action?, event.reason?));
         events.into_iter().filter_map(act).collect()
     };
@@ -129,7 +128,7 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
         let seen = acts(&first.name).await;
         Ok(expected.iter().all(|act| seen.contains(*act)))
     };
-    world.wait(&format!("Events {expected:?}"), all).await.unwrap();
+    env.wait(&format!("Events {expected:?}"), all).await.unwrap();
 
     let mut said = natgw.output().lines().join("\n");
     for (path, words) in [
@@ -146,58 +145,58 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
         }
         said += &page;
     }
-    let events = Api::<Event>::all(world.client.clone()).list(&ListParams::default()).await.unwrap();
+    let events = Api::<Event>::all(env.client.clone()).list(&ListParams::default()).await.unwrap();
     said += &serde_json::to_string(&events.items).unwrap();
-    said += &serde_json::to_string(&world.jobs().await.unwrap()).unwrap();
+    said += &serde_json::to_string(&env.jobs().await.unwrap()).unwrap();
     assert!(!said.contains(&token));
 
-    let writes = world.writes.count();
+    let writes = env.writes.count();
     stop(&natgw).await;
-    assert_eq!(world.writes.count(), writes, "the route and the roles outlive the process");
-    world.wait_for_primary(&first).await.unwrap();
-    let lease = Api::<Lease>::namespaced(world.client.clone(), &world.namespace).get("natgw").await.unwrap();
+    assert_eq!(env.writes.count(), writes, "the route and the roles outlive the process");
+    env.wait_for_primary(&first).await.unwrap();
+    let lease = Api::<Lease>::namespaced(env.client.clone(), &env.namespace).get("natgw").await.unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity.unwrap_or_default(), "", "released for the next one");
 }
 
 #[tokio::test]
 async fn a_drain_finishes_the_step_that_runs() {
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     // Long enough for a signal to come in between; the move is two of them.
-    world.hetzner.set_action_duration(Duration::from_secs(2));
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
+    env.hetzner.set_action_duration(Duration::from_secs(2));
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
     let adds = |requests: &[e2e::fault_proxy::Recorded]| {
         requests.iter().any(|request| request.path.ends_with("add_route") && request.status.is_some())
     };
-    world.cloud_proxy.wait_for(adds, e2e::natgw::PATIENCE).await.unwrap();
+    env.cloud_proxy.wait_for(adds, e2e::natgw::TIMEOUT).await.unwrap();
     stop(&natgw).await;
-    world.wait_for_primary(&first).await.unwrap();
+    env.wait_for_primary(&first).await.unwrap();
 }
 
 /// On a control plane of its own: what others do there would make natgw look.
 #[tokio::test]
 async fn while_nothing_happens_nothing_is_written_and_the_cloud_is_asked_once_a_poll() {
-    let world = World::on(ControlPlane::start().await.unwrap()).await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let second = world.node(Some(SECOND)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
-    world.walks(&natgw, 2).await.unwrap();
-    world.api_proxy.clear_requests();
-    world.cloud_proxy.clear_requests();
+    let env = TestEnv::on(ControlPlane::start().await.unwrap()).await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
+    env.api_proxy.clear_requests();
+    env.cloud_proxy.clear_requests();
     let polls = |requests: &[e2e::fault_proxy::Recorded]| requests.len() >= 4;
-    let asked = world.cloud_proxy.wait_for(polls, e2e::natgw::PATIENCE).await.unwrap();
+    let asked = env.cloud_proxy.wait_for(polls, e2e::natgw::TIMEOUT).await.unwrap();
     for (one, next) in asked.iter().zip(asked.iter().skip(1)) {
         let gap = next.at.duration_since(one.at).unwrap();
         assert!(gap >= Duration::from_millis(2900), "{gap:?} between {} and {}", one.path, next.path);
     }
     assert!(asked.iter().all(|request| request.method == "GET"));
-    for request in world.api_proxy.requests() {
+    for request in env.api_proxy.requests() {
         let lease = request.path.ends_with("/leases/natgw");
         assert!(lease, "{} {}?{}", request.method, request.path, request.query);
     }
     for gateway in [&first, &second] {
-        assert_eq!(world.annotation(&gateway.name, names::PENDING_ANNOTATION).await.unwrap(), None);
+        assert_eq!(env.annotation(&gateway.name, names::PENDING_ANNOTATION).await.unwrap(), None);
     }
 }

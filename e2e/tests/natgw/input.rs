@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use e2e::natgw::{FLOATING_IP_LABEL, World, run};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, run};
 use e2e::program::{Launch, Program};
 
 use super::{FIRST, SECOND};
@@ -98,57 +98,56 @@ async fn flags_files_and_tokens_that_are_missing_or_wrong_are_refused() {
 
 #[tokio::test]
 async fn an_unknown_network_is_told_and_natgw_goes_on_when_it_appears() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("network: late").unwrap().start().unwrap();
-    let event = world.wait_for_event("Namespace", &world.namespace, "ObserveFailed").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("network: late").unwrap().start().unwrap();
+    let event = env.wait_for_event("Namespace", &env.namespace, "ObserveFailed").await.unwrap();
     assert!(event.note.unwrap().contains("late"));
     let errors = natgw.metrics().await.unwrap().sum("controller_runtime_reconcile_errors_total", &[]);
     assert!(errors > Some(0.0));
-    assert_eq!(world.writes.count(), 0);
+    assert_eq!(env.writes.count(), 0);
     let (code, _) = natgw.get("/readyz").await.unwrap();
     assert_eq!(code, 200, "its caches are filled; a restart would mend nothing");
 
-    let late = world.hetzner.add_network(e2e::hetzner::NewNetwork::new("late", "10.1.0.0/16")).unwrap();
+    let late = env.hetzner.add_network(e2e::hetzner::NewNetwork::new("late", "10.1.0.0/16")).unwrap();
     let address = "10.1.0.2".parse().unwrap();
-    world.hetzner.attach_server(gateway.server, late, address).unwrap();
-    world
-        .wait("a route in the network", || async { Ok(world.hetzner.default_gateway(late) == Some(address)) })
+    env.hetzner.attach_server(gateway.server, late, address).unwrap();
+    env.wait("a route in the network", || async { Ok(env.hetzner.default_gateway(late) == Some(address)) })
         .await
         .unwrap();
-    assert_eq!(world.route(), None);
+    assert_eq!(env.route(), None);
 }
 
 #[tokio::test]
 async fn a_token_that_may_only_read_changes_no_route_and_no_role() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let launch = world.natgw("").unwrap().env("HCLOUD_TOKEN", world.hetzner.readonly_token());
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let launch = env.natgw("").unwrap().env("HCLOUD_TOKEN", env.hetzner.readonly_token());
     let natgw = launch.start().unwrap();
-    let event = world.wait_for_event("Node", &gateway.name, "NoDefaultRoute").await.unwrap();
+    let event = env.wait_for_event("Node", &gateway.name, "NoDefaultRoute").await.unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert!(event.note.clone().unwrap().contains("token_readonly"), "{event:?}");
     let failed = [("action", "MoveRoute"), ("result", "failed")];
     let metrics = natgw.metrics().await.unwrap();
-    assert!(metrics.sum("perimeter_steps_total", &failed) >= Some(1.0));
+    assert!(metrics.sum("perimeter_actions_total", &failed) >= Some(1.0));
     assert_eq!(metrics.sum("natgw_route_in_place", &[]), Some(0.0));
-    assert_eq!(world.route(), None);
-    assert!(world.role_holders().await.unwrap().is_empty());
-    assert!(world.hetzner.writes().iter().all(|write| write.status == Some(403)));
-    assert!(!natgw.output().lines().join("\n").contains(&world.hetzner.readonly_token()));
+    assert_eq!(env.route(), None);
+    assert!(env.role_holders().await.unwrap().is_empty());
+    assert!(env.hetzner.writes().iter().all(|write| write.status == Some(403)));
+    assert!(!natgw.output().lines().join("\n").contains(&env.hetzner.readonly_token()));
 }
 
 #[tokio::test]
 async fn a_wrong_token_is_told_without_its_value() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).start().unwrap();
-    let event = world.wait_for_event("Namespace", &world.namespace, "ObserveFailed").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).start().unwrap();
+    let event = env.wait_for_event("Namespace", &env.namespace, "ObserveFailed").await.unwrap();
     assert!(event.note.clone().unwrap().contains("unauthorized"), "{event:?}");
-    assert_eq!(world.writes.count(), 0);
-    assert!(world.marks(&gateway).await.unwrap().is_empty());
+    assert_eq!(env.writes.count(), 0);
+    assert!(env.marks(&gateway).await.unwrap().is_empty());
     let (code, text) =
-        run(&world.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).args(["--once", "--leader-elect=false"]))
+        run(&env.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).args(["--once", "--leader-elect=false"]))
             .await
             .unwrap();
     assert_eq!(code, 1, "{text}");
@@ -157,30 +156,30 @@ async fn a_wrong_token_is_told_without_its_value() {
 
 #[tokio::test]
 async fn a_mangled_annotation_stops_its_node_and_forget_starts_it_anew() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.node.annotate(natgw::names::SETUP_ANNOTATION, Some("yes")).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_event("Node", &gateway.name, "InvalidAnnotation").await.unwrap();
-    world.walks(&natgw, 2).await.unwrap();
-    assert_eq!(world.writes.count(), 0);
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_event("Node", &gateway.name, "InvalidAnnotation").await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
+    assert_eq!(env.writes.count(), 0);
     gateway.node.annotate(natgw::names::FORGET_ANNOTATION, Some("true")).await.unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
-    world.wait_for_event("Node", &gateway.name, "ForgetRequested").await.unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
+    env.wait_for_event("Node", &gateway.name, "ForgetRequested").await.unwrap();
 }
 
 #[tokio::test]
 async fn forget_ends_a_teardown_that_never_ends() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
     gateway.hang("teardown", true);
     gateway.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
     gateway.wait_for_pod("teardown:198.51.100.1").await.unwrap();
     gateway.node.annotate(natgw::names::FORGET_ANNOTATION, Some("true")).await.unwrap();
-    world.wait_for_setup(&gateway, SECOND).await.unwrap();
+    env.wait_for_setup(&gateway, SECOND).await.unwrap();
     assert_eq!(gateway.tasks().last().unwrap(), "setup:198.51.100.2");
-    world.walks(&natgw, 2).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
     assert_eq!(gateway.tasks().len(), 3, "no second teardown");
 }

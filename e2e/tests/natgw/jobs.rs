@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::natgw::{FLOATING_IP_LABEL, PATIENCE, World, task_of};
+use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv, task_of};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -14,83 +14,81 @@ use super::{FIRST, SECOND, stop};
 
 #[tokio::test]
 async fn defect_02_a_teardown_waits_until_the_setup_and_its_pod_are_really_gone() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
-    let natgw = world.natgw("").unwrap().start().unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
     let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let setup = world.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    let setup = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
 
     // A kubelet that says nothing: the pod is asked to end, and nobody knows whether it did.
     gateway.node.silence().await;
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    world
-        .wait("the setup Job to be deleted", || async {
-            let jobs = world.jobs_of(&gateway).await?;
-            Ok(jobs.iter().any(|job| job.metadata.deletion_timestamp.is_some()))
-        })
-        .await
-        .unwrap();
-    world.walks(&natgw, 2).await.unwrap();
-    let jobs = world.jobs_of(&gateway).await.unwrap();
+    env.wait("the setup Job to be deleted", || async {
+        let jobs = env.jobs_of(&gateway).await?;
+        Ok(jobs.iter().any(|job| job.metadata.deletion_timestamp.is_some()))
+    })
+    .await
+    .unwrap();
+    env.walks(&natgw, 2).await.unwrap();
+    let jobs = env.jobs_of(&gateway).await.unwrap();
     assert_eq!(jobs.iter().map(task_of).collect::<Vec<_>>(), ["setup:198.51.100.1"]);
-    assert!(world.pod_api().get(&pod).await.unwrap().metadata.deletion_timestamp.is_some());
+    assert!(env.pod_api().get(&pod).await.unwrap().metadata.deletion_timestamp.is_some());
 
-    let deleted = world.api_proxy.writes().into_iter().find(|write| write.method == "DELETE").unwrap();
+    let deleted = env.api_proxy.writes().into_iter().find(|write| write.method == "DELETE").unwrap();
     let options = deleted.json().unwrap();
     assert_eq!(options["propagationPolicy"], "Foreground");
     assert_eq!(options["preconditions"]["uid"], json!(setup.uid().unwrap()));
 
     gateway.node.resume().await.unwrap();
-    world.wait_for_no_marks(&gateway).await.unwrap();
+    env.wait_for_no_marks(&gateway).await.unwrap();
     assert_eq!(gateway.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1"]);
 }
 
 #[tokio::test]
 async fn defect_03_the_success_of_a_job_that_is_being_deleted_counts_for_nothing() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
-    let natgw = world.natgw("").unwrap().start().unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
     let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let job = world.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
     // Between two natgws it succeeds, somebody deletes it, and it stays for a while, as with a slow garbage collector.
     stop(&natgw).await;
-    world.patch_job(&job.name_any(), json!({"metadata": {"finalizers": ["e2e.test/hold"]}})).await.unwrap();
+    env.patch_job(&job.name_any(), json!({"metadata": {"finalizers": ["e2e.test/hold"]}})).await.unwrap();
     gateway.node.finish(&pod, 0).unwrap();
-    world
-        .wait("the success of the Job", || async {
-            let conditions = world.job_api().get(&job.name_any()).await?.status.unwrap().conditions;
-            Ok(conditions.unwrap_or_default().iter().any(|condition| condition.type_ == "Complete"))
-        })
-        .await
-        .unwrap();
-    world.job_api().delete(&job.name_any(), &DeleteParams::background()).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.walks(&natgw, 2).await.unwrap();
-    let marks = world.marks(&gateway).await.unwrap();
+    env.wait("the success of the Job", || async {
+        let conditions = env.job_api().get(&job.name_any()).await?.status.unwrap().conditions;
+        Ok(conditions.unwrap_or_default().iter().any(|condition| condition.type_ == "Complete"))
+    })
+    .await
+    .unwrap();
+    env.job_api().delete(&job.name_any(), &DeleteParams::background()).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.walks(&natgw, 2).await.unwrap();
+    let marks = env.marks(&gateway).await.unwrap();
     assert_eq!(marks.keys().collect::<Vec<_>>(), ["pending"]);
-    assert_eq!(world.route(), None);
+    assert_eq!(env.route(), None);
 
     gateway.hang("setup", false);
-    world.patch_job(&job.name_any(), json!({"metadata": {"finalizers": null}})).await.unwrap();
-    world.wait_for_setup(&gateway, FIRST).await.unwrap();
+    env.patch_job(&job.name_any(), json!({"metadata": {"finalizers": null}})).await.unwrap();
+    env.wait_for_setup(&gateway, FIRST).await.unwrap();
     assert_eq!(gateway.tasks(), ["setup:198.51.100.1", "setup:198.51.100.1"]);
 }
 
 #[tokio::test]
 async fn defect_04_and_11_jobs_of_another_ip_go_and_each_job_is_told_one_ip() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let _natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
 
     gateway.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
     gateway.hang("setup", true);
     let pod = gateway.wait_for_pod("setup:198.51.100.2").await.unwrap();
-    let jobs = world.jobs_of(&gateway).await.unwrap();
+    let jobs = env.jobs_of(&gateway).await.unwrap();
     assert_eq!(jobs.iter().map(task_of).collect::<Vec<_>>(), ["setup:198.51.100.2"]);
-    let pod = world.pod_api().get(&pod).await.unwrap();
+    let pod = env.pod_api().get(&pod).await.unwrap();
     let env = pod.spec.unwrap().containers.remove(0).env.unwrap();
     let told: Vec<_> = env.iter().filter(|variable| variable.name == "FLOATING_IP").collect();
     assert!(told.len() == 1 && told[0].value.as_deref() == Some(SECOND), "{env:?}");
@@ -103,28 +101,28 @@ async fn defect_04_and_11_jobs_of_another_ip_go_and_each_job_is_told_one_ip() {
 
 #[tokio::test]
 async fn defect_05_a_label_that_changes_while_its_setup_runs_leaves_nothing_behind() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
-    let _natgw = world.natgw("").unwrap().start().unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
     gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
     gateway.hang("setup", false);
     gateway.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
-    world.wait_for_setup(&gateway, SECOND).await.unwrap();
+    env.wait_for_setup(&gateway, SECOND).await.unwrap();
     assert_eq!(
         gateway.tasks(),
         ["setup:198.51.100.1", "teardown:198.51.100.1", "setup:198.51.100.2"],
         "the first setup had no annotation yet, and was torn down all the same"
     );
-    world.wait_for_event("Node", &gateway.name, "SetupInterrupted").await.unwrap();
+    env.wait_for_event("Node", &gateway.name, "SetupInterrupted").await.unwrap();
 }
 
 #[tokio::test]
 async fn defect_06_a_label_that_returns_during_its_teardown_is_set_up_again() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
     gateway.hang("teardown", true);
     gateway.hang("setup", true);
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
@@ -132,72 +130,72 @@ async fn defect_06_a_label_that_returns_during_its_teardown_is_set_up_again() {
     gateway.node.label(FLOATING_IP_LABEL, Some(FIRST)).await.unwrap();
     // Label and annotation agree the whole time, and still the Node is no gateway.
     let setup = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    assert_eq!(world.marks(&gateway).await.unwrap()["nat-gateway"], FIRST);
-    world.wait_for_metric(&natgw, "natgw_eligible_nodes", &[], 0.0).await.unwrap();
-    assert!(world.role_holders().await.unwrap().is_empty());
+    assert_eq!(env.marks(&gateway).await.unwrap()["nat-gateway"], FIRST);
+    env.wait_for_metric(&natgw, "natgw_eligible_nodes", &[], 0.0).await.unwrap();
+    assert!(env.role_holders().await.unwrap().is_empty());
     gateway.node.finish(&setup, 0).unwrap();
-    world.wait_for_setup(&gateway, FIRST).await.unwrap();
-    world.wait_for_event("Node", &gateway.name, "LabelReturned").await.unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    env.wait_for_setup(&gateway, FIRST).await.unwrap();
+    env.wait_for_event("Node", &gateway.name, "LabelReturned").await.unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
     assert_eq!(gateway.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1", "setup:198.51.100.1"]);
 }
 
 #[tokio::test]
 async fn defect_08_and_15_a_failed_job_is_told_noted_and_tried_again_and_its_pod_stays() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
-    let natgw = world.natgw("").unwrap().start().unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
     let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    let job = world.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
+    let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
     let spec = job.spec.clone().unwrap();
     assert_eq!((spec.backoff_limit, spec.active_deadline_seconds), (Some(3), Some(300)));
     assert_eq!(spec.pod_replacement_policy.as_deref(), Some("Failed"));
     // Three retries take the Job controller more than a minute; the fourth failure is no other than the first.
-    world.patch_job(&job.name_any(), json!({"spec": {"backoffLimit": 0}})).await.unwrap();
+    env.patch_job(&job.name_any(), json!({"spec": {"backoffLimit": 0}})).await.unwrap();
     gateway.node.finish(&pod, 7).unwrap();
 
-    let event = world.wait_for_event("Node", &gateway.name, "JobFailed").await.unwrap();
+    let event = env.wait_for_event("Node", &gateway.name, "JobFailed").await.unwrap();
     assert!(event.note.unwrap().contains("BackoffLimitExceeded"));
-    let marks = world.marks(&gateway).await.unwrap();
+    let marks = env.marks(&gateway).await.unwrap();
     assert_eq!((marks["failures"].as_str(), marks["pending"].as_str()), ("1", "setup:198.51.100.1"));
     let wait = marks["retry-after"].parse::<Timestamp>().unwrap().duration_since(Timestamp::now());
     assert!(wait > SignedDuration::from_secs(30) && wait <= SignedDuration::from_secs(60), "{wait:?}");
-    world.wait_for_metric(&natgw, "natgw_job_failures_total", &[("type", "setup")], 1.0).await.unwrap();
-    let left = world.pod_api().get(&pod).await.unwrap();
+    env.wait_for_metric(&natgw, "natgw_job_failures_total", &[("type", "setup")], 1.0).await.unwrap();
+    let left = env.pod_api().get(&pod).await.unwrap();
     assert_eq!(left.status.unwrap().phase.as_deref(), Some("Failed"), "its log can be read");
-    world.walks(&natgw, 2).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
     assert_eq!(gateway.tasks().len(), 1, "not tried again before its time");
 
     gateway.hang("setup", false);
     let now = Timestamp::now().to_string();
     gateway.node.annotate(names::RETRY_AFTER_ANNOTATION, Some(&now)).await.unwrap();
-    world.wait_for_setup(&gateway, FIRST).await.unwrap();
-    let jobs = world.jobs_of(&gateway).await.unwrap();
+    env.wait_for_setup(&gateway, FIRST).await.unwrap();
+    let jobs = env.jobs_of(&gateway).await.unwrap();
     assert_eq!(jobs.len(), 1);
     assert_eq!(jobs[0].annotations()[names::ATTEMPT_ANNOTATION], "2");
-    world.wait_for_primary(&gateway).await.unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
 }
 
 #[tokio::test]
 async fn defect_17_one_controller_makes_each_write_once() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
-    world.walks(&natgw, 2).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
     let node = format!("PATCH /api/v1/nodes/{}", gateway.name);
     // Nodes are written by others too: a patch that came too late for one was refused, and is no write.
     let accepted =
-        world.writes_in_order().into_iter().filter(|write| write.status.is_some_and(|code| code < 300));
+        env.writes_in_order().into_iter().filter(|write| write.status.is_some_and(|code| code < 300));
     let writes: Vec<String> = accepted.map(|write| format!("{} {}", write.method, write.path)).collect();
     assert_eq!(
         writes,
         [
             node.clone(),
-            format!("POST /apis/batch/v1/namespaces/{}/jobs", world.namespace),
+            format!("POST /apis/batch/v1/namespaces/{}/jobs", env.namespace),
             node.clone(),
-            format!("POST /networks/{}/actions/add_route", world.network),
+            format!("POST /networks/{}/actions/add_route", env.network),
             node,
         ],
         "the marker, the Job, the annotation, the route, the role"
@@ -206,43 +204,43 @@ async fn defect_17_one_controller_makes_each_write_once() {
 
 #[tokio::test]
 async fn defect_21_jobs_belong_to_their_node_without_blocking_its_deletion() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let _natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
-    let owners = world.jobs_of(&gateway).await.unwrap()[0].owner_references().to_vec();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
+    let owners = env.jobs_of(&gateway).await.unwrap()[0].owner_references().to_vec();
     assert_eq!(owners.len(), 1);
     assert_eq!((owners[0].kind.as_str(), owners[0].name.as_str()), ("Node", gateway.name.as_str()));
     assert_eq!(owners[0].block_owner_deletion, None);
     gateway.node.remove().await.unwrap();
-    world.wait("the Job to go with its Node", || async { Ok(world.jobs().await?.is_empty()) }).await.unwrap();
+    env.wait("the Job to go with its Node", || async { Ok(env.jobs().await?.is_empty()) }).await.unwrap();
 }
 
 #[tokio::test]
 async fn defect_22_the_jobs_pod_needs_a_privileged_namespace_and_is_refused_elsewhere() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
-    let _natgw = world.natgw("").unwrap().start().unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
     let template =
-        world.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap().spec.unwrap().template.spec;
+        env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap().spec.unwrap().template.spec;
     let pod = Pod {
         metadata: kube::api::ObjectMeta { name: Some("probe".into()), ..Default::default() },
         spec: template,
         status: None,
     };
-    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    let namespaces: Api<Namespace> = Api::all(env.client.clone());
     let admitted = async |level: &str| {
-        let name = world.control_plane.namespace("security").await.unwrap();
+        let name = env.control_plane.namespace("security").await.unwrap();
         let label = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
         namespaces.patch(&name, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-        Api::<Pod>::namespaced(world.client.clone(), &name).create(&dry_run, &pod).await
+        Api::<Pod>::namespaced(env.client.clone(), &name).create(&dry_run, &pod).await
     };
     admitted("privileged").await.unwrap();
     // The admission plugin learns of a namespace's label through its own cache.
     let mut refusal = String::new();
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + TIMEOUT;
     while refusal.is_empty() && tokio::time::Instant::now() < end {
         match admitted("restricted").await {
             Err(kube::Error::Api(status)) => refusal = status.message,
@@ -254,36 +252,35 @@ async fn defect_22_the_jobs_pod_needs_a_privileged_namespace_and_is_refused_else
 
 #[tokio::test]
 async fn defect_19_the_route_leaves_a_silent_node_though_the_deletion_of_jobs_hangs() {
-    let world = World::start().await.unwrap();
-    let primary = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&primary).await.unwrap();
-    let second = world.node(Some(SECOND)).await.unwrap();
-    let stuck = world.node(Some("198.51.100.3")).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let primary = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&primary).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    let stuck = env.node(Some("198.51.100.3")).await.unwrap();
     stuck.hang("setup", true);
-    world.wait_for_setup(&second, SECOND).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
     stuck.wait_for_pod("setup:198.51.100.3").await.unwrap();
 
     // Two machines lose their power: the primary, and one whose setup has to be taken back just then.
     primary.node.silence().await;
     stuck.node.silence().await;
     stuck.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    world
-        .wait("the primary to be NotReady", || async {
-            let conditions = world.get(&primary.name).await?.status.unwrap().conditions.unwrap();
-            Ok(conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status != "True"))
-        })
-        .await
-        .unwrap();
+    env.wait("the primary to be NotReady", || async {
+        let conditions = env.get(&primary.name).await?.status.unwrap().conditions.unwrap();
+        Ok(conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status != "True"))
+    })
+    .await
+    .unwrap();
     let not_ready = std::time::Instant::now();
-    world.wait_for_primary(&second).await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
     let took = not_ready.elapsed();
     assert!(took < Duration::from_secs(10), "{took:?}");
-    world.wait_for_event("Node", &second.name, "GatewayNotReady").await.unwrap();
-    let hanging = world.jobs_of(&stuck).await.unwrap();
+    env.wait_for_event("Node", &second.name, "GatewayNotReady").await.unwrap();
+    let hanging = env.jobs_of(&stuck).await.unwrap();
     assert_eq!(hanging.len(), 1);
     assert!(hanging[0].metadata.deletion_timestamp.is_some(), "its deletion still hangs");
-    assert_eq!(world.pod_api().list(&ListParams::default()).await.unwrap().items.len(), 3);
+    assert_eq!(env.pod_api().list(&ListParams::default()).await.unwrap().items.len(), 3);
     let errors = natgw.metrics().await.unwrap().sum("controller_runtime_reconcile_errors_total", &[]);
     assert_eq!(errors, Some(0.0));
 }

@@ -5,85 +5,85 @@ use std::time::SystemTime;
 
 use e2e::hetzner::NewServer;
 use e2e::hollow_node::HollowNode;
-use e2e::natgw::{FLOATING_IP_LABEL, World, acts};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, acts};
 
 use super::{FIRST, SECOND, stop};
 
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
-/// A world whose default route points to a server that is no Node.
-async fn with_foreign_route() -> World {
-    let world = World::start().await.unwrap();
-    world.hetzner.add_server(NewServer::new("stranger").attached("lan", STRANGER)).unwrap();
-    world.hetzner.set_route(world.network, "0.0.0.0/0".parse().unwrap(), Some(STRANGER)).unwrap();
-    world
+/// A environment whose default route points to a server that is no Node.
+async fn with_foreign_route() -> TestEnv {
+    let env = TestEnv::start().await.unwrap();
+    env.hetzner.add_server(NewServer::new("stranger").attached("lan", STRANGER)).unwrap();
+    env.hetzner.set_route(env.network, "0.0.0.0/0".parse().unwrap(), Some(STRANGER)).unwrap();
+    env
 }
 
 #[tokio::test]
 async fn ruling_the_route_stays_where_it_works_after_an_uncordon_and_after_a_restart() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    let second = world.node(Some(SECOND)).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
     first.node.cordon(true).await.unwrap();
-    world.wait_for_primary(&second).await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
     first.node.cordon(false).await.unwrap();
-    world.wait_for_metric(&natgw, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
-    world.walks(&natgw, 2).await.unwrap();
+    env.wait_for_metric(&natgw, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
 
     stop(&natgw).await;
-    let writes = world.writes.count();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_metric(&natgw, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
-    world.walks(&natgw, 2).await.unwrap();
-    assert_eq!(world.writes.count(), writes);
-    world.wait_for_primary(&second).await.unwrap();
+    let writes = env.writes.count();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_metric(&natgw, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
+    assert_eq!(env.writes.count(), writes);
+    env.wait_for_primary(&second).await.unwrap();
 }
 
 #[tokio::test]
 async fn ruling_without_a_candidate_the_route_stays_and_a_warning_says_so() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("onNoCandidate: remove").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("onNoCandidate: remove").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
     gateway.node.cordon(true).await.unwrap();
-    world.wait("no role label", || async { Ok(world.role_holders().await?.is_empty()) }).await.unwrap();
-    let event = world.wait_for_event("Namespace", &world.namespace, "NoCandidate").await.unwrap();
+    env.wait("no role label", || async { Ok(env.role_holders().await?.is_empty()) }).await.unwrap();
+    let event = env.wait_for_event("Namespace", &env.namespace, "NoCandidate").await.unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
-    world.walks(&natgw, 2).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
     assert_eq!(
-        world.route(),
+        env.route(),
         Some(gateway.private_ip.to_string()),
         "also with onNoCandidate: remove: an eligible Node still translates"
     );
-    world.wait_for_metric(&natgw, "natgw_primary", &[], 0.0).await.unwrap();
+    env.wait_for_metric(&natgw, "natgw_primary", &[], 0.0).await.unwrap();
 }
 
 #[tokio::test]
 async fn ruling_without_a_candidate_keep_leaves_a_route_to_no_gateway() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("onNoCandidate: keep").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("onNoCandidate: keep").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    world.wait_for_no_marks(&gateway).await.unwrap();
-    world.walks(&natgw, 2).await.unwrap();
-    assert_eq!(world.route(), Some(gateway.private_ip.to_string()));
+    env.wait_for_no_marks(&gateway).await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
+    assert_eq!(env.route(), Some(gateway.private_ip.to_string()));
 }
 
 #[tokio::test]
 async fn ruling_without_a_candidate_remove_takes_away_a_route_that_natgw_made() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let _natgw = world.natgw("onNoCandidate: remove").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let _natgw = env.natgw("onNoCandidate: remove").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    world.wait_for_no_marks(&gateway).await.unwrap();
-    assert_eq!(world.route(), None);
-    assert!(world.role_holders().await.unwrap().is_empty());
-    let order = world.writes_in_order();
+    env.wait_for_no_marks(&gateway).await.unwrap();
+    assert_eq!(env.route(), None);
+    assert!(env.role_holders().await.unwrap().is_empty());
+    let order = env.writes_in_order();
     let removed = order.iter().position(|write| write.path.ends_with("delete_route")).unwrap();
     let teardown = order.iter().rposition(|write| write.path.ends_with("/jobs")).unwrap();
     assert!(removed < teardown, "the traffic goes before the rules do");
@@ -91,49 +91,49 @@ async fn ruling_without_a_candidate_remove_takes_away_a_route_that_natgw_made() 
 
 #[tokio::test]
 async fn ruling_a_route_to_a_stranger_is_adopted() {
-    let world = with_foreign_route().await;
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let _natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
-    let event = world.wait_for_event("Node", &gateway.name, "ForeignRoute").await.unwrap();
+    let env = with_foreign_route().await;
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
+    let event = env.wait_for_event("Node", &gateway.name, "ForeignRoute").await.unwrap();
     assert!(event.note.unwrap().contains("stranger"));
 }
 
 #[tokio::test]
 async fn ruling_a_route_to_a_stranger_is_left_alone_where_the_settings_say_so() {
-    let world = with_foreign_route().await;
-    let gateway = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("adoptForeignRoute: false").unwrap().start().unwrap();
-    world.wait_for_setup(&gateway, FIRST).await.unwrap();
-    world.wait_for_event("Namespace", &world.namespace, "ForeignRouteKept").await.unwrap();
-    world.walks(&natgw, 2).await.unwrap();
+    let env = with_foreign_route().await;
+    let gateway = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("adoptForeignRoute: false").unwrap().start().unwrap();
+    env.wait_for_setup(&gateway, FIRST).await.unwrap();
+    env.wait_for_event("Namespace", &env.namespace, "ForeignRouteKept").await.unwrap();
+    env.walks(&natgw, 2).await.unwrap();
     // A candidate, which nobody's route is to lead to: no alarm is due.
     for (name, value) in
         [("natgw_candidate_nodes", 1.0), ("natgw_primary", 0.0), ("natgw_route_in_place", 0.0)]
     {
-        world.wait_for_metric(&natgw, name, &[], value).await.unwrap();
+        env.wait_for_metric(&natgw, name, &[], value).await.unwrap();
     }
-    assert_eq!(world.route(), Some(STRANGER.to_string()));
-    assert!(world.role_holders().await.unwrap().is_empty());
-    assert!(world.hetzner.writes().is_empty());
+    assert_eq!(env.route(), Some(STRANGER.to_string()));
+    assert!(env.role_holders().await.unwrap().is_empty());
+    assert!(env.hetzner.writes().is_empty());
 }
 
 #[tokio::test]
 async fn ruling_order_of_a_change_is_route_then_new_role_then_old_role() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    let second = world.node(Some(SECOND)).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
-    world.walks(&natgw, 1).await.unwrap();
-    let before = world.writes_in_order().len();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    env.walks(&natgw, 1).await.unwrap();
+    let before = env.writes_in_order().len();
     // The primary loses its label: its traffic has to leave before its rules do.
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    world.wait_for_primary(&second).await.unwrap();
-    world.wait_for_no_marks(&first).await.unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    env.wait_for_no_marks(&first).await.unwrap();
 
-    let writes = world.writes_in_order().split_off(before);
+    let writes = env.writes_in_order().split_off(before);
     let words: Vec<String> = writes
         .iter()
         .map(|write| match write.path.rsplit('/').next().unwrap() {
@@ -142,7 +142,7 @@ async fn ruling_order_of_a_change_is_route_then_new_role_then_old_role() {
             other => format!("{} {other}", write.method),
         })
         .collect();
-    let role = world.role_label();
+    let role = env.role_label();
     assert_eq!(
         words[..4],
         [
@@ -154,74 +154,74 @@ async fn ruling_order_of_a_change_is_route_then_new_role_then_old_role() {
     );
     assert!(words[4..].contains(&"POST jobs".to_owned()), "{words:?}");
     // The role follows the route as it is in force, not as it was asked for.
-    let route = world.hetzner.route_history(world.network).pop().unwrap();
+    let route = env.hetzner.route_history(env.network).pop().unwrap();
     assert_eq!(route.gateway, Some(second.private_ip));
     assert!(SystemTime::now() - route.at.elapsed() < writes[2].at);
 }
 
 #[tokio::test]
 async fn ruling_of_nodes_with_the_same_ip_the_one_that_the_cloud_names_is_elected() {
-    let world = World::start().await.unwrap();
-    let older = world.node(None).await.unwrap();
-    let owner = world.node(Some(FIRST)).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let older = env.node(None).await.unwrap();
+    let owner = env.node(Some(FIRST)).await.unwrap();
     older.node.label(FLOATING_IP_LABEL, Some(FIRST)).await.unwrap();
-    let natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_setup(&older, FIRST).await.unwrap();
-    world.wait_for_primary(&owner).await.unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_setup(&older, FIRST).await.unwrap();
+    env.wait_for_primary(&owner).await.unwrap();
     for gateway in [&older, &owner] {
-        world.wait_for_event("Node", &gateway.name, "DuplicateFloatingIP").await.unwrap();
+        env.wait_for_event("Node", &gateway.name, "DuplicateFloatingIP").await.unwrap();
     }
-    world.wait_for_event("Node", &older.name, "StaleFloatingIP").await.unwrap();
+    env.wait_for_event("Node", &older.name, "StaleFloatingIP").await.unwrap();
     let moved = acts(&natgw).iter().filter(|act| act.contains("0.0.0.0/0")).count();
     assert_eq!(moved, 1, "it never was elsewhere");
 }
 
 #[tokio::test]
 async fn ruling_nodes_that_cannot_be_a_gateway_are_told_and_left_alone() {
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     let mut nodes = Vec::new();
     for (label, reason) in [("no-address", "InvalidFloatingIP"), ("2001-db8--1", "InvalidFloatingIP")] {
-        let node = world.node(None).await.unwrap();
+        let node = env.node(None).await.unwrap();
         node.node.label(FLOATING_IP_LABEL, Some(label)).await.unwrap();
         nodes.push((node, reason));
     }
-    let robot = world.node_as(Some(FIRST), |name, _| HollowNode::builder(name).provider_id("hrobot://321"));
+    let robot = env.node_as(Some(FIRST), |name, _| HollowNode::builder(name).provider_id("hrobot://321"));
     nodes.push((robot.await.unwrap(), "UnsupportedServer"));
-    let foreign = world.node_as(Some(SECOND), |name, _| HollowNode::builder(name).provider_id("aws:///i-1"));
+    let foreign = env.node_as(Some(SECOND), |name, _| HollowNode::builder(name).provider_id("aws:///i-1"));
     nodes.push((foreign.await.unwrap(), "UnknownServer"));
-    let detached = world.node(Some("198.51.100.3")).await.unwrap();
-    world.hetzner.detach_server(detached.server, world.network).unwrap();
+    let detached = env.node(Some("198.51.100.3")).await.unwrap();
+    env.hetzner.detach_server(detached.server, env.network).unwrap();
     nodes.push((detached, "ServerNotInNetwork"));
 
-    let natgw = world.natgw("").unwrap().start().unwrap();
+    let natgw = env.natgw("").unwrap().start().unwrap();
     for (node, reason) in &nodes {
-        let event = world.wait_for_event("Node", &node.name, reason).await.unwrap();
+        let event = env.wait_for_event("Node", &node.name, reason).await.unwrap();
         assert_eq!(event.type_.as_deref(), Some("Warning"));
     }
-    world.walks(&natgw, 2).await.unwrap();
-    assert_eq!(world.writes.count(), 0);
-    // One finding for each, and one that there is no candidate.
-    assert_eq!(natgw.metrics().await.unwrap().sum("natgw_findings", &[]), Some(6.0));
+    env.walks(&natgw, 2).await.unwrap();
+    assert_eq!(env.writes.count(), 0);
+    // One problem for each, and one that there is no candidate.
+    assert_eq!(natgw.metrics().await.unwrap().sum("natgw_problems", &[]), Some(6.0));
 }
 
 #[tokio::test]
 async fn ruling_a_node_without_provider_id_is_known_by_its_servers_name() {
-    let world = World::start().await.unwrap();
-    let gateway = world.node_as(Some(FIRST), |name, _| HollowNode::builder(name)).await.unwrap();
-    let _natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&gateway).await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let gateway = env.node_as(Some(FIRST), |name, _| HollowNode::builder(name)).await.unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&gateway).await.unwrap();
 }
 
 #[tokio::test]
 async fn ruling_a_server_that_leaves_the_network_loses_the_route() {
-    let world = World::start().await.unwrap();
-    let first = world.node(Some(FIRST)).await.unwrap();
-    let _natgw = world.natgw("").unwrap().start().unwrap();
-    world.wait_for_primary(&first).await.unwrap();
-    let second = world.node(Some(SECOND)).await.unwrap();
-    world.wait_for_setup(&second, SECOND).await.unwrap();
-    world.hetzner.detach_server(first.server, world.network).unwrap();
-    world.wait_for_primary(&second).await.unwrap();
-    world.wait_for_event("Node", &first.name, "ServerNotInNetwork").await.unwrap();
-    world.wait_for_event("Node", &second.name, "GatewayGone").await.unwrap();
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    env.hetzner.detach_server(first.server, env.network).unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    env.wait_for_event("Node", &first.name, "ServerNotInNetwork").await.unwrap();
+    env.wait_for_event("Node", &second.name, "GatewayGone").await.unwrap();
 }

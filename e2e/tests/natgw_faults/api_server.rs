@@ -5,8 +5,8 @@ use std::time::Duration;
 use e2e::fault_proxy::{Answer, Fault, Matcher};
 use futures::{StreamExt as _, stream};
 
-use crate::scene::Scene;
-use crate::story;
+use crate::natgw_faults::scene::Scene;
+use crate::natgw_faults::story;
 
 /// As in the crash tests.
 const AT_ONCE: usize = 8;
@@ -46,9 +46,9 @@ async fn each_fault_of_the_api_server_leads_to_the_same_end() {
     let runs: Vec<()> = stream::iter(faults())
         .map(|(scenario, matcher, fault)| async move {
             let scene = Scene::start().await;
-            let rule = scene.world.api_proxy.rule(matcher, fault);
+            let rule = scene.env.api_proxy.rule(matcher, fault);
             assert_eq!(*expected, story::play(&scene, scenario).await, "{scenario}");
-            let applied = scene.world.api_proxy.applied(rule);
+            let applied = scene.env.api_proxy.applied(rule);
             assert!(applied > 0, "{scenario}: it never happened");
             println!("API server, {scenario}: {applied} times, same end");
         })

@@ -7,8 +7,8 @@ use e2e::hetzner::{self, ActionFailure, Code, Injection};
 use futures::{StreamExt as _, stream};
 use http::Method;
 
-use crate::scene::Scene;
-use crate::story;
+use crate::natgw_faults::scene::Scene;
+use crate::natgw_faults::story;
 
 /// As in the crash tests.
 const AT_ONCE: usize = 8;
@@ -85,20 +85,20 @@ async fn each_fault_of_the_cloud_leads_to_the_same_end() {
     let runs: Vec<()> = stream::iter(faults())
         .map(|(scenario, cause)| async move {
             let scene = Scene::start().await;
-            let (world, mut rule) = (&scene.world, None);
+            let (env, mut rule) = (&scene.env, None);
             match cause {
-                Cause::Network(matcher, fault) => rule = Some(world.cloud_proxy.rule(matcher, fault)),
-                Cause::Api(path, times, code) => world.hetzner.refuse("POST", path, times, code),
-                Cause::Answer(injection) => world.hetzner.inject(injection),
-                Cause::Action(failure) => world.hetzner.fail_action(failure),
+                Cause::Network(matcher, fault) => rule = Some(env.cloud_proxy.rule(matcher, fault)),
+                Cause::Api(path, times, code) => env.hetzner.refuse("POST", path, times, code),
+                Cause::Answer(injection) => env.hetzner.inject(injection),
+                Cause::Action(failure) => env.hetzner.fail_action(failure),
             }
             assert_eq!(*expected, story::play(&scene, scenario).await, "{scenario}");
             assert!(
-                rule.is_none_or(|rule| world.cloud_proxy.applied(rule) > 0),
+                rule.is_none_or(|rule| env.cloud_proxy.applied(rule) > 0),
                 "{scenario}: it never happened"
             );
-            assert_eq!(world.hetzner.injections_left(), 0, "{scenario}: it never happened");
-            let history = world.hetzner.route_history(world.network);
+            assert_eq!(env.hetzner.injections_left(), 0, "{scenario}: it never happened");
+            let history = env.hetzner.route_history(env.network);
             let hops: Vec<String> =
                 history.iter().map(|each| each.gateway.map_or("none".into(), |ip| ip.to_string())).collect();
             println!("cloud, {scenario}: same end; the route was {}", hops.join(", "));

@@ -4,43 +4,43 @@ use std::time::Duration;
 
 use e2e::control_plane::{ControlPlane, Part};
 use e2e::fault_proxy::{Answer, Fault, Matcher};
-use e2e::natgw::{FLOATING_IP_LABEL, World};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
 
-use crate::scene::Scene;
-use crate::story::{self, FIRST, SECOND};
+use crate::natgw_faults::scene::Scene;
+use crate::natgw_faults::story::{self, FIRST, SECOND};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_api_server_is_followed_again() {
     // While the API server is away nobody hears the Nodes: that shall not make them NotReady on a busy machine.
     let control_plane = ControlPlane::builder().grace(Duration::from_secs(120)).start().await.unwrap();
-    let world = World::on(control_plane).await.unwrap();
-    let scene = Scene::with(world).await;
+    let env = TestEnv::on(control_plane).await.unwrap();
+    let scene = Scene::with(env).await;
     let first = scene.gateway(FIRST).await;
-    scene.world.wait_for_primary(&first).await.unwrap();
+    scene.env.wait_for_primary(&first).await.unwrap();
     let second = scene.gateway(SECOND).await;
     scene.wait_for_setup(&second, Some(SECOND)).await;
-    let routes = scene.world.hetzner.route_history(scene.world.network).len();
+    let routes = scene.env.hetzner.route_history(scene.env.network).len();
 
-    scene.world.control_plane.kill(Part::ApiServer).unwrap();
+    scene.env.control_plane.kill(Part::ApiServer).unwrap();
     scene
-        .world
+        .env
         .wait("natgw to say that it is not ready", || async {
             Ok(!scene.program().get("/readyz").await?.0.is_success())
         })
         .await
         .unwrap();
-    assert_eq!(scene.world.hetzner.route_history(scene.world.network).len(), routes, "no news is no reason");
-    scene.world.control_plane.restart(Part::ApiServer).await.unwrap();
+    assert_eq!(scene.env.hetzner.route_history(scene.env.network).len(), routes, "no news is no reason");
+    scene.env.control_plane.restart(Part::ApiServer).await.unwrap();
     scene
-        .world
+        .env
         .wait("natgw to be ready", || async { Ok(scene.program().get("/readyz").await?.0.is_success()) })
         .await
         .unwrap();
-    assert_eq!(scene.world.hetzner.route_history(scene.world.network).len(), routes, "nothing has changed");
+    assert_eq!(scene.env.hetzner.route_history(scene.env.network).len(), routes, "nothing has changed");
     first.node.cordon(true).await.unwrap();
-    scene.world.wait_for_primary(&second).await.unwrap();
+    scene.env.wait_for_primary(&second).await.unwrap();
     assert_eq!(scene.program().exited().unwrap(), None, "the same process all the time");
-    scene.witness.assert_unbroken(&scene.world, "API server restarted");
+    scene.witness.assert_unbroken(&scene.env, "API server restarted");
     println!("API server killed and started again: red, green, and the next cordon moved the route");
 }
 
@@ -48,7 +48,7 @@ async fn a_restarted_api_server_is_followed_again() {
 async fn a_server_without_streamed_lists_is_listed_in_pages() {
     let control_plane =
         ControlPlane::builder().api_server_flag("--feature-gates=WatchList=false").start().await.unwrap();
-    let scene = Scene::with(World::on(control_plane).await.unwrap()).await;
+    let scene = Scene::with(TestEnv::on(control_plane).await.unwrap()).await;
     let program = scene.program();
     let end = story::play(&scene, "without WatchList").await;
     let fallback = program.output().matching(|line| line.contains("streams no lists"));
@@ -63,27 +63,27 @@ async fn a_server_without_streamed_lists_is_listed_in_pages() {
 async fn a_cloud_that_cannot_be_reached_delays_the_move_and_nothing_else() {
     let scene = Scene::start().await;
     let first = scene.gateway(FIRST).await;
-    scene.world.wait_for_primary(&first).await.unwrap();
+    scene.env.wait_for_primary(&first).await.unwrap();
     let second = scene.gateway(SECOND).await;
     scene.wait_for_setup(&second, Some(SECOND)).await;
     scene.rest(&second).await;
 
-    scene.world.cloud_proxy.refuse_all(true);
+    scene.env.cloud_proxy.refuse_all(true);
     let (_, failed) = scene.walks().await.unwrap();
     first.node.cordon(true).await.unwrap();
-    let world = &scene.world;
-    world.wait("two walks that fail", || async { Ok(scene.walks().await?.1 >= failed + 2.0) }).await.unwrap();
-    world.wait_for_event("Namespace", &world.namespace, "ObserveFailed").await.unwrap();
+    let env = &scene.env;
+    env.wait("two walks that fail", || async { Ok(scene.walks().await?.1 >= failed + 2.0) }).await.unwrap();
+    env.wait_for_event("Namespace", &env.namespace, "ObserveFailed").await.unwrap();
     assert_eq!(
-        world.role_holders().await.unwrap(),
+        env.role_holders().await.unwrap(),
         vec![first.name.clone()],
         "nothing is written on half a picture"
     );
-    let writes = world.writes.count();
-    world.cloud_proxy.refuse_all(false);
-    world.wait_for_primary(&second).await.unwrap();
-    assert!(world.writes.count() > writes);
-    scene.witness.assert_unbroken(world, "cloud unreachable");
+    let writes = env.writes.count();
+    env.cloud_proxy.refuse_all(false);
+    env.wait_for_primary(&second).await.unwrap();
+    assert!(env.writes.count() > writes);
+    scene.witness.assert_unbroken(env, "cloud unreachable");
     println!("cloud unreachable: said so, changed nothing, and moved the route when it was back");
 }
 
@@ -92,37 +92,37 @@ async fn a_cloud_that_cannot_be_reached_delays_the_move_and_nothing_else() {
 async fn jobs_that_are_refused_slowly_hold_up_no_failover_and_each_node_has_its_turn() {
     const NODES: usize = 12;
     let scene = Scene::start().await;
-    let world = &scene.world;
+    let env = &scene.env;
     let first = scene.gateway(FIRST).await;
-    world.wait_for_primary(&first).await.unwrap();
+    env.wait_for_primary(&first).await.unwrap();
     let second = scene.gateway(SECOND).await;
     scene.wait_for_setup(&second, Some(SECOND)).await;
     scene.rest(&second).await;
 
     let jobs = || Matcher::any().verb("create").resource("jobs");
-    world.api_proxy.rule(jobs(), Fault::DelayRequest(Duration::from_secs(2)));
-    let refused = world.api_proxy.rule(jobs(), Fault::Reject(Answer::internal()));
+    env.api_proxy.rule(jobs(), Fault::DelayRequest(Duration::from_secs(2)));
+    let refused = env.api_proxy.rule(jobs(), Fault::Reject(Answer::internal()));
     let mut nodes = Vec::new();
     for _ in 0..NODES {
-        nodes.push(world.node(None).await.unwrap());
+        nodes.push(env.node(None).await.unwrap());
     }
     for (number, node) in nodes.iter().enumerate() {
         node.node.label(FLOATING_IP_LABEL, Some(&format!("198.51.100.{}", 100 + number))).await.unwrap();
     }
-    world.wait("the first refusal", || async { Ok(world.api_proxy.applied(refused) > 0) }).await.unwrap();
-    let before = world.api_proxy.applied(refused);
+    env.wait("the first refusal", || async { Ok(env.api_proxy.applied(refused) > 0) }).await.unwrap();
+    let before = env.api_proxy.applied(refused);
     first.node.cordon(true).await.unwrap();
-    world.wait_for_primary(&second).await.unwrap();
-    let meanwhile = world.api_proxy.applied(refused) - before;
+    env.wait_for_primary(&second).await.unwrap();
+    let meanwhile = env.api_proxy.applied(refused) - before;
     assert!(meanwhile < 2 * NODES as u64 / 3, "the route waited for {meanwhile} Jobs");
     for node in &nodes {
         let refused = || async {
-            let events = world.events_about("Node", &node.name).await?;
+            let events = env.events_about("Node", &node.name).await?;
             Ok(events.iter().any(|event| event.action.as_deref() == Some("CreateJob")))
         };
-        world.wait(&format!("the turn of {}", node.name), refused).await.unwrap();
+        env.wait(&format!("the turn of {}", node.name), refused).await.unwrap();
     }
-    scene.witness.assert_unbroken(world, "Jobs refused slowly");
+    scene.witness.assert_unbroken(env, "Jobs refused slowly");
     println!(
         "Jobs of {NODES} Nodes refused slowly: {meanwhile} more before the route moved, and each had its turn"
     );
@@ -132,23 +132,23 @@ async fn jobs_that_are_refused_slowly_hold_up_no_failover_and_each_node_has_its_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_are_marked_slowly_have_their_jobs_made_all_the_same() {
     let scene = Scene::start().await;
-    let world = &scene.world;
+    let env = &scene.env;
     let first = scene.gateway(FIRST).await;
-    world.wait_for_primary(&first).await.unwrap();
+    env.wait_for_primary(&first).await.unwrap();
     let marks = Matcher::any().verb("patch").resource("nodes");
-    world.api_proxy.rule(marks, Fault::DelayRequest(Duration::from_secs(6)));
+    env.api_proxy.rule(marks, Fault::DelayRequest(Duration::from_secs(6)));
     let mut nodes = Vec::new();
     for number in 0..3 {
-        let node = world.node(None).await.unwrap();
+        let node = env.node(None).await.unwrap();
         node.node.label(FLOATING_IP_LABEL, Some(&format!("198.51.100.{}", 100 + number))).await.unwrap();
         nodes.push(node);
     }
     for node in &nodes {
         let made = || async {
-            let events = world.events_about("Node", &node.name).await?;
+            let events = env.events_about("Node", &node.name).await?;
             Ok(events.iter().any(|event| event.action.as_deref() == Some("CreateJob")))
         };
-        world.wait(&format!("the Job of {}", node.name), made).await.unwrap();
+        env.wait(&format!("the Job of {}", node.name), made).await.unwrap();
     }
     println!("Nodes marked slowly: each got its Job");
 }

@@ -1,17 +1,17 @@
-//! A world with a natgw and a witness.
+//! A environment with a natgw and a witness.
 
 use std::sync::Arc;
 
 use e2e::hetzner::NewFloatingIp;
-use e2e::natgw::{FLOATING_IP_LABEL, Gateway, World};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TestEnv};
 use e2e::program::Program;
 use natgw::names;
 
-use crate::witness::Witness;
+use crate::natgw_faults::witness::Witness;
 
-/// The world and who acts in it.
+/// The environment and who acts in it.
 pub struct Scene {
-    pub world: World,
+    pub env: TestEnv,
     pub witness: Witness,
     program: Arc<Program>,
 }
@@ -19,14 +19,14 @@ pub struct Scene {
 impl Scene {
     /// A scene on the control plane that all scenes share.
     pub async fn start() -> Scene {
-        Scene::with(World::start().await.unwrap()).await
+        Scene::with(TestEnv::start().await.unwrap()).await
     }
 
-    /// A scene in this world. natgw runs without an election: each scene has one at a time.
-    pub async fn with(world: World) -> Scene {
-        let witness = Witness::of(&world);
-        let program = Arc::new(world.natgw("").unwrap().arg("--leader-elect=false").start().unwrap());
-        Scene { world, witness, program }
+    /// A scene in this environment. natgw runs without an election: each scene has one at a time.
+    pub async fn with(env: TestEnv) -> Scene {
+        let witness = Witness::of(&env);
+        let program = Arc::new(env.natgw("").unwrap().arg("--leader-elect=false").start().unwrap());
+        Scene { env, witness, program }
     }
 
     /// natgw.
@@ -36,26 +36,25 @@ impl Scene {
 
     /// A new Node, and after it a floating IP on its server and in its label.
     pub async fn gateway(&self, ip: &str) -> Gateway {
-        let gateway = self.world.node(None).await.unwrap();
+        let gateway = self.env.node(None).await.unwrap();
         self.witness.observe(&gateway);
         let floating = NewFloatingIp::new(&format!("fip-of-{}", gateway.name), ip);
         // All kinds of one project share their IDs here: far from those of servers.
-        self.world.hetzner.add_floating_ip(floating.id(gateway.server + 500).server(&gateway.name)).unwrap();
+        self.env.hetzner.add_floating_ip(floating.id(gateway.server + 500).server(&gateway.name)).unwrap();
         gateway.node.label(FLOATING_IP_LABEL, Some(ip)).await.unwrap();
         gateway
     }
 
     /// Waits until the Node's setup annotation is this, and nothing is pending.
     pub async fn wait_for_setup(&self, gateway: &Gateway, ip: Option<&str>) {
-        let world = &self.world;
-        world
-            .wait(&format!("the setup annotation {ip:?} of {}", gateway.name), || async {
-                let said = world.annotation(&gateway.name, names::SETUP_ANNOTATION).await?;
-                let pending = world.annotation(&gateway.name, names::PENDING_ANNOTATION).await?;
-                Ok(said.as_deref() == ip && pending.is_none())
-            })
-            .await
-            .unwrap();
+        let env = &self.env;
+        env.wait(&format!("the setup annotation {ip:?} of {}", gateway.name), || async {
+            let said = env.annotation(&gateway.name, names::SETUP_ANNOTATION).await?;
+            let pending = env.annotation(&gateway.name, names::PENDING_ANNOTATION).await?;
+            Ok(said.as_deref() == ip && pending.is_none())
+        })
+        .await
+        .unwrap();
     }
 
     /// Walks that succeeded and walks that failed, so far.
@@ -70,17 +69,17 @@ impl Scene {
         for _ in 0..more {
             let (walked, _) = self.walks().await.unwrap();
             let poke = format!("{:?}", std::time::Instant::now());
-            gateway.node.annotate("world/poke", Some(&poke)).await.unwrap();
-            self.world.wait("another walk", || async { Ok(self.walks().await?.0 > walked) }).await.unwrap();
+            gateway.node.annotate("env/poke", Some(&poke)).await.unwrap();
+            self.env.wait("another walk", || async { Ok(self.walks().await?.0 > walked) }).await.unwrap();
         }
     }
 
     /// Waits until two walks in a row have written nothing.
     pub async fn rest(&self, gateway: &Gateway) {
         loop {
-            let before = self.world.writes.count();
+            let before = self.env.writes.count();
             self.walks_on(gateway, 2).await;
-            if self.world.writes.count() == before {
+            if self.env.writes.count() == before {
                 return;
             }
         }

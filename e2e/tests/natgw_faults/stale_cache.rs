@@ -2,11 +2,11 @@
 
 use e2e::fault_proxy::{Fault, Matcher};
 use e2e::natgw::FLOATING_IP_LABEL;
-use e2e::natgw::PATIENCE;
+use e2e::natgw::TIMEOUT;
 use natgw::names;
 
-use crate::scene::Scene;
-use crate::story::{FIRST, SECOND};
+use crate::natgw_faults::scene::Scene;
+use crate::natgw_faults::story::{FIRST, SECOND};
 
 fn nodes() -> Matcher {
     Matcher::watches().resource("nodes")
@@ -16,12 +16,12 @@ fn nodes() -> Matcher {
 async fn a_label_that_flaps_behind_held_events_is_never_recorded_wrongly() {
     let scene = Scene::start().await;
     let first = scene.gateway(FIRST).await;
-    scene.world.wait_for_primary(&first).await.unwrap();
+    scene.env.wait_for_primary(&first).await.unwrap();
 
     // The Job of the second runs while its Node is cut out of natgw's sight, and its label goes, comes and changes.
-    let second = scene.world.node(None).await.unwrap();
+    let second = scene.env.node(None).await.unwrap();
     scene.witness.observe(&second);
-    let held = scene.world.api_proxy.rule(
+    let held = scene.env.api_proxy.rule(
         nodes(),
         // From the marker on: natgw has begun, and sees nothing more of Nodes.
         Fault::Event(
@@ -32,7 +32,7 @@ async fn a_label_that_flaps_behind_held_events_is_never_recorded_wrongly() {
         ),
     );
     second.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
-    scene.world.api_proxy.wait_applied(held, 1, PATIENCE).await.unwrap();
+    scene.env.api_proxy.wait_applied(held, 1, TIMEOUT).await.unwrap();
     for label in [None, Some(SECOND), None] {
         second.node.label(FLOATING_IP_LABEL, label).await.unwrap();
     }
@@ -40,20 +40,20 @@ async fn a_label_that_flaps_behind_held_events_is_never_recorded_wrongly() {
     let refused = |call: &e2e::fault_proxy::Recorded| {
         call.upstream_status == Some(409) && call.kube().is_some_and(|request| request.resource == "nodes")
     };
-    scene.world.api_proxy.wait_for(|calls| calls.iter().any(refused), PATIENCE).await.unwrap();
-    assert_eq!(scene.world.annotation(&second.name, names::SETUP_ANNOTATION).await.unwrap(), None);
-    scene.world.api_proxy.remove(held);
+    scene.env.api_proxy.wait_for(|calls| calls.iter().any(refused), TIMEOUT).await.unwrap();
+    assert_eq!(scene.env.annotation(&second.name, names::SETUP_ANNOTATION).await.unwrap(), None);
+    scene.env.api_proxy.remove(held);
 
     // In the light again: what was begun is taken back, since nobody wants it any more.
     scene.wait_for_setup(&second, None).await;
     scene
-        .world
+        .env
         .wait("the teardown of what was begun", || async { Ok(scene.witness.kernel(&second).is_none()) })
         .await
         .unwrap();
     scene.rest(&first).await;
-    scene.world.wait_for_primary(&first).await.unwrap();
-    scene.witness.assert_unbroken(&scene.world, "held events");
+    scene.env.wait_for_primary(&first).await.unwrap();
+    scene.witness.assert_unbroken(&scene.env, "held events");
     println!(
         "held events: the stale patch was refused; Jobs on the second: {:?}",
         scene.witness.runs(&second)
@@ -64,20 +64,20 @@ async fn a_label_that_flaps_behind_held_events_is_never_recorded_wrongly() {
 async fn a_dropped_event_is_made_good_by_the_next_list() {
     let scene = Scene::start().await;
     let first = scene.gateway(FIRST).await;
-    scene.world.wait_for_primary(&first).await.unwrap();
+    scene.env.wait_for_primary(&first).await.unwrap();
     let second = scene.gateway(SECOND).await;
     scene.wait_for_setup(&second, Some(SECOND)).await;
-    let dropped = scene.world.api_proxy.rule(
+    let dropped = scene.env.api_proxy.rule(
         nodes(),
         Fault::drop_events(|event| event["object"]["spec"]["unschedulable"].as_bool() == Some(true)),
     );
     first.node.cordon(true).await.unwrap();
-    scene.world.api_proxy.wait_applied(dropped, 1, PATIENCE).await.unwrap();
+    scene.env.api_proxy.wait_applied(dropped, 1, TIMEOUT).await.unwrap();
     scene.walks_on(&second, 2).await;
-    assert_eq!(scene.world.route(), Some(first.private_ip.to_string()), "nobody told natgw");
-    scene.world.api_proxy.remove(dropped);
-    assert!(scene.world.api_proxy.expire_watches(&nodes()) > 0);
-    scene.world.wait_for_primary(&second).await.unwrap();
-    scene.witness.assert_unbroken(&scene.world, "dropped events");
+    assert_eq!(scene.env.route(), Some(first.private_ip.to_string()), "nobody told natgw");
+    scene.env.api_proxy.remove(dropped);
+    assert!(scene.env.api_proxy.expire_watches(&nodes()) > 0);
+    scene.env.wait_for_primary(&second).await.unwrap();
+    scene.witness.assert_unbroken(&scene.env, "dropped events");
     println!("dropped events: the cordon was seen after the watch had expired");
 }

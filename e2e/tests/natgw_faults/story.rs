@@ -6,14 +6,14 @@ use e2e::natgw::{FLOATING_IP_LABEL, Gateway, lasting_marks};
 use kube::ResourceExt as _;
 use natgw::names;
 
-use crate::scene::Scene;
+use crate::natgw_faults::scene::Scene;
 
 /// The floating IP of the first gateway.
 pub const FIRST: &str = "198.51.100.1";
 /// The floating IP of the second one.
 pub const SECOND: &str = "198.51.100.2";
 
-/// Everything that natgw has a hand in, without the names that differ between worlds.
+/// Everything that natgw has a hand in, without the names that differ between environments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct End {
     route: Option<&'static str>,
@@ -30,19 +30,19 @@ struct NodeEnd {
     jobs: BTreeSet<String>,
 }
 
-/// Plays the story to its end, and says how the world is then. Fails if anything forbidden was seen on the way.
+/// Plays the story to its end, and says how the environment is then. Fails if anything forbidden was seen on the way.
 pub async fn play(scene: &Scene, scenario: &str) -> End {
     let first = scene.gateway(FIRST).await;
-    scene.world.wait_for_primary(&first).await.expect(scenario);
+    scene.env.wait_for_primary(&first).await.expect(scenario);
     let second = scene.gateway(SECOND).await;
     scene.wait_for_setup(&second, Some(SECOND)).await;
     first.node.cordon(true).await.unwrap();
-    scene.world.wait_for_primary(&second).await.expect(scenario);
+    scene.env.wait_for_primary(&second).await.expect(scenario);
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     scene.wait_for_setup(&first, None).await;
     scene.rest(&second).await;
     let end = end(scene, [&first, &second]).await;
-    scene.witness.assert_unbroken(&scene.world, scenario);
+    scene.witness.assert_unbroken(&scene.env, scenario);
     // Dead nodes would keep the control plane busy for the tests that follow.
     scene.program().kill().unwrap();
     first.node.remove().await.unwrap();
@@ -51,8 +51,8 @@ pub async fn play(scene: &Scene, scenario: &str) -> End {
 }
 
 async fn end(scene: &Scene, gateways: [&Gateway; 2]) -> End {
-    let route = scene.world.hetzner.default_gateway(scene.world.network);
-    let jobs = scene.world.jobs().await.unwrap();
+    let route = scene.env.hetzner.default_gateway(scene.env.network);
+    let jobs = scene.env.jobs().await.unwrap();
     let mut nodes = Vec::new();
     for gateway in gateways {
         let node = gateway.node.get().await.unwrap();
@@ -61,7 +61,7 @@ async fn end(scene: &Scene, gateways: [&Gateway; 2]) -> End {
                 && job.metadata.deletion_timestamp.is_none()
         });
         nodes.push(NodeEnd {
-            role: node.labels().contains_key(&scene.world.role_label()),
+            role: node.labels().contains_key(&scene.env.role_label()),
             annotations: lasting_marks(&node),
             boot_id_is_current: node
                 .annotations()

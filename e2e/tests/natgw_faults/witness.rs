@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use e2e::hollow_node::Outcome;
-use e2e::natgw::{Gateway, World};
+use e2e::natgw::{Gateway, TestEnv};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -41,17 +41,17 @@ pub struct Witness {
 
 impl Witness {
     /// Looks from now on.
-    pub fn of(world: &World) -> Witness {
+    pub fn of(env: &TestEnv) -> Witness {
         let truth = Arc::new(Mutex::new(Truth::default()));
-        let (network, seen) = (world.network, truth.clone());
-        world.hetzner.forbid("the default route points to a machine that is not set up", move |cloud| {
+        let (network, seen) = (env.network, truth.clone());
+        env.hetzner.forbid("the default route points to a machine that is not set up", move |cloud| {
             let mut truth = seen.lock().unwrap();
             truth.route = cloud.networks.get(&network).and_then(|network| network.default_gateway());
             truth.route.is_some_and(|gateway| truth.kernel(gateway).is_none())
         });
-        let nodes = Api::<Node>::all(world.client.clone());
-        let ours = watcher::Config::default().labels(&format!("world={}", world.namespace));
-        let (seen, role) = (truth.clone(), world.role_label());
+        let nodes = Api::<Node>::all(env.client.clone());
+        let ours = watcher::Config::default().labels(&format!("env={}", env.namespace));
+        let (seen, role) = (truth.clone(), env.role_label());
         let mut watch = JoinSet::new();
         watch.spawn(async move {
             let events = watcher(nodes, ours).default_backoff().touched_objects();
@@ -88,9 +88,9 @@ impl Witness {
     }
 
     /// Nothing forbidden was ever seen.
-    pub fn assert_unbroken(&self, world: &World, scenario: &str) {
+    pub fn assert_unbroken(&self, env: &TestEnv, scenario: &str) {
         let broken = self.truth().broken.clone();
-        let violations: Vec<String> = world.hetzner.violations().into_iter().map(|(_, name)| name).collect();
+        let violations: Vec<String> = env.hetzner.violations().into_iter().map(|(_, name)| name).collect();
         assert!(broken.is_empty() && violations.is_empty(), "{scenario}: {broken:?} {violations:?}");
     }
 

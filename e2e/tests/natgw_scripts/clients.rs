@@ -19,11 +19,11 @@ fn client_environment(server: &Server) -> Vec<(&'static str, &str)> {
     all
 }
 
-fn world_with_bare_client(kind: Iptables) -> World {
-    let world = World::new(kind);
-    world.client.node.sh("ip route del default").unwrap();
-    setup(&world.gateway, FIRST);
-    world
+fn env_with_bare_client(kind: Iptables) -> TestEnv {
+    let env = TestEnv::new(kind);
+    env.client.node.sh("ip route del default").unwrap();
+    setup(&env.gateway, FIRST);
+    env
 }
 
 fn defaults(node: &Node) -> String {
@@ -31,14 +31,14 @@ fn defaults(node: &Node) -> String {
 }
 
 fn a_client_reaches_the_internet_through_the_gateway_and_back_again(kind: Iptables) {
-    let world = world_with_bare_client(kind);
-    let (node, environment) = (&world.client.node, client_environment(&world.client));
+    let env = env_with_bare_client(kind);
+    let (node, environment) = (&env.client.node, client_environment(&env.client));
     let before = node.snapshot().unwrap();
     run(node, CLIENT_TEARDOWN, &environment);
     assert_eq!(before.changes(&node.snapshot().unwrap()), Vec::<String>::new(), "nothing was there");
-    world.client_is_cut_off();
+    env.client_is_cut_off();
     run(node, CLIENT_SETUP, &environment);
-    world.client_is_seen_as(FIRST);
+    env.client_is_seen_as(FIRST);
     let once = node.snapshot().unwrap();
     run(node, CLIENT_SETUP, &environment);
     assert_eq!(once.changes(&node.snapshot().unwrap()), Vec::<String>::new());
@@ -54,30 +54,30 @@ fn a_client_reaches_the_internet_through_the_gateway_and_back_again(kind: Iptabl
         ("CLIENT_METRIC", "4294967295"),
     ];
     run(node, CLIENT_SETUP, &least);
-    world.client_is_seen_as(FIRST);
+    env.client_is_seen_as(FIRST);
     run(node, CLIENT_TEARDOWN, &[("NETWORK_GATEWAY", "10.0.0.1")]);
-    world.client_is_seen_as(FIRST);
+    env.client_is_seen_as(FIRST);
     least.push(("PATH", "/nowhere"));
     run(node, CLIENT_TEARDOWN, &least);
     assert_eq!(before.changes(&node.snapshot().unwrap()), Vec::<String>::new());
 }
 
 fn a_node_with_its_own_uplink_keeps_it(kind: Iptables) {
-    let world = world_with_bare_client(kind);
-    let public = world.second_gateway();
+    let env = env_with_bare_client(kind);
+    let public = env.second_gateway();
     run(&public.node, CLIENT_SETUP, &client_environment(&public));
     assert_eq!(defaults(&public.node).lines().count(), 2);
-    assert_eq!(world.network.sees(&public.node).unwrap().as_deref(), Some(OWN[1]));
+    assert_eq!(env.network.sees(&public.node).unwrap().as_deref(), Some(OWN[1]));
     // Its own route gone, the private network is the way out.
     public.node.sh("ip route del default metric 0").unwrap();
-    world.network.wait_sees(&public.node, FIRST).unwrap();
+    env.network.wait_sees(&public.node, FIRST).unwrap();
 }
 
 fn a_strangers_route_is_never_touched(kind: Iptables) {
-    let world = world_with_bare_client(kind);
-    let (node, environment) = (&world.client.node, client_environment(&world.client));
+    let env = env_with_bare_client(kind);
+    let (node, environment) = (&env.client.node, client_environment(&env.client));
     // A second private network with a default route of its own.
-    let (lab, other) = (&world.network.lab, world.network.lab.node("other").unwrap());
+    let (lab, other) = (&env.network.lab, env.network.lab.node("other").unwrap());
     lab.link(Port::new(node, "ens11", &["10.9.0.2/24"]), Port::new(&other, "eth0", &["10.9.0.1/24"]))
         .unwrap();
     node.sh("ip route add default via 10.9.0.1 dev ens11 metric 30000").unwrap();
@@ -102,8 +102,8 @@ fn a_strangers_route_is_never_touched(kind: Iptables) {
 }
 
 fn a_gateway_that_is_no_neighbour_is_refused(kind: Iptables) {
-    let world = world_with_bare_client(kind);
-    let (node, environment) = (&world.client.node, client_environment(&world.client));
+    let env = env_with_bare_client(kind);
+    let (node, environment) = (&env.client.node, client_environment(&env.client));
     let with = |name: &'static str, value: &'static str| {
         let mut all = environment.clone();
         all.push((name, value));
@@ -131,7 +131,7 @@ fn a_gateway_that_is_no_neighbour_is_refused(kind: Iptables) {
         &["no interface holds PRIVATE_IP=10.0.1.5"],
     );
     refuses(node, CLIENT_SETUP, &with("PRIVATE_IFACE", "eth9"), 3, &["no interface eth9"]);
-    let public = world.second_gateway();
+    let public = env.second_gateway();
     let mut wrong = client_environment(&public);
     wrong.push(("PRIVATE_IFACE", "eth0"));
     refuses(&public.node, CLIENT_SETUP, &wrong, 3, &["not directly reachable on eth0"]);
@@ -143,8 +143,8 @@ fn a_gateway_that_is_no_neighbour_is_refused(kind: Iptables) {
 }
 
 fn wrong_client_environment_is_refused(kind: Iptables) {
-    let world = world_with_bare_client(kind);
-    let before = world.client.node.snapshot().unwrap();
+    let env = env_with_bare_client(kind);
+    let before = env.client.node.snapshot().unwrap();
     for (name, value, word) in [
         ("NETWORK_GATEWAY", "", "NETWORK_GATEWAY is not set"),
         ("NETWORK_GATEWAY", "fd00::1", "NETWORK_GATEWAY=fd00::1 is no IPv4 address"),
@@ -154,10 +154,10 @@ fn wrong_client_environment_is_refused(kind: Iptables) {
         ("CLIENT_METRIC", "4294967296", "is no metric"),
         ("CLIENT_METRIC", "low", "is no metric"),
     ] {
-        let mut environment = client_environment(&world.client);
+        let mut environment = client_environment(&env.client);
         environment.push((name, value));
         for script in [CLIENT_SETUP, CLIENT_TEARDOWN] {
-            refused(&world.client.node, script, &environment, 2, &[word]);
+            refused(&env.client.node, script, &environment, 2, &[word]);
         }
     }
     for (name, value, word) in [
@@ -167,9 +167,9 @@ fn wrong_client_environment_is_refused(kind: Iptables) {
         ("PRIVATE_IP", "10.0.1", "PRIVATE_IP=10.0.1 is no IPv4 address"),
         ("PRIVATE_IFACE", "ens10;", "is no name of an interface"),
     ] {
-        let mut environment = client_environment(&world.client);
+        let mut environment = client_environment(&env.client);
         environment.push((name, value));
-        refused(&world.client.node, CLIENT_SETUP, &environment, 2, &[word]);
+        refused(&env.client.node, CLIENT_SETUP, &environment, 2, &[word]);
     }
-    assert_eq!(before.changes(&world.client.node.snapshot().unwrap()), Vec::<String>::new());
+    assert_eq!(before.changes(&env.client.node.snapshot().unwrap()), Vec::<String>::new());
 }

@@ -36,35 +36,35 @@ fn files(node: &Node) -> Vec<String> {
 }
 
 fn setup_persists_the_address_where_netplan_knows_the_interface(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     install(node, CLOUD_INIT);
     let before = node.snapshot().unwrap();
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     let expected = "600 /etc/netplan/60-natgw-NATGW-C6336409.yaml network:~  version: 2~  ethernets:~    eth0:~      addresses: [\"198.51.100.9/32\"]~";
     assert_eq!(files(node), [expected]);
     assert_eq!(calls(node), "generate\n");
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     assert_eq!(files(node), [expected]);
     // Interrupted between the file and generate, the next run must call it: so each run does.
     assert_eq!(calls(node), "generate\ngenerate\n");
-    setup(&world.gateway, SECOND);
+    setup(&env.gateway, SECOND);
     assert_eq!(files(node).len(), 2);
-    teardown(&world.gateway, SECOND);
+    teardown(&env.gateway, SECOND);
     assert_eq!(files(node), [expected]);
-    teardown(&world.gateway, FIRST);
-    teardown(&world.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
     assert_eq!(calls(node), "generate\n".repeat(5), "the last one had nothing to do");
     assert_eq!(left_over(node, &before), Vec::<String>::new());
 }
 
 fn client_setup_persists_the_route(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.client.node;
+    let env = TestEnv::new(kind);
+    let node = &env.client.node;
     node.sh("ip route del default").unwrap();
     install(node, "network:\n  version: 2\n  ethernets:\n    \"ens10\": {dhcp4: true}\n");
     let before = node.snapshot().unwrap();
-    let environment = environment(&world.client, FIRST);
+    let environment = environment(&env.client, FIRST);
     run(node, CLIENT_SETUP, &environment);
     run(node, CLIENT_SETUP, &environment);
     assert_eq!(
@@ -81,11 +81,11 @@ fn client_setup_persists_the_route(kind: Iptables) {
 }
 
 fn a_file_that_netplan_refuses_is_taken_back(kind: Iptables) {
-    let world = World::new(kind);
-    let (gateway, client) = (&world.gateway.node, &world.client.node);
+    let env = TestEnv::new(kind);
+    let (gateway, client) = (&env.gateway.node, &env.client.node);
     for (node, definitions, script, ours) in [
-        (gateway, CLOUD_INIT, SETUP, environment(&world.gateway, FIRST)),
-        (client, "network:\n  ethernets:\n    ens10:\n", CLIENT_SETUP, environment(&world.client, FIRST)),
+        (gateway, CLOUD_INIT, SETUP, environment(&env.gateway, FIRST)),
+        (client, "network:\n  ethernets:\n    ens10:\n", CLIENT_SETUP, environment(&env.client, FIRST)),
     ] {
         install(node, definitions);
         node.sh("touch /run/refuse").unwrap();
@@ -98,28 +98,28 @@ fn a_file_that_netplan_refuses_is_taken_back(kind: Iptables) {
             "the second one, without the file, restores what was"
         );
     }
-    world.client_is_seen_as(FIRST);
+    env.client_is_seen_as(FIRST);
 }
 
 fn netplan_is_left_alone_where_it_does_not_belong(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     // The program is missing; then the folder; then it is switched off; then it does not know the interface by this name.
     node.sh("mkdir /etc/netplan").unwrap();
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     node.sh("rmdir /etc/netplan").unwrap();
     node.write("/usr/local/sbin/netplan", "755", NETPLAN).unwrap();
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     install(node, CLOUD_INIT);
-    let mut off = environment(&world.gateway, FIRST);
+    let mut off = environment(&env.gateway, FIRST);
     off.push(("PERSIST_NETPLAN", "0"));
     run(node, SETUP, &off);
     for other in ["network:\n  ethernets:\n    eth00: {}\n    uplink: {set-name: eth0}\n", "", "# eth0:\n"] {
         node.write("/etc/netplan/50-cloud-init.yaml", "600", other).unwrap();
-        let output = setup(&world.gateway, FIRST);
+        let output = setup(&env.gateway, FIRST);
         assert!(output.stderr.contains("netplan has no interface eth0"), "{output:#?}");
     }
     assert_eq!(files(node), Vec::<String>::new());
     assert_eq!(calls(node), "");
-    world.client_is_seen_as(FIRST);
+    env.client_is_seen_as(FIRST);
 }

@@ -16,8 +16,8 @@ with_both! {
 }
 
 fn garbage_in_floating_ip_is_refused(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
     for garbage in [
         "",
@@ -41,7 +41,7 @@ fn garbage_in_floating_ip_is_refused(kind: Iptables) {
         "a[$(touch /run/owned)]",
     ] {
         for script in [SETUP, TEARDOWN] {
-            refused(node, script, &environment(&world.gateway, garbage), 2, &["FLOATING_IP"]);
+            refused(node, script, &environment(&env.gateway, garbage), 2, &["FLOATING_IP"]);
         }
     }
     for nobody in [
@@ -54,7 +54,7 @@ fn garbage_in_floating_ip_is_refused(kind: Iptables) {
         "10.0.7.7",
         "10.0.0.1",
     ] {
-        refused(node, SETUP, &environment(&world.gateway, nobody), 2, &["FLOATING_IP", nobody]);
+        refused(node, SETUP, &environment(&env.gateway, nobody), 2, &["FLOATING_IP", nobody]);
     }
     for script in [SETUP, TEARDOWN] {
         refused(node, script, &[("NETWORK_CIDR", "10.0.0.0/16")], 2, &["FLOATING_IP is not set"]);
@@ -65,8 +65,8 @@ fn garbage_in_floating_ip_is_refused(kind: Iptables) {
 }
 
 fn wrong_environment_is_refused(kind: Iptables) {
-    let world = World::new(kind);
-    let before = world.gateway.node.snapshot().unwrap();
+    let env = TestEnv::new(kind);
+    let before = env.gateway.node.snapshot().unwrap();
     for (name, value, word) in [
         ("NETWORK_CIDR", "", "NETWORK_CIDR is not set"),
         ("NETWORK_CIDR", "10.0.0.0", "NETWORK_CIDR=10.0.0.0 is no IPv4 range"),
@@ -90,88 +90,82 @@ fn wrong_environment_is_refused(kind: Iptables) {
         ("PUBLIC_IFACE", "eth0 -j ACCEPT", "PUBLIC_IFACE=eth0 -j ACCEPT is no name"),
         ("PRIVATE_IFACE", "../all", "PRIVATE_IFACE=../all is no name"),
     ] {
-        let mut environment = environment(&world.gateway, FIRST);
+        let mut environment = environment(&env.gateway, FIRST);
         environment.push((name, value));
-        refused(&world.gateway.node, SETUP, &environment, 2, &[word]);
+        refused(&env.gateway.node, SETUP, &environment, 2, &[word]);
     }
-    assert_eq!(before.changes(&world.gateway.node.snapshot().unwrap()), Vec::<String>::new());
+    assert_eq!(before.changes(&env.gateway.node.snapshot().unwrap()), Vec::<String>::new());
     let least = [("FLOATING_IP", FIRST), ("NETWORK_CIDR", "10.0.0.0/16")];
-    refuses(&world.gateway.node, SETUP, &least, 2, &["set PRIVATE_IP, NETWORK_GATEWAY or PRIVATE_IFACE"]);
+    refuses(&env.gateway.node, SETUP, &least, 2, &["set PRIVATE_IP, NETWORK_GATEWAY or PRIVATE_IFACE"]);
     for (name, value) in
         [("PRIVATE_IP", "10.0.0.2"), ("NETWORK_GATEWAY", "10.0.0.1"), ("PRIVATE_IFACE", "ens10")]
     {
-        run(&world.gateway.node, SETUP, &[least[0], least[1], (name, value)]);
-        world.client_is_seen_as(FIRST);
-        teardown(&world.gateway, FIRST);
+        run(&env.gateway.node, SETUP, &[least[0], least[1], (name, value)]);
+        env.client_is_seen_as(FIRST);
+        teardown(&env.gateway, FIRST);
     }
 }
 
 fn a_private_only_node_is_refused(kind: Iptables) {
-    let world = World::new(kind);
+    let env = TestEnv::new(kind);
     // Its default route leads into the private network: the way to the public gateway and to the private one are the same.
-    refuses(&world.client.node, SETUP, &environment(&world.client, FIRST), 3, &["ens10", "no public uplink"]);
-    world.client.node.sh("ip route del default").unwrap();
+    refuses(&env.client.node, SETUP, &environment(&env.client, FIRST), 3, &["ens10", "no public uplink"]);
+    env.client.node.sh("ip route del default").unwrap();
     refuses(
-        &world.client.node,
+        &env.client.node,
         SETUP,
-        &environment(&world.client, FIRST),
+        &environment(&env.client, FIRST),
         3,
         &["no public uplink", "172.31.1.1"],
     );
 }
 
 fn a_node_whose_default_route_is_private_is_refused(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     node.sh("ip route replace default via 10.0.0.1 dev ens10 onlink").unwrap();
-    refuses(
-        node,
-        SETUP,
-        &environment(&world.gateway, FIRST),
-        3,
-        &["default route leaves by 'ens10'", "eth0"],
-    );
+    refuses(node, SETUP, &environment(&env.gateway, FIRST), 3, &["default route leaves by 'ens10'", "eth0"]);
     node.sh("ip route del default").unwrap();
-    refuses(node, SETUP, &environment(&world.gateway, FIRST), 3, &["default route leaves by 'nothing'"]);
+    refuses(node, SETUP, &environment(&env.gateway, FIRST), 3, &["default route leaves by 'nothing'"]);
 }
 
 fn a_node_outside_the_network_is_refused(kind: Iptables) {
-    let world = World::new(kind);
-    let mut environment = environment(&world.gateway, FIRST);
+    let env = TestEnv::new(kind);
+    let mut environment = environment(&env.gateway, FIRST);
     environment.push(("PRIVATE_IP", "10.0.0.77"));
-    refuses(&world.gateway.node, SETUP, &environment, 3, &["no interface holds PRIVATE_IP=10.0.0.77"]);
+    refuses(&env.gateway.node, SETUP, &environment, 3, &["no interface holds PRIVATE_IP=10.0.0.77"]);
     environment.push(("PRIVATE_IFACE", "eth1"));
-    refuses(&world.gateway.node, SETUP, &environment, 3, &["no interface eth1"]);
+    refuses(&env.gateway.node, SETUP, &environment, 3, &["no interface eth1"]);
 }
 
 fn one_interface_for_both_sides_is_refused(kind: Iptables) {
-    let world = World::new(kind);
+    let env = TestEnv::new(kind);
     for (name, interface) in [("PRIVATE_IFACE", "eth0"), ("PUBLIC_IFACE", "ens10")] {
-        let mut environment = environment(&world.gateway, FIRST);
+        let mut environment = environment(&env.gateway, FIRST);
         environment.push((name, interface));
-        refuses(&world.gateway.node, SETUP, &environment, 3, &["no public uplink", interface]);
+        refuses(&env.gateway.node, SETUP, &environment, 3, &["no public uplink", interface]);
     }
 }
 
 fn without_iptables_setup_and_teardown_fail(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
     node.hide("iptables").unwrap();
     for script in [SETUP, TEARDOWN] {
         refuses(
             node,
             script,
-            &environment(&world.gateway, FIRST),
+            &environment(&env.gateway, FIRST),
             3,
             &["iptables is missing", "install the package"],
         );
     }
     node.unhide("iptables").unwrap();
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     node.hide("iptables").unwrap();
     // Here something is left: success would be a lie.
-    refuses(node, TEARDOWN, &environment(&world.gateway, FIRST), 3, &["iptables is missing"]);
+    refuses(node, TEARDOWN, &environment(&env.gateway, FIRST), 3, &["iptables is missing"]);
     node.unhide("iptables").unwrap();
     // There, but of no use: a kernel without the tables, or a container without the right.
     node.sh("rm /usr/local/sbin/iptables").unwrap();
@@ -182,16 +176,10 @@ fn without_iptables_setup_and_teardown_fail(kind: Iptables) {
     )
     .unwrap();
     for script in [SETUP, TEARDOWN] {
-        refuses(
-            node,
-            script,
-            &environment(&world.gateway, FIRST),
-            3,
-            &["cannot read its table nat", "insmod"],
-        );
+        refuses(node, script, &environment(&env.gateway, FIRST), 3, &["cannot read its table nat", "insmod"]);
     }
     node.use_iptables(kind).unwrap();
-    teardown(&world.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
     assert_eq!(left_over(node, &before), Vec::<String>::new());
 }
 
@@ -211,8 +199,8 @@ fn the_kubelet_leaves_the_scripts_as_they_are() {
 }
 
 fn the_nodes_own_address_is_refused_and_never_removed(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     // By the default route's source; then by its lease, as DHCP leaves it.
     for change in [
         "true",
@@ -220,14 +208,14 @@ fn the_nodes_own_address_is_refused_and_never_removed(kind: Iptables) {
          ip addr change $(ip -o -4 addr show eth0 | sed 's/.*inet \\([^ ]*\\) .*/\\1/') dev eth0 valid_lft 3600 preferred_lft 3600",
     ] {
         node.sh(change).unwrap();
-        refuses(node, SETUP, &environment(&world.gateway, OWN[0]), 3, &[OWN[0], "own address", "label"]);
+        refuses(node, SETUP, &environment(&env.gateway, OWN[0]), 3, &[OWN[0], "own address", "label"]);
         // What an older setup took for a floating IP stays when it is taken back.
-        let output = run(node, TEARDOWN, &environment(&world.gateway, OWN[0]));
+        let output = run(node, TEARDOWN, &environment(&env.gateway, OWN[0]));
         assert!(output.stderr.contains("own address"), "{output:#?}");
         let address = node.sh("ip -4 addr show eth0").unwrap();
         assert!(address.contains(&format!("inet {}/32", OWN[0])), "{address}");
     }
-    setup(&world.gateway, FIRST);
-    world.client_is_seen_as(FIRST);
-    teardown(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
+    env.client_is_seen_as(FIRST);
+    teardown(&env.gateway, FIRST);
 }

@@ -19,43 +19,43 @@ with_both! {
 }
 
 fn defect_20_setup_twice_changes_nothing_and_one_teardown_removes_all(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     let once = node.snapshot().unwrap();
     assert!(once.section("address").any(|line| line.contains(FIRST)));
     // A call from each of three chains; 4 rules for one source in nat, 2 in filter, 2 in mangle; and the three chains.
     assert_eq!(rules(node).len(), 3 + 8 + 3, "{:#?}", rules(node));
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     assert_eq!(once.changes(&node.snapshot().unwrap()), Vec::<String>::new());
     assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "3\n");
-    teardown(&world.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
     assert_eq!(left_over(node, &before), Vec::<String>::new());
     assert_eq!(node.sh("cat /proc/sys/net/ipv4/ip_forward").unwrap(), "1\n", "kubelet and CNI need it");
 }
 
 fn teardown_succeeds_twice_and_on_a_clean_node(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
-    teardown(&world.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
     assert_eq!(before.changes(&node.snapshot().unwrap()), Vec::<String>::new(), "not even a switch");
-    setup(&world.gateway, FIRST);
-    teardown(&world.gateway, FIRST);
-    teardown(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
     assert_eq!(left_over(node, &before), Vec::<String>::new());
     // It needs nothing but the address.
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     run(node, TEARDOWN, &[("FLOATING_IP", FIRST)]);
     assert_eq!(left_over(node, &before), Vec::<String>::new());
 }
 
 fn teardown_removes_rules_that_were_doubled(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     let double = "
         chain=$(iptables -t nat -S | sed -n 's/^-N \\(NATGW-.*\\)/\\1/p')
         for _ in 1 2; do
@@ -63,53 +63,53 @@ fn teardown_removes_rules_that_were_doubled(kind: Iptables) {
         done";
     node.sh(double).unwrap();
     assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "9\n");
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "3\n");
-    world.client_is_seen_as(FIRST);
+    env.client_is_seen_as(FIRST);
     node.sh(double).unwrap();
-    teardown(&world.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
     assert_eq!(left_over(node, &before), Vec::<String>::new());
 }
 
 fn teardown_finds_rules_of_the_other_iptables(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
-    setup(&world.gateway, FIRST);
+    setup(&env.gateway, FIRST);
     let other = if kind == Iptables::Nft { Iptables::Legacy } else { Iptables::Nft };
     if other == Iptables::Legacy && !legacy_is_claimed("teardown after a change of the alternative") {
         return;
     }
     node.use_iptables(other).unwrap();
-    teardown(&world.gateway, FIRST);
+    teardown(&env.gateway, FIRST);
     assert_eq!(left_over(node, &before), Vec::<String>::new());
 }
 
 fn setup_comes_first_again_after_another_program_has(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
-    setup(&world.gateway, FIRST);
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
+    setup(&env.gateway, FIRST);
     node.sh("iptables -t nat -I POSTROUTING -o eth0 -j MASQUERADE; iptables -I FORWARD -o eth0 -j DROP")
         .unwrap();
-    world.client_is_cut_off();
-    setup(&world.gateway, FIRST);
-    world.client_is_seen_as(FIRST);
+    env.client_is_cut_off();
+    setup(&env.gateway, FIRST);
+    env.client_is_seen_as(FIRST);
     assert_eq!(node.sh("iptables-save | grep -c -- '-j NATGW-'").unwrap(), "3\n");
 }
 
 fn setup_under_load_never_lets_a_packet_through_untranslated(kind: Iptables) {
-    let world = World::new(kind);
-    setup(&world.gateway, FIRST);
-    world.client_is_seen_as(FIRST);
+    let env = TestEnv::new(kind);
+    setup(&env.gateway, FIRST);
+    env.client_is_seen_as(FIRST);
     // The Internet counts what comes with a private source: one such packet would be a connection that never works.
-    let internet = &world.network.internet;
+    let internet = &env.network.internet;
     internet.sh("iptables-nft -t raw -A PREROUTING -s 10.0.0.0/8").unwrap();
     for _ in 0..3 {
-        let running = world.gateway.node.start_script(SETUP, &environment(&world.gateway, FIRST)).unwrap();
+        let running = env.gateway.node.start_script(SETUP, &environment(&env.gateway, FIRST)).unwrap();
         let load = "for i in {1..40}; do echo >/dev/udp/203.0.113.9/$((9000 + i)); done";
         for _ in 0..5 {
-            world.client.node.sh(load).unwrap();
-            assert_eq!(world.network.sees(&world.client.node).unwrap().as_deref(), Some(FIRST));
+            env.client.node.sh(load).unwrap();
+            assert_eq!(env.network.sees(&env.client.node).unwrap().as_deref(), Some(FIRST));
         }
         assert!(running.wait().unwrap().success());
     }
@@ -129,25 +129,25 @@ fn break_filter(node: &Node) {
     node.write("/usr/local/sbin/iptables-restore", "755", &text).unwrap();
 }
 
-fn failed_halfway(world: &World) {
-    break_filter(&world.gateway.node);
-    let output = world.gateway.node.script(SETUP, &environment(&world.gateway, FIRST)).unwrap();
+fn failed_halfway(env: &TestEnv) {
+    break_filter(&env.gateway.node);
+    let output = env.gateway.node.script(SETUP, &environment(&env.gateway, FIRST)).unwrap();
     assert_eq!(output.code, Some(1), "{output:#?}");
     for words in
         ["failed while filling chain NATGW-C6336409 in table filter", "run setup again", "xtables lock"]
     {
         assert!(output.stderr.contains(words), "{output:#?}");
     }
-    assert!(!rules(&world.gateway.node).is_empty(), "it was half-way");
-    world.gateway.node.use_iptables(world.kind).unwrap();
+    assert!(!rules(&env.gateway.node).is_empty(), "it was half-way");
+    env.gateway.node.use_iptables(env.kind).unwrap();
 }
 
 fn a_setup_that_failed_halfway_is_repaired_by_the_next(kind: Iptables) {
-    let world = World::new(kind);
-    failed_halfway(&world);
-    setup(&world.gateway, FIRST);
-    world.client_is_seen_as(FIRST);
-    assert_eq!(rules(&world.gateway.node).len(), 3 + 8 + 3);
+    let env = TestEnv::new(kind);
+    failed_halfway(&env);
+    setup(&env.gateway, FIRST);
+    env.client_is_seen_as(FIRST);
+    assert_eq!(rules(&env.gateway.node).len(), 3 + 8 + 3);
     // What an administrator may have taken away is put back as well.
     for damage in [
         format!("ip addr del {FIRST}/32 dev eth0"),
@@ -155,30 +155,30 @@ fn a_setup_that_failed_halfway_is_repaired_by_the_next(kind: Iptables) {
         "iptables -t nat -F".to_owned(),
         "echo 0 >/proc/sys/net/ipv4/ip_forward".to_owned(),
     ] {
-        world.gateway.node.sh(&damage).unwrap();
-        setup(&world.gateway, FIRST);
-        world.client_is_seen_as(FIRST);
+        env.gateway.node.sh(&damage).unwrap();
+        setup(&env.gateway, FIRST);
+        env.client_is_seen_as(FIRST);
     }
 }
 
 fn a_setup_that_failed_halfway_is_removed_by_teardown(kind: Iptables) {
-    let world = World::new(kind);
-    let before = world.gateway.node.snapshot().unwrap();
-    failed_halfway(&world);
-    teardown(&world.gateway, FIRST);
-    assert_eq!(left_over(&world.gateway.node, &before), Vec::<String>::new());
+    let env = TestEnv::new(kind);
+    let before = env.gateway.node.snapshot().unwrap();
+    failed_halfway(&env);
+    teardown(&env.gateway, FIRST);
+    assert_eq!(left_over(&env.gateway.node, &before), Vec::<String>::new());
 }
 
 fn scripts_that_overlap_wait_for_one_another(kind: Iptables) {
-    let world = World::new(kind);
-    let node = &world.gateway.node;
+    let env = TestEnv::new(kind);
+    let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
     let locker = "exec 9>/run/natgw.lock; flock 9; echo locked; mkfifo /run/go; read -r _ </run/go";
     let holder = node.start_process(["bash", "-c", locker]).unwrap();
     holder.wait_for("locked", Duration::from_secs(5)).unwrap();
     let both: Vec<_> = [FIRST, FIRST, SECOND]
         .iter()
-        .map(|ip| node.start_script(SETUP, &environment(&world.gateway, ip)).unwrap())
+        .map(|ip| node.start_script(SETUP, &environment(&env.gateway, ip)).unwrap())
         .collect();
     for process in &both {
         process.wait_for("waiting for another natgw script", Duration::from_secs(5)).unwrap();

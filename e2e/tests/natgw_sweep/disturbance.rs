@@ -12,7 +12,7 @@ use e2e::hetzner::ActionFailure;
 use http::{Method, StatusCode};
 use tokio::task::JoinSet;
 
-use crate::stage::{Killer, PATIENCE, Stage};
+use crate::natgw_sweep::stage::{Killer, Stage, TIMEOUT};
 
 /// Late by this much: longer than a walk, shorter than any deadline.
 const LATE: Duration = Duration::from_millis(700);
@@ -130,8 +130,8 @@ impl Kind {
 pub fn targets(stage: &Stage, from: (usize, usize), trap: &Trap) -> Vec<Target> {
     let mut targets = BTreeSet::new();
     let sides = [
-        (Side::Kubernetes, stage.world.api_proxy.requests().split_off(from.0)),
-        (Side::Cloud, stage.world.cloud_proxy.requests().split_off(from.1)),
+        (Side::Kubernetes, stage.env.api_proxy.requests().split_off(from.0)),
+        (Side::Cloud, stage.env.cloud_proxy.requests().split_off(from.1)),
     ];
     for (side, calls) in sides {
         let mut seen = BTreeMap::<Kind, u64>::new();
@@ -207,20 +207,20 @@ impl Trap {
     /// Puts it in the way.
     pub fn set(stage: &Stage, disturbance: &Disturbance, again: bool) -> Result<Trap> {
         let (target, harm) = match disturbance {
-            Disturbance::Nothing => return Ok(Trap::counting(&stage.world.api_proxy)),
+            Disturbance::Nothing => return Ok(Trap::counting(&stage.env.api_proxy)),
             Disturbance::Kill { n, when } => return Ok(Trap::Killer(stage.kill_at(*n, *when, again)?)),
             Disturbance::Fault(target, harm) => (target, *harm),
         };
-        let world = &stage.world;
+        let env = &stage.env;
         if let Harm::FailedAction(acts) = harm {
             let Some(command) = target.kind.what.rsplit('/').next() else { bail!("{target:?}") };
             let failure = ActionFailure::of(command);
-            world.hetzner.fail_action(if acts { failure.acting() } else { failure });
+            env.hetzner.fail_action(if acts { failure.acting() } else { failure });
             return Ok(Trap::Action);
         }
         let proxy = match target.kind.side {
-            Side::Kubernetes => &world.api_proxy,
-            Side::Cloud => &world.cloud_proxy,
+            Side::Kubernetes => &env.api_proxy,
+            Side::Cloud => &env.cloud_proxy,
         };
         let place = if let Harm::Watch(_, place) = harm { place } else { target.nth };
         let rule = proxy.rule(target.kind.matcher()?.after(place).times(1), harm.fault()?);
@@ -228,7 +228,7 @@ impl Trap {
             let (proxy, held, mut release) = (proxy.clone(), Arc::new(AtomicU64::new(0)), JoinSet::new());
             let count = held.clone();
             release.spawn(async move {
-                if proxy.wait_applied(rule, 1, PATIENCE).await.is_ok() {
+                if proxy.wait_applied(rule, 1, TIMEOUT).await.is_ok() {
                     count.store(1, Ordering::Relaxed);
                     // The fault itself takes time.
                     tokio::time::sleep(HELD).await;
@@ -260,7 +260,7 @@ impl Trap {
             Trap::Killer(killer) => u64::try_from(killer.kills().len()).unwrap_or(u64::MAX),
             Trap::Rule(proxy, rule) => proxy.applied(*rule),
             Trap::Held { count, .. } => count.load(Ordering::Relaxed),
-            Trap::Action => u64::from(stage.world.hetzner.injections_left() == 0),
+            Trap::Action => u64::from(stage.env.hetzner.injections_left() == 0),
         }
     }
 }

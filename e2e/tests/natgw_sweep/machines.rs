@@ -18,7 +18,7 @@ pub struct Machine {
     pub at_work: Vec<String>,
 }
 
-/// All machines of a world, by the names of their Nodes.
+/// All machines of a environment, by the names of their Nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machines {
     /// Grows with each change: equal before and after a look, nothing has changed meanwhile.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bytes::Bytes;
 use e2e::control_plane::ControlPlane;
-use e2e::natgw::{FLOATING_IP_LABEL, PATIENCE};
+use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT};
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -12,8 +12,8 @@ use kube::Api;
 use natgw::names;
 use serde_json::json;
 
-use crate::stage::{Stage, default_route};
-use crate::witness::Script;
+use crate::natgw_sweep::stage::{Stage, default_route};
+use crate::natgw_sweep::witness::Script;
 
 const FIRST: &str = "198.51.100.1";
 const SECOND: &str = "198.51.100.2";
@@ -45,11 +45,11 @@ impl Stage {
 
     /// Adds a default route as natgw would: through the proxy.
     async fn add_route(&self, gateway: &str) -> Result<()> {
-        self.world.hetzner.set_route(self.world.network, default_route(), None)?;
-        let path = format!("/networks/{}/actions/add_route", self.world.network);
+        self.env.hetzner.set_route(self.env.network, default_route(), None)?;
+        let path = format!("/networks/{}/actions/add_route", self.env.network);
         let body = json!({ "destination": "0.0.0.0/0", "gateway": gateway }).to_string();
-        let request = http::Request::post(format!("{}{path}", self.world.cloud_proxy.url()))
-            .header("authorization", format!("Bearer {}", self.world.hetzner.token()))
+        let request = http::Request::post(format!("{}{path}", self.env.cloud_proxy.url()))
+            .header("authorization", format!("Bearer {}", self.env.hetzner.token()))
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
@@ -60,8 +60,8 @@ impl Stage {
 
     /// The Jobs' API as natgw has it: through the proxy.
     async fn jobs(&self) -> Api<Job> {
-        let client = ControlPlane::client_of(&self.world.kubeconfig).await.unwrap();
-        Api::namespaced(client, &self.world.namespace)
+        let client = ControlPlane::client_of(&self.env.kubeconfig).await.unwrap();
+        Api::namespaced(client, &self.env.namespace)
     }
 
     /// Creates a Job on the first Node.
@@ -87,7 +87,7 @@ impl Stage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_role_labels_at_rest_are_seen() {
     let stage = peace().await;
-    stage.gateways[1].node.label(&stage.world.role_label(), Some("")).await.unwrap();
+    stage.gateways[1].node.label(&stage.env.role_label(), Some("")).await.unwrap();
     stage.witness.now().await.unwrap();
     assert_eq!(stage.witness.broken(), [""; 0], "on the way from one to the other there may be two");
     stage.witness.at_rest().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_route_that_rests_at_a_node_which_is_no_candidate_is_seen() {
     stage.close().await.unwrap();
 
     let stage = peace().await;
-    stage.world.hetzner.set_route(stage.world.network, default_route(), None).unwrap();
+    stage.env.hetzner.set_route(stage.env.network, default_route(), None).unwrap();
     stage.witness.at_rest().await.unwrap();
     stage.objects(&[why]).await;
     stage.close().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_route_that_is_written_to_a_node_which_is_no_candidate_is_seen() {
 async fn a_setup_job_beside_a_terminating_teardown_job_is_seen() {
     let stage = peace().await;
     // What natgw has no right to do, and need not.
-    let jobs = stage.world.job_api();
+    let jobs = stage.env.job_api();
     stage.job("old", "teardown", json!({ "suspend": true })).await;
     // Held in its end, as by a pod that does not go.
     let held = json!({ "metadata": { "finalizers": ["perimeter.dev/held"] } });
@@ -174,7 +174,7 @@ async fn an_annotation_that_is_not_true_is_seen() {
     // A teardown has begun that no marker tells of; and the route still points there.
     let stage = peace().await;
     stage.job("teardown", "teardown", json!({})).await;
-    stage.gateways[0].node.wait_for_pod(|_| true, PATIENCE).await.unwrap();
+    stage.gateways[0].node.wait_for_pod(|_| true, TIMEOUT).await.unwrap();
     stage.objects(&["says 198.51.100.1, its kernel None", "is torn down while the route points to it"]).await;
     stage.close().await.unwrap();
 
@@ -194,7 +194,7 @@ async fn an_annotation_that_is_not_true_is_seen() {
 async fn two_scripts_at_work_on_one_machine_are_seen() {
     let stage = peace().await;
     let body = json!({ "metadata": { "annotations": { names::PENDING_ANNOTATION: "setup:198.51.100.1" } } });
-    let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(stage.world.client.clone());
+    let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(stage.env.client.clone());
     nodes.patch(&stage.gateways[0].name, &Default::default(), &kube::api::Patch::Merge(body)).await.unwrap();
     stage.job("one", "setup", json!({})).await;
     stage.job("two", "setup", json!({})).await;

@@ -11,9 +11,9 @@ use kube::ResourceExt as _;
 use natgw::names;
 use serde_json::json;
 
-use crate::sight::Sight;
-use crate::stage::{PATIENCE, Stage, default_route};
-use crate::witness::Script;
+use crate::natgw_sweep::sight::Sight;
+use crate::natgw_sweep::stage::{Stage, TIMEOUT, default_route};
+use crate::natgw_sweep::witness::Script;
 
 const FIRST: &str = "198.51.100.1";
 const SECOND: &str = "198.51.100.2";
@@ -92,8 +92,8 @@ impl Scenario {
             Scenario::StrangersRoute => {
                 stage.settled(FIRST, false).await?;
                 let stranger = [10, 0, 7, 7].into();
-                stage.world.hetzner.add_server(NewServer::new("stranger").attached("lan", stranger))?;
-                stage.world.hetzner.set_route(stage.world.network, default_route(), Some(stranger))?;
+                stage.env.hetzner.add_server(NewServer::new("stranger").attached("lan", stranger))?;
+                stage.env.hetzner.set_route(stage.env.network, default_route(), Some(stranger))?;
             }
             _ => {
                 stage.settled(FIRST, true).await?;
@@ -161,19 +161,19 @@ impl Scenario {
 /// The first Job fails for good; then the minute until the next try goes by.
 async fn fail_once(stage: &Stage) -> Result<()> {
     let first = &stage.gateways[0];
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut given_up = false;
     while Instant::now() < until {
-        let jobs = stage.world.jobs_of(first).await?;
+        let jobs = stage.env.jobs_of(first).await?;
         if jobs.iter().any(|job| job.annotations()[names::ATTEMPT_ANNOTATION] == "2") {
             return Ok(());
         }
         if let Some(job) = jobs.first().filter(|_| !given_up) {
             // Three retries take the Job controller more than a minute; the fourth failure is no other than the first.
-            stage.world.patch_job(&job.name_any(), json!({"spec": {"backoffLimit": 0}})).await?;
+            stage.env.patch_job(&job.name_any(), json!({"spec": {"backoffLimit": 0}})).await?;
             given_up = true;
         }
-        let retry_after = stage.world.annotation(&first.name, names::RETRY_AFTER_ANNOTATION).await?;
+        let retry_after = stage.env.annotation(&first.name, names::RETRY_AFTER_ANNOTATION).await?;
         let due = retry_after.and_then(|time| time.parse::<Timestamp>().ok());
         if due.is_some_and(|due| due > Timestamp::now()) {
             // The minute is over: the time that natgw has written down is moved, and nothing in natgw.
@@ -188,10 +188,10 @@ async fn fail_once(stage: &Stage) -> Result<()> {
 /// natgw hears nothing more of Nodes: the primary is cordoned and the route is lost, and it sees the second alone.
 async fn act_behind_its_back(stage: &Stage) -> Result<()> {
     let first = &stage.gateways[0];
-    let world = &stage.world;
-    let held = world.api_proxy.rule(Matcher::watches().resource("nodes"), Fault::hold_events());
+    let env = &stage.env;
+    let held = env.api_proxy.rule(Matcher::watches().resource("nodes"), Fault::hold_events());
     first.node.cordon(true).await?;
-    world.hetzner.set_route(world.network, default_route(), None)?;
+    env.hetzner.set_route(env.network, default_route(), None)?;
     // Two walks that know of the lost route, or a natgw that hears nothing at all since it was started again.
     let (who, before) = stage.walks().await;
     let until = Instant::now() + Duration::from_secs(15);
@@ -202,6 +202,6 @@ async fn act_behind_its_back(stage: &Stage) -> Result<()> {
         }
         let _ = tokio::time::timeout(Duration::from_millis(300), stage.witness.changed()).await;
     }
-    world.api_proxy.remove(held);
+    env.api_proxy.remove(held);
     Ok(())
 }

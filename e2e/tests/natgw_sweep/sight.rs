@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use e2e::natgw::{FLOATING_IP_LABEL, World, lasting_marks, task_of};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, lasting_marks, task_of};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use natgw::names;
 
-use crate::machines::Machines;
+use crate::natgw_sweep::machines::Machines;
 
 /// One Node.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl NodeSight {
     }
 }
 
-/// The world at one time.
+/// The environment at one time.
 #[derive(Clone, Debug)]
 pub struct Sight {
     pub route: Option<Ipv4Addr>,
@@ -57,13 +57,13 @@ pub struct Sight {
 
 impl Sight {
     /// Asks the API server itself, no cache.
-    pub async fn of(world: &World) -> anyhow::Result<Sight> {
-        let ours = ListParams::default().labels(&format!("world={}", world.namespace));
-        let nodes = Api::<Node>::all(world.client.clone()).list(&ours).await?;
-        let jobs = world.jobs().await?;
-        let role = world.role_label();
+    pub async fn of(env: &TestEnv) -> anyhow::Result<Sight> {
+        let ours = ListParams::default().labels(&format!("env={}", env.namespace));
+        let nodes = Api::<Node>::all(env.client.clone()).list(&ours).await?;
+        let jobs = env.jobs().await?;
+        let role = env.role_label();
         let nodes = nodes.items.iter().map(|node| (node.name_any(), node_sight(node, &role, &jobs)));
-        Ok(Sight { nodes: nodes.collect(), route: world.hetzner.default_gateway(world.network) })
+        Ok(Sight { nodes: nodes.collect(), route: env.hetzner.default_gateway(env.network) })
     }
 
     /// The Node that the route points to, if it is one.
@@ -125,7 +125,7 @@ fn job_sight(job: &Job) -> JobSight {
     }
 }
 
-/// Everything that natgw has a hand in at the end of a story, without the names that differ between worlds.
+/// Everything that natgw has a hand in at the end of a story, without the names that differ between environments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// The place of the Node that the route points to, in the order of their creation.

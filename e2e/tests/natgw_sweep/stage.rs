@@ -1,4 +1,4 @@
-//! A world with machines, the natgws that act in it, and the witness.
+//! A environment with machines, the natgws that act in it, and the witness.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,27 +7,27 @@ use anyhow::{Context as _, Result, bail};
 use e2e::fault_proxy::{Then, When, kill_process};
 use e2e::hetzner::NewFloatingIp;
 use e2e::hollow_node::HollowNode;
-use e2e::natgw::{FLOATING_IP_LABEL, Gateway, World};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TestEnv};
 use e2e::program::{Launch, Program};
 use natgw::names;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::sight::{End, Sight};
-use crate::witness::{Course, Script, Witness};
+use crate::natgw_sweep::sight::{End, Sight};
+use crate::natgw_sweep::witness::{Course, Script, Witness};
 
-/// Longer than anything takes, with dozens of worlds on a slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(240);
-/// How often the world is looked at while nothing seems to change.
+/// Longer than anything takes, with dozens of environments on a slow machine.
+pub const TIMEOUT: Duration = Duration::from_secs(240);
+/// How often the environment is looked at while nothing seems to change.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// A third of the grace that the control plane gives: dozens of Nodes share it.
 const HEARTBEAT: Duration = Duration::from_secs(4);
 /// How often natgw is asked how many walks it has made.
 const WALKED: Duration = Duration::from_millis(40);
 
-/// The world and who acts in it.
+/// The environment and who acts in it.
 pub struct Stage {
-    pub world: Arc<World>,
+    pub env: Arc<TestEnv>,
     pub witness: Witness,
     pub gateways: Vec<Arc<Gateway>>,
     course: Course,
@@ -41,10 +41,10 @@ impl Stage {
         elects: bool,
         course: impl Fn(&str, &str) -> Script + Send + Sync + 'static,
     ) -> Result<Stage> {
-        let world = Arc::new(World::start().await?);
-        // As in a cluster of its own: dozens of worlds share this one, and each Node's news would wake every natgw.
-        world.api_proxy.narrow("/api/v1/nodes", &format!("labelSelector=world%3D{}", world.namespace));
-        let launch = world.natgw("")?;
+        let env = Arc::new(TestEnv::start().await?);
+        // As in a cluster of its own: dozens of environments share this one, and each Node's news would wake every natgw.
+        env.api_proxy.narrow("/api/v1/nodes", &format!("labelSelector=env%3D{}", env.namespace));
+        let launch = env.natgw("")?;
         let launch = if elects {
             // As short as leaves room for a busy machine.
             launch
@@ -53,9 +53,9 @@ impl Stage {
         } else {
             launch.arg("--leader-elect=false")
         };
-        let witness = Witness::of(&world);
+        let witness = Witness::of(&env);
         let cast = Arc::new(Mutex::default());
-        Ok(Stage { world, witness, gateways: Vec::new(), course: Arc::new(course), launch, cast })
+        Ok(Stage { env, witness, gateways: Vec::new(), course: Arc::new(course), launch, cast })
     }
 
     /// A new Node with a floating IP on its server and in its label.
@@ -63,7 +63,7 @@ impl Stage {
         let node = |name: &str, server| {
             HollowNode::builder(name).provider_id(format!("hcloud://{server}")).heartbeat(HEARTBEAT)
         };
-        let gateway = Arc::new(self.world.node_as(Some(ip), node).await?);
+        let gateway = Arc::new(self.env.node_as(Some(ip), node).await?);
         self.witness.observe(&gateway, self.course.clone());
         self.gateways.push(gateway.clone());
         Ok(gateway)
@@ -75,12 +75,12 @@ impl Stage {
         self.witness.was_set_up(&gateway, ip);
         let annotations =
             json!({ names::SETUP_ANNOTATION: ip, names::BOOT_ID_ANNOTATION: gateway.node.boot_id() });
-        let labels = if primary { json!({ self.world.role_label(): "" }) } else { json!({}) };
+        let labels = if primary { json!({ self.env.role_label(): "" }) } else { json!({}) };
         let body = json!({ "metadata": { "annotations": annotations, "labels": labels } });
-        let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(self.world.client.clone());
+        let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(self.env.client.clone());
         nodes.patch(&gateway.name, &Default::default(), &kube::api::Patch::Merge(body)).await?;
         if primary {
-            self.world.hetzner.set_route(self.world.network, default_route(), Some(gateway.private_ip))?;
+            self.env.hetzner.set_route(self.env.network, default_route(), Some(gateway.private_ip))?;
         }
         Ok(gateway)
     }
@@ -89,7 +89,7 @@ impl Stage {
     pub async fn relabel(&self, gateway: &Gateway, ip: &str) -> Result<()> {
         // All kinds of one project share their IDs: far from those of servers and of the first floating IPs.
         let floating = NewFloatingIp::new("another", ip).id(gateway.server + 700).server(&gateway.name);
-        self.world.hetzner.add_floating_ip(floating)?;
+        self.env.hetzner.add_floating_ip(floating)?;
         gateway.node.label(FLOATING_IP_LABEL, Some(ip)).await
     }
 
@@ -109,11 +109,11 @@ impl Stage {
     /// the next, at its first write, if `again`.
     pub fn kill_at(&self, n: u64, when: When, again: bool) -> Result<Killer> {
         let kills = Arc::new(Mutex::new(Vec::new()));
-        arm(self.world.clone(), self.launch.clone(), self.cast.clone(), kills.clone(), (n, when, again))?;
+        arm(self.env.clone(), self.launch.clone(), self.cast.clone(), kills.clone(), (n, when, again))?;
         Ok(Killer(kills))
     }
 
-    /// Waits until the world is as `wanted` says.
+    /// Waits until the environment is as `wanted` says.
     pub async fn wait_until(&self, what: &str, wanted: impl Fn(&Sight) -> bool) -> Result<Sight> {
         let waits = async {
             loop {
@@ -126,7 +126,7 @@ impl Stage {
                 let _ = timeout(LOOK_AGAIN, self.witness.changed()).await;
             }
         };
-        match timeout(PATIENCE, waits).await {
+        match timeout(TIMEOUT, waits).await {
             Ok(sight) => sight,
             Err(_) => bail!("still waiting for {what}; there is {:#?}", self.witness.now().await),
         }
@@ -145,24 +145,24 @@ impl Stage {
 
     /// Waits until two walks in a row, each called for, have written nothing.
     pub async fn rest(&self) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while Instant::now() < until {
-            let before = self.world.writes.count();
+            let before = self.env.writes.count();
             for _ in 0..2 {
                 self.another_walk(until).await?;
             }
-            if self.world.writes.count() == before {
+            if self.env.writes.count() == before {
                 return Ok(());
             }
         }
-        bail!("natgw never rests; its writes: {:?}", self.world.writes.count())
+        bail!("natgw never rests; its writes: {:?}", self.env.writes.count())
     }
 
     /// Calls for a walk and waits for one.
     pub async fn another_walk(&self, until: Instant) -> Result<()> {
         let gateway = self.gateways.first().context("no Node")?;
         let (cast, before) = self.walks().await;
-        gateway.node.annotate("world/poke", Some(&format!("{:?}", Instant::now()))).await?;
+        gateway.node.annotate("env/poke", Some(&format!("{:?}", Instant::now()))).await?;
         while Instant::now() < until {
             self.replace_the_fallen()?;
             let (now, walks) = self.walks().await;
@@ -190,7 +190,7 @@ impl Stage {
 
     /// Waits until somebody has made a walk.
     pub async fn first_walk(&self) -> Result<()> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.walks().await.1 == 0.0 {
             self.replace_the_fallen()?;
             anyhow::ensure!(Instant::now() < until, "natgw never walks");
@@ -217,14 +217,14 @@ impl Stage {
 
     /// Everybody leaves, and the Nodes go: dead ones would keep the control plane busy.
     pub async fn close(self) -> Result<()> {
-        self.world.writes.forget_actions();
+        self.env.writes.forget_actions();
         for program in self.cast.lock().unwrap().drain(..) {
             // One that is gone already is as good.
             let _ = program.kill();
         }
         for gateway in self.gateways {
             gateway.node.silence().await;
-            let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(self.world.client.clone());
+            let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(self.env.client.clone());
             nodes.delete(&gateway.name, &Default::default()).await?;
         }
         Ok(())
@@ -247,14 +247,14 @@ impl Killer {
 }
 
 fn arm(
-    world: Arc<World>,
+    env: Arc<TestEnv>,
     launch: Launch,
     cast: Arc<Mutex<Vec<Arc<Program>>>>,
     kills: Arc<Mutex<Vec<String>>>,
     (n, when, again): (u64, When, bool),
 ) -> Result<()> {
     let victim = cast.clone();
-    let fired = world.writes.on_write(n, when, move || async move {
+    let fired = env.writes.on_write(n, when, move || async move {
         let pid = victim.lock().unwrap().first().map(|program| program.pid());
         if let Some(pid) = pid {
             // A pid of our own child, which is not collected before it leaves the cast: it is nobody else's.
@@ -263,7 +263,7 @@ fn arm(
         Then::Cut
     })?;
     tokio::spawn(async move {
-        let Ok(write) = fired.wait(PATIENCE).await else { return };
+        let Ok(write) = fired.wait(TIMEOUT).await else { return };
         kills.lock().unwrap().push(format!("{} {}", write.method, write.target));
         let Ok(next) = launch.start() else { return };
         {
@@ -272,7 +272,7 @@ fn arm(
             cast.push(Arc::new(next));
         }
         if again {
-            let _ = arm(world, launch, cast, kills, (1, when, false));
+            let _ = arm(env, launch, cast, kills, (1, when, false));
         }
     });
     Ok(())

@@ -7,11 +7,11 @@ use e2e::fault_proxy::When;
 use e2e::sweep::Slice;
 use futures::{StreamExt as _, stream};
 
-use crate::disturbance::{Disturbance, Target, Trap, targets};
-use crate::scenario::Scenario;
-use crate::sight::End;
-use crate::stage::Stage;
-use crate::tally::Tally;
+use crate::natgw_sweep::disturbance::{Disturbance, Target, Trap, targets};
+use crate::natgw_sweep::scenario::Scenario;
+use crate::natgw_sweep::sight::End;
+use crate::natgw_sweep::stage::Stage;
+use crate::natgw_sweep::tally::Tally;
 
 /// Worlds at a time: they mostly wait, for Jobs, for the cloud's actions and for leases. More only wait for the processors.
 const AT_ONCE: usize = 20;
@@ -58,9 +58,9 @@ async fn play(
         // One that is refused is none: the first list of a busy API server may be older than what natgw's start came after.
         let done =
             |call: &e2e::fault_proxy::Recorded| call.upstream_status.is_some_and(|status| status < 300);
-        ensure!(!stage.world.writes_in_order().iter().any(done), "it wrote where nothing was to be done");
+        ensure!(!stage.env.writes_in_order().iter().any(done), "it wrote where nothing was to be done");
     }
-    let from = (stage.world.api_proxy.requests().len(), stage.world.cloud_proxy.requests().len());
+    let from = (stage.env.api_proxy.requests().len(), stage.env.cloud_proxy.requests().len());
     let trap = Trap::set(stage, disturbance, scenario.elects())?;
     if scenario.starts_disturbed() {
         stage.enter()?;
@@ -80,7 +80,7 @@ async fn play(
     ensure!(broken.is_empty(), "forbidden: {broken:#?}");
     Ok(Outcome {
         end,
-        writes: stage.world.writes.count(),
+        writes: stage.env.writes.count(),
         targets: targets(stage, from, &trap),
         went_off: trap.went_off(stage),
         looks: stage.witness.looks(),

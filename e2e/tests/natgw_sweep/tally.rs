@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::scenario::Scenario;
+use crate::natgw_sweep::scenario::Scenario;
 
 /// Of one scenario, or of all.
 #[derive(Clone, Copy, Debug, Default)]

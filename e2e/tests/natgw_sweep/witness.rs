@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use e2e::fault_proxy::{Then, When};
 use e2e::hollow_node::Outcome;
-use e2e::natgw::{Gateway, World, task_of};
+use e2e::natgw::{Gateway, TestEnv, task_of};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use natgw::names;
 use tokio::sync::Notify;
 
-use crate::machines::Machines;
-use crate::sight::Sight;
+use crate::natgw_sweep::machines::Machines;
+use crate::natgw_sweep::sight::Sight;
 
 /// How long a script works: whoever does not wait for its end is seen.
 const WORK: Duration = Duration::from_millis(150);
@@ -38,12 +38,12 @@ pub enum Script {
 /// Which scripts do not just work: told the Job's type and its attempt.
 pub type Course = Arc<dyn Fn(&str, &str) -> Script + Send + Sync>;
 
-/// The witness of one world.
+/// The witness of one environment.
 #[derive(Clone)]
 pub struct Witness(Arc<Inner>);
 
 struct Inner {
-    world: Weak<World>,
+    env: Weak<TestEnv>,
     machines: Mutex<Machines>,
     broken: Mutex<Vec<String>>,
     looks: AtomicU64,
@@ -63,9 +63,9 @@ enum Moment {
 
 impl Witness {
     /// Looks from now on.
-    pub fn of(world: &Arc<World>) -> Witness {
+    pub fn of(env: &Arc<TestEnv>) -> Witness {
         let witness = Witness(Arc::new(Inner {
-            world: Arc::downgrade(world),
+            env: Arc::downgrade(env),
             machines: Mutex::default(),
             broken: Mutex::default(),
             looks: AtomicU64::new(0),
@@ -78,7 +78,7 @@ impl Witness {
                 Then::GoOn
             };
             // Fails for 0 only.
-            let _ = world.writes.on_write(n, When::AfterServerActed, action);
+            let _ = env.writes.on_write(n, When::AfterServerActed, action);
         }
         witness
     }
@@ -103,7 +103,7 @@ impl Witness {
         let (kind, ip) = task.split_once(':').unwrap_or_default();
         let works =
             |other: &str| gateway.node.pods().iter().any(|pod| pod.name_any() == other && is_at_work(pod));
-        let route = self.world().and_then(|world| world.hetzner.default_gateway(world.network));
+        let route = self.env().and_then(|env| env.hetzner.default_gateway(env.network));
         let broken = self.machines().begin(&gateway.name, &name, kind, route, works);
         self.break_with(broken);
         let sets_up = (kind == "setup" && script == Script::Works).then(|| ip.to_owned());
@@ -145,7 +145,7 @@ impl Witness {
         self.0.machines.lock().unwrap()
     }
 
-    /// Looks at a world in which natgw has nothing left to do.
+    /// Looks at a environment in which natgw has nothing left to do.
     pub async fn at_rest(&self) -> Option<Sight> {
         self.look(Moment::Rest).await
     }
@@ -171,10 +171,10 @@ impl Witness {
     }
 
     async fn look(&self, moment: Moment) -> Option<Sight> {
-        let world = self.world()?;
+        let env = self.env()?;
         let before = self.machines().clone();
         // An error is mended by the next look: the API server of a busy machine is late at times.
-        let sight = Sight::of(&world).await.ok()?;
+        let sight = Sight::of(&env).await.ok()?;
         let after = self.machines().clone();
         self.0.looks.fetch_add(1, Ordering::Relaxed);
         for broken in jobs_beside(&sight) {
@@ -186,7 +186,7 @@ impl Witness {
             }
         }
         match moment {
-            Moment::Write => self.break_with(fresh_route(&world, &sight, &after)),
+            Moment::Write => self.break_with(fresh_route(&env, &sight, &after)),
             Moment::Rest => restless(&sight).into_iter().for_each(|broken| self.break_with(Some(broken))),
             Moment::Any => {}
         }
@@ -194,8 +194,8 @@ impl Witness {
         Some(sight)
     }
 
-    fn world(&self) -> Option<Arc<World>> {
-        self.0.world.upgrade()
+    fn env(&self) -> Option<Arc<TestEnv>> {
+        self.0.env.upgrade()
     }
 
     fn break_with(&self, broken: Option<String>) {
@@ -240,9 +240,9 @@ fn lies(sight: &Sight, machines: &Machines) -> Vec<String> {
 }
 
 /// A route that was just written to a Node which is no candidate, or to none.
-fn fresh_route(world: &World, sight: &Sight, machines: &Machines) -> Option<String> {
-    let last = world.writes.count();
-    let calls = world.cloud_proxy.requests();
+fn fresh_route(env: &TestEnv, sight: &Sight, machines: &Machines) -> Option<String> {
+    let last = env.writes.count();
+    let calls = env.cloud_proxy.requests();
     let call = calls.iter().rev().find(|call| call.write == Some(last))?;
     let accepted = call.upstream_status.is_some_and(|status| status < 300);
     if !accepted || !call.path.ends_with("/actions/add_route") {

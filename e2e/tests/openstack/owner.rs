@@ -16,8 +16,9 @@ async fn nothing_outlives_an_owner_that_is_killed() {
         Owner::hold(&format!("{} {}", cloud.folder().display(), pids.join(" ")));
         return;
     }
-    let owner =
-        tokio::task::spawn_blocking(|| Owner::start("owner::nothing_outlives_an_owner_that_is_killed"));
+    let owner = tokio::task::spawn_blocking(|| {
+        Owner::start("openstack::owner::nothing_outlives_an_owner_that_is_killed")
+    });
     let (owner, said) = owner.await.unwrap().unwrap();
     let (folder, pids) = said.split_once(' ').unwrap();
     assert!(Path::new(folder).is_dir());

@@ -11,46 +11,46 @@ use kube::Api;
 use serde_json::json;
 
 use super::deorbit::{deorbit, deorbiter, end, left};
-use super::{World, until, workers, workers_alone};
+use super::{TestEnv, until, workers, workers_alone};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     let _guard = workers_alone().await;
-    let world = World::start("balancer", &[Provider::CloudController]).await;
-    world.initialised("node-1").await;
-    world.providers.balancer("default", "web").await.unwrap();
-    let address = world.providers.address("default", "web").await.unwrap();
-    let list = left(&world, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
+    let env = TestEnv::start("balancer", &[Provider::CloudController]).await;
+    env.initialised("node-1").await;
+    env.providers.balancer("default", "web").await.unwrap();
+    let address = env.providers.address("default", "web").await.unwrap();
+    let list = left(&env, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
     let balancer = &list[0];
     assert_eq!(balancer["name"], "kube_service_balancer_default_web");
     assert!(balancer["description"].as_str().unwrap().ends_with("from cluster balancer"), "{balancer}");
     assert!(balancer["tags"].as_array().unwrap().contains(&"kube_service_balancer_default_web".into()));
-    let addresses = left(&world, Service::Network, "/floatingips", "floatingips").await;
+    let addresses = left(&env, Service::Network, "/floatingips", "floatingips").await;
     assert_eq!(addresses[0]["floating_ip_address"], address.as_str());
 
     let path = format!("/loadbalancers/{}", balancer["id"].as_str().unwrap());
     let status = async || {
-        let shown = world.project.api().get(Service::LoadBalancer, &path).await.unwrap();
+        let shown = env.project.api().get(Service::LoadBalancer, &path).await.unwrap();
         shown["loadbalancer"]["provisioning_status"].as_str().unwrap().to_owned()
     };
     // The Service has its address before the last change to the load balancer is done.
     let hung_worker = RefCell::new(None);
     until("a load balancer at rest with a worker that hangs", async || {
-        let paused = world.cloud.pause(Part::OctaviaWorker).unwrap();
+        let paused = env.cloud.pause(Part::OctaviaWorker).unwrap();
         let rests = status().await == "ACTIVE";
         *hung_worker.borrow_mut() = rests.then_some(paused);
         rests
     })
     .await;
-    let services: Api<v1::Service> = Api::namespaced(world.control_plane.client(), "default");
+    let services: Api<v1::Service> = Api::namespaced(env.control_plane.client(), "default");
     services.delete("web", &Default::default()).await.unwrap();
     until("a load balancer on its way", async || status().await == "PENDING_DELETE").await;
     let finalizers = services.get("web").await.unwrap().metadata.finalizers.unwrap();
     assert_eq!(finalizers, ["service.kubernetes.io/load-balancer-cleanup"]);
     // Nobody can do anything about it but an operator of Octavia: it is named, with its state, and nothing is forced.
-    let deorbiter = deorbiter(&world).await;
-    deorbit(&world, "hung", "Delete", "5s").await;
-    let hung = end(&world, "hung").await;
+    let deorbiter = deorbiter(&env).await;
+    deorbit(&env, "hung", "Delete", "5s").await;
+    let hung = end(&env, "hung").await;
     assert_eq!(hung.phase, Phase::CompletedWithDebris, "{hung:#?}");
     let named = hung.debris.iter().find(|one| one.kind == "LoadBalancer").unwrap();
     assert_eq!(named.id.as_deref(), balancer["id"].as_str());
@@ -59,24 +59,24 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     drop(deorbiter);
     drop(hung_worker);
     until("the Service's end", async || services.get_opt("web").await.unwrap().is_none()).await;
-    world.project.gone(Service::LoadBalancer, &path).await.unwrap();
-    assert_eq!(left(&world, Service::Network, "/floatingips", "floatingips").await.len(), 0);
+    env.project.gone(Service::LoadBalancer, &path).await.unwrap();
+    assert_eq!(left(&env, Service::Network, "/floatingips", "floatingips").await.len(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_stays() {
     let _guard = workers().await;
-    let world = World::start("orphans", &[Provider::CloudController]).await;
-    world.initialised("node-1").await;
+    let env = TestEnv::start("orphans", &[Provider::CloudController]).await;
+    env.initialised("node-1").await;
     let keep = json!({ "loadbalancer.openstack.org/keep-floatingip": "true" });
-    world.providers.balancer("default", "web").await.unwrap();
-    world.providers.annotated_balancer("default", "shop", keep).await.unwrap();
-    world.providers.address("default", "web").await.unwrap();
-    let kept = world.providers.address("default", "shop").await.unwrap();
-    let neighbour = world.project.load_balancer("kube_service_other_default_web", "").await.unwrap();
-    let balancers = async || left(&world, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
+    env.providers.balancer("default", "web").await.unwrap();
+    env.providers.annotated_balancer("default", "shop", keep).await.unwrap();
+    env.providers.address("default", "web").await.unwrap();
+    let kept = env.providers.address("default", "shop").await.unwrap();
+    let neighbour = env.project.load_balancer("kube_service_other_default_web", "").await.unwrap();
+    let balancers = async || left(&env, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
     let groups = async || {
-        let all = left(&world, Service::Network, "/security-groups", "security_groups").await;
+        let all = left(&env, Service::Network, "/security-groups", "security_groups").await;
         all.into_iter().filter(|group| group["name"].as_str().unwrap().starts_with("lb-sg-")).count()
     };
     until("three load balancers at rest, with a security group for each Service", async || {
@@ -84,21 +84,21 @@ async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_sta
         all.len() == 3 && all.iter().all(|one| one["provisioning_status"] == "ACTIVE") && groups().await == 2
     })
     .await;
-    world.providers.kill(Provider::CloudController).unwrap();
+    env.providers.kill(Provider::CloudController).unwrap();
     // What one that took part in an election leaves: nobody waits for it any longer.
     let lease = json!({
         "metadata": { "name": "cloud-controller-manager" },
         "spec": { "holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z" } });
-    let leases: Api<Lease> = Api::namespaced(world.control_plane.client(), "kube-system");
+    let leases: Api<Lease> = Api::namespaced(env.control_plane.client(), "kube-system");
     leases.create(&Default::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
 
-    let _deorbiter = deorbiter(&world).await;
-    deorbit(&world, "run", "Delete", "90s").await;
-    let status = end(&world, "run").await;
+    let _deorbiter = deorbiter(&env).await;
+    deorbit(&env, "run", "Delete", "90s").await;
+    let status = end(&env, "run").await;
     let there: Vec<_> = balancers().await;
     let there: Vec<_> = there.iter().filter(|one| one["provisioning_status"] != "DELETED").collect();
     assert_eq!(there.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), [&neighbour]);
-    let addresses = left(&world, Service::Network, "/floatingips", "floatingips").await;
+    let addresses = left(&env, Service::Network, "/floatingips", "floatingips").await;
     let addresses: Vec<_> =
         addresses.iter().map(|one| one["floating_ip_address"].as_str().unwrap()).collect();
     assert_eq!(addresses, [kept.as_str()]);

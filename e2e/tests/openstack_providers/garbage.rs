@@ -11,83 +11,83 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, CustomResourceExt};
 use serde_json::{Value, json};
 
-use super::{World, until, workers};
+use super::{TestEnv, until, workers};
 
-fn policies(world: &World) -> Api<RouteGC> {
-    Api::namespaced(world.control_plane.client(), "default")
+fn policies(env: &TestEnv) -> Api<RouteGC> {
+    Api::namespaced(env.control_plane.client(), "default")
 }
 
-/// The policy `prod` of the world's router, which confirms in two passes without a wait.
-async fn policy(world: &World, mode: &str) {
-    let client = world.control_plane.client();
+/// The policy `prod` of the environment's router, which confirms in two passes without a wait.
+async fn policy(env: &TestEnv, mode: &str) {
+    let client = env.control_plane.client();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), &RouteGC::crd()).await.unwrap();
     let login = json!({
         "metadata": { "name": "cloud-config" },
-        "stringData": { "clouds.yaml": world.project.clouds_yaml().unwrap() },
+        "stringData": { "clouds.yaml": env.project.clouds_yaml().unwrap() },
     });
     let secrets: Api<Secret> = Api::namespaced(client, "default");
     secrets.create(&PostParams::default(), &serde_json::from_value(login).unwrap()).await.unwrap();
     let policy: RouteGC = serde_json::from_value(json!({
         "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC", "metadata": { "name": "prod" },
         "spec": {
-            "identityRef": { "name": "cloud-config", "cloudName": CLOUD }, "routerID": world.project.router,
+            "identityRef": { "name": "cloud-config", "cloudName": CLOUD }, "routerID": env.project.router,
             "podCIDRs": [POD_CIDR], "mode": mode, "safety": { "minAge": "0s" },
         },
     }))
     .unwrap();
-    until("a RouteGC", async || policies(world).create(&PostParams::default(), &policy).await.is_ok()).await;
+    until("a RouteGC", async || policies(env).create(&PostParams::default(), &policy).await.is_ok()).await;
 }
 
-async fn change(world: &World, spec: Value) {
+async fn change(env: &TestEnv, spec: Value) {
     let patch = Patch::Merge(json!({ "spec": spec }));
-    policies(world).patch("prod", &PatchParams::default(), &patch).await.unwrap();
+    policies(env).patch("prod", &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn passes(world: &World, count: usize) -> RouteGCStatus {
+async fn passes(env: &TestEnv, count: usize) -> RouteGCStatus {
     for _ in 0..count {
-        let routegc = Program::binary("routegc").unwrap().env("KUBECONFIG", world.control_plane.kubeconfig());
+        let routegc = Program::binary("routegc").unwrap().env("KUBECONFIG", env.control_plane.kubeconfig());
         let (code, said) =
             run(&routegc.args(["--once", "--leader-elect=false", "--admin-address", "127.0.0.1:0"]))
                 .await
                 .unwrap();
         assert_eq!(code, 0, "{said}");
     }
-    policies(world).get("prod").await.unwrap().status.unwrap()
+    policies(env).get("prod").await.unwrap().status.unwrap()
 }
 
 /// The route of a Node, once the cloud controller has written it: destination and next hop.
-async fn route(world: &World, name: &str, address: &str) -> (String, String) {
-    let nodes: Api<Node> = Api::all(world.control_plane.client());
-    let there = async || world.project.routes().await.unwrap().iter().any(|(_, via)| via == address);
+async fn route(env: &TestEnv, name: &str, address: &str) -> (String, String) {
+    let nodes: Api<Node> = Api::all(env.control_plane.client());
+    let there = async || env.project.routes().await.unwrap().iter().any(|(_, via)| via == address);
     until("the Node's route", there).await;
     let range = nodes.get(name).await.unwrap().spec.unwrap().pod_cidr.unwrap();
     let route = (range, address.to_owned());
-    assert!(world.project.routes().await.unwrap().contains(&route));
+    assert!(env.project.routes().await.unwrap().contains(&route));
     route
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn exactly_what_a_dead_cloud_controller_left_is_found_and_removed() {
     let _guard = workers().await;
-    let world = World::start("garbage", &[Provider::CloudController]).await;
-    let (_, stays) = world.node("stays").await;
+    let env = TestEnv::start("garbage", &[Provider::CloudController]).await;
+    let (_, stays) = env.node("stays").await;
     let mut left = Vec::new();
     for name in ["goes", "goes-too"] {
-        let (server, address) = world.node(name).await;
-        left.push((name, server, route(&world, name, &address).await));
+        let (server, address) = env.node(name).await;
+        left.push((name, server, route(&env, name, &address).await));
     }
-    let kept = [route(&world, "stays", &stays).await, ("10.99.0.0/24".to_owned(), "10.7.1.1".to_owned())];
-    world.providers.kill(Provider::CloudController).unwrap();
-    world.project.add_routes(&[("10.99.0.0/24", "10.7.1.1")]).await.unwrap();
-    let nodes: Api<Node> = Api::all(world.control_plane.client());
+    let kept = [route(&env, "stays", &stays).await, ("10.99.0.0/24".to_owned(), "10.7.1.1".to_owned())];
+    env.providers.kill(Provider::CloudController).unwrap();
+    env.project.add_routes(&[("10.99.0.0/24", "10.7.1.1")]).await.unwrap();
+    let nodes: Api<Node> = Api::all(env.control_plane.client());
     for (name, server, _) in &left {
         nodes.delete(name, &Default::default()).await.unwrap();
-        world.project.delete_server(server).await.unwrap();
+        env.project.delete_server(server).await.unwrap();
     }
 
-    policy(&world, "Audit").await;
-    let status = passes(&world, 2).await;
+    policy(&env, "Audit").await;
+    let status = passes(&env, 2).await;
     let found: Vec<_> =
         status.candidates.iter().map(|one| (one.destination.clone(), one.nexthop.clone())).collect();
     let mut orphans: Vec<_> = left.into_iter().map(|(_, _, route)| route).collect();
@@ -95,18 +95,18 @@ async fn exactly_what_a_dead_cloud_controller_left_is_found_and_removed() {
     assert_eq!(found, orphans);
     let counts = status.counts.unwrap();
     assert_eq!((counts.valid, counts.orphan, counts.foreign), (1, 2, 1));
-    assert_eq!(world.project.routes().await.unwrap().len(), 4, "Audit removes nothing");
+    assert_eq!(env.project.routes().await.unwrap().len(), 4, "Audit removes nothing");
 
-    change(&world, json!({ "mode": "Enforce" })).await;
-    passes(&world, 1).await;
+    change(&env, json!({ "mode": "Enforce" })).await;
+    passes(&env, 1).await;
     let mut kept = kept.to_vec();
     kept.sort();
-    assert_eq!(world.project.routes().await.unwrap(), kept);
+    assert_eq!(env.project.routes().await.unwrap(), kept);
     // The cloud controller that comes back finds its own as it left them.
-    world.providers.run(Provider::CloudController).await.unwrap();
-    let (_, address) = world.node("comes").await;
-    route(&world, "comes", &address).await;
-    let status = passes(&world, 1).await;
+    env.providers.run(Provider::CloudController).await.unwrap();
+    let (_, address) = env.node("comes").await;
+    route(&env, "comes", &address).await;
+    let status = passes(&env, 1).await;
     assert_eq!((status.counts.unwrap().valid, status.candidates.len()), (2, 0));
 }
 
@@ -114,20 +114,20 @@ async fn exactly_what_a_dead_cloud_controller_left_is_found_and_removed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_route_that_the_cloud_controller_puts_back_is_contested_and_not_fought_for() {
     let _guard = workers().await;
-    let world = World::start("contested", &[Provider::CloudController]).await;
-    let (_, lives) = world.node("lives").await;
-    route(&world, "lives", &lives).await;
-    let (server, address) = world.node("haunts").await;
-    let theirs = route(&world, "haunts", &address).await;
-    world.project.delete_server(&server).await.unwrap();
-    world.project.port(Some(&address), Some(&server)).await.unwrap();
+    let env = TestEnv::start("contested", &[Provider::CloudController]).await;
+    let (_, lives) = env.node("lives").await;
+    route(&env, "lives", &lives).await;
+    let (server, address) = env.node("haunts").await;
+    let theirs = route(&env, "haunts", &address).await;
+    env.project.delete_server(&server).await.unwrap();
+    env.project.port(Some(&address), Some(&server)).await.unwrap();
 
-    policy(&world, "Enforce").await;
-    let status = passes(&world, 2).await;
+    policy(&env, "Enforce").await;
+    let status = passes(&env, 2).await;
     assert_eq!(status.last_removed.len(), 1, "{status:#?}");
-    let there = async || world.project.routes().await.unwrap().contains(&theirs);
+    let there = async || env.project.routes().await.unwrap().contains(&theirs);
     until("the route to be back", &there).await;
-    let status = passes(&world, 3).await;
+    let status = passes(&env, 3).await;
     let contested = &status.contested[0];
     assert_eq!((contested.destination.clone(), contested.nexthop.clone()), theirs);
     assert_eq!((contested.server.as_deref(), contested.times), (Some(server.as_str()), 1));
@@ -138,7 +138,7 @@ async fn a_route_that_the_cloud_controller_puts_back_is_contested_and_not_fought
     assert!(there().await);
 
     // Who knows the Nodes does not begin the quarrel: a Node that is there lives.
-    change(&world, json!({ "nodesFrom": { "inCluster": true } })).await;
-    let status = passes(&world, 1).await;
+    change(&env, json!({ "nodesFrom": { "inCluster": true } })).await;
+    let status = passes(&env, 1).await;
     assert_eq!((status.counts.unwrap().valid, status.contested.len()), (2, 0));
 }

@@ -8,13 +8,13 @@ use kube::Api;
 use serde_json::{Value, json};
 
 use super::deorbit::{deorbit_as, deorbiter, end, left};
-use super::{World, until, workers};
+use super::{TestEnv, until, workers};
 
 const KEEP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
 
 /// Load balancers that are there, by name.
-async fn balancers(world: &World) -> Vec<Value> {
-    let mut all = left(world, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
+async fn balancers(env: &TestEnv) -> Vec<Value> {
+    let mut all = left(env, Service::LoadBalancer, "/loadbalancers", "loadbalancers").await;
     all.retain(|one| one["provisioning_status"] != "DELETED");
     all.sort_by_key(|one| one["name"].to_string());
     all
@@ -25,26 +25,26 @@ fn field<'a>(all: &'a [Value], key: &str) -> Vec<&'a str> {
 }
 
 /// Security groups that the controller has made.
-async fn groups(world: &World) -> Vec<Value> {
-    let mut all = left(world, Service::Network, "/security-groups", "security_groups").await;
+async fn groups(env: &TestEnv) -> Vec<Value> {
+    let mut all = left(env, Service::Network, "/security-groups", "security_groups").await;
     all.retain(|one| one["name"].as_str().unwrap().starts_with("kube_ingress_"));
     all
 }
 
 /// Two Ingresses, whose addresses are outside, and one whose floating IP shall stay; then all of it is at rest.
-async fn made(world: &World, names: [&str; 2]) -> [String; 2] {
+async fn made(env: &TestEnv, names: [&str; 2]) -> [String; 2] {
     let [plain, keeps] = names;
     let outside = ("octavia.ingress.kubernetes.io/internal", "false");
     // The end of the last freeze takes the API server a moment.
-    until("an Ingress", async || world.providers.ingress("default", plain, &[outside]).await.is_ok()).await;
-    world.providers.ingress("default", keeps, &[outside, (KEEP, "true")]).await.unwrap();
+    until("an Ingress", async || env.providers.ingress("default", plain, &[outside]).await.is_ok()).await;
+    env.providers.ingress("default", keeps, &[outside, (KEEP, "true")]).await.unwrap();
     let addresses = [
-        world.providers.ingress_address("default", plain).await.unwrap(),
-        world.providers.ingress_address("default", keeps).await.unwrap(),
+        env.providers.ingress_address("default", plain).await.unwrap(),
+        env.providers.ingress_address("default", keeps).await.unwrap(),
     ];
     // Its last word is the load balancer's description, with the Ingress's version.
     until("the controller to be done", async || {
-        let all = balancers(world).await;
+        let all = balancers(env).await;
         let done = |one: &&Value| {
             one["description"].as_str().unwrap().contains(", version: ")
                 && one["provisioning_status"] == "ACTIVE"
@@ -58,38 +58,38 @@ async fn made(world: &World, names: [&str; 2]) -> [String; 2] {
 #[tokio::test(flavor = "multi_thread")]
 async fn ingresses_go_with_a_living_controller_and_by_their_ids_after_a_dead_one() {
     let _guard = workers().await;
-    let world = World::start("ingresses", &[Provider::CloudController]).await;
-    world.initialised("node-1").await;
+    let env = TestEnv::start("ingresses", &[Provider::CloudController]).await;
+    env.initialised("node-1").await;
     // It learns of Nodes once a minute.
-    world.providers.run(Provider::IngressController).await.unwrap();
-    let [_, kept] = made(&world, ["shop", "blog"]).await;
+    env.providers.run(Provider::IngressController).await.unwrap();
+    let [_, kept] = made(&env, ["shop", "blog"]).await;
     let names = ["kube_ingress_ingresses_default_blog", "kube_ingress_ingresses_default_shop"];
-    assert_eq!(field(&balancers(&world).await, "name"), names);
-    assert_eq!(groups(&world).await.len(), 2);
-    let neighbour = world.project.load_balancer("kube_ingress_other_default_shop", "").await.unwrap();
+    assert_eq!(field(&balancers(&env).await, "name"), names);
+    assert_eq!(groups(&env).await.len(), 2);
+    let neighbour = env.project.load_balancer("kube_ingress_other_default_shop", "").await.unwrap();
 
-    let _deorbiter = deorbiter(&world).await;
+    let _deorbiter = deorbiter(&env).await;
     let spec = json!({ "resources": { "ingresses": "Delete" }, "leftovers": "Delete" });
-    deorbit_as(&world, "alive", spec).await;
-    let alive = end(&world, "alive").await;
+    deorbit_as(&env, "alive", spec).await;
+    let alive = end(&env, "alive").await;
     assert_eq!((alive.phase, alive.debris_count), (Phase::Complete, 0), "{alive:#?}");
     let recorded = |kind: Kind| alive.inventory.records.iter().filter(|one| one.kind == kind).count();
     let all = [Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup].map(recorded);
     assert_eq!(all, [2, 2, 2], "{alive:#?}");
-    assert_eq!(field(&balancers(&world).await, "id"), [neighbour.as_str()]);
-    let floating = async || left(&world, Service::Network, "/floatingips", "floatingips").await;
+    assert_eq!(field(&balancers(&env).await, "id"), [neighbour.as_str()]);
+    let floating = async || left(&env, Service::Network, "/floatingips", "floatingips").await;
     assert_eq!(field(&floating().await, "floating_ip_address"), [kept.as_str()]);
     // The controller has done it all, its group on the Nodes' ports included: deorbiter did not come before it.
-    assert_eq!(groups(&world).await, [] as [Value; 0]);
+    assert_eq!(groups(&env).await, [] as [Value; 0]);
 
-    let [_, kept_too] = made(&world, ["news", "wiki"]).await;
-    world.providers.kill(Provider::IngressController).unwrap();
+    let [_, kept_too] = made(&env, ["news", "wiki"]).await;
+    env.providers.kill(Provider::IngressController).unwrap();
     let spec = json!({ "resources": { "ingresses": "Delete" }, "leftovers": "Delete",
         "timeouts": { "perObject": "90s", "loadBalancerGrace": "3s" } });
-    deorbit_as(&world, "dead", spec).await;
-    let dead = end(&world, "dead").await;
-    assert_eq!(field(&balancers(&world).await, "id"), [neighbour.as_str()], "{dead:#?}");
-    let ingresses: Api<Ingress> = Api::namespaced(world.control_plane.client(), "default");
+    deorbit_as(&env, "dead", spec).await;
+    let dead = end(&env, "dead").await;
+    assert_eq!(field(&balancers(&env).await, "id"), [neighbour.as_str()], "{dead:#?}");
+    let ingresses: Api<Ingress> = Api::namespaced(env.control_plane.client(), "default");
     assert_eq!(ingresses.list(&Default::default()).await.unwrap().items.len(), 0);
     let mut both = [kept.as_str(), kept_too.as_str()];
     both.sort_unstable();

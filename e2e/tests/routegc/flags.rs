@@ -1,7 +1,7 @@
 //! One router by flags, without RouteGC objects.
 
 use e2e::natgw::run;
-use e2e::routegc::{PODS, World, pods};
+use e2e::routegc::{PODS, TestEnv, pods};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
@@ -9,8 +9,8 @@ use kube::api::PostParams;
 use serde_json::json;
 
 /// The rights of the single mode, as docs/routegc.md names them.
-async fn rights(world: &World) {
-    let namespace = &world.namespace;
+async fn rights(env: &TestEnv) {
+    let namespace = &env.namespace;
     let role: Role = serde_json::from_value(json!({
         "metadata": { "name": "routegc-state" },
         "rules": [{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "update"] }],
@@ -22,45 +22,45 @@ async fn rights(world: &World) {
         "subjects": [{ "kind": "ServiceAccount", "name": "routegc", "namespace": namespace }],
     }))
     .unwrap();
-    Api::namespaced(world.client.clone(), namespace).create(&PostParams::default(), &role).await.unwrap();
-    Api::namespaced(world.client.clone(), namespace).create(&PostParams::default(), &binding).await.unwrap();
+    Api::namespaced(env.client.clone(), namespace).create(&PostParams::default(), &role).await.unwrap();
+    Api::namespaced(env.client.clone(), namespace).create(&PostParams::default(), &binding).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_cloud_conf_and_a_pod_network_are_enough() {
-    let world = World::start().await.unwrap();
-    rights(&world).await;
-    world.node(1).await.unwrap();
-    world.dead_node(2).await.unwrap();
-    let conf = world.cloud_conf().unwrap();
+    let env = TestEnv::start().await.unwrap();
+    rights(&env).await;
+    env.node(1).await.unwrap();
+    env.dead_node(2).await.unwrap();
+    let conf = env.cloud_conf().unwrap();
     let flags = ["--cluster-cidr", PODS, "--min-age", "0s", "--mode", "enforce"];
     // Who works with several clouds has exported one; what stands on the command line counts.
-    let command = world.routegc().unwrap().env("OS_CLOUD", "another");
+    let command = env.routegc().unwrap().env("OS_CLOUD", "another");
     let command = command.arg("--cloud-config").arg(&conf).args(flags).arg("--once");
     e2e::natgw::wait_for("the right to keep a state", || async { Ok(run(&command).await?.0 == 0) })
         .await
         .unwrap();
-    let maps = Api::<ConfigMap>::namespaced(world.client.clone(), &world.namespace);
-    let state = maps.get(&format!("routegc-{}", world.project.router)).await.unwrap();
+    let maps = Api::<ConfigMap>::namespaced(env.client.clone(), &env.namespace);
+    let state = maps.get(&format!("routegc-{}", env.project.router)).await.unwrap();
     assert!(state.data.unwrap()["status.json"].contains("\"passes\":1"), "it survives a restart");
     let (code, said) = run(&command).await.unwrap();
     assert_eq!(code, 0, "{said}");
-    assert_eq!(world.destinations().await.unwrap(), [pods(1)]);
-    let dry = world.routegc().unwrap().arg("--cloud-config").arg(&conf).args(flags).arg("--dry-run");
+    assert_eq!(env.destinations().await.unwrap(), [pods(1)]);
+    let dry = env.routegc().unwrap().arg("--cloud-config").arg(&conf).args(flags).arg("--dry-run");
     let (code, said) = run(&dry).await.unwrap();
     assert!(code == 0 && said.contains("nothing to do"), "{said}");
 }
 
 #[tokio::test]
 async fn wrong_flags_end_with_one_line_and_touch_nothing() {
-    let world = World::start().await.unwrap();
-    let command = world.command().unwrap().args(["--router-id", "r", "--cluster-cidr", "10.244.1.0/16"]);
-    let command = command.arg("--cloud-config").arg(world.cloud_conf().unwrap());
+    let env = TestEnv::start().await.unwrap();
+    let command = env.command().unwrap().args(["--router-id", "r", "--cluster-cidr", "10.244.1.0/16"]);
+    let command = command.arg("--cloud-config").arg(env.cloud_conf().unwrap());
     let (code, said) = run(&command).await.unwrap();
     assert_eq!((code, said.lines().count()), (2, 1), "{said}");
     assert!(
         said.contains("--cluster-cidr: 10.244.1.0/16 has bits behind its prefix; write 10.244.0.0/16"),
         "{said}"
     );
-    assert!(world.api_proxy.requests().is_empty() && world.neutron.requests().is_empty());
+    assert!(env.api_proxy.requests().is_empty() && env.neutron.requests().is_empty());
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use e2e::natgw::wait_for;
 use e2e::openstack::{Knobs, OpenStack, Parts, Project, Release};
-use e2e::routegc::World;
+use e2e::routegc::TestEnv;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -56,37 +56,37 @@ async fn write(
 async fn eight_writers_lose_nothing() {
     let whole = std::env::var("SWEEP").as_deref() == Ok("all");
     let passes = if whole { 1000 } else { 20 };
-    let world = if whole {
+    let env = if whole {
         // As real ones have: the whole race would take half as long again with one.
         let knobs = Knobs { neutron_processes: 2, ..Knobs::default() };
         let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
-        World::on(cloud, false).await.unwrap()
+        TestEnv::on(cloud, false).await.unwrap()
     } else {
-        World::start().await.unwrap()
+        TestEnv::start().await.unwrap()
     };
-    world.node(1).await.unwrap();
-    world.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
+    env.node(1).await.unwrap();
+    env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let turns = Arc::new(Semaphore::new(UNDER_WAY));
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
-            tokio::spawn(write(world.project.clone(), writer, stop.clone(), done.clone(), turns.clone()))
+            tokio::spawn(write(env.project.clone(), writer, stop.clone(), done.clone(), turns.clone()))
         })
         .collect();
-    let routegc = world.routegc().unwrap().start().unwrap();
+    let routegc = env.routegc().unwrap().start().unwrap();
     for pass in 0..passes {
         // A dead route of its own for each pass, so that each pass removes one.
         let number = u8::try_from(2 + pass % 60).unwrap();
         let dead = format!("10.244.{number}.{}/32", pass / 60);
-        world.project.add_routes(&[(&dead, "10.7.9.9")]).await.unwrap();
+        env.project.add_routes(&[(&dead, "10.7.9.9")]).await.unwrap();
         // A new annotation asks for a pass at once.
-        world.allow("prod", &format!("pass-{pass}")).await.unwrap();
+        env.allow("prod", &format!("pass-{pass}")).await.unwrap();
         let mut gone = Ok(());
         for _ in 0..WAITS {
             let what = format!("the end of {dead}");
             // By routegc's own word: who asks Neutron all the time keeps routegc waiting.
             gone = wait_for(&what, || async {
-                let removed = world.status("prod").await?.last_removed;
+                let removed = env.status("prod").await?.last_removed;
                 Ok(removed.iter().any(|one| one.destination == dead))
             })
             .await;
@@ -95,7 +95,7 @@ async fn eight_writers_lose_nothing() {
             }
         }
         gone.unwrap();
-        assert!(!world.destinations().await.unwrap().contains(&dead), "{dead} is there");
+        assert!(!env.destinations().await.unwrap().contains(&dead), "{dead} is there");
         if pass % 50 == 49 {
             println!(
                 "{} of {passes} passes, {} turns of other writers",
@@ -109,7 +109,7 @@ async fn eight_writers_lose_nothing() {
     for writer in writers {
         kept.extend(writer.await.unwrap());
     }
-    assert_eq!(world.destinations().await.unwrap().into_iter().collect::<BTreeSet<_>>(), kept);
+    assert_eq!(env.destinations().await.unwrap().into_iter().collect::<BTreeSet<_>>(), kept);
     assert_eq!(routegc.exited().unwrap(), None);
     println!(
         "{passes} passes with a removal each, {} turns of other writers, 0 lost",

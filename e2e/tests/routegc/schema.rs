@@ -1,11 +1,11 @@
 //! What the API server lets in, and what `kubectl` shows: the generated schema at a real API server.
 
-use e2e::routegc::World;
+use e2e::routegc::TestEnv;
 use serde_json::json;
 
 #[tokio::test]
 async fn what_cannot_be_meant_is_refused_by_the_api_server() {
-    let world = World::start().await.unwrap();
+    let env = TestEnv::start().await.unwrap();
     for (more, why) in [
         (json!({ "podCIDRs": ["10.244.1.0/16"] }), "written with its first address"),
         (json!({ "podCIDRs": ["pods"] }), "each must be a network such as"),
@@ -19,27 +19,26 @@ async fn what_cannot_be_meant_is_refused_by_the_api_server() {
         (json!({ "safety": { "confirmations": 0 } }), "greater than or equal to 1"),
     ] {
         // A client that checks nothing, as kubectl.
-        let error = raw(&world, more.clone()).await.unwrap_err().to_string();
+        let error = raw(&env, more.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{more}: {error}");
     }
-    world.policy("prod", json!({})).await.unwrap();
-    let error =
-        world.patch("prod", json!({ "spec": { "routerID": "other" } })).await.unwrap_err().to_string();
+    env.policy("prod", json!({})).await.unwrap();
+    let error = env.patch("prod", json!({ "spec": { "routerID": "other" } })).await.unwrap_err().to_string();
     assert!(error.contains("a RouteGC belongs to one router"), "{error}");
-    let prod = world.policies().get("prod").await.unwrap();
+    let prod = env.policies().get("prod").await.unwrap();
     assert_eq!(
         (prod.spec.safety.max_removals, prod.spec.identity_ref.cloud_name.as_str()),
         (10, "openstack")
     );
 }
 
-async fn raw(world: &World, more: serde_json::Value) -> Result<(), kube::Error> {
+async fn raw(env: &TestEnv, more: serde_json::Value) -> Result<(), kube::Error> {
     let mut spec = json!({ "identityRef": { "name": "c" }, "routerID": "r", "podCIDRs": ["10.244.0.0/16"] });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let object = json!({ "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC",
         "metadata": { "name": "odd" }, "spec": spec });
-    let path = format!("/apis/routegc.perimeter.dev/v1alpha1/namespaces/{}/routegcs", world.namespace);
+    let path = format!("/apis/routegc.perimeter.dev/v1alpha1/namespaces/{}/routegcs", env.namespace);
     let request = http::Request::post(path).header("content-type", "application/json");
     let request = request.body(serde_json::to_vec(&object).unwrap()).unwrap();
-    world.client.request::<serde_json::Value>(request).await.map(drop)
+    env.client.request::<serde_json::Value>(request).await.map(drop)
 }

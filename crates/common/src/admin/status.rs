@@ -45,7 +45,7 @@ impl Status {
     }
 
     /// A pass begins. A leader that has not done so for ten minutes is restarted by its kubelet.
-    pub fn beat(&self) {
+    pub fn heartbeat(&self) {
         self.lock().beat = Instant::now();
     }
 
@@ -71,7 +71,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(status.stuck(true), Some(STUCK_AFTER + Duration::from_secs(1)));
         assert_eq!(status.stuck(false), None);
-        status.clone().beat();
+        status.clone().heartbeat();
         assert_eq!(status.stuck(true), None);
     }
 

@@ -50,8 +50,8 @@ fn on(name: &str) -> Regarding {
     }
 }
 
-fn finding(name: &str, text: &'static str) -> Finding<Because> {
-    Finding { regarding: on(name), because: Because(text) }
+fn problem(name: &str, text: &'static str) -> Problem<Because> {
+    Problem { regarding: on(name), because: Because(text) }
 }
 
 /// Requests: method, path, body.
@@ -148,10 +148,10 @@ impl Reason for Left {
 #[tokio::test]
 async fn findings_about_several_things_are_told_apart_where_all_appear_on_one_object() {
     let (events, seen) = world(|_| true);
-    let finding = |id| Finding { regarding: on("node-1"), because: Left(id) };
-    events.found(&[finding("a"), finding("b")]).await;
-    events.found(&[finding("b")]).await;
-    events.found(&[finding("a"), finding("b")]).await;
+    let problem = |id| Problem { regarding: on("node-1"), because: Left(id) };
+    events.found(&[problem("a"), problem("b")]).await;
+    events.found(&[problem("b")]).await;
+    events.found(&[problem("a"), problem("b")]).await;
     let seen = seen.lock().unwrap();
     let told = seen.iter().map(|(method, _, body)| (method.clone(), body["note"].as_str().unwrap()));
     let (a, b) = ("Volume a is left", "Volume b is left");
@@ -192,22 +192,22 @@ async fn no_more_than_so_many_events_are_remembered() {
 async fn a_finding_is_told_once_for_as_long_as_it_stands() {
     let (events, seen) = world(|_| true);
     let told = || seen.lock().unwrap().len();
-    events.found(&[finding("a", "bad label"), finding("b", "bad label"), finding("a", "bad label")]).await;
+    events.found(&[problem("a", "bad label"), problem("b", "bad label"), problem("a", "bad label")]).await;
     assert_eq!(told(), 2, "one for each object");
-    events.found(&[finding("b", "bad label"), finding("a", "bad label")]).await;
+    events.found(&[problem("b", "bad label"), problem("a", "bad label")]).await;
     assert_eq!(told(), 2, "nothing new");
-    events.found(&[finding("a", "worse label")]).await;
+    events.found(&[problem("a", "worse label")]).await;
     assert_eq!(told(), 3, "other words are news");
-    events.found(&[finding("a", "worse label"), finding("b", "bad label")]).await;
+    events.found(&[problem("a", "worse label"), problem("b", "bad label")]).await;
     assert_eq!(told(), 4, "it had gone and came back");
 }
 
 #[tokio::test]
 async fn a_refused_event_fails_nothing_and_is_tried_again() {
     let (events, seen) = world(|count| count > 1);
-    events.found(&[finding("a", "bad label")]).await;
-    events.found(&[finding("a", "bad label")]).await;
-    events.found(&[finding("a", "bad label")]).await;
+    events.found(&[problem("a", "bad label")]).await;
+    events.found(&[problem("a", "bad label")]).await;
+    events.found(&[problem("a", "bad label")]).await;
     assert_eq!(seen.lock().unwrap().len(), 2, "refused, taken, known");
 }
 
@@ -219,10 +219,10 @@ async fn a_silent_server_holds_a_pass_up_for_five_seconds_at_most() {
     let start = tokio::time::Instant::now();
     events.done(&Step { action: Annotate, because: Because("x") }).await;
     assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs());
-    events.found(&[finding("a", "bad label"), finding("b", "bad label"), finding("c", "bad label")]).await;
+    events.found(&[problem("a", "bad label"), problem("b", "bad label"), problem("c", "bad label")]).await;
     assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs(), "those after it are not tried");
     tokio::time::advance(SILENCE).await;
-    events.found(&[finding("a", "bad label"), finding("b", "bad label")]).await;
+    events.found(&[problem("a", "bad label"), problem("b", "bad label")]).await;
     assert_eq!(start.elapsed().as_secs(), (SILENCE + PATIENCE * 2).as_secs(), "a minute later one is");
 }
 

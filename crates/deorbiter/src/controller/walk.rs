@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
 use common::cloud::openstack::Cloud;
-use common::plan::Finding;
+use common::plan::Problem;
 use jiff::Timestamp;
 use kube::{Api, Client};
 
@@ -48,7 +48,7 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
             // Nothing may be done without the records, and nobody but a person can bring them back.
             let regarding = plan::action::about(namespace, name, deorbit.metadata.uid.clone());
             let because = Reason::RecordsLost { why: error.to_string() };
-            memo.events.found(&[Finding { regarding, because }]).await;
+            memo.events.found(&[Problem { regarding, because }]).await;
             return Err(error);
         }
         read => read?,
@@ -81,7 +81,7 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     }
     let text = status::render(run, &decision);
     context.runtime.status.set(format!("deorbit {namespace}/{name}"), text);
-    memo.events.found(&decision.plan.findings).await;
+    memo.events.found(&decision.plan.problems).await;
     let apply = Apply {
         home,
         target: client.as_ref(),

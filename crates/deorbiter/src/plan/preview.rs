@@ -40,7 +40,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     if let (Some(asked), Some(cloud)) = (routes, cloud) {
         if let Some(why) = &cloud.routes_unread {
             let because = Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() };
-            out.finding((*about).clone(), because);
+            out.problem((*about).clone(), because);
         }
         if !cloud.routes.is_empty() {
             let act = Act::RemoveRoutes { asked: asked.clone(), routes: cloud.routes.clone() };
@@ -48,7 +48,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         }
         for DoubtfulRoute { route, why } in &cloud.doubtful_routes {
             let why = format!("route {route}: nobody can say whether it leads to somebody: {why}");
-            out.finding((*about).clone(), Reason::Kept { why });
+            out.problem((*about).clone(), Reason::Kept { why });
         }
     }
     let strange = inventory::is_strange(&recorded.run.records);
@@ -56,7 +56,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     let swept =
         swept.map(|cloud| sweep::found(&recorded.run, &recorded.run.records, cloud)).unwrap_or_default();
     if strange && cloud.is_some() {
-        out.finding((*about).clone(), Reason::CloudShowsNothing);
+        out.problem((*about).clone(), Reason::CloudShowsNothing);
     }
     let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
     for record in recorded.run.records.iter().chain(swept.iter().map(|one| &one.record)) {
@@ -64,7 +64,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         let how = match (&record.kept, record.kind) {
             (Some(why), _) => {
                 let why = format!("{}: {why}", named(record));
-                out.finding((*about).clone(), Reason::Kept { why });
+                out.problem((*about).clone(), Reason::Kept { why });
                 continue;
             }
             _ if record.object.is_none() => match snapshot.run.spec.leftovers {
@@ -77,7 +77,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
             _ => "it goes by the policy of its object",
         };
         let what = format!("{}: {how}", named(record));
-        out.finding((*about).clone(), Reason::GoesAlong { what });
+        out.problem((*about).clone(), Reason::GoesAlong { what });
     }
     out
 }

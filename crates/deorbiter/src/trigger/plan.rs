@@ -28,7 +28,7 @@ use super::snapshot::{Binding, Counted, Deorbit, End, Rules, Snapshot, Target, T
 /// What is to be done, and how each binding stands, by its name.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Steps and findings.
+    /// Steps and problems.
     pub plan: Plan<Action>,
     /// For status.
     pub standings: BTreeMap<String, Standing>,
@@ -125,7 +125,7 @@ impl Walk<'_> {
         let binding = self.binding;
         if let Err(why) = &binding.rules {
             self.standing.readiness = Readiness::Invalid(why.clone());
-            self.plan.finding(
+            self.plan.problem(
                 about_binding(&binding.name, &binding.uid),
                 Reason::BindingInvalid { why: why.clone() },
             );
@@ -178,7 +178,7 @@ impl Walk<'_> {
         let names: Vec<&str> = others.keys().copied().collect();
         let reason = Reason::Conflict { others: names.join(", "), count: others.values().sum() };
         self.standing.readiness = Readiness::Conflict(reason.to_string());
-        self.plan.finding(about_binding(&self.binding.name, &self.binding.uid), reason);
+        self.plan.problem(about_binding(&self.binding.name, &self.binding.uid), reason);
     }
 
     fn target(&mut self, target: &Target) {
@@ -358,7 +358,7 @@ impl Walk<'_> {
 
     fn hold(&mut self, target: &Target, because: Reason) {
         self.standing.held += 1;
-        self.plan.finding(about(&target.object), because);
+        self.plan.problem(about(&target.object), because);
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn assess<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
     for (ip, nodes) in &duplicates {
         let names: Vec<String> = nodes.iter().map(|node| node.name.clone()).collect();
         for node in nodes {
-            out.finding(regarding(node), Reason::DuplicateFloatingIP { ip: *ip, nodes: names.clone() });
+            out.problem(regarding(node), Reason::DuplicateFloatingIP { ip: *ip, nodes: names.clone() });
         }
     }
     snapshot
@@ -109,17 +109,17 @@ fn standing(
 fn report_label(snapshot: &Snapshot, node: &Node, out: &mut Output) {
     let (true, Some(label)) = (node.selected, &node.label) else { return };
     let Some(ip) = floating_ip::parse(label) else {
-        out.finding(regarding(node), Reason::InvalidFloatingIP(label.clone()));
+        out.problem(regarding(node), Reason::InvalidFloatingIP(label.clone()));
         return;
     };
     if floating_ip::claim(snapshot, node, ip) == Claim::Denied {
-        out.finding(regarding(node), Reason::StaleFloatingIP(ip));
+        out.problem(regarding(node), Reason::StaleFloatingIP(ip));
     }
     match node.server {
-        Server::Robot => out.finding(regarding(node), Reason::UnsupportedServer(Role::Gateway)),
-        Server::Unknown => out.finding(regarding(node), Reason::UnknownServer),
+        Server::Robot => out.problem(regarding(node), Reason::UnsupportedServer(Role::Gateway)),
+        Server::Unknown => out.problem(regarding(node), Reason::UnknownServer),
         Server::Cloud { private_ip: None, .. } => {
-            out.finding(regarding(node), Reason::ServerNotInNetwork(snapshot.network.name.clone()));
+            out.problem(regarding(node), Reason::ServerNotInNetwork(snapshot.network.name.clone()));
         }
         Server::Cloud { private_ip: Some(_), .. } => {}
     }

@@ -78,7 +78,7 @@ pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
             of_server.entry(*server).or_default().push(*ip);
         }
     }
-    let (mut removals, mut findings) = (Vec::new(), Vec::new());
+    let (mut removals, mut problems) = (Vec::new(), Vec::new());
     let mut write = |index: usize, node: &Node, ip: Option<Ipv4Addr>, because| {
         out.step(Action::LabelFloatingIP { node: NodeRef::from(node), ip }, because);
         if let Some(node) = labelled.to_mut().nodes.get_mut(index) {
@@ -94,7 +94,7 @@ pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
         // Stay with the label as long as it is true: a Node can use only one.
         let wanted = now.filter(|ip| held.contains(ip)).or_else(|| held.first().copied());
         if held.len() > 1 {
-            findings.push((regarding(node), Reason::SeveralFloatingIPs(held.to_vec())));
+            problems.push((regarding(node), Reason::SeveralFloatingIPs(held.to_vec())));
         }
         match wanted {
             Some(ip) if now != Some(ip) => write(index, node, Some(ip), Reason::FloatingIPAssigned),
@@ -105,8 +105,8 @@ pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
     for (index, node) in removals {
         write(index, node, None, Reason::FloatingIPUnassigned);
     }
-    for (regarding, because) in findings {
-        out.finding(regarding, because);
+    for (regarding, because) in problems {
+        out.problem(regarding, because);
     }
     labelled
 }

@@ -95,7 +95,7 @@ pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Times
     }
     let records = match Records::read(node, jobs) {
         Ok(records) => records,
-        Err((annotation, value)) => return out.finding(regarding(node), annotation.invalid(config, value)),
+        Err((annotation, value)) => return out.problem(regarding(node), annotation.invalid(config, value)),
     };
     let wanted = wanted(config, snapshot, node);
     let Some((task, because)) = next(node, &records, wanted) else { return };

@@ -77,7 +77,7 @@ pub enum Reason {
     /// The cloud says that the floating IP is not assigned to the Node's server.
     FloatingIPUnassigned,
 
-    // Findings.
+    // Problems.
     /// The floating-IP label's value is no IPv4 address that a gateway could have.
     InvalidFloatingIP(String),
     /// One of natgw's annotations has a value that natgw never writes.

@@ -29,7 +29,7 @@ pub(super) fn towards<'a>(
         None => Reason::NoDefaultRoute,
         Some(current) => match why_leave(snapshot, assessed, current) {
             Reason::ForeignRoute { gateway, server } if !config.adopt_foreign_route => {
-                out.finding(about_natgw(config), Reason::ForeignRouteKept { gateway, server });
+                out.problem(about_natgw(config), Reason::ForeignRouteKept { gateway, server });
                 return None;
             }
             because => because,
@@ -116,5 +116,5 @@ fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<
         }
         (Some(gateway), _) => KeptRoute::AtOther(gateway),
     };
-    out.finding(about_natgw(config), Reason::NoCandidate(kept));
+    out.problem(about_natgw(config), Reason::NoCandidate(kept));
 }

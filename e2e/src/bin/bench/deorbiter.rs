@@ -67,10 +67,10 @@ pub(crate) async fn measure(
             claims::measure(&stage, claims, &run, report).await?;
         }
     }
-    let kubernetes = stage.world.client.apiserver_version().await?.git_version;
-    let world = format!(
+    let kubernetes = stage.env.client.apiserver_version().await?.git_version;
+    let env = format!(
         "Kubernetes {kubernetes} (etcd without fsync, kube-controller-manager without its limit of 20 requests a second), \
          OpenStack 2026.2 (one uWSGI process for each service, Cinder's logging driver, Octavia's no-op driver)"
     );
-    run.end(&binary, &world, report)
+    run.end(&binary, &env, report)
 }

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::egress_router::{GATEWAY, Pod, UPLINK, World, debian, plugin};
+use e2e::egress_router::{GATEWAY, Pod, TestEnv, UPLINK, debian, plugin};
 use serde_json::{Value, json};
 
 use driver::{Call, Chunk, Job, Work};
@@ -175,9 +175,9 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// A world with pods.
+/// A environment with pods.
 struct Bench {
-    world: World,
+    env: TestEnv,
     pods: Vec<Pod>,
     before: Vec<e2e::netns::Snapshot>,
     own: PathBuf,
@@ -187,11 +187,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Result<Self> {
-        let world = World::new()?;
-        let pods = (0..PODS).map(|number| world.pod(&format!("pod{number}"))).collect::<Result<Vec<_>>>()?;
+        let env = TestEnv::new()?;
+        let pods = (0..PODS).map(|number| env.pod(&format!("pod{number}"))).collect::<Result<Vec<_>>>()?;
         let before = pods.iter().map(|pod| pod.inside.network_state()).collect::<Result<_>>()?;
         let own = std::env::current_exe().context("where is this program?")?;
-        Ok(Self { world, pods, before, own, kept: 0.into(), discarded: 0.into() })
+        Ok(Self { env, pods, before, own, kept: 0.into(), discarded: 0.into() })
     }
 
     /// A chunk of each, again and again, until each has as many calls as it shall have.
@@ -226,7 +226,7 @@ impl Bench {
         let job = serde_json::to_string(&job)?;
         loop {
             let output = self
-                .world
+                .env
                 .node
                 .run_as_runtime([self.own.as_os_str(), "egress-router-driver".as_ref()], &job)?;
             ensure!(output.success(), "{}: {}", program.display(), output.text().trim());

@@ -21,7 +21,7 @@ use crate::start;
 /// Few Nodes and many: a network of Hetzner's takes 100 servers.
 const FEW: usize = 5;
 const MANY: usize = 100;
-/// A real cluster's patience with its Nodes: hollow kubelets beat as seldom as real ones here.
+/// A real cluster's timeout with its Nodes: hollow kubelets beat as seldom as real ones here.
 const GRACE: Duration = Duration::from_secs(40);
 /// What can be measured alone.
 pub(crate) const PARTS: [Part; 5] = [Part::Walk, Part::Start, Part::Moves, Part::Steady, Part::Crowd];
@@ -92,9 +92,9 @@ pub(crate) async fn measure(
         steady.report(report)?;
     }
     let kubernetes = control_plane.client().apiserver_version().await?.git_version;
-    let world = format!(
+    let env = format!(
         "Kubernetes {kubernetes} (etcd without fsync), Hetzner stand-in with route actions of {} s",
         stage::ACTION.as_secs()
     );
-    run.end(&binary, &world, report)
+    run.end(&binary, &env, report)
 }

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 /// Between two looks at /readyz: a hundredth of what is measured, and next to no work for the machine.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Nothing here takes this long, unless it never comes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// From ready to the look at the memory: caches are filled, the first walk is made, buffers of the start are returned.
 pub(crate) const STEADY: Duration = Duration::from_secs(10);
 
@@ -30,7 +30,7 @@ pub(crate) async fn until_ready(controller: &Launch) -> Result<(Program, Duratio
         if let Some(status) = program.exited()? {
             anyhow::bail!("it ended before it was ready: {status}\n{}", program.output().lines().join("\n"));
         }
-        ensure!(started.elapsed() < PATIENCE, "it is not ready:\n{}", program.output().lines().join("\n"));
+        ensure!(started.elapsed() < TIMEOUT, "it is not ready:\n{}", program.output().lines().join("\n"));
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     Ok((program, started.elapsed()))
@@ -42,7 +42,7 @@ pub(crate) async fn until_ready(controller: &Launch) -> Result<(Program, Duratio
 /// It does not, or ends with a failure.
 pub(crate) async fn stop(controller: &Program) -> Result<()> {
     controller.signal(Signal::SIGTERM)?;
-    let status = controller.wait_exit(PATIENCE).await?;
+    let status = controller.wait_exit(TIMEOUT).await?;
     ensure!(status.success(), "it ended with {status}:\n{}", controller.output().lines().join("\n"));
     Ok(())
 }

@@ -38,7 +38,7 @@ pub(crate) async fn measure(
     }
     run.say("1000 ports");
     stage.ports().await?;
-    stage.world.policy(POLICY, stage::spec()).await?;
+    stage.env.policy(POLICY, stage::spec()).await?;
     for (routes, dead) in ROUTERS {
         run.say(&format!("{routes} routes"));
         stage.grow(routes).await?;
@@ -55,11 +55,11 @@ pub(crate) async fn measure(
         run.say("steady state, two minutes");
         steady::count(&mut stage, report).await?;
     }
-    let kubernetes = stage.world.client.apiserver_version().await?.git_version;
-    let world = format!(
+    let kubernetes = stage.env.client.apiserver_version().await?.git_version;
+    let env = format!(
         "Kubernetes {kubernetes} (etcd without fsync), Keystone and Neutron of OpenStack 2026.2 (one uWSGI process each), \
          {} ports on the router's network, no Nova",
         stage::PORTS
     );
-    run.end(&binary, &world, report)
+    run.end(&binary, &env, report)
 }

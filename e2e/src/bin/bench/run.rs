@@ -40,16 +40,16 @@ impl Run {
         eprintln!("bench: {:3} s: {what}", self.clock.elapsed().as_secs());
     }
 
-    /// Ends: the report says what the program was measured on. `world` is what stood around it.
+    /// Ends: the report says what the program was measured on. `env` is what stood around it.
     ///
     /// # Errors
     /// /proc does not tell, or the program does not say its version.
-    pub(crate) fn end(&self, program: &Path, world: &str, report: &mut Report) -> Result<()> {
+    pub(crate) fn end(&self, program: &Path, env: &str, report: &mut Report) -> Result<()> {
         self.say("done");
         report.circumstances = vec![
             format!("{} on {}", Timestamp::now().strftime("%F"), machine::hardware()?),
             format!(
-                "{}; bench: {} build; {world}",
+                "{}; bench: {} build; {env}",
                 machine::version(program)?,
                 if cfg!(debug_assertions) { "DEBUG" } else { "release" },
             ),

@@ -18,7 +18,7 @@ const CLIENT: &str = "node-3";
 /// A Node is NotReady after this silence: 50 s in a cluster as it comes, which is long to look at.
 const GRACE: Duration = Duration::from_secs(8);
 /// Nothing here takes so long, on a busy machine either.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// How often the answers are looked at: a person sees no shorter time.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -175,7 +175,7 @@ impl<'a> Show<'a> {
 
     /// Shows the Nodes, when the role has followed the route.
     async fn nodes(&self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let role = format!("--selector={}", natgw::names::ROLE_LABEL);
         loop {
             let holders = self
@@ -185,7 +185,7 @@ impl<'a> Show<'a> {
             if self.cloud.gateway() == Some(holders) {
                 break;
             }
-            ensure!(Instant::now() < end, "waited {PATIENCE:?} in vain for the role to follow the route");
+            ensure!(Instant::now() < end, "waited {TIMEOUT:?} in vain for the role to follow the route");
             tokio::time::sleep(LOOK).await;
         }
         self.screen.command("kubectl get nodes");
@@ -195,7 +195,7 @@ impl<'a> Show<'a> {
 
     /// Which pod leads, when it is not the one named, and on which Node.
     async fn another_leader(&self, but: Option<&str>) -> Result<(String, String)> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let leader = Installation::leader(&self.cluster).await?;
             if let Some(leader) = leader.filter(|leader| Some(leader.as_str()) != but) {
@@ -203,7 +203,7 @@ impl<'a> Show<'a> {
                 let node = self.cluster.kubectl(&node).await?;
                 return Ok((leader, node));
             }
-            ensure!(Instant::now() < end, "waited {PATIENCE:?} in vain for a leader");
+            ensure!(Instant::now() < end, "waited {TIMEOUT:?} in vain for a leader");
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -226,12 +226,12 @@ impl<'a> Show<'a> {
     }
 
     async fn seen_as(&self, ip: Ipv4Addr, since: Instant) -> Result<()> {
-        self.watch(since, PATIENCE, |seen| seen == Some(ip)).await?;
+        self.watch(since, TIMEOUT, |seen| seen == Some(ip)).await?;
         self.tell_gap(since, |seen| seen == Some(ip))
     }
 
     async fn seen_as_any(&self, since: Instant) -> Result<()> {
-        self.watch(since, PATIENCE, |seen| seen.is_some()).await
+        self.watch(since, TIMEOUT, |seen| seen.is_some()).await
     }
 
     fn tell_gap(&self, since: Instant, wanted: impl Fn(Option<Ipv4Addr>) -> bool) -> Result<()> {

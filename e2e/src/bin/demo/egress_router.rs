@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use e2e::egress_router::{
-    BRIDGE, ELSEWHERE, GATEWAY, NODE, OUTSIDE, PORT, Plugin, Pod, REMOTE, SERVICE, World, config,
+    BRIDGE, ELSEWHERE, GATEWAY, NODE, OUTSIDE, PORT, Plugin, Pod, REMOTE, SERVICE, TestEnv, config,
 };
 use e2e::netns::{Meeting, Snapshot, Transport};
 use serde_json::{Value, json};
@@ -29,9 +29,9 @@ pub(crate) fn play(screen: &Screen) -> Result<()> {
          which address it sees; that is what stands at the right.",
     );
     let begun = Instant::now();
-    let world = World::new()?;
-    let pod = world.pod("pod")?;
-    let show = Show { screen, before: pod.inside.network_state()?, world, pod };
+    let env = TestEnv::new()?;
+    let pod = env.pod("pod")?;
+    let show = Show { screen, before: pod.inside.network_state()?, env, pod };
     screen.fact("ready", &format!("after {:.1} s", begun.elapsed().as_secs_f64()));
     show.seen("the outside sees the node, whichever pod it is", OUTSIDE[0], NODE[0])?;
     show.seen("the same on IPv6", OUTSIDE[1], NODE[1])?;
@@ -62,7 +62,7 @@ pub(crate) fn play(screen: &Screen) -> Result<()> {
     );
     {
         let _server = show.pod.inside.listen(cluster, 8080)?;
-        show.world.node2.wait_seen_as("10.1.0.2", cluster, 8080)?;
+        show.env.node2.wait_seen_as("10.1.0.2", cluster, 8080)?;
         screen.seen("the other node itself, at the pod's port 8080", "10.1.0.2");
     }
     screen.command("ip route    # in the pod");
@@ -88,7 +88,7 @@ pub(crate) fn play(screen: &Screen) -> Result<()> {
     };
     let refused = format!("{}: a host that is not listed refuses at once", GATEWAY[0]);
     screen.seen(&refused, &format!("{words}, {} ms", took.as_millis()));
-    show.world.node2.wait_seen_as(OWN, cluster, 8080)?;
+    show.env.node2.wait_seen_as(OWN, cluster, 8080)?;
     screen.seen(&format!("the other node calls the pod's port 8080; {} sees", ELSEWHERE[0]), OWN);
 
     screen.title("6/6 ── CHECK sees what somebody has changed, and DEL cleans up all the same");
@@ -114,7 +114,7 @@ struct Show<'a> {
     screen: &'a Screen,
     before: Snapshot,
     pod: Pod,
-    world: World,
+    env: TestEnv,
 }
 
 impl Show<'_> {
@@ -126,7 +126,7 @@ impl Show<'_> {
             .filter_map(|key| Some(format!("  \"{key}\": {}", config.get(key)?)))
             .collect();
         self.screen.output(&format!("{{\n{}\n}}", lines.join(",\n")));
-        self.world.plugin(&self.pod, "net1", config)
+        self.env.plugin(&self.pod, "net1", config)
     }
 
     fn add(&self, plugin: &Plugin) -> Result<Value> {

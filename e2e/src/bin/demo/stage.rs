@@ -120,8 +120,8 @@ impl Stage {
     }
 
     fn power(&self, name: &str, status: &str) -> Result<()> {
-        let world = self.hetzner.world();
-        let server = world.servers.values().find(|server| server.name == name);
+        let env = self.hetzner.project();
+        let server = env.servers.values().find(|server| server.name == name);
         self.hetzner.set_server_status(server.with_context(|| format!("no server {name}"))?.id, status)
     }
 

@@ -19,14 +19,14 @@ use crate::tape::{Entry, Now, Seen, Tape, What, after};
 
 /// How many [`chapters`] there are.
 const CHAPTERS: usize = 11;
-/// How often the world is looked at: short against the hundred milliseconds that a person notices.
+/// How often the environment is looked at: short against the hundred milliseconds that a person notices.
 const LOOK: Duration = Duration::from_millis(20);
 /// A line waits this long before it is shown: another source may still tell of something earlier.
 const SETTLE: Duration = Duration::from_millis(100);
 /// Time to read between two chapters, for a person only.
 const BREATH: Duration = Duration::from_secs(1);
 /// Nothing here takes so long, on a busy machine either.
-const PATIENCE: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(45);
 /// Lines of natgw's log that a failure shows.
 const TAIL: usize = 15;
 
@@ -116,14 +116,14 @@ impl Story {
 
     /// Shows what happens until it is so. Fails if it is not, or if a natgw ends that should run.
     async fn until(&mut self, what: &str, so: impl Fn(&Now, &[Entry]) -> bool) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let now = self.collect(SETTLE)?;
             if so(&now, &self.since) {
                 // What belongs to it may be on its way yet.
                 return self.linger(SETTLE * 2).await;
             }
-            ensure!(Instant::now() < end, "waited {} s in vain for: {what}", PATIENCE.as_secs());
+            ensure!(Instant::now() < end, "waited {} s in vain for: {what}", TIMEOUT.as_secs());
             self.all_run().with_context(|| format!("while this was awaited: {what}"))?;
             sleep(LOOK).await;
         }
@@ -143,7 +143,7 @@ impl Story {
 
     /// Shows what happened, but for the last moments of it, and tells how things are.
     fn collect(&mut self, but: Duration) -> Result<Now> {
-        let tape = self.tape.as_mut().context("the world is not there yet")?;
+        let tape = self.tape.as_mut().context("the env is not there yet")?;
         self.since.extend(tape.collect());
         let now = tape.now();
         if let Some(new) = self.since.get_mut(self.shown..) {
@@ -230,11 +230,11 @@ impl Story {
         self.running.remove(who).with_context(|| format!("{who} does not run"))
     }
 
-    /// Waits until a natgw has looked at the whole world twice more.
+    /// Waits until a natgw has looked at the whole environment twice more.
     async fn two_walks(&mut self, who: &str) -> Result<()> {
         let program = self.running.get(who).with_context(|| format!("{who} does not run"))?.clone();
         let begun = walks(&program).await?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             match walks(&program).await {
                 Ok(done) if done >= begun + 2.0 => return Ok(()),
@@ -242,18 +242,18 @@ impl Story {
                 // If it has ended, that is the better message.
                 Err(error) => return self.all_run().and(Err(error)),
             }
-            ensure!(Instant::now() < end, "waited {} s in vain for: two walks of {who}", PATIENCE.as_secs());
+            ensure!(Instant::now() < end, "waited {} s in vain for: two walks of {who}", TIMEOUT.as_secs());
             self.linger(SETTLE).await?;
             self.all_run()?;
         }
     }
 
     fn stage(&self) -> Result<&Stage> {
-        self.stage.as_ref().context("the world is not there yet")
+        self.stage.as_ref().context("the env is not there yet")
     }
 
     fn tape(&self) -> Result<&Tape> {
-        self.tape.as_ref().context("the world is not there yet")
+        self.tape.as_ref().context("the env is not there yet")
     }
 
     /// How often the route was changed since the network was made.
@@ -299,7 +299,7 @@ fn status(node: &Seen) -> String {
     format!("{ready}{cordoned}")
 }
 
-/// How often this natgw has looked at the whole world with success.
+/// How often this natgw has looked at the whole environment with success.
 async fn walks(program: &Program) -> Result<f64> {
     let done = program.metrics().await?.sum("controller_runtime_reconcile_total", &[("result", "success")]);
     Ok(done.unwrap_or_default())

@@ -195,7 +195,7 @@ impl Tape {
 }
 
 impl Clock {
-    /// A line of natgw's JSON log, if it is one that a person should see: an act, a finding, a failure, a change of leader.
+    /// A line of natgw's JSON log, if it is one that a person should see: an act, a problem, a failure, a change of leader.
     fn entry(self, who: &str, line: &str) -> Option<Entry> {
         let line: Value = serde_json::from_str(line).ok()?;
         let field = |name: &str| line.get(name).and_then(Value::as_str);

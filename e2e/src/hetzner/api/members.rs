@@ -17,20 +17,20 @@ pub(in super::super) fn attach(state: &State, server: u64, mut fields: Fields) -
     let alias_ips = fields.optional("alias_ips", addresses).unwrap_or_default();
     let Some(id) = id else { return Err(fields.refusal()) };
     fields.finish()?;
-    let network = state.world.networks.get(&id).ok_or_else(|| Refusal::not_found("network", id))?;
-    state.world.free("server", server)?;
-    state.world.free("network", id)?;
+    let network = state.project.networks.get(&id).ok_or_else(|| Refusal::not_found("network", id))?;
+    state.project.free("server", server)?;
+    state.project.free("network", id)?;
     limit_aliases(alias_ips.len())?;
-    let net = rules::attach(&state.world, server, network, ip, alias_ips)?;
+    let net = rules::attach(&state.project, server, network, ip, alias_ips)?;
     Ok(Change::Attach { server, net })
 }
 
 pub(in super::super) fn detach(state: &State, server: u64, mut fields: Fields) -> Result<Change, Refusal> {
     let Some(network) = fields.required("network", integer) else { return Err(fields.refusal()) };
     fields.finish()?;
-    state.world.free("server", server)?;
+    state.project.free("server", server)?;
     member(state, server, network)?;
-    state.world.free("network", network)?;
+    state.project.free("network", network)?;
     Ok(Change::Detach { server, network })
 }
 
@@ -42,12 +42,12 @@ pub(in super::super) fn change_alias_ips(
     let (id, alias_ips) = (fields.required("network", integer), fields.required("alias_ips", addresses));
     let (Some(id), Some(alias_ips)) = (id, alias_ips) else { return Err(fields.refusal()) };
     fields.finish()?;
-    state.world.free("server", server)?;
+    state.project.free("server", server)?;
     member(state, server, id)?;
-    state.world.free("network", id)?;
-    let network = state.world.networks.get(&id).ok_or_else(|| Refusal::not_found("network", id))?;
+    state.project.free("network", id)?;
+    let network = state.project.networks.get(&id).ok_or_else(|| Refusal::not_found("network", id))?;
     limit_aliases(alias_ips.len())?;
-    rules::check_aliases(&state.world, server, network, &alias_ips)?;
+    rules::check_aliases(&state.project, server, network, &alias_ips)?;
     Ok(Change::Aliases { server, network: id, alias_ips })
 }
 
@@ -59,7 +59,7 @@ fn limit_aliases(count: usize) -> Result<(), Refusal> {
 }
 
 fn member(state: &State, server: u64, network: u64) -> Result<(), Refusal> {
-    if state.world.members(network).contains(&server) {
+    if state.project.members(network).contains(&server) {
         return Ok(());
     }
     Err(Refusal::new(Code::NotFound, format!("server {server} is not attached to network {network}")))
@@ -72,7 +72,7 @@ pub(in super::super) fn power(
     on: bool,
 ) -> Result<Change, Refusal> {
     fields.finish()?;
-    state.world.free("server", server)?;
+    state.project.free("server", server)?;
     Ok(Change::Power { server, on })
 }
 
@@ -84,12 +84,12 @@ pub(in super::super) fn assign(
 ) -> Result<Change, Refusal> {
     let Some(server) = fields.required("server", integer) else { return Err(fields.refusal()) };
     fields.finish()?;
-    if !state.world.servers.contains_key(&server) {
+    if !state.project.servers.contains_key(&server) {
         return Err(Refusal::not_found("server", server));
     }
-    state.world.free("floating_ip", floating_ip)?;
-    state.world.free("server", server)?;
-    let holder = state.world.floating_ips.get(&floating_ip).and_then(|ip| ip.server);
+    state.project.free("floating_ip", floating_ip)?;
+    state.project.free("server", server)?;
+    let holder = state.project.floating_ips.get(&floating_ip).and_then(|ip| ip.server);
     if holder == Some(server) {
         return Err(Refusal::new(Code::FloatingIpAssigned, "floating IP is already assigned"));
     }
@@ -98,10 +98,10 @@ pub(in super::super) fn assign(
 
 pub(in super::super) fn unassign(state: &State, floating_ip: u64, fields: Fields) -> Result<Change, Refusal> {
     fields.finish()?;
-    state.world.free("floating_ip", floating_ip)?;
-    let holder = state.world.floating_ips.get(&floating_ip).and_then(|ip| ip.server);
+    state.project.free("floating_ip", floating_ip)?;
+    let holder = state.project.floating_ips.get(&floating_ip).and_then(|ip| ip.server);
     let server =
         holder.ok_or_else(|| Refusal::new(Code::InvalidInput, "floating IP is not assigned to a server"))?;
-    state.world.free("server", server)?;
+    state.project.free("server", server)?;
     Ok(Change::Unassign { floating_ip, server })
 }

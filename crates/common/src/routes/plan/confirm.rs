@@ -54,7 +54,7 @@ pub(super) fn remember(
         if left_alone.contains(&one.route) || candidates.len() >= MOST_CANDIDATES {
             continue;
         }
-        // Another cause is another finding: a port that is gone after its server was gone has been dead since then all the same.
+        // Another cause is another problem: a port that is gone after its server was gone has been dead since then all the same.
         let known = known.get(&one.route);
         candidates.push(Candidate {
             destination: one.route.destination.clone(),

@@ -76,7 +76,7 @@ pub(super) fn within(
 }
 
 /// Stands for exactly these routes of this router, in whatever order, and for since when each is dead: the same ones, dead anew,
-/// are another finding, and nobody has looked at that. 128 bits: nobody finds a second list for it by accident.
+/// are another problem, and nobody has looked at that. 128 bits: nobody finds a second list for it by accident.
 #[must_use]
 pub fn hash(router: &str, removals: &[Removal]) -> String {
     // The time as it is kept, to the nanosecond: it is the same in each pass and after a restart.

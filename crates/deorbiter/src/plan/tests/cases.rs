@@ -198,8 +198,8 @@ fn each_dead_cleaner_and_the_debris_have_events_of_their_own() {
     world.claim("data");
     let mut about = BTreeSet::new();
     while !world.run.status.phase.is_final() {
-        let findings = world.step().plan.findings;
-        about.extend(findings.iter().filter_map(|one| one.because.related()).map(|one| (one.kind, one.name)));
+        let problems = world.step().plan.problems;
+        about.extend(problems.iter().filter_map(|one| one.because.related()).map(|one| (one.kind, one.name)));
     }
     let about: Vec<_> = about.iter().map(|(kind, name)| (kind.as_str(), name.as_str())).collect();
     assert_eq!(
@@ -427,9 +427,9 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
     assert_eq!(preview.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), deletes);
     assert_eq!(dry.run.records, real.run.records);
-    let told = |code: &str| preview.findings.iter().filter(|one| one.because.code() == code).count();
+    let told = |code: &str| preview.problems.iter().filter(|one| one.because.code() == code).count();
     assert_eq!(told("Kept"), 1, "what is kept is told");
-    assert_eq!((told("GoesAlong"), preview.findings.len()), (1, 2), "so is the floating IP: {preview}");
+    assert_eq!((told("GoesAlong"), preview.problems.len()), (1, 2), "so is the floating IP: {preview}");
 }
 
 #[test]

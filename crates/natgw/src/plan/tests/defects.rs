@@ -166,8 +166,8 @@ fn defect_18_a_stale_label_is_held_against_the_cloud_before_it_is_elected() {
     let mut world = World::two_gateways();
     world.assigned.insert(fip(2), Some(77));
     world.edit("node-1", |node| node.cordoned = true);
-    let findings = world.findings();
-    assert!(findings.contains(&"StaleFloatingIP") && findings.contains(&"NoCandidate"), "{findings:?}");
+    let problems = world.problems();
+    assert!(problems.contains(&"StaleFloatingIP") && problems.contains(&"NoCandidate"), "{problems:?}");
     assert!(!world.steps().iter().any(|step| step.contains("route")), "{:?}", world.steps());
 }
 
@@ -201,5 +201,5 @@ fn a_node_unknown_to_the_cloud_is_left_alone() {
     let mut world = World::two_gateways();
     world.edit("node-2", |node| node.server = Server::Unknown);
     assert!(world.plan().is_empty(), "a token of another project must not tear anything down");
-    assert_eq!(world.findings(), ["UnknownServer"]);
+    assert_eq!(world.problems(), ["UnknownServer"]);
 }

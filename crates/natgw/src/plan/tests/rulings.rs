@@ -67,7 +67,7 @@ fn ruling_without_a_candidate_the_route_stays_at_an_eligible_node() {
         world.settle();
         assert_eq!(world.snapshot.network.default_route, Some(private(2)));
         assert_eq!(world.primary(), [""; 0], "its holder is no candidate");
-        assert_eq!(world.findings(), ["NoCandidate"]);
+        assert_eq!(world.problems(), ["NoCandidate"]);
     }
 }
 
@@ -84,7 +84,7 @@ fn ruling_without_a_candidate_the_settings_decide_about_a_route_to_no_gateway() 
     let mut keep = torn("");
     keep.settle();
     assert_eq!(keep.snapshot.network.default_route, Some(private(2)));
-    assert_eq!(keep.findings(), ["NoCandidate"]);
+    assert_eq!(keep.problems(), ["NoCandidate"]);
     let remove = torn("onNoCandidate: remove");
     assert_eq!(remove.steps()[0], "remove route 0.0.0.0/0 of network 1 to 10.0.0.2 (node-1)");
 }
@@ -110,7 +110,7 @@ fn ruling_a_route_to_a_stranger_is_adopted_or_not_as_set() {
     assert!(plan.steps[0].because.to_string().contains("old-gateway"));
     world.config.adopt_foreign_route = false;
     assert_eq!(world.steps(), ["take the role label off Node node-1"], "a primary without the route is none");
-    assert_eq!(world.findings(), ["ForeignRouteKept"]);
+    assert_eq!(world.problems(), ["ForeignRouteKept"]);
     // An address that nothing has belongs to nobody: such as that of a gateway whose server was deleted.
     world.snapshot.network.servers.remove(&private(99));
     assert_eq!(world.plan().steps[0].because.code(), "GatewayGone");
@@ -151,7 +151,7 @@ fn ruling_of_nodes_with_the_same_ip_the_clouds_choice_is_elected() {
     world.assigned.insert(fip(1), Some(2));
     world.settle();
     assert_eq!(world.primary(), ["node-2"]);
-    assert!(world.findings().contains(&"DuplicateFloatingIP"));
+    assert!(world.problems().contains(&"DuplicateFloatingIP"));
     // The floating IP moves on: so does the route, to whom it belongs.
     world.assigned.insert(fip(1), Some(1));
     world.settle();
@@ -175,7 +175,7 @@ fn ruling_a_label_that_is_no_ipv4_address_counts_as_none() {
     {
         let mut world = World::two_gateways();
         world.edit("node-2", |node| node.label = Some(label.into()));
-        assert!(world.findings().contains(&"InvalidFloatingIP"), "{label}");
+        assert!(world.problems().contains(&"InvalidFloatingIP"), "{label}");
         world.settle();
         assert_eq!(world.get("node-2").setup, None, "{label}: as if the label had been removed");
         assert!(world.kernel["node-2"].is_empty());
@@ -187,7 +187,7 @@ fn ruling_a_dedicated_server_can_be_no_gateway() {
     let mut world = World::two_gateways().node(3, Some(fip(3)));
     world.edit("node-3", |node| node.server = Server::Robot);
     assert!(world.plan().is_empty());
-    assert_eq!(world.findings(), ["UnsupportedServer"]);
+    assert_eq!(world.problems(), ["UnsupportedServer"]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn ruling_a_node_outside_the_network_is_no_candidate() {
     let mut world = World::two_gateways().node(3, Some(fip(3)));
     world.edit("node-3", |node| node.server = Server::Cloud { id: 3, private_ip: None });
     assert!(world.plan().is_empty(), "nor is it set up: the script could only guess its private side");
-    assert_eq!(world.findings(), ["ServerNotInNetwork"]);
+    assert_eq!(world.problems(), ["ServerNotInNetwork"]);
     // A gateway whose server leaves the network loses the route, and nothing else.
     world.edit("node-1", |node| node.server = Server::Cloud { id: 1, private_ip: None });
     world.snapshot.network.servers.remove(&private(2));
@@ -214,7 +214,7 @@ fn a_mangled_annotation_stops_its_node_and_forget_starts_it_anew() {
         let mut world = World::two_gateways();
         world.edit("node-2", mangle);
         assert!(world.plan().is_empty());
-        assert_eq!(world.findings(), ["InvalidAnnotation"]);
+        assert_eq!(world.problems(), ["InvalidAnnotation"]);
         world.edit("node-2", |node| node.forget = true);
         world.settle();
         world.assert_settled();
@@ -288,7 +288,7 @@ fn labels_follow_the_clouds_assignments_where_wanted() {
     world.assigned.insert(fip(2), Some(2));
     world.settle();
     assert_eq!(world.get("node-2").label, Some("198.51.100.1".into()), "a true label stays");
-    assert_eq!(world.findings(), ["SeveralFloatingIPs"]);
+    assert_eq!(world.problems(), ["SeveralFloatingIPs"]);
 }
 
 #[test]
@@ -332,5 +332,5 @@ fn a_settled_world_stays_as_it_is() {
     let mut world = World::two_gateways();
     world.now += SignedDuration::from_hours(24);
     world.snapshot.jobs.clear();
-    assert!(world.plan().is_empty() && world.findings().is_empty());
+    assert!(world.plan().is_empty() && world.problems().is_empty());
 }

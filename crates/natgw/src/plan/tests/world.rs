@@ -159,8 +159,8 @@ impl World {
         self.plan().steps.iter().map(|step| step.action.to_string()).collect()
     }
 
-    pub fn findings(&self) -> Vec<&'static str> {
-        self.plan().findings.iter().map(|finding| finding.because.code()).collect()
+    pub fn problems(&self) -> Vec<&'static str> {
+        self.plan().problems.iter().map(|problem| problem.because.code()).collect()
     }
 
     /// One walk. Returns how many steps were done.

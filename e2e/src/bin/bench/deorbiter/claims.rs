@@ -31,7 +31,7 @@ pub(crate) async fn measure(stage: &Stage, claims: u32, run: &Run, report: &mut 
     let origin = stage.project.volume("origin", metadata()).await?;
     let openstack = stage.openstack.clone();
     let ids = tokio::task::spawn_blocking(move || openstack.copy_volume(&origin, claims)).await??;
-    let provisioner = Provisioner::start(&stage.world.client, &stage.world.namespace, &stage.openstack);
+    let provisioner = Provisioner::start(&stage.env.client, &stage.env.namespace, &stage.openstack);
     provisioner.fill(&ids).await?;
 
     run.say(&format!("{claims} claims are bound"));
@@ -166,12 +166,10 @@ struct Stored {
 }
 
 async fn stored(stage: &Stage, name: &str) -> Result<Stored> {
-    let path = format!(
-        "/apis/deorbiter.perimeter.dev/v1alpha1/namespaces/{}/deorbits/{name}",
-        stage.world.namespace
-    );
-    let text = stage.world.client.request_text(http::Request::get(path).body(Vec::new())?).await?;
-    let maps = Api::<ConfigMap>::namespaced(stage.world.client.clone(), &stage.world.namespace);
+    let path =
+        format!("/apis/deorbiter.perimeter.dev/v1alpha1/namespaces/{}/deorbits/{name}", stage.env.namespace);
+    let text = stage.env.client.request_text(http::Request::get(path).body(Vec::new())?).await?;
+    let maps = Api::<ConfigMap>::namespaced(stage.env.client.clone(), &stage.env.namespace);
     let maps = maps.list(&ListParams::default()).await?.items;
     let of_it = |map: &&ConfigMap| map.owner_references().iter().any(|owner| owner.name == name);
     let size = |map: &ConfigMap| map.data.iter().flatten().map(|(_, text)| text.len() as u64).sum();

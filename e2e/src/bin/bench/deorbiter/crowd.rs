@@ -28,15 +28,15 @@ const WITHIN: Duration = Duration::from_secs(900);
 /// # Errors
 /// deorbiter fails, or one of them does not come to its end.
 pub(crate) async fn measure(stage: &Stage, report: &mut Report) -> Result<()> {
-    let world = &stage.world;
+    let env = &stage.env;
     let origin = stage.project.volume("origin", metadata()).await?;
     let ids = stage.openstack.copy_volume(&origin, CLAIMS)?;
-    let provisioner = Provisioner::start(&world.client, &world.namespace, &stage.openstack);
+    let provisioner = Provisioner::start(&env.client, &env.namespace, &stage.openstack);
     provisioner.fill(&ids).await?;
     provisioner.work();
-    let kubeconfig = world.target_kubeconfig()?;
+    let kubeconfig = env.target_kubeconfig()?;
     let all = || stream::iter(0..DEORBITS);
-    let secret = async |index: usize| world.secret(&format!("target-{index}"), "value", &kubeconfig).await;
+    let secret = async |index: usize| env.secret(&format!("target-{index}"), "value", &kubeconfig).await;
     all().map(secret).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
 
     let (deorbiter, _) = until_ready(&stage.direct()).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn measure(stage: &Stage, report: &mut Report) -> Result<()> {
     let mut most = 0;
     loop {
         most = most.max(sockets(deorbiter.pid())?);
-        let now = world.deorbits().list(&ListParams::default()).await?.items;
+        let now = env.deorbits().list(&ListParams::default()).await?.items;
         let phases: Vec<Phase> = now
             .iter()
             .map(|one| one.status.as_ref().map(|status| status.phase).unwrap_or_default())
@@ -67,17 +67,17 @@ pub(crate) async fn measure(stage: &Stage, report: &mut Report) -> Result<()> {
     let (after, peak) = (Memory::of(deorbiter.pid())?, peak_rss(deorbiter.pid())?);
     let delete = async |index: usize| {
         let name = format!("crowd-{index}");
-        world.deorbits().delete(&name, &DeleteParams::default()).await.map(drop)
+        env.deorbits().delete(&name, &DeleteParams::default()).await.map(drop)
     };
     all().map(delete).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
     // deorbiter lets them go, one after the other.
     let began = Instant::now();
-    while !world.deorbits().list(&ListParams::default()).await?.items.is_empty() {
+    while !env.deorbits().list(&ListParams::default()).await?.items.is_empty() {
         ensure!(began.elapsed() < WITHIN, "not all are gone after {WITHIN:?}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     stop(&deorbiter).await?;
-    world.thawed().await?;
+    env.thawed().await?;
 
     let among = format!("{DEORBITS} Deorbits");
     report.row(

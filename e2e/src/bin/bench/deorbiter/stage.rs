@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use common::api::deorbit::{DeorbitStatus, Phase};
 use common::api::deorbit_binding::DeorbitBinding;
-use e2e::deorbiter::{World, kubeconfig};
+use e2e::deorbiter::{TestEnv, kubeconfig};
 use e2e::fault_proxy::{FaultProxy, Upstream};
 use e2e::natgw::wait_for;
 use e2e::openstack::{OpenStack, Project};
@@ -24,9 +24,9 @@ pub(crate) const CLUSTER: &str = "prod";
 /// Between two looks at a status.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A world for deorbiter.
+/// A environment for deorbiter.
 pub(crate) struct Stage {
-    pub(crate) world: World,
+    pub(crate) env: TestEnv,
     pub(crate) openstack: OpenStack,
     pub(crate) project: Project,
     /// Between deorbiter and the cluster that its Deorbits are in.
@@ -43,26 +43,26 @@ impl Stage {
     /// # Errors
     /// Whatever could not be started.
     pub(crate) async fn set(openstack: OpenStack, binary: &Path) -> Result<Self> {
-        let world = World::start().await.context("control plane")?;
-        serve_bindings(&world.client).await?;
+        let env = TestEnv::start().await.context("control plane")?;
+        serve_bindings(&env.client).await?;
         let project = openstack.project(CLUSTER).await?;
-        world.cloud(&project).await?;
-        let (certificate, key) = world.control_plane.admin_identity_pem()?;
-        let upstream = Upstream::kubernetes(world.control_plane.url())
-            .ca_pem(world.control_plane.ca_pem()?)
+        env.cloud(&project).await?;
+        let (certificate, key) = env.control_plane.admin_identity_pem()?;
+        let upstream = Upstream::kubernetes(env.control_plane.url())
+            .ca_pem(env.control_plane.ca_pem()?)
             .client_certificate(certificate, key);
-        let user = Rights::of("deorbiter")?.give(&world.client, &world.namespace).await?;
+        let user = Rights::of("deorbiter")?.give(&env.client, &env.namespace).await?;
         let home = FaultProxy::start(upstream.clone().impersonate(&user.name, user.groups.clone())).await?;
         let target = FaultProxy::start(upstream).await?;
-        world.secret(COUNTED_TARGET, "value", &kubeconfig(&target.url(), None, &[])?).await?;
+        env.secret(COUNTED_TARGET, "value", &kubeconfig(&target.url(), None, &[])?).await?;
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("home"), kubeconfig(&home.url(), None, &[])?)?;
-        Ok(Self { world, openstack, project, home, target, binary: binary.to_owned(), folder })
+        Ok(Self { env, openstack, project, home, target, binary: binary.to_owned(), folder })
     }
 
     /// deorbiter straight to the API server over TLS.
     pub(crate) fn direct(&self) -> Launch {
-        self.launch(self.world.control_plane.kubeconfig())
+        self.launch(self.env.control_plane.kubeconfig())
     }
 
     /// deorbiter with the rights of its manifests, through the proxy, which counts.
@@ -72,7 +72,7 @@ impl Stage {
 
     fn launch(&self, kubeconfig: &Path) -> Launch {
         let launch = Program::at(&self.binary).env("KUBECONFIG", kubeconfig);
-        launch.env("POD_NAMESPACE", &self.world.namespace).arg("--log-format=json")
+        launch.env("POD_NAMESPACE", &self.env.namespace).arg("--log-format=json")
     }
 
     /// Creates a Deorbit with the project's login.
@@ -84,7 +84,7 @@ impl Stage {
             "kubeconfig": { "secretRef": { "name": target } },
             "openstack": { "identityRef": { "name": "cloud" } }, "clusterName": CLUSTER,
         });
-        self.world.deorbit(name, spec).await.map(drop)
+        self.env.deorbit(name, spec).await.map(drop)
     }
 
     /// Waits until a Deorbit is in a phase or beyond it; how it is then.
@@ -94,7 +94,7 @@ impl Stage {
     pub(crate) async fn until(&self, name: &str, phase: Phase, within: Duration) -> Result<DeorbitStatus> {
         let started = Instant::now();
         loop {
-            let status = self.world.status(name).await?;
+            let status = self.env.status(name).await?;
             if status.phase >= phase {
                 let ended_well = !status.phase.is_final() || status.phase == Phase::Complete;
                 ensure!(ended_well, "{name} ended as {}, {} left", status.phase, status.debris_count);
@@ -116,12 +116,12 @@ impl Stage {
     /// # Errors
     /// It stays.
     pub(crate) async fn forget(&self, name: &str) -> Result<()> {
-        let deorbits = self.world.deorbits();
+        let deorbits = self.env.deorbits();
         deorbits.delete(name, &DeleteParams::default()).await?;
-        self.world
+        self.env
             .wait(&format!("the end of {name}"), async || Ok(deorbits.get_opt(name).await?.is_none()))
             .await?;
-        self.world.thawed().await
+        self.env.thawed().await
     }
 }
 

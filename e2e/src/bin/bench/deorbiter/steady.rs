@@ -33,16 +33,16 @@ const NAME: &str = "steady";
 pub(crate) async fn count(stage: &Stage, report: &mut Report) -> Result<()> {
     for index in 0..STUCK {
         let volume = stage.project.volume("stuck", metadata()).await?;
-        stage.world.claim(&format!("stuck-{index}"), &volume, "Delete").await?;
+        stage.env.claim(&format!("stuck-{index}"), &volume, "Delete").await?;
     }
-    let _driver = Driver::cinder(stage.world.client.clone(), &stage.project);
+    let _driver = Driver::cinder(stage.env.client.clone(), &stage.project);
     let hung = stage.openstack.pause(Part::CinderVolume)?;
     let (deorbiter, _) = until_ready(&stage.counted()).await?;
     stage.deorbit(NAME, COUNTED_TARGET).await?;
     stage.until(NAME, Phase::Verify, WITHIN).await?;
     tokio::time::sleep(CALM).await;
     window(stage, &deorbiter, "while volumes have been stuck for five minutes", report).await?;
-    let status = stage.world.status(NAME).await?;
+    let status = stage.env.status(NAME).await?;
     ensure!(status.phase == Phase::Verify && status.remaining > 0, "nothing was stuck: {status:?}");
     drop(hung);
     stage.until(NAME, Phase::Complete, WITHIN).await?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use common::k8s::{Job, job};
-use e2e::natgw::{FLOATING_IP_LABEL, World};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
 use futures::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 use super::stage::{ACTION, Stage, StageNode, WITH_FLOATING_IP};
 use crate::figures::Figures;
-use crate::process::{PATIENCE, stop};
+use crate::process::{TIMEOUT, stop};
 use crate::report::Report;
 
 /// First gateways from nothing, for each number of Nodes: each needs a Node that was no gateway before, a Job, and the way
@@ -48,7 +48,7 @@ struct Accepted {
 /// natgw fails, or does not do what it should.
 pub(crate) async fn measure(stage: &Stage, fresh: usize, report: &mut Report) -> Result<()> {
     let nodes = stage.nodes.len();
-    let ends = JobEnds::watch(&stage.world);
+    let ends = JobEnds::watch(&stage.env);
     let gateways = labels(stage, fresh, &ends, report).await?;
 
     let natgw = stage.lead(false).await?;
@@ -57,14 +57,14 @@ pub(crate) async fn measure(stage: &Stage, fresh: usize, report: &mut Report) ->
     for _ in 0..MOVES {
         let before = Instant::now();
         from.node.cordon(true).await?;
-        cordons.push(moved(&stage.world, before, to).await?);
+        cordons.push(moved(&stage.env, before, to).await?);
         from.node.cordon(false).await?;
         (from, to) = (to, from);
 
         tokio::time::sleep(REST).await;
         let before = Instant::now();
         from.node.set_ready(false).await?;
-        losses.push(moved(&stage.world, before, to).await?);
+        losses.push(moved(&stage.env, before, to).await?);
         from.node.set_ready(true).await?;
         (from, to) = (to, from);
         tokio::time::sleep(REST).await;
@@ -107,7 +107,7 @@ async fn labels<'a>(
     ends: &JobEnds,
     report: &mut Report,
 ) -> Result<(&'a StageNode, &'a StageNode)> {
-    let (nodes, world) = (stage.nodes.len(), &stage.world);
+    let (nodes, env) = (stage.nodes.len(), &stage.env);
     let at = |index: usize| stage.nodes.get(index).context("the stage has too few Nodes");
     let (mut whole, mut after_job) = (Vec::new(), Vec::new());
     for index in fresh..fresh + LABELS {
@@ -118,7 +118,7 @@ async fn labels<'a>(
         let before = Instant::now();
         let gateway = at(index)?;
         gateway.node.label(FLOATING_IP_LABEL, gateway.floating_ip.as_deref()).await?;
-        let accepted = moved(world, before, gateway).await?;
+        let accepted = moved(env, before, gateway).await?;
         let job_ended = ends.of(&gateway.name).context("the setup Job was not seen to succeed")?;
         whole.push(accepted.add);
         after_job.push((before + accepted.add).saturating_duration_since(job_ended));
@@ -139,18 +139,18 @@ async fn labels<'a>(
     let natgw = stage.lead(false).await?;
     let (primary, other) = (at(fresh + LABELS - 1)?, at(fresh)?);
     other.node.label(FLOATING_IP_LABEL, other.floating_ip.as_deref()).await?;
-    world.wait("a second gateway", || is_gateway(world, other, true)).await?;
+    env.wait("a second gateway", || is_gateway(env, other, true)).await?;
     stop(&natgw).await?;
     Ok((primary, other))
 }
 
 /// Takes all gateways back: labels and, behind natgw's back, the route.
 async fn clear(stage: &Stage) -> Result<()> {
-    let world = &stage.world;
+    let env = &stage.env;
     let holders: Vec<_> = stage.nodes.iter().take(WITH_FLOATING_IP).collect();
     let mut labelled = Vec::new();
     for holder in holders {
-        if is_gateway(world, holder, true).await? {
+        if is_gateway(env, holder, true).await? {
             labelled.push(holder);
         }
     }
@@ -162,33 +162,32 @@ async fn clear(stage: &Stage) -> Result<()> {
         holder.node.label(FLOATING_IP_LABEL, None).await?;
     }
     for holder in labelled {
-        world.wait("the teardown", || is_gateway(world, holder, false)).await?;
+        env.wait("the teardown", || is_gateway(env, holder, false)).await?;
     }
-    world.wait("no role label", || async { Ok(world.role_holders().await?.is_empty()) }).await?;
+    env.wait("no role label", || async { Ok(env.role_holders().await?.is_empty()) }).await?;
     stop(&natgw).await?;
-    world.hetzner.set_route(world.network, "0.0.0.0/0".parse()?, None)
+    env.hetzner.set_route(env.network, "0.0.0.0/0".parse()?, None)
 }
 
 /// Whether a Node is set up, or (`wanted` false) has nothing of it any more.
-async fn is_gateway(world: &World, holder: &StageNode, wanted: bool) -> Result<bool> {
-    let annotations = world.get(&holder.name).await?.metadata.annotations.unwrap_or_default();
+async fn is_gateway(env: &TestEnv, holder: &StageNode, wanted: bool) -> Result<bool> {
+    let annotations = env.get(&holder.name).await?.metadata.annotations.unwrap_or_default();
     let pending = annotations.contains_key(names::PENDING_ANNOTATION);
     Ok(!pending && annotations.contains_key(names::SETUP_ANNOTATION) == wanted)
 }
 
 /// Waits until the route and the role label are at `to`; when the cloud accepted what, counted from `before`.
-async fn moved(world: &World, before: Instant, to: &StageNode) -> Result<Accepted> {
+async fn moved(env: &TestEnv, before: Instant, to: &StageNode) -> Result<Accepted> {
     let standing = |gateway: Option<Ipv4Addr>| gateway == Some(to.private_ip);
-    world
-        .hetzner
-        .wait_until(&format!("the route to {}", to.name), PATIENCE, |cloud| {
-            cloud.networks.get(&world.network).is_some_and(|lan| standing(lan.default_gateway()))
+    env.hetzner
+        .wait_until(&format!("the route to {}", to.name), TIMEOUT, |cloud| {
+            cloud.networks.get(&env.network).is_some_and(|lan| standing(lan.default_gateway()))
         })
         .await?;
-    let history = world.hetzner.route_history(world.network);
+    let history = env.hetzner.route_history(env.network);
     let in_force =
         history.iter().rev().find(|change| standing(change.gateway)).context("the route's history")?;
-    let writes: Vec<_> = world.hetzner.writes().into_iter().filter(|write| write.at >= before).collect();
+    let writes: Vec<_> = env.hetzner.writes().into_iter().filter(|write| write.at >= before).collect();
     let first = writes.first().context("no write to the cloud")?.at;
     let add = writes.iter().find(|write| write.path.ends_with("/add_route")).context("no add_route")?.at;
     let accepted = Accepted {
@@ -197,7 +196,7 @@ async fn moved(world: &World, before: Instant, to: &StageNode) -> Result<Accepte
         in_force: in_force.at.saturating_duration_since(before),
     };
     let holder = [to.name.clone()];
-    world.wait("the role label", || async { Ok(world.role_holders().await? == holder) }).await?;
+    env.wait("the role label", || async { Ok(env.role_holders().await? == holder) }).await?;
     Ok(accepted)
 }
 
@@ -208,9 +207,9 @@ struct JobEnds {
 }
 
 impl JobEnds {
-    fn watch(world: &World) -> Self {
+    fn watch(env: &TestEnv) -> Self {
         let seen = Arc::<Mutex<BTreeMap<String, Instant>>>::default();
-        let (written, api) = (seen.clone(), Api::<Job>::namespaced(world.client.clone(), &world.namespace));
+        let (written, api) = (seen.clone(), Api::<Job>::namespaced(env.client.clone(), &env.namespace));
         let mut watch = JoinSet::new();
         watch.spawn(async move {
             let jobs = watcher(api, watcher::Config::default()).default_backoff().applied_objects();

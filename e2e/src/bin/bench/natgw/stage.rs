@@ -10,7 +10,7 @@ use anyhow::Result;
 use e2e::control_plane::ControlPlane;
 use e2e::hetzner::{NewFloatingIp, NewServer};
 use e2e::hollow_node::{HollowNode, Outcome};
-use e2e::natgw::World;
+use e2e::natgw::TestEnv;
 use e2e::program::{Launch, Program};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -25,9 +25,9 @@ const AT_ONCE: usize = 8;
 /// Nodes from the first on whose servers hold a floating IP, label or not.
 pub(crate) const WITH_FLOATING_IP: usize = 20;
 
-/// A world for natgw, with Nodes.
+/// A environment for natgw, with Nodes.
 pub(crate) struct Stage {
-    pub(crate) world: World,
+    pub(crate) env: TestEnv,
     pub(crate) nodes: Vec<StageNode>,
     binary: PathBuf,
     first_id: u64,
@@ -47,12 +47,12 @@ impl Stage {
     /// # Errors
     /// Whatever could not be started.
     pub(crate) async fn on(control_plane: ControlPlane, binary: &Path) -> Result<Self> {
-        let world = World::on(control_plane).await?;
-        world.hetzner.set_action_duration(ACTION);
+        let env = TestEnv::on(control_plane).await?;
+        env.hetzner.set_action_duration(ACTION);
         // Stages share a cluster, and no Node may look like another stage's server.
         static STAGES: AtomicU64 = AtomicU64::new(1);
         let first_id = STAGES.fetch_add(1, Ordering::Relaxed) * 1_000_000;
-        Ok(Self { world, nodes: Vec::new(), binary: binary.to_owned(), first_id })
+        Ok(Self { env, nodes: Vec::new(), binary: binary.to_owned(), first_id })
     }
 
     /// Adds Nodes up to that number.
@@ -60,25 +60,25 @@ impl Stage {
     /// # Errors
     /// What the cloud or the API server refuses.
     pub(crate) async fn grow(&mut self, to: usize) -> Result<()> {
-        let (world, first_id) = (&self.world, self.first_id);
+        let (env, first_id) = (&self.env, self.first_id);
         let add = |index: usize| async move {
-            let name = format!("{}-{index}", world.namespace);
+            let name = format!("{}-{index}", env.namespace);
             let place = u16::try_from(index)?;
             let private_ip = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 10).to_bits() + u32::from(place));
             let server = first_id + u64::from(place);
-            world.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
+            env.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
             let floating_ip = (index < WITH_FLOATING_IP).then(|| format!("198.51.100.{}", place + 1));
             if let Some(ip) = &floating_ip {
                 let new = NewFloatingIp::new(&format!("fip-{index}"), ip).server(&name);
-                world.hetzner.add_floating_ip(new.id(server + 500_000))?;
+                env.hetzner.add_floating_ip(new.id(server + 500_000))?;
             }
             let node = HollowNode::builder(&name)
                 .provider_id(format!("hcloud://{server}"))
                 .internal_ip(private_ip)
-                .labels([("world", world.namespace.as_str())])
+                .labels([("env", env.namespace.as_str())])
                 .heartbeat(HEARTBEAT)
                 .on_pod(|_| Outcome::Succeed(Duration::ZERO))
-                .start(world.client.clone())
+                .start(env.client.clone())
                 .await?;
             anyhow::Ok(StageNode { node, name, private_ip, floating_ip })
         };
@@ -92,13 +92,13 @@ impl Stage {
     /// # Errors
     /// The settings cannot be written.
     pub(crate) fn natgw(&self, proxied: bool) -> Result<Launch> {
-        let world = &self.world;
-        let settings = world.settings(&format!("hetzner: {{endpoint: '{}'}}\n", world.hetzner.url()))?;
-        let kubeconfig = if proxied { world.kubeconfig.as_path() } else { world.control_plane.kubeconfig() };
+        let env = &self.env;
+        let settings = env.settings(&format!("hetzner: {{endpoint: '{}'}}\n", env.hetzner.url()))?;
+        let kubeconfig = if proxied { env.kubeconfig.as_path() } else { env.control_plane.kubeconfig() };
         let args: [OsString; 4] =
-            ["--config".into(), settings.into(), "--namespace".into(), (&world.namespace).into()];
+            ["--config".into(), settings.into(), "--namespace".into(), (&env.namespace).into()];
         Ok(Program::at(&self.binary)
-            .env("HCLOUD_TOKEN", world.hetzner.token())
+            .env("HCLOUD_TOKEN", env.hetzner.token())
             .env("KUBECONFIG", kubeconfig)
             .args(args))
     }
@@ -109,7 +109,7 @@ impl Stage {
     /// It ends, or does not get that far.
     pub(crate) async fn lead(&self, proxied: bool) -> Result<Program> {
         let (natgw, _) = until_ready(&self.natgw(proxied)?).await?;
-        self.world
+        self.env
             .wait("natgw's first walk", || async {
                 let success = [("result", "success")];
                 let walks = natgw.metrics().await?.sum("controller_runtime_reconcile_total", &success);

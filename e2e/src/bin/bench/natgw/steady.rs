@@ -38,21 +38,21 @@ pub(crate) async fn count(control_plane: ControlPlane, binary: &Path) -> Result<
     let mut stage = Stage::on(control_plane, binary).await?;
     stage.grow(NODES).await?;
     let natgw = stage.lead(true).await?;
-    let world = &stage.world;
+    let env = &stage.env;
     for gateway in stage.nodes.iter().take(2) {
         gateway.node.label(FLOATING_IP_LABEL, gateway.floating_ip.as_deref()).await?;
         let set_up = || async {
-            let annotation = world.annotation(&gateway.name, natgw::names::SETUP_ANNOTATION).await?;
-            Ok(annotation.is_some() && world.route().is_some())
+            let annotation = env.annotation(&gateway.name, natgw::names::SETUP_ANNOTATION).await?;
+            Ok(annotation.is_some() && env.route().is_some())
         };
-        world.wait("a gateway", set_up).await?;
+        env.wait("a gateway", set_up).await?;
     }
     tokio::time::sleep(STEADY).await;
 
-    world.api_proxy.clear_requests();
-    world.hetzner.clear_requests();
+    env.api_proxy.clear_requests();
+    env.hetzner.clear_requests();
     tokio::time::sleep(WINDOW).await;
-    let (api, cloud) = (world.api_proxy.requests(), world.hetzner.requests());
+    let (api, cloud) = (env.api_proxy.requests(), env.hetzner.requests());
     ensure!(natgw.exited()?.is_none(), "natgw ended:\n{}", natgw.output().lines().join("\n"));
     let (lease, writes): (Vec<_>, Vec<_>) = api
         .iter()

@@ -40,7 +40,7 @@ struct Pass {
 /// routegc fails, or does not do what it should.
 pub(crate) async fn measure(stage: &mut Stage, dead: usize, report: &mut Report) -> Result<()> {
     let routes = stage.routes();
-    stage.world.patch(POLICY, json!({ "spec": { "mode": "Audit" } })).await?;
+    stage.env.patch(POLICY, json!({ "spec": { "mode": "Audit" } })).await?;
     stage.forget();
     let (routegc, _) = until_ready(&stage.counted()).await?;
     stage.until_quiet().await?;
@@ -50,7 +50,7 @@ pub(crate) async fn measure(stage: &mut Stage, dead: usize, report: &mut Report)
         ensure!(look.writes == (0, 0), "a pass at rest has written: {:?}, {}", look.writes, look.kinds);
         looks.push(look);
     }
-    ensure!(stage.world.reason(POLICY, "Ready").await? == "NoOrphans", "some route is no living machine's");
+    ensure!(stage.env.reason(POLICY, "Ready").await? == "NoOrphans", "some route is no living machine's");
     rows(&format!("A pass at rest, {routes} routes"), &looks, report)?;
 
     stage.change(json!({ "spec": { "mode": "Enforce" } })).await?;
@@ -60,7 +60,7 @@ pub(crate) async fn measure(stage: &mut Stage, dead: usize, report: &mut Report)
         // They have to be found dead twice.
         pass(stage, &routegc).await?;
         removals.push(pass(stage, &routegc).await?);
-        let left = stage.world.project.routes().await?.len();
+        let left = stage.env.project.routes().await?.len();
         ensure!(left == routes - dead, "{left} of {routes} routes are left, and {dead} were dead");
         stage.revive(dead).await?;
     }
@@ -88,7 +88,7 @@ async fn pass(stage: &Stage, routegc: &Program) -> Result<Pass> {
     };
     let made = difference("controller_runtime_reconcile_time_seconds_count")?;
     ensure!(made == 1.0, "{made} passes instead of one");
-    let neutron = stage.world.neutron.requests();
+    let neutron = stage.env.neutron.requests();
     // Two witnesses, of which the proxy does not see Keystone.
     let own = difference("openstack_api_requests_total")?;
     ensure!(own >= neutron.len() as f64, "routegc counts {own} requests, Neutron {}", neutron.len());

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Result, ensure};
 use e2e::fault_proxy::Recorded;
 use e2e::program::{Launch, Program};
-use e2e::routegc::World;
+use e2e::routegc::TestEnv;
 use serde_json::{Value, json};
 
 /// routegc itself gives up a pass after two minutes.
@@ -19,9 +19,9 @@ pub(crate) const PORTS: usize = 1000;
 /// Nobody has asked for anything for so long: the pass is over. Between two requests of a pass lie milliseconds.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// A world for routegc.
+/// A environment for routegc.
 pub(crate) struct Stage {
-    pub(crate) world: World,
+    pub(crate) env: TestEnv,
     binary: PathBuf,
     /// The routes to machines that live, in the order in which they were added.
     alive: Vec<(String, String)>,
@@ -35,8 +35,8 @@ impl Stage {
     /// # Errors
     /// Whatever could not be started.
     pub(crate) async fn set(binary: &Path) -> Result<Self> {
-        let world = World::start().await?;
-        Ok(Self { world, binary: binary.to_owned(), alive: Vec::new(), dead: 0 })
+        let env = TestEnv::start().await?;
+        Ok(Self { env, binary: binary.to_owned(), alive: Vec::new(), dead: 0 })
     }
 
     /// Makes the machines' ports.
@@ -45,8 +45,8 @@ impl Stage {
     /// Neutron refuses.
     pub(crate) async fn ports(&self) -> Result<()> {
         let server = "00000000-0000-4000-8000-000000000000";
-        let first = self.world.project.port(Some(&machine(0).to_string()), Some(server)).await?;
-        let (openstack, others) = (self.world.openstack.clone(), (1..PORTS).map(machine).collect::<Vec<_>>());
+        let first = self.env.project.port(Some(&machine(0).to_string()), Some(server)).await?;
+        let (openstack, others) = (self.env.openstack.clone(), (1..PORTS).map(machine).collect::<Vec<_>>());
         tokio::task::spawn_blocking(move || openstack.copy_port(&first, &others)).await?
     }
 
@@ -55,8 +55,8 @@ impl Stage {
     /// # Errors
     /// Neutron refuses.
     pub(crate) async fn grow(&mut self, to: usize) -> Result<()> {
-        let project = &self.world.project;
-        self.world.openstack.set_network_quota(project, "router_route", i64::try_from(to)?).await?;
+        let project = &self.env.project;
+        self.env.openstack.set_network_quota(project, "router_route", i64::try_from(to)?).await?;
         let new: Vec<_> =
             (self.alive.len()..to).map(|index| (pods(128, index), machine(index).to_string())).collect();
         project.add_routes(&pairs(&new)).await?;
@@ -79,7 +79,7 @@ impl Stage {
             .map(|index| (pods(160, index), format!("10.7.{}.{}", 8 + index / 250, 1 + index % 250)))
             .collect();
         self.dead += count;
-        let project = &self.world.project;
+        let project = &self.env.project;
         project.remove_routes(&pairs(self.last(count)?)).await?;
         project.add_routes(&pairs(&dead)).await
     }
@@ -89,7 +89,7 @@ impl Stage {
     /// # Errors
     /// Neutron refuses.
     pub(crate) async fn revive(&self, count: usize) -> Result<()> {
-        self.world.project.add_routes(&pairs(self.last(count)?)).await
+        self.env.project.add_routes(&pairs(self.last(count)?)).await
     }
 
     fn last(&self, count: usize) -> Result<&[(String, String)]> {
@@ -99,13 +99,13 @@ impl Stage {
 
     /// routegc with the rights of its manifests, through the proxies, which count.
     pub(crate) fn counted(&self) -> Launch {
-        self.world.equip(Program::at(&self.binary)).arg("--log-format=json")
+        self.env.equip(Program::at(&self.binary)).arg("--log-format=json")
     }
 
     /// routegc straight to the API server over TLS.
     pub(crate) fn direct(&self) -> Launch {
-        let launch = Program::at(&self.binary).env("KUBECONFIG", self.world.control_plane.kubeconfig());
-        launch.env("POD_NAMESPACE", &self.world.namespace).arg("--log-format=json")
+        let launch = Program::at(&self.binary).env("KUBECONFIG", self.env.control_plane.kubeconfig());
+        launch.env("POD_NAMESPACE", &self.env.namespace).arg("--log-format=json")
     }
 
     /// Waits until a pass has been made and nothing is asked any more.
@@ -115,7 +115,7 @@ impl Stage {
     pub(crate) async fn until_quiet(&self) -> Result<()> {
         let started = tokio::time::Instant::now();
         loop {
-            let neutron = self.world.neutron.requests();
+            let neutron = self.env.neutron.requests();
             // One that is not answered yet is the least.
             let least = neutron.iter().chain(&self.asked()).map(rest).min().flatten();
             if !neutron.is_empty() && least.is_some_and(|rest| rest >= QUIET) {
@@ -131,15 +131,15 @@ impl Stage {
     /// # Errors
     /// The API server refuses; or as [`Stage::until_quiet`].
     pub(crate) async fn change(&self, patch: Value) -> Result<()> {
-        self.world.api_proxy.clear_requests();
-        self.world.neutron.clear_requests();
-        self.world.patch(POLICY, patch).await?;
+        self.env.api_proxy.clear_requests();
+        self.env.neutron.clear_requests();
+        self.env.patch(POLICY, patch).await?;
         self.until_quiet().await
     }
 
     /// What was asked of the API server, but for the Lease and the watches.
     pub(crate) fn asked(&self) -> Vec<Recorded> {
-        let mut asked = self.world.api_proxy.requests();
+        let mut asked = self.env.api_proxy.requests();
         asked.retain(|one| {
             !one.path.contains("/leases/") && !one.query.split('&').any(|pair| pair == "watch=true")
         });
@@ -148,12 +148,12 @@ impl Stage {
 
     /// Forgets what was asked.
     pub(crate) fn forget(&self) {
-        self.world.api_proxy.clear_requests();
-        self.world.neutron.clear_requests();
+        self.env.api_proxy.clear_requests();
+        self.env.neutron.clear_requests();
     }
 }
 
-/// What is merged into a RouteGC of the world: it only looks, and when it removes, it may remove half of all.
+/// What is merged into a RouteGC of the env: it only looks, and when it removes, it may remove half of all.
 pub(crate) fn spec() -> Value {
     json!({
         "podCIDRs": ["10.128.0.0/10"], "mode": "Audit",

@@ -25,11 +25,11 @@ const DEAD: usize = 10;
 /// routegc fails, or makes no pass.
 pub(crate) async fn count(stage: &mut Stage, report: &mut Report) -> Result<()> {
     let spec = json!({ "spec": { "mode": "Audit", "interval": INTERVAL } });
-    stage.world.patch(POLICY, spec).await?;
+    stage.env.patch(POLICY, spec).await?;
     let (routegc, _) = until_ready(&stage.counted()).await?;
     window(stage, "all routes alive", true, report).await?;
     stage.kill(DEAD).await?;
-    stage.world.wait_for_reason(POLICY, "OrphansFound").await?;
+    stage.env.wait_for_reason(POLICY, "OrphansFound").await?;
     window(stage, &format!("{DEAD} dead routes reported"), false, report).await?;
     stop(&routegc).await
 }
@@ -38,12 +38,12 @@ async fn window(stage: &Stage, what: &str, all: bool, report: &mut Report) -> Re
     tokio::time::sleep(STEADY).await;
     stage.forget();
     tokio::time::sleep(WINDOW).await;
-    let (neutron, asked) = (stage.world.neutron.requests(), stage.asked());
-    let lease = stage.world.api_proxy.requests();
+    let (neutron, asked) = (stage.env.neutron.requests(), stage.asked());
+    let lease = stage.env.api_proxy.requests();
     let lease = lease.iter().filter(|one| one.path.contains("/leases/") && one.method != "GET").count();
     ensure!(lease > 0, "routegc did not renew its Lease: it was not seen at all");
     // Each pass reads the router first.
-    let router = format!("/v2.0/routers/{}", stage.world.project.router);
+    let router = format!("/v2.0/routers/{}", stage.env.project.router);
     let passes = neutron.iter().filter(|one| one.method == "GET" && one.path == router).count();
     ensure!(passes > 1, "{passes} passes in {WINDOW:?}, one each {INTERVAL}");
     let writes: Vec<_> = neutron.iter().chain(&asked).filter(|one| one.method != "GET").collect();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use natgw::names::FLOATING_IP_LABEL;
 use nix::sys::signal::Signal;
 
-use super::{BREATH, CHAPTERS, PATIENCE, SETTLE, Story};
+use super::{BREATH, CHAPTERS, SETTLE, Story, TIMEOUT};
 use crate::stage::GRACE;
 use crate::tape::{Now, Seen, What};
 
@@ -23,7 +23,7 @@ impl Story {
             "A cluster's Nodes reach the internet through one Node that holds a floating IP. natgw makes such a gateway, \
              points the private network's default route to it, and moves the route when the gateway is lost.",
         );
-        self.world().await?;
+        self.env().await?;
         self.dry_run().await?;
         self.first_gateway().await?;
         self.second_gateway().await?;
@@ -37,8 +37,8 @@ impl Story {
         self.end()
     }
 
-    async fn world(&mut self) -> Result<()> {
-        self.turn("The world").await?;
+    async fn env(&mut self) -> Result<()> {
+        self.turn("The env").await?;
         self.screen.say("A real control plane on this machine; a stand-in for the Hetzner Cloud API, whose actions take \
                          a second as the real ones do; three Nodes whose kubelets are played. Nothing of yours is touched.");
         self.raise().await?;
@@ -205,7 +205,7 @@ impl Story {
                          its Lease back. (The Lease runs out after 6 s here, after 15 s where nobody has changed that.)");
         self.command("natgw --config natgw.yaml   # a second one")?;
         let standby = self.start("natgw-2")?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !standby.get("/readyz").await.is_ok_and(|(status, _)| status.is_success()) {
             ensure!(Instant::now() < end, "waited in vain for the second natgw to be ready");
             self.linger(SETTLE).await?;
@@ -254,7 +254,7 @@ impl Story {
             leader.pid()
         ))?;
         leader.signal(Signal::SIGTERM)?;
-        let status = leader.wait_exit(PATIENCE).await?;
+        let status = leader.wait_exit(TIMEOUT).await?;
         let drained = self.cause.elapsed();
         ensure!(status.success(), "natgw did not end well after SIGTERM: {status}");
         self.linger(SETTLE).await?;
@@ -262,12 +262,12 @@ impl Story {
         self.command("natgw --config natgw.yaml cleanup")?;
         let cleanup = self.stage()?.controller(&["cleanup"])?;
         self.tape.as_mut().context("no tape")?.listen("natgw", cleanup.clone());
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = cleanup.exited()? {
                 break status;
             }
-            ensure!(Instant::now() < end, "waited {} s in vain for: natgw cleanup", PATIENCE.as_secs());
+            ensure!(Instant::now() < end, "waited {} s in vain for: natgw cleanup", TIMEOUT.as_secs());
             self.linger(SETTLE).await?;
         };
         let took = self.cause.elapsed();
@@ -305,7 +305,7 @@ impl Story {
 
     /// Lets a person play until Ctrl-C.
     pub(crate) async fn keep(&mut self) -> Result<()> {
-        self.screen.title("The world is yours until Ctrl-C");
+        self.screen.title("The env is yours until Ctrl-C");
         let stage = self.stage()?;
         self.screen.line(&format!("  export KUBECONFIG={}", stage.control_plane.kubeconfig().display()));
         self.screen.line(&format!("  export HCLOUD_ENDPOINT={}", stage.hetzner.url()));

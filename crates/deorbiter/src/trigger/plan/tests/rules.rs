@@ -9,8 +9,8 @@ fn steps(world: &World) -> Vec<(&'static str, &'static str)> {
     world.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
 }
 
-fn findings(world: &World) -> Vec<&'static str> {
-    world.plan().plan.findings.iter().map(|finding| finding.because.code()).collect()
+fn problems(world: &World) -> Vec<&'static str> {
+    world.plan().plan.problems.iter().map(|problem| problem.because.code()).collect()
 }
 
 /// One binding, one object that it has taken.
@@ -58,7 +58,7 @@ fn debris_lets_it_go_with_a_warning_and_a_failure_keeps_it() {
     world.edit("prod", |object| object.terminating = true);
     world.settle();
     world.end_deorbits(End::Failed);
-    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["DeorbitFailed"]));
+    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["DeorbitFailed"]));
     assert_eq!(world.plan().standings["b"].held, 1);
     world.deorbits.clear();
     assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")], "deleting it means: try again");
@@ -76,7 +76,7 @@ fn protection_stops_everything_and_aborts_what_runs() {
         object.terminating = true;
         object.annotations.insert(PROTECT.into(), "true".into());
     });
-    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["Protected"]));
+    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["Protected"]));
     world.edit("prod", |object| drop(object.annotations.remove(PROTECT)));
     world.settle();
     world.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), "yes".into())));
@@ -85,7 +85,7 @@ fn protection_stops_everything_and_aborts_what_runs() {
     assert_eq!(steps(&world), [], "it is on its way out");
     for nothing in ["", "false"] {
         world.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), nothing.into())));
-        assert_eq!(findings(&world), Vec::<&str>::new(), "{nothing:?} protects nothing");
+        assert_eq!(problems(&world), Vec::<&str>::new(), "{nothing:?} protects nothing");
     }
 }
 
@@ -156,7 +156,7 @@ fn an_object_has_one_binding_the_older() {
     world.object("prod", "l");
     world.settle();
     assert_eq!(world.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "b");
-    assert_eq!(findings(&world), ["Conflict"]);
+    assert_eq!(problems(&world), ["Conflict"]);
     let standings = world.plan().standings;
     assert!(matches!(&standings["a"].readiness, Readiness::Conflict(why) if why.contains("belong to b")));
     assert_eq!(standings["b"].readiness, Readiness::InForce);
@@ -193,9 +193,9 @@ fn rules_that_cannot_be_used_bind_nothing_and_hold_what_is_bound() {
     let mut world = bound();
     world.object("late", "l");
     world.bindings.get_mut("b").unwrap().rules = Err("template.spec.a: bad".into());
-    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["BindingInvalid"]));
+    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["BindingInvalid"]));
     world.edit("prod", |object| object.terminating = true);
-    assert_eq!(findings(&world), ["BindingInvalid", "CannotDeorbit"]);
+    assert_eq!(problems(&world), ["BindingInvalid", "CannotDeorbit"]);
     assert_eq!(world.plan().standings["b"].held, 1);
 }
 
@@ -207,7 +207,7 @@ fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_seldom_asks_again(
     let Targets::Whole(targets) = &mut snapshot.bindings[0].targets else { panic!() };
     targets[0].refused = Some(Refused { why: "spec: Invalid value".into(), stale: false });
     let held = |decision: &Decision| {
-        assert!(decision.plan.findings[0].because.to_string().contains("spec: Invalid value"));
+        assert!(decision.plan.problems[0].because.to_string().contains("spec: Invalid value"));
         let standing = &decision.standings["b"];
         assert_eq!((standing.held, standing.deorbiting), (1, 0));
     };
@@ -231,7 +231,7 @@ fn a_deorbit_of_somebody_else_in_the_place_is_not_taken_for_ours() {
     world.settle();
     world.deorbits[0].target_uid = None;
     world.deorbits[0].end = Some(End::Complete);
-    assert_eq!((steps(&world), findings(&world)), (vec![], vec!["CannotDeorbit"]));
+    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["CannotDeorbit"]));
 }
 
 #[test]

@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Far longer than anything takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-pub struct World {
+pub struct TestEnv {
     pub control_plane: ControlPlane,
     pub client: Client,
     /// Between deorbiter and the API server, which takes it for the service account of the manifests.
@@ -84,8 +84,8 @@ fn target_rules() -> Value {
     ])
 }
 
-impl World {
-    pub async fn start() -> World {
+impl TestEnv {
+    pub async fn start() -> TestEnv {
         let control_plane = ControlPlane::start().await.unwrap();
         let client = control_plane.client();
         let mut definitions: Vec<Value> = common::api::definitions()
@@ -135,7 +135,7 @@ impl World {
             "contexts": [{ "name": "proxy", "context": { "cluster": "proxy", "user": "proxy" } }],
         });
         std::fs::write(&kubeconfig, text.to_string()).unwrap();
-        World { control_plane, client, api_proxy, kubeconfig, namespace, own, folder }
+        TestEnv { control_plane, client, api_proxy, kubeconfig, namespace, own, folder }
     }
 
     pub fn deorbiter(&self) -> Launch {
@@ -257,12 +257,12 @@ pub async fn wait<F: Future<Output = bool>>(what: &str, look: impl Fn() -> F) {
 }
 
 pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(tokio::time::Instant::now() < end, "not in {PATIENCE:?}: {what}");
+        assert!(tokio::time::Instant::now() < end, "not in {TIMEOUT:?}: {what}");
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 
-use crate::machine::PLUGIN;
+use crate::egress_router_kernel::machine::PLUGIN;
 
 /// A host behind the LAN's gateway.
 pub const OUTSIDE: &str = "203.0.113.9";
@@ -30,15 +30,15 @@ const CONTAINER: &str = "c0ffee";
 const NAMESPACES: [&str; 3] = ["lan", "far", "pod"];
 
 /// The namespaces. Dropped: gone.
-pub struct World {
+pub struct TestEnv {
     /// Of the plugin, besides what CNI says.
     pub environment: Vec<(&'static str, String)>,
 }
 
-impl World {
+impl TestEnv {
     /// Everything, the pod with its own network, no attachment.
     pub fn new() -> Self {
-        let world = World { environment: Vec::new() };
+        let env = TestEnv { environment: Vec::new() };
         run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
         for namespace in NAMESPACES {
             run(&format!("ip netns add {namespace}"));
@@ -83,7 +83,7 @@ impl World {
             assert!(Instant::now() < end, "the pod's own addresses stay tentative");
             std::thread::sleep(Duration::from_millis(50));
         }
-        world
+        env
     }
 
     /// A call of the plugin, as a runtime makes it: its exit status and its answer.
@@ -173,7 +173,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for TestEnv {
     fn drop(&mut self) {
         for namespace in NAMESPACES {
             let _ = Command::new("ip").args(["netns", "delete", namespace]).status();

@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use e2e::cluster::{Cloud, Cluster, Installation, Internet, Machine, Probe, Prober};
-use e2e::hetzner::World as Project;
+use e2e::hetzner::Project;
 use e2e::netns::Snapshot;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use natgw::names::{BOOT_ID_ANNOTATION, CLIENT_ANNOTATION, FLOATING_IP_LABEL, ROLE_LABEL, SETUP_ANNOTATION};
 
 /// Far longer than anything takes, on a machine that is ten times slower too.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub const TIMEOUT: Duration = Duration::from_secs(240);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// What the gateways' Nodes are called, and the client's.
 pub const GATEWAYS: [&str; 2] = ["node-1", "node-2"];
@@ -21,7 +21,7 @@ pub const CLIENT: &str = "node-3";
 pub const IPS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 51, 100, 7), Ipv4Addr::new(198, 51, 100, 8)];
 pub const LATER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 
-pub struct World {
+pub struct TestEnv {
     pub cluster: Cluster,
     pub cloud: Cloud,
     pub installation: Installation,
@@ -32,7 +32,7 @@ pub struct World {
     _internet: Internet,
 }
 
-impl World {
+impl TestEnv {
     /// Everything but natgw.
     pub async fn start() -> Self {
         let cluster = Cluster::builder().nodes(3).uplinks(2).start().await.unwrap();
@@ -61,7 +61,7 @@ impl World {
         let _internet = cluster.internet().unwrap();
         let prober = Prober::start(&cluster.machine(CLIENT)).unwrap();
         let installation = Installation::write(&cloud).unwrap();
-        World { cluster, cloud, installation, before, prober, _internet }
+        TestEnv { cluster, cloud, installation, before, prober, _internet }
     }
 
     pub fn machine(&self, name: &str) -> Machine {
@@ -85,7 +85,7 @@ impl World {
 
     /// Waits until `met` holds for a Node.
     pub async fn until(&self, what: &str, name: &str, met: impl Fn(&Node) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let node = self.node(name).await;
             if met(&node) {
@@ -130,7 +130,7 @@ impl World {
     pub async fn until_elected(&self) {
         let begun = Instant::now();
         while self.cloud.gateway().is_none() {
-            assert!(begun.elapsed() < PATIENCE, "gateways are set up, and the route leads nowhere");
+            assert!(begun.elapsed() < TIMEOUT, "gateways are set up, and the route leads nowhere");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
@@ -151,7 +151,7 @@ impl World {
 
     /// Waits until the client is seen as `ip`, and prints what that cost.
     pub async fn until_seen(&self, ip: Ipv4Addr, since: Instant, what: &str) -> Probe {
-        let seen = match self.prober.wait(Some(ip), since, PATIENCE).await {
+        let seen = match self.prober.wait(Some(ip), since, TIMEOUT).await {
             Ok(seen) => seen,
             Err(error) => {
                 let state = self.kubectl("get nodes,pods,jobs -A -o wide").await;

@@ -15,7 +15,7 @@ use super::{
 
 /// All that one project holds.
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct Project {
     /// By ID.
     pub networks: BTreeMap<u64, Network>,
     /// By ID.
@@ -27,7 +27,7 @@ pub struct World {
     last_id: u64,
 }
 
-impl World {
+impl Project {
     /// The IDs of a network's servers, ascending.
     pub fn members(&self, network: u64) -> Vec<u64> {
         self.servers

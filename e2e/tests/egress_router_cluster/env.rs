@@ -7,7 +7,7 @@ use e2e::kustomize::overlay;
 use serde_json::{Value, json};
 
 /// Far longer than anything takes, on a machine that is ten times slower too.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 const BUSYBOX: &str = "perimeter.dev/busybox:1";
 /// What attachments leave on a node while they live.
@@ -16,7 +16,7 @@ const RECORDS: &str = "find /run/egress-router /var/lib/cni/egress-router -name 
 const SERVE: &str = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho; echo $REMOTE_ADDR\\n' >/www/cgi-bin/seen; \
     chmod +x /www/cgi-bin/seen; exec httpd -f -p 80 -h /www";
 
-pub struct World {
+pub struct TestEnv {
     pub cluster: Cluster,
     _internet: Internet,
 }
@@ -27,7 +27,7 @@ pub struct Server {
     pub service: String,
 }
 
-impl World {
+impl TestEnv {
     /// Everything but the plugin.
     pub async fn start() -> Self {
         let cluster = Cluster::start(2).await.unwrap();
@@ -39,7 +39,7 @@ impl World {
         // Names are looked up by libraries that a static busybox lacks; this one needs none.
         applets.push(cluster.programs().join("fetch").to_string_lossy().into_owned());
         cluster.make_image(BUSYBOX, &applets).await.unwrap();
-        World { cluster, _internet }
+        TestEnv { cluster, _internet }
     }
 
     /// As its page says: the image, `kubectl apply -k`, and containerd's RuntimeClasses.
@@ -89,7 +89,7 @@ impl World {
         for node in self.cluster.nodes() {
             // Its shims and pods live on; process 1 starts it again.
             node.exec(&["bash", "-c", "kill $(pidof containerd)"]).await.unwrap();
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TIMEOUT;
             while node.exec(&["/opt/perimeter/assets/ctr", "version"]).await.is_err() {
                 assert!(Instant::now() < end, "containerd does not come back on {}", node.name());
                 tokio::time::sleep(LOOK_AGAIN).await;
@@ -140,7 +140,7 @@ impl World {
         let service = self.kubectl(&["get", "service", "server", "-o", "jsonpath={.spec.clusterIP}"]).await;
         // Until each node's kube-proxy has heard of the pod behind it, the node refuses.
         for node in self.cluster.nodes() {
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TIMEOUT;
             let connect = format!("exec 3<>/dev/tcp/{service}/80");
             while node.exec(&["bash", "-c", &connect]).await.is_err() {
                 assert!(Instant::now() < end, "{service} is not served on {}", node.name());
@@ -160,7 +160,7 @@ impl World {
     /// A pod that does not start: what its Event says.
     pub async fn refused(&self, name: &str, class: &str, node: &str) -> String {
         self.create(name, Some(class), node).await;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let of = format!("involvedObject.name={name},reason=FailedCreatePodSandBox");
         loop {
             let said = self
@@ -246,7 +246,7 @@ impl World {
     /// When all pods are gone, the nodes hold no attachment's record.
     pub async fn nothing_is_left(&self) {
         for node in self.cluster.nodes() {
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TIMEOUT;
             loop {
                 let left = self.records(node.name()).await;
                 if left.is_empty() {
