@@ -128,6 +128,7 @@ lint: test-packages ## Format, clippy, licences and sources, links, each crate a
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@scripts/links.sh
 	@scripts/purity.sh
+	@scripts/words.py
 	git ls-files '*.sh' .ci/run | xargs shellcheck
 	@"$$(scripts/cargo-tool.sh cargo-deny $(DENY))" --locked check bans licenses sources
 	@$(MAKE) --no-print-directory generate
