@@ -132,15 +132,15 @@ lint: test-packages ## Format, clippy, licences and sources, links, each crate a
 	git ls-files '*.sh' .ci/run | xargs shellcheck
 	@"$$(scripts/cargo-tool.sh cargo-deny $(DENY))" --locked check bans licenses sources
 	@$(MAKE) --no-print-directory generate
-	git diff --exit-code -- docs manifests/crds
+	git diff --exit-code -- docs manifests/crds 'manifests/*/crds'
 
 .PHONY: generate
-generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/crds/
+generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/*/crds/
 	@# With what the tests need of the dependencies, so that nothing is compiled twice.
 	cargo build --locked --workspace --bins --examples
 	@set -eo pipefail; programs=$$(scripts/target.sh)/debug; for crate in natgw routegc deorbiter; do \
 	  "$$programs/$$crate" --help | scripts/without-environment.sh >docs/$$crate-help.txt; \
-	done; "$$programs/examples/crds" manifests/crds
+	done; "$$programs/examples/crds" manifests
 
 .PHONY: bench
 bench: bench-natgw bench-egress-router bench-routegc bench-deorbiter ## Measure the programs as users get them and print tables (half an hour and release builds)

@@ -24,7 +24,7 @@ fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -
 #[tokio::test]
 async fn a_real_api_server_accepts_everything_and_makes_the_pods() {
     let control_plane = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
-    apply(&control_plane, "-k", &manifests().join("crds"), &["--server-side"]);
+    apply(&control_plane, "-k", &manifests().join("deorbiter/crds"), &["--server-side"]);
     apply(&control_plane, "-f", &manifests().join("deorbiter/namespace.yaml"), &[]);
     let mut folders: Vec<_> =
         COMPONENTS.iter().map(|name| kustomize::overlay("deorbiter", &[name]).unwrap()).collect();

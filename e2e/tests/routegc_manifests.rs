@@ -27,7 +27,7 @@ fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -
 #[tokio::test]
 async fn a_real_api_server_accepts_every_rendering() {
     let control_plane = ControlPlane::builder().start().await.unwrap();
-    apply(&control_plane, "-k", &manifests().join("crds"), &[]);
+    apply(&control_plane, "-k", &manifests().join("routegc/crds"), &[]);
     apply(&control_plane, "-f", &manifests().join("routegc/namespace.yaml"), &[]);
     let overlays: Vec<_> =
         [&[][..], &["ha"], &["networkpolicy"], &["routegc-nodes"], &["ha", "networkpolicy", "routegc-nodes"]]

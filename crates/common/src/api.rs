@@ -1,5 +1,5 @@
 //! Our custom resources: each kind a file, as types that hold the whole truth. The schema that the API server enforces, the texts
-//! of `kubectl explain` and the columns of `kubectl get` are generated from them into `manifests/crds` (`make generate`).
+//! of `kubectl explain` and the columns of `kubectl get` are generated from them into `manifests/<controller>/crds` (`make generate`).
 //!
 //! No IO, no client, no clock: a plan may read these types.
 //!
