@@ -14,16 +14,15 @@ BUILD_PACKAGES := gcc libc6-dev make util-linux
 IMAGE_PACKAGES := $(BUILD_PACKAGES) musl-tools ca-certificates
 # mariadb-server, mariadb-client, rabbitmq-server: what OpenStack's services keep their data in and talk through; eatmydata:
 # neither waits for a disk; python3-venv, python3-dev: the services are installed from PyPI, and uWSGI, which serves them, is compiled.
-OPENSTACK_PACKAGES := mariadb-server mariadb-client rabbitmq-server eatmydata python3-venv python3-dev
-# iproute2, iptables, iputils-ping, socat: network namespaces with packets; runc, nftables, openssl, conntrack, busybox-static:
-# cluster nodes; python3-venv: Hetzner's own client, and an EC2; shellcheck: the scripts; g++: libFuzzer; qemu-system-x86,
-# qemu-system-common, cpio: a kernel of Debian's own under emulation; strace: faults at any system call;
-# containernetworking-plugins: what the CNI plugin is compared with.
-TEST_PACKAGES := $(IMAGE_PACKAGES) $(OPENSTACK_PACKAGES) buildah iproute2 iptables iputils-ping socat mount hostname procps \
-  runc nftables openssl conntrack busybox-static shellcheck g++ qemu-system-x86 qemu-system-common cpio \
-  strace containernetworking-plugins
-# Network namespaces with packets, for those who only look.
+OPENSTACK_PACKAGES := mariadb-server mariadb-client rabbitmq-server eatmydata openssl python3-venv python3-dev
+# Network namespaces with packets.
 LAB_PACKAGES := $(BUILD_PACKAGES) iproute2 iputils-ping socat mount hostname nftables
+# iptables, procps: natgw's scripts; strace: faults at any system call; prometheus: promtool checks the alerts.
+TEST_PACKAGES := $(LAB_PACKAGES) $(OPENSTACK_PACKAGES) iptables procps strace prometheus
+# runc, conntrack, busybox-static: cluster nodes; buildah: images; qemu-system-x86, qemu-system-common, cpio: a Debian kernel under
+# emulation; g++: libFuzzer.
+FULL_PACKAGES := $(TEST_PACKAGES) $(IMAGE_PACKAGES) buildah runc conntrack busybox-static qemu-system-x86 qemu-system-common cpio g++
+LINT_PACKAGES := $(BUILD_PACKAGES) shellcheck
 DENY := 0.20.2
 # The crates that have an image.
 IMAGES := natgw egress-router-cni routegc deorbiter
@@ -66,60 +65,70 @@ demo-deorbiter: ## Watch deorbiter clean up a cluster on a real OpenStack, with 
 	@"$$(scripts/target.sh)/debug/demo" deorbiter
 
 .PHONY: demo-cluster
-demo-cluster: test-packages ## The same on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
+demo-cluster: ## The same on a cluster of real nodes, with packets; needs root (about 3 minutes, and an image's build)
 	@scripts/prerequisites.sh
+	@scripts/packages.sh $(FULL_PACKAGES)
 	@scripts/assets.sh 1.36 >/dev/null
 	@scripts/assets.sh cluster >/dev/null
 	cargo build --locked -p natgw -p e2e --bins
 	@"$$(scripts/target.sh)/debug/demo" natgw-cluster
 
-.PHONY: test
-test: test-packages ## Everything that proves the project; ends with how many tests passed
-	@scripts/prerequisites.sh
-	@$(MAKE) --no-print-directory --jobs=2 test-assets test-services test-programs
-	@# Tests wait more than they compute, and those that need an image build it if it is not there yet.
-	@$(MAKE) --no-print-directory --jobs=2 test-images test-run
+.PHONY: check
+check: build-packages ## Format, clippy, and the tests of the crates (3 minutes once compiled; no root, nothing is downloaded but crates)
+	@scripts/prerequisites.sh cargo
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	@scripts/test.sh crates
 
-# What tests run on and what they run, side by side: one waits for a download or works on a single processor while the other
-# computes. What is there already is done with at once.
-.PHONY: test-assets test-services test-images test-programs test-run
+.PHONY: test
+test: ## What CI runs besides `make lint`: the crates' tests and the integration tests (15 minutes, 35 the first time; root)
+	@scripts/prerequisites.sh test
+	@scripts/packages.sh $(TEST_PACKAGES)
+	@$(MAKE) --no-print-directory --jobs=3 test-assets test-services test-programs
+	@MAKEFLAGS= scripts/test.sh crates integration
+
+.PHONY: test-full
+test-full: ## Everything: also real nodes, release images, the OpenStack drivers, older releases, whole sweeps (hours; root)
+	@scripts/prerequisites.sh full
+	@scripts/packages.sh $(FULL_PACKAGES)
+	@$(MAKE) --no-print-directory --jobs=3 full-assets full-services test-programs
+	@MAKEFLAGS= scripts/test.sh crates full oldest-kubernetes fuzz cgroup2
+
+# What the tests run on is built side by side with the tests: one waits for a download while the other compiles.
+.PHONY: test-assets test-services full-assets full-services test-programs
 test-assets:
-	@for what in $(KUBERNETES) cluster observability cni providers; do scripts/assets.sh $$what >/dev/null || exit 1; done
+	@for what in $(KUBERNETES) kubectl monitoring cni; do scripts/assets.sh $$what >/dev/null || exit 1; done
 test-services:
-	@for what in hcloud moto; do scripts/python.sh $$what >/dev/null || exit 1; done
-	@for release in main oldest; do scripts/openstack.sh $$release >/dev/null || exit 1; done
-# cargo would take make's two jobs for all the processors that there are.
-test-images:
-	@for crate in $(IMAGES); do MAKEFLAGS= nice -n 5 scripts/images.sh $$crate >/dev/null || exit 1; done
-	@MAKEFLAGS= FUZZ_SEED=1 nice -n 5 scripts/fuzz.sh 1
+	@scripts/python.sh hcloud >/dev/null
+	@scripts/openstack.sh main >/dev/null
+full-assets: test-assets
+	@for what in 1.33 1.36 cluster collector providers; do scripts/assets.sh $$what >/dev/null || exit 1; done
+full-services: test-services
+	@scripts/python.sh moto >/dev/null
+	@scripts/openstack.sh oldest >/dev/null
+# cargo would take make's jobs for all the processors that there are.
 test-programs:
-	@MAKEFLAGS= scripts/test.sh --build
-test-run:
-	@MAKEFLAGS= scripts/test.sh
+	@MAKEFLAGS= scripts/test.sh build
 
 .PHONY: images
 images: image-packages ## Container images, with docker, podman or buildah (ENGINE=... picks), and as OCI archives
 	@for crate in $(IMAGES); do scripts/images.sh $$crate || exit 1; done
 
 .PHONY: fuzz
-fuzz: test-packages ## Look for inputs that break the plugin's parsers, ten minutes each (SECONDS_EACH=..., TARGETS="...")
+fuzz: ## Look for inputs that break the plugin's parsers, ten minutes each (SECONDS_EACH=..., TARGETS="...")
+	@scripts/packages.sh $(BUILD_PACKAGES) g++
 	@scripts/fuzz.sh $(or $(SECONDS_EACH),600) $(TARGETS)
 
-.PHONY: sweep
-sweep: test-packages ## Every fault at every call, for each controller, and the race of 1000 passes (hours; `make test` has slices of them)
-	@scripts/prerequisites.sh
-	@$(MAKE) --no-print-directory --jobs=2 test-assets test-services test-programs
-	@# routegc itself for its race against other writers.
-	@SWEEP=all E2E_CLUSTERS=$${E2E_CLUSTERS:-8} scripts/test.sh natgw_sweep routegc_sweep deorbiter_sweep routegc
-
 .PHONY: test-cgroup2
-test-cgroup2: test-packages ## A cluster's node on a stock Debian kernel with cgroup v2 (emulated: about 10 minutes; needs root)
+test-cgroup2: ## A cluster's node on a stock Debian kernel with cgroup v2 (emulated: about 10 minutes; needs root)
 	@scripts/prerequisites.sh
+	@scripts/packages.sh $(FULL_PACKAGES)
 	@scripts/cgroup2.sh
 
 .PHONY: lint
-lint: test-packages ## Format, clippy, licences and sources, links, each crate alone, scripts, generated files
-	@scripts/prerequisites.sh
+lint: ## Format, clippy, licences and sources, links, each crate alone, scripts, generated files
+	@scripts/prerequisites.sh cargo
+	@scripts/packages.sh $(LINT_PACKAGES)
 	cargo fmt --all --check
 	for manifest in crates/*/fuzz/Cargo.toml; do cargo fmt --manifest-path $$manifest --check || exit 1; done
 	for manifest in crates/*/fuzz/Cargo.toml; do cargo metadata --locked --format-version 1 --manifest-path $$manifest >/dev/null || exit 1; done
@@ -188,25 +197,18 @@ bench-deorbiter: ## deorbiter's part, on a real OpenStack with the real drivers 
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/deorbiter" $(if $(ONLY),--only $(ONLY))
 
 .PHONY: assets
-assets: ## Build what the tests run on, once for each version: Kubernetes, its nodes' programs, Hetzner's Python client, moto, OpenStack
-	@scripts/assets.sh $(KUBERNETES)
-	@scripts/assets.sh cluster
-	@scripts/assets.sh observability
-	@scripts/assets.sh cni
-	@scripts/assets.sh providers
-	@scripts/python.sh hcloud
-	@scripts/python.sh moto
-	@scripts/openstack.sh main
-	@scripts/openstack.sh oldest
+assets: full-assets full-services ## Build all that the tests run on, once for each version (half an hour, 8 GB in ~/.cache/perimeter)
+
+.PHONY: clean-assets
+clean-assets: ## Delete all that was built or installed for the tests and demos outside of the checkout
+	@scripts/assets.sh --clean
 
 .PHONY: advisories
 advisories: ## Known vulnerabilities in the dependencies (needs the internet)
 	@"$$(scripts/cargo-tool.sh cargo-deny $(DENY))" --locked check advisories
 
-.PHONY: build-packages image-packages test-packages
+.PHONY: build-packages image-packages
 build-packages:
 	@scripts/packages.sh $(BUILD_PACKAGES)
 image-packages:
 	@scripts/packages.sh $(IMAGE_PACKAGES)
-test-packages:
-	@scripts/packages.sh $(TEST_PACKAGES)

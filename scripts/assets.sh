@@ -4,12 +4,14 @@
 # other that e2e/assets/ pins; progress goes to standard error.
 # assets.sh cluster: the same for what a cluster's nodes run besides: kubelet, kube-proxy, kube-scheduler, kubectl,
 # containerd, its shim and ctr, CNI plugins, CoreDNS, pause and fetch. Never taken from KUBEBUILDER_ASSETS.
-# assets.sh observability: the same for what looks at a controller: promtool, an OpenTelemetry collector, and the resource
-# definitions of prometheus-operator.
+# assets.sh kubectl: the same for kubectl alone.
+# assets.sh monitoring: the same for the resource definitions of prometheus-operator.
+# assets.sh collector: the same for an OpenTelemetry collector.
 # assets.sh cni: the same for what calls CNI plugins: cnitool, and libcni, a small program around the library of that name.
 # assets.sh providers: the same for what ties a cluster to OpenStack: openstack-cloud-controller-manager, cinder-csi-plugin,
 # csi-provisioner, csi-snapshotter, csi-attacher, snapshot-controller, and the resource definitions of snapshots.
-# assets.sh --print [KUBERNETES | cluster | observability | cni | providers]: prints the folder, there or not, and builds nothing.
+# assets.sh --print [KUBERNETES | cluster | ...]: prints the folder, there or not, and builds nothing.
+# assets.sh --clean: deletes the folders of all versions, and what scripts/openstack.sh, python.sh and cargo-tool.sh installed.
 #
 # Programs are built once, from their modules, with Go 1.21 or newer, which fetches the Go that they ask for. They stay in
 # ${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-~/.cache}/perimeter}, in a folder for each set of pins.
@@ -20,7 +22,7 @@ readonly PINS=$HERE/e2e/assets
 readonly ASSETS=${PERIMETER_ASSETS:-${XDG_CACHE_HOME:-$HOME/.cache}/perimeter}
 readonly RECIPE=1 # Counts up when the way of building below changes what is built.
 readonly CLUSTER=(node containerd cni coredns kit) # Pins of a cluster's nodes.
-readonly OBSERVABILITY=(promtool otelcol prometheus-operator)
+readonly OPERATOR=github.com/prometheus-operator/prometheus-operator
 readonly HEARTBEAT=20
 
 say() { printf 'assets: %s\n' "$*" >&2; }
@@ -34,14 +36,17 @@ key_of() { # FILE...: of all that decides what is built
   cat "$@" <(echo "$RECIPE $(uname -sm)") | sha256sum | cut -c-12
 }
 
-folder_of() { # KUBERNETES | cluster | observability | cni | providers: the name holds all that decides what is in it
+folder_of() { # WHAT: the name holds all that decides what is in it
   local files
   if [[ $1 == cluster ]]; then
     mapfile -t files < <(cd "$PINS" && find "${CLUSTER[@]}" -type f | LC_ALL=C sort)
     echo "$ASSETS/cluster-$(version node k8s.io/kubernetes)-$(cd "$PINS" && key_of "${files[@]}")"
-  elif [[ $1 == observability ]]; then
-    mapfile -t files < <(cd "$PINS" && find "${OBSERVABILITY[@]}" -type f | LC_ALL=C sort)
-    echo "$ASSETS/observability-$(version promtool github.com/prometheus/prometheus)-$(cd "$PINS" && key_of "${files[@]}")"
+  elif [[ $1 == kubectl ]]; then
+    echo "$ASSETS/kubectl-$(version node k8s.io/kubernetes)-$(key_of "$PINS"/node/go.{mod,sum})"
+  elif [[ $1 == monitoring ]]; then
+    echo "$ASSETS/monitoring-$(version prometheus-operator $OPERATOR)-$(key_of "$PINS"/prometheus-operator/go.{mod,sum})"
+  elif [[ $1 == collector ]]; then
+    echo "$ASSETS/collector-$(key_of "$PINS"/otelcol/{go.{mod,sum},main.go})"
   elif [[ $1 == cni ]]; then
     echo "$ASSETS/cni-$(version libcni github.com/containernetworking/cni)-$(key_of "$PINS"/libcni/{go.{mod,sum},main.go})"
   elif [[ $1 == providers ]]; then
@@ -104,13 +109,10 @@ build_cluster() { # FOLDER
   for program in pause fetch; do build kit ./$program "$1/$program"; done
 }
 
-build_observability() { # FOLDER
-  local operator=github.com/prometheus-operator/prometheus-operator kind
-  # With all of them it would be made of every cloud's library.
-  GOFLAGS="$GOFLAGS -tags=remove_all_sd" build promtool github.com/prometheus/prometheus/cmd/promtool "$1/promtool"
-  build otelcol . "$1/otelcol"
-  go mod download -C "$PINS/prometheus-operator" $operator
-  operator=$(go list -C "$PINS/prometheus-operator" -m -f '{{.Dir}}' $operator)
+build_monitoring() { # FOLDER
+  local operator kind
+  go mod download -C "$PINS/prometheus-operator" $OPERATOR
+  operator=$(go list -C "$PINS/prometheus-operator" -m -f '{{.Dir}}' $OPERATOR)
   for kind in podmonitors prometheusrules; do
     install -m 644 "$operator/example/prometheus-operator-crd/monitoring.coreos.com_$kind.yaml" "$1/$kind.yaml"
   done
@@ -139,7 +141,7 @@ build_providers() { # FOLDER
   done
 }
 
-build_all() { # KUBERNETES | cluster | observability | cni | providers, FOLDER
+build_all() { # WHAT FOLDER
   export GOTOOLCHAIN=auto CGO_ENABLED=0 GOWORK=off GOFLAGS="-trimpath -buildvcs=false -mod=readonly"
   # A compiler of one package is gone before its garbage matters: a tenth less to compute. A large package still keeps within this.
   export GOGC=off GOMEMLIMIT=1GiB
@@ -148,7 +150,9 @@ build_all() { # KUBERNETES | cluster | observability | cni | providers, FOLDER
   chmod 755 "$new"
   case $1 in
     cluster) build_cluster "$new" ;;
-    observability) build_observability "$new" ;;
+    kubectl) build node k8s.io/kubernetes/cmd/kubectl "$new/kubectl" "$(stamp node)" ;;
+    monitoring) build_monitoring "$new" ;;
+    collector) build otelcol . "$new/otelcol" ;;
     cni) build_cni "$new" ;;
     providers) build_providers "$new" ;;
     *) build_control_plane "$1" "$new" ;;
@@ -162,12 +166,23 @@ if [[ ${1-} == --print ]]; then
   print_only=yes
   shift
 fi
-[[ $# -le 1 && ${1-} != -* ]] || die "usage: assets.sh [--print] [KUBERNETES | cluster | observability | cni | providers]"
+if [[ ${1-} == --clean ]]; then
+  for folder in "$ASSETS"/{kubernetes,kubectl,cluster,monitoring,collector,cni,providers,openstack,hcloud-python,moto,cargo-deny}-*; do
+    [[ ! -d $folder ]] || { say "deleting $folder"; rm -rf "$folder"; }
+  done
+  exit 0
+fi
+[[ $# -le 1 && ${1-} != -* ]] ||
+  die "usage: assets.sh --clean | [--print] [KUBERNETES | kubectl | cluster | monitoring | collector | cni | providers]"
 
 if [[ ${1-} == cluster ]]; then
   what=cluster title="what a cluster's nodes run"
-elif [[ ${1-} == observability ]]; then
-  what=observability title="promtool and a collector"
+elif [[ ${1-} == kubectl ]]; then
+  what=kubectl title=kubectl
+elif [[ ${1-} == monitoring ]]; then
+  what=monitoring title="the resource definitions of prometheus-operator"
+elif [[ ${1-} == collector ]]; then
+  what=collector title="an OpenTelemetry collector"
 elif [[ ${1-} == cni ]]; then
   what=cni title="what calls CNI plugins"
 elif [[ ${1-} == providers ]]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # packages.sh PACKAGE...: makes sure that Debian packages are there. Installs what is missing where it may (root, or sudo
-# without a password); elsewhere it names them and the command, in one line, and fails.
+# without a password), and prints what that is; elsewhere it names them and the command, in one line, and fails.
 set -euo pipefail
 
 missing=()
@@ -20,19 +20,29 @@ fi
 echo "packages: installing ${missing[*]}" >&2
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq)
 log=$(mktemp)
-# Some packages start a daemon as they are installed; the tests start their own, on loopback. Debian asks this file first.
-policy=/usr/sbin/policy-rc.d made=
-cleanup() {
-  rm -f "$log"
-  [[ -z $made ]] || "${as_root[@]}" rm -f "$policy"
-}
-trap cleanup EXIT
-if [[ ! -e $policy ]]; then
-  made=yes
-  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" install -m 755 /dev/stdin "$policy"
+trap 'rm -f "$log"' EXIT
+# Some packages start a daemon as they are installed; the tests start their own, on loopback. Debian asks this file first. It is
+# removed by a process of its own, as soon as this script and apt have ended, however that happened: the pipe is closed then.
+readonly POLICY=/usr/sbin/policy-rc.d MARK="of Perimeter's packages.sh"
+guard='' guardian=''
+if [[ ! -e $POLICY ]] || grep -qF "$MARK" "$POLICY"; then
+  # shellcheck disable=SC2016 # $1 and $2 are the inner sh's
+  exec {guard}> >(exec "${as_root[@]}" setsid sh -c '
+    trap "" INT TERM HUP
+    printf "#!/bin/sh\n# %s\nexit 101\n" "$2" >"$1" && chmod 755 "$1"
+    cat >/dev/null
+    rm -f "$1"' sh "$POLICY" "$MARK")
+  guardian=$!
+  until [[ -x $POLICY ]]; do sleep 0.05; done
 fi
-{ "${apt[@]}" update && "${apt[@]}" install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || {
+status=0
+{ "${apt[@]}" update && "${apt[@]}" install --yes --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 || status=$?
+if [[ -n $guard ]]; then
+  exec {guard}>&-
+  wait "$guardian"
+fi
+if ((status)); then
   tail -n 20 "$log" >&2
   echo "packages: not installed: ${missing[*]}" >&2
   exit 1
-}
+fi

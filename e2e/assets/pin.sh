@@ -56,10 +56,9 @@ pin containerd github.com/containerd/containerd/v2@v2.2.1 /cmd/{containerd,conta
 pin cni github.com/containernetworking/plugins@v1.9.1 /plugins/{main/{bridge,loopback},ipam/host-local,meta/portmap}
 pin coredns github.com/coredns/coredns@v1.14.7
 
-# What watches: promtool without service discovery, a collector of the parts that its main.go names, and the module that
+# What watches: a collector of the parts that its main.go names, and the module that
 # holds the resource definitions of PodMonitor and PrometheusRule as YAML.
 otel=go.opentelemetry.io/collector
-TAGS=remove_all_sd pin promtool github.com/prometheus/prometheus@v0.315.0 /cmd/promtool
 pin otelcol $otel/otelcol@v0.162.0 $otel/{service,receiver/otlpreceiver,exporter/debugexporter}@v0.162.0 \
   $otel/confmap/provider/fileprovider@v1.68.0
 pin prometheus-operator github.com/prometheus-operator/prometheus-operator@v0.85.0

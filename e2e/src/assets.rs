@@ -14,13 +14,34 @@ pub fn cluster() -> Result<PathBuf> {
     built("cluster")
 }
 
-/// The folder of what looks at a controller: `promtool`, `otelcol` (OTLP in, text out), and prometheus-operator's resource
-/// definitions `podmonitors.yaml` and `prometheusrules.yaml`. Built as [`cluster`] is.
+/// kubectl. Built as [`cluster`] is.
 ///
 /// # Errors
 /// As [`cluster`].
-pub fn observability() -> Result<PathBuf> {
-    built("observability")
+pub fn kubectl() -> Result<PathBuf> {
+    Ok(built("kubectl")?.join("kubectl"))
+}
+
+/// The folder of prometheus-operator's resource definitions, `podmonitors.yaml` and `prometheusrules.yaml`. Downloaded once.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn monitoring() -> Result<PathBuf> {
+    built("monitoring")
+}
+
+/// `otelcol`: an OpenTelemetry collector, OTLP in, text out. Built as [`cluster`] is.
+///
+/// # Errors
+/// As [`cluster`].
+pub fn collector() -> Result<PathBuf> {
+    Ok(built("collector")?.join("otelcol"))
+}
+
+/// Debian's promtool, of the package `prometheus`.
+#[must_use]
+pub fn promtool() -> PathBuf {
+    "promtool".into()
 }
 
 /// The folder of what calls CNI plugins: `cnitool`, and `libcni` (e2e/assets/libcni). Built as [`cluster`] is.

@@ -20,7 +20,7 @@ pub fn manifests() -> PathBuf {
 /// # Errors
 /// It is not built.
 pub fn kubectl() -> Result<Command> {
-    Ok(Command::new(crate::assets::cluster()?.join("kubectl")))
+    Ok(Command::new(crate::assets::kubectl()?))
 }
 
 /// The base of a controller with these components (`monitoring/natgw`), as a user writes it: an overlay in a folder of its own.

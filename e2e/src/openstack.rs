@@ -71,6 +71,15 @@ pub enum Release {
     Oldest,
 }
 
+impl Release {
+    /// Those that a test about all of them runs on: the main one, and with `OPENSTACK=all` (`make test-full`) the oldest too.
+    #[must_use]
+    pub fn tested() -> &'static [Release] {
+        let all = std::env::var_os("OPENSTACK").is_some_and(|asked| asked == "all");
+        if all { &[Release::Main, Release::Oldest] } else { &[Release::Main] }
+    }
+}
+
 /// What a test can set before the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Knobs {

@@ -12,6 +12,7 @@ use serde_json::json;
 
 /// One cluster for the whole story: it takes longer to start than all of it.
 #[tokio::test]
+#[ignore = "full: real nodes"]
 async fn pods_leave_with_their_own_addresses_wherever_they_run() {
     let env = TestEnv::start().await;
     env.install().await;

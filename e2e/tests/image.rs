@@ -132,6 +132,7 @@ fn in_root(delivered: &Delivered, root: &Path) -> Launch {
 }
 
 #[test]
+#[ignore = "full: release images"]
 fn they_are_small_and_belong_to_nobody() {
     for delivered in ALL {
         let image = delivered.image();
@@ -165,6 +166,7 @@ fn they_are_small_and_belong_to_nobody() {
 }
 
 #[test]
+#[ignore = "full: release images"]
 fn they_hold_the_program_the_licence_and_the_bundle_and_nothing_else() {
     for delivered in ALL {
         let root = &delivered.image().root;
@@ -182,6 +184,7 @@ fn they_hold_the_program_the_licence_and_the_bundle_and_nothing_else() {
 }
 
 #[test]
+#[ignore = "full: release images"]
 fn the_programs_ask_for_no_interpreter() {
     for delivered in ALL {
         let program = std::fs::read(delivered.image().root.join(delivered.program)).unwrap();
@@ -200,6 +203,7 @@ fn the_programs_ask_for_no_interpreter() {
 }
 
 #[tokio::test]
+#[ignore = "full: release images"]
 async fn each_controller_starts_in_a_root_of_its_own_and_says_what_it_was_made_of() {
     let script = Path::new(REPOSITORY).join("scripts/revision.sh");
     let revision = String::from_utf8(output(&mut Command::new(script))).unwrap();
@@ -213,6 +217,7 @@ async fn each_controller_starts_in_a_root_of_its_own_and_says_what_it_was_made_o
 
 /// A node's folder is mounted into the installer's root; here it is one in it.
 #[tokio::test]
+#[ignore = "full: release images"]
 async fn the_plugin_starts_in_a_root_of_its_own_and_installs_itself() {
     let root = tempfile::tempdir().unwrap();
     output(Command::new("cp").args(["-R", "-T"]).arg(&PLUGIN.image().root).arg(root.path()));
@@ -247,6 +252,7 @@ fn copy(env: &TestEnv, authorities: Option<&str>, endpoint: &str) -> TempDir {
 }
 
 #[tokio::test]
+#[ignore = "full: release images"]
 async fn it_trusts_a_cloud_by_its_bundle_and_by_nothing_else() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some("198.51.100.1")).await.unwrap();

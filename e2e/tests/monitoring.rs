@@ -42,7 +42,7 @@ fn run(program: &Path, args: &[&str], input: &str) -> Output {
 
 /// Runs promtool, which must be content; its output.
 fn promtool(args: &[&str], input: &str) -> String {
-    let output = run(&e2e::assets::observability().unwrap().join("promtool"), args, input);
+    let output = run(&e2e::assets::promtool(), args, input);
     let text =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "promtool {}: {}\n{text}", args.join(" "), output.status);

@@ -10,9 +10,9 @@ mod routes;
 
 use e2e::openstack::{OpenStack, Parts, Release};
 
-/// Runs a test on both releases.
-async fn on_both(test: impl AsyncFn(Release, OpenStack)) {
-    for release in [Release::Main, Release::Oldest] {
+/// Runs a test on each release.
+async fn on_each_release(test: impl AsyncFn(Release, OpenStack)) {
+    for &release in Release::tested() {
         test(release, OpenStack::shared(Parts::KeystoneNeutron, release).await.unwrap()).await;
     }
 }

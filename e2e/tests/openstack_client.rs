@@ -34,15 +34,15 @@ fn route(to: &str, via: &str) -> Route {
     Route { destination: to.to_owned(), nexthop: via.to_owned() }
 }
 
-async fn on_both(test: impl AsyncFn(OpenStack)) {
-    for release in [Release::Main, Release::Oldest] {
+async fn on_each_release(test: impl AsyncFn(OpenStack)) {
+    for &release in Release::tested() {
         test(OpenStack::shared(Parts::KeystoneNeutron, release).await.unwrap()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_serves_from_each_of_its_texts() {
-    on_both(async |openstack| {
+    on_each_release(async |openstack| {
         let project = openstack.project("texts").await.unwrap();
         let clouds = project.clouds_yaml().unwrap();
         let secret = BTreeMap::from([("clouds.yaml".to_owned(), clouds.into_bytes())]);
@@ -69,7 +69,7 @@ async fn a_credential_serves_from_each_of_its_texts() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_that_is_deleted_is_gone_and_a_wrong_one_is_refused() {
-    on_both(async |openstack| {
+    on_each_release(async |openstack| {
         let project = openstack.project("gone").await.unwrap();
         let (id, secret) = project.new_credential("short-lived", json!({})).await.unwrap();
         let cloud = with(&openstack, &project, (&id, &secret));
@@ -102,7 +102,7 @@ async fn ends(mut ask: impl AsyncFnMut() -> Result<(), Error>) -> Error {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_credential_that_expires_is_refused_from_then_on() {
-    on_both(async |openstack| {
+    on_each_release(async |openstack| {
         let project = openstack.project("expires").await.unwrap();
         let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(6);
         let expires = soon.strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
@@ -150,7 +150,7 @@ async fn calls_outlive_their_tokens_and_lists_their_pages() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_are_added_removed_and_guarded_by_the_revision() {
-    on_both(async |openstack| {
+    on_each_release(async |openstack| {
         let project = openstack.project("routes").await.unwrap();
         let (router, cloud) = (project.router.as_str(), of(&project));
         let extensions = cloud.extensions().await.unwrap();
@@ -205,7 +205,7 @@ async fn routes_are_added_removed_and_guarded_by_the_revision() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_there_is_seen_and_what_is_not_is_none() {
-    on_both(async |openstack| {
+    on_each_release(async |openstack| {
         let (project, stranger) =
             (openstack.project("seen").await.unwrap(), openstack.project("stranger").await.unwrap());
         let cloud = of(&project);

@@ -10,6 +10,7 @@ use crate::cluster::env::{CLIENT, GATEWAYS, IPS, LATER, TIMEOUT, TestEnv};
 use crate::cluster::traces::{number_of, traces};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "full: real nodes"]
 async fn the_route_follows_the_gateways_and_packets_prove_it() {
     let env = TestEnv::start().await;
     install(&env).await;

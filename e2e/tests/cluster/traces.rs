@@ -8,6 +8,7 @@ use e2e::netns::wait_until;
 use e2e::program::Owner;
 
 #[tokio::test]
+#[ignore = "full: real nodes"]
 async fn a_killed_owner_leaves_nothing() {
     if Owner::is_this() {
         let cluster = Cluster::start(1).await.unwrap();

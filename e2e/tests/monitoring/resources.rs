@@ -13,7 +13,7 @@ impl Kubectl<'_> {
     fn run(&self, args: &[&str], input: &str) -> Result<String, String> {
         let kubeconfig = format!("--kubeconfig={}", self.0.kubeconfig().display());
         let args: Vec<&str> = [kubeconfig.as_str()].into_iter().chain(args.iter().copied()).collect();
-        let output = run(&assets::cluster().unwrap().join("kubectl"), &args, input);
+        let output = run(&assets::kubectl().unwrap(), &args, input);
         if output.status.success() {
             Ok(String::from_utf8(output.stdout).unwrap())
         } else {
@@ -30,7 +30,7 @@ impl Kubectl<'_> {
 async fn a_cluster_with_prometheus_operator_accepts_everything_and_no_misspelt_field() {
     let control_plane = ControlPlane::builder().without_controllers().start().await.unwrap();
     let kubectl = Kubectl(&control_plane);
-    let definitions = assets::observability().unwrap();
+    let definitions = assets::monitoring().unwrap();
     for kind in ["podmonitors", "prometheusrules"] {
         let file = definitions.join(format!("{kind}.yaml"));
         // By the server: as a client's annotation they would be too large.

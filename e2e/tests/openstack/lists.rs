@@ -41,7 +41,7 @@ async fn a_list_ends_where_no_next_page_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn projects_do_not_see_each_other() {
-    super::on_both(async |_, cloud| {
+    super::on_each_release(async |_, cloud| {
         let (one, other) = (cloud.project("one").await.unwrap(), cloud.project("other").await.unwrap());
         let port = one.port(Some("10.7.0.5"), None).await.unwrap();
         other.port(Some("10.7.0.5"), None).await.unwrap();

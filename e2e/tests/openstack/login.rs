@@ -6,11 +6,11 @@ use e2e::openstack::{Knobs, OpenStack, Parts, Release, Service};
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::on_both;
+use super::on_each_release;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_credential_is_not_found_and_a_wrong_secret_unauthorized() {
-    on_both(async |_, cloud| {
+    on_each_release(async |_, cloud| {
         let project = cloud.project("login").await.unwrap();
         project.credential_api().new_token().await.unwrap();
         let keystone = cloud.endpoints().base(Service::Identity).unwrap();

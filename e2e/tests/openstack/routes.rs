@@ -4,7 +4,7 @@ use e2e::openstack::{Api, Project, Release, Service};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::on_both;
+use super::on_each_release;
 
 /// `PUT` of something of the router, with an If-Match if one is given: the status, and the kind of Neutron's error.
 async fn put(project: &Project, what: &str, if_match: Option<&str>, routes: Value) -> (u16, String) {
@@ -32,7 +32,7 @@ fn ok() -> (u16, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn if_match_counts_in_two_forms_only() {
-    on_both(async |_, cloud| {
+    on_each_release(async |_, cloud| {
         let project = cloud.project("if-match").await.unwrap();
         for (index, form) in ["revision_number=N", "\"revision_number=N\""].iter().enumerate() {
             let number = u8::try_from(index).unwrap() + 1;
@@ -63,7 +63,7 @@ async fn if_match_counts_in_two_forms_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn atomic_calls_touch_exactly_the_pairs_that_they_name() {
-    on_both(async |_, cloud| {
+    on_each_release(async |_, cloud| {
         let project = cloud.project("atomic").await.unwrap();
         let pairs =
             [("10.244.1.0/24", "10.7.1.1"), ("10.244.1.0/24", "10.7.1.2"), ("10.244.2.0/24", "10.7.1.2")];
@@ -95,7 +95,7 @@ async fn atomic_calls_touch_exactly_the_pairs_that_they_name() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_router_says_so_in_the_words_of_its_release() {
-    on_both(async |release, cloud| {
+    on_each_release(async |release, cloud| {
         let project = cloud.project("full").await.unwrap();
         let thirty: Vec<_> = (1..=30).map(route).collect();
         assert_eq!(put(&project, "/add_extraroutes", None, json!(thirty)).await, ok());
@@ -112,7 +112,7 @@ async fn a_full_router_says_so_in_the_words_of_its_release() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_route_outlives_the_port_that_it_leads_to() {
-    on_both(async |release, cloud| {
+    on_each_release(async |release, cloud| {
         let project = cloud.project("orphan").await.unwrap();
         let port = project.port(Some("10.7.1.5"), Some("a-server")).await.unwrap();
         project.add_routes(&[("10.244.5.0/24", "10.7.1.5")]).await.unwrap();
@@ -136,7 +136,7 @@ async fn a_route_outlives_the_port_that_it_leads_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_lose_each_others_routes_unless_they_use_the_atomic_calls() {
-    on_both(async |_, cloud| {
+    on_each_release(async |_, cloud| {
         let project = cloud.project("writers").await.unwrap();
         let writer = async |first: u8| {
             for number in first..first + 3 {

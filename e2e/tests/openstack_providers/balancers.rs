@@ -14,6 +14,7 @@ use super::deorbit::{deorbit, deorbiter, end, left};
 use super::{TestEnv, until, workers, workers_alone};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     let _guard = workers_alone().await;
     let env = TestEnv::start("balancer", &[Provider::CloudController]).await;
@@ -64,6 +65,7 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_stays() {
     let _guard = workers().await;
     let env = TestEnv::start("orphans", &[Provider::CloudController]).await;

@@ -77,6 +77,7 @@ pub async fn left(env: &TestEnv, service: Service, path: &str, many: &str) -> Ve
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn with_living_drivers_nothing_is_left() {
     let _guard = workers().await;
     let env = TestEnv::start("alive", &Provider::USUAL).await;
@@ -114,6 +115,7 @@ async fn with_living_drivers_nothing_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn what_drivers_leave_that_die_half_way_is_gone_or_named() {
     let _guard = workers_alone().await;
     let storage =

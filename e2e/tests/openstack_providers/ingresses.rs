@@ -56,6 +56,7 @@ async fn made(env: &TestEnv, names: [&str; 2]) -> [String; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn ingresses_go_with_a_living_controller_and_by_their_ids_after_a_dead_one() {
     let _guard = workers().await;
     let env = TestEnv::start("ingresses", &[Provider::CloudController]).await;

@@ -7,6 +7,7 @@ use kube::Api;
 use super::{TestEnv, until, workers};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn a_node_that_goes_while_the_cloud_controller_is_dead_leaves_its_route() {
     let _guard = workers().await;
     let env = TestEnv::start("orphan", &[Provider::CloudController]).await;

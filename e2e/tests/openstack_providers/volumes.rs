@@ -18,6 +18,7 @@ async fn status(env: &TestEnv, volume: &str) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn a_volume_waits_for_its_snapshot_and_one_to_retain_stays() {
     let _guard = workers().await;
     let env = TestEnv::start("volumes", &STORAGE).await;
@@ -58,6 +59,7 @@ async fn a_volume_waits_for_its_snapshot_and_one_to_retain_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: the real drivers of OpenStack"]
 async fn a_volume_is_gone_for_kubernetes_while_cinder_still_deletes_it() {
     let _guard = workers_alone().await;
     let env = TestEnv::start("deleting", &STORAGE).await;

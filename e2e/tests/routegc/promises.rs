@@ -59,6 +59,7 @@ async fn audit_reports_and_enforce_removes() {
 
 /// The same on the oldest release that is supported.
 #[tokio::test]
+#[ignore = "full: the oldest OpenStack"]
 async fn the_oldest_release_is_served_too() {
     let env = TestEnv::with(Release::Oldest, false).await.unwrap();
     env.node(1).await.unwrap();

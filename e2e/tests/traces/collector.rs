@@ -48,7 +48,7 @@ impl Collector {
                  pipelines: {{traces: {{receivers: [otlp], exporters: [debug]}}}}\n"
             ),
         )?;
-        let program = tokio::task::spawn_blocking(assets::observability).await??.join("otelcol");
+        let program = tokio::task::spawn_blocking(assets::collector).await??;
         let program =
             Program::at(program).arg("--config").arg(format!("file:{}", config.display())).start()?;
         program.wait_for_line(|line| line.contains("Everything is ready"), READY).await?;
