@@ -6,9 +6,9 @@
 //! Worlds can share a control plane: each has its own namespace, server IDs, role label and node selector, and natgw leaves
 //! Nodes alone whose servers its project does not know.
 
-mod look;
+mod observe;
 
-pub use look::{acts, lasting_marks, run, task_of};
+pub use observe::{acts, persistent_annotations, run, task_of};
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,7 +33,7 @@ use crate::rights::{Rights, User};
 /// early is a false alarm.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a condition is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(50);
 /// Duration of a cloud action: quick, but not nothing.
 const ACTION: Duration = Duration::from_millis(50);
 
@@ -91,7 +91,7 @@ struct Course {
 
 impl Course {
     fn decide(&self, pod: &Pod) -> Outcome {
-        let task = look::task_of(pod);
+        let task = observe::task_of(pod);
         let kind = task.split(':').next().unwrap_or_default();
         let hangs = self.hanging.lock().unwrap_or_else(PoisonError::into_inner).contains(kind);
         self.started.lock().unwrap_or_else(PoisonError::into_inner).push(task);
@@ -189,7 +189,7 @@ impl TestEnv {
             // All kinds of one project share their IDs here: far from those of servers.
             self.hetzner.add_floating_ip(
                 NewFloatingIp::new(&format!("fip-{number}"), ip)
-                    .id(server + look::FLOATING_IP_IDS)
+                    .id(server + observe::FLOATING_IP_IDS)
                     .server(&name),
             )?;
         }
@@ -220,7 +220,7 @@ impl TestEnv {
         let hetzner = if more.contains("hetzner:") {
             String::new()
         } else {
-            format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", self.cloud_proxy.url())
+            format!("hetzner: {{endpoint: '{}', pollInterval: 3s}}\n", self.cloud_proxy.url())
         };
         let role = if more.contains("roleLabel:") {
             String::new()
@@ -338,7 +338,7 @@ where
             last?;
             bail!("still waiting for {what} after {TIMEOUT:?}");
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 

@@ -1,14 +1,14 @@
 //! The law of the fault tests, for natgw: each scenario, stopped at each write, and with each fault at each call, comes to the
-//! end that it has undisturbed, and a witness sees no forbidden state at any time in between.
+//! end that it has undisturbed, and a invariants sees no forbidden state at any time in between.
 //!
 //! `make test` kills at every write and puts a slice of the faults in the way, another one each day; `make sweep` all of them.
 
 mod disturbance;
+mod invariants;
 mod machines;
+mod observed;
 mod proofs;
 mod scenario;
-mod sight;
-mod stage;
+mod summary;
 mod sweep;
-mod tally;
-mod witness;
+mod sweep_env;

@@ -90,14 +90,14 @@ async fn natgw_is_refused_nothing_and_uses_all_that_it_is_granted() {
     env.wait_for_metric(&standby, "leader_election_master_status", &[], 1.0).await.unwrap();
     // Its floating IP goes to nobody: the label goes, and the setup with it.
     env.hetzner.assign_floating_ip(first.floating_ip(), None).unwrap();
-    env.wait_for_no_marks(&first).await.unwrap();
+    env.wait_for_no_annotations(&first).await.unwrap();
     stop(&standby).await;
 
     for arguments in [&["--dry-run"][..], &["status"], &["--once"], &["cleanup", "--timeout", "50s"]] {
         let (code, text) = run(&env.natgw(ALL).unwrap().args(arguments.iter().copied())).await.unwrap();
         assert_eq!(code, 0, "{arguments:?}: {text}");
     }
-    assert!(env.marks(&second).await.unwrap().is_empty());
+    assert!(env.annotations_of(&second).await.unwrap().is_empty());
 
     // Where the API server streams no lists, caches are filled in pages.
     let paged =

@@ -1,8 +1,8 @@
 //! The only writer: runs a Plan's steps in their order.
 //!
 //! A failed step ends what is planned for its Node; a failed step that others rely on (the route, the new primary's role)
-//! ends the walk. Before each step the process asks itself whether it still leads. Nodes of which nothing has begun (Jobs, marks)
-//! wait for the next walk when this one has taken long: see [`LONGEST`].
+//! ends the reconciliation. Before each step the process asks itself whether it still leads. Nodes of which nothing has begun (Jobs, marks)
+//! wait for the next reconciliation when this one has taken long: see [`RECONCILE_BUDGET`].
 
 pub mod job;
 pub mod node;
@@ -23,10 +23,10 @@ use crate::metrics::Metrics;
 use crate::plan::Action;
 use crate::plan::action::NodeRef;
 
-/// After so long a walk begins with no further Node, once the steps are done that others rely on. While sixty Jobs are made, each
+/// After so long a reconciliation begins with no further Node, once the steps are done that others rely on. While sixty Jobs are made, each
 /// refused by an admission webhook after ten seconds, nobody would look whether the gateway still lives. What has begun is brought to
-/// its end: a Node that is marked again in each walk, slowly, would never get its Job.
-pub const LONGEST: Duration = Duration::from_secs(5);
+/// its end: a Node that is marked again in each reconciliation, slowly, would never get its Job.
+pub const RECONCILE_BUDGET: Duration = Duration::from_secs(5);
 
 /// What acts are carried out with.
 pub struct Apply<'a> {
@@ -42,17 +42,17 @@ pub struct Apply<'a> {
     pub events: &'a Events,
     /// Counted after each step.
     pub metrics: &'a Metrics,
-    /// [`LONGEST`]; the longest time that there is where no walk follows that could do the rest.
+    /// [`RECONCILE_BUDGET`]; the longest time that there is where no reconciliation follows that could do the rest.
     pub longest: Duration,
 }
 
 impl Apply<'_> {
-    /// Runs the plan. Returns how many steps were done. `resume` is the Node that the walk before this one did not reach any
+    /// Runs the plan. Returns how many steps were done. `resume` is the Node that the reconciliation before this one did not reach any
     /// more, and becomes the one that this one did not reach: it comes first, so that each Node has its turn.
     ///
     /// # Errors
     /// The first failure that a person or a wait has to mend, else the first outdated fact; a plan that was not done whole because
-    /// of [`LONGEST`] is outdated.
+    /// of [`RECONCILE_BUDGET`] is outdated.
     pub async fn run(&self, plan: &Plan<Action>, resume: &mut Option<String>) -> Result<usize, Error> {
         let started = Instant::now();
         let mut versions = BTreeMap::new();
@@ -74,17 +74,17 @@ impl Apply<'_> {
             let late = started.elapsed() >= self.longest;
             // Where nobody waits for them, labels do not hold up the next look either: what is left is planned again, in its order.
             if late && tried > 0 && !any_shared && is_label(&step.action) {
-                failure.get_or_insert(Error::Outdated("labels are left for the next walk".to_owned()));
+                failure.get_or_insert(Error::Outdated("labels are left for the next reconcile".to_owned()));
                 continue;
             }
             if single && !begun.contains(&node.name) {
-                // One Node a walk, whatever came before it.
+                // One Node a reconciliation, whatever came before it.
                 if late && !begun.is_empty() {
                     if resume.is_none() {
                         *resume = Some(node.name.clone());
                         let taken = self.longest.as_secs();
                         let left = format!(
-                            "the walk has taken {taken} s, and Node {} is for the next one",
+                            "the reconcile has taken {taken} s, and Node {} is for the next one",
                             node.name
                         );
                         failure.get_or_insert(Error::Outdated(left));
@@ -149,7 +149,7 @@ impl Apply<'_> {
             Action::SetRole { node }
             | Action::ClearRole { node }
             | Action::LabelFloatingIP { node, .. }
-            | Action::MarkPending { node, .. }
+            | Action::RecordPending { node, .. }
             | Action::RecordSetup { node, .. }
             | Action::RecordTeardown { node, .. }
             | Action::RecordFailure { node, .. }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 use common::args::{RuntimeArgs, duration};
 
-/// Keeps one primary NAT-gateway Node in a cluster on Hetzner Cloud; the private network's default route follows it.
+/// Keeps one primary NAT-gateway Node in a cluster on Hetzner Cloud, and points the private network's default route to it.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "natgw", version = common::program!().version_text())]
 pub struct Args {
@@ -21,7 +21,7 @@ pub struct Args {
     pub command: Option<Command>,
 }
 
-/// What only natgw takes.
+/// Flags that only natgw has.
 #[derive(Group, Clone, Debug)]
 #[command(next_help_heading = "NAT gateway")]
 pub struct OwnArgs {
@@ -34,28 +34,27 @@ pub struct OwnArgs {
         global = true
     )]
     pub config: PathBuf,
-    /// File that holds the Hetzner Cloud API token (Read & Write), read again when it changes; without it the variable
-    /// HCLOUD_TOKEN
+    /// File with the Hetzner Cloud API token (Read & Write), reloaded when it changes. Default: the variable HCLOUD_TOKEN
     #[arg(long, env = "HCLOUD_TOKEN_FILE", value_name = "FILE", global = true)]
     pub hcloud_token_file: Option<PathBuf>,
-    /// Print what one walk would do, with the reason of each step, and do nothing
+    /// Print the actions of one reconciliation with their reasons, and run none of them
     #[arg(long, env = "PERIMETER_DRY_RUN", global = true)]
     pub dry_run: bool,
-    /// How --dry-run prints
+    /// Output format of --dry-run
     #[arg(long, env = "PERIMETER_OUTPUT", value_enum, default_value_t = Output::Text, value_name = "FORMAT", global = true)]
     pub output: Output,
-    /// Walk once, under the lease, and end
+    /// Reconcile once, holding the lease, and exit
     #[arg(long, env = "PERIMETER_ONCE", conflicts_with = "dry_run")]
     pub once: bool,
 }
 
-/// What to do instead of keeping a gateway.
+/// Commands other than running the controller.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Command {
-    /// Show the network, the route, each Node's standing and what natgw would do next
+    /// Show the network, the route, the state of each Node and the planned actions
     Status,
-    /// Take everything back: the route, the role label, every Node's setup, the annotations. Needs the lease: scale the
-    /// Deployment to zero first
+    /// Remove everything that natgw made: the route, the role label, the setup of every Node, the annotations. It needs the
+    /// lease: scale the Deployment to zero first
     Cleanup {
         /// Give up after this time
         #[arg(long, env = "PERIMETER_TIMEOUT", default_value = "5m", value_name = "DURATION", value_parser = duration::parse)]

@@ -18,12 +18,12 @@ use jiff::Timestamp;
 
 use crate::args::{Args, Command, Output};
 use crate::config::{Config, Mode};
-use crate::controller::{self, StandsAside, Until};
+use crate::controller::{self, StepDown, Until};
 use crate::{plan, status};
 
 /// How many lease durations a leader may get no answer of the cloud's: a minute with the defaults, in which a Node that is dead
 /// is known to be.
-const LEASES_WITHOUT_ANSWER: u32 = 4;
+const LEASES_UNTIL_STEP_DOWN: u32 = 4;
 
 /// Parses the command line and does what it says.
 #[must_use]
@@ -49,7 +49,7 @@ pub fn run() -> ExitCode {
             keep(args, flags, config, token, until)
         }
         (None, false) => {
-            let until = if args.own.once { Until::OneWalk } else { Until::Stopped };
+            let until = if args.own.once { Until::OneReconciliation } else { Until::Stopped };
             keep(args, flags, config, token, until)
         }
     }
@@ -91,20 +91,21 @@ fn keep(
     let program = common::program!();
     let leader = args.runtime.leader.clone();
     let elected = leader.leader_elect && until == Until::Stopped;
-    let patience = elected.then(|| leader.leader_elect_lease_duration.saturating_mul(LEASES_WITHOUT_ANSWER));
-    let stood_aside = Cell::new(false);
-    let aside = &stood_aside;
+    let cloud_timeout =
+        elected.then(|| leader.leader_elect_lease_duration.saturating_mul(LEASES_UNTIL_STEP_DOWN));
+    let stepped_down = Cell::new(false);
+    let aside = &stepped_down;
     let code = runtime::run(program, args.runtime, flags, async move |runtime| {
         let hcloud = connect(&runtime, &mut config, token)?;
-        let ended = controller::run(runtime, config, hcloud, until, patience).await;
-        aside.set(ended.as_ref().is_err_and(|error| error.is::<StandsAside>()));
+        let ended = controller::run(runtime, config, hcloud, until, cloud_timeout).await;
+        aside.set(ended.as_ref().is_err_and(|error| error.is::<StepDown>()));
         ended
     });
-    if stood_aside.get() { runtime::begin_anew(&program, others_turn(&leader)) } else { code }
+    if stepped_down.get() { runtime::begin_anew(&program, takeover_time(&leader)) } else { code }
 }
 
 /// In this time every standby has looked at the Lease, and has taken it if it was given back.
-fn others_turn(leader: &LeaderArgs) -> Duration {
+fn takeover_time(leader: &LeaderArgs) -> Duration {
     leader.leader_elect_retry_period.mul_f64(2.0 + JITTER_FACTOR) + Duration::from_secs(1)
 }
 

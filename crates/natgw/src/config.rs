@@ -3,6 +3,7 @@
 mod settings;
 
 use std::path::Path;
+use std::time::Duration;
 
 pub use self::settings::{Clients, FloatingIPs, Hetzner, Jobs, NetworkName, OnNoCandidate, Settings};
 use crate::names;
@@ -65,11 +66,11 @@ fn invalid<T>(field: &'static str, problem: impl Into<String>) -> Result<T, Inva
 
 /// The least time that a finished Job stays: natgw must see its end before the TTL controller removes it, also across a
 /// change of leader (15 s lease) and an API server that is away for a moment.
-const LEAST_TTL_SECONDS: i32 = 60;
+const TTL_MIN: Duration = Duration::from_secs(60);
 /// A shorter interval would take more than a third of a project's 3,600 requests an hour.
-const LEAST_POLL_SECONDS: u32 = 3;
-/// A leader that begins no walk for ten minutes counts as stuck, and its liveness probe fails.
-const MOST_POLL_SECONDS: u32 = 300;
+const POLL_MIN: Duration = Duration::from_secs(3);
+/// A leader that begins no reconciliation for ten minutes counts as stuck, and its liveness probe fails.
+const POLL_MAX: Duration = Duration::from_secs(300);
 
 impl Config {
     /// Checks the settings.
@@ -104,11 +105,9 @@ impl Config {
             Err(problem) => return invalid("nodeSelector", problem),
         };
         check_jobs(&settings.jobs)?;
-        if !(LEAST_POLL_SECONDS..=MOST_POLL_SECONDS).contains(&settings.hetzner.poll_interval_seconds) {
-            return invalid(
-                "hetzner.pollIntervalSeconds",
-                format!("must be between {LEAST_POLL_SECONDS} and {MOST_POLL_SECONDS}"),
-            );
+        let poll = settings.hetzner.poll_interval;
+        if poll.is_negative() || !(POLL_MIN..=POLL_MAX).contains(&poll.into()) {
+            return invalid("hetzner.pollInterval", "must be between 3s and 5m");
         }
         if !settings.floating_ips.label && !settings.floating_ips.selector.is_empty() {
             return invalid("floatingIPs.selector", "has no effect without floatingIPs.label: true");
@@ -149,14 +148,9 @@ impl Config {
 }
 
 fn check_jobs(jobs: &Jobs) -> Result<(), Invalid> {
-    if jobs.ttl_seconds_after_finished < LEAST_TTL_SECONDS {
-        return invalid(
-            "jobs.ttlSecondsAfterFinished",
-            format!(
-                "{} is too short, {LEAST_TTL_SECONDS} or more is needed",
-                jobs.ttl_seconds_after_finished
-            ),
-        );
+    let ttl = jobs.ttl_after_finished;
+    if ttl.is_negative() || Duration::from(ttl) < TTL_MIN {
+        return invalid("jobs.ttlAfterFinished", format!("{ttl} is too short; 60s or more is needed"));
     }
     if jobs.image.trim().is_empty() {
         return invalid("jobs.image", "an image reference is needed");

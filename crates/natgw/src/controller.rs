@@ -1,4 +1,4 @@
-//! The loop around the walk: something changed, or some time went by → observe → plan → apply.
+//! The loop around the reconciliation: something changed, or some time went by → observe → plan → apply.
 //!
 //! One loop for the whole cluster, not one for each Node: the election needs all of them at once, and a network has at most
 //! a hundred servers.
@@ -14,7 +14,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use tokio::sync::Notify;
 
-use crate::apply::{Apply, LONGEST};
+use crate::apply::{Apply, RECONCILE_BUDGET};
 use crate::config::{Config, Mode};
 use crate::error::Error;
 use crate::metrics::Metrics;
@@ -24,48 +24,48 @@ use crate::observe::snapshot::Snapshot;
 use crate::plan::{self, Action, Reason, plan};
 use crate::status;
 
-/// Changes come in bursts (a Job's end touches the Job and its pods); one walk serves them all. Short against the two
+/// Changes come in bursts (a Job's end touches the Job and its pods); one reconciliation serves them all. Short against the two
 /// seconds that a route move takes.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// First wait after a failed walk; doubled up to [`LONGEST_WAIT`] with each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// The longest wait between two walks that fail.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The longest wait that the cloud may ask for: a leader that begins no walk for ten minutes counts as stuck.
-const LONGEST_ASKED: Duration = Duration::from_secs(300);
+/// First wait after a failed reconciliation; doubled up to [`BACKOFF_MAX`] with each further one.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// The longest wait between two reconciliations that fail.
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The longest wait that the cloud may ask for: a leader that begins no reconciliation for ten minutes counts as stuck.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
-/// After a failed walk, a change is followed by the next walk after this time at the latest.
-const LONGEST_FLOOR: Duration = Duration::from_secs(1);
+/// After a failed reconciliation, a change is followed by the next reconciliation after this time at the latest.
+const CHANGE_DELAY_MAX: Duration = Duration::from_secs(1);
 
-/// The same after an answer that only a person can change: such a walk costs up to six requests of the project's 3,600 an hour.
-const REFUSED_FLOOR: Duration = Duration::from_secs(5);
+/// The same after an answer that only a person can change: such a reconciliation costs up to six requests of the project's 3,600 an hour.
+const CHANGE_DELAY_PERMANENT: Duration = Duration::from_secs(5);
 /// A command that ends by itself looks again after this time at the latest: a person waits for it.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 
 /// When the loop ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// Never; only with the process.
     Stopped,
-    /// After one walk that succeeded.
-    OneWalk,
+    /// After one reconciliation that succeeded.
+    OneReconciliation,
     /// When there is nothing left to clean up, or the time is over.
     Clean(Duration),
 }
 
-/// Fills the caches, waits for the lead, and walks until `until`.
+/// Fills the caches, waits for the lead, and reconciliations until `until`.
 ///
 /// # Errors
-/// `OneWalk`: what made the walk fail. `Clean`: what is left when the time is over. A lost lease is no error of this
+/// `OneReconciliation`: what made the reconciliation fail. `Clean`: what is left when the time is over. A lost lease is no error of this
 /// function: the runtime ends the process.
-/// With `patience`, a leader that could not ask the cloud anything for so long ends by [`StandsAside`]: a standby with another
+/// With `cloud_timeout`, a leader that could not ask the cloud anything for so long ends by [`StepDown`]: a standby with another
 /// way out may be able to move the route, and perhaps it is the gateway that this one's way leads by.
 pub async fn run(
     runtime: Runtime,
     config: Config,
     hcloud: Hcloud,
     until: Until,
-    patience: Option<Duration>,
+    cloud_timeout: Option<Duration>,
 ) -> anyhow::Result<()> {
     let hcloud = Arc::new(hcloud);
     let metrics = Metrics::new(runtime.metrics.clone())?;
@@ -85,20 +85,20 @@ pub async fn run(
             return ended_early(until);
         }
         let cloud = Cloud::new(&config, hcloud.clone());
-        let mut walker = Walker {
+        let mut reconciler = Reconciler {
             runtime: &runtime,
             config: &config,
             hcloud: &hcloud,
             metrics: &metrics,
             cloud,
             resume: None,
-            longest: if matches!(until, Until::OneWalk) { Duration::MAX } else { LONGEST },
+            longest: if matches!(until, Until::OneReconciliation) { Duration::MAX } else { RECONCILE_BUDGET },
         };
         let mut failures = 0_u32;
         let mut unreachable_since = None;
         loop {
-            let walked = walker.walk(&nodes.state(), &jobs.state()).await;
-            let (wait, floor) = match &walked {
+            let reconciled = reconciler.reconcile(&nodes.state(), &jobs.state()).await;
+            let (wait, floor) = match &reconciled {
                 Ok(_) => {
                     failures = 0;
                     (pause(&config), DEBOUNCE)
@@ -109,28 +109,30 @@ pub async fn run(
                     (wait, floor_after(error, wait))
                 }
             };
-            match &walked {
+            match &reconciled {
                 Err(error) if error.is_unreachable() => {
                     let since = *unreachable_since.get_or_insert_with(Instant::now);
-                    if patience.is_some_and(|patience| since.elapsed() >= patience) {
-                        return Err(StandsAside { cause: error.to_string(), after: since.elapsed() }.into());
+                    if cloud_timeout.is_some_and(|cloud_timeout| since.elapsed() >= cloud_timeout) {
+                        return Err(StepDown { cause: error.to_string(), after: since.elapsed() }.into());
                     }
                 }
                 _ => unreachable_since = None,
             }
-            let asked = walked.as_ref().err().is_some_and(|error| error.retry_after().is_some());
-            match (until, walked) {
-                (Until::OneWalk, Ok(_)) => return Ok(()),
-                (Until::OneWalk, Err(error)) if !error.is_outdated() => return Err(error.into()),
-                (Until::Clean(_), Ok(Walk { clean: true, .. })) => return Ok(()),
-                (Until::Clean(limit), walked) if started.elapsed() >= limit => return Err(not_clean(walked)),
+            let asked = reconciled.as_ref().err().is_some_and(|error| error.retry_after().is_some());
+            match (until, reconciled) {
+                (Until::OneReconciliation, Ok(_)) => return Ok(()),
+                (Until::OneReconciliation, Err(error)) if !error.is_outdated() => return Err(error.into()),
+                (Until::Clean(_), Ok(Reconcile { clean: true, .. })) => return Ok(()),
+                (Until::Clean(limit), reconciled) if started.elapsed() >= limit => {
+                    return Err(not_clean(reconciled));
+                }
                 _ => {}
             }
             let wait = match until {
                 Until::Stopped => wait,
-                _ if !asked => wait.min(LOOK_AGAIN),
+                _ if !asked => wait.min(POLL),
                 Until::Clean(limit) => wait.min(limit.saturating_sub(started.elapsed())),
-                Until::OneWalk => wait,
+                Until::OneReconciliation => wait,
             };
             tokio::select! {
                 biased;
@@ -150,7 +152,7 @@ pub async fn run(
 /// Why a leader gives the lead to whoever else can reach the cloud.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}; for {:.0} s now no question was answered: another replica shall lead", after.as_secs_f64())]
-pub struct StandsAside {
+pub struct StepDown {
     /// The last failure.
     pub cause: String,
     /// How long it has lasted.
@@ -170,81 +172,81 @@ async fn lead(runtime: &Runtime, until: Until) -> anyhow::Result<bool> {
 fn ended_early(until: Until) -> anyhow::Result<()> {
     match until {
         Until::Clean(_) => Err(anyhow::anyhow!("asked to end before everything was taken back")),
-        Until::OneWalk => Err(anyhow::anyhow!("asked to end before a walk was made")),
+        Until::OneReconciliation => Err(anyhow::anyhow!("asked to end before a reconcile was made")),
         Until::Stopped => Ok(()),
     }
 }
 
-fn not_clean(walked: Result<Walk, Error>) -> anyhow::Error {
-    match walked {
-        Ok(walk) => anyhow::anyhow!("not everything could be taken back in time: {}", walk.left),
+fn not_clean(reconciled: Result<Reconcile, Error>) -> anyhow::Error {
+    match reconciled {
+        Ok(reconcile) => anyhow::anyhow!("not everything could be taken back in time: {}", reconcile.left),
         Err(error) => error.into(),
     }
 }
 
 /// The poll interval, and up to a tenth more.
 fn pause(config: &Config) -> Duration {
-    let interval = Duration::from_secs(config.hetzner.poll_interval_seconds.into());
+    let interval = Duration::from(config.hetzner.poll_interval);
     interval.mul_f64(1.0 + fastrand::f64() / 10.0)
 }
 
 fn after_failure(error: &Error, failures: u32) -> Duration {
     let doubled =
-        FIRST_WAIT.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    let doubled = doubled.min(LONGEST_WAIT);
+        BACKOFF_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    let doubled = doubled.min(BACKOFF_MAX);
     if let Some(asked) = error.retry_after() {
         // "At once", said again and again, would use up the project's requests.
-        return asked.max(doubled).min(LONGEST_ASKED);
+        return asked.max(doubled).min(RETRY_AFTER_MAX);
     }
-    if error.needs_a_person() { LONGEST_WAIT } else { doubled }
+    if error.is_permanent() { BACKOFF_MAX } else { doubled }
 }
 
-/// How long a change waits for its walk after a failed one. What fails on one Node must not keep the route from following
+/// How long a change waits for its reconciliation after a failed one. What fails on one Node must not keep the route from following
 /// another; but the cloud's word counts, and what the cloud refuses is not asked for with every change.
 fn floor_after(error: &Error, wait: Duration) -> Duration {
     if let Some(asked) = error.retry_after() {
-        asked.max(wait.min(LONGEST_FLOOR)).min(LONGEST_ASKED)
-    } else if error.needs_a_person() {
-        wait.min(REFUSED_FLOOR)
+        asked.max(wait.min(CHANGE_DELAY_MAX)).min(RETRY_AFTER_MAX)
+    } else if error.is_permanent() {
+        wait.min(CHANGE_DELAY_PERMANENT)
     } else {
-        wait.min(LONGEST_FLOOR)
+        wait.min(CHANGE_DELAY_MAX)
     }
 }
 
-/// What one walk came to.
-struct Walk {
+/// What one reconciliation came to.
+struct Reconcile {
     /// Nothing of natgw's is left.
     clean: bool,
     /// What is left, for a person.
     left: String,
 }
 
-struct Walker<'a> {
+struct Reconciler<'a> {
     runtime: &'a Runtime,
     config: &'a Config,
     hcloud: &'a Hcloud,
     metrics: &'a Metrics,
     cloud: Cloud,
-    /// The Node that the last walk had no time for.
+    /// The Node that the last reconciliation had no time for.
     resume: Option<String>,
     /// See [`Apply::longest`].
     longest: Duration,
 }
 
-impl Walker<'_> {
-    #[tracing::instrument(name = "walk", skip_all, fields(otel.status_code = tracing::field::Empty))]
-    async fn walk(
+impl Reconciler<'_> {
+    #[tracing::instrument(name = "reconcile", skip_all, fields(otel.status_code = tracing::field::Empty))]
+    async fn reconcile(
         &mut self,
         nodes: &[Arc<common::k8s::Node>],
         jobs: &[Arc<common::k8s::Job>],
-    ) -> Result<Walk, Error> {
+    ) -> Result<Reconcile, Error> {
         let pass = self.runtime.pass();
         let result = self.pass(nodes, jobs).await;
         match &result {
             Ok(_) => pass.succeeded(),
             Err(error) if error.is_outdated() => pass.succeeded(),
             Err(error) => {
-                tracing::warn!(%error, "the walk ended early");
+                tracing::warn!(%error, "the reconcile ended early");
                 tracing::Span::current().record("otel.status_code", "ERROR");
                 pass.failed();
             }
@@ -256,11 +258,11 @@ impl Walker<'_> {
         &mut self,
         nodes: &[Arc<common::k8s::Node>],
         jobs: &[Arc<common::k8s::Job>],
-    ) -> Result<Walk, Error> {
+    ) -> Result<Reconcile, Error> {
         let snapshot = match observe(self.config, nodes, jobs, &mut self.cloud).await {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                self.cloud.distrust();
+                self.cloud.invalidate();
                 self.cannot_observe(&error).await;
                 return Err(error);
             }
@@ -279,10 +281,10 @@ impl Walker<'_> {
         let applied = apply.run(&plan, &mut self.resume).await;
         // Route steps change what the cloud says, also when they fail.
         if plan.steps.iter().any(|step| touches_cloud(&step.action)) {
-            self.cloud.distrust();
+            self.cloud.invalidate();
         }
         applied?;
-        Ok(Walk { clean: plan.is_empty() && is_clean(self.config, &snapshot), left: left(&snapshot) })
+        Ok(Reconcile { clean: plan.is_empty() && is_clean(self.config, &snapshot), left: left(&snapshot) })
     }
 
     async fn report(&self, snapshot: &Snapshot, plan: &Plan<Action>) {
@@ -311,14 +313,14 @@ fn is_clean(config: &Config, snapshot: &Snapshot) -> bool {
             jobs.iter()
                 .all(|job| job.terminating || job.outcome != crate::observe::snapshot::Outcome::Running)
         })
-        && snapshot.nodes.iter().all(|node| !node.is_marked() && node.client.is_none())
+        && snapshot.nodes.iter().all(|node| !node.has_records() && node.client.is_none())
 }
 
 fn left(snapshot: &Snapshot) -> String {
     let marked: Vec<&str> = snapshot
         .nodes
         .iter()
-        .filter(|node| node.is_marked() || node.client.is_some())
+        .filter(|node| node.has_records() || node.client.is_some())
         .map(|node| node.name.as_str())
         .collect();
     if marked.is_empty() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use common::causes::with_causes;
 use common::cloud::hcloud;
 
-/// A walk that could not be finished. Each message is complete: it holds what its cause says, and the cause of that, so
+/// A reconciliation that could not be finished. Each message is complete: it holds what its cause says, and the cause of that, so
 /// there is no `source` that would say it twice.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -44,7 +44,7 @@ pub enum Error {
     UnusableGateway {
         /// Network ID.
         network: u64,
-        /// Next hop wanted.
+        /// Next hop desired.
         gateway: std::net::Ipv4Addr,
         /// Which rule of the cloud it breaks.
         why: &'static str,
@@ -73,7 +73,7 @@ pub enum Error {
         /// The API server's answer.
         cause: kube::Error,
     },
-    /// The world is not as the Snapshot had it. Nothing was done; the next walk sees more.
+    /// The world is not as the Snapshot had it. Nothing was done; the next reconciliation sees more.
     #[error("the decision was made on outdated facts: {0}")]
     Outdated(String),
     /// This process does not hold the Lease any more.
@@ -116,7 +116,7 @@ impl Error {
 
     /// Whether trying again at once is pointless: a person has to change something first.
     #[must_use]
-    pub fn needs_a_person(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             Error::ReadNetwork { cause, .. }
             | Error::ListServers(cause)

@@ -11,7 +11,7 @@
 //! * [`observe`]: caches and cloud lists become a [`observe::snapshot::Snapshot`].
 //! * [`mod@plan`]: `floating_ip` → `eligibility` → `primary` → `route` → `role` → `jobs`, one rule a file.
 //! * [`apply`]: `route`, `node`, `job`: one file for each kind of thing that is written.
-//! * [`controller`]: when a walk is made. [`args`], [`command`], [`config`]: what a user says. [`status`]: what a user is shown.
+//! * [`controller`]: when a reconciliation is made. [`args`], [`command`], [`config`]: what a user says. [`status`]: what a user is shown.
 //! * [`names`]: every name of ours. [`task`]: what a Job does to a Node.
 
 pub mod apply;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use common::metrics::Metrics as Common;
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
-use crate::observe::snapshot::Snapshot;
+use crate::observe::snapshot::{Node, Snapshot};
 use crate::plan::Action;
 use crate::plan::eligibility::{Assessed, Standing};
 use crate::plan::primary::Primary;
@@ -17,10 +17,7 @@ pub struct Metrics {
     pub common: Common,
     primary: IntGauge,
     route_in_place: IntGauge,
-    eligible: IntGauge,
-    candidates: IntGauge,
-    nodes: IntGauge,
-    failing: IntGauge,
+    nodes: IntGaugeVec,
     switches: IntCounter,
     switch_seconds: Histogram,
     job_failures: IntCounterVec,
@@ -39,6 +36,18 @@ impl Metrics {
             registry.register(Box::new(gauge.clone()))?;
             Ok::<_, prometheus::Error>(gauge)
         };
+        let nodes = IntGaugeVec::new(
+            Opts::new(
+                "natgw_nodes",
+                "Nodes by state: selected by the node selector; eligible: set up as gateways; candidate: eligible and able to \
+                 be the primary now; failing: the last Job failed and is retried.",
+            ),
+            &["state"],
+        )?;
+        registry.register(Box::new(nodes.clone()))?;
+        for state in ["selected", "eligible", "candidate", "failing"] {
+            nodes.with_label_values(&[state]);
+        }
         let switches = IntCounter::new(
             "natgw_route_switches_total",
             "Times that the default route was added or moved.",
@@ -67,13 +76,7 @@ impl Metrics {
                 "natgw_route_in_place",
                 "1 if the default route points to the primary, else 0.",
             )?,
-            eligible: gauge("natgw_eligible_nodes", "Nodes that are set up as gateways.")?,
-            candidates: gauge("natgw_candidate_nodes", "Eligible Nodes that could be the primary now.")?,
-            nodes: gauge("natgw_selected_nodes", "Nodes that the node selector matches.")?,
-            failing: gauge(
-                "natgw_failing_nodes",
-                "Nodes whose last Job failed; it is tried again after a wait.",
-            )?,
+            nodes,
             problems: gauge(
                 "natgw_problems",
                 "Things that a person should look at; their text is in Events and /statusz.",
@@ -85,7 +88,7 @@ impl Metrics {
         })
     }
 
-    /// Takes over what was seen.
+    /// Sets the gauges to the observed state.
     pub fn observed(
         &self,
         snapshot: &Snapshot,
@@ -93,24 +96,24 @@ impl Metrics {
         primary: Option<Primary<'_>>,
         problems: usize,
     ) {
-        let count = |wanted: fn(&Standing) -> bool| {
-            i64::try_from(assessed.iter().filter(|node| wanted(&node.standing)).count()).unwrap_or(i64::MAX)
-        };
+        let standings = |is: fn(&Standing) -> bool| assessed.iter().filter(|node| is(&node.standing)).count();
+        // Without a pending annotation, the count belongs to a task that is done or was forgotten.
+        let failing = |node: &&Node| node.pending.is_some() && node.failures > 0;
+        for (state, count) in [
+            ("selected", snapshot.nodes.iter().filter(|node| node.selected).count()),
+            ("eligible", standings(|standing| *standing != Standing::None)),
+            ("candidate", standings(|standing| matches!(standing, Standing::Candidate { .. }))),
+            ("failing", snapshot.nodes.iter().filter(failing).count()),
+        ] {
+            self.nodes.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
         let route = snapshot.network.default_route;
         self.primary.set(primary.is_some().into());
         self.route_in_place.set(primary.is_some_and(|primary| route == Some(primary.private_ip)).into());
-        self.eligible.set(count(|standing| *standing != Standing::None));
-        self.candidates.set(count(|standing| matches!(standing, Standing::Candidate { .. })));
-        let selected = snapshot.nodes.iter().filter(|node| node.selected).count();
-        self.nodes.set(i64::try_from(selected).unwrap_or(i64::MAX));
-        // Without a pending marker the count belongs to a task that is done or forgotten.
-        let failing =
-            snapshot.nodes.iter().filter(|node| node.pending.is_some() && node.failures > 0).count();
-        self.failing.set(i64::try_from(failing).unwrap_or(i64::MAX));
         self.problems.set(i64::try_from(problems).unwrap_or(i64::MAX));
     }
 
-    /// Counts an act that was done.
+    /// Counts an action that was done.
     pub fn acted(&self, action: &Action, took: Duration) {
         match action {
             Action::MoveRoute { .. } => {

@@ -45,7 +45,7 @@ impl Installation {
         std::fs::write(here.join("kustomization.yaml"), overlay)?;
         let settings = format!(
             "network: cluster\nclients: {{enabled: true}}\n\
-             hetzner: {{endpoint: '{}', pollIntervalSeconds: 5}}\n",
+             hetzner: {{endpoint: '{}', pollInterval: 5s}}\n",
             cloud.hetzner.url()
         );
         std::fs::write(here.join("natgw.yaml"), settings)?;

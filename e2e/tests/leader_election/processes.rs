@@ -25,7 +25,7 @@ impl Replica {
         let api = FaultProxy::start_counted(env.upstream().unwrap(), &counter).await.unwrap();
         let cloud = FaultProxy::start_counted(Upstream::hetzner(env.hetzner.url()), &counter).await.unwrap();
         let kubeconfig = env.control_plane.token_kubeconfig(&api.url(), "the-certificate-counts").unwrap();
-        let settings = format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", cloud.url());
+        let settings = format!("hetzner: {{endpoint: '{}', pollInterval: 3s}}\n", cloud.url());
         let launch = env.natgw(&settings).unwrap().name(name).env("POD_NAME", name);
         let program = launch
             .env("KUBECONFIG", kubeconfig)

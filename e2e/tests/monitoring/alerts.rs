@@ -43,7 +43,7 @@ impl Case {
 
     fn values(&self, series: &Series) -> String {
         let fits = |pod: &str, metric: &str| {
-            (pod == "*" || series.labels["pod"] == pod) && (metric == "*" || series.name == metric)
+            (pod == "*" || series.labels["pod"] == pod) && (metric == "*" || series.is(metric))
         };
         let change = self.changes.iter().rev().find(|(pod, metric, _)| fits(pod, metric));
         if let Some((_, _, values)) = change {
@@ -65,7 +65,7 @@ impl Case {
                 *metric == "*"
                     || all
                         .iter()
-                        .any(|one| one.name == *metric && [one.labels["pod"].as_str(), "*"].contains(pod)),
+                        .any(|one| one.is(metric) && [one.labels["pod"].as_str(), "*"].contains(pod)),
                 "{}: {pod} has no {metric}",
                 self.name
             );
@@ -104,15 +104,15 @@ fn natgw() -> Vec<Case> {
         case("a new leader after fifteen seconds, which has yet to walk")
             .with("leader", "leader_election_master_status", "1x60 0x240")
             .with("leader", "natgw_primary", "1x60 0x240").with("leader", "natgw_route_in_place", "1x60 0x240")
-            .with("leader", "natgw_candidate_nodes", "2x60 0x240").with("leader", success, "7+1x60 67x240")
+            .with("leader", "natgw_nodes{state=\"candidate\"}", "2x60 0x240").with("leader", success, "7+1x60 67x240")
             .with("standby", "leader_election_master_status", "0x61 1x240")
             .with("standby", "natgw_primary", "0x62 1x240").with("standby", "natgw_route_in_place", "0x62 1x240")
-            .with("standby", "natgw_candidate_nodes", "0x62 2x240").with("standby", success, "0x61 1+1x240")
+            .with("standby", "natgw_nodes{state=\"candidate\"}", "0x62 2x240").with("standby", success, "0x61 1+1x240")
             .at("33m", &[]).at("60m", &[]).at("150m", &[]),
 
         case("no gateway is left")
             .with("leader", "natgw_primary", constantly(0)).with("leader", "natgw_route_in_place", constantly(0))
-            .with("leader", "natgw_candidate_nodes", constantly(0)).with("leader", "natgw_problems", constantly(1))
+            .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(0)).with("leader", "natgw_problems", constantly(1))
             .at("4m", &[]).at("6m", &["NatgwNoPrimary"]).at("60m", &["NatgwNoPrimary"]),
         case("the gateway was rebooted, and is back after three minutes")
             .with("leader", "natgw_primary", "1x60 0x5 1x235").with("leader", "natgw_route_in_place", "1x60 0x5 1x235")
@@ -133,21 +133,21 @@ fn natgw() -> Vec<Case> {
         case("nobody gets the lease")
             .with("leader", "leader_election_master_status", constantly(0)).with("leader", success, constantly(7))
             .with("leader", "natgw_primary", constantly(0)).with("leader", "natgw_route_in_place", constantly(0))
-            .with("leader", "natgw_candidate_nodes", constantly(0))
+            .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(0))
             .at("4m", &[]).at("6m", &["NatgwNoLeader"]).at("60m", &["NatgwNoLeader"]),
 
         case("the token was revoked")
             .with("leader", success, constantly(7))
-            .at("4m", &[]).at("16m", &["NatgwWalksFailing"]),
+            .at("4m", &[]).at("16m", &["NatgwReconcileErrors"]),
         case("Hetzner was away for nine minutes")
             .with("leader", success, "0+1x60 60x18 61+1x222")
             .at("39m", &[]).at("45m", &[]).at("60m", &[]),
 
         case("one of two gateways is gone")
-            .with("leader", "natgw_candidate_nodes", constantly(1))
+            .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(1))
             .at("29m", &[]).at("31m", &["NatgwNoStandbyGateway"]),
         case("a Job fails for an hour")
-            .with("leader", "natgw_failing_nodes", "0x20 1x120 0x160")
+            .with("leader", "natgw_nodes{state=\"failing\"}", "0x20 1x120 0x160")
             .at("24m", &[]).at("26m", &["NatgwJobsFailing"]).at("90m", &[]),
         case("a gateway comes and goes every ten minutes")
             .with("leader", "natgw_route_switches_total", "1+0x19 2x20 3x20 4x20 5x20 6x20 7x20 8x20 8x140")

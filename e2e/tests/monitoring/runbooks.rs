@@ -10,8 +10,11 @@ use super::scrape;
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");
 const ADDRESS: &str = "https://github.com/perimeter-dev/perimeter/blob/main/docs/runbooks/";
 
-/// What every page answers, in this order.
-const HEADINGS: [&str; 4] = ["What it means", "Look", "Causes, the likely ones first", "When it goes away"];
+/// The sections of every page, in this order.
+const HEADINGS: [&str; 4] = ["Meaning", "Impact", "Diagnosis", "Mitigation"];
+/// Those of the pages that are still to be rewritten.
+const OLD_HEADINGS: [&str; 4] =
+    ["What it means", "Look", "Causes, the likely ones first", "When it goes away"];
 
 fn read(name: &str) -> String {
     let file = Path::new(FOLDER).join(name);
@@ -38,7 +41,9 @@ fn every_alert_has_its_runbook_and_every_runbook_its_alert() {
         let text = read(&page);
         assert!(text.starts_with(&format!("# {name}\n")), "{page} begins otherwise");
         let headings: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-        assert_eq!(headings, HEADINGS, "{page}");
+        let expected =
+            if name.starts_with("Natgw") || headings[0] == HEADINGS[0] { HEADINGS } else { OLD_HEADINGS };
+        assert_eq!(headings, expected, "{page}");
         let row = format!("| [{name}]({page}) | {} |", alert.severity);
         assert!(index.contains(&row), "README.md has no row {row}");
         pages.insert(page);

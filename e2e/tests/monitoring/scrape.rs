@@ -22,6 +22,14 @@ pub struct Series {
     pub value: f64,
 }
 
+impl Series {
+    /// Whether `metric` names it: `natgw_primary`, or `natgw_nodes{state="candidate"}`.
+    pub fn is(&self, metric: &str) -> bool {
+        let state = self.labels.get("state").map(|state| format!("{}{{state={state:?}}}", self.name));
+        self.name == metric || state.as_deref() == Some(metric)
+    }
+}
+
 /// Labels that prometheus-operator gives to what a PodMonitor finds.
 pub const TARGET: [&str; 6] = ["job", "namespace", "pod", "container", "endpoint", "instance"];
 
@@ -47,7 +55,7 @@ async fn scrape() -> Scrape {
     for metric in ["natgw_primary", "natgw_route_in_place"] {
         env.wait_for_metric(&leader, metric, &[], 1.0).await.unwrap();
     }
-    env.wait_for_metric(&leader, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
+    env.wait_for_metric(&leader, "natgw_nodes", &[("state", "candidate")], 2.0).await.unwrap();
     env.wait_for_metric(&standby, "leader_election_master_status", &leads, 0.0).await.unwrap();
     let text = async |program: &e2e::program::Program| program.get("/metrics").await.unwrap().1;
     Scrape { leader: text(&leader).await, standby: text(&standby).await }

@@ -80,7 +80,7 @@ async fn status_shows_network_route_nodes_and_what_comes_next() {
         "{text}"
     );
     assert!(line(&plain.name).ends_with("no gateway"), "{text}");
-    assert!(text.contains(&format!("take the role label off Node {}", first.name)), "{text}");
+    assert!(text.contains(&format!("remove the role label from Node {}", first.name)), "{text}");
 }
 
 /// On a control plane of its own: a cleanup takes back every Node's setup, whoever's it is. A setting that an existing cluster
@@ -120,7 +120,7 @@ async fn a_cleanup_takes_everything_back_but_not_beside_a_natgw_that_runs() {
     assert_eq!(env.route(), None);
     assert!(env.role_holders().await.unwrap().is_empty());
     for gateway in [&first, &second, &client] {
-        assert!(env.marks(gateway).await.unwrap().is_empty());
+        assert!(env.annotations_of(gateway).await.unwrap().is_empty());
     }
     assert_eq!(first.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1"]);
     assert_eq!(client.tasks(), ["client-setup:10.0.0.1", "client-teardown:10.0.0.1"]);

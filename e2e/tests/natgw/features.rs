@@ -23,7 +23,7 @@ async fn clients_get_their_route_and_give_it_back_before_they_become_gateways() 
     let _natgw = env.natgw("clients: {enabled: true}").unwrap().start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
     env.wait("the client's annotation", || async {
-        Ok(env.marks(&client).await?.get("client").is_some_and(|ip| ip == "10.0.0.1"))
+        Ok(env.annotations_of(&client).await?.get("client").is_some_and(|ip| ip == "10.0.0.1"))
     })
     .await
     .unwrap();
@@ -58,7 +58,7 @@ async fn floating_ip_labels_follow_the_clouds_assignments() {
     env.hetzner.assign_floating_ip(first.floating_ip(), Some(second.server)).unwrap();
     env.wait_for_primary(&second).await.unwrap();
     assert_eq!(label(&second.name).await.unwrap().as_deref(), Some(FIRST));
-    env.wait_for_no_marks(&first).await.unwrap();
+    env.wait_for_no_annotations(&first).await.unwrap();
     assert_eq!(label(&first.name).await.unwrap(), None);
     env.wait_for_event("Node", &second.name, "FloatingIPAssigned").await.unwrap();
     env.wait_for_event("Node", &first.name, "FloatingIPUnassigned").await.unwrap();
@@ -95,9 +95,9 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
     for (metric, labels, value) in [
         ("natgw_primary", &[][..], 1.0),
         ("natgw_route_in_place", &[], 1.0),
-        ("natgw_eligible_nodes", &[], 2.0),
-        ("natgw_candidate_nodes", &[], 2.0),
-        ("natgw_selected_nodes", &[], 3.0),
+        ("natgw_nodes", &[("state", "eligible")], 2.0),
+        ("natgw_nodes", &[("state", "candidate")], 2.0),
+        ("natgw_nodes", &[("state", "selected")], 3.0),
         ("natgw_problems", &[], 0.0),
         ("natgw_route_switches_total", &[], 1.0),
         ("natgw_route_switch_duration_seconds_count", &[], 1.0),
@@ -117,8 +117,8 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
         events.into_iter().filter_map(act).collect()
     };
     let expected = [
-        "CreateJob LabelWithoutAnnotation",
-        "MarkPending LabelWithoutAnnotation",
+        "CreateJob SetupMissing",
+        "RecordPending SetupMissing",
         "MoveRoute NoDefaultRoute",
         "RecordSetup JobSucceeded",
         "SetRole BecamePrimary",
@@ -182,7 +182,7 @@ async fn while_nothing_happens_nothing_is_written_and_the_cloud_is_asked_once_a_
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_primary(&first).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     env.api_proxy.clear_requests();
     env.cloud_proxy.clear_requests();
     let polls = |requests: &[e2e::fault_proxy::Recorded]| requests.len() >= 4;

@@ -37,8 +37,8 @@ async fn settings_that_cannot_be_meant_are_refused_by_file_and_field() {
         ("network: lan\nnodeSelector: {matchLabels: {'a b': c}}", &["nodeSelector", "a b"]),
         ("network: lan\nnodeSelector:\n  matchLabel: {a: b}", &["matchLabel", "natgw.yaml:3"]),
         ("network: lan\nonNoCandidate: drop", &["keep", "remove"]),
-        ("network: lan\nhetzner: {pollIntervalSeconds: 1}", &["hetzner.pollIntervalSeconds", "3"]),
-        ("network: lan\nhetzner: {pollIntervalSeconds: 900}", &["hetzner.pollIntervalSeconds", "300"]),
+        ("network: lan\nhetzner: {pollInterval: 1s}", &["hetzner.pollInterval", "3s"]),
+        ("network: lan\nhetzner: {pollInterval: 15m}", &["hetzner.pollInterval", "5m"]),
         ("network: lan\nhetzner: {endpoint: 'not a url'}", &["hetzner.endpoint"]),
         ("netwrok: lan", &["netwrok", "natgw.yaml:1", "expected", "network"]),
         ("network: [", &["natgw.yaml:1"]),
@@ -58,13 +58,10 @@ const NOWHERE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncluster
 #[tokio::test]
 async fn defect_09_a_ttl_under_a_minute_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for ttl in ["0", "59"] {
-        let settings = format!("network: lan\njobs: {{ttlSecondsAfterFinished: {ttl}}}");
-        refused(
-            &with_settings(folder.path(), &settings),
-            &["natgw.yaml", "jobs.ttlSecondsAfterFinished", "60"],
-        )
-        .await;
+    for ttl in ["0s", "59s"] {
+        let settings = format!("network: lan\njobs: {{ttlAfterFinished: {ttl}}}");
+        refused(&with_settings(folder.path(), &settings), &["natgw.yaml", "jobs.ttlAfterFinished", "60"])
+            .await;
     }
 }
 
@@ -145,7 +142,7 @@ async fn a_wrong_token_is_told_without_its_value() {
     let event = env.wait_for_event("Namespace", &env.namespace, "ObserveFailed").await.unwrap();
     assert!(event.note.clone().unwrap().contains("unauthorized"), "{event:?}");
     assert_eq!(env.writes.count(), 0);
-    assert!(env.marks(&gateway).await.unwrap().is_empty());
+    assert!(env.annotations_of(&gateway).await.unwrap().is_empty());
     let (code, text) =
         run(&env.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).args(["--once", "--leader-elect=false"]))
             .await
@@ -161,7 +158,7 @@ async fn a_mangled_annotation_stops_its_node_and_forget_starts_it_anew() {
     gateway.node.annotate(natgw::names::SETUP_ANNOTATION, Some("yes")).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_event("Node", &gateway.name, "InvalidAnnotation").await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(env.writes.count(), 0);
     gateway.node.annotate(natgw::names::FORGET_ANNOTATION, Some("true")).await.unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
@@ -180,6 +177,6 @@ async fn forget_ends_a_teardown_that_never_ends() {
     gateway.node.annotate(natgw::names::FORGET_ANNOTATION, Some("true")).await.unwrap();
     env.wait_for_setup(&gateway, SECOND).await.unwrap();
     assert_eq!(gateway.tasks().last().unwrap(), "setup:198.51.100.2");
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(gateway.tasks().len(), 3, "no second teardown");
 }

@@ -30,7 +30,7 @@ async fn defect_02_a_teardown_waits_until_the_setup_and_its_pod_are_really_gone(
     })
     .await
     .unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     let jobs = env.jobs_of(&gateway).await.unwrap();
     assert_eq!(jobs.iter().map(task_of).collect::<Vec<_>>(), ["setup:198.51.100.1"]);
     assert!(env.pod_api().get(&pod).await.unwrap().metadata.deletion_timestamp.is_some());
@@ -41,7 +41,7 @@ async fn defect_02_a_teardown_waits_until_the_setup_and_its_pod_are_really_gone(
     assert_eq!(options["preconditions"]["uid"], json!(setup.uid().unwrap()));
 
     gateway.node.resume().await.unwrap();
-    env.wait_for_no_marks(&gateway).await.unwrap();
+    env.wait_for_no_annotations(&gateway).await.unwrap();
     assert_eq!(gateway.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1"]);
 }
 
@@ -65,8 +65,8 @@ async fn defect_03_the_success_of_a_job_that_is_being_deleted_counts_for_nothing
     .unwrap();
     env.job_api().delete(&job.name_any(), &DeleteParams::background()).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
-    env.walks(&natgw, 2).await.unwrap();
-    let marks = env.marks(&gateway).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
+    let marks = env.annotations_of(&gateway).await.unwrap();
     assert_eq!(marks.keys().collect::<Vec<_>>(), ["pending"]);
     assert_eq!(env.route(), None);
 
@@ -130,12 +130,12 @@ async fn defect_06_a_label_that_returns_during_its_teardown_is_set_up_again() {
     gateway.node.label(FLOATING_IP_LABEL, Some(FIRST)).await.unwrap();
     // Label and annotation agree the whole time, and still the Node is no gateway.
     let setup = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
-    assert_eq!(env.marks(&gateway).await.unwrap()["nat-gateway"], FIRST);
-    env.wait_for_metric(&natgw, "natgw_eligible_nodes", &[], 0.0).await.unwrap();
+    assert_eq!(env.annotations_of(&gateway).await.unwrap()["nat-gateway"], FIRST);
+    env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "eligible")], 0.0).await.unwrap();
     assert!(env.role_holders().await.unwrap().is_empty());
     gateway.node.finish(&setup, 0).unwrap();
     env.wait_for_setup(&gateway, FIRST).await.unwrap();
-    env.wait_for_event("Node", &gateway.name, "LabelReturned").await.unwrap();
+    env.wait_for_event("Node", &gateway.name, "LabelRestored").await.unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
     assert_eq!(gateway.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1", "setup:198.51.100.1"]);
 }
@@ -157,14 +157,14 @@ async fn defect_08_and_15_a_failed_job_is_told_noted_and_tried_again_and_its_pod
 
     let event = env.wait_for_event("Node", &gateway.name, "JobFailed").await.unwrap();
     assert!(event.note.unwrap().contains("BackoffLimitExceeded"));
-    let marks = env.marks(&gateway).await.unwrap();
+    let marks = env.annotations_of(&gateway).await.unwrap();
     assert_eq!((marks["failures"].as_str(), marks["pending"].as_str()), ("1", "setup:198.51.100.1"));
     let wait = marks["retry-after"].parse::<Timestamp>().unwrap().duration_since(Timestamp::now());
     assert!(wait > SignedDuration::from_secs(30) && wait <= SignedDuration::from_secs(60), "{wait:?}");
     env.wait_for_metric(&natgw, "natgw_job_failures_total", &[("type", "setup")], 1.0).await.unwrap();
     let left = env.pod_api().get(&pod).await.unwrap();
     assert_eq!(left.status.unwrap().phase.as_deref(), Some("Failed"), "its log can be read");
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(gateway.tasks().len(), 1, "not tried again before its time");
 
     gateway.hang("setup", false);
@@ -183,7 +183,7 @@ async fn defect_17_one_controller_makes_each_write_once() {
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     let node = format!("PATCH /api/v1/nodes/{}", gateway.name);
     // Nodes are written by others too: a patch that came too late for one was refused, and is no write.
     let accepted =

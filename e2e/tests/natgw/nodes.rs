@@ -24,8 +24,8 @@ async fn defect_07_a_reboot_moves_the_route_and_the_setup_runs_again() {
     env.wait_for_event("Node", &second.name, "GatewayNotEligible").await.unwrap();
     env.wait_for_setup(&first, FIRST).await.unwrap();
     assert_eq!(first.tasks(), ["setup:198.51.100.1", "setup:198.51.100.1"]);
-    env.wait_for_event("Node", &first.name, "Rebooted").await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.wait_for_event("Node", &first.name, "NodeRebooted").await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
     let switches = natgw.metrics().await.unwrap().sum("natgw_route_switches_total", &[]);
     assert_eq!(switches, Some(2.0), "it does not go back");
@@ -65,7 +65,7 @@ async fn defect_12_a_node_that_is_deleted_while_its_job_runs_holds_up_nothing() 
     })
     .await
     .unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     let errors = natgw.metrics().await.unwrap().sum("controller_runtime_reconcile_errors_total", &[]);
     assert_eq!(errors, Some(0.0));
 }
@@ -81,7 +81,7 @@ async fn defect_13_a_node_without_any_annotation_is_annotated() {
     let _natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    env.wait_for_no_marks(&gateway).await.unwrap();
+    env.wait_for_no_annotations(&gateway).await.unwrap();
     assert_eq!(env.get(&gateway.name).await.unwrap().metadata.annotations, None);
 }
 
@@ -93,7 +93,7 @@ async fn defect_14_a_decision_on_an_outdated_node_is_refused_by_the_api_server()
     let address = gateway.private_ip;
     env.hetzner.delete_server(gateway.server).unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_event("Node", &gateway.name, "UnknownServer").await.unwrap();
+    env.wait_for_event("Node", &gateway.name, "ServerNotFound").await.unwrap();
 
     let held = env.api_proxy.rule(Matcher::watches().resource("nodes"), Fault::hold_events());
     gateway.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
@@ -111,7 +111,7 @@ async fn defect_14_a_decision_on_an_outdated_node_is_refused_by_the_api_server()
     let refused = requests.iter().find(|one| one.status == Some(409)).unwrap();
     let body = refused.json().unwrap();
     assert_eq!(body["metadata"]["annotations"]["natgw.perimeter.dev/pending"], "setup:198.51.100.1");
-    assert!(env.marks(&gateway).await.unwrap().is_empty());
+    assert!(env.annotations_of(&gateway).await.unwrap().is_empty());
     assert!(env.jobs().await.unwrap().is_empty());
 
     env.api_proxy.remove(held);
@@ -131,7 +131,7 @@ async fn defect_16_a_node_that_leaves_the_selector_is_torn_down() {
     env.wait_for_setup(&second, SECOND).await.unwrap();
     first.node.label("env", None).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
-    env.wait_for_no_marks(&first).await.unwrap();
+    env.wait_for_no_annotations(&first).await.unwrap();
     assert_eq!(first.tasks(), ["setup:198.51.100.1", "teardown:198.51.100.1"]);
 }
 
@@ -144,7 +144,7 @@ async fn defect_18_a_label_that_the_cloud_contradicts_elects_nobody() {
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_setup(&stale, FIRST).await.unwrap();
     env.wait_for_event("Node", &stale.name, "StaleFloatingIP").await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(env.route(), None);
     assert!(env.role_holders().await.unwrap().is_empty());
 

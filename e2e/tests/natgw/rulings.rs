@@ -9,13 +9,13 @@ use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, acts};
 
 use super::{FIRST, SECOND, stop};
 
-const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
+const FOREIGN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
 /// A environment whose default route points to a server that is no Node.
 async fn with_foreign_route() -> TestEnv {
     let env = TestEnv::start().await.unwrap();
-    env.hetzner.add_server(NewServer::new("stranger").attached("lan", STRANGER)).unwrap();
-    env.hetzner.set_route(env.network, "0.0.0.0/0".parse().unwrap(), Some(STRANGER)).unwrap();
+    env.hetzner.add_server(NewServer::new("stranger").attached("lan", FOREIGN)).unwrap();
+    env.hetzner.set_route(env.network, "0.0.0.0/0".parse().unwrap(), Some(FOREIGN)).unwrap();
     env
 }
 
@@ -30,14 +30,14 @@ async fn ruling_the_route_stays_where_it_works_after_an_uncordon_and_after_a_res
     first.node.cordon(true).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
     first.node.cordon(false).await.unwrap();
-    env.wait_for_metric(&natgw, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "candidate")], 2.0).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
 
     stop(&natgw).await;
     let writes = env.writes.count();
     let natgw = env.natgw("").unwrap().start().unwrap();
-    env.wait_for_metric(&natgw, "natgw_candidate_nodes", &[], 2.0).await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "candidate")], 2.0).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(env.writes.count(), writes);
     env.wait_for_primary(&second).await.unwrap();
 }
@@ -52,7 +52,7 @@ async fn ruling_without_a_candidate_the_route_stays_and_a_warning_says_so() {
     env.wait("no role label", || async { Ok(env.role_holders().await?.is_empty()) }).await.unwrap();
     let event = env.wait_for_event("Namespace", &env.namespace, "NoCandidate").await.unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(
         env.route(),
         Some(gateway.private_ip.to_string()),
@@ -68,8 +68,8 @@ async fn ruling_without_a_candidate_keep_leaves_a_route_to_no_gateway() {
     let natgw = env.natgw("onNoCandidate: keep").unwrap().start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    env.wait_for_no_marks(&gateway).await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.wait_for_no_annotations(&gateway).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(env.route(), Some(gateway.private_ip.to_string()));
 }
 
@@ -80,7 +80,7 @@ async fn ruling_without_a_candidate_remove_takes_away_a_route_that_natgw_made() 
     let _natgw = env.natgw("onNoCandidate: remove").unwrap().start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    env.wait_for_no_marks(&gateway).await.unwrap();
+    env.wait_for_no_annotations(&gateway).await.unwrap();
     assert_eq!(env.route(), None);
     assert!(env.role_holders().await.unwrap().is_empty());
     let order = env.writes_in_order();
@@ -106,14 +106,13 @@ async fn ruling_a_route_to_a_stranger_is_left_alone_where_the_settings_say_so() 
     let natgw = env.natgw("adoptForeignRoute: false").unwrap().start().unwrap();
     env.wait_for_setup(&gateway, FIRST).await.unwrap();
     env.wait_for_event("Namespace", &env.namespace, "ForeignRouteKept").await.unwrap();
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     // A candidate, which nobody's route is to lead to: no alarm is due.
-    for (name, value) in
-        [("natgw_candidate_nodes", 1.0), ("natgw_primary", 0.0), ("natgw_route_in_place", 0.0)]
-    {
+    env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "candidate")], 1.0).await.unwrap();
+    for (name, value) in [("natgw_primary", 0.0), ("natgw_route_in_place", 0.0)] {
         env.wait_for_metric(&natgw, name, &[], value).await.unwrap();
     }
-    assert_eq!(env.route(), Some(STRANGER.to_string()));
+    assert_eq!(env.route(), Some(FOREIGN.to_string()));
     assert!(env.role_holders().await.unwrap().is_empty());
     assert!(env.hetzner.writes().is_empty());
 }
@@ -126,12 +125,12 @@ async fn ruling_order_of_a_change_is_route_then_new_role_then_old_role() {
     env.wait_for_primary(&first).await.unwrap();
     let second = env.node(Some(SECOND)).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
-    env.walks(&natgw, 1).await.unwrap();
+    env.reconciles(&natgw, 1).await.unwrap();
     let before = env.writes_in_order().len();
     // The primary loses its label: its traffic has to leave before its rules do.
     first.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
-    env.wait_for_no_marks(&first).await.unwrap();
+    env.wait_for_no_annotations(&first).await.unwrap();
 
     let writes = env.writes_in_order().split_off(before);
     let words: Vec<String> = writes
@@ -188,7 +187,7 @@ async fn ruling_nodes_that_cannot_be_a_gateway_are_told_and_left_alone() {
     let robot = env.node_as(Some(FIRST), |name, _| HollowNode::builder(name).provider_id("hrobot://321"));
     nodes.push((robot.await.unwrap(), "UnsupportedServer"));
     let foreign = env.node_as(Some(SECOND), |name, _| HollowNode::builder(name).provider_id("aws:///i-1"));
-    nodes.push((foreign.await.unwrap(), "UnknownServer"));
+    nodes.push((foreign.await.unwrap(), "ServerNotFound"));
     let detached = env.node(Some("198.51.100.3")).await.unwrap();
     env.hetzner.detach_server(detached.server, env.network).unwrap();
     nodes.push((detached, "ServerNotInNetwork"));
@@ -198,7 +197,7 @@ async fn ruling_nodes_that_cannot_be_a_gateway_are_told_and_left_alone() {
         let event = env.wait_for_event("Node", &node.name, reason).await.unwrap();
         assert_eq!(event.type_.as_deref(), Some("Warning"));
     }
-    env.walks(&natgw, 2).await.unwrap();
+    env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(env.writes.count(), 0);
     // One problem for each, and one that there is no candidate.
     assert_eq!(natgw.metrics().await.unwrap().sum("natgw_problems", &[]), Some(6.0));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use e2e::natgw::{FLOATING_IP_LABEL, Gateway, lasting_marks};
+use e2e::natgw::{FLOATING_IP_LABEL, Gateway, persistent_annotations};
 use kube::ResourceExt as _;
 use natgw::names;
 
@@ -62,7 +62,7 @@ async fn end(scene: &Scene, gateways: [&Gateway; 2]) -> End {
         });
         nodes.push(NodeEnd {
             role: node.labels().contains_key(&scene.env.role_label()),
-            annotations: lasting_marks(&node),
+            annotations: persistent_annotations(&node),
             boot_id_is_current: node
                 .annotations()
                 .get(names::BOOT_ID_ANNOTATION)

@@ -12,9 +12,9 @@ use e2e::hetzner::ActionFailure;
 use http::{Method, StatusCode};
 use tokio::task::JoinSet;
 
-use crate::natgw_sweep::stage::{Killer, Stage, TIMEOUT};
+use crate::natgw_sweep::sweep_env::{Killer, SweepEnv, TIMEOUT};
 
-/// Late by this much: longer than a walk, shorter than any deadline.
+/// Late by this much: longer than a reconciliation, shorter than any deadline.
 const LATE: Duration = Duration::from_millis(700);
 /// For so long nothing is heard of a watch.
 const HELD: Duration = Duration::from_millis(1_500);
@@ -117,9 +117,9 @@ impl Kind {
                 let what = self.what.clone();
                 // Not a pattern: `/networks/*` must not mean the actions below it.
                 any.when(move |call| {
-                    let (wanted, given) = (what.split('/'), call.path.split('/'));
-                    wanted.clone().count() == given.clone().count()
-                        && wanted.zip(given).all(|(wanted, given)| wanted == "*" || wanted == given)
+                    let (desired, given) = (what.split('/'), call.path.split('/'));
+                    desired.clone().count() == given.clone().count()
+                        && desired.zip(given).all(|(desired, given)| desired == "*" || desired == given)
                 })
             }
         })
@@ -127,11 +127,11 @@ impl Kind {
 }
 
 /// The calls of an undisturbed run: each write, and the first of each other kind.
-pub fn targets(stage: &Stage, from: (usize, usize), trap: &Trap) -> Vec<Target> {
+pub fn targets(sweep_env: &SweepEnv, from: (usize, usize), injection: &Injection) -> Vec<Target> {
     let mut targets = BTreeSet::new();
     let sides = [
-        (Side::Kubernetes, stage.env.api_proxy.requests().split_off(from.0)),
-        (Side::Cloud, stage.env.cloud_proxy.requests().split_off(from.1)),
+        (Side::Kubernetes, sweep_env.env.api_proxy.requests().split_off(from.0)),
+        (Side::Cloud, sweep_env.env.cloud_proxy.requests().split_off(from.1)),
     ];
     for (side, calls) in sides {
         let mut seen = BTreeMap::<Kind, u64>::new();
@@ -146,7 +146,7 @@ pub fn targets(stage: &Stage, from: (usize, usize), trap: &Trap) -> Vec<Target> 
         }
     }
     // Watches go on all the time, whenever they were begun.
-    if let Trap::Counting(watches) = trap {
+    if let Injection::Counting(watches) = injection {
         for (what, events) in watches {
             let kind = Kind { side: Side::Kubernetes, verb: "watch".into(), what: (*what).into() };
             targets.insert(Target { kind, nth: 0, events: events.load(Ordering::Relaxed) });
@@ -190,7 +190,7 @@ impl Target {
 }
 
 /// A disturbance that is in force.
-pub enum Trap {
+pub enum Injection {
     /// Disturbs nothing, and counts the events of the watches.
     Counting([(&'static str, Arc<AtomicU64>); 2]),
     Killer(Killer),
@@ -203,20 +203,22 @@ pub enum Trap {
     Action,
 }
 
-impl Trap {
+impl Injection {
     /// Puts it in the way.
-    pub fn set(stage: &Stage, disturbance: &Disturbance, again: bool) -> Result<Trap> {
+    pub fn set(sweep_env: &SweepEnv, disturbance: &Disturbance, again: bool) -> Result<Injection> {
         let (target, harm) = match disturbance {
-            Disturbance::Nothing => return Ok(Trap::counting(&stage.env.api_proxy)),
-            Disturbance::Kill { n, when } => return Ok(Trap::Killer(stage.kill_at(*n, *when, again)?)),
+            Disturbance::Nothing => return Ok(Injection::counting(&sweep_env.env.api_proxy)),
+            Disturbance::Kill { n, when } => {
+                return Ok(Injection::Killer(sweep_env.kill_at(*n, *when, again)?));
+            }
             Disturbance::Fault(target, harm) => (target, *harm),
         };
-        let env = &stage.env;
+        let env = &sweep_env.env;
         if let Harm::FailedAction(acts) = harm {
             let Some(command) = target.kind.what.rsplit('/').next() else { bail!("{target:?}") };
             let failure = ActionFailure::of(command);
             env.hetzner.fail_action(if acts { failure.acting() } else { failure });
-            return Ok(Trap::Action);
+            return Ok(Injection::Action);
         }
         let proxy = match target.kind.side {
             Side::Kubernetes => &env.api_proxy,
@@ -235,13 +237,13 @@ impl Trap {
                     proxy.remove(rule);
                 }
             });
-            return Ok(Trap::Held { count: held, _release: release });
+            return Ok(Injection::Held { count: held, _release: release });
         }
-        Ok(Trap::Rule(proxy.clone(), rule))
+        Ok(Injection::Rule(proxy.clone(), rule))
     }
 
-    fn counting(proxy: &FaultProxy) -> Trap {
-        Trap::Counting(["nodes", "jobs"].map(|what| {
+    fn counting(proxy: &FaultProxy) -> Injection {
+        Injection::Counting(["nodes", "jobs"].map(|what| {
             let count = Arc::new(AtomicU64::new(0));
             let seen = count.clone();
             let fault = Fault::drop_events(move |_| {
@@ -254,13 +256,13 @@ impl Trap {
     }
 
     /// How often it went off.
-    pub fn went_off(&self, stage: &Stage) -> u64 {
+    pub fn hits(&self, sweep_env: &SweepEnv) -> u64 {
         match self {
-            Trap::Counting(_) => 0,
-            Trap::Killer(killer) => u64::try_from(killer.kills().len()).unwrap_or(u64::MAX),
-            Trap::Rule(proxy, rule) => proxy.applied(*rule),
-            Trap::Held { count, .. } => count.load(Ordering::Relaxed),
-            Trap::Action => u64::from(stage.env.hetzner.injections_left() == 0),
+            Injection::Counting(_) => 0,
+            Injection::Killer(killer) => u64::try_from(killer.kills().len()).unwrap_or(u64::MAX),
+            Injection::Rule(proxy, rule) => proxy.applied(*rule),
+            Injection::Held { count, .. } => count.load(Ordering::Relaxed),
+            Injection::Action => u64::from(sweep_env.env.hetzner.injections_left() == 0),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The witness sees what it is there to see: each forbidden state, made by hand, with no natgw about.
+//! The invariants sees what it is there to see: each forbidden state, made by hand, with no natgw about.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -12,34 +12,34 @@ use kube::Api;
 use natgw::names;
 use serde_json::json;
 
-use crate::natgw_sweep::stage::{Stage, default_route};
-use crate::natgw_sweep::witness::Script;
+use crate::natgw_sweep::invariants::Script;
+use crate::natgw_sweep::sweep_env::{SweepEnv, default_route};
 
 const FIRST: &str = "198.51.100.1";
 const SECOND: &str = "198.51.100.2";
 
 /// Two gateways at peace, the first of which is the primary; every script hangs.
-async fn peace() -> Stage {
-    let mut stage = Stage::new(false, |_, _| Script::Hangs).await.unwrap();
-    stage.settled(FIRST, true).await.unwrap();
-    stage.settled(SECOND, false).await.unwrap();
-    stage.witness.at_rest().await.unwrap();
-    assert_eq!(stage.witness.broken(), [""; 0], "nothing is wrong with this");
-    stage
+async fn peace() -> SweepEnv {
+    let mut sweep_env = SweepEnv::new(false, |_, _| Script::Hangs).await.unwrap();
+    sweep_env.settled(FIRST, true).await.unwrap();
+    sweep_env.settled(SECOND, false).await.unwrap();
+    sweep_env.invariants.at_rest().await.unwrap();
+    assert_eq!(sweep_env.invariants.violations(), [""; 0], "nothing is wrong with this");
+    sweep_env
 }
 
-impl Stage {
-    /// Waits until the witness objects in these words, and to nothing else.
+impl SweepEnv {
+    /// Waits until the invariants objects in these words, and to nothing else.
     async fn objects(&self, words: &[&str]) {
         let objected = || {
-            let broken = self.witness.broken();
-            words.iter().all(|word| broken.iter().any(|each| each.contains(word)))
+            let violations = self.invariants.violations();
+            words.iter().all(|word| violations.iter().any(|each| each.contains(word)))
         };
-        e2e::natgw::wait_for("the witness", || async { Ok(objected()) }).await.unwrap_or_else(|error| {
-            panic!("{error}: {words:?}, not {:?}", self.witness.broken());
+        e2e::natgw::wait_for("the invariants", || async { Ok(objected()) }).await.unwrap_or_else(|error| {
+            panic!("{error}: {words:?}, not {:?}", self.invariants.violations());
         });
-        for broken in self.witness.broken() {
-            assert!(words.iter().any(|word| broken.contains(word)), "{broken}");
+        for violations in self.invariants.violations() {
+            assert!(words.iter().any(|word| violations.contains(word)), "{violations}");
         }
     }
 
@@ -86,118 +86,127 @@ impl Stage {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_role_labels_at_rest_are_seen() {
-    let stage = peace().await;
-    stage.gateways[1].node.label(&stage.env.role_label(), Some("")).await.unwrap();
-    stage.witness.now().await.unwrap();
-    assert_eq!(stage.witness.broken(), [""; 0], "on the way from one to the other there may be two");
-    stage.witness.at_rest().await.unwrap();
-    stage.objects(&["two role labels at rest"]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.gateways[1].node.label(&sweep_env.env.role_label(), Some("")).await.unwrap();
+    sweep_env.invariants.now().await.unwrap();
+    assert_eq!(
+        sweep_env.invariants.violations(),
+        [""; 0],
+        "on the way from one to the other there may be two"
+    );
+    sweep_env.invariants.at_rest().await.unwrap();
+    sweep_env.objects(&["two role labels at rest"]).await;
+    sweep_env.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_rests_at_a_node_which_is_no_candidate_is_seen() {
     let why = "at rest the route points to";
-    let stage = peace().await;
-    stage.gateways[0].node.cordon(true).await.unwrap();
-    stage.witness.at_rest().await.unwrap();
-    stage.objects(&[why]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.gateways[0].node.cordon(true).await.unwrap();
+    sweep_env.invariants.at_rest().await.unwrap();
+    sweep_env.objects(&[why]).await;
+    sweep_env.close().await.unwrap();
 
-    let stage = peace().await;
-    stage.gateways[0].node.label(FLOATING_IP_LABEL, None).await.unwrap();
-    stage.witness.at_rest().await.unwrap();
-    stage.objects(&[why]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.gateways[0].node.label(FLOATING_IP_LABEL, None).await.unwrap();
+    sweep_env.invariants.at_rest().await.unwrap();
+    sweep_env.objects(&[why]).await;
+    sweep_env.close().await.unwrap();
 
-    let stage = peace().await;
-    stage.env.hetzner.set_route(stage.env.network, default_route(), None).unwrap();
-    stage.witness.at_rest().await.unwrap();
-    stage.objects(&[why]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.env.hetzner.set_route(sweep_env.env.network, default_route(), None).unwrap();
+    sweep_env.invariants.at_rest().await.unwrap();
+    sweep_env.objects(&[why]).await;
+    sweep_env.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_route_that_is_written_to_a_node_which_is_no_candidate_is_seen() {
-    let stage = peace().await;
-    stage.add_route(&stage.gateways[1].private_ip.to_string()).await.unwrap();
-    assert_eq!(stage.witness.broken(), [""; 0], "this one is a candidate");
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.add_route(&sweep_env.gateways[1].private_ip.to_string()).await.unwrap();
+    assert_eq!(sweep_env.invariants.violations(), [""; 0], "this one is a candidate");
+    sweep_env.close().await.unwrap();
 
-    let stage = peace().await;
-    stage.gateways[0].node.set_ready(false).await.unwrap();
-    stage.add_route(&stage.gateways[0].private_ip.to_string()).await.unwrap();
-    stage.objects(&["which is no candidate; candidates are"]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.gateways[0].node.set_ready(false).await.unwrap();
+    sweep_env.add_route(&sweep_env.gateways[0].private_ip.to_string()).await.unwrap();
+    sweep_env.objects(&["which is no candidate; candidates are"]).await;
+    sweep_env.close().await.unwrap();
 
-    let stage = peace().await;
-    stage.add_route("10.0.7.7").await.unwrap();
-    stage.objects(&["which is no Node"]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.add_route("10.0.7.7").await.unwrap();
+    sweep_env.objects(&["which is no Node"]).await;
+    sweep_env.close().await.unwrap();
 
-    let stage = peace().await;
-    let name = stage.gateways[1].name.clone();
-    stage.witness.machines().change(&name, |machine| machine.translates_to = None);
-    stage.add_route(&stage.gateways[1].private_ip.to_string()).await.unwrap();
-    stage.objects(&["whose kernel translates nothing", "its kernel None"]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    let name = sweep_env.gateways[1].name.clone();
+    sweep_env.invariants.machines().change(&name, |machine| machine.translates_to = None);
+    sweep_env.add_route(&sweep_env.gateways[1].private_ip.to_string()).await.unwrap();
+    sweep_env.objects(&["whose kernel translates nothing", "its kernel None"]).await;
+    sweep_env.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_setup_job_beside_a_terminating_teardown_job_is_seen() {
-    let stage = peace().await;
+    let sweep_env = peace().await;
     // What natgw has no right to do, and need not.
-    let jobs = stage.env.job_api();
-    stage.job("old", "teardown", json!({ "suspend": true })).await;
+    let jobs = sweep_env.env.job_api();
+    sweep_env.job("old", "teardown", json!({ "suspend": true })).await;
     // Held in its end, as by a pod that does not go.
     let held = json!({ "metadata": { "finalizers": ["perimeter.dev/held"] } });
     jobs.patch("old", &Default::default(), &kube::api::Patch::Merge(held)).await.unwrap();
     jobs.delete("old", &Default::default()).await.unwrap();
-    stage.witness.at_rest().await.unwrap();
-    assert_eq!(stage.witness.broken(), [""; 0], "one that goes is no harm");
-    stage.job("new", "setup", json!({ "suspend": true })).await;
-    stage.objects(&["a Job beside a terminating one"]).await;
+    sweep_env.invariants.at_rest().await.unwrap();
+    assert_eq!(sweep_env.invariants.violations(), [""; 0], "one that goes is no harm");
+    sweep_env.job("new", "setup", json!({ "suspend": true })).await;
+    sweep_env.objects(&["a Job beside a terminating one"]).await;
     let free = json!({ "metadata": { "finalizers": null } });
     jobs.patch("old", &Default::default(), &kube::api::Patch::Merge(free)).await.unwrap();
-    stage.close().await.unwrap();
+    sweep_env.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_annotation_that_is_not_true_is_seen() {
     // Another IP than that of the last successful Job of this boot.
-    let stage = peace().await;
-    stage.gateways[1].node.annotate(names::SETUP_ANNOTATION, Some("198.51.100.9")).await.unwrap();
-    stage.witness.now().await.unwrap();
-    stage.objects(&["says 198.51.100.9, its kernel Some(\"198.51.100.2\")"]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.gateways[1].node.annotate(names::SETUP_ANNOTATION, Some("198.51.100.9")).await.unwrap();
+    sweep_env.invariants.now().await.unwrap();
+    sweep_env.objects(&["says 198.51.100.9, its kernel Some(\"198.51.100.2\")"]).await;
+    sweep_env.close().await.unwrap();
 
     // A teardown has begun that no marker tells of; and the route still points there.
-    let stage = peace().await;
-    stage.job("teardown", "teardown", json!({})).await;
-    stage.gateways[0].node.wait_for_pod(|_| true, TIMEOUT).await.unwrap();
-    stage.objects(&["says 198.51.100.1, its kernel None", "is torn down while the route points to it"]).await;
-    stage.close().await.unwrap();
+    let sweep_env = peace().await;
+    sweep_env.job("teardown", "teardown", json!({})).await;
+    sweep_env.gateways[0].node.wait_for_pod(|_| true, TIMEOUT).await.unwrap();
+    sweep_env
+        .objects(&["says 198.51.100.1, its kernel None", "is torn down while the route points to it"])
+        .await;
+    sweep_env.close().await.unwrap();
 
     // After a reboot nobody claims anything: the annotation names another boot. Whoever renews it without a setup, lies.
-    let stage = peace().await;
-    let second = &stage.gateways[1];
-    stage.witness.reboot(second).await.unwrap();
-    stage.witness.now().await.unwrap();
-    assert_eq!(stage.witness.broken(), [""; 0]);
+    let sweep_env = peace().await;
+    let second = &sweep_env.gateways[1];
+    sweep_env.invariants.reboot(second).await.unwrap();
+    sweep_env.invariants.now().await.unwrap();
+    assert_eq!(sweep_env.invariants.violations(), [""; 0]);
     second.node.annotate(names::BOOT_ID_ANNOTATION, Some(&second.node.boot_id())).await.unwrap();
-    stage.witness.now().await.unwrap();
-    stage.objects(&["says 198.51.100.2, its kernel None"]).await;
-    stage.close().await.unwrap();
+    sweep_env.invariants.now().await.unwrap();
+    sweep_env.objects(&["says 198.51.100.2, its kernel None"]).await;
+    sweep_env.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_scripts_at_work_on_one_machine_are_seen() {
-    let stage = peace().await;
+    let sweep_env = peace().await;
     let body = json!({ "metadata": { "annotations": { names::PENDING_ANNOTATION: "setup:198.51.100.1" } } });
-    let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(stage.env.client.clone());
-    nodes.patch(&stage.gateways[0].name, &Default::default(), &kube::api::Patch::Merge(body)).await.unwrap();
-    stage.job("one", "setup", json!({})).await;
-    stage.job("two", "setup", json!({})).await;
-    stage.objects(&["works on"]).await;
-    stage.close().await.unwrap();
+    let nodes = Api::<k8s_openapi::api::core::v1::Node>::all(sweep_env.env.client.clone());
+    nodes
+        .patch(&sweep_env.gateways[0].name, &Default::default(), &kube::api::Patch::Merge(body))
+        .await
+        .unwrap();
+    sweep_env.job("one", "setup", json!({})).await;
+    sweep_env.job("two", "setup", json!({})).await;
+    sweep_env.objects(&["works on"]).await;
+    sweep_env.close().await.unwrap();
 }

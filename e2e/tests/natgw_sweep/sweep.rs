@@ -7,11 +7,11 @@ use e2e::fault_proxy::When;
 use e2e::sweep::Slice;
 use futures::{StreamExt as _, stream};
 
-use crate::natgw_sweep::disturbance::{Disturbance, Target, Trap, targets};
+use crate::natgw_sweep::disturbance::{Disturbance, Injection, Target, targets};
+use crate::natgw_sweep::observed::End;
 use crate::natgw_sweep::scenario::Scenario;
-use crate::natgw_sweep::sight::End;
-use crate::natgw_sweep::stage::Stage;
-use crate::natgw_sweep::tally::Tally;
+use crate::natgw_sweep::summary::Summary;
+use crate::natgw_sweep::sweep_env::SweepEnv;
 
 /// Worlds at a time: they mostly wait, for Jobs, for the cloud's actions and for leases. More only wait for the processors.
 const AT_ONCE: usize = 20;
@@ -23,67 +23,67 @@ struct Outcome {
     end: End,
     writes: u64,
     targets: Vec<Target>,
-    went_off: u64,
+    hits: u64,
     looks: u64,
 }
 
 /// Plays a scenario; `expected` is the end to come to, where it is known.
 async fn run(scenario: Scenario, disturbance: &Disturbance, expected: Option<&End>) -> Result<Outcome> {
-    let stage = match scenario.set().await {
-        Ok(stage) => stage,
+    let sweep_env = match scenario.set().await {
+        Ok(sweep_env) => sweep_env,
         // Nothing has been played yet: a machine that was too busy for a kubelet's call is no fault of natgw's.
         Err(error) => {
             println!("sweep, {}: setting the scene again: {error:#}", scenario.name());
             scenario.set().await.context("setting the scene")?
         }
     };
-    let played = play(scenario, &stage, disturbance, expected).await;
-    let words = if played.is_err() { stage.last_words() } else { String::new() };
-    stage.close().await?;
+    let played = play(scenario, &sweep_env, disturbance, expected).await;
+    let words = if played.is_err() { sweep_env.log_tail() } else { String::new() };
+    sweep_env.close().await?;
     played.with_context(|| format!("natgw's last words:\n{words}\n{}: {disturbance}", scenario.name()))
 }
 
 async fn play(
     scenario: Scenario,
-    stage: &Stage,
+    sweep_env: &SweepEnv,
     disturbance: &Disturbance,
     expected: Option<&End>,
 ) -> Result<Outcome> {
     if !scenario.starts_disturbed() {
-        stage.enter()?;
-        stage.first_walk().await?;
+        sweep_env.enter()?;
+        sweep_env.first_reconcile().await?;
         if scenario.elects() {
-            stage.enter()?;
+            sweep_env.enter()?;
         }
         // One that is refused is none: the first list of a busy API server may be older than what natgw's start came after.
         let done =
             |call: &e2e::fault_proxy::Recorded| call.upstream_status.is_some_and(|status| status < 300);
-        ensure!(!stage.env.writes_in_order().iter().any(done), "it wrote where nothing was to be done");
+        ensure!(!sweep_env.env.writes_in_order().iter().any(done), "it wrote where nothing was to be done");
     }
-    let from = (stage.env.api_proxy.requests().len(), stage.env.cloud_proxy.requests().len());
-    let trap = Trap::set(stage, disturbance, scenario.elects())?;
+    let from = (sweep_env.env.api_proxy.requests().len(), sweep_env.env.cloud_proxy.requests().len());
+    let injection = Injection::set(sweep_env, disturbance, scenario.elects())?;
     if scenario.starts_disturbed() {
-        stage.enter()?;
+        sweep_env.enter()?;
     }
-    scenario.happen(stage).await?;
-    let over = |sight: &_| match expected {
-        Some(expected) => stage.end(sight) == *expected,
-        None => scenario.is_over(stage, sight),
+    scenario.happen(sweep_env).await?;
+    let over = |observed: &_| match expected {
+        Some(expected) => sweep_env.end(observed) == *expected,
+        None => scenario.is_over(sweep_env, observed),
     };
     let what = format!("the end {expected:#?}");
-    stage.wait_until(&what, over).await?;
-    stage.rest().await?;
-    let sight = stage.witness.at_rest().await.context("the last look")?;
-    let end = stage.end(&sight);
+    sweep_env.wait_until(&what, over).await?;
+    sweep_env.rest().await?;
+    let observed = sweep_env.invariants.at_rest().await.context("the last look")?;
+    let end = sweep_env.end(&observed);
     ensure!(expected.is_none_or(|expected| *expected == end), "another end: {end:#?}, not {expected:#?}");
-    let broken = stage.witness.broken();
-    ensure!(broken.is_empty(), "forbidden: {broken:#?}");
+    let violations = sweep_env.invariants.violations();
+    ensure!(violations.is_empty(), "forbidden: {violations:#?}");
     Ok(Outcome {
         end,
-        writes: stage.env.writes.count(),
-        targets: targets(stage, from, &trap),
-        went_off: trap.went_off(stage),
-        looks: stage.witness.looks(),
+        writes: sweep_env.env.writes.count(),
+        targets: targets(sweep_env, from, &injection),
+        hits: injection.hits(sweep_env),
+        looks: sweep_env.invariants.looks(),
     })
 }
 
@@ -100,7 +100,7 @@ fn scenarios() -> Vec<Scenario> {
 async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
     let began = Instant::now();
     let slice = Slice::chosen(SLICES).unwrap();
-    let mut tally = Tally::default();
+    let mut summary = Summary::default();
     let undisturbed: Vec<(Scenario, Result<Outcome>)> = stream::iter(scenarios())
         .map(async |scenario| (scenario, run(scenario, &Disturbance::Nothing, None).await))
         .buffer_unordered(AT_ONCE)
@@ -111,7 +111,7 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
     let mut number = 0;
     for (scenario, outcome) in undisturbed {
         let outcome = outcome.unwrap();
-        let count = tally.of(scenario);
+        let count = summary.of(scenario);
         (count.runs, count.writes, count.looks) = (1, outcome.writes, outcome.looks);
         count.calls = u64::try_from(outcome.targets.len()).unwrap();
         ensure_writes(scenario, outcome.writes);
@@ -144,14 +144,14 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
         if done % 200 == 0 {
             println!("sweep: {done} runs done, {:.0?}", began.elapsed());
         }
-        let count = tally.of(scenario);
+        let count = summary.of(scenario);
         count.runs += 1;
         match outcome {
             Ok(outcome) => {
                 count.looks += outcome.looks;
                 match &disturbance {
-                    Disturbance::Kill { .. } => count.kills += outcome.went_off,
-                    _ if outcome.went_off > 0 => count.faults += 1,
+                    Disturbance::Kill { .. } => count.kills += outcome.hits,
+                    _ if outcome.hits > 0 => count.faults += 1,
                     _ => {
                         println!("sweep, {}: never met: {disturbance}", scenario.name());
                         count.unmet += 1;
@@ -165,7 +165,7 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
             }
         }
     }
-    let total = tally.print(&slice.to_string(), began.elapsed());
+    let total = summary.print(&slice.to_string(), began.elapsed());
     assert!(failures.is_empty(), "{} violations: {failures:#?}", total.violations);
     assert!(total.kills >= total.writes, "somebody was not killed");
 }
@@ -186,7 +186,7 @@ fn ensure_writes(scenario: Scenario, writes: u64) {
         // new route, role on, role off
         Scenario::StaleCache => 3,
         // old route away, new route, role on
-        Scenario::StrangersRoute => 3,
+        Scenario::ForeignRoute => 3,
     };
     assert!(writes >= least, "{}: {writes} writes", scenario.name());
 }

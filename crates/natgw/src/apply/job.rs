@@ -2,6 +2,7 @@
 //! deleted by UID, so that a later one of the same name is not meant.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::{Job, JobSpec as BatchJobSpec};
 use k8s_openapi::api::core::v1::{
@@ -128,7 +129,10 @@ pub fn render(config: &Config, node: &NodeRef, spec: &JobSpec) -> Job {
             active_deadline_seconds: Some(ACTIVE_DEADLINE_SECONDS),
             // The next pod only when the last one has really ended: never two at work on one Node.
             pod_replacement_policy: Some("Failed".into()),
-            ttl_seconds_after_finished: Some(config.jobs.ttl_seconds_after_finished),
+            ttl_seconds_after_finished: i32::try_from(
+                Duration::from(config.jobs.ttl_after_finished).as_secs(),
+            )
+            .ok(),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(labels),

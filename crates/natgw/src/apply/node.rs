@@ -35,7 +35,7 @@ fn content(config: &Config, action: &Action) -> Option<Value> {
         Action::SetRole { .. } => labels(&config.role_label, json!("")),
         Action::ClearRole { .. } => labels(&config.role_label, Value::Null),
         Action::LabelFloatingIP { ip, .. } => labels(&config.floating_ip_label, json!(ip)),
-        Action::MarkPending { task, failures, .. } => annotations(vec![
+        Action::RecordPending { task, failures, .. } => annotations(vec![
             (names::PENDING_ANNOTATION, json!(task)),
             (
                 names::FAILURES_ANNOTATION,

@@ -1,6 +1,6 @@
 //! The default route of the network. Repeatable: the network is read anew before each change and compared with what the
 //! decision was made on. A route cannot be changed or doubled (its destination must be free), so it is deleted and added;
-//! stopped in between, the next walk finds no route and adds it.
+//! stopped in between, the next reconciliation finds no route and adds it.
 
 use std::net::Ipv4Addr;
 

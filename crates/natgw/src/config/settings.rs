@@ -1,7 +1,9 @@
 //! The settings file as a user writes it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use kube::core::Duration as GoDuration;
 use serde::Deserialize;
 
 use crate::names;
@@ -90,8 +92,8 @@ pub struct Clients {
 pub struct Jobs {
     /// Image of the Job's container. It needs `/bin/chroot`; everything else is the Node's own.
     pub image: String,
-    /// `ttlSecondsAfterFinished` of the Jobs, in seconds.
-    pub ttl_seconds_after_finished: i32,
+    /// How long a finished Job is kept: `ttlSecondsAfterFinished` of the Jobs, as `1h`.
+    pub ttl_after_finished: GoDuration,
     /// More environment variables for every script, by name.
     pub env: BTreeMap<String, String>,
     /// The script, run by the Node's bash, that makes a Node a gateway for `FLOATING_IP`.
@@ -108,8 +110,8 @@ impl Default for Jobs {
     fn default() -> Self {
         Jobs {
             image: "busybox:stable".into(),
-            // An hour: long enough to read the logs in the morning's first coffee, as the seed has it.
-            ttl_seconds_after_finished: 3600,
+            // An hour leaves time to read the logs.
+            ttl_after_finished: Duration::from_secs(3600).into(),
             env: BTreeMap::new(),
             setup_script: include_str!("../../scripts/setup.sh").into(),
             teardown_script: include_str!("../../scripts/teardown.sh").into(),
@@ -125,15 +127,18 @@ impl Default for Jobs {
 pub struct Hetzner {
     /// Base URL of the API.
     pub endpoint: String,
-    /// Seconds between two looks at the network while nothing happens. Up to 10 % are added at random, so that many
-    /// clusters of one project do not ask at the same time; 30 s are then some 115 requests an hour out of the
-    /// project's 3,600.
-    pub poll_interval_seconds: u32,
+    /// How often the network and the floating IPs are listed in steady state, as `30s`. Up to 10 % are added at random, so
+    /// that the clusters of one project do not poll at the same time. 30 s are about 230 requests an hour, of the project's
+    /// 3,600.
+    pub poll_interval: GoDuration,
 }
 
 impl Default for Hetzner {
     fn default() -> Self {
-        Hetzner { endpoint: "https://api.hetzner.cloud/v1".into(), poll_interval_seconds: 30 }
+        Hetzner {
+            endpoint: "https://api.hetzner.cloud/v1".into(),
+            poll_interval: Duration::from_secs(30).into(),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ fn refused(yaml: &str, words: &[&str]) {
 fn the_seeds_defaults() {
     let config = settings("network: lan").unwrap();
     assert_eq!(config.jobs.image, "busybox:stable");
-    assert_eq!(config.jobs.ttl_seconds_after_finished, 3600);
+    assert_eq!(config.jobs.ttl_after_finished, Duration::from_secs(3600));
     assert_eq!(config.role_label, "node-role.kubernetes.io/nat-gateway");
     assert!(config.adopt_foreign_route && !config.clients && !config.label_floating_ips);
     assert_eq!(config.on_no_candidate, OnNoCandidate::Keep);
@@ -36,13 +36,13 @@ fn a_network_is_a_name_or_an_id() {
 
 #[test]
 fn defect_09_a_ttl_that_removes_jobs_before_they_are_seen_is_refused() {
-    for ttl in [-1, 0, 59] {
+    for ttl in ["-1h", "0s", "59s"] {
         refused(
-            &format!("network: lan\njobs: {{ttlSecondsAfterFinished: {ttl}}}"),
-            &["jobs.ttlSecondsAfterFinished", "60"],
+            &format!("network: lan\njobs: {{ttlAfterFinished: {ttl}}}"),
+            &["jobs.ttlAfterFinished", "60"],
         );
     }
-    assert!(settings("network: lan\njobs: {ttlSecondsAfterFinished: 60}").is_ok());
+    assert!(settings("network: lan\njobs: {ttlAfterFinished: 1m}").is_ok());
 }
 
 #[test]
@@ -69,9 +69,9 @@ fn keys_selectors_and_names_are_checked() {
     refused("network: lan\njobs: {setupScript: ' '}", &["jobs.setupScript"]);
     refused("network: lan\njobs: {env: {FLOATING_IP: x}}", &["jobs.env", "FLOATING_IP"]);
     refused("network: lan\njobs: {env: {1A: x}}", &["jobs.env"]);
-    for seconds in [1, 301] {
-        let settings = format!("network: lan\nhetzner: {{pollIntervalSeconds: {seconds}}}");
-        refused(&settings, &["hetzner.pollIntervalSeconds", "3", "300"]);
+    for interval in ["1s", "301s", "-30s"] {
+        let settings = format!("network: lan\nhetzner: {{pollInterval: {interval}}}");
+        refused(&settings, &["hetzner.pollInterval", "3s", "5m"]);
     }
     refused("network: lan\nfloatingIPs: {selector: a=b}", &["floatingIPs.selector"]);
     refused("network: lan\nonNoCandidate: drop", &["keep", "remove"]);

@@ -49,14 +49,14 @@ impl Cloud {
             hcloud,
             network: config.network.clone(),
             floating_ip_selector: config.floating_ip_selector.clone(),
-            poll: Duration::from_secs(config.hetzner.poll_interval_seconds.into()),
+            poll: config.hetzner.poll_interval.into(),
             last: None,
             last_floating_ips: None,
         }
     }
 
     /// What the cloud said last is not believed any more: something was written, or turned out to be outdated.
-    pub fn distrust(&mut self) {
+    pub fn invalidate(&mut self) {
         self.last = None;
     }
 

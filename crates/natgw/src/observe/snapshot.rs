@@ -97,7 +97,7 @@ impl Node {
 
     /// Whether natgw has left any trace on this Node: then a route to it can be told to be natgw's.
     #[must_use]
-    pub fn is_marked(&self) -> bool {
+    pub fn has_records(&self) -> bool {
         self.setup.is_some() || self.pending.is_some() || self.role
     }
 }

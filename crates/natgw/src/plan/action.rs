@@ -78,7 +78,7 @@ pub enum Action {
         network: u64,
         /// Today's next hop.
         from: Option<Ipv4Addr>,
-        /// Next hop wanted.
+        /// Next hop desired.
         to: Ipv4Addr,
         /// The Node's server ID.
         server: u64,
@@ -123,7 +123,7 @@ pub enum Action {
         task: Task,
     },
     /// Write down on the Node that a Job will change it, before it does.
-    MarkPending {
+    RecordPending {
         /// Which.
         node: NodeRef,
         /// What the Job will do.
@@ -183,7 +183,7 @@ impl Action {
             | Action::ClearRole { node }
             | Action::LabelFloatingIP { node, .. }
             | Action::DeleteJob { node, .. }
-            | Action::MarkPending { node, .. }
+            | Action::RecordPending { node, .. }
             | Action::CreateJob { node, .. }
             | Action::RecordSetup { node, .. }
             | Action::RecordTeardown { node, .. }
@@ -192,7 +192,7 @@ impl Action {
         }
     }
 
-    /// Whether everything after it in the plan relies on it: then its failure ends the walk. A failed act on one Node
+    /// Whether everything after it in the plan relies on it: then its failure ends the reconciliation. A failed act on one Node
     /// only ends what is planned for that Node.
     #[must_use]
     pub fn is_shared(&self) -> bool {
@@ -211,7 +211,7 @@ impl plan::Action for Action {
             Action::ClearRole { .. } => "ClearRole",
             Action::LabelFloatingIP { .. } => "LabelFloatingIP",
             Action::DeleteJob { .. } => "DeleteJob",
-            Action::MarkPending { .. } => "MarkPending",
+            Action::RecordPending { .. } => "RecordPending",
             Action::CreateJob { .. } => "CreateJob",
             Action::RecordSetup { .. } => "RecordSetup",
             Action::RecordTeardown { .. } => "RecordTeardown",
@@ -238,8 +238,8 @@ impl fmt::Display for Action {
             Action::RemoveRoute { network, gateway, .. } => {
                 write!(f, "remove route 0.0.0.0/0 of network {network} to {gateway} ({node})")
             }
-            Action::SetRole { .. } => write!(f, "put the role label on Node {node}"),
-            Action::ClearRole { .. } => write!(f, "take the role label off Node {node}"),
+            Action::SetRole { .. } => write!(f, "add the role label to Node {node}"),
+            Action::ClearRole { .. } => write!(f, "remove the role label from Node {node}"),
             Action::LabelFloatingIP { ip: Some(ip), .. } => {
                 write!(f, "label Node {node} with floating IP {ip}")
             }
@@ -247,7 +247,7 @@ impl fmt::Display for Action {
                 write!(f, "remove the floating-IP label from Node {node}")
             }
             Action::DeleteJob { job, task, .. } => write!(f, "delete Job {job} ({task}) of Node {node}"),
-            Action::MarkPending { task, .. } => write!(f, "mark Node {node} as pending {task}"),
+            Action::RecordPending { task, .. } => write!(f, "annotate Node {node} as pending {task}"),
             Action::CreateJob { job, .. } => {
                 write!(f, "create Job {} ({}, attempt {}) on Node {node}", job.name, job.task, job.attempt)
             }
@@ -256,10 +256,7 @@ impl fmt::Display for Action {
                 write!(f, "remove the annotation from Node {node}: {task} done")
             }
             Action::RecordFailure { task, failures, retry_after, .. } => {
-                write!(
-                    f,
-                    "note failure {failures} of {task} on Node {node}, to be tried again after {retry_after}"
-                )
+                write!(f, "record failure {failures} of {task} on Node {node}, retry after {retry_after}")
             }
             Action::Forget { .. } => write!(f, "remove natgw's annotations from Node {node}"),
         }

@@ -117,7 +117,7 @@ fn report_label(snapshot: &Snapshot, node: &Node, out: &mut Output) {
     }
     match node.server {
         Server::Robot => out.problem(regarding(node), Reason::UnsupportedServer(Role::Gateway)),
-        Server::Unknown => out.problem(regarding(node), Reason::UnknownServer),
+        Server::Unknown => out.problem(regarding(node), Reason::ServerNotFound),
         Server::Cloud { private_ip: None, .. } => {
             out.problem(regarding(node), Reason::ServerNotInNetwork(snapshot.network.name.clone()));
         }

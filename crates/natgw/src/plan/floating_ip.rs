@@ -92,11 +92,11 @@ pub(super) fn labels<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Outp
         let held = of_server.get(&id).map_or(&[][..], Vec::as_slice);
         let now = node.label.as_deref().and_then(parse);
         // Stay with the label as long as it is true: a Node can use only one.
-        let wanted = now.filter(|ip| held.contains(ip)).or_else(|| held.first().copied());
+        let desired = now.filter(|ip| held.contains(ip)).or_else(|| held.first().copied());
         if held.len() > 1 {
-            problems.push((regarding(node), Reason::SeveralFloatingIPs(held.to_vec())));
+            problems.push((regarding(node), Reason::MultipleFloatingIPs(held.to_vec())));
         }
-        match wanted {
+        match desired {
             Some(ip) if now != Some(ip) => write(index, node, Some(ip), Reason::FloatingIPAssigned),
             None if node.label.is_some() => removals.push((index, node)),
             _ => {}

@@ -16,9 +16,9 @@ use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
 use crate::task::{Part, Role, Task};
 
 /// Wait after the first failed Job; doubled with each further one. A minute lets a person read the first Event.
-const FIRST_WAIT: SignedDuration = SignedDuration::from_mins(1);
+const BACKOFF_MIN: SignedDuration = SignedDuration::from_mins(1);
 /// The longest wait between two tries: a mended Node should not wait for hours.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(30);
+const BACKOFF_MAX: SignedDuration = SignedDuration::from_mins(30);
 
 /// Hash of the Node's UID and boot ID: a Job of another generation says nothing about this kernel.
 #[must_use]
@@ -61,14 +61,14 @@ pub fn is_settled_gateway(node: &Node, jobs: &[Job], ip: std::net::Ipv4Addr) -> 
         .is_ok_and(|records| records.gateway == gateway && is_settled(node, &records, gateway))
 }
 
-fn is_settled(node: &Node, records: &Records, wanted: Option<Part>) -> bool {
-    [records.gateway, records.client].iter().all(|part| part.is_none() || *part == wanted)
+fn is_settled(node: &Node, records: &Records, desired: Option<Part>) -> bool {
+    [records.gateway, records.client].iter().all(|part| part.is_none() || *part == desired)
         && records.pending.is_none()
-        && (wanted.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
+        && (desired.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
 }
 
 /// What the Node shall be.
-fn wanted(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
+fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     if config.mode == Mode::Cleanup || !node.selected {
         return None;
     }
@@ -97,16 +97,16 @@ pub(super) fn work(config: &Config, snapshot: &Snapshot, node: &Node, now: Times
         Ok(records) => records,
         Err((annotation, value)) => return out.problem(regarding(node), annotation.invalid(config, value)),
     };
-    let wanted = wanted(config, snapshot, node);
-    let Some((task, because)) = next(node, &records, wanted) else { return };
+    let desired = desired(config, snapshot, node);
+    let Some((task, because)) = next(node, &records, desired) else { return };
     // Then the label may well name what is taken back.
-    let because = if config.mode == Mode::Cleanup { Reason::Cleanup } else { because };
+    let because = if config.mode == Mode::Cleanup { Reason::CleanupRequested } else { because };
     Run { config, snapshot, node, task, because, now }.plan(jobs, out);
 }
 
 /// The task that a Node needs now: first what is to be removed, then what is to be made; one at a time.
-fn next(node: &Node, records: &Records, wanted: Option<Part>) -> Option<(Task, Reason)> {
-    let pending = records.pending.filter(|pending| Some(pending.part()) != wanted);
+fn next(node: &Node, records: &Records, desired: Option<Part>) -> Option<(Task, Reason)> {
+    let pending = records.pending.filter(|pending| Some(pending.part()) != desired);
     // A marker for something that no annotation records comes first: the next marker would overwrite it.
     if let Some(pending) = pending
         && !records.recorded(pending.part())
@@ -114,23 +114,23 @@ fn next(node: &Node, records: &Records, wanted: Option<Part>) -> Option<(Task, R
         return Some((pending.part().teardown(), Reason::SetupInterrupted(pending)));
     }
     for part in [records.gateway, records.client].into_iter().flatten() {
-        if Some(part) != wanted {
+        if Some(part) != desired {
             let because = match part.role {
                 Role::Gateway => Reason::LabelChanged(part.setup()),
-                Role::Client => Reason::ClientUnwanted,
+                Role::Client => Reason::ClientDisabled,
             };
             return Some((part.teardown(), because));
         }
     }
-    let part = wanted?;
-    if is_settled(node, records, wanted) {
+    let part = desired?;
+    if is_settled(node, records, desired) {
         return None;
     }
     let because = match records.pending {
-        Some(pending) if !pending.kind.is_setup() => Reason::LabelReturned,
-        _ if records.recorded(part) => Reason::Rebooted,
-        _ if part.role == Role::Client => Reason::ClientWanted,
-        _ => Reason::LabelWithoutAnnotation,
+        Some(pending) if !pending.kind.is_setup() => Reason::LabelRestored,
+        _ if records.recorded(part) => Reason::NodeRebooted,
+        _ if part.role == Role::Client => Reason::ClientSetupMissing,
+        _ => Reason::SetupMissing,
     };
     Some((part.setup(), because))
 }
@@ -173,11 +173,11 @@ impl Run<'_> {
         let others: Vec<&Job> = jobs.iter().filter(|job| !is_wanted(job)).collect();
         if !others.is_empty() {
             // A Job that goes may be all that tells what the kernel holds: the marker takes over before it does.
-            if !self.is_marked() {
+            if !self.has_records() {
                 out.step(self.mark(), self.because.clone());
             }
             for job in others.into_iter().filter(|job| !job.terminating) {
-                out.step(delete(self.node, job), Reason::OtherJobWanted(Some(self.task)));
+                out.step(delete(self.node, job), Reason::JobSuperseded(Some(self.task)));
             }
             return;
         }
@@ -189,8 +189,8 @@ impl Run<'_> {
             None => self.create(generation, out),
             Some(job) => match &job.outcome {
                 Outcome::Succeeded => self.record(out),
-                // Begun, given up for another task that never started, and wanted again.
-                _ if !self.is_marked() => out.step(self.mark(), self.because.clone()),
+                // Begun, given up for another task that never started, and desired again.
+                _ if !self.has_records() => out.step(self.mark(), self.because.clone()),
                 Outcome::Running => {}
                 Outcome::Failed { at, message } => self.failed(job, *at, message, out),
             },
@@ -203,15 +203,15 @@ impl Run<'_> {
 
     /// Failures so far of just this task; those of another task do not count.
     fn failures(&self) -> u32 {
-        if self.is_marked() { self.node.failures } else { 0 }
+        if self.has_records() { self.node.failures } else { 0 }
     }
 
-    fn is_marked(&self) -> bool {
+    fn has_records(&self) -> bool {
         self.node.pending.as_deref() == Some(&self.task.to_string())
     }
 
     fn mark(&self) -> Action {
-        Action::MarkPending { node: self.node_ref(), task: self.task, failures: self.failures() }
+        Action::RecordPending { node: self.node_ref(), task: self.task, failures: self.failures() }
     }
 
     fn create(self, generation: String, out: &mut Output) {
@@ -268,7 +268,7 @@ impl Run<'_> {
         } else if self.config.mode == Mode::Cleanup
             || self.node.retry_after.is_none_or(|time| self.now >= time)
         {
-            out.step(delete(self.node, job), Reason::RetryDue(failures));
+            out.step(delete(self.node, job), Reason::BackoffExpired(failures));
         }
     }
 }
@@ -277,8 +277,8 @@ impl Run<'_> {
 fn wait_after(failures: u32) -> SignedDuration {
     let doubled = 1_i32.checked_shl(failures.saturating_sub(1)).filter(|factor| *factor > 0 && failures < 20);
     doubled
-        .and_then(|factor| FIRST_WAIT.checked_mul(factor))
-        .map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT))
+        .and_then(|factor| BACKOFF_MIN.checked_mul(factor))
+        .map_or(BACKOFF_MAX, |wait| wait.min(BACKOFF_MAX))
 }
 
 #[cfg(test)]

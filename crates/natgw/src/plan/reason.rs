@@ -40,25 +40,25 @@ pub enum Reason {
     /// The Node is not the primary.
     NoLongerPrimary,
     /// `natgw cleanup` was asked for.
-    Cleanup,
+    CleanupRequested,
 
     // Steps: Jobs and annotations.
     /// The label names an IP for which the Node is not set up.
-    LabelWithoutAnnotation,
+    SetupMissing,
     /// The Node was set up for an IP that its label does not name (any more).
     LabelChanged(Task),
     /// The Node has been rebooted since it was set up: addresses and rules are gone.
-    Rebooted,
+    NodeRebooted,
     /// A Job for another IP may have left traces.
     SetupInterrupted(Task),
     /// The IP came back while its teardown was under way.
-    LabelReturned,
+    LabelRestored,
     /// The Node is a gateway's client and has not been told so.
-    ClientWanted,
+    ClientSetupMissing,
     /// The Node is no gateway's client any more.
-    ClientUnwanted,
-    /// A Job of the Node is not the one that is wanted now.
-    OtherJobWanted(Option<Task>),
+    ClientDisabled,
+    /// A Job of the Node is not the one that is desired now.
+    JobSuperseded(Option<Task>),
     /// The Job succeeded.
     JobSucceeded,
     /// The Job failed.
@@ -69,7 +69,7 @@ pub enum Reason {
         message: String,
     },
     /// The wait after a failure is over.
-    RetryDue(u32),
+    BackoffExpired(u32),
     /// A person set the forget annotation.
     ForgetRequested,
     /// The cloud says that the floating IP is assigned to the Node's server.
@@ -97,11 +97,11 @@ pub enum Reason {
     /// The floating IP is not assigned to the Node's server.
     StaleFloatingIP(Ipv4Addr),
     /// Several floating IPs are assigned to the Node's server.
-    SeveralFloatingIPs(Vec<Ipv4Addr>),
+    MultipleFloatingIPs(Vec<Ipv4Addr>),
     /// A dedicated server can be no gateway.
     UnsupportedServer(Role),
     /// The Node's server is not known to the cloud.
-    UnknownServer,
+    ServerNotFound,
     /// The Node's server is not attached to the network.
     ServerNotInNetwork(String),
     /// The route points to something that is no Node of this cluster, and natgw may not change it.
@@ -148,18 +148,18 @@ impl plan::Reason for Reason {
             Reason::NoCandidate(_) => "NoCandidate",
             Reason::BecamePrimary => "BecamePrimary",
             Reason::NoLongerPrimary => "NoLongerPrimary",
-            Reason::Cleanup => "Cleanup",
-            Reason::LabelWithoutAnnotation => "LabelWithoutAnnotation",
+            Reason::CleanupRequested => "CleanupRequested",
+            Reason::SetupMissing => "SetupMissing",
             Reason::LabelChanged(_) => "LabelChanged",
-            Reason::Rebooted => "Rebooted",
+            Reason::NodeRebooted => "NodeRebooted",
             Reason::SetupInterrupted(_) => "SetupInterrupted",
-            Reason::LabelReturned => "LabelReturned",
-            Reason::ClientWanted => "ClientWanted",
-            Reason::ClientUnwanted => "ClientUnwanted",
-            Reason::OtherJobWanted(_) => "OtherJobWanted",
+            Reason::LabelRestored => "LabelRestored",
+            Reason::ClientSetupMissing => "ClientSetupMissing",
+            Reason::ClientDisabled => "ClientDisabled",
+            Reason::JobSuperseded(_) => "JobSuperseded",
             Reason::JobSucceeded => "JobSucceeded",
             Reason::JobFailed { .. } => "JobFailed",
-            Reason::RetryDue(_) => "RetryDue",
+            Reason::BackoffExpired(_) => "BackoffExpired",
             Reason::ForgetRequested => "ForgetRequested",
             Reason::FloatingIPAssigned => "FloatingIPAssigned",
             Reason::FloatingIPUnassigned => "FloatingIPUnassigned",
@@ -167,9 +167,9 @@ impl plan::Reason for Reason {
             Reason::InvalidAnnotation { .. } => "InvalidAnnotation",
             Reason::DuplicateFloatingIP { .. } => "DuplicateFloatingIP",
             Reason::StaleFloatingIP(_) => "StaleFloatingIP",
-            Reason::SeveralFloatingIPs(_) => "SeveralFloatingIPs",
+            Reason::MultipleFloatingIPs(_) => "MultipleFloatingIPs",
             Reason::UnsupportedServer(_) => "UnsupportedServer",
-            Reason::UnknownServer => "UnknownServer",
+            Reason::ServerNotFound => "ServerNotFound",
             Reason::ServerNotInNetwork(_) => "ServerNotInNetwork",
             Reason::ForeignRouteKept { .. } => "ForeignRouteKept",
             Reason::FloatingIPsUnknown(_) => "FloatingIPsUnknown",
@@ -192,10 +192,10 @@ impl fmt::Display for Reason {
                 write!(f, "the floating IP of the gateway {node} is assigned to another server")
             }
             Reason::GatewayGone(ip) => {
-                write!(f, "nothing in the network has the address {ip} to which the route points")
+                write!(f, "no server in the network has the address {ip}, the next hop of the route")
             }
             Reason::ForeignRoute { gateway, server } => {
-                write!(f, "the route pointed to {gateway} ({server}), which is no Node of this cluster")
+                write!(f, "the route pointed to {gateway} ({server}), which is not a Node of this cluster")
             }
             Reason::NoCandidate(KeptRoute::None) => write!(
                 f,
@@ -207,50 +207,52 @@ impl fmt::Display for Reason {
             ),
             Reason::NoCandidate(KeptRoute::AtOther(ip)) => write!(
                 f,
-                "no Node can be the primary gateway: one must be set up, Ready, not cordoned and attached to the network; the route stays at {ip}, which is no gateway"
+                "no Node can be the primary gateway: one must be set up, Ready, not cordoned and attached to the network; the route stays at {ip}, which is not a gateway"
             ),
             Reason::NoCandidate(KeptRoute::Removed) => {
                 write!(f, "no Node can be the primary gateway, and the settings say onNoCandidate: remove")
             }
             Reason::BecamePrimary => write!(f, "it is the primary NAT gateway"),
             Reason::NoLongerPrimary => write!(f, "it is not the primary NAT gateway"),
-            Reason::Cleanup => write!(f, "natgw cleanup was asked for"),
-            Reason::LabelWithoutAnnotation => {
+            Reason::CleanupRequested => write!(f, "natgw cleanup was requested"),
+            Reason::SetupMissing => {
                 write!(f, "the label names an IP for which the Node is not set up")
             }
             Reason::LabelChanged(task) => {
                 write!(f, "the Node is set up for {}, which its label does not name", task.ip)
             }
-            Reason::Rebooted => write!(f, "the Node was rebooted since its last setup"),
+            Reason::NodeRebooted => write!(f, "the Node was rebooted since its last setup"),
             Reason::SetupInterrupted(task) => {
-                write!(f, "{task} was begun and may have left traces, and is not wanted now")
+                write!(f, "{task} was started and may have left state on the Node, and is not desired now")
             }
-            Reason::LabelReturned => write!(f, "the IP came back while its teardown was under way"),
-            Reason::ClientWanted => write!(f, "the Node is no gateway and shall use one"),
-            Reason::ClientUnwanted => write!(f, "the Node shall not use the network's gateway"),
-            Reason::OtherJobWanted(Some(task)) => {
-                write!(f, "{task} is wanted now, and no other Job may run beside it")
+            Reason::LabelRestored => write!(f, "the IP was added again during its teardown"),
+            Reason::ClientSetupMissing => write!(f, "the Node is not a gateway and has no route to one"),
+            Reason::ClientDisabled => write!(f, "the Node no longer uses the network's gateway"),
+            Reason::JobSuperseded(Some(task)) => {
+                write!(f, "{task} is desired now, and a Node runs one Job at a time")
             }
-            Reason::OtherJobWanted(None) => write!(f, "no Job is wanted now"),
+            Reason::JobSuperseded(None) => write!(f, "no Job is desired now"),
             Reason::JobSucceeded => write!(f, "its Job succeeded"),
             Reason::JobFailed { attempt, message } => {
                 write!(f, "attempt {attempt} failed: {message}; see the log of the Job's pod")
             }
-            Reason::RetryDue(attempt) => write!(f, "the wait after failed attempt {attempt} is over"),
+            Reason::BackoffExpired(attempt) => {
+                write!(f, "the backoff after failed attempt {attempt} has expired")
+            }
             Reason::ForgetRequested => {
-                write!(f, "the annotation {} asks for it", crate::names::FORGET_ANNOTATION)
+                write!(f, "the annotation {} requests it", crate::names::FORGET_ANNOTATION)
             }
             Reason::FloatingIPAssigned => write!(f, "the floating IP is assigned to the Node's server"),
             Reason::FloatingIPUnassigned => write!(f, "the floating IP is not assigned to the Node's server"),
             Reason::InvalidFloatingIP(value) => {
                 write!(
                     f,
-                    "the floating-IP label has the value {value:?}, which is no public IPv4 address; correct or remove the label"
+                    "the floating-IP label has the value {value:?}, which is not a public IPv4 address; correct or remove the label"
                 )
             }
             Reason::InvalidAnnotation { annotation, value } => write!(
                 f,
-                "the annotation {annotation} has the value {value:?}, which natgw never writes; set {}=true to start this Node anew",
+                "the annotation {annotation} has the value {value:?}, which natgw never writes; set {}=true to reset this Node",
                 crate::names::FORGET_ANNOTATION
             ),
             Reason::DuplicateFloatingIP { ip, nodes } => {
@@ -259,10 +261,10 @@ impl fmt::Display for Reason {
             Reason::StaleFloatingIP(ip) => {
                 write!(
                     f,
-                    "the floating-IP label names {ip}, which is not assigned to this Node's server; it is not elected"
+                    "the floating-IP label names {ip}, which is not assigned to this Node's server; the Node is not a candidate"
                 )
             }
-            Reason::SeveralFloatingIPs(ips) => {
+            Reason::MultipleFloatingIPs(ips) => {
                 write!(f, "several floating IPs are assigned to this Node's server (")?;
                 for (number, ip) in ips.iter().enumerate() {
                     if number > 0 {
@@ -275,12 +277,12 @@ impl fmt::Display for Reason {
             Reason::UnsupportedServer(_) => {
                 write!(
                     f,
-                    "a dedicated server cannot be a gateway: no route may point behind a vSwitch; remove the floating-IP label"
+                    "a dedicated server cannot be a gateway: a route cannot point behind a vSwitch; remove the floating-IP label"
                 )
             }
-            Reason::UnknownServer => write!(
+            Reason::ServerNotFound => write!(
                 f,
-                "the cloud knows no server for this Node: its spec.providerID must be hcloud://<server ID>, or be empty while a server has its name"
+                "the cloud has no server for this Node: spec.providerID must be hcloud://<server ID>, or be empty and a server must have the Node's name"
             ),
             Reason::ServerNotInNetwork(network) => {
                 write!(
@@ -290,13 +292,13 @@ impl fmt::Display for Reason {
             }
             Reason::ForeignRouteKept { gateway, server } => write!(
                 f,
-                "the default route points to {gateway} ({server}), which is no Node of this cluster, and adoptForeignRoute is false"
+                "the default route points to {gateway} ({server}), which is not a Node of this cluster, and adoptForeignRoute is false"
             ),
             Reason::FloatingIPsUnknown(message) => write!(
                 f,
                 "{message}; the last list counts meanwhile, and where there is none labels are believed, and of Nodes with the same floating IP none is elected anew"
             ),
-            Reason::ObserveFailed(message) => write!(f, "{message}; nothing is changed until this is mended"),
+            Reason::ObserveFailed(message) => write!(f, "{message}; nothing is changed until this is fixed"),
         }
     }
 }

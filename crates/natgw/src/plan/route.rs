@@ -97,9 +97,9 @@ fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<
     };
     if config.mode == Mode::Cleanup {
         if let (Some(gateway), Some(holder)) = (snapshot.network.default_route, holder)
-            && holder.node.is_marked()
+            && holder.node.has_records()
         {
-            remove(out, holder, gateway, Reason::Cleanup);
+            remove(out, holder, gateway, Reason::CleanupRequested);
         }
         return;
     }
@@ -109,7 +109,7 @@ fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<
             KeptRoute::AtEligible(node.name.clone())
         }
         (Some(gateway), Some(holder))
-            if config.on_no_candidate == OnNoCandidate::Remove && holder.node.is_marked() =>
+            if config.on_no_candidate == OnNoCandidate::Remove && holder.node.has_records() =>
         {
             remove(out, holder, gateway, Reason::NoCandidate(KeptRoute::Removed));
             KeptRoute::Removed

@@ -1,7 +1,7 @@
 //! The rules, one by one and all together, in a simulated world.
 
 mod defects;
+mod env;
 mod model;
 mod properties;
 mod rulings;
-mod world;

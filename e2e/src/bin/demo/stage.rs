@@ -96,7 +96,7 @@ impl Stage {
         let natgw = built("natgw")?;
         let folder = tempfile::tempdir()?;
         let stage = Stage { nodes, hetzner: Arc::new(hetzner), network, natgw, folder, control_plane };
-        let endpoint = format!("hetzner: {{endpoint: '{}', pollIntervalSeconds: 3}}\n", stage.hetzner.url());
+        let endpoint = format!("hetzner: {{endpoint: '{}', pollInterval: 3s}}\n", stage.hetzner.url());
         std::fs::write(stage.settings_file(), format!("{SETTINGS}{endpoint}"))?;
         Ok(stage)
     }

@@ -33,6 +33,6 @@ async fn a_route_follows_only_a_node_that_is_as_the_decision_had_it() {
     ] {
         let answer = unchanged(&client(found.clone()), &decided, "7").await;
         assert_eq!(answer.is_ok(), so, "{found:?}: {answer:?}");
-        assert!(answer.err().is_none_or(|error| error.is_outdated()), "the next walk decides anew");
+        assert!(answer.err().is_none_or(|error| error.is_outdated()), "the next reconcile decides anew");
     }
 }

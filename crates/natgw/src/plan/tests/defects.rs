@@ -4,51 +4,51 @@
 use common::plan::Reason as _;
 use jiff::SignedDuration;
 
-use super::world::{World, config, fip, private};
+use super::env::{TestEnv, config, fip, private};
 use crate::observe::snapshot::{Outcome, Ready, Server};
 
 #[test]
 fn defect_01_a_primary_is_elected_routed_to_and_labelled() {
-    let mut world = World::new(config()).node(1, Some(fip(1))).node(2, None);
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, None);
     assert_eq!(
-        world.steps(),
-        ["mark Node node-1 as pending setup:198.51.100.1".to_owned(), world.steps().pop().unwrap()],
+        env.steps(),
+        ["annotate Node node-1 as pending setup:198.51.100.1".to_owned(), env.steps().pop().unwrap()],
         "nothing is routed before the setup is done"
     );
-    world.settle();
-    assert_eq!(world.snapshot.network.default_route, Some(private(2)));
-    assert_eq!(world.primary(), ["node-1"]);
-    assert_eq!(world.get("node-1").setup, Some("198.51.100.1".into()));
-    let tail: Vec<&str> = world.log.iter().rev().take(2).rev().map(String::as_str).collect();
+    env.settle();
+    assert_eq!(env.snapshot.network.default_route, Some(private(2)));
+    assert_eq!(env.primary(), ["node-1"]);
+    assert_eq!(env.get("node-1").setup, Some("198.51.100.1".into()));
+    let tail: Vec<&str> = env.log.iter().rev().take(2).rev().map(String::as_str).collect();
     assert_eq!(
         tail,
-        ["add route 0.0.0.0/0 of network 1 to 10.0.0.2 (node-1)", "put the role label on Node node-1"],
+        ["add route 0.0.0.0/0 of network 1 to 10.0.0.2 (node-1)", "add the role label to Node node-1"],
         "the route first, then the label"
     );
 }
 
 #[test]
 fn defect_02_a_new_job_waits_until_the_old_one_is_gone() {
-    let mut world = World::new(config()).node(1, Some(fip(1)));
-    world.walk();
-    assert_eq!(world.jobs("node-1"), ["setup:198.51.100.1"]);
-    world.edit("node-1", |node| node.label = None);
-    world.walk();
-    assert!(world.snapshot.jobs_of("node-1")[0].terminating);
-    assert_eq!(world.steps(), [""; 0], "while the Job is terminating, nothing else is started");
-    world.snapshot.jobs.clear();
-    world.walk();
-    assert_eq!(world.jobs("node-1"), ["teardown:198.51.100.1"]);
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+    env.reconcile();
+    assert_eq!(env.jobs("node-1"), ["setup:198.51.100.1"]);
+    env.edit("node-1", |node| node.label = None);
+    env.reconcile();
+    assert!(env.snapshot.jobs_of("node-1")[0].terminating);
+    assert_eq!(env.steps(), [""; 0], "while the Job is terminating, nothing else is started");
+    env.snapshot.jobs.clear();
+    env.reconcile();
+    assert_eq!(env.jobs("node-1"), ["teardown:198.51.100.1"]);
 }
 
 #[test]
 fn defect_03_the_success_of_a_terminating_job_counts_for_nothing() {
-    let mut world = World::new(config()).node(1, Some(fip(1)));
-    world.walk();
-    let job = &mut world.snapshot.jobs.get_mut("node-1").unwrap()[0];
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+    env.reconcile();
+    let job = &mut env.snapshot.jobs.get_mut("node-1").unwrap()[0];
     job.outcome = Outcome::Succeeded;
     job.terminating = true;
-    assert_eq!(world.steps(), [""; 0]);
+    assert_eq!(env.steps(), [""; 0]);
 }
 
 #[test]
@@ -58,11 +58,11 @@ fn defect_04_jobs_of_another_ip_are_deleted_whatever_their_state() {
         Outcome::Succeeded,
         Outcome::Failed { at: jiff::Timestamp::UNIX_EPOCH, message: String::new() },
     ] {
-        let mut world = World::new(config()).node(1, Some(fip(1)));
-        world.walk();
-        world.snapshot.jobs.get_mut("node-1").unwrap()[0].outcome = outcome.clone();
-        world.edit("node-1", |node| node.label = Some(fip(2).to_string()));
-        let steps = world.steps();
+        let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+        env.reconcile();
+        env.snapshot.jobs.get_mut("node-1").unwrap()[0].outcome = outcome.clone();
+        env.edit("node-1", |node| node.label = Some(fip(2).to_string()));
+        let steps = env.steps();
         assert!(
             steps.len() == 2 && steps[1].starts_with("delete Job natgw-setup-"),
             "{outcome:?}: {steps:?}"
@@ -73,133 +73,133 @@ fn defect_04_jobs_of_another_ip_are_deleted_whatever_their_state() {
 #[test]
 fn defect_05_a_label_that_changes_during_setup_leaves_nothing_behind() {
     for new in [None, Some(fip(2))] {
-        let mut world = World::new(config()).node(1, Some(fip(1)));
-        world.walk();
-        world.edit("node-1", |node| node.label = new.map(|ip| ip.to_string()));
-        world.end_jobs(&|_| true);
-        world.settle();
+        let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+        env.reconcile();
+        env.edit("node-1", |node| node.label = new.map(|ip| ip.to_string()));
+        env.end_jobs(&|_| true);
+        env.settle();
         assert!(
-            world.log.iter().any(|step| step.contains("teardown:198.51.100.1, attempt 1")),
+            env.log.iter().any(|step| step.contains("teardown:198.51.100.1, attempt 1")),
             "{:#?}",
-            world.log
+            env.log
         );
-        world.assert_settled();
+        env.assert_settled();
     }
 }
 
 #[test]
 fn defect_06_a_label_that_returns_during_teardown_is_set_up_again() {
-    let mut world = World::two_gateways();
-    let label = world.get("node-2").label.clone();
-    world.edit("node-2", |node| node.label = None);
-    world.walk();
-    assert_eq!(world.get("node-2").pending.as_deref(), Some("teardown:198.51.100.2"));
-    world.edit("node-2", |node| node.label = label);
+    let mut env = TestEnv::two_gateways();
+    let label = env.get("node-2").label.clone();
+    env.edit("node-2", |node| node.label = None);
+    env.reconcile();
+    assert_eq!(env.get("node-2").pending.as_deref(), Some("teardown:198.51.100.2"));
+    env.edit("node-2", |node| node.label = label);
     // Annotation and label agree, but what the kernel holds is unknown: no candidate.
-    world.edit("node-1", |node| node.cordoned = true);
-    assert!(!world.steps().iter().any(|step| step.contains("route")), "{:?}", world.steps());
-    world.settle();
-    assert!(world.log.iter().any(|step| step.contains("(setup:198.51.100.2, attempt 1)")));
-    world.assert_safe();
-    assert_eq!(world.primary(), ["node-2"]);
+    env.edit("node-1", |node| node.cordoned = true);
+    assert!(!env.steps().iter().any(|step| step.contains("route")), "{:?}", env.steps());
+    env.settle();
+    assert!(env.log.iter().any(|step| step.contains("(setup:198.51.100.2, attempt 1)")));
+    env.assert_safe();
+    assert_eq!(env.primary(), ["node-2"]);
 }
 
 #[test]
 fn defect_07_a_reboot_ends_eligibility_until_the_setup_has_run_again() {
-    let mut world = World::two_gateways();
-    world.reboot("node-1");
-    let steps = world.steps();
+    let mut env = TestEnv::two_gateways();
+    env.reboot("node-1");
+    let steps = env.steps();
     assert_eq!(steps[0], "move route 0.0.0.0/0 of network 1 from 10.0.0.2 to 10.0.0.3 (node-2)");
     assert!(
         steps.iter().any(|step| step.contains("(setup:198.51.100.1, attempt 1) on Node node-1")),
         "{steps:?}"
     );
-    assert_eq!(world.plan().steps[0].because.code(), "GatewayNotEligible");
-    world.settle();
-    world.assert_safe();
-    assert_eq!(world.primary(), ["node-2"], "no way back: the route stays where it works");
+    assert_eq!(env.plan().steps[0].because.code(), "GatewayNotEligible");
+    env.settle();
+    env.assert_safe();
+    assert_eq!(env.primary(), ["node-2"], "no way back: the route stays where it works");
 }
 
 #[test]
 fn defect_08_a_failed_job_is_told_waited_for_and_tried_again() {
-    let mut world = World::new(config()).node(1, Some(fip(1)));
-    world.settle_with(|_| false);
-    let node = world.get("node-1");
-    assert_eq!((node.failures, node.retry_after), (1, Some(world.now + SignedDuration::from_mins(1))));
-    assert!(world.log.iter().any(|step| step.starts_with("note failure 1 of setup:198.51.100.1")));
-    world.settle_with(|_| false);
-    assert_eq!(world.get("node-1").failures, 1, "not before its time");
-    world.now += SignedDuration::from_secs(61);
-    world.settle_with(|_| false);
-    let node = world.get("node-1");
-    assert_eq!((node.failures, node.retry_after), (2, Some(world.now + SignedDuration::from_mins(2))));
-    world.now += SignedDuration::from_mins(2);
-    world.settle();
-    assert_eq!((world.get("node-1").failures, world.primary()), (0, vec!["node-1"]));
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+    env.settle_with(|_| false);
+    let node = env.get("node-1");
+    assert_eq!((node.failures, node.retry_after), (1, Some(env.now + SignedDuration::from_mins(1))));
+    assert!(env.log.iter().any(|step| step.starts_with("record failure 1 of setup:198.51.100.1")));
+    env.settle_with(|_| false);
+    assert_eq!(env.get("node-1").failures, 1, "not before its time");
+    env.now += SignedDuration::from_secs(61);
+    env.settle_with(|_| false);
+    let node = env.get("node-1");
+    assert_eq!((node.failures, node.retry_after), (2, Some(env.now + SignedDuration::from_mins(2))));
+    env.now += SignedDuration::from_mins(2);
+    env.settle();
+    assert_eq!((env.get("node-1").failures, env.primary()), (0, vec!["node-1"]));
     // Once more after success: the count starts anew.
-    world.reboot("node-1");
-    world.settle_with(|_| false);
-    assert_eq!(world.get("node-1").failures, 1);
+    env.reboot("node-1");
+    env.settle_with(|_| false);
+    assert_eq!(env.get("node-1").failures, 1);
 }
 
 #[test]
 fn defect_12_jobs_of_a_node_that_is_gone_trouble_nobody() {
-    let mut world = World::two_gateways();
-    world.edit("node-2", |node| node.label = None);
-    world.walk();
-    world.snapshot.nodes.retain(|node| node.name != "node-2");
-    assert!(world.plan().is_empty());
+    let mut env = TestEnv::two_gateways();
+    env.edit("node-2", |node| node.label = None);
+    env.reconcile();
+    env.snapshot.nodes.retain(|node| node.name != "node-2");
+    assert!(env.plan().is_empty());
 }
 
 #[test]
 fn defect_16_a_node_that_leaves_the_selector_is_torn_down() {
-    let mut world = World::two_gateways();
-    world.edit("node-1", |node| node.selected = false);
-    world.settle();
-    assert_eq!(world.get("node-1").setup, None);
-    assert!(world.kernel["node-1"].is_empty());
-    assert_eq!(world.primary(), ["node-2"]);
+    let mut env = TestEnv::two_gateways();
+    env.edit("node-1", |node| node.selected = false);
+    env.settle();
+    assert_eq!(env.get("node-1").setup, None);
+    assert!(env.kernel["node-1"].is_empty());
+    assert_eq!(env.primary(), ["node-2"]);
 }
 
 #[test]
 fn defect_18_a_stale_label_is_held_against_the_cloud_before_it_is_elected() {
-    let mut world = World::two_gateways();
-    world.assigned.insert(fip(2), Some(77));
-    world.edit("node-1", |node| node.cordoned = true);
-    let problems = world.problems();
+    let mut env = TestEnv::two_gateways();
+    env.assigned.insert(fip(2), Some(77));
+    env.edit("node-1", |node| node.cordoned = true);
+    let problems = env.problems();
     assert!(problems.contains(&"StaleFloatingIP") && problems.contains(&"NoCandidate"), "{problems:?}");
-    assert!(!world.steps().iter().any(|step| step.contains("route")), "{:?}", world.steps());
+    assert!(!env.steps().iter().any(|step| step.contains("route")), "{:?}", env.steps());
 }
 
 #[test]
 fn defect_19_a_gateway_that_is_not_ready_loses_the_route() {
     for ready in [Ready::False, Ready::Unknown] {
-        let mut world = World::two_gateways();
-        world.edit("node-1", |node| node.ready = ready);
-        world.settle();
-        assert_eq!(world.snapshot.network.default_route, Some(private(3)));
-        assert_eq!(world.primary(), ["node-2"]);
+        let mut env = TestEnv::two_gateways();
+        env.edit("node-1", |node| node.ready = ready);
+        env.settle();
+        assert_eq!(env.snapshot.network.default_route, Some(private(3)));
+        assert_eq!(env.primary(), ["node-2"]);
     }
 }
 
 #[test]
 fn a_job_of_a_process_that_had_lost_its_lease_is_taken_for_a_marker() {
-    let mut world = World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2)));
-    world.settle();
-    let mut stray = world.snapshot.jobs["node-2"][0].clone();
-    world.edit("node-2", |node| node.label = None);
-    world.settle();
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2)));
+    env.settle();
+    let mut stray = env.snapshot.jobs["node-2"][0].clone();
+    env.edit("node-2", |node| node.label = None);
+    env.settle();
     stray.name = "natgw-setup-late".into();
-    world.kernel.get_mut("node-2").unwrap().insert(stray.task.part());
-    world.snapshot.jobs.insert("node-2".into(), vec![stray]);
-    world.settle();
-    world.assert_settled();
+    env.kernel.get_mut("node-2").unwrap().insert(stray.task.part());
+    env.snapshot.jobs.insert("node-2".into(), vec![stray]);
+    env.settle();
+    env.assert_settled();
 }
 
 #[test]
 fn a_node_unknown_to_the_cloud_is_left_alone() {
-    let mut world = World::two_gateways();
-    world.edit("node-2", |node| node.server = Server::Unknown);
-    assert!(world.plan().is_empty(), "a token of another project must not tear anything down");
-    assert_eq!(world.problems(), ["UnknownServer"]);
+    let mut env = TestEnv::two_gateways();
+    env.edit("node-2", |node| node.server = Server::Unknown);
+    assert!(env.plan().is_empty(), "a token of another project must not tear anything down");
+    assert_eq!(env.problems(), ["ServerNotFound"]);
 }

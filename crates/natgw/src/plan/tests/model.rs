@@ -1,8 +1,9 @@
-//! `plan`, explored to the end: every world of a few Nodes that some order of events leads to, every step of every walk,
+//! `plan`, explored to the end: every cluster of a few Nodes that some order of events leads to, every step of every reconciliation,
 //! anything of others and a crash in between. Run with `--nocapture` to see what was explored.
 
 mod act;
 mod bounds;
+mod cluster;
 mod converge;
 mod environment;
 mod explore;
@@ -10,15 +11,14 @@ mod flaw;
 mod law;
 mod numbers;
 mod view;
-mod world;
 
 use bounds::{Bounds, Seen, Start};
+use cluster::{Ip, Ready};
 use environment::Alphabet;
 use explore::explore;
 use flaw::Flaw;
-use world::{Ip, Ready};
 
-use super::world::{config, config_with};
+use super::env::{config, config_with};
 
 /// Few kinds of disturbances, so that many of them can be followed.
 const SMALL: Alphabet = Alphabet {
@@ -27,7 +27,7 @@ const SMALL: Alphabet = Alphabet {
     reboots: false,
     detaches: false,
     assigns: false,
-    strangers: false,
+    foreign_routes: false,
     fails: false,
 };
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::world::{World, config, fip};
+use super::env::{TestEnv, config, fip};
 use crate::observe::snapshot::{Ready, Server};
 
 /// Something that happens to a Node, or to natgw.
@@ -14,10 +14,10 @@ enum Event {
     Reboot(u8),
     Select(u8, bool),
     Detach(u8, bool),
-    Stranger,
+    Foreign,
     EndJobs(bool),
-    Walk,
-    /// natgw is stopped after so many steps of its walk.
+    Reconcile,
+    /// natgw is stopped after so many steps of its reconciliation.
     Crash(usize),
 }
 
@@ -31,53 +31,51 @@ fn event() -> impl Strategy<Value = Event> {
         2 => node.clone().prop_map(Event::Reboot),
         1 => (node.clone(), any::<bool>()).prop_map(|(n, on)| Event::Select(n, on)),
         1 => (node, any::<bool>()).prop_map(|(n, on)| Event::Detach(n, on)),
-        1 => Just(Event::Stranger),
+        1 => Just(Event::Foreign),
         4 => any::<bool>().prop_map(Event::EndJobs),
-        6 => Just(Event::Walk),
+        6 => Just(Event::Reconcile),
         3 => (0..6_usize).prop_map(Event::Crash),
     ]
 }
 
 impl Event {
-    fn happen(&self, world: &mut World) {
+    fn happen(&self, env: &mut TestEnv) {
         match self {
             Event::Label(n, ip) => {
-                world.edit(&format!("node-{n}"), |node| node.label = ip.map(|ip| fip(ip).to_string()));
+                env.edit(&format!("node-{n}"), |node| node.label = ip.map(|ip| fip(ip).to_string()));
                 if let Some(ip) = ip {
-                    world.assigned.insert(fip(*ip), Some((*n).into()));
+                    env.assigned.insert(fip(*ip), Some((*n).into()));
                 }
             }
-            Event::Cordon(n, on) => world.edit(&format!("node-{n}"), |node| node.cordoned = *on),
-            Event::Ready(n, ready) => world.edit(&format!("node-{n}"), |node| node.ready = *ready),
-            Event::Reboot(n) => world.reboot(&format!("node-{n}")),
-            Event::Select(n, on) => world.edit(&format!("node-{n}"), |node| node.selected = *on),
-            Event::Detach(n, on) => world.edit(&format!("node-{n}"), |node| {
-                node.server = Server::Cloud {
-                    id: (*n).into(),
-                    private_ip: (!on).then(|| super::world::private(n + 1)),
-                };
+            Event::Cordon(n, on) => env.edit(&format!("node-{n}"), |node| node.cordoned = *on),
+            Event::Ready(n, ready) => env.edit(&format!("node-{n}"), |node| node.ready = *ready),
+            Event::Reboot(n) => env.reboot(&format!("node-{n}")),
+            Event::Select(n, on) => env.edit(&format!("node-{n}"), |node| node.selected = *on),
+            Event::Detach(n, on) => env.edit(&format!("node-{n}"), |node| {
+                node.server =
+                    Server::Cloud { id: (*n).into(), private_ip: (!on).then(|| super::env::private(n + 1)) };
             }),
-            Event::Stranger => world.snapshot.network.default_route = Some(super::world::private(99)),
+            Event::Foreign => env.snapshot.network.default_route = Some(super::env::private(99)),
             Event::EndJobs(good) => {
-                world.end_jobs(&|_| *good);
+                env.end_jobs(&|_| *good);
             }
-            Event::Walk => {
-                checked_walk(world, usize::MAX);
+            Event::Reconcile => {
+                checked_reconcile(env, usize::MAX);
             }
             Event::Crash(limit) => {
-                checked_walk(world, *limit);
+                checked_reconcile(env, *limit);
             }
         }
     }
 }
 
-/// A walk that is looked at after each of its steps. The route may only be moved to a candidate.
-fn checked_walk(world: &mut World, limit: usize) {
-    let before = world.clone();
+/// A reconciliation that is looked at after each of its steps. The route may only be moved to a candidate.
+fn checked_reconcile(env: &mut TestEnv, limit: usize) {
+    let before = env.clone();
     let steps = before.plan().steps.len().min(limit);
     for done in 0..=steps {
         let mut partial = before.clone();
-        partial.walk_up_to(done);
+        partial.reconcile_up_to(done);
         partial.assert_safe();
         let route = partial.snapshot.network.default_route;
         if route != before.snapshot.network.default_route
@@ -87,7 +85,7 @@ fn checked_walk(world: &mut World, limit: usize) {
             assert!(node.ready == Ready::True && !node.cordoned && node.setup == node.label, "{node:?}");
         }
     }
-    world.walk_up_to(limit);
+    env.reconcile_up_to(limit);
 }
 
 proptest! {
@@ -95,41 +93,41 @@ proptest! {
 
     #[test]
     fn any_history_stays_safe_and_converges(events in prop::collection::vec(event(), 0..40)) {
-        let mut world = World::new(config()).node(1, Some(fip(1))).node(2, None).node(3, None);
+        let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, None).node(3, None);
         for event in &events {
-            event.happen(&mut world);
-            world.assert_safe();
+            event.happen(&mut env);
+            env.assert_safe();
         }
         // The storm is over: every Node is well again, and time goes by.
         for n in 1..=3_u8 {
-            world.edit(&format!("node-{n}"), |node| {
+            env.edit(&format!("node-{n}"), |node| {
                 node.ready = Ready::True;
                 node.cordoned = false;
-                node.server = Server::Cloud { id: n.into(), private_ip: Some(super::world::private(n + 1)) };
+                node.server = Server::Cloud { id: n.into(), private_ip: Some(super::env::private(n + 1)) };
             });
         }
         // ... and the cloud agrees with the labels again, for one holder each.
         for n in 1..=3_u8 {
             let text = fip(n).to_string();
-            let holder = world.snapshot.nodes.iter().find(|node| node.selected && node.label.as_ref() == Some(&text));
+            let holder = env.snapshot.nodes.iter().find(|node| node.selected && node.label.as_ref() == Some(&text));
             let server = holder.and_then(|node| match node.server {
                 Server::Cloud { id, .. } => Some(id),
                 _ => None,
             });
-            world.assigned.insert(fip(n), server);
+            env.assigned.insert(fip(n), server);
         }
         for _ in 0..12 {
-            world.settle();
-            world.now += jiff::SignedDuration::from_mins(31);
+            env.settle();
+            env.now += jiff::SignedDuration::from_mins(31);
         }
-        world.settle();
-        world.assert_safe();
-        world.assert_settled();
-        prop_assert!(world.plan().is_empty());
-        let gateways = world.snapshot.nodes.iter().any(|node| node.selected && node.label.is_some());
-        prop_assert_eq!(world.primary().len(), usize::from(gateways));
-        if let [primary] = world.primary()[..] {
-            prop_assert_eq!(world.snapshot.network.default_route, world.get(primary).private_ip());
+        env.settle();
+        env.assert_safe();
+        env.assert_settled();
+        prop_assert!(env.plan().is_empty());
+        let gateways = env.snapshot.nodes.iter().any(|node| node.selected && node.label.is_some());
+        prop_assert_eq!(env.primary().len(), usize::from(gateways));
+        if let [primary] = env.primary()[..] {
+            prop_assert_eq!(env.snapshot.network.default_route, env.get(primary).private_ip());
         }
     }
 }

@@ -3,7 +3,7 @@
 use common::plan::Reason as _;
 use jiff::SignedDuration;
 
-use super::world::{World, config, config_with, fip, private};
+use super::env::{TestEnv, config, config_with, fip, private};
 use crate::config::Mode;
 use crate::observe::snapshot::{Ready, Server};
 use crate::plan::{Action, Reason};
@@ -16,35 +16,35 @@ fn ruling_candidate_is_eligible_ready_and_not_cordoned() {
         |node| node.cordoned = true,
         |node| node.terminating = true,
     ] {
-        let mut world = World::two_gateways();
-        world.edit("node-1", spoil);
-        assert_eq!(world.steps()[0], "move route 0.0.0.0/0 of network 1 from 10.0.0.2 to 10.0.0.3 (node-2)");
+        let mut env = TestEnv::two_gateways();
+        env.edit("node-1", spoil);
+        assert_eq!(env.steps()[0], "move route 0.0.0.0/0 of network 1 from 10.0.0.2 to 10.0.0.3 (node-2)");
     }
 }
 
 #[test]
 fn ruling_the_route_holder_stays_primary() {
-    let mut world = World::two_gateways();
-    world.edit("node-1", |node| node.cordoned = true);
-    world.settle();
-    world.edit("node-1", |node| node.cordoned = false);
-    assert!(world.plan().is_empty(), "no way back to the older Node");
+    let mut env = TestEnv::two_gateways();
+    env.edit("node-1", |node| node.cordoned = true);
+    env.settle();
+    env.edit("node-1", |node| node.cordoned = false);
+    assert!(env.plan().is_empty(), "no way back to the older Node");
     // Neither does a misplaced role label move it; the label follows the route.
-    world.edit("node-1", |node| node.role = true);
-    assert_eq!(world.steps(), ["take the role label off Node node-1"]);
+    env.edit("node-1", |node| node.role = true);
+    assert_eq!(env.steps(), ["remove the role label from Node node-1"]);
 }
 
 #[test]
 fn ruling_tie_break_role_then_age_then_name() {
     let settled = || {
-        let mut world =
-            World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2))).node(3, Some(fip(3)));
-        world.settle();
-        world.snapshot.network.default_route = None;
-        world.edit("node-1", |node| node.role = false);
-        world
+        let mut env =
+            TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2))).node(3, Some(fip(3)));
+        env.settle();
+        env.snapshot.network.default_route = None;
+        env.edit("node-1", |node| node.role = false);
+        env
     };
-    let elected = |world: &World| world.steps()[0].clone();
+    let elected = |env: &TestEnv| env.steps()[0].clone();
     assert!(elected(&settled()).ends_with("(node-1)"), "the oldest");
     let mut role = settled();
     role.edit("node-3", |node| node.role = true);
@@ -60,26 +60,26 @@ fn ruling_tie_break_role_then_age_then_name() {
 #[test]
 fn ruling_without_a_candidate_the_route_stays_at_an_eligible_node() {
     for settings in ["", "onNoCandidate: remove"] {
-        let mut world = World::two_gateways();
-        world.config = config_with(settings);
-        world.edit("node-1", |node| node.cordoned = true);
-        world.edit("node-2", |node| node.cordoned = true);
-        world.settle();
-        assert_eq!(world.snapshot.network.default_route, Some(private(2)));
-        assert_eq!(world.primary(), [""; 0], "its holder is no candidate");
-        assert_eq!(world.problems(), ["NoCandidate"]);
+        let mut env = TestEnv::two_gateways();
+        env.config = config_with(settings);
+        env.edit("node-1", |node| node.cordoned = true);
+        env.edit("node-2", |node| node.cordoned = true);
+        env.settle();
+        assert_eq!(env.snapshot.network.default_route, Some(private(2)));
+        assert_eq!(env.primary(), [""; 0], "its holder is no candidate");
+        assert_eq!(env.problems(), ["NoCandidate"]);
     }
 }
 
 #[test]
 fn ruling_without_a_candidate_the_settings_decide_about_a_route_to_no_gateway() {
     let torn = |settings| {
-        let mut world = World::two_gateways();
-        world.config = config_with(settings);
-        world.edit("node-2", |node| node.label = None);
-        world.settle();
-        world.edit("node-1", |node| node.label = None);
-        world
+        let mut env = TestEnv::two_gateways();
+        env.config = config_with(settings);
+        env.edit("node-2", |node| node.label = None);
+        env.settle();
+        env.edit("node-1", |node| node.label = None);
+        env
     };
     let mut keep = torn("");
     keep.settle();
@@ -92,53 +92,57 @@ fn ruling_without_a_candidate_the_settings_decide_about_a_route_to_no_gateway() 
 #[test]
 fn ruling_a_route_that_cannot_be_told_to_be_natgws_is_never_removed() {
     for ip in [private(99), private(3)] {
-        let mut world = World::new(config_with("onNoCandidate: remove")).node(1, None).node(2, None);
-        world.snapshot.network.default_route = Some(ip);
-        assert!(world.plan().is_empty());
-        world.config.mode = Mode::Cleanup;
-        assert!(world.plan().is_empty());
+        let mut env = TestEnv::new(config_with("onNoCandidate: remove")).node(1, None).node(2, None);
+        env.snapshot.network.default_route = Some(ip);
+        assert!(env.plan().is_empty());
+        env.config.mode = Mode::Cleanup;
+        assert!(env.plan().is_empty());
     }
 }
 
 #[test]
-fn ruling_a_route_to_a_stranger_is_adopted_or_not_as_set() {
-    let mut world = World::two_gateways();
-    world.snapshot.network.servers.insert(private(99), "old-gateway".into());
-    world.snapshot.network.default_route = Some(private(99));
-    let plan = world.plan();
+fn ruling_a_route_to_a_stranger_is_adopted_as_configured() {
+    let mut env = TestEnv::two_gateways();
+    env.snapshot.network.servers.insert(private(99), "old-gateway".into());
+    env.snapshot.network.default_route = Some(private(99));
+    let plan = env.plan();
     assert_eq!(plan.steps[0].because.code(), "ForeignRoute");
     assert!(plan.steps[0].because.to_string().contains("old-gateway"));
-    world.config.adopt_foreign_route = false;
-    assert_eq!(world.steps(), ["take the role label off Node node-1"], "a primary without the route is none");
-    assert_eq!(world.problems(), ["ForeignRouteKept"]);
+    env.config.adopt_foreign_route = false;
+    assert_eq!(
+        env.steps(),
+        ["remove the role label from Node node-1"],
+        "a primary without the route is none"
+    );
+    assert_eq!(env.problems(), ["ForeignRouteKept"]);
     // An address that nothing has belongs to nobody: such as that of a gateway whose server was deleted.
-    world.snapshot.network.servers.remove(&private(99));
-    assert_eq!(world.plan().steps[0].because.code(), "GatewayGone");
+    env.snapshot.network.servers.remove(&private(99));
+    assert_eq!(env.plan().steps[0].because.code(), "GatewayGone");
 }
 
 #[test]
 fn ruling_order_of_a_change_route_then_new_label_then_old() {
-    let mut world = World::two_gateways();
-    world.edit("node-1", |node| node.cordoned = true);
+    let mut env = TestEnv::two_gateways();
+    env.edit("node-1", |node| node.cordoned = true);
     assert_eq!(
-        world.steps(),
+        env.steps(),
         [
             "move route 0.0.0.0/0 of network 1 from 10.0.0.2 to 10.0.0.3 (node-2)",
-            "put the role label on Node node-2",
-            "take the role label off Node node-1",
+            "add the role label to Node node-2",
+            "remove the role label from Node node-1",
         ]
     );
 }
 
 #[test]
 fn ruling_a_primary_that_loses_its_label_is_left_by_the_route_before_its_teardown() {
-    let mut world = World::two_gateways();
-    world.edit("node-1", |node| node.label = None);
-    let steps = world.steps();
+    let mut env = TestEnv::two_gateways();
+    env.edit("node-1", |node| node.label = None);
+    let steps = env.steps();
     let position =
         |text: &str| steps.iter().position(|step| step.contains(text)).unwrap_or_else(|| panic!("{steps:?}"));
-    assert!(position("move route") < position("mark Node node-1 as pending teardown:198.51.100.1"));
-    let mut alone = World::new(config()).node(1, Some(fip(1)));
+    assert!(position("move route") < position("annotate Node node-1 as pending teardown:198.51.100.1"));
+    let mut alone = TestEnv::new(config()).node(1, Some(fip(1)));
     alone.settle();
     alone.edit("node-1", |node| node.label = None);
     alone.settle();
@@ -147,61 +151,61 @@ fn ruling_a_primary_that_loses_its_label_is_left_by_the_route_before_its_teardow
 
 #[test]
 fn ruling_of_nodes_with_the_same_ip_the_clouds_choice_is_elected() {
-    let mut world = World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(1)));
-    world.assigned.insert(fip(1), Some(2));
-    world.settle();
-    assert_eq!(world.primary(), ["node-2"]);
-    assert!(world.problems().contains(&"DuplicateFloatingIP"));
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(1)));
+    env.assigned.insert(fip(1), Some(2));
+    env.settle();
+    assert_eq!(env.primary(), ["node-2"]);
+    assert!(env.problems().contains(&"DuplicateFloatingIP"));
     // The floating IP moves on: so does the route, to whom it belongs.
-    world.assigned.insert(fip(1), Some(1));
-    world.settle();
-    assert_eq!(world.primary(), ["node-1"]);
+    env.assigned.insert(fip(1), Some(1));
+    env.settle();
+    assert_eq!(env.primary(), ["node-1"]);
 }
 
 #[test]
 fn ruling_of_nodes_with_the_same_ip_none_is_elected_anew_while_the_cloud_does_not_know() {
-    let mut world = World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(1)));
-    world.assigned.clear();
-    world.settle();
-    assert_eq!((world.snapshot.network.default_route, world.primary().len()), (None, 0));
-    world.snapshot.network.default_route = Some(private(3));
-    world.settle();
-    assert_eq!(world.primary(), ["node-2"], "the current one stays");
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(1)));
+    env.assigned.clear();
+    env.settle();
+    assert_eq!((env.snapshot.network.default_route, env.primary().len()), (None, 0));
+    env.snapshot.network.default_route = Some(private(3));
+    env.settle();
+    assert_eq!(env.primary(), ["node-2"], "the current one stays");
 }
 
 #[test]
 fn ruling_a_label_that_is_no_ipv4_address_counts_as_none() {
     for label in ["yes", "2001-db8--1", "300.1.1.1", "", "0.0.0.0", "127.0.0.1", "224.0.0.1", "198.51.100.07"]
     {
-        let mut world = World::two_gateways();
-        world.edit("node-2", |node| node.label = Some(label.into()));
-        assert!(world.problems().contains(&"InvalidFloatingIP"), "{label}");
-        world.settle();
-        assert_eq!(world.get("node-2").setup, None, "{label}: as if the label had been removed");
-        assert!(world.kernel["node-2"].is_empty());
+        let mut env = TestEnv::two_gateways();
+        env.edit("node-2", |node| node.label = Some(label.into()));
+        assert!(env.problems().contains(&"InvalidFloatingIP"), "{label}");
+        env.settle();
+        assert_eq!(env.get("node-2").setup, None, "{label}: as if the label had been removed");
+        assert!(env.kernel["node-2"].is_empty());
     }
 }
 
 #[test]
 fn ruling_a_dedicated_server_can_be_no_gateway() {
-    let mut world = World::two_gateways().node(3, Some(fip(3)));
-    world.edit("node-3", |node| node.server = Server::Robot);
-    assert!(world.plan().is_empty());
-    assert_eq!(world.problems(), ["UnsupportedServer"]);
+    let mut env = TestEnv::two_gateways().node(3, Some(fip(3)));
+    env.edit("node-3", |node| node.server = Server::Robot);
+    assert!(env.plan().is_empty());
+    assert_eq!(env.problems(), ["UnsupportedServer"]);
 }
 
 #[test]
 fn ruling_a_node_outside_the_network_is_no_candidate() {
-    let mut world = World::two_gateways().node(3, Some(fip(3)));
-    world.edit("node-3", |node| node.server = Server::Cloud { id: 3, private_ip: None });
-    assert!(world.plan().is_empty(), "nor is it set up: the script could only guess its private side");
-    assert_eq!(world.problems(), ["ServerNotInNetwork"]);
+    let mut env = TestEnv::two_gateways().node(3, Some(fip(3)));
+    env.edit("node-3", |node| node.server = Server::Cloud { id: 3, private_ip: None });
+    assert!(env.plan().is_empty(), "nor is it set up: the script could only guess its private side");
+    assert_eq!(env.problems(), ["ServerNotInNetwork"]);
     // A gateway whose server leaves the network loses the route, and nothing else.
-    world.edit("node-1", |node| node.server = Server::Cloud { id: 1, private_ip: None });
-    world.snapshot.network.servers.remove(&private(2));
-    assert_eq!(world.plan().steps[0].because.code(), "GatewayGone");
-    world.settle();
-    assert_eq!((world.primary(), world.get("node-1").setup.is_some()), (vec!["node-2"], true));
+    env.edit("node-1", |node| node.server = Server::Cloud { id: 1, private_ip: None });
+    env.snapshot.network.servers.remove(&private(2));
+    assert_eq!(env.plan().steps[0].because.code(), "GatewayGone");
+    env.settle();
+    assert_eq!((env.primary(), env.get("node-1").setup.is_some()), (vec!["node-2"], true));
 }
 
 #[test]
@@ -211,126 +215,126 @@ fn a_mangled_annotation_stops_its_node_and_forget_starts_it_anew() {
         |node| node.pending = Some("garbage".into()),
         |node| node.client = Some("garbage".into()),
     ] {
-        let mut world = World::two_gateways();
-        world.edit("node-2", mangle);
-        assert!(world.plan().is_empty());
-        assert_eq!(world.problems(), ["InvalidAnnotation"]);
-        world.edit("node-2", |node| node.forget = true);
-        world.settle();
-        world.assert_settled();
-        assert_eq!(world.get("node-2").setup, Some("198.51.100.2".into()));
+        let mut env = TestEnv::two_gateways();
+        env.edit("node-2", mangle);
+        assert!(env.plan().is_empty());
+        assert_eq!(env.problems(), ["InvalidAnnotation"]);
+        env.edit("node-2", |node| node.forget = true);
+        env.settle();
+        env.assert_settled();
+        assert_eq!(env.get("node-2").setup, Some("198.51.100.2".into()));
     }
 }
 
 #[test]
 fn forget_ends_a_teardown_that_can_never_succeed() {
-    let mut world = World::two_gateways();
-    world.edit("node-2", |node| node.label = Some(fip(3).to_string()));
-    world.settle_with(|task| task.kind.is_setup());
-    assert_eq!(world.get("node-2").pending.as_deref(), Some("teardown:198.51.100.2"));
-    world.edit("node-2", |node| node.forget = true);
-    world.settle();
-    assert_eq!(world.get("node-2").setup, Some("198.51.100.3".into()));
+    let mut env = TestEnv::two_gateways();
+    env.edit("node-2", |node| node.label = Some(fip(3).to_string()));
+    env.settle_with(|task| task.kind.is_setup());
+    assert_eq!(env.get("node-2").pending.as_deref(), Some("teardown:198.51.100.2"));
+    env.edit("node-2", |node| node.forget = true);
+    env.settle();
+    assert_eq!(env.get("node-2").setup, Some("198.51.100.3".into()));
 }
 
 #[test]
 fn jobs_wait_for_a_kubelet_that_nobody_hears() {
-    let mut world = World::new(config()).node(1, Some(fip(1)));
-    world.edit("node-1", |node| node.ready = Ready::Unknown);
-    assert!(world.plan().is_empty());
+    let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
+    env.edit("node-1", |node| node.ready = Ready::Unknown);
+    assert!(env.plan().is_empty());
     // Not Ready is another matter: the CNI plugin of a private-only Node may wait for just this Job.
-    world.edit("node-1", |node| node.ready = Ready::False);
-    assert_eq!(world.steps().len(), 2);
+    env.edit("node-1", |node| node.ready = Ready::False);
+    assert_eq!(env.steps().len(), 2);
 }
 
 #[test]
 fn clients_are_set_up_where_wanted_and_give_way_to_gateways() {
-    let mut world = World::new(config_with("clients: {enabled: true}")).node(1, Some(fip(1))).node(2, None);
-    world.settle();
-    assert_eq!(world.get("node-2").client, Some("10.0.0.1".into()));
-    assert_eq!(world.get("node-1").client, None);
-    world.edit("node-2", |node| node.label = Some(fip(2).to_string()));
-    world.settle();
+    let mut env = TestEnv::new(config_with("clients: {enabled: true}")).node(1, Some(fip(1))).node(2, None);
+    env.settle();
+    assert_eq!(env.get("node-2").client, Some("10.0.0.1".into()));
+    assert_eq!(env.get("node-1").client, None);
+    env.edit("node-2", |node| node.label = Some(fip(2).to_string()));
+    env.settle();
     assert_eq!(
-        (world.get("node-2").client.clone(), world.get("node-2").setup.clone()),
+        (env.get("node-2").client.clone(), env.get("node-2").setup.clone()),
         (None, Some("198.51.100.2".into()))
     );
     let order: Vec<bool> = ["(client-teardown:10.0.0.1", "(setup:198.51.100.2"]
         .iter()
-        .map(|job| world.log.iter().any(|step| step.contains(job)))
+        .map(|job| env.log.iter().any(|step| step.contains(job)))
         .collect();
     assert_eq!(order, [true, true]);
-    world.edit("node-2", |node| node.label = None);
-    world.settle();
-    world.config.clients = false;
-    world.settle();
-    assert_eq!(world.get("node-2").client, None);
-    assert!(world.kernel["node-2"].is_empty());
+    env.edit("node-2", |node| node.label = None);
+    env.settle();
+    env.config.clients = false;
+    env.settle();
+    assert_eq!(env.get("node-2").client, None);
+    assert!(env.kernel["node-2"].is_empty());
 }
 
 #[test]
 fn labels_follow_the_clouds_assignments_where_wanted() {
-    let mut world = World::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
-    world.assigned.insert(fip(1), Some(1));
-    world.settle();
+    let mut env = TestEnv::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
+    env.assigned.insert(fip(1), Some(1));
+    env.settle();
     assert_eq!(
-        (world.get("node-1").label.clone(), world.primary()),
+        (env.get("node-1").label.clone(), env.primary()),
         (Some("198.51.100.1".into()), vec!["node-1"])
     );
-    world.assigned.insert(fip(1), Some(2));
+    env.assigned.insert(fip(1), Some(2));
     assert_eq!(
-        world.steps().iter().filter(|step| step.contains("floating")).collect::<Vec<_>>(),
+        env.steps().iter().filter(|step| step.contains("floating")).collect::<Vec<_>>(),
         ["label Node node-2 with floating IP 198.51.100.1", "remove the floating-IP label from Node node-1"],
         "the new holder first"
     );
-    world.settle();
-    assert_eq!((world.get("node-1").label.clone(), world.primary()), (None, vec!["node-2"]));
-    world.assigned.insert(fip(2), Some(2));
-    world.settle();
-    assert_eq!(world.get("node-2").label, Some("198.51.100.1".into()), "a true label stays");
-    assert_eq!(world.problems(), ["SeveralFloatingIPs"]);
+    env.settle();
+    assert_eq!((env.get("node-1").label.clone(), env.primary()), (None, vec!["node-2"]));
+    env.assigned.insert(fip(2), Some(2));
+    env.settle();
+    assert_eq!(env.get("node-2").label, Some("198.51.100.1".into()), "a true label stays");
+    assert_eq!(env.problems(), ["MultipleFloatingIPs"]);
 }
 
 #[test]
 fn a_label_lost_by_mistake_comes_back_before_anything_is_torn_down() {
-    let mut world = World::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
-    world.assigned.insert(fip(1), Some(1));
-    world.assigned.insert(fip(2), Some(2));
-    world.settle();
-    assert_eq!(world.primary(), ["node-1"]);
-    world.edit("node-1", |node| node.label = None);
-    assert_eq!(world.steps(), ["label Node node-1 with floating IP 198.51.100.1"]);
+    let mut env = TestEnv::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
+    env.assigned.insert(fip(1), Some(1));
+    env.assigned.insert(fip(2), Some(2));
+    env.settle();
+    assert_eq!(env.primary(), ["node-1"]);
+    env.edit("node-1", |node| node.label = None);
+    assert_eq!(env.steps(), ["label Node node-1 with floating IP 198.51.100.1"]);
     // The cloud's word is another: then it is no mistake, and the Node is set up anew.
-    world.assigned.insert(fip(1), None);
-    world.assigned.insert(fip(3), Some(1));
-    world.settle();
-    assert_eq!(world.get("node-1").label, Some("198.51.100.3".into()));
+    env.assigned.insert(fip(1), None);
+    env.assigned.insert(fip(3), Some(1));
+    env.settle();
+    assert_eq!(env.get("node-1").label, Some("198.51.100.3".into()));
 }
 
 #[test]
 fn cleanup_takes_everything_back_and_nothing_else() {
-    let mut world = World::two_gateways().node(3, None);
-    world.config = config_with("clients: {enabled: true}");
-    world.settle();
-    world.config.mode = Mode::Cleanup;
-    world.log.clear();
-    let plan = world.plan();
-    let teardowns = plan.steps.iter().filter(|step| matches!(step.action, Action::MarkPending { .. }));
-    assert!(teardowns.map(|step| &step.because).eq([&Reason::Cleanup; 3]), "{plan}");
-    world.settle();
-    assert_eq!(world.log[0], "remove route 0.0.0.0/0 of network 1 to 10.0.0.2 (node-1)");
-    assert_eq!((world.snapshot.network.default_route, world.primary().len()), (None, 0));
-    for node in &world.snapshot.nodes {
-        assert!(!node.is_marked() && node.client.is_none() && node.setup_boot_id.is_none(), "{node:?}");
-        assert!(world.kernel.get(&node.name).is_none_or(std::collections::BTreeSet::is_empty));
+    let mut env = TestEnv::two_gateways().node(3, None);
+    env.config = config_with("clients: {enabled: true}");
+    env.settle();
+    env.config.mode = Mode::Cleanup;
+    env.log.clear();
+    let plan = env.plan();
+    let teardowns = plan.steps.iter().filter(|step| matches!(step.action, Action::RecordPending { .. }));
+    assert!(teardowns.map(|step| &step.because).eq([&Reason::CleanupRequested; 3]), "{plan}");
+    env.settle();
+    assert_eq!(env.log[0], "remove route 0.0.0.0/0 of network 1 to 10.0.0.2 (node-1)");
+    assert_eq!((env.snapshot.network.default_route, env.primary().len()), (None, 0));
+    for node in &env.snapshot.nodes {
+        assert!(!node.has_records() && node.client.is_none() && node.setup_boot_id.is_none(), "{node:?}");
+        assert!(env.kernel.get(&node.name).is_none_or(std::collections::BTreeSet::is_empty));
     }
-    assert_eq!(world.get("node-1").label, Some("198.51.100.1".into()), "the label is not natgw's");
+    assert_eq!(env.get("node-1").label, Some("198.51.100.1".into()), "the label is not natgw's");
 }
 
 #[test]
 fn a_settled_world_stays_as_it_is() {
-    let mut world = World::two_gateways();
-    world.now += SignedDuration::from_hours(24);
-    world.snapshot.jobs.clear();
-    assert!(world.plan().is_empty() && world.problems().is_empty());
+    let mut env = TestEnv::two_gateways();
+    env.now += SignedDuration::from_hours(24);
+    env.snapshot.jobs.clear();
+    assert!(env.plan().is_empty() && env.problems().is_empty());
 }

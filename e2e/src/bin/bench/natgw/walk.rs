@@ -56,8 +56,7 @@ pub(crate) async fn measure(report: &mut Report) -> Result<()> {
 
 async fn walks(nodes: usize, hetzner: &Hetzner) -> Result<Figures> {
     // Five minutes, the most there is: the cloud is asked once, and then believed for all batches.
-    let settings =
-        format!("network: lan\nhetzner: {{endpoint: '{}', pollIntervalSeconds: 300}}\n", hetzner.url());
+    let settings = format!("network: lan\nhetzner: {{endpoint: '{}', pollInterval: 5m}}\n", hetzner.url());
     let mut config = Config::new(serde_yaml::from_str(&settings)?)?;
     config.namespace = "natgw".to_owned();
     let metrics = Metrics::new("bench")?;

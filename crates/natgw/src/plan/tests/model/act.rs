@@ -1,8 +1,8 @@
-//! natgw's acts in the modelled world: one at a time, each accepted or refused as the API server and the cloud would.
+//! natgw's acts in the modelled cluster: one at a time, each accepted or refused as the API server and the cloud would.
 
+use super::cluster::{Boot, Cluster, End, Hop, Job, Kernel, Retry, Work};
 use super::flaw::Flaw;
 use super::view::{boot_of, index};
-use super::world::{Boot, End, Hop, Job, Kernel, Retry, Work, World};
 use crate::observe::snapshot::Snapshot;
 use crate::plan::Action;
 
@@ -33,17 +33,17 @@ pub enum Act {
 
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Result {
+pub enum Outcome {
     Done,
     /// A part of it is done, and this is still to do.
     Then(Act),
-    /// Refused: the world is not as the decision had it.
+    /// Refused: the cluster is not as the decision had it.
     Outdated,
 }
 
 impl Act {
-    /// Reads it from a plan; Jobs are found again in the world that the plan was made on.
-    pub fn of(action: &Action, snapshot: &Snapshot, seen: &World) -> Act {
+    /// Reads it from a plan; Jobs are found again in the cluster that the plan was made on.
+    pub fn of(action: &Action, snapshot: &Snapshot, seen: &Cluster) -> Act {
         let node = index(&action.node().name);
         match action {
             Action::MoveRoute { from, to, .. } => {
@@ -57,7 +57,7 @@ impl Act {
                 let place = snapshot.jobs_of(&of.name).iter().position(|job| &job.uid == uid).unwrap();
                 Act::Delete(node, seen.nodes[usize::from(node)].jobs[place].unwrap())
             }
-            Action::MarkPending { task, failures, .. } => Act::Mark(node, Work::of(*task), *failures as u8),
+            Action::RecordPending { task, failures, .. } => Act::Mark(node, Work::of(*task), *failures as u8),
             Action::CreateJob { job, .. } => Act::Create(
                 node,
                 Job {
@@ -93,7 +93,7 @@ impl Act {
         }
     }
 
-    /// Its failure ends the walk.
+    /// Its failure ends the reconciliation.
     pub fn is_shared(self) -> bool {
         matches!(
             self,
@@ -121,51 +121,51 @@ impl Act {
     }
 
     /// Does it. `stale`: Nodes whose object was changed by others since the decision.
-    pub fn apply(self, world: &mut World, stale: u8, flaw: Flaw) -> Result {
+    pub fn apply(self, cluster: &mut Cluster, stale: u8, flaw: Flaw) -> Outcome {
         match self {
             Act::MoveRoute { from, to } => {
-                if world.route == Hop::Node(to) {
-                    return Result::Done;
+                if cluster.route == Hop::Node(to) {
+                    return Outcome::Done;
                 }
-                if world.route != from && !flaw.moves_blindly() || !world.node(to).attached {
-                    return Result::Outdated;
+                if cluster.route != from && !flaw.moves_blindly() || !cluster.node(to).attached {
+                    return Outcome::Outdated;
                 }
-                if world.route == Hop::None {
-                    world.route = Hop::Node(to);
-                    return Result::Done;
+                if cluster.route == Hop::None {
+                    cluster.route = Hop::Node(to);
+                    return Outcome::Done;
                 }
-                world.route = Hop::None;
-                Result::Then(Act::AddRoute { to })
+                cluster.route = Hop::None;
+                Outcome::Then(Act::AddRoute { to })
             }
             // The cloud takes no second route for a destination, and none to an address that nobody has.
-            Act::AddRoute { to } if world.route == Hop::None && world.node(to).attached => {
-                world.route = Hop::Node(to);
-                Result::Done
+            Act::AddRoute { to } if cluster.route == Hop::None && cluster.node(to).attached => {
+                cluster.route = Hop::Node(to);
+                Outcome::Done
             }
-            Act::RemoveRoute { from } if world.route == from || world.route == Hop::None => {
-                world.route = Hop::None;
-                Result::Done
+            Act::RemoveRoute { from } if cluster.route == from || cluster.route == Hop::None => {
+                cluster.route = Hop::None;
+                Outcome::Done
             }
-            Act::AddRoute { .. } | Act::RemoveRoute { .. } => Result::Outdated,
+            Act::AddRoute { .. } | Act::RemoveRoute { .. } => Outcome::Outdated,
             Act::Delete(node, job) => {
-                for there in world.node(node).jobs.iter_mut().flatten() {
+                for there in cluster.node(node).jobs.iter_mut().flatten() {
                     there.terminating |= there.is(&job);
                 }
-                Result::Done
+                Outcome::Done
             }
-            Act::Create(node, job) => create(world, node, job, flaw),
+            Act::Create(node, job) => create(cluster, node, job, flaw),
             _ => {
                 let Some(node) = self.node() else { unreachable!("{self:?}") };
                 if stale & (1 << node) != 0 {
-                    return Result::Outdated;
+                    return Outcome::Outdated;
                 }
-                self.patch(world.node(node));
-                Result::Done
+                self.patch(cluster.node(node));
+                Outcome::Done
             }
         }
     }
 
-    fn patch(self, node: &mut super::world::Node) {
+    fn patch(self, node: &mut super::cluster::Node) {
         match self {
             Act::SetRole(_) => node.role = true,
             Act::ClearRole(_) => node.role = false,
@@ -193,24 +193,24 @@ impl Act {
     }
 }
 
-fn settle(node: &mut super::world::Node) {
+fn settle(node: &mut super::cluster::Node) {
     node.pending = None;
     node.failures = 0;
     node.retry = Retry::None;
 }
 
 /// The API server is asked for other Jobs of the Node first. From its creation on, the script may have begun.
-fn create(world: &mut World, node: u8, job: Job, flaw: Flaw) -> Result {
-    let node = world.node(node);
+fn create(cluster: &mut Cluster, node: u8, job: Job, flaw: Flaw) -> Outcome {
+    let node = cluster.node(node);
     if let Some(same) = node.jobs().find(|there| there.is(&job)) {
-        return if same.terminating { Result::Outdated } else { Result::Done };
+        return if same.terminating { Outcome::Outdated } else { Outcome::Done };
     }
     if node.jobs().next().is_some() && !flaw.creates_blindly() {
-        return Result::Outdated;
+        return Outcome::Outdated;
     }
     if !node.add(job) {
-        return Result::Outdated;
+        return Outcome::Outdated;
     }
     *node.kernel(job.work.ip) = Kernel::Dirty;
-    Result::Done
+    Outcome::Done
 }

@@ -1,8 +1,8 @@
 //! What is explored, from where, and what was seen on the way.
 
+use super::cluster::{Cluster, Ip};
 use super::environment::{Alphabet, Event};
 use super::flaw::Flaw;
-use super::world::{Ip, World};
 use crate::config::Config;
 
 /// What is explored.
@@ -28,24 +28,24 @@ pub enum Start {
 }
 
 impl Start {
-    pub fn worlds(self, nodes: usize) -> Vec<World> {
-        let mut worlds = vec![World::new(nodes)];
+    pub fn clusters(self, nodes: usize) -> Vec<Cluster> {
+        let mut clusters = vec![Cluster::new(nodes)];
         for i in 0..nodes as u8 {
-            let labelled = |world: &World, ip: Ip| {
-                let mut world = *world;
-                Event::Label(i, Some(ip)).happen(&mut world);
-                world
+            let labelled = |cluster: &Cluster, ip: Ip| {
+                let mut cluster = *cluster;
+                Event::Label(i, Some(ip)).happen(&mut cluster);
+                cluster
             };
             match (self, Ip::ALL.get(usize::from(i))) {
                 (Start::Labels, _) => {
-                    let more = worlds.iter().flat_map(|world| Ip::ALL.map(|ip| labelled(world, ip)));
-                    worlds.extend(more.collect::<Vec<_>>());
+                    let more = clusters.iter().flat_map(|cluster| Ip::ALL.map(|ip| labelled(cluster, ip)));
+                    clusters.extend(more.collect::<Vec<_>>());
                 }
-                (Start::Gateways, Some(ip)) => worlds = vec![labelled(&worlds[0], *ip).with_gateway(i)],
+                (Start::Gateways, Some(ip)) => clusters = vec![labelled(&clusters[0], *ip).with_gateway(i)],
                 _ => {}
             }
         }
-        worlds
+        clusters
     }
 }
 
@@ -53,16 +53,16 @@ impl Start {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub states: usize,
-    pub worlds: usize,
+    pub clusters: usize,
     pub transitions: usize,
     /// The longest way to a state.
     pub depth: u32,
-    /// The most walks that a world needs to come to rest.
-    pub walks_to_rest: u32,
+    /// The most reconciliations that a cluster needs to come to rest.
+    pub reconciles_to_rest: u32,
     pub crashes: usize,
     pub refused: usize,
     pub route_moves: usize,
-    /// Moves of the route to a Node that had changed since the look: the next walk corrects them.
+    /// Moves of the route to a Node that had changed since the look: the next reconciliation corrects them.
     pub overtaken: usize,
     pub teardowns: usize,
     pub failures: usize,

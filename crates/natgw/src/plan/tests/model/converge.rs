@@ -1,69 +1,70 @@
-//! Where it all ends, when nobody disturbs: from every world that was reached.
+//! Where it all ends, when nobody disturbs: from every cluster that was reached.
 
 use std::collections::HashMap;
 
-use super::act::Result as Answer;
+use super::act::Outcome;
 use super::explore::{Explorer, IDLE, Step};
 use super::law;
 
 impl Explorer {
-    /// From every world, with nobody to disturb it and Jobs that succeed: a bounded number of walks to the wanted end.
+    /// From every cluster, with nobody to disturb it and Jobs that succeed: a bounded number of reconciliations to the desired end.
     pub fn converge(&mut self) -> Step<()> {
-        let mut walks_left: HashMap<u32, u32> = HashMap::new();
+        let mut reconciles_left: HashMap<u32, u32> = HashMap::new();
         for at in 0..self.ways.len() as u32 {
-            let (start, walk) = self.ways[at as usize].state;
-            if walk != IDLE {
+            let (start, reconcile) = self.ways[at as usize].state;
+            if reconcile != IDLE {
                 continue;
             }
             let mut chain = Vec::new();
-            let mut world = start;
+            let mut cluster = start;
             let mut left = loop {
-                if let Some(left) = walks_left.get(&world) {
+                if let Some(left) = reconciles_left.get(&cluster) {
                     break *left;
                 }
                 if chain.len() > 200 {
                     return Err(("no end in sight though nobody disturbs".to_owned(), at));
                 }
-                match self.quiet(world) {
-                    Some((walked, next)) => {
-                        chain.push((world, walked));
-                        world = next;
+                match self.quiet(cluster) {
+                    Some((reconciled, next)) => {
+                        chain.push((cluster, reconciled));
+                        cluster = next;
                     }
                     None => {
-                        law::in_the_end(self.worlds.get(world)).map_err(|why| (why, at))?;
-                        law::at_rest(&self.bounds.config, self.worlds.get(world)).map_err(|why| (why, at))?;
-                        walks_left.insert(world, 0);
+                        law::in_the_end(self.clusters.get(cluster)).map_err(|why| (why, at))?;
+                        law::at_rest(&self.bounds.config, self.clusters.get(cluster))
+                            .map_err(|why| (why, at))?;
+                        reconciles_left.insert(cluster, 0);
                         break 0;
                     }
                 }
             };
-            for (world, walked) in chain.into_iter().rev() {
-                left += u32::from(walked);
-                walks_left.insert(world, left);
+            for (cluster, reconciled) in chain.into_iter().rev() {
+                left += u32::from(reconciled);
+                reconciles_left.insert(cluster, left);
             }
-            self.seen.walks_to_rest = self.seen.walks_to_rest.max(left);
+            self.seen.reconciles_to_rest = self.seen.reconciles_to_rest.max(left);
         }
         Ok(())
     }
 
-    /// The world after one whole walk, or after one event where natgw has nothing to do; None where nothing is left.
-    fn quiet(&mut self, world: u32) -> Option<(bool, u32)> {
-        let here = *self.worlds.get(world);
-        let plan = self.plan(world);
+    /// The cluster after one whole reconciliation, or after one event where natgw has nothing to do; None where nothing is left.
+    fn quiet(&mut self, cluster: u32) -> Option<(bool, u32)> {
+        let here = *self.clusters.get(cluster);
+        let plan = self.plan(cluster);
         let mut there = here;
         if plan == IDLE {
             self.bounds.alphabet.quiet(&here)?.happen(&mut there);
-            return Some((false, self.worlds.of(there)));
+            return Some((false, self.clusters.of(there)));
         }
-        let mut acts = self.walks.get(plan).acts.clone();
+        let mut acts = self.reconciles.get(plan).acts.clone();
         while !acts.is_empty() {
             let act = acts.remove(0);
             match act.apply(&mut there, 0, self.bounds.flaw) {
-                Answer::Done => {}
-                Answer::Then(rest) => acts.insert(0, rest),
-                Answer::Outdated => acts.retain(|other| !act.is_shared() && other.node() != act.node()),
+                Outcome::Done => {}
+                Outcome::Then(rest) => acts.insert(0, rest),
+                Outcome::Outdated => acts.retain(|other| !act.is_shared() && other.node() != act.node()),
             }
         }
-        Some((true, self.worlds.of(there)))
+        Some((true, self.clusters.of(there)))
     }
 }

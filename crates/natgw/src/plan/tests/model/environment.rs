@@ -1,6 +1,6 @@
-//! What others do to the world: people, kubelets, the Job controller, the cloud, and time.
+//! What others do to the cluster: people, kubelets, the Job controller, the cloud, and time.
 
-use super::world::{Boot, End, Hop, Ip, Job, Kernel, Ready, Retry, World};
+use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, Kernel, Ready, Retry};
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Alphabet {
     pub reboots: bool,
     pub detaches: bool,
     pub assigns: bool,
-    pub strangers: bool,
+    pub foreign_routes: bool,
     /// Jobs that fail, their first attempt.
     pub fails: bool,
 }
@@ -43,14 +43,14 @@ impl Alphabet {
         reboots: true,
         detaches: true,
         assigns: true,
-        strangers: true,
+        foreign_routes: true,
         fails: true,
     };
 
     /// What needs somebody or something to break.
-    pub fn disturbances(&self, world: &World) -> Vec<Event> {
+    pub fn disturbances(&self, cluster: &Cluster) -> Vec<Event> {
         let mut events = Vec::new();
-        for (i, node) in (0..).zip(world.nodes()) {
+        for (i, node) in (0..).zip(cluster.nodes()) {
             let own = self.labels[usize::from(i)].iter().copied().map(Some);
             let labels = own.chain([None]).filter(|label| *label != node.label);
             events.extend(labels.map(|label| Event::Label(i, label)));
@@ -66,22 +66,22 @@ impl Alphabet {
         }
         if self.assigns {
             for ip in Ip::ALL {
-                let holders = (0..world.len).map(Some).chain([None]);
-                let others = holders.filter(|holder| *holder != world.assigned[ip as usize]);
+                let holders = (0..cluster.len).map(Some).chain([None]);
+                let others = holders.filter(|holder| *holder != cluster.assigned[ip as usize]);
                 events.extend(others.map(|holder| Event::Assign(ip, holder)));
             }
         }
-        if self.strangers {
-            let hops = [Hop::None, Hop::Stranger].into_iter().filter(|hop| *hop != world.route);
+        if self.foreign_routes {
+            let hops = [Hop::None, Hop::Foreign].into_iter().filter(|hop| *hop != cluster.route);
             events.extend(hops.map(Event::Route));
         }
         events
     }
 
     /// What happens by itself. Where the kubelet is not heard of, pods neither start nor end.
-    pub fn course(&self, world: &World) -> Vec<Event> {
+    pub fn course(&self, cluster: &Cluster) -> Vec<Event> {
         let mut events = Vec::new();
-        for (i, node) in (0..).zip(world.nodes()) {
+        for (i, node) in (0..).zip(cluster.nodes()) {
             if node.retry == Retry::Later {
                 events.push(Event::Due(i));
             }
@@ -102,40 +102,40 @@ impl Alphabet {
     }
 
     /// The course of things in which all goes well: none where nothing is left to happen.
-    pub fn quiet(&self, world: &World) -> Option<Event> {
+    pub fn quiet(&self, cluster: &Cluster) -> Option<Event> {
         let good = |event: &Event| match event {
             Event::JobEnds(_, _, end) => *end == End::Succeeded,
-            Event::JobGoes(node, place) => world
+            Event::JobGoes(node, place) => cluster
                 .nodes()
                 .get(usize::from(*node))
                 .and_then(|node| node.jobs().nth(*place))
                 .is_some_and(|job| job.terminating),
             _ => false,
         };
-        let course = self.course(world);
+        let course = self.course(cluster);
         let due = || course.iter().find(|event| matches!(event, Event::Due(_)));
         course.iter().find(|event| good(event)).or_else(due).copied()
     }
 }
 
 impl Event {
-    pub fn happen(self, world: &mut World) {
+    pub fn happen(self, cluster: &mut Cluster) {
         match self {
             Event::Label(i, label) => {
-                world.node(i).label = label;
+                cluster.node(i).label = label;
                 // A floating IP is assigned before its label says so.
                 if let Some(ip) = label {
-                    world.assigned[ip as usize] = Some(i);
+                    cluster.assigned[ip as usize] = Some(i);
                 }
             }
-            Event::Ready(i, ready) => world.node(i).ready = ready,
-            Event::Cordon(i, cordoned) => world.node(i).cordoned = cordoned,
-            Event::Reboot(i) => reboot(world, i),
-            Event::Attach(i, attached) => world.node(i).attached = attached,
-            Event::Assign(ip, holder) => world.assigned[ip as usize] = holder,
-            Event::Route(hop) => world.route = hop,
+            Event::Ready(i, ready) => cluster.node(i).ready = ready,
+            Event::Cordon(i, cordoned) => cluster.node(i).cordoned = cordoned,
+            Event::Reboot(i) => reboot(cluster, i),
+            Event::Attach(i, attached) => cluster.node(i).attached = attached,
+            Event::Assign(ip, holder) => cluster.assigned[ip as usize] = holder,
+            Event::Route(hop) => cluster.route = hop,
             Event::JobEnds(i, place, end) => {
-                let node = world.node(i);
+                let node = cluster.node(i);
                 let Some(job) = &mut node.jobs[place] else { unreachable!("{self:?}") };
                 job.end = end;
                 let Job { work, boot, .. } = *job;
@@ -144,8 +144,8 @@ impl Event {
                     *node.kernel(work.ip) = if work.setup { Kernel::SetUp } else { Kernel::Clean };
                 }
             }
-            Event::JobGoes(i, place) => world.node(i).remove(place),
-            Event::Due(i) => world.node(i).retry = Retry::Due,
+            Event::JobGoes(i, place) => cluster.node(i).remove(place),
+            Event::Due(i) => cluster.node(i).retry = Retry::Due,
         }
     }
 
@@ -158,18 +158,18 @@ impl Event {
     }
 
     /// Nodes, as bits, that it may make or unmake a candidate.
-    pub fn touches(self, world: &World) -> u8 {
+    pub fn touches(self, cluster: &Cluster) -> u8 {
         match self {
             // The label of one takes the floating IP from all others.
-            Event::Label(..) | Event::Assign(..) => (1 << world.len) - 1,
+            Event::Label(..) | Event::Assign(..) => (1 << cluster.len) - 1,
             Event::Attach(i, _) => 1 << i,
             other => other.changes_node().map_or(0, |i| 1 << i),
         }
     }
 }
 
-fn reboot(world: &mut World, i: u8) {
-    let node = world.node(i);
+fn reboot(cluster: &mut Cluster, i: u8) {
+    let node = cluster.node(i);
     node.kernel = [Kernel::Clean; 2];
     node.setup_boot = node.setup_boot.map(|_| Boot::Earlier);
     for job in node.jobs.iter_mut().flatten() {

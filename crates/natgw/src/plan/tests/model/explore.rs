@@ -1,23 +1,23 @@
 //! Every order of events: breadth first, one act of natgw at a time, anything of others in between.
 //!
-//! A state is a world and what is left of natgw's walk. Worlds are few and walks are short, so both are numbered, and each
-//! world is planned for once. Disturbances (what needs somebody or something to break) are counted: the states that take
+//! A state is a cluster and what is left of natgw's reconciliation. Worlds are few and reconciliations are short, so both are numbered, and each
+//! cluster is planned for once. Disturbances (what needs somebody or something to break) are counted: the states that take
 //! the same number of them are explored to the end before the next one, so "up to n disturbances" is complete.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use super::act::{Act, Result as Answer};
+use super::act::{Act, Outcome};
 use super::bounds::{Bounds, Seen};
+use super::cluster::Cluster;
 use super::environment::Event;
 use super::law;
 use super::numbers::{Numbers, Quick};
-use super::world::World;
 
-/// What is left of a walk.
+/// What is left of a reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Walk {
+pub struct Reconcile {
     pub acts: Vec<Act>,
     /// Nodes, as bits, whose object has changed since the look: writes to them are refused.
     stale: u8,
@@ -25,30 +25,30 @@ pub struct Walk {
     touched: u8,
 }
 
-/// Between two walks.
+/// Between two reconciliations.
 pub const IDLE: u32 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
     Begin(u32),
-    Walks,
+    Reconciles,
     Acts(Act),
-    /// The walk ends here, and the next one begins without having seen its last act.
+    /// The reconciliation ends here, and the next one begins without having seen its last act.
     ActsUnseen(Act),
     Crashes,
     Happens(Event),
 }
 
-/// What can happen by itself in a world, and the number of the world that it leads to.
+/// What can happen by itself in a cluster, and the number of the cluster that it leads to.
 type Course = Rc<[(Event, u32)]>;
 
 pub struct Explorer {
     pub bounds: Bounds,
-    pub worlds: Numbers<World>,
-    pub walks: Numbers<Walk>,
-    /// The walk that each world asks for; by number.
+    pub clusters: Numbers<Cluster>,
+    pub reconciles: Numbers<Reconcile>,
+    /// The reconciliation that each cluster asks for; by number.
     plans: Vec<Option<u32>>,
-    /// What happens by itself in each world, and to which world it leads.
+    /// What happens by itself in each cluster, and to which cluster it leads.
     courses: Vec<Option<Course>>,
     /// Each state, and where it came from.
     states: HashMap<(u32, u32), u32, Quick>,
@@ -67,8 +67,8 @@ pub struct Way {
 /// Explores all; an error is a way to a violation.
 pub fn explore(bounds: Bounds) -> Result<Seen, String> {
     let mut explorer = Explorer {
-        worlds: Numbers::new(),
-        walks: Numbers::new(),
+        clusters: Numbers::new(),
+        reconciles: Numbers::new(),
         plans: Vec::new(),
         courses: Vec::new(),
         states: HashMap::default(),
@@ -76,15 +76,15 @@ pub fn explore(bounds: Bounds) -> Result<Seen, String> {
         seen: Seen::default(),
         bounds,
     };
-    explorer.walks.of(Walk::default());
-    for first in explorer.bounds.start.worlds(explorer.bounds.nodes) {
-        let first = explorer.worlds.of(first);
+    explorer.reconciles.of(Reconcile::default());
+    for first in explorer.bounds.start.clusters(explorer.bounds.nodes) {
+        let first = explorer.clusters.of(first);
         explorer.reach((first, IDLE), 0, Move::Begin(first)).map_err(|(why, at)| explorer.tell(&why, at))?;
     }
     explorer.run().map_err(|(why, at)| explorer.tell(&why, at))?;
-    let Explorer { worlds, states, ways, mut seen, .. } = explorer;
+    let Explorer { clusters, states, ways, mut seen, .. } = explorer;
     seen.states = states.len();
-    seen.worlds = worlds.all.len();
+    seen.clusters = clusters.all.len();
     seen.depth = ways.iter().map(|way| way.depth).max().unwrap();
     Ok(seen)
 }
@@ -113,74 +113,74 @@ impl Explorer {
 
     /// All moves from a state by a disturbance.
     fn disturb(&mut self, from: u32) -> Step<()> {
-        let (world, walk) = self.ways[from as usize].state;
-        let here = *self.worlds.get(world);
+        let (cluster, reconcile) = self.ways[from as usize].state;
+        let here = *self.clusters.get(cluster);
         for event in self.bounds.alphabet.disturbances(&here) {
             let there = self.happen(&here, event);
-            let walk = self.walk_after(walk, event, there);
-            self.reach((there, walk), from, Move::Happens(event))?;
+            let reconcile = self.reconcile_after(reconcile, event, there);
+            self.reach((there, reconcile), from, Move::Happens(event))?;
         }
         Ok(())
     }
 
     /// All other moves.
     fn leave(&mut self, from: u32) -> Step<()> {
-        let (world, walk) = self.ways[from as usize].state;
-        let here = *self.worlds.get(world);
-        if walk == IDLE {
-            let plan = self.plan(world);
+        let (cluster, reconcile) = self.ways[from as usize].state;
+        let here = *self.clusters.get(cluster);
+        if reconcile == IDLE {
+            let plan = self.plan(cluster);
             if plan == IDLE {
                 law::at_rest(&self.bounds.config, &here).map_err(|why| (why, from))?;
             } else {
-                self.reach((world, plan), from, Move::Walks)?;
+                self.reach((cluster, plan), from, Move::Reconciles)?;
             }
         } else {
-            self.reach((world, IDLE), from, Move::Crashes)?;
+            self.reach((cluster, IDLE), from, Move::Crashes)?;
             self.seen.crashes += 1;
             self.act(from)?;
         }
-        for (event, there) in self.course(world).iter() {
-            let walk = self.walk_after(walk, *event, *there);
-            self.reach((*there, walk), from, Move::Happens(*event))?;
+        for (event, there) in self.course(cluster).iter() {
+            let reconcile = self.reconcile_after(reconcile, *event, *there);
+            self.reach((*there, reconcile), from, Move::Happens(*event))?;
         }
         Ok(())
     }
 
-    fn course(&mut self, world: u32) -> Course {
-        self.courses.resize(self.worlds.all.len(), None);
-        if let Some(known) = &self.courses[world as usize] {
+    fn course(&mut self, cluster: u32) -> Course {
+        self.courses.resize(self.clusters.all.len(), None);
+        if let Some(known) = &self.courses[cluster as usize] {
             return known.clone();
         }
-        let here = *self.worlds.get(world);
+        let here = *self.clusters.get(cluster);
         let events = self.bounds.alphabet.course(&here);
         let course: Rc<[_]> = events.into_iter().map(|event| (event, self.happen(&here, event))).collect();
-        self.courses[world as usize] = Some(course.clone());
+        self.courses[cluster as usize] = Some(course.clone());
         course
     }
 
-    fn happen(&mut self, here: &World, event: Event) -> u32 {
+    fn happen(&mut self, here: &Cluster, event: Event) -> u32 {
         let mut there = *here;
         event.happen(&mut there);
-        self.worlds.of(there)
+        self.clusters.of(there)
     }
 
-    /// The next act of a walk, and what becomes of the walk.
+    /// The next act of a reconciliation, and what becomes of the reconciliation.
     fn act(&mut self, from: u32) -> Step<()> {
-        let (number, walk) = self.ways[from as usize].state;
-        let here = *self.worlds.get(number);
-        let Walk { mut acts, stale, touched } = self.walks.get(walk).clone();
+        let (number, reconcile) = self.ways[from as usize].state;
+        let here = *self.clusters.get(number);
+        let Reconcile { mut acts, stale, touched } = self.reconciles.get(reconcile).clone();
         let act = acts.remove(0);
         let mut there = here;
-        let answer = act.apply(&mut there, stale, self.bounds.flaw);
-        match answer {
-            Answer::Outdated => {
+        let outcome = act.apply(&mut there, stale, self.bounds.flaw);
+        match outcome {
+            Outcome::Outdated => {
                 self.seen.refused += 1;
                 acts.retain(|other| !act.is_shared() && other.node() != act.node());
             }
-            Answer::Then(rest) => acts.insert(0, rest),
-            Answer::Done => {}
+            Outcome::Then(rest) => acts.insert(0, rest),
+            Outcome::Done => {}
         }
-        if answer != Answer::Outdated {
+        if outcome != Outcome::Outdated {
             law::of_act(&self.bounds.config, &here, act, touched)
                 .map_err(|why| (format!("{why} by {act:?}"), from))?;
             self.count(act, touched);
@@ -188,16 +188,16 @@ impl Explorer {
         // The decision did not count with the candidate that it makes itself.
         let made = if let Act::RecordSetup(node, ..) = act { 1 << node } else { 0 };
         let touched = touched | made;
-        let there = self.worlds.of(there);
-        let rest = self.walk(Walk { acts, stale, touched });
+        let there = self.clusters.of(there);
+        let rest = self.reconcile(Reconcile { acts, stale, touched });
         self.reach((there, rest), from, Move::Acts(act))?;
         let unseen = !matches!(act, Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. });
         if let (true, Some(node)) = (unseen && there != number, act.node()) {
             let plan = self.plan(number);
-            let mut again = self.walks.get(plan).clone();
+            let mut again = self.reconciles.get(plan).clone();
             again.stale |= 1 << node;
             again.touched |= 1 << node;
-            let again = self.walk(again);
+            let again = self.reconcile(again);
             self.reach((there, again), from, Move::ActsUnseen(act))?;
         }
         Ok(())
@@ -216,49 +216,50 @@ impl Explorer {
     }
 
     /// Its number, without what has no effect on the acts that are left.
-    fn walk(&mut self, mut walk: Walk) -> u32 {
-        if walk.acts.is_empty() {
+    fn reconcile(&mut self, mut reconcile: Reconcile) -> u32 {
+        if reconcile.acts.is_empty() {
             return IDLE;
         }
-        let written = walk.acts.iter().filter_map(|act| act.node()).fold(0, |bits, node| bits | 1 << node);
-        walk.stale &= written;
-        if !walk.acts.iter().any(|act| act.needs_candidates()) {
-            walk.touched = 0;
+        let written =
+            reconcile.acts.iter().filter_map(|act| act.node()).fold(0, |bits, node| bits | 1 << node);
+        reconcile.stale &= written;
+        if !reconcile.acts.iter().any(|act| act.needs_candidates()) {
+            reconcile.touched = 0;
         }
-        self.walks.of(walk)
+        self.reconciles.of(reconcile)
     }
 
-    /// What becomes of a walk by an event beside it.
-    fn walk_after(&mut self, walk: u32, event: Event, world: u32) -> u32 {
-        if walk == IDLE {
+    /// What becomes of a reconciliation by an event beside it.
+    fn reconcile_after(&mut self, reconcile: u32, event: Event, cluster: u32) -> u32 {
+        if reconcile == IDLE {
             return IDLE;
         }
-        let mut walk = self.walks.get(walk).clone();
-        walk.touched |= event.touches(self.worlds.get(world));
-        walk.stale |= event.changes_node().map_or(0, |node| 1 << node);
+        let mut reconcile = self.reconciles.get(reconcile).clone();
+        reconcile.touched |= event.touches(self.clusters.get(cluster));
+        reconcile.stale |= event.changes_node().map_or(0, |node| 1 << node);
         if let Event::Reboot(node) = event {
-            walk.acts.iter_mut().for_each(|act| *act = act.after_reboot(node));
+            reconcile.acts.iter_mut().for_each(|act| *act = act.after_reboot(node));
         }
-        self.walk(walk)
+        self.reconcile(reconcile)
     }
 
-    /// The walk that natgw begins in this world.
-    pub fn plan(&mut self, world: u32) -> u32 {
-        self.plans.resize(self.worlds.all.len(), None);
-        if let Some(known) = self.plans[world as usize] {
+    /// The reconciliation that natgw begins in this cluster.
+    pub fn plan(&mut self, cluster: u32) -> u32 {
+        self.plans.resize(self.clusters.all.len(), None);
+        if let Some(known) = self.plans[cluster as usize] {
             return known;
         }
-        let here = *self.worlds.get(world);
+        let here = *self.clusters.get(cluster);
         let mut snapshot = here.snapshot();
         let plan = self.bounds.flaw.plan(&self.bounds.config, &mut snapshot);
         let acts = plan.steps.iter().map(|step| Act::of(&step.action, &snapshot, &here)).collect();
-        let walk = self.walk(Walk { acts, ..Walk::default() });
-        self.plans[world as usize] = Some(walk);
-        walk
+        let reconcile = self.reconcile(Reconcile { acts, ..Reconcile::default() });
+        self.plans[cluster as usize] = Some(reconcile);
+        reconcile
     }
 
-    /// Notes a state, and holds its world against the laws if it is new. A walk may always crash, so each world is met
-    /// between two walks.
+    /// Notes a state, and holds its cluster against the laws if it is new. A reconciliation may always crash, so each cluster is met
+    /// between two reconciliations.
     fn reach(&mut self, state: (u32, u32), from: u32, by: Move) -> Step<u32> {
         self.seen.transitions += 1;
         let number = self.ways.len() as u32;
@@ -269,18 +270,18 @@ impl Explorer {
         let depth = if matches!(by, Move::Begin(_)) { 0 } else { self.ways[from as usize].depth + 1 };
         self.ways.push(Way { state, from, by, depth });
         if state.1 == IDLE {
-            law::always(self.worlds.get(state.0)).map_err(|why| (why, number))?;
+            law::always(self.clusters.get(state.0)).map_err(|why| (why, number))?;
         }
         Ok(number)
     }
 
     fn tell(&self, why: &str, mut at: u32) -> String {
-        let last = self.worlds.get(self.ways[at as usize].state.0);
+        let last = self.clusters.get(self.ways[at as usize].state.0);
         let mut steps = Vec::new();
         let labels = loop {
             let Way { from, by, .. } = self.ways[at as usize];
             match by {
-                Move::Begin(first) => break self.worlds.get(first).nodes().iter().map(|node| node.label),
+                Move::Begin(first) => break self.clusters.get(first).nodes().iter().map(|node| node.label),
                 _ => steps.push(by),
             }
             at = from;

@@ -1,11 +1,11 @@
 //! Natgws that are broken on purpose: a model that does not catch each of them proves nothing.
 
+use super::cluster::NOW;
 use super::view::index;
-use super::world::NOW;
 use crate::config::{Config, OnNoCandidate};
 use crate::observe::snapshot::{Outcome, Snapshot};
 use crate::plan::jobs::generation;
-use crate::plan::tests::world::{config, config_with};
+use crate::plan::tests::env::{config, config_with};
 use crate::plan::{Action, Reason, needs_floating_ips, plan};
 use common::plan::{Plan, Step};
 
@@ -122,7 +122,7 @@ impl Flaw {
         plan
     }
 
-    /// What is seen of the world.
+    /// What is seen of the cluster.
     fn blind(self, snapshot: &mut Snapshot) {
         for (node, jobs) in &mut snapshot.jobs {
             match self {
@@ -165,7 +165,7 @@ impl Flaw {
     /// What is made of the plan.
     fn bend(self, snapshot: &Snapshot, steps: &mut Vec<Step<Action>>) {
         let is_route = |step: &Step<Action>| matches!(step.action, Action::MoveRoute { .. });
-        let is_mark = |step: &Step<Action>| matches!(step.action, Action::MarkPending { .. });
+        let is_mark = |step: &Step<Action>| matches!(step.action, Action::RecordPending { .. });
         match self {
             Flaw::RouteLast => steps.sort_by_key(is_route),
             Flaw::NoMarker => steps.retain(|step| !is_mark(step)),
@@ -176,9 +176,9 @@ impl Flaw {
                     }
                 }
             }
-            Flaw::GivesUp => steps.retain(|step| !matches!(step.because, Reason::RetryDue(_))),
+            Flaw::GivesUp => steps.retain(|step| !matches!(step.because, Reason::BackoffExpired(_))),
             Flaw::NoTeardown => steps.retain(|step| match &step.action {
-                Action::MarkPending { task, .. } => task.kind.is_setup(),
+                Action::RecordPending { task, .. } => task.kind.is_setup(),
                 Action::CreateJob { job, .. } => job.task.kind.is_setup(),
                 _ => true,
             }),

@@ -1,7 +1,7 @@
 //! What must hold: in every state, of every act, at rest, and in the end. Written down apart from the rules that `plan` has.
 
 use super::act::Act;
-use super::world::{Boot, Hop, Ip, Kernel, Node, Ready, World};
+use super::cluster::{Boot, Cluster, Hop, Ip, Kernel, Node, Ready};
 use crate::config::{Config, OnNoCandidate};
 
 /// The Node is set up for its label since its boot, and nothing else is under way.
@@ -20,28 +20,28 @@ fn is_fit(node: &Node) -> bool {
 }
 
 /// The cloud says that the floating IP in its label is this Node's.
-fn is_confirmed(world: &World, i: u8) -> bool {
-    let node = &world.nodes[usize::from(i)];
-    node.label.is_some_and(|ip| world.assigned[ip as usize] == Some(i))
+fn is_confirmed(cluster: &Cluster, i: u8) -> bool {
+    let node = &cluster.nodes[usize::from(i)];
+    node.label.is_some_and(|ip| cluster.assigned[ip as usize] == Some(i))
 }
 
 /// The route may be moved there.
-pub fn is_candidate(world: &World, i: u8) -> bool {
-    is_fit(&world.nodes[usize::from(i)]) && is_confirmed(world, i)
+pub fn is_candidate(cluster: &Cluster, i: u8) -> bool {
+    is_fit(&cluster.nodes[usize::from(i)]) && is_confirmed(cluster, i)
 }
 
 /// The route may stay there. While labels do not contradict each other and the route need not move, the cloud is not asked.
-fn may_stay(world: &World, i: u8) -> bool {
-    is_fit(&world.nodes[usize::from(i)]) && (is_confirmed(world, i) || !world.has_duplicates())
+fn may_stay(cluster: &Cluster, i: u8) -> bool {
+    is_fit(&cluster.nodes[usize::from(i)]) && (is_confirmed(cluster, i) || !cluster.has_duplicates())
 }
 
-fn candidates(world: &World) -> impl Iterator<Item = u8> {
-    (0..world.len).filter(|i| is_candidate(world, *i))
+fn candidates(cluster: &Cluster) -> impl Iterator<Item = u8> {
+    (0..cluster.len).filter(|i| is_candidate(cluster, *i))
 }
 
 /// In every state.
-pub fn always(world: &World) -> Result<(), String> {
-    for (i, node) in world.nodes().iter().enumerate() {
+pub fn always(cluster: &Cluster) -> Result<(), String> {
+    for (i, node) in cluster.nodes().iter().enumerate() {
         let alive = |setup: bool| node.jobs().any(|job| job.is_alive() && job.work.setup == setup);
         if alive(true) && alive(false) {
             return Err(format!("node-{i} has a setup Job beside a teardown Job"));
@@ -64,13 +64,13 @@ pub fn always(world: &World) -> Result<(), String> {
     Ok(())
 }
 
-/// Of an act that was accepted. `before`: the world that it met; `touched`: Nodes of which something has changed since the
+/// Of an act that was accepted. `before`: the cluster that it met; `touched`: Nodes of which something has changed since the
 /// look, by others or unseen: what was right of them then may be wrong now, and no controller can know.
-pub fn of_act(config: &Config, before: &World, act: Act, touched: u8) -> Result<(), String> {
+pub fn of_act(config: &Config, before: &Cluster, act: Act, touched: u8) -> Result<(), String> {
     let known = |i: u8| touched & (1 << i) == 0;
     let may_leave = |from: Hop| match from {
         Hop::Node(i) => !(known(i) && is_candidate(before, i)),
-        Hop::Stranger => config.adopt_foreign_route,
+        Hop::Foreign => config.adopt_foreign_route,
         Hop::None => true,
     };
     match act {
@@ -87,7 +87,7 @@ pub fn of_act(config: &Config, before: &World, act: Act, touched: u8) -> Result<
                     let node = &before.nodes[usize::from(i)];
                     node.setup.is_some() || node.pending.is_some() || node.role || !known(i)
                 }
-                Hop::Stranger => false,
+                Hop::Foreign => false,
                 Hop::None => true,
             };
             if config.on_no_candidate == OnNoCandidate::Remove && ours {
@@ -111,10 +111,10 @@ pub fn of_act(config: &Config, before: &World, act: Act, touched: u8) -> Result<
 }
 
 /// Where natgw has nothing to do.
-pub fn at_rest(config: &Config, world: &World) -> Result<(), String> {
-    let roles: Vec<u8> = (0..world.len).filter(|i| world.nodes[usize::from(*i)].role).collect();
-    let primary = match world.route {
-        Hop::Node(i) if may_stay(world, i) => Some(i),
+pub fn at_rest(config: &Config, cluster: &Cluster) -> Result<(), String> {
+    let roles: Vec<u8> = (0..cluster.len).filter(|i| cluster.nodes[usize::from(*i)].role).collect();
+    let primary = match cluster.route {
+        Hop::Node(i) if may_stay(cluster, i) => Some(i),
         _ => None,
     };
     if roles.len() > 1 {
@@ -123,30 +123,30 @@ pub fn at_rest(config: &Config, world: &World) -> Result<(), String> {
     if roles != Vec::from_iter(primary) {
         return Err(format!("the role label at rest is at {roles:?}, the primary is {primary:?}"));
     }
-    let kept = world.route == Hop::Stranger && !config.adopt_foreign_route;
-    if primary.is_none() && !kept && candidates(world).next().is_some() {
-        return Err(format!("there is a candidate, and the route is at {:?}", world.route));
+    let kept = cluster.route == Hop::Foreign && !config.adopt_foreign_route;
+    if primary.is_none() && !kept && candidates(cluster).next().is_some() {
+        return Err(format!("there is a candidate, and the route is at {:?}", cluster.route));
     }
     Ok(())
 }
 
 /// Where natgw has nothing to do and nothing is under way: as the labels want it.
-pub fn in_the_end(world: &World) -> Result<(), String> {
-    for (i, node) in world.nodes().iter().enumerate().filter(|(_, node)| node.ready != Ready::Unknown) {
-        let wanted = |ip: Ip| node.label == Some(ip);
+pub fn in_the_end(cluster: &Cluster) -> Result<(), String> {
+    for (i, node) in cluster.nodes().iter().enumerate().filter(|(_, node)| node.ready != Ready::Unknown) {
+        let desired = |ip: Ip| node.label == Some(ip);
         for ip in Ip::ALL {
             let kernel = node.kernel[ip as usize];
-            if !wanted(ip) && kernel != Kernel::Clean {
+            if !desired(ip) && kernel != Kernel::Clean {
                 return Err(format!("node-{i}: {ip:?} is {kernel:?} in the end, and nobody wants it"));
             }
         }
-        if node.jobs().any(super::world::Job::is_alive) {
+        if node.jobs().any(super::cluster::Job::is_alive) {
             return Err(format!("node-{i} has Jobs in the end"));
         }
         let is_so = match node.label {
             Some(_) if node.attached => is_set_up(node),
             // A setup needs an address in the network; a marker of one that was begun may stay.
-            Some(_) => node.setup.is_none_or(wanted) && node.pending.is_none_or(|work| wanted(work.ip)),
+            Some(_) => node.setup.is_none_or(desired) && node.pending.is_none_or(|work| desired(work.ip)),
             None => node.setup.is_none() && node.pending.is_none(),
         };
         if !is_so {

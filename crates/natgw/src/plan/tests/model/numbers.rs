@@ -1,4 +1,4 @@
-//! Things by number: a state is then two numbers, however large a world is.
+//! Things by number: a state is then two numbers, however large a cluster is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};

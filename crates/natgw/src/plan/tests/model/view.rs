@@ -1,4 +1,4 @@
-//! How natgw sees the modelled world: a Snapshot of it.
+//! How natgw sees the modelled cluster: a Snapshot of it.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 
 use jiff::SignedDuration;
 
-use super::world::{Boot, End, Hop, Ip, Job, MOST, NOW, Node, Retry, World};
+use super::cluster::{Boot, Cluster, End, Hop, Ip, Job, MOST, NOW, Node, Retry};
 use crate::observe::snapshot::{self, Network, Outcome, Server, Snapshot};
 use crate::plan::jobs::generation;
 
-impl World {
+impl Cluster {
     /// What natgw would see of it now. The cloud's floating IPs are always there: whether it asks is natgw's own choice.
     pub fn snapshot(&self) -> Snapshot {
         let nodes = || (0..).zip(self.nodes());
@@ -31,7 +31,7 @@ impl World {
                 name: "lan".into(),
                 ip_range: "10.0.0.0/16".parse().unwrap(),
                 default_route: self.route.address(),
-                servers: servers.chain([(Hop::Stranger.address().unwrap(), "stranger".into())]).collect(),
+                servers: servers.chain([(Hop::Foreign.address().unwrap(), "stranger".into())]).collect(),
             },
             floating_ips: Some(self.floating_ips()),
             floating_ips_unread: None,

@@ -1,4 +1,4 @@
-//! What a test sees of a natgw env: Jobs, pods, Events, writes, walks.
+//! What a test sees of a natgw env: Jobs, pods, Events, writes, reconciliations.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -23,7 +23,7 @@ pub(super) const FLOATING_IP_IDS: u64 = 500;
 const OWN: &str = "natgw.perimeter.dev/";
 
 /// natgw's annotations on a Node (a name without `natgw.perimeter.dev/`: its value) but the boot ID, which no two runs share.
-pub fn lasting_marks(node: &Node) -> BTreeMap<String, String> {
+pub fn persistent_annotations(node: &Node) -> BTreeMap<String, String> {
     let mut marks = marks(node);
     names::BOOT_ID_ANNOTATION.strip_prefix(OWN).and_then(|boot_id| marks.remove(boot_id));
     marks
@@ -157,7 +157,7 @@ impl TestEnv {
     ///
     /// # Errors
     /// The Node is not there.
-    pub async fn marks(&self, gateway: &Gateway) -> Result<BTreeMap<String, String>> {
+    pub async fn annotations_of(&self, gateway: &Gateway) -> Result<BTreeMap<String, String>> {
         Ok(marks(&self.get(&gateway.name).await?))
     }
 
@@ -166,12 +166,12 @@ impl TestEnv {
     /// # Errors
     /// It is not within [`TIMEOUT`].
     pub async fn wait_for_setup(&self, gateway: &Gateway, ip: &str) -> Result<()> {
-        let wanted = BTreeMap::from([
+        let desired = BTreeMap::from([
             ("nat-gateway".to_owned(), ip.to_owned()),
             ("setup-boot-id".to_owned(), gateway.node.boot_id()),
         ]);
         self.wait(&format!("{} to be set up for {ip}", gateway.name), || async {
-            Ok(self.marks(gateway).await? == wanted)
+            Ok(self.annotations_of(gateway).await? == desired)
         })
         .await
     }
@@ -182,7 +182,7 @@ impl TestEnv {
     /// It is not within [`TIMEOUT`].
     pub async fn wait_for_client(&self, node: &Gateway) -> Result<()> {
         self.wait(&format!("{} to be set up as a client", node.name), || async {
-            let marks = self.marks(node).await?;
+            let marks = self.annotations_of(node).await?;
             Ok(marks.contains_key("client") && !marks.contains_key("pending"))
         })
         .await
@@ -192,26 +192,26 @@ impl TestEnv {
     ///
     /// # Errors
     /// Some are left after [`TIMEOUT`].
-    pub async fn wait_for_no_marks(&self, gateway: &Gateway) -> Result<()> {
+    pub async fn wait_for_no_annotations(&self, gateway: &Gateway) -> Result<()> {
         self.wait(&format!("{} without annotations", gateway.name), || async {
-            Ok(self.marks(gateway).await?.is_empty())
+            Ok(self.annotations_of(gateway).await?.is_empty())
         })
         .await
     }
 
-    /// Waits until so many more walks have ended well. After two of them natgw has seen and judged whatever was there
+    /// Waits until so many more reconciliations have ended well. After two of them natgw has seen and judged whatever was there
     /// when this was called.
     ///
     /// # Errors
     /// It does not happen within [`TIMEOUT`].
-    pub async fn walks(&self, natgw: &Program, more: u32) -> Result<()> {
+    pub async fn reconciles(&self, natgw: &Program, more: u32) -> Result<()> {
         let ended = async || {
             let metrics = natgw.metrics().await?;
             let ended = metrics.sum("controller_runtime_reconcile_total", &[("result", "success")]);
             anyhow::Ok(ended.unwrap_or_default())
         };
         let target = ended().await? + f64::from(more);
-        self.wait("more walks of natgw", || async { Ok(ended().await? >= target) }).await
+        self.wait("more reconciles of natgw", || async { Ok(ended().await? >= target) }).await
     }
 
     /// Waits until the only sample of a metric has this value.

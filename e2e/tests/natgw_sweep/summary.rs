@@ -50,9 +50,9 @@ impl fmt::Display for Count {
 
 /// Of all scenarios.
 #[derive(Default)]
-pub struct Tally(BTreeMap<Scenario, Count>);
+pub struct Summary(BTreeMap<Scenario, Count>);
 
-impl Tally {
+impl Summary {
     /// Of one scenario.
     pub fn of(&mut self, scenario: Scenario) -> &mut Count {
         self.0.entry(scenario).or_default()

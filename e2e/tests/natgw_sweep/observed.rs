@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, lasting_marks, task_of};
+use e2e::natgw::{FLOATING_IP_LABEL, TestEnv, persistent_annotations, task_of};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -14,7 +14,7 @@ use crate::natgw_sweep::machines::Machines;
 
 /// One Node.
 #[derive(Clone, Debug)]
-pub struct NodeSight {
+pub struct ObservedNode {
     pub ip: Option<Ipv4Addr>,
     pub label: Option<String>,
     pub setup: Option<String>,
@@ -25,19 +25,19 @@ pub struct NodeSight {
     pub role: bool,
     /// All of natgw's own annotations but the boot ID, whose value differs from run to run.
     pub annotations: BTreeMap<String, String>,
-    pub jobs: Vec<JobSight>,
+    pub jobs: Vec<ObservedJob>,
 }
 
 /// One Job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct JobSight {
+pub struct ObservedJob {
     pub task: String,
     pub attempt: String,
     pub succeeded: bool,
     pub terminating: bool,
 }
 
-impl NodeSight {
+impl ObservedNode {
     /// Set up for the IP in its label, since its last boot, with nothing under way; Ready, not cordoned, staying.
     pub fn is_candidate(&self) -> bool {
         self.fit
@@ -50,24 +50,24 @@ impl NodeSight {
 
 /// The environment at one time.
 #[derive(Clone, Debug)]
-pub struct Sight {
+pub struct ObservedState {
     pub route: Option<Ipv4Addr>,
-    pub nodes: BTreeMap<String, NodeSight>,
+    pub nodes: BTreeMap<String, ObservedNode>,
 }
 
-impl Sight {
+impl ObservedState {
     /// Asks the API server itself, no cache.
-    pub async fn of(env: &TestEnv) -> anyhow::Result<Sight> {
+    pub async fn of(env: &TestEnv) -> anyhow::Result<ObservedState> {
         let ours = ListParams::default().labels(&format!("env={}", env.namespace));
         let nodes = Api::<Node>::all(env.client.clone()).list(&ours).await?;
         let jobs = env.jobs().await?;
         let role = env.role_label();
-        let nodes = nodes.items.iter().map(|node| (node.name_any(), node_sight(node, &role, &jobs)));
-        Ok(Sight { nodes: nodes.collect(), route: env.hetzner.default_gateway(env.network) })
+        let nodes = nodes.items.iter().map(|node| (node.name_any(), observed_node(node, &role, &jobs)));
+        Ok(ObservedState { nodes: nodes.collect(), route: env.hetzner.default_gateway(env.network) })
     }
 
     /// The Node that the route points to, if it is one.
-    pub fn holder(&self) -> Option<(&String, &NodeSight)> {
+    pub fn holder(&self) -> Option<(&String, &ObservedNode)> {
         self.nodes.iter().find(|(_, node)| node.ip.is_some() && node.ip == self.route)
     }
 
@@ -87,7 +87,7 @@ impl Sight {
     }
 }
 
-fn node_sight(node: &Node, role: &str, jobs: &[Job]) -> NodeSight {
+fn observed_node(node: &Node, role: &str, jobs: &[Job]) -> ObservedNode {
     let status = node.status.as_ref();
     let addresses = status.into_iter().flat_map(|status| status.addresses.iter().flatten());
     let boot_id = status.and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.clone());
@@ -97,7 +97,7 @@ fn node_sight(node: &Node, role: &str, jobs: &[Job]) -> NodeSight {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True");
     let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     let annotation = |key: &str| node.annotations().get(key).cloned();
-    NodeSight {
+    ObservedNode {
         ip: addresses
             .filter(|address| address.type_ == "InternalIP")
             .find_map(|address| address.address.parse().ok()),
@@ -107,17 +107,17 @@ fn node_sight(node: &Node, role: &str, jobs: &[Job]) -> NodeSight {
         this_boot: boot_id.is_some() && annotation(names::BOOT_ID_ANNOTATION) == boot_id,
         fit: ready && !cordoned && node.metadata.deletion_timestamp.is_none(),
         role: node.labels().contains_key(role),
-        annotations: lasting_marks(node),
+        annotations: persistent_annotations(node),
         jobs: jobs
             .iter()
             .filter(|job| job.annotations().get(names::NODE_NAME_ANNOTATION) == Some(&node.name_any()))
-            .map(job_sight)
+            .map(observed_job)
             .collect(),
     }
 }
 
-fn job_sight(job: &Job) -> JobSight {
-    JobSight {
+fn observed_job(job: &Job) -> ObservedJob {
+    ObservedJob {
         task: task_of(job),
         attempt: job.annotations().get(names::ATTEMPT_ANNOTATION).cloned().unwrap_or_default(),
         succeeded: job.status.as_ref().and_then(|status| status.succeeded) == Some(1),
@@ -140,15 +140,16 @@ struct NodeEnd {
     annotations: BTreeMap<String, String>,
     this_boot: bool,
     kernel: Option<String>,
-    jobs: BTreeSet<JobSight>,
+    jobs: BTreeSet<ObservedJob>,
 }
 
 impl End {
     /// Of the Nodes in this order.
-    pub fn of(sight: &Sight, machines: &Machines, order: &[String]) -> End {
-        let nodes = order.iter().filter_map(|name| Some((sight.nodes.get(name)?, machines.all.get(name)?)));
+    pub fn of(observed: &ObservedState, machines: &Machines, order: &[String]) -> End {
+        let nodes =
+            order.iter().filter_map(|name| Some((observed.nodes.get(name)?, machines.all.get(name)?)));
         End {
-            route: order.iter().position(|name| sight.holder().is_some_and(|(holder, _)| holder == name)),
+            route: order.iter().position(|name| observed.holder().is_some_and(|(holder, _)| holder == name)),
             nodes: nodes
                 .map(|(node, machine)| NodeEnd {
                     candidate: node.is_candidate(),

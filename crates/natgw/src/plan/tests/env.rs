@@ -1,4 +1,4 @@
-//! A world that a plan is carried out in: what the API server, the Job controller, the kernels and the cloud would make of
+//! A env that a plan is carried out in: what the API server, the Job controller, the kernels and the cloud would make of
 //! it. Strict where they are: a write with an outdated resourceVersion, a second Job or a wrong route is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub fn config_with(more: &str) -> Config {
 }
 
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct TestEnv {
     pub config: Config,
     pub snapshot: Snapshot,
     pub now: Timestamp,
@@ -44,9 +44,9 @@ pub struct World {
     version: u32,
 }
 
-impl World {
-    pub fn new(config: Config) -> World {
-        World {
+impl TestEnv {
+    pub fn new(config: Config) -> TestEnv {
+        TestEnv {
             config,
             snapshot: Snapshot {
                 nodes: Vec::new(),
@@ -70,7 +70,7 @@ impl World {
     }
 
     /// A Ready Node `node-<n>` on server n at 10.0.0.<n+1>; a smaller n is older.
-    pub fn node(mut self, n: u8, label: Option<Ipv4Addr>) -> World {
+    pub fn node(mut self, n: u8, label: Option<Ipv4Addr>) -> TestEnv {
         let name = format!("node-{n}");
         let ip = private(n + 1);
         self.snapshot.nodes.push(Node {
@@ -102,14 +102,14 @@ impl World {
     }
 
     /// Two gateways, settled: the route is at node-1.
-    pub fn two_gateways() -> World {
-        let mut world = World::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2)));
-        world.settle();
-        world.log.clear();
+    pub fn two_gateways() -> TestEnv {
+        let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2)));
+        env.settle();
+        env.log.clear();
         // An hour later: the Jobs' TTL is over.
-        world.snapshot.jobs.clear();
-        assert_eq!(world.primary(), ["node-1"]);
-        world
+        env.snapshot.jobs.clear();
+        assert_eq!(env.primary(), ["node-1"]);
+        env
     }
 
     /// Changes a Node as somebody else would.
@@ -163,13 +163,13 @@ impl World {
         self.plan().problems.iter().map(|problem| problem.because.code()).collect()
     }
 
-    /// One walk. Returns how many steps were done.
-    pub fn walk(&mut self) -> usize {
-        self.walk_up_to(usize::MAX)
+    /// One reconciliation. Returns how many steps were done.
+    pub fn reconcile(&mut self) -> usize {
+        self.reconcile_up_to(usize::MAX)
     }
 
-    /// A walk that is stopped after `limit` steps, as by a crash.
-    pub fn walk_up_to(&mut self, limit: usize) -> usize {
+    /// A reconciliation that is stopped after `limit` steps, as by a crash.
+    pub fn reconcile_up_to(&mut self, limit: usize) -> usize {
         let plan = self.plan();
         // Within one plan, later steps carry the version that earlier ones made.
         let mut versions = BTreeMap::new();
@@ -180,15 +180,15 @@ impl World {
         plan.steps.len().min(limit)
     }
 
-    /// Walks until nothing is left to do; Jobs succeed.
+    /// Reconciliations until nothing is left to do; Jobs succeed.
     pub fn settle(&mut self) {
         self.settle_with(|_| true);
     }
 
-    /// Walks until nothing is left to do; each Job ends as `succeeds` says.
+    /// Reconciliations until nothing is left to do; each Job ends as `succeeds` says.
     pub fn settle_with(&mut self, succeeds: impl Fn(Task) -> bool) {
         for _ in 0..200 {
-            let acted = self.walk() > 0;
+            let acted = self.reconcile() > 0;
             let ended = self.end_jobs(&succeeds);
             if !acted && !ended {
                 return;
@@ -288,7 +288,7 @@ impl World {
             Action::SetRole { .. } => node.role = true,
             Action::ClearRole { .. } => node.role = false,
             Action::LabelFloatingIP { ip, .. } => node.label = ip.map(|ip| ip.to_string()),
-            Action::MarkPending { task, failures, .. } => {
+            Action::RecordPending { task, failures, .. } => {
                 node.pending = Some(task.to_string());
                 node.failures = *failures;
                 node.retry_after = None;
@@ -318,7 +318,7 @@ impl World {
         }
     }
 
-    /// What must hold at any time, also in the middle of a walk.
+    /// What must hold at any time, also in the middle of a reconciliation.
     pub fn assert_safe(&self) {
         for node in &self.snapshot.nodes {
             let kernel = self.kernel.get(&node.name).cloned().unwrap_or_default();
@@ -352,10 +352,10 @@ impl World {
             let usable = matches!(node.server, Server::Cloud { private_ip: Some(_), .. })
                 && node.ready != Ready::Unknown;
             if usable && !node.terminating && node.retry_after.is_none() {
-                let wanted: BTreeSet<Part> =
+                let desired: BTreeSet<Part> =
                     label.map(|ip| Part { role: Role::Gateway, ip }).into_iter().collect();
                 let kernel = self.kernel.get(&node.name).cloned().unwrap_or_default();
-                assert_eq!(kernel, wanted, "{}\n{}", node.name, self.log.join("\n"));
+                assert_eq!(kernel, desired, "{}\n{}", node.name, self.log.join("\n"));
                 assert_eq!(node.pending, None, "{}", node.name);
             }
         }

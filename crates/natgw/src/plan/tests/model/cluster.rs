@@ -1,11 +1,11 @@
-//! The modelled world: as little of it as a decision can depend on, so that it can be counted out.
+//! The modelled cluster: as little of it as a decision can depend on, so that it can be counted out.
 
 use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
 
-use crate::plan::tests::world::{fip, private};
+use crate::plan::tests::env::{fip, private};
 use crate::task::{Part, Role, Task};
 
 pub use crate::observe::snapshot::Ready;
@@ -165,7 +165,7 @@ pub enum Hop {
     /// The address of that Node's server, in the network or not.
     Node(u8),
     /// A server that is no Node.
-    Stranger,
+    Foreign,
 }
 
 impl Hop {
@@ -173,18 +173,18 @@ impl Hop {
         match self {
             Hop::None => None,
             Hop::Node(index) => Some(private(index + 2)),
-            Hop::Stranger => Some(private(99)),
+            Hop::Foreign => Some(private(99)),
         }
     }
 
     pub fn of(address: Option<Ipv4Addr>) -> Hop {
         let nodes = (0..MOST as u8).map(Hop::Node);
-        nodes.chain([Hop::None, Hop::Stranger]).find(|hop| hop.address() == address).unwrap()
+        nodes.chain([Hop::None, Hop::Foreign]).find(|hop| hop.address() == address).unwrap()
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct World {
+pub struct Cluster {
     /// Nodes in use; a smaller index is older.
     pub len: u8,
     pub nodes: [Node; MOST],
@@ -193,9 +193,9 @@ pub struct World {
     pub assigned: [Option<u8>; 2],
 }
 
-impl World {
-    pub fn new(len: usize) -> World {
-        World { len: len as u8, nodes: [Node::NEW; MOST], route: Hop::None, assigned: [None; 2] }
+impl Cluster {
+    pub fn new(len: usize) -> Cluster {
+        Cluster { len: len as u8, nodes: [Node::NEW; MOST], route: Hop::None, assigned: [None; 2] }
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -207,7 +207,7 @@ impl World {
     }
 
     /// That Node set up for its label; the first one gets the route.
-    pub fn with_gateway(mut self, index: u8) -> World {
+    pub fn with_gateway(mut self, index: u8) -> Cluster {
         let node = self.node(index);
         let Some(ip) = node.label else { unreachable!("node-{index} has no label") };
         node.setup = Some(ip);

@@ -17,7 +17,7 @@ use natgw::names;
 use tokio::sync::Notify;
 
 use crate::natgw_sweep::machines::Machines;
-use crate::natgw_sweep::sight::Sight;
+use crate::natgw_sweep::observed::ObservedState;
 
 /// How long a script works: whoever does not wait for its end is seen.
 const WORK: Duration = Duration::from_millis(150);
@@ -38,14 +38,14 @@ pub enum Script {
 /// Which scripts do not just work: told the Job's type and its attempt.
 pub type Course = Arc<dyn Fn(&str, &str) -> Script + Send + Sync>;
 
-/// The witness of one environment.
+/// The invariants of one environment.
 #[derive(Clone)]
-pub struct Witness(Arc<Inner>);
+pub struct InvariantChecker(Arc<Inner>);
 
 struct Inner {
     env: Weak<TestEnv>,
     machines: Mutex<Machines>,
-    broken: Mutex<Vec<String>>,
+    violations: Mutex<Vec<String>>,
     looks: AtomicU64,
     changed: Notify,
 }
@@ -61,37 +61,37 @@ enum Moment {
     Rest,
 }
 
-impl Witness {
+impl InvariantChecker {
     /// Looks from now on.
-    pub fn of(env: &Arc<TestEnv>) -> Witness {
-        let witness = Witness(Arc::new(Inner {
+    pub fn of(env: &Arc<TestEnv>) -> InvariantChecker {
+        let invariants = InvariantChecker(Arc::new(Inner {
             env: Arc::downgrade(env),
             machines: Mutex::default(),
-            broken: Mutex::default(),
+            violations: Mutex::default(),
             looks: AtomicU64::new(0),
             changed: Notify::new(),
         }));
         for n in 1..=WRITES {
-            let witness = witness.clone();
+            let invariants = invariants.clone();
             let action = move || async move {
-                witness.look(Moment::Write).await;
+                invariants.look(Moment::Write).await;
                 Then::GoOn
             };
             // Fails for 0 only.
             let _ = env.writes.on_write(n, When::AfterServerActed, action);
         }
-        witness
+        invariants
     }
 
     /// Lets it see the Jobs of this machine.
     pub fn observe(&self, gateway: &Arc<Gateway>, course: Course) {
         self.machines().change(&gateway.name, |machine| machine.ip = Some(gateway.private_ip));
-        let (witness, machine) = (self.clone(), Arc::downgrade(gateway));
+        let (invariants, machine) = (self.clone(), Arc::downgrade(gateway));
         gateway.node.on_pod(move |pod| {
             if let Some(machine) = machine.upgrade() {
                 let script =
                     course(&pod.labels()[names::TYPE_LABEL], &pod.annotations()[names::ATTEMPT_ANNOTATION]);
-                witness.begins(&machine, pod, script);
+                invariants.begins(&machine, pod, script);
             }
             // Ended below, once the kernel is as the script leaves it: nobody may hear of the end before.
             Outcome::Hang
@@ -104,23 +104,23 @@ impl Witness {
         let works =
             |other: &str| gateway.node.pods().iter().any(|pod| pod.name_any() == other && is_at_work(pod));
         let route = self.env().and_then(|env| env.hetzner.default_gateway(env.network));
-        let broken = self.machines().begin(&gateway.name, &name, kind, route, works);
-        self.break_with(broken);
+        let violations = self.machines().begin(&gateway.name, &name, kind, route, works);
+        self.break_with(violations);
         let sets_up = (kind == "setup" && script == Script::Works).then(|| ip.to_owned());
-        let (witness, gateway) = (self.clone(), Arc::downgrade(gateway));
+        let (invariants, gateway) = (self.clone(), Arc::downgrade(gateway));
         tokio::spawn(async move {
-            witness.look(Moment::Any).await;
+            invariants.look(Moment::Any).await;
             if script == Script::Hangs {
                 return;
             }
             tokio::time::sleep(WORK).await;
             let Some(gateway) = gateway.upgrade() else { return };
             let at_work = gateway.node.pods().iter().any(|pod| pod.name_any() == name && is_at_work(pod));
-            witness.machines().end(&gateway.name, &name, sets_up.filter(|_| at_work).as_deref());
+            invariants.machines().end(&gateway.name, &name, sets_up.filter(|_| at_work).as_deref());
             // Gone, if it was ended meanwhile.
             let _ = gateway.node.finish(&name, i32::from(script == Script::Fails));
             drop(gateway);
-            witness.look(Moment::Any).await;
+            invariants.look(Moment::Any).await;
         });
     }
 
@@ -146,12 +146,12 @@ impl Witness {
     }
 
     /// Looks at a environment in which natgw has nothing left to do.
-    pub async fn at_rest(&self) -> Option<Sight> {
+    pub async fn at_rest(&self) -> Option<ObservedState> {
         self.look(Moment::Rest).await
     }
 
     /// Looks now.
-    pub async fn now(&self) -> Option<Sight> {
+    pub async fn now(&self) -> Option<ObservedState> {
         self.look(Moment::Any).await
     }
 
@@ -161,8 +161,8 @@ impl Witness {
     }
 
     /// What was seen that must never be.
-    pub fn broken(&self) -> Vec<String> {
-        self.0.broken.lock().unwrap().clone()
+    pub fn violations(&self) -> Vec<String> {
+        self.0.violations.lock().unwrap().clone()
     }
 
     /// How often it looked.
@@ -170,38 +170,40 @@ impl Witness {
         self.0.looks.load(Ordering::Relaxed)
     }
 
-    async fn look(&self, moment: Moment) -> Option<Sight> {
+    async fn look(&self, moment: Moment) -> Option<ObservedState> {
         let env = self.env()?;
         let before = self.machines().clone();
         // An error is mended by the next look: the API server of a busy machine is late at times.
-        let sight = Sight::of(&env).await.ok()?;
+        let observed = ObservedState::of(&env).await.ok()?;
         let after = self.machines().clone();
         self.0.looks.fetch_add(1, Ordering::Relaxed);
-        for broken in jobs_beside(&sight) {
-            self.break_with(Some(broken));
+        for violations in jobs_beside(&observed) {
+            self.break_with(Some(violations));
         }
         if before.version == after.version {
-            for broken in lies(&sight, &after) {
-                self.break_with(Some(broken));
+            for violations in lies(&observed, &after) {
+                self.break_with(Some(violations));
             }
         }
         match moment {
-            Moment::Write => self.break_with(fresh_route(&env, &sight, &after)),
-            Moment::Rest => restless(&sight).into_iter().for_each(|broken| self.break_with(Some(broken))),
+            Moment::Write => self.break_with(fresh_route(&env, &observed, &after)),
+            Moment::Rest => {
+                restless(&observed).into_iter().for_each(|violations| self.break_with(Some(violations)))
+            }
             Moment::Any => {}
         }
         self.0.changed.notify_one();
-        Some(sight)
+        Some(observed)
     }
 
     fn env(&self) -> Option<Arc<TestEnv>> {
         self.0.env.upgrade()
     }
 
-    fn break_with(&self, broken: Option<String>) {
-        let mut all = self.0.broken.lock().unwrap();
-        if let Some(broken) = broken.filter(|broken| !all.contains(broken)) {
-            all.push(broken);
+    fn break_with(&self, violations: Option<String>) {
+        let mut all = self.0.violations.lock().unwrap();
+        if let Some(violations) = violations.filter(|violations| !all.contains(violations)) {
+            all.push(violations);
         }
     }
 }
@@ -212,8 +214,8 @@ fn is_at_work(pod: &Pod) -> bool {
 }
 
 /// A Job beside one of another kind on the same Node: a setup beside a teardown that is still going, first of all.
-fn jobs_beside(sight: &Sight) -> Vec<String> {
-    let with_two = sight.nodes.iter().filter(|(_, node)| {
+fn jobs_beside(observed: &ObservedState) -> Vec<String> {
+    let with_two = observed.nodes.iter().filter(|(_, node)| {
         node.jobs.iter().any(|one| {
             !one.terminating && node.jobs.iter().any(|other| other.terminating && other.task != one.task)
         })
@@ -224,9 +226,9 @@ fn jobs_beside(sight: &Sight) -> Vec<String> {
 }
 
 /// An annotation that is not true: nothing is pending, the boot is the present one, and the kernel holds something else.
-fn lies(sight: &Sight, machines: &Machines) -> Vec<String> {
+fn lies(observed: &ObservedState, machines: &Machines) -> Vec<String> {
     let mut lies = Vec::new();
-    for (name, node) in &sight.nodes {
+    for (name, node) in &observed.nodes {
         let (Some(said), Some(machine)) = (&node.setup, machines.all.get(name)) else { continue };
         let claims = node.pending.is_none() && node.this_boot && !machine.rebooting;
         if claims && machine.translates_to.as_ref() != Some(said) {
@@ -240,7 +242,7 @@ fn lies(sight: &Sight, machines: &Machines) -> Vec<String> {
 }
 
 /// A route that was just written to a Node which is no candidate, or to none.
-fn fresh_route(env: &TestEnv, sight: &Sight, machines: &Machines) -> Option<String> {
+fn fresh_route(env: &TestEnv, observed: &ObservedState, machines: &Machines) -> Option<String> {
     let last = env.writes.count();
     let calls = env.cloud_proxy.requests();
     let call = calls.iter().rev().find(|call| call.write == Some(last))?;
@@ -249,14 +251,14 @@ fn fresh_route(env: &TestEnv, sight: &Sight, machines: &Machines) -> Option<Stri
         return None;
     }
     let gateway = call.json()?["gateway"].as_str()?.to_owned();
-    let to = sight.nodes.iter().find(|(_, node)| node.ip.is_some_and(|ip| ip.to_string() == gateway));
+    let to = observed.nodes.iter().find(|(_, node)| node.ip.is_some_and(|ip| ip.to_string() == gateway));
     let Some((name, node)) = to else {
         return Some(format!("a route was written to {gateway}, which is no Node"));
     };
     if !node.is_candidate() {
         return Some(format!(
             "a route was written to {name}, which is no candidate; candidates are {:?}",
-            sight.candidates()
+            observed.candidates()
         ));
     }
     let kernel = machines.all.get(name).and_then(|machine| machine.translates_to.clone());
@@ -264,18 +266,18 @@ fn fresh_route(env: &TestEnv, sight: &Sight, machines: &Machines) -> Option<Stri
 }
 
 /// What must not be when nothing is left to do.
-fn restless(sight: &Sight) -> Vec<String> {
-    let mut broken = Vec::new();
-    let (roles, candidates) = (sight.roles(), sight.candidates());
+fn restless(observed: &ObservedState) -> Vec<String> {
+    let mut violations = Vec::new();
+    let (roles, candidates) = (observed.roles(), observed.candidates());
     if roles.len() > 1 {
-        broken.push(format!("two role labels at rest: {roles:?}"));
+        violations.push(format!("two role labels at rest: {roles:?}"));
     }
-    if !candidates.is_empty() && !sight.holder().is_some_and(|(_, node)| node.is_candidate()) {
-        broken.push(format!(
+    if !candidates.is_empty() && !observed.holder().is_some_and(|(_, node)| node.is_candidate()) {
+        violations.push(format!(
             "at rest the route points to {:?} ({:?}), which is no candidate; candidates are {candidates:?}",
-            sight.route,
-            sight.holder().map(|(name, _)| name)
+            observed.route,
+            observed.holder().map(|(name, _)| name)
         ));
     }
-    broken
+    violations
 }
