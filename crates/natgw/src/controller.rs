@@ -246,7 +246,7 @@ impl Reconciler<'_> {
             Ok(_) => pass.succeeded(),
             Err(error) if error.is_outdated() => pass.succeeded(),
             Err(error) => {
-                tracing::warn!(%error, "the reconcile ended early");
+                tracing::warn!(%error, "reconcile failed");
                 tracing::Span::current().record("otel.status_code", "ERROR");
                 pass.failed();
             }
