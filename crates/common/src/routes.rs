@@ -11,7 +11,7 @@
 //!
 //! * [`route`]: a route to the letter, and what it means. [`policy`]: whose routes are judged, how carefully.
 //! * [`mod@observe`] and [`mod@apply`]: the only reader and the only writer.
-//! * [`snapshot`]: what was seen. [`mod@plan`]: what follows from it: [`plan::judge`], [`plan::confirm`], [`plan::threshold`].
+//! * [`snapshot`]: what was seen. [`mod@plan`]: what follows from it: [`plan::classify`], [`plan::confirm`], [`plan::threshold`].
 
 pub mod apply;
 pub mod observe;
@@ -20,8 +20,8 @@ pub mod policy;
 pub mod route;
 pub mod snapshot;
 
-pub use self::apply::{Applied, NotRemoved, StillWanted, apply};
-pub use self::observe::{NodeSource, Unseen, observe};
+pub use self::apply::{Applied, RemovalError, StillDesired, apply};
+pub use self::observe::{NodeSource, ObserveError, observe};
 pub use self::plan::{Decision, plan};
 pub use self::policy::Policy;
 pub use self::route::Route;

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use common::cloud::http::{Answer, Budget, Error, Http, Retry, Secret};
+use common::cloud::http::{Budget, Error, Http, Response, Retry, Secret};
 use prometheus::Registry;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -31,13 +31,13 @@ impl Server {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = requests.clone();
         thread::spawn(move || {
-            for answers in connections {
+            for responses in connections {
                 let (stream, _) = listener.accept().unwrap();
                 let mut reader = BufReader::new(stream.try_clone().unwrap());
-                for answer in answers {
+                for response in responses {
                     let Some(request) = read_request(&mut reader) else { break };
                     seen.lock().unwrap().push(request);
-                    (&stream).write_all(answer).unwrap();
+                    (&stream).write_all(response).unwrap();
                 }
                 // Not half open until the next test: the peer sees the end now.
                 drop(stream.shutdown(std::net::Shutdown::Both));
@@ -77,15 +77,15 @@ fn read_request(reader: &mut impl BufRead) -> Option<String> {
     Some(text + &String::from_utf8(body).unwrap())
 }
 
-fn judge(answer: &Answer) -> Retry {
-    if answer.status.is_server_error() { Retry::Soon } else { Retry::Never }
+fn retry_policy(response: &Response) -> Retry {
+    if response.status.is_server_error() { Retry::Soon } else { Retry::Never }
 }
 
 fn client(endpoint: &str, secret: Secret) -> Result<Http, Error> {
-    Http::new("test", endpoint, secret, "perimeter-test/1", &Registry::new(), judge)
+    Http::new("test", endpoint, secret, "perimeter-test/1", &Registry::new(), retry_policy)
 }
 
-async fn get(http: &Http) -> Result<Answer, Error> {
+async fn get(http: &Http) -> Result<Response, Error> {
     http.get("/things?name=what%20was%20typed", &mut Budget::default()).await
 }
 
@@ -251,15 +251,15 @@ async fn neither_logs_nor_spans_nor_errors_show_the_token_or_the_query() {
     let server = Server::start(vec![vec![busy, OK], vec![CUT]]);
     let http = server.client();
     get(&http).await.unwrap();
-    let mut said = format!("{http:?}");
+    let mut error_body = format!("{http:?}");
     let error = http.post("/things?secret=typed", &serde_json::json!({})).await.unwrap_err();
-    write!(said, "{error} {error:?}").unwrap();
-    said.push_str(&heard.0.lock().unwrap());
-    assert!(!said.contains(TOKEN), "{said}");
-    let spans = said.lines().filter(|line| line.starts_with("span cloud request")).count();
-    assert_eq!(spans, 3, "a span for each exchange: {said}");
+    write!(error_body, "{error} {error:?}").unwrap();
+    error_body.push_str(&heard.0.lock().unwrap());
+    assert!(!error_body.contains(TOKEN), "{error_body}");
+    let spans = error_body.lines().filter(|line| line.starts_with("span cloud request")).count();
+    assert_eq!(spans, 3, "a span for each exchange: {error_body}");
     let ours = |line: &&str| line.starts_with("span cloud request") || line.starts_with("later");
-    let text = said.lines().filter(ours).collect::<Vec<_>>().join("\n");
+    let text = error_body.lines().filter(ours).collect::<Vec<_>>().join("\n");
     assert!(!text.contains("typed"), "{text}");
     assert!(
         ["url.path=\"/things\"", "http.request.method=GET", "http.response.status_code=503"]
@@ -285,7 +285,10 @@ fn tls_trusts_what_ssl_cert_file_names_and_nothing_else() {
             let http = client(&endpoint, Secret::new(TOKEN).unwrap()).unwrap();
             http.post("/things", &serde_json::json!({})).await
         });
-        println!("child: {}", end.map_or_else(|error| error.to_string(), |answer| answer.status.to_string()));
+        println!(
+            "child: {}",
+            end.map_or_else(|error| error.to_string(), |response| response.status.to_string())
+        );
         return;
     }
     let ours = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -328,10 +331,13 @@ fn tls_trusts_what_ssl_cert_file_names_and_nothing_else() {
             .unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    let said = child(&ours.cert.pem());
-    assert!(said.contains("child: 200 OK"), "{said}");
-    let said = child(&other.cert.pem());
-    assert!(said.contains("child: cannot connect: ") && said.contains("certificate"), "{said}");
+    let error_body = child(&ours.cert.pem());
+    assert!(error_body.contains("child: 200 OK"), "{error_body}");
+    let error_body = child(&other.cert.pem());
+    assert!(
+        error_body.contains("child: cannot connect: ") && error_body.contains("certificate"),
+        "{error_body}"
+    );
     let requests = requests.lock().unwrap();
     assert_eq!(requests.len(), 1, "the token is not sent to a stranger");
     assert!(requests[0].contains(TOKEN));

@@ -84,14 +84,14 @@ async fn handle(project: Shared, request: Request<Incoming>) -> Result<Response<
     {
         refuse(401, "unauthorized", "unable to authenticate")
     } else {
-        project.answer(head.method.as_str(), &path, &body)
+        project.response(head.method.as_str(), &path, &body)
     };
-    let answer = Response::builder()
+    let response = Response::builder()
         .status(StatusCode::from_u16(status).unwrap())
         .header("RateLimit-Limit", "3600")
         .header("RateLimit-Remaining", "3599")
         .header("RateLimit-Reset", "1731011315");
-    Ok(answer.body(Full::from(json.to_string())).unwrap())
+    Ok(response.body(Full::from(json.to_string())).unwrap())
 }
 
 fn refuse(status: u16, code: &str, message: &str) -> (u16, Value) {
@@ -99,7 +99,7 @@ fn refuse(status: u16, code: &str, message: &str) -> (u16, Value) {
 }
 
 impl Project {
-    fn answer(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
+    fn response(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         if method == "POST"
             && let Some(refusal) = self.refusals.pop()

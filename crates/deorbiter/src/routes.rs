@@ -4,7 +4,7 @@ use common::api::deorbit::Routes;
 use common::api::period::Period;
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
-use common::routes::plan::{Memory, Verdict};
+use common::routes::plan::{History, RouteClass};
 use common::routes::{self, Decision, Policy, Route, Snapshot};
 use jiff::Timestamp;
 
@@ -47,7 +47,7 @@ async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Deci
     let policy = policy(asked)?;
     let seen =
         routes::observe(cloud, &policy, &asked.router_id, None).await.map_err(|error| error.to_string())?;
-    let decision = routes::plan(&policy, &seen, &Memory::default(), None, Timestamp::now());
+    let decision = routes::plan(&policy, &seen, &History::default(), None, Timestamp::now());
     Ok((policy, seen, decision))
 }
 
@@ -57,11 +57,11 @@ async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Deci
 /// Whatever could not be seen whole, for a person.
 pub async fn useless(cloud: &Cloud, asked: &Routes) -> Result<Useless, String> {
     let (_, _, decision) = judged(cloud, asked).await?;
-    let doubtful = decision.judged.into_iter().filter_map(|one| match one.verdict {
-        Verdict::Unknown(_) | Verdict::Covered(_) | Verdict::Invalid(_) => {
-            Some(DoubtfulRoute { why: one.verdict.why(), route: one.route })
+    let doubtful = decision.classified.into_iter().filter_map(|one| match one.class {
+        RouteClass::Unknown(_) | RouteClass::Covered(_) | RouteClass::Invalid(_) => {
+            Some(DoubtfulRoute { why: one.class.why(), route: one.route })
         }
-        Verdict::Foreign | Verdict::Valid(_) | Verdict::Orphan(_) => None,
+        RouteClass::Foreign | RouteClass::Valid(_) | RouteClass::Orphan(_) => None,
     });
     let doubtful = doubtful.collect();
     Ok(Useless { dead: decision.removals.into_iter().map(|one| one.route).collect(), doubtful })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::causes::with_causes;
 use common::cloud::openstack;
-use common::routes::{NotRemoved, Unseen};
+use common::routes::{ObserveError, RemovalError};
 
 /// The code of a pass that took too long, which an alert asks for.
 pub const TIMED_OUT: &str = "TimedOut";
@@ -39,10 +39,10 @@ pub enum Error {
     Login(String),
     /// The world could not be seen whole.
     #[error(transparent)]
-    Unseen(#[from] Unseen),
+    Observe(#[from] ObserveError),
     /// The routes could not be removed.
     #[error(transparent)]
-    NotRemoved(#[from] NotRemoved),
+    Removal(#[from] RemovalError),
     /// The pass took too long.
     #[error("the pass was given up after {0:?}: OpenStack answers too slowly")]
     TooSlow(Duration),
@@ -60,8 +60,8 @@ impl Error {
             Error::Policy(_) => "InvalidSpec",
             Error::Conflict(_) => "Conflict",
             Error::Login(_) => "LoginFailed",
-            Error::Unseen(unseen) => unseen.code(),
-            Error::NotRemoved(not) => not.code(),
+            Error::Observe(error) => error.code(),
+            Error::Removal(error) => error.code(),
             Error::TooSlow(_) => TIMED_OUT,
             Error::NotLeading => "NotLeading",
         }
@@ -82,7 +82,7 @@ impl Error {
     pub fn is_outdated(&self) -> bool {
         match self {
             Error::Write { cause: kube::Error::Api(status), .. } => status.code == 409,
-            Error::NotRemoved(NotRemoved::Withdrawn) => true,
+            Error::Removal(RemovalError::PolicyChanged) => true,
             _ => false,
         }
     }
@@ -98,8 +98,8 @@ impl Error {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let cause: Option<&openstack::Error> = match self {
-            Error::Unseen(unseen) | Error::NotRemoved(NotRemoved::Unseen(unseen)) => unseen.cause(),
-            Error::NotRemoved(NotRemoved::Look(cause) | NotRemoved::Refused(cause)) => Some(cause),
+            Error::Observe(error) | Error::Removal(RemovalError::Observe(error)) => error.cause(),
+            Error::Removal(RemovalError::Recheck(cause) | RemovalError::Refused(cause)) => Some(cause),
             _ => None,
         };
         cause?.retry_after()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCSpec, RouteGCStatus};
 use common::names;
 use common::plan::Regarding;
-use common::routes::StillWanted;
+use common::routes::StillDesired;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ObjectMeta, PostParams};
@@ -117,10 +117,10 @@ impl Document {
     /// is not being deleted.
     /// None for flags, which cannot change under a pass.
     #[must_use]
-    pub fn still_wanted(&self, client: &Client) -> Option<StillWanted> {
+    pub fn still_desired(&self, client: &Client) -> Option<StillDesired> {
         let Kept::Object(object) = &self.kept else { return None };
         let (client, read) = (client.clone(), object.metadata.clone());
-        Some(StillWanted::new(move || is_unchanged(client.clone(), read.clone()).boxed()))
+        Some(StillDesired::new(move || is_unchanged(client.clone(), read.clone()).boxed()))
     }
 
     /// Writes the status, if it is another one. The write carries the version that was read: two that write never mix.
@@ -255,7 +255,7 @@ mod tests {
             (200, with("deletionTimestamp", json!("2026-01-01T00:00:00Z")), false),
             (404, gone, false),
         ] {
-            let said = document.still_wanted(&client(code, &body)).unwrap().ask().await;
+            let said = document.still_desired(&client(code, &body)).unwrap().ask().await;
             assert_eq!(said, wanted, "{body}");
         }
     }
@@ -264,6 +264,6 @@ mod tests {
     async fn nobody_takes_back_what_flags_say() {
         let read: RouteGC = serde_json::from_value(object(json!({ "name": "prod" }))).unwrap();
         let document = Document::state(read.spec, empty("ns", "routegc-r-1"));
-        assert!(document.still_wanted(&client(200, &json!({}))).is_none());
+        assert!(document.still_desired(&client(200, &json!({}))).is_none());
     }
 }

@@ -6,7 +6,7 @@ use common::api::routegc::NodesFrom;
 use common::causes::with_causes;
 use common::client::of_kubeconfig;
 use common::routes::snapshot::Node as Seen;
-use common::routes::{NodeSource, Unseen};
+use common::routes::{NodeSource, ObserveError};
 use common::runtime::Runtime;
 use futures::FutureExt as _;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -59,7 +59,7 @@ struct Address {
 /// # Errors
 /// When the kubeconfig cannot be used; the message names its Secret.
 pub async fn source(runtime: &Runtime, from: &NodesFrom) -> Result<NodeSource, Error> {
-    let client = client(runtime, from).await.map_err(|why| Error::Unseen(Unseen::Nodes(why)))?;
+    let client = client(runtime, from).await.map_err(|why| Error::Observe(ObserveError::Nodes(why)))?;
     Ok(NodeSource::new(move || list(client.clone()).boxed()))
 }
 

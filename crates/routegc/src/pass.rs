@@ -7,8 +7,8 @@ use std::time::Duration;
 use common::api::routegc::{RouteGCSpec, RouteGCStatus};
 use common::metrics::ActionResult;
 use common::plan::{Action as _, Plan, Problem, Reason as _, Regarding, Step};
-use common::routes::plan::confirm::note;
-use common::routes::{self, Applied, Decision, NodeSource, NotRemoved, Policy, Snapshot};
+use common::routes::plan::confirm::record_removal;
+use common::routes::{self, Applied, Decision, NodeSource, Policy, RemovalError, Snapshot};
 use common::runtime::Runtime;
 use jiff::Timestamp;
 
@@ -211,37 +211,37 @@ impl Walker {
         looked: &mut Looked,
     ) -> Result<Vec<Problem<Reason>>, Error> {
         let removals = looked.decision.removals.clone();
-        looked.decision.memory.removing = removals.iter().map(|one| one.route.clone()).collect();
-        let intent = status::intended(&document.status, &looked.decision.memory);
+        looked.decision.history.removing = removals.iter().map(|one| one.route.clone()).collect();
+        let intent = status::intended(&document.status, &looked.decision.history);
         self.store(document, intent).await?;
         if !self.runtime.leadership.is_leading() {
             return Err(Error::NotLeading);
         }
         // From here on it is not certain any more, wherever this is cut short.
         let refused = self.refusals.all().remove(home);
-        let (nodes, wanted) = (looked.nodes.as_ref(), document.still_wanted(&self.runtime.client));
+        let (nodes, wanted) = (looked.nodes.as_ref(), document.still_desired(&self.runtime.client));
         let applied =
             routes::apply(&looked.cloud, &looked.policy, &looked.snapshot, &removals, nodes, wanted.as_ref());
         match applied.await {
             Ok(applied) => {
-                if applied.removed.is_empty() && applied.back.is_empty() {
+                if applied.removed.is_empty() && applied.recreated.is_empty() {
                     // Where the status cannot be written now, the next pass must not take for ours what somebody else removed.
-                    self.refusals.all().insert(home.clone(), looked.decision.memory.removing.clone());
+                    self.refusals.all().insert(home.clone(), looked.decision.history.removing.clone());
                 }
                 self.told(&looked.plan, &applied).await;
                 self.metrics.removed(&document.whose(), applied.removed.len());
                 Ok(settle(&document.regarding, &mut looked.decision, &applied))
             }
-            Err(cause @ NotRemoved::Withdrawn) => {
+            Err(cause @ RemovalError::PolicyChanged) => {
                 // Under the version that was read the status cannot be written any more. The next pass, which reads the intent
                 // there, knows that nobody acted on it.
-                self.refusals.all().insert(home.clone(), looked.decision.memory.removing.clone());
+                self.refusals.all().insert(home.clone(), looked.decision.history.removing.clone());
                 let error = Error::from(cause);
                 tracing::info!(reason = error.code(), policy = %document.regarding, "{error}");
                 Err(error)
             }
             Err(cause) => {
-                let removing = &mut looked.decision.memory.removing;
+                let removing = &mut looked.decision.history.removing;
                 if cause.changed_nothing() {
                     self.refusals.all().insert(home.clone(), removing.clone());
                     // The second time it stays, and is the next pass's intent already.
@@ -329,19 +329,19 @@ impl Walker {
 fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> Vec<Problem<Reason>> {
     let now = Timestamp::now();
     let gone = |route: &routes::Route| applied.removed.contains(route) || applied.gone.contains(route);
-    for route in applied.removed.iter().chain(&applied.back) {
-        note(&mut decision.memory.removed, route, now);
+    for route in applied.removed.iter().chain(&applied.recreated) {
+        record_removal(&mut decision.history.removed, route, now);
     }
-    let before = decision.judged.len();
-    decision.judged.retain(|one| !gone(&one.route));
-    let went = u32::try_from(before - decision.judged.len()).unwrap_or(u32::MAX);
+    let before = decision.classified.len();
+    decision.classified.retain(|one| !gone(&one.route));
+    let went = u32::try_from(before - decision.classified.len()).unwrap_or(u32::MAX);
     decision.counts.orphan = decision.counts.orphan.saturating_sub(went);
     decision.quota.routes = u32::try_from(applied.left).unwrap_or(u32::MAX);
     let open = |destination: &str, nexthop: &str| !gone(&routes::Route::new(destination, nexthop));
-    decision.memory.candidates.retain(|one| open(&one.destination, &one.nexthop));
-    decision.memory.removing.clear();
+    decision.history.candidates.retain(|one| open(&one.destination, &one.nexthop));
+    decision.history.removing.clear();
     decision.removals.clear();
-    let spared = applied.spared.iter().map(|(route, why)| Reason::Spared(route.clone(), why.clone()));
-    let back = applied.back.iter().cloned().map(Reason::BackAtOnce);
+    let spared = applied.skipped.iter().map(|(route, why)| Reason::Spared(route.clone(), why.clone()));
+    let back = applied.recreated.iter().cloned().map(Reason::BackAtOnce);
     spared.chain(back).map(|because| Problem { regarding: regarding.clone(), because }).collect()
 }

@@ -23,7 +23,7 @@ pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision
                 router: router.to_owned(),
                 regarding: regarding.clone(),
             };
-            plan.step(action, Reason::Dead(removal.because.clone()));
+            plan.step(action, Reason::Orphaned(removal.reason.clone()));
         }
     }
     if mode == Mode::Audit && !decision.removals.is_empty() {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use common::api::routegc::Mode;
 use common::plan::Plan;
 use common::routes::Decision;
-use common::routes::plan::{Judged, Verdict};
+use common::routes::plan::{ClassifiedRoute, RouteClass};
 use common::routes::route::so_many;
 use serde_json::{Value, json};
 
@@ -25,14 +25,16 @@ pub fn text(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Pl
         "{} valid, {} orphan, {} foreign, {} unknown, {} invalid",
         counts.valid, counts.orphan, counts.foreign, counts.unknown, counts.invalid
     );
-    let of = |pick: fn(&Judged) -> &str| decision.judged.iter().map(|one| pick(one).len()).max().unwrap_or(0);
+    let of = |pick: fn(&ClassifiedRoute) -> &str| {
+        decision.classified.iter().map(|one| pick(one).len()).max().unwrap_or(0)
+    };
     let destination = of(|one| &one.route.destination).max(11);
     let nexthop = of(|one| &one.route.nexthop).max(8);
-    if !decision.judged.is_empty() {
+    if !decision.classified.is_empty() {
         let _ =
             writeln!(text, "\n{:destination$}  {:nexthop$}  {:7}  WHY", "DESTINATION", "NEXT HOP", "WHAT");
     }
-    for one in &decision.judged {
+    for one in &decision.classified {
         let (word, why) = words(one);
         let route = &one.route;
         let line = format!("{:destination$}  {:nexthop$}  {word:7}  {why}", route.destination, route.nexthop);
@@ -45,7 +47,7 @@ pub fn text(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Pl
 /// The same as one JSON object.
 #[must_use]
 pub fn json(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Plan<Action>) -> Value {
-    let route = |one: &Judged| {
+    let route = |one: &ClassifiedRoute| {
         let (word, why) = words(one);
         json!({
             "destination": one.route.destination, "nexthop": one.route.nexthop,
@@ -58,23 +60,23 @@ pub fn json(name: &str, router: &str, mode: Mode, decision: &Decision, plan: &Pl
         "mode": mode,
         "counts": decision.counts,
         "quota": decision.quota,
-        "routes": decision.judged.iter().map(route).collect::<Vec<_>>(),
-        "candidates": decision.memory.candidates,
+        "routes": decision.classified.iter().map(route).collect::<Vec<_>>(),
+        "candidates": decision.history.candidates,
         "contested": decision.contested,
         "removalHash": decision.excess.as_ref().map(|excess| &excess.hash),
         "plan": plan.to_json(),
     })
 }
 
-fn words(one: &Judged) -> (&'static str, String) {
-    let word = match &one.verdict {
-        Verdict::Foreign => "foreign",
-        Verdict::Valid(_) => "valid",
-        Verdict::Unknown(_) | Verdict::Covered(_) => "unknown",
-        Verdict::Invalid(_) => "invalid",
-        Verdict::Orphan(_) => "orphan",
+fn words(one: &ClassifiedRoute) -> (&'static str, String) {
+    let word = match &one.class {
+        RouteClass::Foreign => "foreign",
+        RouteClass::Valid(_) => "valid",
+        RouteClass::Unknown(_) | RouteClass::Covered(_) => "unknown",
+        RouteClass::Invalid(_) => "invalid",
+        RouteClass::Orphan(_) => "orphan",
     };
-    let mut why = one.verdict.why();
+    let mut why = one.class.why();
     if one.duplicate {
         why.push_str(if why.is_empty() {
             "one of several to this destination"

@@ -3,7 +3,7 @@
 use common::api::routegc::{Mode, RouteGCStatus, RouteText};
 use common::conditions::{self, Seen, Status};
 use common::plan::Reason as _;
-use common::routes::plan::{Memory, Verdict};
+use common::routes::plan::{History, RouteClass};
 use common::routes::route::{first_of, list, so_many};
 use common::routes::{Decision, Route};
 use jiff::Timestamp;
@@ -13,8 +13,8 @@ use crate::plan::Reason;
 
 /// What the plan remembers, out of a status.
 #[must_use]
-pub fn memory(status: &RouteGCStatus) -> Memory {
-    Memory {
+pub fn memory(status: &RouteGCStatus) -> History {
+    History {
         candidates: status.candidates.clone(),
         removing: status.removing.iter().map(|one| Route::new(&one.destination, &one.nexthop)).collect(),
         removed: status.last_removed.clone(),
@@ -25,7 +25,7 @@ pub fn memory(status: &RouteGCStatus) -> Memory {
 /// The status while routes are being removed: what the next pass must know, if this one does not come to its end. What a person is
 /// told stays as it was, for nothing has come of it yet.
 #[must_use]
-pub fn intended(before: &RouteGCStatus, memory: &Memory) -> RouteGCStatus {
+pub fn intended(before: &RouteGCStatus, memory: &History) -> RouteGCStatus {
     RouteGCStatus {
         candidates: memory.candidates.clone(),
         removing: texts(&memory.removing),
@@ -50,12 +50,12 @@ pub fn decided(
         conditions: before.conditions.clone(),
         counts: Some(decision.counts.clone()),
         quota: Some(decision.quota.clone()),
-        candidates: decision.memory.candidates.clone(),
+        candidates: decision.history.candidates.clone(),
         removal_hash: decision.excess.as_ref().map(|excess| excess.hash.clone()),
-        removing: texts(&decision.memory.removing),
-        contested: decision.memory.contested.clone(),
-        last_removed: decision.memory.removed.clone(),
-        last_pass: before.last_pass,
+        removing: texts(&decision.history.removing),
+        contested: decision.history.contested.clone(),
+        last_removed: decision.history.removed.clone(),
+        last_change: before.last_change,
     };
     let (ready, reason, message) = match failed {
         Some(error) => (Status::False, error.code(), error.to_string()),
@@ -133,8 +133,8 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
 
 /// Which routes cannot be judged, and why.
 fn unknown(decision: &Decision) -> String {
-    let unknown = decision.judged.iter().filter_map(|one| match &one.verdict {
-        Verdict::Unknown(why) => Some(format!("{} ({why})", one.route)),
+    let unknown = decision.classified.iter().filter_map(|one| match &one.class {
+        RouteClass::Unknown(why) => Some(format!("{} ({why})", one.route)),
         _ => None,
     });
     let so_many = so_many(decision.counts.unknown as usize);
@@ -194,7 +194,7 @@ fn is_request_id(word: &str) -> bool {
 /// The time moves only with something else.
 fn dated(before: &RouteGCStatus, mut status: RouteGCStatus, now: Timestamp) -> RouteGCStatus {
     if status != *before {
-        status.last_pass = Some(now);
+        status.last_change = Some(now);
     }
     status
 }

@@ -110,8 +110,8 @@ fn every_reason_is_explained() {
         "crates/routegc/src/error.rs",
         "crates/routegc/src/plan/reason.rs",
         "crates/common/src/routes/apply.rs",
-        "crates/common/src/routes/observe/unseen.rs",
-        "crates/common/src/routes/plan/judge.rs",
+        "crates/common/src/routes/observe/error.rs",
+        "crates/common/src/routes/plan/classify.rs",
     ] {
         let codes = words(file, "code");
         assert!(codes.len() > 2, "{file}: {codes:?}");

@@ -402,7 +402,7 @@ async fn r12_a_change_of_the_policy_hastens_no_removal() {
         env.passes(1).await.unwrap();
     }
     assert_eq!(env.destinations().await.unwrap().len(), 3);
-    assert_eq!(env.status("prod").await.unwrap().candidates[0].passes, 2);
+    assert_eq!(env.status("prod").await.unwrap().candidates[0].observations, 2);
 }
 
 /// R13: one token for many passes, and a cloud that asks for timeout gets it.

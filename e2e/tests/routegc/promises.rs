@@ -158,7 +158,7 @@ async fn confirmations_survive_a_restart_and_no_revival() {
     env.policy("prod", json!({ "safety": { "confirmations": 3, "minAge": "0s" } })).await.unwrap();
     env.passes(2).await.unwrap();
     let before = env.status("prod").await.unwrap().candidates;
-    assert_eq!(before[0].passes, 2);
+    assert_eq!(before[0].observations, 2);
     let port = env.project.port(Some(&hop(3)), None).await.unwrap();
     env.passes(1).await.unwrap();
     assert!(env.status("prod").await.unwrap().candidates.is_empty());

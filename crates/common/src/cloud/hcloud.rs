@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::field::or_empty;
-use super::http::{self, Answer, Budget, Http, Page, Paging, with_query};
+use super::http::{self, Budget, Http, Page, Paging, Response, with_query};
 pub use super::http::{Partial, RateLimit, Retry, Secret as Token, SecretError as TokenError};
 pub use action::{Action, ActionError, Status};
 pub use code::Code;
@@ -55,8 +55,8 @@ impl Hcloud {
     /// `cloud_requests_total`, `cloud_request_duration_seconds` and `cloud_rate_limit_remaining` with `cloud="hcloud"`, so one
     /// registry takes one client. Asks nothing yet.
     pub fn new(endpoint: &str, token: Token, user_agent: &str, registry: &Registry) -> Result<Self, Error> {
-        let http =
-            Http::new("hcloud", endpoint, token, user_agent, registry, error::judge).map_err(Error::Setup)?;
+        let http = Http::new("hcloud", endpoint, token, user_agent, registry, error::retry_policy)
+            .map_err(Error::Setup)?;
         Ok(Hcloud { http })
     }
 
@@ -166,9 +166,9 @@ impl Hcloud {
         let missing = || Error::ActionMissing { call: call.to_owned(), action: id };
         let path = with_query("/actions", &[("id", &id.to_string())]);
         match self.get(call, &path, &mut Budget::default()).await {
-            Ok(answer) => {
+            Ok(response) => {
                 // A list with nothing in it is null, by what the other side is written in.
-                let actions: Option<Vec<Action>> = field(call, &answer, "actions")?;
+                let actions: Option<Vec<Action>> = field(call, &response, "actions")?;
                 actions.into_iter().flatten().find(|action| action.id == id).ok_or_else(missing)
             }
             Err(Error::Api { status: 404, .. }) => {
@@ -189,8 +189,8 @@ impl Hcloud {
         route: &Route,
     ) -> Result<Action, Error> {
         let body = json!({ "destination": route.destination, "gateway": route.gateway });
-        let answer = self.http.post(&format!("/networks/{network}/actions/{what}"), &body).await;
-        field(call, &accepted(call, answer)?, "action")
+        let response = self.http.post(&format!("/networks/{network}/actions/{what}"), &body).await;
+        field(call, &accepted(call, response)?, "action")
     }
 
     async fn one<T: DeserializeOwned>(&self, call: &str, path: &str, name: &'static str) -> Result<T, Error> {
@@ -211,9 +211,9 @@ impl Hcloud {
         loop {
             let page = paging.page().to_string();
             let query = [query, &[("page", &page), ("per_page", PER_PAGE)]].concat();
-            let answer = self.get(call, &with_query(path, &query), &mut budget).await?;
+            let response = self.get(call, &with_query(path, &query), &mut budget).await?;
             budget.progressed();
-            let page = numbered(call, &answer, name, paging.page())?;
+            let page = numbered(call, &response, name, paging.page())?;
             let whole = paging.take(page).map_err(|cause| Error::Partial { call: call.to_owned(), cause })?;
             if let Some(items) = whole {
                 return Ok(items);
@@ -221,24 +221,24 @@ impl Hcloud {
         }
     }
 
-    async fn get(&self, call: &str, path: &str, budget: &mut Budget) -> Result<Answer, Error> {
+    async fn get(&self, call: &str, path: &str, budget: &mut Budget) -> Result<Response, Error> {
         accepted(call, self.http.get(path, budget).await)
     }
 }
 
 /// The answer, if its status is 2xx.
-fn accepted(call: &str, answer: Result<Answer, http::Error>) -> Result<Answer, Error> {
-    match answer {
-        Ok(answer) if answer.status.is_success() => Ok(answer),
-        Ok(answer) => Err(Error::of(call, &answer)),
+fn accepted(call: &str, response: Result<Response, http::Error>) -> Result<Response, Error> {
+    match response {
+        Ok(response) if response.status.is_success() => Ok(response),
+        Ok(response) => Err(Error::of(call, &response)),
         Err(cause) => Err(Error::Transport { call: call.to_owned(), cause }),
     }
 }
 
 /// One field of the answer's object; the API wraps everything in one.
-fn field<T: DeserializeOwned>(call: &str, answer: &Answer, name: &'static str) -> Result<T, Error> {
+fn field<T: DeserializeOwned>(call: &str, response: &Response, name: &'static str) -> Result<T, Error> {
     let read = || {
-        let mut object: Map<String, Value> = serde_json::from_slice(&answer.body)?;
+        let mut object: Map<String, Value> = serde_json::from_slice(&response.body)?;
         serde_json::from_value(object.remove(name).ok_or_else(|| serde_json::Error::missing_field(name))?)
     };
     read().map_err(|cause| Error::Decode { call: call.to_owned(), cause })
@@ -248,17 +248,18 @@ fn field<T: DeserializeOwned>(call: &str, answer: &Answer, name: &'static str) -
 /// any, a page that is not full is the last.
 fn numbered<T: DeserializeOwned>(
     call: &str,
-    answer: &Answer,
+    response: &Response,
     name: &'static str,
     number: u64,
 ) -> Result<Page<T>, Error> {
-    let items: Vec<T> = field::<Option<_>>(call, answer, name)?.unwrap_or_default();
-    let said = field::<Option<Meta>>(call, answer, "meta").ok().flatten().and_then(|meta| meta.pagination);
+    let items: Vec<T> = field::<Option<_>>(call, response, name)?.unwrap_or_default();
+    let error_body =
+        field::<Option<Meta>>(call, response, "meta").ok().flatten().and_then(|meta| meta.pagination);
     let given = |number: Option<u64>| number.filter(|number| *number > 0);
-    let (next, total) = match said {
-        Some(said) => {
-            let further = given(said.last_page).filter(|last| *last > number);
-            (given(said.next_page).or(further.map(|_| number + 1)), given(said.total_entries))
+    let (next, total) = match error_body {
+        Some(error_body) => {
+            let further = given(error_body.last_page).filter(|last| *last > number);
+            (given(error_body.next_page).or(further.map(|_| number + 1)), given(error_body.total_entries))
         }
         None => ((items.len() >= USUAL_PAGE).then_some(number + 1), None),
     };

@@ -46,7 +46,7 @@ const LIMITS: Limits = Limits { exchange: Duration::from_secs(15), bytes: 8 << 2
 
 /// A whole answer, whatever its status.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Response {
     /// The status.
     pub status: StatusCode,
     /// All headers.
@@ -56,7 +56,7 @@ pub struct Answer {
 }
 
 /// What a cloud's error answer means for a repetition: it is in the body, which only the cloud's client can read.
-pub type Judge = fn(&Answer) -> Retry;
+pub type RetryPolicy = fn(&Response) -> Retry;
 
 /// A client of one cloud's API. Clones share connections, metrics and what is known of the rate limit.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ struct Inner {
     endpoint: endpoint::Endpoint,
     secret: Secret,
     user_agent: HeaderValue,
-    judge: Judge,
+    retry_policy: RetryPolicy,
     wire: Wire,
     metrics: metrics::Metrics,
     rate_limit: Mutex<Option<RateLimit>>,
@@ -86,19 +86,19 @@ impl fmt::Debug for Http {
 
 impl Http {
     /// `cloud` is the metric label. `endpoint` is `https://…`, or `http://` to a host of one's own. The secret goes into
-    /// `Authorization: Bearer`. `judge` is asked about answers whose status is not 2xx.
+    /// `Authorization: Bearer`. `retry_policy` is asked about answers whose status is not 2xx.
     pub fn new(
         cloud: &'static str,
         endpoint: &str,
         secret: Secret,
         user_agent: &str,
         registry: &Registry,
-        judge: Judge,
+        retry_policy: RetryPolicy,
     ) -> Result<Http, Error> {
         let endpoint = endpoint::Endpoint::parse(endpoint)?;
         endpoint.warn_if_exposed();
         let trust = if endpoint.tls() { Trust::System } else { Trust::Plain };
-        Http::over(transport::connect(&trust)?, cloud, endpoint, secret, user_agent, registry, judge)
+        Http::over(transport::connect(&trust)?, cloud, endpoint, secret, user_agent, registry, retry_policy)
     }
 
     fn over(
@@ -108,7 +108,7 @@ impl Http {
         secret: Secret,
         user_agent: &str,
         registry: &Registry,
-        judge: Judge,
+        retry_policy: RetryPolicy,
     ) -> Result<Http, Error> {
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| {
             Error::Setup("the user agent has characters that a header cannot carry".to_owned())
@@ -121,7 +121,7 @@ impl Http {
             endpoint,
             secret,
             user_agent,
-            judge,
+            retry_policy,
             wire: Wire::over(transport, cloud, LIMITS),
             metrics,
             rate_limit,
@@ -134,15 +134,15 @@ impl Http {
         *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads. `path` begins with a slash and may have a query. Repeats within the budget what `judge` or the transport
+    /// Reads. `path` begins with a slash and may have a query. Repeats within the budget what `retry_policy` or the transport
     /// calls passing; when the budget is spent the last answer or error is returned.
-    pub async fn get(&self, path: &str, budget: &mut Budget) -> Result<Answer, Error> {
+    pub async fn get(&self, path: &str, budget: &mut Budget) -> Result<Response, Error> {
         loop {
             let deadline = budget.ends().min(self.0.wire.deadline());
             let end = self.exchange(Method::GET, path, Bytes::new(), deadline).await;
             let retry = match &end {
-                Ok(answer) if answer.status.is_success() => return end,
-                Ok(answer) => (self.0.judge)(answer),
+                Ok(response) if response.status.is_success() => return end,
+                Ok(response) => (self.0.retry_policy)(response),
                 Err(error) => error.retry(),
             };
             let Some(wait) = budget.spend(retry) else { return end };
@@ -150,7 +150,7 @@ impl Http {
                 cloud = self.0.cloud,
                 path = without_query(path),
                 after = ?wait,
-                because = %end.map_or_else(|error| error.to_string(), |answer| answer.status.to_string()),
+                because = %end.map_or_else(|error| error.to_string(), |response| response.status.to_string()),
                 "cloud request is repeated"
             );
             tokio::time::sleep(wait).await;
@@ -158,7 +158,7 @@ impl Http {
     }
 
     /// Writes, once. After an error it may or may not have acted.
-    pub async fn post(&self, path: &str, json: &serde_json::Value) -> Result<Answer, Error> {
+    pub async fn post(&self, path: &str, json: &serde_json::Value) -> Result<Response, Error> {
         self.exchange(Method::POST, path, Bytes::from(json.to_string()), self.0.wire.deadline()).await
     }
 
@@ -168,13 +168,13 @@ impl Http {
         path: &str,
         body: Bytes,
         deadline: Instant,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Response, Error> {
         let request = self.request(&method, path, body)?;
         let began = Instant::now();
         let end = self.0.wire.exchange(request, without_query(path), deadline).await;
-        let status = end.as_ref().ok().map(|answer| answer.status);
+        let status = end.as_ref().ok().map(|response| response.status);
         self.0.metrics.exchange(&method, status, began.elapsed());
-        if let Some(limit) = end.as_ref().ok().and_then(|answer| RateLimit::of(&answer.headers)) {
+        if let Some(limit) = end.as_ref().ok().and_then(|response| RateLimit::of(&response.headers)) {
             *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
             self.0.metrics.remaining(limit.remaining);
         }

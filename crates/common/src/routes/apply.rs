@@ -5,14 +5,14 @@
 //! (`extraroute-atomic`), by itself; where it only takes whole lists, because the list is written under the revision that it was
 //! read at. Where it has no revisions either, the list is read once more right before it is written, if that is allowed at all.
 
-mod last_look;
+mod recheck;
 
 use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-use super::observe::{NodeSource, Unseen};
+use super::observe::{NodeSource, ObserveError};
 use super::plan::Removal;
 use super::policy::Policy;
 use super::route::{self, Route};
@@ -25,12 +25,12 @@ const TRIES: usize = 3;
 /// Whether the removals are still wanted. Asked after the last look and before each write, for that look may take minutes: whoever
 /// stops the one who decided is heard until then.
 #[derive(Clone)]
-pub struct StillWanted(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
+pub struct StillDesired(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
 
-impl StillWanted {
+impl StillDesired {
     /// Of a function that finds out; where it cannot, it says no.
     pub fn new(ask: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
-        StillWanted(Arc::new(ask))
+        StillDesired(Arc::new(ask))
     }
 
     /// Whether they are, now.
@@ -39,7 +39,7 @@ impl StillWanted {
     }
 }
 
-impl fmt::Debug for StillWanted {
+impl fmt::Debug for StillDesired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StillWanted")
     }
@@ -53,22 +53,22 @@ pub struct Applied {
     /// Gone before we came.
     pub gone: Vec<Route>,
     /// Not removed after the last look, and why.
-    pub spared: Vec<(Route, String)>,
+    pub skipped: Vec<(Route, String)>,
     /// Still there in the answer although they were removed: somebody put them back in that instant.
-    pub back: Vec<Route>,
+    pub recreated: Vec<Route>,
     /// How many routes the router has now.
     pub left: usize,
 }
 
 /// Why nothing was removed, as far as is known. The message is complete: what, why, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRemoved {
+pub enum RemovalError {
     /// Neutron could not be asked again.
     #[error("the last look before the removal failed: {0}")]
-    Look(Error),
+    Recheck(Error),
     /// The router's neighbourhood could not be seen whole again.
     #[error("the last look before the removal failed: {0}")]
-    Unseen(Unseen),
+    Observe(ObserveError),
     /// The Nodes could not be listed again.
     #[error("the last look before the removal failed: the cluster's Nodes cannot be listed: {0}")]
     Nodes(String),
@@ -91,11 +91,11 @@ pub enum NotRemoved {
         "somebody else changed the router each time: {TRIES} tries under the revision that was read all came too late"
     )]
     Contention,
-    /// [`StillWanted`] said no: Neutron was not asked to remove anything.
+    /// [`StillDesired`] said no: Neutron was not asked to remove anything.
     #[error(
         "the policy has changed since the decision, is gone, or cannot be read again: nothing was removed"
     )]
-    Withdrawn,
+    PolicyChanged,
     /// Neutron can neither remove pairs nor lock.
     #[error(
         "this Neutron has neither extraroute-atomic nor revision-if-match: the whole list would be written, and a route that somebody \
@@ -116,20 +116,20 @@ fn named(invalid: &[Route], hidden: bool) -> String {
     }
 }
 
-impl NotRemoved {
+impl RemovalError {
     /// One CamelCase word of a closed set: the reason of a condition.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            NotRemoved::Look(_) => "PartialInventory",
-            NotRemoved::Unseen(unseen) => unseen.code(),
-            NotRemoved::Nodes(_) => "NodesUnavailable",
-            NotRemoved::InvalidRoutes { .. } => "RouterHasInvalidRoutes",
-            NotRemoved::Contention => "RouterChanging",
-            NotRemoved::Withdrawn => "PolicyChanged",
-            NotRemoved::NoLock => "NoSafeUpdate",
-            NotRemoved::Refused(cause) if cause.is_forbidden() => "Forbidden",
-            NotRemoved::Refused(_) => "RemovalFailed",
+            RemovalError::Recheck(_) => "PartialInventory",
+            RemovalError::Observe(error) => error.code(),
+            RemovalError::Nodes(_) => "NodesUnavailable",
+            RemovalError::InvalidRoutes { .. } => "RouterHasInvalidRoutes",
+            RemovalError::Contention => "RouterChanging",
+            RemovalError::PolicyChanged => "PolicyChanged",
+            RemovalError::NoLock => "NoSafeUpdate",
+            RemovalError::Refused(cause) if cause.is_forbidden() => "Forbidden",
+            RemovalError::Refused(_) => "RemovalFailed",
         }
     }
 
@@ -139,7 +139,7 @@ impl NotRemoved {
     pub fn changed_nothing(&self) -> bool {
         match self {
             // 408 may come from a proxy in between, and later than Neutron's deed.
-            NotRemoved::Refused(cause) => {
+            RemovalError::Refused(cause) => {
                 cause.status().is_some_and(|status| (400..500).contains(&status) && status != 408)
             }
             _ => true,
@@ -149,7 +149,7 @@ impl NotRemoved {
 
 /// Removes the routes.
 ///
-/// `snapshot` is what they were decided on; the router, all ports of its networks and `nodes` are read again before. `wanted` has
+/// `snapshot` is what they were decided on; the router, all ports of its networks and `nodes` are read again before. `desired` has
 /// the last word before each write; None: nobody takes the removals back.
 ///
 /// # Errors
@@ -160,65 +160,65 @@ pub async fn apply(
     snapshot: &Snapshot,
     removals: &[Removal],
     nodes: Option<&NodeSource>,
-    wanted: Option<&StillWanted>,
-) -> Result<Applied, NotRemoved> {
-    let extensions = cloud.extensions().await.map_err(NotRemoved::Look)?;
+    desired: Option<&StillDesired>,
+) -> Result<Applied, RemovalError> {
+    let extensions = cloud.extensions().await.map_err(RemovalError::Recheck)?;
     let atomic = extensions.contains("extraroute-atomic");
     let lock = extensions.contains("revision-if-match");
     for last in [false, false, true] {
-        let router = cloud.router(&snapshot.router).await.map_err(NotRemoved::Look)?;
-        let looked = last_look::all(cloud, policy, snapshot, &router, removals, nodes).await?;
-        let last_look::Looked { mut dead, gone, spared, seen } = looked;
+        let router = cloud.router(&snapshot.router).await.map_err(RemovalError::Recheck)?;
+        let rechecked = recheck::all(cloud, policy, snapshot, &router, removals, nodes).await?;
+        let recheck::Rechecked { mut orphaned, gone, skipped, seen } = rechecked;
         let revision = router.revision_number.filter(|_| lock);
-        let mut applied = Applied { gone, spared, left: router.routes.len(), ..Applied::default() };
-        if dead.is_empty() {
+        let mut applied = Applied { gone, skipped, left: router.routes.len(), ..Applied::default() };
+        if orphaned.is_empty() {
             return Ok(applied);
         }
-        not_withdrawn(wanted).await?;
+        ensure_still_desired(desired).await?;
         let answer = if atomic {
-            let pairs: Vec<_> = dead.iter().map(Into::into).collect();
+            let pairs: Vec<_> = orphaned.iter().map(Into::into).collect();
             // Pairs are removed by themselves, so the lock only says that the last look is of the router as it is. Against
             // somebody who never stops writing, the last try does without.
             cloud.remove_extraroutes(&router.id, &pairs, revision.filter(|_| !last)).await
         } else if revision.is_some() {
-            cloud.replace_routes(&router.id, &without(&router, &dead), revision).await
+            cloud.replace_routes(&router.id, &without(&router, &orphaned), revision).await
         } else if policy.allow_unsafe_update {
             // The last look may have taken minutes, and nothing guards what others have written meanwhile.
-            let router = cloud.router(&snapshot.router).await.map_err(NotRemoved::Look)?;
+            let router = cloud.router(&snapshot.router).await.map_err(RemovalError::Recheck)?;
             let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
-            let (still, gone): (Vec<_>, Vec<_>) = dead.into_iter().partition(there);
-            dead = still;
+            let (still, gone): (Vec<_>, Vec<_>) = orphaned.into_iter().partition(there);
+            orphaned = still;
             applied.gone.extend(gone);
             applied.left = router.routes.len();
-            if dead.is_empty() {
+            if orphaned.is_empty() {
                 return Ok(applied);
             }
-            cloud.replace_routes(&router.id, &without(&router, &dead), None).await
+            cloud.replace_routes(&router.id, &without(&router, &orphaned), None).await
         } else {
-            return Err(NotRemoved::NoLock);
+            return Err(RemovalError::NoLock);
         };
         match answer {
-            Ok(after) => return Ok(compared(applied, dead, after)),
+            Ok(after) => return Ok(compared(applied, orphaned, after)),
             Err(error) if error.is_precondition_failed() => {}
             Err(cause) if cause.kind() == Some("InvalidRoutes") => {
-                let mut invalid = super::plan::judge::out_of_sight(&seen);
-                invalid.retain(|route| !dead.contains(route));
-                return Err(NotRemoved::InvalidRoutes { invalid, hidden: seen.hidden, cause });
+                let mut invalid = super::plan::classify::out_of_sight(&seen);
+                invalid.retain(|route| !orphaned.contains(route));
+                return Err(RemovalError::InvalidRoutes { invalid, hidden: seen.hidden, cause });
             }
-            Err(cause) => return Err(NotRemoved::Refused(cause)),
+            Err(cause) => return Err(RemovalError::Refused(cause)),
         }
     }
-    Err(NotRemoved::Contention)
+    Err(RemovalError::Contention)
 }
 
-async fn not_withdrawn(wanted: Option<&StillWanted>) -> Result<(), NotRemoved> {
-    let Some(wanted) = wanted else { return Ok(()) };
-    if wanted.ask().await { Ok(()) } else { Err(NotRemoved::Withdrawn) }
+async fn ensure_still_desired(desired: Option<&StillDesired>) -> Result<(), RemovalError> {
+    let Some(desired) = desired else { return Ok(()) };
+    if desired.ask().await { Ok(()) } else { Err(RemovalError::PolicyChanged) }
 }
 
 /// The router's list without these routes.
-fn without(router: &Router, dead: &[Route]) -> Vec<openstack::Route> {
-    let keep = |route: &&openstack::Route| !dead.contains(&Route::from((*route).clone()));
+fn without(router: &Router, orphaned: &[Route]) -> Vec<openstack::Route> {
+    let keep = |route: &&openstack::Route| !orphaned.contains(&Route::from((*route).clone()));
     router.routes.iter().filter(keep).cloned().collect()
 }
 
@@ -226,6 +226,6 @@ fn without(router: &Router, dead: &[Route]) -> Vec<openstack::Route> {
 fn compared(applied: Applied, asked: Vec<Route>, after: Router) -> Applied {
     let left = after.routes.len();
     let now: Vec<Route> = after.routes.into_iter().map(Route::from).collect();
-    let (back, removed) = asked.into_iter().partition(|route| now.contains(route));
-    Applied { removed, back, left, ..applied }
+    let (recreated, removed) = asked.into_iter().partition(|route| now.contains(route));
+    Applied { removed, recreated, left, ..applied }
 }

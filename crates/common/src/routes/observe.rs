@@ -1,8 +1,8 @@
 //! The only reader: a router and its neighbourhood become a [`Snapshot`], whole or not at all.
 
+mod error;
 mod inventory;
-mod unseen;
-mod witness;
+mod servers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-pub use self::unseen::Unseen;
-pub(super) use self::witness::missing;
+pub use self::error::ObserveError;
+pub(super) use self::servers::missing;
 use super::policy::Policy;
 use super::route::Route;
 use super::snapshot::{Node, Snapshot};
@@ -71,17 +71,17 @@ pub async fn observe(
     policy: &Policy,
     router: &str,
     nodes: Option<&NodeSource>,
-) -> Result<Snapshot, Unseen> {
-    let read = cloud.router(router).await.map_err(Unseen::router)?;
+) -> Result<Snapshot, ObserveError> {
+    let read = cloud.router(router).await.map_err(ObserveError::router)?;
     let limit = limit(cloud).await;
     let alone = alone(&read);
     if !alone.routes.iter().any(|route| concerns(policy, route)) {
         return Ok(Snapshot { limit, ..alone });
     }
     let mut snapshot = Snapshot { limit, ..neighbourhood(cloud, &read).await? };
-    snapshot.servers = witness::testify(cloud, policy, &snapshot).await?;
+    snapshot.servers = servers::list_servers(cloud, policy, &snapshot).await?;
     if let Some(nodes) = nodes {
-        snapshot.nodes = Some(nodes.list().await.map_err(Unseen::Nodes)?);
+        snapshot.nodes = Some(nodes.list().await.map_err(ObserveError::Nodes)?);
     }
     Ok(snapshot)
 }
@@ -98,13 +98,13 @@ fn alone(router: &Router) -> Snapshot {
 ///
 /// # Errors
 /// Whatever could not be seen whole, also if it is not one machine.
-pub(super) async fn neighbourhood(cloud: &Cloud, router: &Router) -> Result<Snapshot, Unseen> {
+pub(super) async fn neighbourhood(cloud: &Cloud, router: &Router) -> Result<Snapshot, ObserveError> {
     let mut snapshot = alone(router);
     let gateway = router.external_gateway_info.as_ref();
     snapshot.hidden = gateway.is_some_and(|gateway| !gateway.network_id.is_empty());
     inventory::fill(cloud, &mut snapshot).await?;
     if snapshot.machines == 0 {
-        return Err(Unseen::Empty { routes: snapshot.routes.len() });
+        return Err(ObserveError::Empty { routes: snapshot.routes.len() });
     }
     Ok(snapshot)
 }
@@ -124,5 +124,5 @@ async fn limit(cloud: &Cloud) -> Option<i64> {
 
 /// Whether the route is in a pod network, even if it makes no sense.
 fn concerns(policy: &Policy, route: &Route) -> bool {
-    route.destination.parse::<ipnet::IpNet>().is_ok_and(|destination| policy.judges(&destination.trunc()))
+    route.destination.parse::<ipnet::IpNet>().is_ok_and(|destination| policy.applies_to(&destination.trunc()))
 }

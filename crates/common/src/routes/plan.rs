@@ -1,13 +1,13 @@
 //! The decision about a [`Snapshot`]. Pure: no IO, no clock, no client.
 
+pub mod classify;
 pub mod confirm;
-pub mod judge;
 pub mod threshold;
 
 use jiff::Timestamp;
 
-pub use self::confirm::Memory;
-pub use self::judge::{Cover, Covered, Dead, Judged, Verdict};
+pub use self::classify::{ClassifiedRoute, Covered, CoveringPort, OrphanReason, RouteClass};
+pub use self::confirm::History;
 pub use self::threshold::Excess;
 use super::policy::Policy;
 use super::route::Route;
@@ -18,13 +18,13 @@ use crate::api::routegc::{Contested, Counts, Quota};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Every route of the router, in the snapshot's order.
-    pub judged: Vec<Judged>,
+    pub classified: Vec<ClassifiedRoute>,
     /// How many of each.
     pub counts: Counts,
     /// How full the router is.
     pub quota: Quota,
     /// What the next pass must know.
-    pub memory: Memory,
+    pub history: History,
     /// Routes that may be removed now: dead, confirmed, old enough, not contested, within the threshold.
     pub removals: Vec<Removal>,
     /// Routes that would have been, had they not been so many. Then `removals` is empty.
@@ -44,11 +44,11 @@ pub struct Removal {
     /// Which.
     pub route: Route,
     /// Why.
-    pub because: Dead,
+    pub reason: OrphanReason,
     /// Since when it was seen to be dead.
     pub first_seen: Timestamp,
     /// In how many passes.
-    pub passes: u32,
+    pub observations: u32,
 }
 
 /// Decides what shall become of a router's routes.
@@ -62,23 +62,23 @@ pub struct Removal {
 pub fn plan(
     policy: &Policy,
     snapshot: &Snapshot,
-    memory: &Memory,
+    history: &History,
     allow: Option<&str>,
     now: Timestamp,
 ) -> Decision {
-    let judged = judge::judge(policy, snapshot);
-    let memory = confirm::remember(policy, snapshot, &judged, memory, now);
-    let ready = confirm::confirmed(policy, &judged, &memory, now);
-    let (removals, excess) = threshold::within(policy, snapshot, &judged, ready, allow);
-    let counts = judge::count(&judged, &memory.contested);
+    let classified = classify::classify(policy, snapshot);
+    let history = confirm::update(policy, snapshot, &classified, history, now);
+    let ready = confirm::confirmed(policy, &classified, &history, now);
+    let (removals, excess) = threshold::within(policy, snapshot, &classified, ready, allow);
+    let counts = classify::count(&classified, &history.contested);
     Decision {
         quota: Quota { routes: small(snapshot.routes.len()), limit: snapshot.limit },
-        contested: memory.contested.clone(),
-        unconnected: judge::unconnected(snapshot),
-        covered: judge::covered(&judged),
-        judged,
+        contested: history.contested.clone(),
+        unconnected: classify::unconnected(snapshot),
+        covered: classify::covered(&classified),
+        classified,
         counts,
-        memory,
+        history,
         removals,
         excess,
     }
@@ -86,9 +86,9 @@ pub fn plan(
 
 impl Decision {
     /// Routes that are dead, whether confirmed or not, in the snapshot's order, without those that somebody keeps putting back.
-    pub fn orphans(&self) -> impl Iterator<Item = (&Route, &Dead)> {
-        self.judged.iter().filter_map(|judged| match &judged.verdict {
-            Verdict::Orphan(dead) => Some((&judged.route, dead)),
+    pub fn orphans(&self) -> impl Iterator<Item = (&Route, &OrphanReason)> {
+        self.classified.iter().filter_map(|classified| match &classified.class {
+            RouteClass::Orphan(orphaned) => Some((&classified.route, orphaned)),
             _ => None,
         })
     }

@@ -81,7 +81,7 @@ impl Policy {
 
     /// Whether a destination is ours to judge: wholly inside one of the pod networks, and of a node's prefix length.
     #[must_use]
-    pub fn judges(&self, destination: &IpNet) -> bool {
+    pub fn applies_to(&self, destination: &IpNet) -> bool {
         let length = match destination {
             IpNet::V4(_) => self.node_prefix_length.ipv4,
             IpNet::V6(_) => self.node_prefix_length.ipv6,
@@ -117,18 +117,18 @@ mod tests {
         Policy::new(nets, None, &Safety::default()).unwrap()
     }
 
-    fn judges(policy: &Policy, destination: &str) -> bool {
-        policy.judges(&destination.parse().unwrap())
+    fn applies_to(policy: &Policy, destination: &str) -> bool {
+        policy.applies_to(&destination.parse().unwrap())
     }
 
     /// R7: several networks of both families; a summary route around the pod network is nobody's.
     #[test]
     fn only_what_lies_wholly_inside_is_judged() {
         let policy = policy(&["10.244.0.0/16", "fd00:10::/56"]);
-        assert!(judges(&policy, "10.244.3.0/24") && judges(&policy, "10.244.0.0/16"));
-        assert!(judges(&policy, "fd00:10:0:1::/64"));
-        assert!(!judges(&policy, "10.244.0.0/15") && !judges(&policy, "10.245.0.0/24"));
-        assert!(!judges(&policy, "0.0.0.0/0") && !judges(&policy, "fd00:11::/64"));
+        assert!(applies_to(&policy, "10.244.3.0/24") && applies_to(&policy, "10.244.0.0/16"));
+        assert!(applies_to(&policy, "fd00:10:0:1::/64"));
+        assert!(!applies_to(&policy, "10.244.0.0/15") && !applies_to(&policy, "10.245.0.0/24"));
+        assert!(!applies_to(&policy, "0.0.0.0/0") && !applies_to(&policy, "fd00:11::/64"));
     }
 
     #[test]
@@ -136,8 +136,8 @@ mod tests {
         let length = NodePrefixLength { ipv4: Some(24), ipv6: None };
         let policy =
             Policy::new(["10.244.0.0/16", "fd00:10::/56"], Some(length), &Safety::default()).unwrap();
-        assert!(judges(&policy, "10.244.3.0/24") && judges(&policy, "fd00:10::/60"));
-        assert!(!judges(&policy, "10.244.0.0/16") && !judges(&policy, "10.244.3.0/25"));
+        assert!(applies_to(&policy, "10.244.3.0/24") && applies_to(&policy, "fd00:10::/60"));
+        assert!(!applies_to(&policy, "10.244.0.0/16") && !applies_to(&policy, "10.244.3.0/25"));
     }
 
     #[test]

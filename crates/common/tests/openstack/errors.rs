@@ -58,9 +58,9 @@ async fn a_404_of_somebody_else_says_nothing_of_the_object() {
 }
 
 /// The error of reading the volume while the service answers so.
-async fn read(answer: Reply) -> (Error, usize) {
+async fn read(response: Reply) -> (Error, usize) {
     let (site, cloud) = Site::start().await;
-    site.on(&format!("GET {VOLUME}"), [answer]);
+    site.on(&format!("GET {VOLUME}"), [response]);
     let error = cloud.volume("v1").await.unwrap_err();
     (error, site.count("GET"))
 }
@@ -87,8 +87,8 @@ async fn retry_after_is_heard() {
 #[tokio::test]
 async fn a_quota_does_not_pass_by_waiting() {
     let over = r#"{"overLimit": {"code": 413, "message": "VolumeLimitExceeded: Maximum number of volumes allowed"}}"#;
-    for answer in [reply(413, over), reply(413, over).with("Retry-After", "0")] {
-        let (error, requests) = read(answer).await;
+    for response in [reply(413, over), reply(413, over).with("Retry-After", "0")] {
+        let (error, requests) = read(response).await;
         assert_eq!((error.retry(), requests, error.kind()), (Retry::Never, 1, Some("overLimit")));
     }
 }
@@ -118,12 +118,12 @@ async fn an_old_nova_is_named() {
 async fn nothing_is_sent_on() {
     let versions =
         r#"{"versions": [{"id": "v3.0", "links": [{"rel": "self", "href": "http://elsewhere/v3/"}]}]}"#;
-    for answer in [reply(300, versions), reply(308, "").with("Location", "http://elsewhere/")] {
-        let (error, requests) = read(answer.clone()).await;
+    for response in [reply(300, versions), reply(308, "").with("Location", "http://elsewhere/")] {
+        let (error, requests) = read(response.clone()).await;
         assert!(error.to_string().contains("a token is not sent on"), "{error}");
         assert_eq!((error.retry(), requests, error.code()), (Retry::Never, 1, "refused"));
         let (site, cloud) = Site::start().await;
-        site.on(LOGIN, [answer]);
+        site.on(LOGIN, [response]);
         let error = cloud.volume("v1").await.unwrap_err();
         assert!(error.to_string().contains("a login is not sent on"), "{error}");
         assert_eq!(site.count(""), 1);

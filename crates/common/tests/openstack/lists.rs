@@ -165,27 +165,27 @@ async fn floating_ips_are_none_where_neutron_itself_says_that_it_has_no_such_thi
         let all: Vec<Value> = aliases.iter().map(|alias| json!({ "alias": alias })).collect();
         ok(&json!({ "extensions": all }))
     };
-    let said = |kind: &str, message: &str| {
+    let error_body = |kind: &str, message: &str| {
         reply(404, &json!({"NeutronError": {"type": kind, "message": message, "detail": ""}}).to_string())
     };
-    let unknown = || said("HTTPNotFound", "The resource could not be found.");
+    let unknown = || error_body("HTTPNotFound", "The resource could not be found.");
     let without = || extensions(&["security-group", "extraroute"]);
     let refusal = r#"{"NeutronError": {"type": "HTTPForbidden", "message": "no", "detail": ""}}"#;
-    for (answer, extensions, end, asked) in [
+    for (response, extensions, end, asked) in [
         (unknown(), without(), Ok(vec![]), 1),
         (reply(404, "<html>404</html>"), without(), Ok(vec![]), 1),
         (unknown(), extensions(&["router", "security-group"]), Err("not_found_elsewhere"), 1),
         (unknown(), reply(403, refusal), Err("forbidden"), 1),
         (unknown(), reply(200, "{}"), Err("unreadable"), 1),
         (unknown(), unknown(), Err("not_found_elsewhere"), 1),
-        (said("NetworkNotFound", "Network n1 could not be found."), without(), Err("not_found"), 0),
+        (error_body("NetworkNotFound", "Network n1 could not be found."), without(), Err("not_found"), 0),
         (reply(403, refusal), without(), Err("forbidden"), 0),
     ] {
         let (site, cloud) = Site::start().await;
-        site.on("GET /networking/v2.0/floatingips", [answer.clone()]);
+        site.on("GET /networking/v2.0/floatingips", [response.clone()]);
         site.on("GET /networking/v2.0/extensions", [extensions]);
-        assert_eq!(cloud.floating_ips().await.map_err(|error| error.code()), end, "{answer:?}");
-        assert_eq!(site.count("GET /networking/v2.0/extensions"), asked, "{answer:?}");
+        assert_eq!(cloud.floating_ips().await.map_err(|error| error.code()), end, "{response:?}");
+        assert_eq!(site.count("GET /networking/v2.0/extensions"), asked, "{response:?}");
         site.was_strict();
     }
 }

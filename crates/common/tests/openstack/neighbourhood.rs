@@ -96,9 +96,9 @@ async fn routes_are_in_one_order_whatever_order_neutron_has() {
 }
 
 /// What each route is, and why.
-fn verdicts(snapshot: &Snapshot) -> Vec<String> {
-    let judged = routes::plan::judge::judge(&policy(), snapshot);
-    judged.iter().map(|one| one.verdict.why()).collect()
+fn classes(snapshot: &Snapshot) -> Vec<String> {
+    let classified = routes::plan::classify::classify(&policy(), snapshot);
+    classified.iter().map(|one| one.class.why()).collect()
 }
 
 /// A network's other subnets are none of the router's: it reaches nobody there, and they may overlap with those it has.
@@ -110,21 +110,21 @@ async fn subnets_are_the_router_s_where_it_has_a_leg() {
     site.on(&format!("GET {AT}/ports?network_id=n1&{FIELDS}"), [ok(&json!({ "ports": [machine] }))]);
     network(&site, "n2", "theirs", "another", &[("b3", "10.9.0.0/24"), ("b4", "10.7.0.0/16")]);
     devices(&site, "r1", &[leg("p0", "n1", "b1", "10.7.0.1"), leg("p1", "n2", "b3", "10.9.0.1")]);
-    let dead = "no port, server or Node has the next hop on network nodes";
+    let orphaned = "no port, server or Node has the next hop on network nodes";
     let snapshot = seen(&cloud).await;
-    assert_eq!(verdicts(&snapshot), [dead, "the next hop is on no subnet that the router is attached to"]);
-    let unconnected = routes::plan::judge::unconnected(&snapshot);
+    assert_eq!(classes(&snapshot), [orphaned, "the next hop is on no subnet that the router is attached to"]);
+    let unconnected = routes::plan::classify::unconnected(&snapshot);
     assert_eq!(unconnected, snapshot.routes[1..]);
 
     // The gateway's network may have 10.8.0.0/24 as well.
     let leg_outside = port("p2", "n3", ("network:router_gateway", "r1"), "b5", "10.8.0.1");
     let leg_inside = leg("p0", "n1", "b1", "10.7.0.1");
     devices(&site, "r1", &[leg_inside.clone(), leg_outside]);
-    assert_eq!(verdicts(&seen(&cloud).await), [dead, "the next hop is on no subnet that is shown to us"]);
+    assert_eq!(classes(&seen(&cloud).await), [orphaned, "the next hop is on no subnet that is shown to us"]);
 
     // A subnet that is not listed may be any.
     devices(&site, "r1", &[leg_inside, leg("p3", "n1", "b6", "10.8.0.1")]);
-    assert_eq!(verdicts(&seen(&cloud).await), [dead, "the next hop is on no subnet that is shown to us"]);
+    assert_eq!(classes(&seen(&cloud).await), [orphaned, "the next hop is on no subnet that is shown to us"]);
     site.was_strict();
 }
 
@@ -146,14 +146,14 @@ async fn a_server_on_another_network_of_the_same_name_is_no_witness() {
     // It came after the network's ports were listed.
     devices(&site, "s14", &[port("p14", "n1", ("compute:nova", "s14"), "b1", "10.7.0.14")]);
     devices(&site, "s15", &[]);
-    let dead = "no port, server or Node has the next hop on network nodes";
+    let orphaned = "no port, server or Node has the next hop on network nodes";
     let (fourteen, fifteen) = ("server s14, according to Nova", "server s15, according to Nova");
-    assert_eq!(verdicts(&seen(&cloud).await), ["server s5", dead, fourteen, fifteen]);
+    assert_eq!(classes(&seen(&cloud).await), ["server s5", orphaned, fourteen, fifteen]);
     assert_eq!(site.count(&format!("GET {AT}/ports?device_id=s")), 3, "whose port is seen is not asked for");
 
     servers(&site, &[&list[..], &[("s23", "nodes", "10.7.0.13")]].concat());
     devices(&site, "s23", &[]);
     let other = "server s23, according to Nova";
-    assert_eq!(verdicts(&seen(&cloud).await), ["server s5", other, fourteen, fifteen]);
+    assert_eq!(classes(&seen(&cloud).await), ["server s5", other, fourteen, fifteen]);
     site.was_strict();
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::api::period::Period;
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
-use common::routes::plan::{Memory, Removal};
-use common::routes::{self, Applied, NotRemoved, Policy, Route, Snapshot, StillWanted};
+use common::routes::plan::{History, Removal};
+use common::routes::{self, Applied, Policy, RemovalError, Route, Snapshot, StillDesired};
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -70,22 +70,23 @@ async fn decided(seen: [Reply; 2]) -> (Site, Cloud, Policy, Snapshot, Vec<Remova
     let safety = Safety { confirmations: 1, min_age: Period::seconds(0), ..Safety::default() };
     let policy = Policy::new(["10.244.0.0/16"], None, &safety).unwrap();
     let snapshot = routes::observe(&cloud, &policy, "r1", None).await.unwrap();
-    let removals = routes::plan(&policy, &snapshot, &Memory::default(), None, Timestamp::UNIX_EPOCH).removals;
+    let removals =
+        routes::plan(&policy, &snapshot, &History::default(), None, Timestamp::UNIX_EPOCH).removals;
     assert_eq!(removals.iter().map(|one| one.route.clone()).collect::<Vec<_>>(), [route(3), route(4)]);
     (site, cloud, policy, snapshot, removals)
 }
 
-async fn applied(seen: [Reply; 2]) -> (Site, Result<Applied, NotRemoved>) {
+async fn applied(seen: [Reply; 2]) -> (Site, Result<Applied, RemovalError>) {
     let (site, cloud, policy, snapshot, removals) = decided(seen).await;
     let applied = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await;
     (site, applied)
 }
 
 /// Of both routes, the first was spared for this reason, and the second was removed alone.
-async fn one_is_spared(site: &Site, applied: Result<Applied, NotRemoved>, why: &str) {
+async fn one_is_spared(site: &Site, applied: Result<Applied, RemovalError>, why: &str) {
     let applied = applied.unwrap();
-    assert_eq!(applied.spared, [(route(3), why.to_owned())]);
-    assert_eq!((applied.removed, applied.back, applied.left), (vec![route(4)], vec![], 1));
+    assert_eq!(applied.skipped, [(route(3), why.to_owned())]);
+    assert_eq!((applied.removed, applied.recreated, applied.left), (vec![route(4)], vec![], 1));
     let pairs = json!([{"destination": "10.244.4.0/24", "nexthop": "10.7.0.4"}]);
     let seen = site.last();
     assert_eq!(seen.body, json!({"router": {"routes": pairs}}));
@@ -124,7 +125,7 @@ async fn a_port_that_has_lost_its_port_security_spares_all_routes() {
     machine["port_security_enabled"] = json!(false);
     let (site, applied) = applied([before, ports(&[machine])]).await;
     let why = "port p5 has no port security and may use any address";
-    assert_eq!(applied.unwrap().spared, [3, 4].map(|n| (route(n), why.to_owned())));
+    assert_eq!(applied.unwrap().skipped, [3, 4].map(|n| (route(n), why.to_owned())));
     assert_eq!(site.count("PUT"), 0);
 }
 
@@ -213,9 +214,10 @@ async fn nothing_is_written_that_is_not_wanted_any_more() {
         site.on(line, [lost.clone()]);
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
-        let wanted =
-            StillWanted::new(move || std::future::ready(count.fetch_add(1, Ordering::Relaxed) < yes).boxed());
-        let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, Some(&wanted)).await;
+        let desired = StillDesired::new(move || {
+            std::future::ready(count.fetch_add(1, Ordering::Relaxed) < yes).boxed()
+        });
+        let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, Some(&desired)).await;
         let error = done.unwrap_err();
         assert_eq!((error.code(), error.changed_nothing()), ("PolicyChanged", true), "{error}");
         assert_eq!((site.count("PUT"), asked.load(Ordering::Relaxed)), (yes, yes + 1));

@@ -15,7 +15,7 @@ fn rule(service: Service, path: &str) -> String {
 
 #[test]
 fn the_page_has_every_call_with_those_who_make_it_and_no_other() {
-    let wanted: Vec<String> = Call::ALL
+    let selected: Vec<String> = Call::ALL
         .iter()
         .map(|call| call.right())
         .filter(|right| !right.users.is_empty())
@@ -30,7 +30,7 @@ fn the_page_has_every_call_with_those_who_make_it_and_no_other() {
     let heading =
         format!("| service | method | path | {} |", User::ALL.map(|user| user.to_string()).join(" | "));
     assert!(page.lines().any(|line| line == heading), "the heading is:\n{heading}");
-    assert_eq!(found, wanted, "the table is:\n{}", wanted.join("\n"));
+    assert_eq!(found, selected, "the table is:\n{}", selected.join("\n"));
 }
 
 #[test]

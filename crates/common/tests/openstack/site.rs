@@ -164,15 +164,15 @@ impl Site {
         if login {
             self.released().await;
         }
-        let reply = self.state().answer(seen, &line, &bare, login);
+        let reply = self.state().response(seen, &line, &bare, login);
         if reply.status == 401 && !login {
             self.refusal.notify_waiters();
         }
-        let mut answer = Response::builder().status(StatusCode::from_u16(reply.status).unwrap());
+        let mut response = Response::builder().status(StatusCode::from_u16(reply.status).unwrap());
         for (name, value) in reply.headers {
-            answer = answer.header(name, value);
+            response = response.header(name, value);
         }
-        Ok(answer.body(Full::from(reply.body)).unwrap())
+        Ok(response.body(Full::from(reply.body)).unwrap())
     }
 
     async fn released(&self) {
@@ -236,11 +236,11 @@ impl State {
             wrong("an If-Match that Neutron would ignore");
         }
         let versions = [header("openstack-api-version"), header("x-openstack-nova-api-version")];
-        let wanted = match seen.line.contains("/compute/") {
+        let selected = match seen.line.contains("/compute/") {
             true => [Some("compute 2.69"), Some("2.69")],
             false => [None, None],
         };
-        if versions != wanted {
+        if versions != selected {
             wrong("microversion");
         }
         if header("authorization").is_some() {
@@ -248,7 +248,7 @@ impl State {
         }
     }
 
-    fn answer(&mut self, seen: Seen, line: &str, bare: &str, login: bool) -> Reply {
+    fn response(&mut self, seen: Seen, line: &str, bare: &str, login: bool) -> Reply {
         let token = seen.headers.get("x-auth-token").map(|token| token.to_str().unwrap().to_owned());
         let body = seen.body.clone();
         self.seen.push(seen);
@@ -272,10 +272,10 @@ impl State {
 
     fn log_in(&mut self, body: &Value) -> Reply {
         let credential = json!({"id": "c", "secret": SECRET});
-        let wanted = json!({"auth": {"identity": {
+        let selected = json!({"auth": {"identity": {
             "methods": ["application_credential"], "application_credential": credential,
         }}});
-        if *body != wanted {
+        if *body != selected {
             self.wrong.push("login".to_owned());
             return reply(401, r#"{"error": {"code": 401, "message": "no", "title": "Unauthorized"}}"#);
         }

@@ -42,8 +42,8 @@ fn keystone_of(
             if let Some(request) = request(&mut stream) {
                 seen.lock().unwrap().push(request);
                 let body = r#"{"error": {"code": 401, "message": "no", "title": "Unauthorized"}}"#;
-                let answer = format!("HTTP/1.1 401 no\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+                let response = format!("HTTP/1.1 401 no\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                stream.get_mut().write_all(response.as_bytes()).unwrap();
                 stream.get_mut().flush().unwrap();
             }
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use common::api::routegc::{ALLOW_ANNOTATION, Contested};
 use common::plan::{self, Related};
 use common::routes::Route;
-use common::routes::plan::{Covered, Dead, Excess};
+use common::routes::plan::{Covered, Excess, OrphanReason};
 use common::routes::route::{first_of, list, so_many};
 use serde::{Serialize, Serializer};
 
@@ -15,7 +15,7 @@ use super::action::related;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// The next hop is gone.
-    Dead(Dead),
+    Orphaned(OrphanReason),
     /// Mode Audit: these would be removed.
     WouldRemove(Vec<Route>),
     /// More routes look dead than may be removed at once.
@@ -37,7 +37,7 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Dead(dead) => dead.fmt(f),
+            Reason::Orphaned(why) => why.fmt(f),
             Reason::WouldRemove(routes) => {
                 write!(f, "mode Enforce would remove {}: {}", so_many(routes.len()), list(routes))
             }
@@ -106,7 +106,7 @@ impl fmt::Display for Reason {
 impl plan::Reason for Reason {
     fn code(&self) -> &'static str {
         match self {
-            Reason::Dead(dead) => dead.code(),
+            Reason::Orphaned(why) => why.code(),
             Reason::WouldRemove(_) => "OrphansFound",
             Reason::SafetyThreshold(_) => "SafetyThreshold",
             Reason::Contested(_) => "Contested",

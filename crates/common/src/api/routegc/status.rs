@@ -42,7 +42,7 @@ pub struct RouteGCStatus {
     /// `routegc_last_success_timestamp_seconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_time")]
-    pub last_pass: Option<Timestamp>,
+    pub last_change: Option<Timestamp>,
 }
 
 /// The router's routes by what they are: each is one of valid, orphan, foreign, unknown and invalid; the rest overlaps with these.
@@ -91,7 +91,7 @@ pub struct Candidate {
     #[schemars(schema_with = "schema::time")]
     pub first_seen: Timestamp,
     /// In how many passes in a row, counted up to `spec.safety.confirmations`.
-    pub passes: u32,
+    pub observations: u32,
 }
 
 /// A route, to the letter.

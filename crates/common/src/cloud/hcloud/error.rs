@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::code::Code;
 use crate::cloud::field::or_empty;
-use crate::cloud::http::{self, Answer, Partial, RateLimit, Retry, retry_after};
+use crate::cloud::http::{self, Partial, RateLimit, Response, Retry, retry_after};
 
 /// A call that did not do what it should. `call` says what was wanted and of which object: `add route 0.0.0.0/0 via
 /// 10.0.0.2 to network 4711`.
@@ -125,48 +125,48 @@ impl Error {
     }
 
     /// The error that an answer without a 2xx status is.
-    pub(super) fn of(call: &str, answer: &Answer) -> Error {
-        let (code, message) = said(answer);
-        let retry = judge(answer);
-        Error::Api { call: call.to_owned(), code, status: answer.status.as_u16(), message, retry }
+    pub(super) fn of(call: &str, response: &Response) -> Error {
+        let (code, message) = error_body(response);
+        let retry = retry_policy(response);
+        Error::Api { call: call.to_owned(), code, status: response.status.as_u16(), message, retry }
     }
 }
 
 /// What an answer without a 2xx status means for a repetition.
-pub(super) fn judge(answer: &Answer) -> Retry {
-    let (code, _) = said(answer);
+pub(super) fn retry_policy(response: &Response) -> Retry {
+    let (code, _) = error_body(response);
     // A code that we do not know decides nothing; then the status says what the matter is, or at least whose fault it was.
-    let code = if code.retry().is_some() { code } else { Code::of_status(answer.status.as_u16()) };
-    let unknown = if answer.status.is_server_error() { Retry::Soon } else { Retry::Never };
-    match (code.retry().unwrap_or(unknown), retry_after(&answer.headers)) {
+    let code = if code.retry().is_some() { code } else { Code::of_status(response.status.as_u16()) };
+    let unknown = if response.status.is_server_error() { Retry::Soon } else { Retry::Never };
+    match (code.retry().unwrap_or(unknown), retry_after(&response.headers)) {
         (Retry::Never, _) => Retry::Never,
         (_, Some(asked)) => Retry::After(asked),
         (_, None) if code == Code::RateLimitExceeded => {
-            Retry::After(RateLimit::refill(RateLimit::of(&answer.headers), 1))
+            Retry::After(RateLimit::refill(RateLimit::of(&response.headers), 1))
         }
         (retry, None) => retry,
     }
 }
 
 /// The code and message of an error answer; what a load balancer says is shortened to a line.
-fn said(answer: &Answer) -> (Code, String) {
+fn error_body(response: &Response) -> (Code, String) {
     #[derive(Deserialize)]
     struct Body {
-        error: Said,
+        error: ErrorBody,
     }
     #[derive(Deserialize)]
-    struct Said {
+    struct ErrorBody {
         code: Code,
         #[serde(default, deserialize_with = "or_empty")]
         message: String,
     }
-    match serde_json::from_slice::<Body>(&answer.body) {
-        Ok(Body { error: Said { code, message } }) => (code, message),
+    match serde_json::from_slice::<Body>(&response.body) {
+        Ok(Body { error: ErrorBody { code, message } }) => (code, message),
         Err(_) => {
             // Enough to recognise a proxy's page by.
-            let text: String = String::from_utf8_lossy(&answer.body).chars().take(120).collect();
+            let text: String = String::from_utf8_lossy(&response.body).chars().take(120).collect();
             let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            (Code::of_status(answer.status.as_u16()), format!("this is no answer of the API: \"{line}\""))
+            (Code::of_status(response.status.as_u16()), format!("this is no answer of the API: \"{line}\""))
         }
     }
 }

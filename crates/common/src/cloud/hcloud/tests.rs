@@ -4,10 +4,10 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::cloud::http::tests::{Log, Play, answer, scripted};
+use crate::cloud::http::tests::{Log, Play, response, scripted};
 
 fn client(plays: Vec<Play>) -> (Hcloud, Log) {
-    let (http, log) = scripted(plays, error::judge, &Registry::new());
+    let (http, log) = scripted(plays, error::retry_policy, &Registry::new());
     (Hcloud { http }, log)
 }
 
@@ -22,11 +22,11 @@ fn started() -> Action {
 fn poll(status: &str) -> Play {
     let action = json!({"id": 77, "command": "add_route", "status": status, "progress": 40,
         "error": {"code": "action_failed", "message": "Action failed"}});
-    answer(200, &json!({"actions": [action]}).to_string())
+    response(200, &json!({"actions": [action]}).to_string())
 }
 
 fn failing(status: u16, code: &str) -> Play {
-    answer(
+    response(
         status,
         &json!({"error": {"code": code, "message": format!("about {code}"), "details": null}}).to_string(),
     )
@@ -69,7 +69,7 @@ async fn a_failed_action_is_an_error_with_its_code() {
 #[tokio::test(start_paused = true)]
 async fn a_missing_action_is_an_error_at_once() {
     for gone in [json!({"actions": []}), json!({"actions": [{"id": 78, "status": "success"}]})] {
-        let (end, _, log) = wait(vec![answer(200, &gone.to_string())]).await;
+        let (end, _, log) = wait(vec![response(200, &gone.to_string())]).await;
         assert!(matches!(end, Err(Error::ActionMissing { action: 77, .. })), "{end:?}");
         assert_eq!(requests(&log), 1);
     }
@@ -111,8 +111,8 @@ async fn a_spent_rate_limit_is_waited_for_by_its_refill_not_until_the_bucket_is_
         ("ratelimit-reset", "99999999999".to_owned()),
     ];
     let body = json!({"error": {"code": "rate_limit_exceeded", "message": "limit of 3600 requests per hour reached"}});
-    let spent = Play::Answer(429, limits, body.to_string());
-    let network = answer(200, &json!({"network": {"id": 4711, "ip_range": "10.0.0.0/16"}}).to_string());
+    let spent = Play::Response(429, limits, body.to_string());
+    let network = response(200, &json!({"network": {"id": 4711, "ip_range": "10.0.0.0/16"}}).to_string());
     let (hcloud, log) = client(vec![spent.clone(), network]);
     let began = Instant::now();
     hcloud.network(4711).await.unwrap();
@@ -157,8 +157,8 @@ async fn the_code_decides_not_the_status() {
         assert_eq!((error.retry(), error.code().unwrap().as_str()), (retry, code), "{error}");
         assert_eq!(requests(&log), 1, "writes are sent once");
         let begin = "delete route 0.0.0.0/0 via 10.0.0.2 of network 4711: Hetzner answered ";
-        let said = format!("{begin}{code} (HTTP {status}): about {code}");
-        assert!(error.to_string().starts_with(&said), "{error}");
+        let error_body = format!("{begin}{code} (HTTP {status}): about {code}");
+        assert!(error.to_string().starts_with(&error_body), "{error}");
 
         let (hcloud, log) = client(vec![failing(status, code)]);
         assert_eq!(hcloud.server(1).await.unwrap_err().code().unwrap().as_str(), code);
@@ -171,7 +171,7 @@ async fn an_answer_that_is_not_the_apis_is_judged_by_its_status() {
     for (status, code, retry) in
         [(502, "bad_gateway", Retry::Soon), (504, "timeout", Retry::Soon), (404, "http_404", Retry::Never)]
     {
-        let (hcloud, _) = client(vec![answer(status, "<html>\n<h1>nginx</h1>")]);
+        let (hcloud, _) = client(vec![response(status, "<html>\n<h1>nginx</h1>")]);
         let error = hcloud.network(1).await.unwrap_err();
         assert_eq!((error.code().unwrap().as_str(), error.retry()), (code, retry));
         assert!(error.to_string().contains("<html> <h1>nginx</h1>"), "{error}");
@@ -188,7 +188,7 @@ async fn advice_is_given_where_a_person_can_do_something() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_another_shape_is_a_decode_error_that_is_not_repeated() {
     for body in ["", "{", "[]", "{}", r#"{"server": {"name": "no id"}}"#] {
-        let (hcloud, log) = client(vec![answer(200, body)]);
+        let (hcloud, log) = client(vec![response(200, body)]);
         let error = hcloud.server(1).await.unwrap_err();
         assert!(matches!(error, Error::Decode { .. }), "{error:?}");
         assert!(error.to_string().starts_with("read server 1: cannot read Hetzner's answer: "), "{error}");
@@ -200,7 +200,7 @@ async fn an_answer_of_another_shape_is_a_decode_error_that_is_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn an_action_is_asked_for_alone_where_there_is_no_list() {
     let alone = json!({"action": {"id": 77, "command": "add_route", "status": "success", "progress": null}});
-    let (end, _, log) = wait(vec![failing(404, "not_found"), answer(200, &alone.to_string())]).await;
+    let (end, _, log) = wait(vec![failing(404, "not_found"), response(200, &alone.to_string())]).await;
     end.unwrap();
     assert_eq!(log.lock().unwrap().last().unwrap().path, "/v1/actions/77");
     let (end, ..) = wait(vec![failing(404, "not_found")]).await;
@@ -212,7 +212,7 @@ fn servers(ids: std::ops::Range<u64>) -> serde_json::Value {
 }
 
 async fn listed(pages: &[serde_json::Value]) -> Result<usize, Error> {
-    let (hcloud, _) = client(pages.iter().map(|page| answer(200, &page.to_string())).collect());
+    let (hcloud, _) = client(pages.iter().map(|page| response(200, &page.to_string())).collect());
     hcloud.servers().await.map(|servers| servers.len())
 }
 

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::retry::Retry;
 use super::secret::SecretError;
 
-/// No answer came, or none that may be used. An answer with an error status is none of these: it is an `Answer`.
+/// No answer came, or none that may be used. An answer with an error status is none of these: it is an `Response`.
 ///
 /// `Display` is complete: causes are part of the text, so there is no `source` to print a second time.
 #[derive(Debug, Error)]

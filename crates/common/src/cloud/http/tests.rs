@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ::http::Response;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Frame};
 use proptest::prelude::*;
@@ -16,7 +15,7 @@ use super::*;
 #[derive(Clone, Debug)]
 pub enum Play {
     /// A whole answer.
-    Answer(u16, Vec<(&'static str, String)>, String),
+    Response(u16, Vec<(&'static str, String)>, String),
     /// The connection breaks.
     Broken,
     /// Nothing ever comes.
@@ -26,8 +25,8 @@ pub enum Play {
 }
 
 /// An answer with a status and a body.
-pub fn answer(status: u16, body: &str) -> Play {
-    Play::Answer(status, Vec::new(), body.to_owned())
+pub fn response(status: u16, body: &str) -> Play {
+    Play::Response(status, Vec::new(), body.to_owned())
 }
 
 /// A request as the transport saw it.
@@ -53,7 +52,7 @@ impl hyper::body::Body for Stalled {
 }
 
 /// A client whose `n`th request gets the `n`th play; the last one is for all that follow.
-pub fn scripted(plays: Vec<Play>, judge: Judge, registry: &Registry) -> (Http, Log) {
+pub fn scripted(plays: Vec<Play>, retry_policy: RetryPolicy, registry: &Registry) -> (Http, Log) {
     let plays = Arc::new(Mutex::new(VecDeque::from(plays)));
     let log = Log::default();
     let seen = log.clone();
@@ -70,38 +69,41 @@ pub fn scripted(plays: Vec<Play>, judge: Judge, registry: &Registry) -> (Http, L
                 if plays.len() > 1 { plays.pop_front().unwrap() } else { plays[0].clone() }
             };
             match play {
-                Play::Answer(status, headers, body) => {
-                    let mut answer = Response::builder().status(status);
+                Play::Response(status, headers, body) => {
+                    let mut response = ::http::Response::builder().status(status);
                     for (name, value) in headers {
-                        answer = answer.header(name, value);
+                        response = response.header(name, value);
                     }
-                    Ok(answer.body(Full::from(body).map_err(|never| match never {}).boxed_unsync()).unwrap())
+                    Ok(response
+                        .body(Full::from(body).map_err(|never| match never {}).boxed_unsync())
+                        .unwrap())
                 }
                 Play::Broken => Err(Error::Broken("connection reset".to_owned())),
                 Play::Silence => std::future::pending().await,
-                Play::Stall => Ok(Response::new(Stalled.boxed_unsync())),
+                Play::Stall => Ok(::http::Response::new(Stalled.boxed_unsync())),
             }
         }
     }));
     let endpoint = endpoint::Endpoint::parse("http://127.0.0.1/v1").unwrap();
     let secret = Secret::new("s3cr3t").unwrap();
-    let http = Http::over(transport, "test", endpoint, secret, "perimeter/0", registry, judge).unwrap();
+    let http =
+        Http::over(transport, "test", endpoint, secret, "perimeter/0", registry, retry_policy).unwrap();
     (http, log)
 }
 
-fn judge(answer: &Answer) -> Retry {
-    match retry_after(&answer.headers) {
-        _ if !answer.status.is_server_error() => Retry::Never,
+fn retry_policy(response: &Response) -> Retry {
+    match retry_after(&response.headers) {
+        _ if !response.status.is_server_error() => Retry::Never,
         Some(asked) => Retry::After(asked),
         None => Retry::Soon,
     }
 }
 
 fn client(plays: Vec<Play>) -> (Http, Log) {
-    scripted(plays, judge, &Registry::new())
+    scripted(plays, retry_policy, &Registry::new())
 }
 
-async fn get(http: &Http) -> (Result<Answer, Error>, Duration) {
+async fn get(http: &Http) -> (Result<Response, Error>, Duration) {
     let began = Instant::now();
     let end = http.get("/things", &mut Budget::default()).await;
     (end, began.elapsed())
@@ -113,7 +115,7 @@ fn requests(log: &Log) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_get_is_repeated_until_it_works() {
-    let (http, log) = client(vec![answer(503, ""), Play::Broken, answer(200, "ok")]);
+    let (http, log) = client(vec![response(503, ""), Play::Broken, response(200, "ok")]);
     let (end, took) = get(&http).await;
     assert_eq!(end.unwrap().body, "ok");
     assert_eq!(requests(&log), 3);
@@ -122,7 +124,7 @@ async fn a_get_is_repeated_until_it_works() {
 
 #[tokio::test(start_paused = true)]
 async fn a_get_ends_by_count_with_the_last_answer() {
-    let (http, log) = client(vec![answer(502, "first"), answer(503, "last")]);
+    let (http, log) = client(vec![response(502, "first"), response(503, "last")]);
     let (end, took) = get(&http).await;
     assert_eq!(end.unwrap().body, "last");
     assert_eq!(requests(&log), 5, "one request and four repetitions");
@@ -142,7 +144,7 @@ async fn a_get_ends_by_time_if_nobody_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_post_is_sent_once_whatever_happens() {
-    for play in [answer(503, ""), Play::Broken, Play::Silence, Play::Stall] {
+    for play in [response(503, ""), Play::Broken, Play::Silence, Play::Stall] {
         let (http, log) = client(vec![play]);
         let began = Instant::now();
         let end = http.post("/things", &serde_json::json!({"a": 1})).await;
@@ -158,7 +160,7 @@ async fn a_post_is_sent_once_whatever_happens() {
 #[tokio::test(start_paused = true)]
 async fn what_will_fail_again_is_not_repeated() {
     for status in [301, 400, 404, 409] {
-        let (http, log) = client(vec![answer(status, "")]);
+        let (http, log) = client(vec![response(status, "")]);
         assert_eq!(get(&http).await.0.unwrap().status, status);
         assert_eq!(requests(&log), 1);
     }
@@ -166,8 +168,8 @@ async fn what_will_fail_again_is_not_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_kept_and_a_long_one_is_left_to_the_caller() {
-    let busy = |seconds: u32| Play::Answer(503, vec![("retry-after", seconds.to_string())], String::new());
-    let (http, log) = client(vec![busy(3), answer(200, "")]);
+    let busy = |seconds: u32| Play::Response(503, vec![("retry-after", seconds.to_string())], String::new());
+    let (http, log) = client(vec![busy(3), response(200, "")]);
     let (end, took) = get(&http).await;
     assert_eq!((end.unwrap().status, requests(&log)), (StatusCode::OK, 2));
     assert!((3.0..=3.51).contains(&took.as_secs_f64()), "{took:?}");
@@ -180,7 +182,7 @@ async fn retry_after_is_kept_and_a_long_one_is_left_to_the_caller() {
 
 #[tokio::test(start_paused = true)]
 async fn one_budget_covers_several_calls() {
-    let (http, log) = client(vec![answer(503, "")]);
+    let (http, log) = client(vec![response(503, "")]);
     let mut budget = Budget::default();
     for _ in 0..3 {
         http.get("/things", &mut budget).await.unwrap();
@@ -190,10 +192,10 @@ async fn one_budget_covers_several_calls() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_beyond_the_cap_is_an_error_and_one_at_the_cap_is_not() {
-    let (http, log) = client(vec![answer(200, &"x".repeat(LIMITS.bytes + 1))]);
+    let (http, log) = client(vec![response(200, &"x".repeat(LIMITS.bytes + 1))]);
     assert!(matches!(get(&http).await.0, Err(Error::TooLarge(most)) if most == LIMITS.bytes));
     assert_eq!(requests(&log), 1);
-    let (http, _) = client(vec![answer(200, &"x".repeat(LIMITS.bytes))]);
+    let (http, _) = client(vec![response(200, &"x".repeat(LIMITS.bytes))]);
     assert_eq!(get(&http).await.0.unwrap().body.len(), LIMITS.bytes);
 }
 
@@ -207,9 +209,13 @@ async fn every_exchange_is_counted_and_the_rate_limit_is_kept() {
             ("ratelimit-reset", "1731011315".to_owned()),
         ]
     };
-    let plays =
-        vec![Play::Broken, Play::Answer(503, limits("7"), String::new()), answer(200, ""), answer(201, "")];
-    let (http, _) = scripted(plays, judge, &registry);
+    let plays = vec![
+        Play::Broken,
+        Play::Response(503, limits("7"), String::new()),
+        response(200, ""),
+        response(201, ""),
+    ];
+    let (http, _) = scripted(plays, retry_policy, &registry);
     assert_eq!(http.rate_limit(), None);
     let unknown = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
     assert!(!unknown.contains("cloud_rate_limit_remaining{"), "zero would be an alarm:\n{unknown}");
@@ -245,7 +251,7 @@ proptest! {
         (prop_oneof![Just(200_u16), Just(404), Just(429), Just(500), Just(503)], proptest::option::of(0_u32..40))
             .prop_map(|(status, after)| {
                 let headers = after.map(|after| ("retry-after", after.to_string())).into_iter().collect();
-                Play::Answer(status, headers, String::new())
+                Play::Response(status, headers, String::new())
             }),
         Just(Play::Broken), Just(Play::Silence), Just(Play::Stall),
     ], 1..8)) {
@@ -256,9 +262,9 @@ proptest! {
             prop_assert!(took <= Duration::from_millis(30_010), "{took:?}");
             prop_assert!(requests(&log) <= 5);
             // It gave up on something that passes only because the next wait would not end within the budget.
-            if let Ok(answer) = end && !answer.status.is_success() && judge(&answer) != Retry::Never {
-                let next = took + retry_after(&answer.headers).unwrap_or_default() + Duration::from_secs(5);
-                prop_assert!(requests(&log) == 5 || next >= Duration::from_secs(30), "{took:?} {answer:?}");
+            if let Ok(response) = end && !response.status.is_success() && retry_policy(&response) != Retry::Never {
+                let next = took + retry_after(&response.headers).unwrap_or_default() + Duration::from_secs(5);
+                prop_assert!(requests(&log) == 5 || next >= Duration::from_secs(30), "{took:?} {response:?}");
             }
             Ok(())
         })?;

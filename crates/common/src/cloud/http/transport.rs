@@ -57,8 +57,8 @@ where
 {
     BoxCloneSyncService::new(
         client
-            .map_response(|answer| {
-                answer.map(|body| body.map_err(|error| Error::Broken(chain(&error))).boxed_unsync())
+            .map_response(|response| {
+                response.map(|body| body.map_err(|error| Error::Broken(chain(&error))).boxed_unsync())
             })
             .map_err(|error| match error.is_connect() {
                 true => Error::Connect(chain(&error)),

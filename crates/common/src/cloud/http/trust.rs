@@ -22,7 +22,7 @@ pub enum Trust {
     /// By one of these authorities (PEM) and no other.
     Only(Vec<u8>),
     /// Not at all: anyone on the way can pose as the cloud and take the credential.
-    Nobody,
+    InsecureSkipVerify,
 }
 
 impl Trust {
@@ -37,12 +37,12 @@ impl Trust {
     /// None where the system's authorities are to be read.
     pub(super) fn config(&self) -> Result<Option<ClientConfig>, Error> {
         let provider = Arc::new(ring::default_provider());
-        let believed = match self {
+        let verification = match self {
             Trust::Plain | Trust::System => return Ok(None),
-            Trust::Only(pem) => Believed::listed(authorities(pem)?, provider.clone())?,
-            Trust::Nobody => Believed::Anyone,
+            Trust::Only(pem) => Verification::listed(authorities(pem)?, provider.clone())?,
+            Trust::InsecureSkipVerify => Verification::Skip,
         };
-        let verifier = Arc::new(Verifier { believed, provider: provider.clone() });
+        let verifier = Arc::new(Verifier { verification, provider: provider.clone() });
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|cause| Error::Setup(format!("TLS cannot be set up: {cause}")))?;
@@ -75,38 +75,38 @@ fn authorities(pem: &[u8]) -> Result<Authorities, Error> {
 /// strange one.
 #[derive(Debug)]
 struct Verifier {
-    believed: Believed,
+    verification: Verification,
     provider: Arc<CryptoProvider>,
 }
 
 #[derive(Debug)]
-enum Believed {
+enum Verification {
     /// What an authority of the list has signed, and a server whose own certificate stands in the list although it calls
     /// itself an authority: `openssl req -x509` makes one such certificate, which goes to both sides of many a small cloud, and
     /// the other programs of OpenStack believe it.
     Listed { signed: Arc<WebPkiServerVerifier>, listed: Vec<CertificateDer<'static>> },
     /// Every certificate.
-    Anyone,
+    Skip,
 }
 
-impl Believed {
-    fn listed(authorities: Authorities, provider: Arc<CryptoProvider>) -> Result<Believed, Error> {
+impl Verification {
+    fn listed(authorities: Authorities, provider: Arc<CryptoProvider>) -> Result<Verification, Error> {
         let Authorities { store, listed } = authorities;
         let signed = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider).build();
         let signed = signed.map_err(|cause| Error::Setup(format!("TLS cannot be set up: {cause}")))?;
-        Ok(Believed::Listed { signed, listed })
+        Ok(Verification::Listed { signed, listed })
     }
 }
 
 impl Verifier {
     /// Where every certificate is believed, so is one that cannot be read, of version 1 for instance: `openssl x509 -req` makes
     /// such, and other programs of OpenStack connect to them. A signature that is wrong stays wrong.
-    fn unless_nobody_asks(
+    fn ignore_invalid_certificate(
         &self,
         signed: Result<HandshakeSignatureValid, rustls::Error>,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        match (&self.believed, signed) {
-            (Believed::Anyone, Err(rustls::Error::InvalidCertificate(cause)))
+        match (&self.verification, signed) {
+            (Verification::Skip, Err(rustls::Error::InvalidCertificate(cause)))
                 if cause != CertificateError::BadSignature =>
             {
                 Ok(HandshakeSignatureValid::assertion())
@@ -125,7 +125,7 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let Believed::Listed { signed, listed } = &self.believed else {
+        let Verification::Listed { signed, listed } = &self.verification else {
             return Ok(ServerCertVerified::assertion());
         };
         match signed.verify_server_cert(certificate, intermediates, name, ocsp, now) {
@@ -148,7 +148,7 @@ impl ServerCertVerifier for Verifier {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let known = &self.provider.signature_verification_algorithms;
-        self.unless_nobody_asks(verify_tls12_signature(message, certificate, signature, known))
+        self.ignore_invalid_certificate(verify_tls12_signature(message, certificate, signature, known))
     }
 
     fn verify_tls13_signature(
@@ -158,7 +158,7 @@ impl ServerCertVerifier for Verifier {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         let known = &self.provider.signature_verification_algorithms;
-        self.unless_nobody_asks(verify_tls13_signature(message, certificate, signature, known))
+        self.ignore_invalid_certificate(verify_tls13_signature(message, certificate, signature, known))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
-use super::Answer;
+use super::Response;
 use super::error::{self, Error};
 use super::transport::{self, Transport, Trust};
 
@@ -62,7 +62,7 @@ impl Wire {
         mut request: Request<Full<Bytes>>,
         path: &str,
         deadline: Instant,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Response, Error> {
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         // With the attributes of OpenTelemetry's conventions for HTTP, as requests to Kubernetes have them.
         let span = tracing::info_span!(
@@ -86,9 +86,9 @@ impl Wire {
         .instrument(span.clone())
         .await;
         match &end {
-            Ok(answer) => {
-                span.record("http.response.status_code", answer.status.as_u16());
-                if answer.status.is_client_error() || answer.status.is_server_error() {
+            Ok(response) => {
+                span.record("http.response.status_code", response.status.as_u16());
+                if response.status.is_client_error() || response.status.is_server_error() {
                     span.record("otel.status_code", "ERROR");
                 }
             }
@@ -100,7 +100,7 @@ impl Wire {
         end
     }
 
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response, Error> {
         let most = self.limits.bytes;
         let (head, body) = self.transport.clone().oneshot(request).await?.into_parts();
         if let Some(encoding) = head.headers.get(CONTENT_ENCODING).and_then(compression) {
@@ -112,7 +112,7 @@ impl Wire {
                 Err(error) if error.is::<LengthLimitError>() => Error::TooLarge(most),
                 Err(error) => Error::Broken(error::chain(error.as_ref())),
             })?;
-        Ok(Answer { status: head.status, headers: head.headers, body: body.to_bytes() })
+        Ok(Response { status: head.status, headers: head.headers, body: body.to_bytes() })
     }
 }
 

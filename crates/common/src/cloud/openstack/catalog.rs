@@ -130,9 +130,9 @@ impl Catalog {
                 }
             }
         }
-        let wanted = region.map_or_else(String::new, |region| format!(" in region \"{region}\""));
+        let selected = region.map_or_else(String::new, |region| format!(" in region \"{region}\""));
         Err(format!(
-            "the catalogue has no {} endpoint of {service}{wanted} that can be used; it has {}",
+            "the catalogue has no {} endpoint of {service}{selected} that can be used; it has {}",
             interface.word(),
             self.found(service)
         ))
@@ -256,10 +256,10 @@ mod tests {
             ),
         ] {
             match (catalog().choose(service, interface, region, "0123abc"), url) {
-                (Ok(found), Ok(wanted)) => assert_eq!(found, wanted),
-                (Err(why), Err(wanted)) => assert!(why.contains(wanted), "{why}"),
-                (found, wanted) => {
-                    panic!("{service} {interface:?} {region:?}: {found:?} instead of {wanted:?}")
+                (Ok(found), Ok(selected)) => assert_eq!(found, selected),
+                (Err(why), Err(selected)) => assert!(why.contains(selected), "{why}"),
+                (found, selected) => {
+                    panic!("{service} {interface:?} {region:?}: {found:?} instead of {selected:?}")
                 }
             }
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Cloud;
 use super::error::Error;
-use super::request::Ask;
+use super::request::ApiRequest;
 use super::rights::Call;
 use crate::cloud::field::or_empty;
 
@@ -67,7 +67,7 @@ impl Cloud {
     /// # Errors
     /// Those of every read.
     pub async fn volume(&self, id: &str) -> Result<Option<Volume>, Error> {
-        self.find(&Ask::one(Call::Volume, id), "volume").await
+        self.find(&ApiRequest::one(Call::Volume, id), "volume").await
     }
 
     /// `GET /volumes/detail` (role `reader`): all of the project's volumes.
@@ -83,7 +83,7 @@ impl Cloud {
     /// # Errors
     /// Those of every list.
     pub async fn volumes_kept<K>(&self, keep: impl FnMut(Volume) -> Option<K>) -> Result<Vec<K>, Error> {
-        self.list_kept(Ask::all(Call::Volumes, &[LIMIT]), "volumes", keep).await
+        self.list_kept(ApiRequest::all(Call::Volumes, &[LIMIT]), "volumes", keep).await
     }
 
     /// `DELETE /volumes/{id}` (role `member`): begins to delete it, with its snapshots if `cascade`. It is gone when
@@ -92,9 +92,9 @@ impl Cloud {
     /// # Errors
     /// [`Error::is_bad_request`] while it is attached or has snapshots. Those of every write.
     pub async fn delete_volume(&self, id: &str, cascade: bool) -> Result<(), Error> {
-        let ask = Ask::one(Call::DeleteVolume, id);
-        let ask = if cascade { ask.query(&[("cascade", "true")]) } else { ask };
-        self.delete(&ask).await
+        let request = ApiRequest::one(Call::DeleteVolume, id);
+        let request = if cascade { request.query(&[("cascade", "true")]) } else { request };
+        self.delete(&request).await
     }
 
     /// `GET /snapshots/{id}` (role `reader`); None if Cinder says that there is none.
@@ -102,7 +102,7 @@ impl Cloud {
     /// # Errors
     /// Those of every read.
     pub async fn snapshot(&self, id: &str) -> Result<Option<Snapshot>, Error> {
-        self.find(&Ask::one(Call::Snapshot, id), "snapshot").await
+        self.find(&ApiRequest::one(Call::Snapshot, id), "snapshot").await
     }
 
     /// `GET /snapshots/detail` (role `reader`): all of the project's snapshots.
@@ -118,7 +118,7 @@ impl Cloud {
     /// # Errors
     /// Those of every list.
     pub async fn snapshots_kept<K>(&self, keep: impl FnMut(Snapshot) -> Option<K>) -> Result<Vec<K>, Error> {
-        self.list_kept(Ask::all(Call::Snapshots, &[LIMIT]), "snapshots", keep).await
+        self.list_kept(ApiRequest::all(Call::Snapshots, &[LIMIT]), "snapshots", keep).await
     }
 
     /// `DELETE /snapshots/{id}` (role `member`): begins to delete it. It is gone when [`Cloud::snapshot`] says so. Gone already
@@ -127,6 +127,6 @@ impl Cloud {
     /// # Errors
     /// [`Error::is_bad_request`] while it is in use. Those of every write.
     pub async fn delete_snapshot(&self, id: &str) -> Result<(), Error> {
-        self.delete(&Ask::one(Call::DeleteSnapshot, id)).await
+        self.delete(&ApiRequest::one(Call::DeleteSnapshot, id)).await
     }
 }

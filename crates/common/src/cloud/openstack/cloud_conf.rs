@@ -76,9 +76,9 @@ pub(super) fn parse(
     };
     let mut place = "cloud.conf: [Global]".to_owned();
     if conf.switch("Global", "use-clouds").map_err(wrong)? {
-        let (file, beside) = from_clouds_file(&global, &fields, read)?;
+        let (file, top_level_auth) = from_clouds_file(&global, &fields, read)?;
         place = format!("{place}, {file}");
-        fields = fields.over(beside);
+        fields = fields.over(top_level_auth);
     }
     let credentials = fields.check(&place)?;
     Ok(CloudConf { credentials, router_id })

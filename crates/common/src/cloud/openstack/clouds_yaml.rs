@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-mod beside;
 mod file;
 mod region;
+mod top_level_auth;
 
-use self::beside::Beside;
 use self::file::at;
 use self::region::{Region, in_region};
+use self::top_level_auth::TopLevelAuth;
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
-use super::reach::{self, Settings};
+use super::endpoint_override::{self, Settings};
 
 /// Reads the file that a field names; the error says why not.
 pub(super) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
@@ -56,7 +56,7 @@ struct Entry {
     identity_endpoint_override: Option<String>,
     /// What belongs into `auth` and stands beside it.
     #[serde(skip)]
-    beside: Beside,
+    top_level_auth: TopLevelAuth,
     /// Of single services: read for itself, for there are forty of them.
     #[serde(skip)]
     settings: Settings,
@@ -80,7 +80,10 @@ fn is_read(name: &str) -> bool {
     let plain = plain_fields!(names);
     // Which endpoint of Keystone is taken says something about the login as well.
     let others = ["auth", "region_name", "identity_interface", "identity_endpoint_type"];
-    plain.contains(&name) || others.contains(&name) || beside::is_read(name) || reach::is_read(name)
+    plain.contains(&name)
+        || others.contains(&name)
+        || top_level_auth::is_read(name)
+        || endpoint_override::is_read(name)
 }
 
 /// The texts of `clouds.yaml`, `secure.yaml` and `clouds-public.yaml`, and how they are named in messages.
@@ -135,7 +138,7 @@ fn entry_of(place: &str, text: &str, section: &str, name: &str) -> Result<Option
     let path = [section, name];
     let Some(mut entry) = at::<Entry>(place, text, &path)? else { return Ok(None) };
     entry.settings = at(place, text, &path)?.unwrap_or_default();
-    entry.beside = at(place, text, &path)?.unwrap_or_default();
+    entry.top_level_auth = at(place, text, &path)?.unwrap_or_default();
     entry.region_name = region::named(place, text, path)?;
     Ok(Some(entry))
 }
@@ -166,12 +169,12 @@ impl Entry {
     fn under(self, over: Entry) -> Entry {
         let mut auth = self.auth.unwrap_or_default();
         auth.extend(over.auth.unwrap_or_default());
-        let beside = self.beside.under(over.beside);
+        let top_level_auth = self.top_level_auth.under(over.top_level_auth);
         macro_rules! over {
             ($($field:ident)*) => {
                 Entry {
                     auth: Some(auth),
-                    beside,
+                    top_level_auth,
                     settings: over.settings.over(self.settings),
                     region_name: over.region_name.or(self.region_name),
                     $($field: over.$field.or(self.$field),)*
@@ -235,7 +238,7 @@ impl Entry {
                 values.join(", ")
             ));
         }
-        let mut auth = self.beside.with(self.auth.unwrap_or_default());
+        let mut auth = self.top_level_auth.with(self.auth.unwrap_or_default());
         let mut take = |names: &[&str]| {
             names.iter().fold(None, |found: Option<String>, name| {
                 let value = auth.remove(*name);

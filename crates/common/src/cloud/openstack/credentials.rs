@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::catalog::Interface;
 use super::config_error::ConfigError;
-use super::reach::{Reaches, Settings};
+use super::endpoint_override::{EndpointOverrides, Settings};
 use crate::cloud::http::Trust;
 
 /// A credential of one project, with the region and interface to use and the authority to trust. `Debug` shows no secret.
@@ -16,7 +16,7 @@ pub struct Credentials {
     pub(super) region: Option<String>,
     pub(super) interface: Interface,
     /// Where single services differ from that.
-    pub(super) reaches: Reaches,
+    pub(super) endpoint_overrides: EndpointOverrides,
     pub(super) trust: Trust,
 }
 
@@ -125,14 +125,14 @@ impl Fields {
                 wrong(format!("interface \"{word}\" is unknown: public, internal or admin"))
             })?,
         };
-        let reaches = self.settings.read().map_err(&wrong)?;
+        let endpoint_overrides = self.settings.read().map_err(&wrong)?;
         let trust = match (&self.authorities, self.unverified) {
-            (_, true) => Trust::Nobody,
+            (_, true) => Trust::InsecureSkipVerify,
             (Some(pem), false) => Trust::only(pem).map_err(|cause| wrong(cause.to_string()))?,
             (None, false) => Trust::System,
         };
         let login = self.login().map_err(&wrong)?;
-        Ok(Credentials { auth_url, login, region: self.region, interface, reaches, trust })
+        Ok(Credentials { auth_url, login, region: self.region, interface, endpoint_overrides, trust })
     }
 
     fn login(&self) -> Result<Login, String> {
@@ -243,18 +243,18 @@ fn identity(auth_url: &str) -> Result<String, String> {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Credentials { auth_url, login, region, interface, reaches, trust } = self;
+        let Credentials { auth_url, login, region, interface, endpoint_overrides, trust } = self;
         let trust = match trust {
             Trust::Plain | Trust::System => "the system's authorities",
             Trust::Only(_) => "own authorities",
-            Trust::Nobody => "nobody is verified",
+            Trust::InsecureSkipVerify => "nobody is verified",
         };
         f.debug_struct("Credentials")
             .field("auth_url", auth_url)
             .field("login", login)
             .field("region", region)
             .field("interface", interface)
-            .field("of services", reaches)
+            .field("of services", endpoint_overrides)
             .field("trust", &trust)
             .finish()
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::http::StatusCode;
 
-use super::said::Said;
-use crate::cloud::http::{self, Answer, Retry, retry_after};
+use super::error_body::ErrorBody;
+use crate::cloud::http::{self, Response, Retry, retry_after};
 
 /// A call that did not do what it should.
 ///
@@ -32,9 +32,9 @@ enum Why {
     /// The catalogue has the service in versions alone that are not spoken any more.
     Outdated(String),
     /// Keystone refused the credential.
-    Login(Answered),
+    Login(ErrorResponse),
     /// A service answered with an error.
-    Answer(Answered),
+    Response(ErrorResponse),
     /// No whole answer came.
     Transport(Arc<http::Error>),
     /// The answer is not what is documented.
@@ -44,9 +44,9 @@ enum Why {
 }
 
 #[derive(Clone, Debug)]
-struct Answered {
+struct ErrorResponse {
     status: StatusCode,
-    said: Said,
+    error_body: ErrorBody,
     request_id: Option<String>,
     retry: Retry,
     retry_after: Option<Duration>,
@@ -78,35 +78,36 @@ impl Error {
     }
 
     /// An answer without a 2xx status. `secrets` are not repeated, whoever says them.
-    pub(super) fn answer(call: impl Into<String>, answer: &Answer, secrets: &[&str]) -> Error {
-        Error::new(call, Why::Answer(Answered::of(answer, secrets)))
+    pub(super) fn response(call: impl Into<String>, response: &Response, secrets: &[&str]) -> Error {
+        Error::new(call, Why::Response(ErrorResponse::of(response, secrets)))
     }
 
     /// The same, of Keystone when it is asked for a token.
-    pub(super) fn login(call: impl Into<String>, answer: &Answer, secrets: &[&str]) -> Error {
-        Error::new(call, Why::Login(Answered::of(answer, secrets)))
+    pub(super) fn login(call: impl Into<String>, response: &Response, secrets: &[&str]) -> Error {
+        Error::new(call, Why::Login(ErrorResponse::of(response, secrets)))
     }
 
     fn new(call: impl Into<String>, why: Why) -> Error {
         Error(Box::new(Inner { call: call.into(), why }))
     }
 
-    fn answered(&self) -> Option<&Answered> {
+    fn error_response(&self) -> Option<&ErrorResponse> {
         match &self.0.why {
-            Why::Login(answered) | Why::Answer(answered) => Some(answered),
+            Why::Login(error_response) | Why::Response(error_response) => Some(error_response),
             _ => None,
         }
     }
 
     fn is(&self, status: StatusCode) -> bool {
-        matches!(&self.0.why, Why::Answer(answered) if answered.status == status)
+        matches!(&self.0.why, Why::Response(error_response) if error_response.status == status)
     }
 
     /// The service itself said, with its own kind of error, that there is no such object. Not for a 404 of a proxy, of an
     /// unknown path, or of a credential that is gone: those say nothing about the object.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
-        self.is(StatusCode::NOT_FOUND) && self.answered().is_some_and(|answered| answered.said.names_object())
+        self.is(StatusCode::NOT_FOUND)
+            && self.error_response().is_some_and(|error_response| error_response.error_body.names_object())
     }
 
     /// A 404 that names no object: of a path that the service does not know, or of somebody else than the service.
@@ -117,15 +118,15 @@ impl Error {
     /// The credential is wrong or has expired (Keystone), or a service refused a token that was just issued.
     #[must_use]
     pub fn is_unauthorized(&self) -> bool {
-        self.answered().is_some_and(|answered| answered.status == StatusCode::UNAUTHORIZED)
+        self.error_response().is_some_and(|error_response| error_response.status == StatusCode::UNAUTHORIZED)
     }
 
     /// Keystone does not know the application credential (404): somebody deleted it, or its user is gone. It will not come
     /// back, so nothing can be done with it any more.
     #[must_use]
     pub fn is_credential_gone(&self) -> bool {
-        matches!(&self.0.why, Why::Login(answered)
-            if answered.status == StatusCode::NOT_FOUND && answered.said.names_object())
+        matches!(&self.0.why, Why::Login(error_response)
+            if error_response.status == StatusCode::NOT_FOUND && error_response.error_body.names_object())
     }
 
     /// A role is missing, or the application credential's access rules do not have this call (`docs/openstack-rights.md`).
@@ -175,7 +176,7 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         match &self.0.why {
-            Why::Login(answered) | Why::Answer(answered) => answered.retry,
+            Why::Login(error_response) | Why::Response(error_response) => error_response.retry,
             Why::Transport(cause) => cause.retry(),
             Why::Partial(_) => Retry::Soon,
             Why::Setup(_) | Why::Service(_) | Why::Outdated(_) | Why::Decode(_) => Retry::Never,
@@ -193,33 +194,35 @@ impl Error {
             Why::Transport(_) => "no_answer",
             Why::Decode(_) => "unreadable",
             Why::Partial(_) => "partial_list",
-            Why::Answer(answered) if answered.said.over_quota() => "over_quota",
-            Why::Login(answered) | Why::Answer(answered) => match answered.status.as_u16() {
-                400 => "bad_request",
-                401 => "unauthorized",
-                403 => "forbidden",
-                404 if self.is_not_found() => "not_found",
-                404 => "not_found_elsewhere",
-                409 => "conflict",
-                412 => "precondition_failed",
-                413 | 429 => "rate_limited",
-                406 | 415 => "version",
-                500..=599 => "server_error",
-                _ => "refused",
-            },
+            Why::Response(error_response) if error_response.error_body.over_quota() => "over_quota",
+            Why::Login(error_response) | Why::Response(error_response) => {
+                match error_response.status.as_u16() {
+                    400 => "bad_request",
+                    401 => "unauthorized",
+                    403 => "forbidden",
+                    404 if self.is_not_found() => "not_found",
+                    404 => "not_found_elsewhere",
+                    409 => "conflict",
+                    412 => "precondition_failed",
+                    413 | 429 => "rate_limited",
+                    406 | 415 => "version",
+                    500..=599 => "server_error",
+                    _ => "refused",
+                }
+            }
         }
     }
 
     /// The service's own word for the error, such as `InvalidRoutes` or `itemNotFound`.
     #[must_use]
     pub fn kind(&self) -> Option<&str> {
-        self.answered()?.said.kind()
+        self.error_response()?.error_body.kind()
     }
 
     /// The HTTP status, where there was an answer.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
-        self.answered().map(|answered| answered.status.as_u16())
+        self.error_response().map(|error_response| error_response.status.as_u16())
     }
 
     /// What the service said, at most 300 characters; else what is wrong, in our words.
@@ -231,7 +234,9 @@ impl Error {
             | Why::Outdated(why)
             | Why::Decode(why)
             | Why::Partial(why) => why.clone(),
-            Why::Login(answered) | Why::Answer(answered) => answered.said.message().to_owned(),
+            Why::Login(error_response) | Why::Response(error_response) => {
+                error_response.error_body.message().to_owned()
+            }
             Why::Transport(cause) => cause.to_string(),
         }
     }
@@ -249,13 +254,13 @@ impl Error {
     /// `x-openstack-request-id`: what the cloud's operators search their logs by.
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
-        self.answered()?.request_id.as_deref()
+        self.error_response()?.request_id.as_deref()
     }
 
     /// What the service asked for with `Retry-After`.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.answered()?.retry_after
+        self.error_response()?.retry_after
     }
 
     /// What there is to do, for what a person can do something about.
@@ -264,19 +269,19 @@ impl Error {
             Why::Login(_) if self.is_credential_gone() => {
                 "the application credential is gone: make a new one and put it in its Secret"
             }
-            Why::Login(answered) if answered.status == StatusCode::UNAUTHORIZED => {
+            Why::Login(error_response) if error_response.status == StatusCode::UNAUTHORIZED => {
                 "check the credential: it is wrong, has expired, or may not use this project"
             }
-            Why::Login(answered) if answered.status == StatusCode::NOT_FOUND => {
+            Why::Login(error_response) if error_response.status == StatusCode::NOT_FOUND => {
                 "no Keystone answers there: check auth_url"
             }
-            Why::Login(answered) if answered.status.is_redirection() => {
+            Why::Login(error_response) if error_response.status.is_redirection() => {
                 "a login is not sent on to where this leads: check auth_url, its scheme and its path"
             }
-            Why::Answer(answered) if answered.status.is_redirection() => {
+            Why::Response(error_response) if error_response.status.is_redirection() => {
                 "a token is not sent on to where this leads: the service's URL in the catalogue lacks its version, or is another one"
             }
-            Why::Answer(answered) => match answered.status {
+            Why::Response(error_response) => match error_response.status {
                 StatusCode::UNAUTHORIZED => {
                     "a token that was just issued is refused: check this service's own connection to Keystone, and the access \
                      rules of the application credential (docs/openstack-rights.md)"
@@ -290,13 +295,13 @@ impl Error {
     }
 }
 
-impl Answered {
-    fn of(answer: &Answer, secrets: &[&str]) -> Answered {
-        let said = Said::of(answer, secrets);
-        let asked = retry_after(&answer.headers);
+impl ErrorResponse {
+    fn of(response: &Response, secrets: &[&str]) -> ErrorResponse {
+        let error_body = ErrorBody::of(response, secrets);
+        let asked = retry_after(&response.headers);
         // Cinder and Nova answer 413 to both a quota and too many requests; a quota has no time, or none to wait.
-        let may = match answer.status.as_u16() {
-            _ if said.over_quota() => false,
+        let may = match response.status.as_u16() {
+            _ if error_body.over_quota() => false,
             413 => asked.is_some_and(|asked| !asked.is_zero()),
             // What is not implemented is not so a second later.
             501 | 505 => false,
@@ -308,9 +313,9 @@ impl Answered {
             (true, Some(asked)) => Retry::After(asked),
             (true, None) => Retry::Soon,
         };
-        let id = answer.headers.get("x-openstack-request-id");
+        let id = response.headers.get("x-openstack-request-id");
         let request_id = id.and_then(|id| id.to_str().ok()).map(|id| id.chars().take(80).collect::<String>());
-        Answered { status: answer.status, said, request_id, retry, retry_after: asked }
+        ErrorResponse { status: response.status, error_body, request_id, retry, retry_after: asked }
     }
 }
 
@@ -324,13 +329,13 @@ impl fmt::Display for Error {
             }
             Why::Decode(why) => write!(f, "cannot read the answer: {why}")?,
             Why::Transport(cause) => write!(f, "{cause}")?,
-            Why::Login(answered) | Why::Answer(answered) => {
-                write!(f, "{}", answered.status.as_u16())?;
-                if let Some(kind) = answered.said.kind() {
+            Why::Login(error_response) | Why::Response(error_response) => {
+                write!(f, "{}", error_response.status.as_u16())?;
+                if let Some(kind) = error_response.error_body.kind() {
                     write!(f, " {kind}")?;
                 }
-                write!(f, ": {}", answered.said.message())?;
-                if let Some(id) = &answered.request_id {
+                write!(f, ": {}", error_response.error_body.message())?;
+                if let Some(id) = &error_response.request_id {
                     write!(f, " ({id})")?;
                 }
             }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::catalog::Catalog;
 use super::credentials::{Login, Owned};
-use crate::cloud::http::Answer;
+use crate::cloud::http::Response;
 
 /// A token of a project, with the catalogue that came with it.
 pub(super) struct Token {
@@ -123,23 +123,28 @@ fn time(text: &str) -> Option<Timestamp> {
 }
 
 /// The token in a 201. `asked`: when it was asked for. The error says what the answer lacks.
-pub(super) fn token(answer: &Answer, login: &Login, asked: Instant, now: Timestamp) -> Result<Token, String> {
-    let mut header = answer
+pub(super) fn token(
+    response: &Response,
+    login: &Login,
+    asked: Instant,
+    now: Timestamp,
+) -> Result<Token, String> {
+    let mut header = response
         .headers
         .get("x-subject-token")
         .filter(|token| !token.is_empty() && token.to_str().is_ok())
         .cloned()
         .ok_or_else(|| "no token in it (X-Subject-Token)".to_owned())?;
     header.set_sensitive(true);
-    let Body { token } = serde_json::from_slice(&answer.body).map_err(|cause| cause.to_string())?;
+    let Body { token } = serde_json::from_slice(&response.body).map_err(|cause| cause.to_string())?;
     let Project { id: project } = token
         .project
         .ok_or_else(|| "the token is not of a project: name one in the credential".to_owned())?;
-    if let Login::ApplicationCredential { project: Some(wanted), .. } = login
-        && *wanted != project
+    if let Login::ApplicationCredential { project: Some(selected), .. } = login
+        && *selected != project
     {
         return Err(format!(
-            "the application credential is of project {project}, but project_id is {wanted}: remove project_id, or use \
+            "the application credential is of project {project}, but project_id is {selected}: remove project_id, or use \
              the other credential"
         ));
     }
@@ -219,13 +224,13 @@ mod tests {
         if let Some(token) = token {
             headers.insert("X-Subject-Token", HeaderValue::from_static(token));
         }
-        let answer = Answer { status: StatusCode::CREATED, headers, body: body.to_string().into() };
+        let response = Response { status: StatusCode::CREATED, headers, body: body.to_string().into() };
         let login = Login::ApplicationCredential {
             credential: id("c"),
             secret: "s".to_owned(),
             project: Some("p".to_owned()),
         };
-        super::token(&answer, &login, Instant::now(), "2026-01-01T00:00:00Z".parse().unwrap())
+        super::token(&response, &login, Instant::now(), "2026-01-01T00:00:00Z".parse().unwrap())
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::Cloud;
 use super::error::Error;
-use super::request::Ask;
+use super::request::ApiRequest;
 use super::rights::Call;
 pub use floating_ip::FloatingIp;
 pub use network::Network;
@@ -41,7 +41,8 @@ impl Cloud {
     /// # Errors
     /// Those of every read: no answer, a refusal, a list that is not whole.
     pub async fn extensions(&self) -> Result<BTreeSet<String>, Error> {
-        let extensions: Vec<Extension> = self.list(Ask::all(Call::Extensions, &[]), "extensions").await?;
+        let extensions: Vec<Extension> =
+            self.list(ApiRequest::all(Call::Extensions, &[]), "extensions").await?;
         Ok(extensions.into_iter().map(|extension| extension.alias).collect())
     }
 
@@ -52,7 +53,8 @@ impl Cloud {
     /// Those of every read.
     pub async fn quota_router_route(&self) -> Result<Option<i64>, Error> {
         let project = self.project_id().await?;
-        let mut quota: BTreeMap<String, Value> = self.read(&Ask::one(Call::Quota, &project), "quota").await?;
+        let mut quota: BTreeMap<String, Value> =
+            self.read(&ApiRequest::one(Call::Quota, &project), "quota").await?;
         Ok(quota.remove("router_route").and_then(|limit| limit.as_i64()))
     }
 }

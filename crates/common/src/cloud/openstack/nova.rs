@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Cloud;
 use super::error::Error;
-use super::request::Ask;
+use super::request::ApiRequest;
 use super::rights::Call;
 
 /// A server. One of a cell that does not answer has the status `UNKNOWN` and neither name nor addresses.
@@ -42,7 +42,7 @@ impl Cloud {
     /// [`Error::is_too_old`] if Nova is older than Stein, or in the catalogue without microversions alone. Those of every list.
     pub async fn servers(&self) -> Result<Vec<Server>, Error> {
         // Nova passes over cells that do not answer as soon as a request has a limit, a marker, an order or a filter.
-        self.list(Ask::all(Call::Servers, &[]), "servers").await
+        self.list(ApiRequest::all(Call::Servers, &[]), "servers").await
     }
 
     /// `GET /servers/{id}` at microversion 2.69 (role `reader`); None if Nova says that there is none.
@@ -50,6 +50,6 @@ impl Cloud {
     /// # Errors
     /// As [`Cloud::servers`].
     pub async fn server(&self, id: &str) -> Result<Option<Server>, Error> {
-        self.find(&Ask::one(Call::Server, id), "server").await
+        self.find(&ApiRequest::one(Call::Server, id), "server").await
     }
 }

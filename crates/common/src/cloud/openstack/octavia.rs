@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Cloud;
 use super::error::Error;
-use super::request::Ask;
+use super::request::ApiRequest;
 use super::rights::Call;
 use crate::cloud::field::or_empty;
 
@@ -57,7 +57,7 @@ impl Cloud {
     /// # Errors
     /// Those of every read.
     pub async fn load_balancer(&self, id: &str) -> Result<Option<LoadBalancer>, Error> {
-        let found = self.find(&Ask::one(Call::LoadBalancer, id), "loadbalancer").await?;
+        let found = self.find(&ApiRequest::one(Call::LoadBalancer, id), "loadbalancer").await?;
         Ok(found.filter(LoadBalancer::stands))
     }
 
@@ -68,7 +68,7 @@ impl Cloud {
     pub async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, Error> {
         let project = self.project_id().await?;
         let query = [("project_id", project.as_str()), LIMIT];
-        let mut found = self.list(Ask::all(Call::LoadBalancers, &query), "loadbalancers").await?;
+        let mut found = self.list(ApiRequest::all(Call::LoadBalancers, &query), "loadbalancers").await?;
         found.retain(LoadBalancer::stands);
         Ok(found)
     }
@@ -80,8 +80,8 @@ impl Cloud {
     /// [`Error::is_conflict`] while it is `PENDING_…`; [`Error::is_bad_request`] if it has listeners or pools and `cascade` is
     /// not set. Those of every write.
     pub async fn delete_load_balancer(&self, id: &str, cascade: bool) -> Result<(), Error> {
-        let ask = Ask::one(Call::DeleteLoadBalancer, id);
-        let ask = if cascade { ask.query(&[("cascade", "true")]) } else { ask };
-        self.delete(&ask).await
+        let request = ApiRequest::one(Call::DeleteLoadBalancer, id);
+        let request = if cascade { request.query(&[("cascade", "true")]) } else { request };
+        self.delete(&request).await
     }
 }

@@ -18,7 +18,7 @@ use super::page::{self, Page};
 use super::rights::Call;
 use super::service::Service;
 use super::session::Session;
-use crate::cloud::http::{self, Answer, Budget, Retry, with_query};
+use crate::cloud::http::{self, Budget, Response, Retry, with_query};
 
 /// For a read with its repetitions: two exchanges that are never answered, and a little.
 const READ: Duration = Duration::from_secs(130);
@@ -32,7 +32,7 @@ const MOST_PAGES: usize = 2000;
 const MICROVERSION: [&str; 2] = ["compute 2.69", "2.69"];
 
 /// What is sent.
-pub(super) struct Ask<'a> {
+pub(super) struct ApiRequest<'a> {
     call: Call,
     id: Option<&'a str>,
     query: String,
@@ -40,23 +40,23 @@ pub(super) struct Ask<'a> {
     revision: Option<u64>,
 }
 
-impl<'a> Ask<'a> {
-    pub fn all(call: Call, query: &[(&str, &str)]) -> Ask<'a> {
+impl<'a> ApiRequest<'a> {
+    pub fn all(call: Call, query: &[(&str, &str)]) -> ApiRequest<'a> {
         let query = with_query("", query);
-        Ask { call, id: None, query, body: None, revision: None }
+        ApiRequest { call, id: None, query, body: None, revision: None }
     }
 
-    pub fn one(call: Call, id: &'a str) -> Ask<'a> {
-        Ask { call, id: Some(id), query: String::new(), body: None, revision: None }
+    pub fn one(call: Call, id: &'a str) -> ApiRequest<'a> {
+        ApiRequest { call, id: Some(id), query: String::new(), body: None, revision: None }
     }
 
-    pub fn query(mut self, query: &[(&str, &str)]) -> Ask<'a> {
+    pub fn query(mut self, query: &[(&str, &str)]) -> ApiRequest<'a> {
         self.query = with_query("", query);
         self
     }
 
     /// `revision` makes the write conditional: 412 if the object has another one by now.
-    pub fn body(mut self, body: Value, revision: Option<u64>) -> Ask<'a> {
+    pub fn body(mut self, body: Value, revision: Option<u64>) -> ApiRequest<'a> {
         self.body = Some(body);
         self.revision = revision;
         self
@@ -82,30 +82,38 @@ impl<'a> Ask<'a> {
 
 impl Cloud {
     /// The object that `key` holds in the answer.
-    pub(super) async fn read<T: DeserializeOwned>(&self, ask: &Ask<'_>, key: &str) -> Result<T, Error> {
-        let (call, answer) = self.send(ask, &mut Budget::lasting(READ)).await?;
-        let mut object = object(&call, &answer)?;
+    pub(super) async fn read<T: DeserializeOwned>(
+        &self,
+        request: &ApiRequest<'_>,
+        key: &str,
+    ) -> Result<T, Error> {
+        let (call, response) = self.send(request, &mut Budget::lasting(READ)).await?;
+        let mut object = object(&call, &response)?;
         take(&call, &mut object, key)
     }
 
     /// The same; None if the service itself says that there is no such object.
     pub(super) async fn find<T: DeserializeOwned>(
         &self,
-        ask: &Ask<'_>,
+        request: &ApiRequest<'_>,
         key: &str,
     ) -> Result<Option<T>, Error> {
-        absent(self.read(ask, key).await)
+        absent(self.read(request, key).await)
     }
 
     /// Sends a DELETE. One that is gone already is as good.
-    pub(super) async fn delete(&self, ask: &Ask<'_>) -> Result<(), Error> {
-        absent(self.send(ask, &mut Budget::lasting(WRITE)).await).map(|_| ())
+    pub(super) async fn delete(&self, request: &ApiRequest<'_>) -> Result<(), Error> {
+        absent(self.send(request, &mut Budget::lasting(WRITE)).await).map(|_| ())
     }
 
     /// A write with an answer to read.
-    pub(super) async fn write<T: DeserializeOwned>(&self, ask: &Ask<'_>, key: &str) -> Result<T, Error> {
-        let (call, answer) = self.send(ask, &mut Budget::lasting(WRITE)).await?;
-        let mut object = object(&call, &answer)?;
+    pub(super) async fn write<T: DeserializeOwned>(
+        &self,
+        request: &ApiRequest<'_>,
+        key: &str,
+    ) -> Result<T, Error> {
+        let (call, response) = self.send(request, &mut Budget::lasting(WRITE)).await?;
+        let mut object = object(&call, &response)?;
         take(&call, &mut object, key)
     }
 
@@ -114,27 +122,31 @@ impl Cloud {
     /// The next page is where `<key>_links` says with `rel: next`, of which only the query is taken: the rest is the server's
     /// idea of its own address, which a proxy often makes wrong. A server that has no such links may have cut the list at the
     /// length that was asked for: after a page of just that length it is asked for what comes behind the last item.
-    pub(super) async fn list<T: DeserializeOwned>(&self, ask: Ask<'_>, key: &str) -> Result<Vec<T>, Error> {
-        self.list_kept(ask, key, Some).await
+    pub(super) async fn list<T: DeserializeOwned>(
+        &self,
+        request: ApiRequest<'_>,
+        key: &str,
+    ) -> Result<Vec<T>, Error> {
+        self.list_kept(request, key, Some).await
     }
 
     /// The same of what `keep` makes of each item, which is called before the next one is decoded: the memory of a list is that
     /// of what is kept, and of one page's text.
     pub(super) async fn list_kept<T: DeserializeOwned, K>(
         &self,
-        ask: Ask<'_>,
+        request: ApiRequest<'_>,
         key: &str,
         mut keep: impl FnMut(T) -> Option<K>,
     ) -> Result<Vec<K>, Error> {
         let mut budget = Budget::lasting(LIST);
-        let mut ask = ask;
+        let mut request = request;
         let mut items = Vec::new();
         let mut seen = BTreeSet::new();
         loop {
-            let (call, answer) = self.send(&ask, &mut budget).await?;
+            let (call, response) = self.send(&request, &mut budget).await?;
             // A limiter that turns each tenth request away must not end a list of fifty pages in every pass.
             budget.progressed();
-            let page = page::read(&answer.body, key, |item| items.extend(keep(item)));
+            let page = page::read(&response.body, key, |item| items.extend(keep(item)));
             let page = page.map_err(|cause| Error::decode(&call, cause))?;
             let query = match &page.links {
                 Some(links) => {
@@ -144,7 +156,7 @@ impl Cloud {
                     let query = query_of(&next.href).map(str::to_owned);
                     query.ok_or_else(|| Error::partial(&call, "the link to the next page has no query"))?
                 }
-                None => match behind(&ask.query, &page) {
+                None => match behind(&request.query, &page) {
                     Some(query) => query,
                     None => return Ok(items),
                 },
@@ -157,31 +169,31 @@ impl Cloud {
                 let why = format!("more than {MOST_PAGES} pages; nothing of the list is used");
                 return Err(Error::partial(&call, why));
             }
-            ask.query = format!("?{query}");
+            request.query = format!("?{query}");
         }
     }
 
     /// A 2xx answer, with the name of the call for messages. A read is repeated within the budget; a write only while there
     /// is no connection that it could have been sent on. A refused token is replaced once.
-    async fn send(&self, ask: &Ask<'_>, budget: &mut Budget) -> Result<(String, Answer), Error> {
-        let right = ask.call.right();
-        let path = ask.path()?;
+    async fn send(&self, request: &ApiRequest<'_>, budget: &mut Budget) -> Result<(String, Response), Error> {
+        let right = request.call.right();
+        let path = request.path()?;
         let mut session = self.shared.session().await?;
         let mut replaced = false;
         loop {
             let uri = session
                 .endpoint(right.service)?
-                .at(&format!("{path}{}", ask.query))
+                .at(&format!("{path}{}", request.query))
                 .map_err(|cause| Error::setup(format!("{} {path}", right.service), cause.to_string()))?;
             let call = format!("{} {} {}", right.service, right.method, uri.path());
-            let end = match self.exchange(ask, uri, &session, budget).await {
-                Ok(answer) if answer.status.is_success() => return Ok((call, answer)),
-                Ok(answer) if answer.status == StatusCode::UNAUTHORIZED && !replaced => {
+            let end = match self.exchange(request, uri, &session, budget).await {
+                Ok(response) if response.status.is_success() => return Ok((call, response)),
+                Ok(response) if response.status == StatusCode::UNAUTHORIZED && !replaced => {
                     replaced = true;
                     session = self.shared.renewed(&session).await?;
                     continue;
                 }
-                Ok(answer) => Error::answer(&call, &answer, &self.shared.secrets(Some(&session))),
+                Ok(response) => Error::response(&call, &response, &self.shared.secrets(Some(&session))),
                 Err(cause) if right.method != Method::GET && !matches!(cause, http::Error::Connect(_)) => {
                     return Err(Error::transport(&call, cause));
                 }
@@ -200,27 +212,27 @@ impl Cloud {
 
     async fn exchange(
         &self,
-        ask: &Ask<'_>,
+        request: &ApiRequest<'_>,
         uri: ::http::Uri,
         session: &Session,
         budget: &Budget,
-    ) -> Result<Answer, http::Error> {
+    ) -> Result<Response, http::Error> {
         const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
-        let right = ask.call.right();
+        let right = request.call.right();
         // hyper gives a body of known size a Content-Length, which uWSGI's services need.
-        let body = ask.body.as_ref().map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
-        let mut request = ::http::Request::new(Full::new(body));
-        *request.method_mut() = right.method.clone();
+        let body = request.body.as_ref().map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let mut http_request = ::http::Request::new(Full::new(body));
+        *http_request.method_mut() = right.method.clone();
         let path = uri.path().to_owned();
-        *request.uri_mut() = uri;
-        let headers = request.headers_mut();
+        *http_request.uri_mut() = uri;
+        let headers = http_request.headers_mut();
         headers.insert(TOKEN, session.token.header.clone());
         headers.insert(USER_AGENT, self.shared.user_agent.clone());
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-        if ask.body.is_some() {
+        if request.body.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some(revision) = ask.revision {
+        if let Some(revision) = request.revision {
             // The one spelling that Neutron knows: any other is ignored and the write goes through.
             let value = HeaderValue::try_from(format!("revision_number={revision}"));
             headers.insert(IF_MATCH, value.map_err(|cause| http::Error::Setup(cause.to_string()))?);
@@ -235,8 +247,8 @@ impl Cloud {
             _ => self.shared.wire.deadline(),
         };
         let began = Instant::now();
-        let end = self.shared.wire.exchange(request, &path, deadline).await;
-        let status = end.as_ref().ok().map(|answer| answer.status);
+        let end = self.shared.wire.exchange(http_request, &path, deadline).await;
+        let status = end.as_ref().ok().map(|response| response.status);
         self.shared.metrics.exchange(right.service.name(), &right.method, status, began.elapsed());
         end
     }
@@ -250,8 +262,8 @@ fn absent<T>(end: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-fn object(call: &str, answer: &Answer) -> Result<Map<String, Value>, Error> {
-    serde_json::from_slice(&answer.body).map_err(|cause| Error::decode(call, cause))
+fn object(call: &str, response: &Response) -> Result<Map<String, Value>, Error> {
+    serde_json::from_slice(&response.body).map_err(|cause| Error::decode(call, cause))
 }
 
 /// One field.

@@ -7,7 +7,7 @@ use super::cloud_conf;
 use super::clouds_yaml::{self, Texts, filled};
 use super::config_error::ConfigError;
 use super::credentials::{Credentials, Fields};
-use super::reach::Settings;
+use super::endpoint_override::Settings;
 
 /// The name under which the variables of the environment are a cloud.
 const ENVIRONMENT: &str = "envvars";

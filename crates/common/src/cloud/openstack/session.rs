@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use super::catalog;
 use super::credentials::Credentials;
+use super::endpoint_override::EndpointOverride;
 use super::error::Error;
 use super::keystone::{self, Token};
 use super::metrics::Metrics;
-use super::reach::Reach;
 use super::service::Service;
-use crate::cloud::http::{Answer, Budget, Endpoint, Limits, Trust, Wire};
+use crate::cloud::http::{Budget, Endpoint, Limits, Response, Trust, Wire};
 
 /// A page of detailed servers takes Nova long, and a write of Neutron waits for the agents' database.
 const LIMITS: Limits = Limits { exchange: Duration::from_secs(60), bytes: 32 << 20 };
@@ -98,7 +98,7 @@ impl Shared {
         let identity = Endpoint::parse(&credentials.auth_url)
             .map_err(|cause| Error::setup(call, format!("auth_url: {cause}")))?;
         identity.warn_if_exposed();
-        if credentials.trust == Trust::Nobody {
+        if credentials.trust == Trust::InsecureSkipVerify {
             tracing::warn!(
                 auth_url = credentials.auth_url,
                 "TLS certificates of this cloud are not verified: anyone on the way can take the credential"
@@ -205,35 +205,44 @@ impl Shared {
     }
 
     fn session_of(&self, token: Token) -> Session {
-        let Credentials { interface, region, reaches, .. } = &self.credentials;
-        let reach = |service: Service| reaches.get(&service).cloned().unwrap_or_default();
-        let region = |reach: &Reach| reach.region.clone().or(region.clone());
+        let Credentials { interface, region, endpoint_overrides, .. } = &self.credentials;
+        let endpoint_override =
+            |service: Service| endpoint_overrides.get(&service).cloned().unwrap_or_default();
+        let region =
+            |endpoint_override: &EndpointOverride| endpoint_override.region.clone().or(region.clone());
         let found = |service: Service| -> Result<Endpoint, String> {
-            let reach = reach(service);
-            if let Some(url) = &reach.url {
+            let endpoint_override = endpoint_override(service);
+            if let Some(url) = &endpoint_override.url {
                 let base = catalog::base(service, url, &token.project).ok_or_else(|| {
                     format!("its endpoint that is written in the login, {url}, cannot be used")
                 })?;
                 return Endpoint::parse(&base)
                     .map_err(|cause| format!("its endpoint that is written in the login, {url}: {cause}"));
             }
-            let interface = reach.interface.unwrap_or(*interface);
-            let url = token.catalog.choose(service, interface, region(&reach).as_deref(), &token.project)?;
+            let interface = endpoint_override.interface.unwrap_or(*interface);
+            let url = token.catalog.choose(
+                service,
+                interface,
+                region(&endpoint_override).as_deref(),
+                &token.project,
+            )?;
             Endpoint::parse(&url).map_err(|cause| format!("its endpoint in the catalogue, {url}: {cause}"))
         };
         let is_listed = |service: &Service| {
-            let reach = reach(*service);
-            reach.url.is_some() || token.catalog.lists(*service, region(&reach).as_deref())
+            let endpoint_override = endpoint_override(*service);
+            endpoint_override.url.is_some()
+                || token.catalog.lists(*service, region(&endpoint_override).as_deref())
         };
         let is_outdated = |service: Service| {
-            let reach = reach(service);
-            reach.url.is_none() && token.catalog.is_outdated(service, region(&reach).as_deref())
+            let endpoint_override = endpoint_override(service);
+            endpoint_override.url.is_none()
+                && token.catalog.is_outdated(service, region(&endpoint_override).as_deref())
         };
-        let of = |service: Service| region(&reach(service));
+        let of = |service: Service| region(&endpoint_override(service));
         let shares_neutron = token.catalog.shares_neutron(
             of(Service::Compute).as_deref(),
             of(Service::Network).as_deref(),
-            reach(Service::Network).url.as_deref(),
+            endpoint_override(Service::Network).url.as_deref(),
         );
         let endpoint = |service: Service| {
             let call = format!("OpenStack {service}");
@@ -259,13 +268,13 @@ impl Shared {
         let mut budget = Budget::lasting(within);
         loop {
             let asked = Instant::now();
-            let end = match self.ask(&call, &budget).await {
-                Ok(answer) if answer.status.is_success() => {
+            let end = match self.request(&call, &budget).await {
+                Ok(response) if response.status.is_success() => {
                     let login = &self.credentials.login;
-                    return keystone::token(&answer, login, asked, Timestamp::now())
+                    return keystone::token(&response, login, asked, Timestamp::now())
                         .map_err(|why| Error::decode(&call, why));
                 }
-                Ok(answer) => Error::login(&call, &answer, &self.secrets(before)),
+                Ok(response) => Error::login(&call, &response, &self.secrets(before)),
                 Err(error) => error,
             };
             let Some(wait) = budget.spend(end.retry()) else { return Err(end) };
@@ -274,7 +283,7 @@ impl Shared {
         }
     }
 
-    async fn ask(&self, call: &str, budget: &Budget) -> Result<Answer, Error> {
+    async fn request(&self, call: &str, budget: &Budget) -> Result<Response, Error> {
         let setup = |cause: String| Error::setup(call, cause);
         let body = keystone::request(&self.credentials.login).to_string();
         let request =
@@ -287,7 +296,7 @@ impl Shared {
         let path = request.uri().path().to_owned();
         let began = Instant::now();
         let end = self.wire.exchange(request, &path, budget.ends().min(self.wire.deadline())).await;
-        let status = end.as_ref().ok().map(|answer| answer.status);
+        let status = end.as_ref().ok().map(|response| response.status);
         self.metrics.exchange(IDENTITY, &Method::POST, status, began.elapsed());
         end.map_err(|cause| Error::transport(call, cause))
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::Unseen;
+use super::ObserveError;
 use crate::cloud::openstack::{Cloud, Port, is_id};
 use crate::routes::snapshot::{Holder, Network, Snapshot};
 
@@ -19,8 +19,8 @@ const ZUN_S: &str = "compute:kuryr";
 const NEUTRON_S: [&str; 3] = ["network:", "neutron:", "ovn-lb-hm:"];
 
 /// Fills in the networks, the addresses on them and who has them.
-pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), Unseen> {
-    let project = cloud.project_id().await.map_err(Unseen::router)?;
+pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), ObserveError> {
+    let project = cloud.project_id().await.map_err(ObserveError::router)?;
     let own = cloud.ports_of_device(&snapshot.router).await;
     let own = own.map_err(|cause| failed("the ports of the router", cause))?;
     // A network may have other subnets beside those that the router has a leg in: Neutron takes no next hop on one of them.
@@ -55,7 +55,7 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), U
             },
         )?;
         for port in &ports {
-            note(snapshot, port, &project)?;
+            record_removal(snapshot, port, &project)?;
         }
         // An administrator may have attached the router to a network that is shown to nobody else.
         let Some(network) = network else {
@@ -81,7 +81,7 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), U
     Ok(())
 }
 
-fn note(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), Unseen> {
+fn record_removal(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), ObserveError> {
     // What is neither the network's own (DHCP, router, load balancer's agent) nor nobody's is a machine.
     if !port.device_id.is_empty() && !port.device_owner.starts_with("network:") {
         snapshot.machines += 1;
@@ -119,17 +119,17 @@ fn holder(port: &Port, server: Option<String>) -> Holder {
     Holder { port: port.id.clone(), network: port.network_id.clone(), server, machine }
 }
 
-fn failed(what: &str, cause: crate::cloud::openstack::Error) -> Unseen {
-    Unseen::Inventory { what: what.to_owned(), cause }
+fn failed(what: &str, cause: crate::cloud::openstack::Error) -> ObserveError {
+    ObserveError::Inventory { what: what.to_owned(), cause }
 }
 
-fn address(text: &str) -> Result<IpAddr, Unseen> {
-    text.parse().map_err(|_| Unseen::Unreadable(format!("that {text:?} is an address")))
+fn address(text: &str) -> Result<IpAddr, ObserveError> {
+    text.parse().map_err(|_| ObserveError::Unreadable(format!("that {text:?} is an address")))
 }
 
 /// A network, or an address as the network that holds just it.
-fn net(text: &str) -> Result<IpNet, Unseen> {
+fn net(text: &str) -> Result<IpNet, ObserveError> {
     text.parse()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| Unseen::Unreadable(format!("that {text:?} is a network")))
+        .map_err(|_| ObserveError::Unreadable(format!("that {text:?} is a network")))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::judge::{Judged, Verdict};
+use super::classify::{ClassifiedRoute, RouteClass};
 use super::{Removal, small};
 use crate::api::routegc::{Candidate, Contested, Removed};
 use crate::routes::policy::Policy;
@@ -24,7 +24,7 @@ const TRUCE: SignedDuration = SignedDuration::from_hours(24);
 
 /// What one pass tells the next. It is kept where a restart finds it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Memory {
+pub struct History {
     /// Routes that were dead.
     pub candidates: Vec<Candidate>,
     /// Routes that a pass was about to remove when it last wrote this down.
@@ -36,21 +36,21 @@ pub struct Memory {
 }
 
 /// What is known now, after what was known and what was seen.
-pub(super) fn remember(
+pub(super) fn update(
     policy: &Policy,
     snapshot: &Snapshot,
-    judged: &[Judged],
-    before: &Memory,
+    classified: &[ClassifiedRoute],
+    before: &History,
     now: Timestamp,
-) -> Memory {
-    let removed = removed(snapshot, judged, before, now);
-    let contested = contested(snapshot, judged, &removed, &before.contested, now);
+) -> History {
+    let removed = removed(snapshot, classified, before, now);
+    let contested = contested(snapshot, classified, &removed, &before.contested, now);
     let left_alone: BTreeSet<Route> = contested.iter().map(contested_route).collect();
     let known: BTreeMap<Route, &Candidate> =
         before.candidates.iter().map(|one| (candidate_route(one), one)).collect();
     let mut candidates = Vec::new();
-    for one in judged {
-        let Verdict::Orphan(dead) = &one.verdict else { continue };
+    for one in classified {
+        let RouteClass::Orphan(orphaned) = &one.class else { continue };
         if left_alone.contains(&one.route) || candidates.len() >= MOST_CANDIDATES {
             continue;
         }
@@ -59,23 +59,30 @@ pub(super) fn remember(
         candidates.push(Candidate {
             destination: one.route.destination.clone(),
             nexthop: one.route.nexthop.clone(),
-            reason: dead.code().to_owned(),
+            reason: orphaned.code().to_owned(),
             // A clock that was set back must not keep a route for ever.
             first_seen: known.map_or(now, |known| known.first_seen.min(now)),
-            passes: known.map_or(1, |known| known.passes.saturating_add(1)).min(policy.confirmations),
+            observations: known
+                .map_or(1, |known| known.observations.saturating_add(1))
+                .min(policy.confirmations),
         });
     }
     // The same order each time, whatever order the router answers in: nothing new is nothing to write.
     candidates.sort_by_key(candidate_route);
     candidates.dedup_by_key(|one| candidate_route(one));
-    Memory { candidates, removing: Vec::new(), removed, contested }
+    History { candidates, removing: Vec::new(), removed, contested }
 }
 
 /// What was about to be removed and is not there any more was removed, even if the process ended before it could say so. A route
 /// that is back and leads to somebody is a new one: when that one dies in its turn, nobody has put back the old one.
-fn removed(snapshot: &Snapshot, judged: &[Judged], before: &Memory, now: Timestamp) -> Vec<Removed> {
-    let valid = |one: &&Judged| matches!(one.verdict, Verdict::Valid(_));
-    let alive: BTreeSet<&Route> = judged.iter().filter(valid).map(|one| &one.route).collect();
+fn removed(
+    snapshot: &Snapshot,
+    classified: &[ClassifiedRoute],
+    before: &History,
+    now: Timestamp,
+) -> Vec<Removed> {
+    let valid = |one: &&ClassifiedRoute| matches!(one.class, RouteClass::Valid(_));
+    let alive: BTreeSet<&Route> = classified.iter().filter(valid).map(|one| &one.route).collect();
     let mut removed = before.removed.clone();
     removed.retain(|one| !alive.contains(&removed_route(one)));
     // A clock that was ahead must not make a day of being left alone longer.
@@ -83,13 +90,13 @@ fn removed(snapshot: &Snapshot, judged: &[Judged], before: &Memory, now: Timesta
         one.at = one.at.min(now);
     }
     for route in before.removing.iter().filter(|route| !snapshot.routes.contains(route)) {
-        note(&mut removed, route, now);
+        record_removal(&mut removed, route, now);
     }
     removed
 }
 
 /// Notes a removal.
-pub fn note(removed: &mut Vec<Removed>, route: &Route, now: Timestamp) {
+pub fn record_removal(removed: &mut Vec<Removed>, route: &Route, now: Timestamp) {
     let before = removed.iter().position(|one| removed_route(one) == *route).map(|at| removed.remove(at));
     removed.push(Removed {
         destination: route.destination.clone(),
@@ -103,13 +110,16 @@ pub fn note(removed: &mut Vec<Removed>, route: &Route, now: Timestamp) {
 
 fn contested(
     snapshot: &Snapshot,
-    judged: &[Judged],
+    classified: &[ClassifiedRoute],
     removed: &[Removed],
     before: &[Contested],
     now: Timestamp,
 ) -> Vec<Contested> {
-    let orphans: BTreeSet<&Route> =
-        judged.iter().filter(|one| matches!(one.verdict, Verdict::Orphan(_))).map(|one| &one.route).collect();
+    let orphans: BTreeSet<&Route> = classified
+        .iter()
+        .filter(|one| matches!(one.class, RouteClass::Orphan(_)))
+        .map(|one| &one.route)
+        .collect();
     let mut contested = Vec::new();
     for one in removed {
         let route = removed_route(one);
@@ -143,28 +153,34 @@ fn claimant(snapshot: &Snapshot, route: &Route) -> (Option<String>, Option<Strin
 }
 
 /// The routes that are dead for long enough and in enough passes, in the snapshot's order.
-pub(super) fn confirmed(policy: &Policy, judged: &[Judged], memory: &Memory, now: Timestamp) -> Vec<Removal> {
+pub(super) fn confirmed(
+    policy: &Policy,
+    classified: &[ClassifiedRoute],
+    history: &History,
+    now: Timestamp,
+) -> Vec<Removal> {
     let known: BTreeMap<Route, &Candidate> =
-        memory.candidates.iter().map(|one| (candidate_route(one), one)).collect();
+        history.candidates.iter().map(|one| (candidate_route(one), one)).collect();
     let min_age = SignedDuration::try_from(policy.min_age).unwrap_or(SignedDuration::MAX);
-    let ripe = |one: &Judged| {
-        let Verdict::Orphan(dead) = &one.verdict else { return None };
+    let ready = |one: &ClassifiedRoute| {
+        let RouteClass::Orphan(orphaned) = &one.class else { return None };
         let known = known.get(&one.route)?;
-        let ripe = known.passes >= policy.confirmations && now.duration_since(known.first_seen) >= min_age;
-        ripe.then(|| Removal {
+        let ready =
+            known.observations >= policy.confirmations && now.duration_since(known.first_seen) >= min_age;
+        ready.then(|| Removal {
             route: one.route.clone(),
-            because: dead.clone(),
+            reason: orphaned.clone(),
             first_seen: known.first_seen,
-            passes: known.passes,
+            observations: known.observations,
         })
     };
-    judged.iter().filter_map(ripe).collect()
+    classified.iter().filter_map(ready).collect()
 }
 
 /// How many candidates are not confirmed yet.
 #[must_use]
-pub fn unripe(memory: &Memory, ripe: usize) -> u32 {
-    small(memory.candidates.len().saturating_sub(ripe))
+pub fn unconfirmed(history: &History, ready: usize) -> u32 {
+    small(history.candidates.len().saturating_sub(ready))
 }
 
 fn candidate_route(one: &Candidate) -> Route {

@@ -1,5 +1,5 @@
+mod duplicates;
+mod env;
 mod model;
 mod properties;
-mod rivals;
 mod rules;
-mod world;

@@ -6,7 +6,7 @@ use std::fmt;
 use sha2::{Digest, Sha256};
 
 use super::Removal;
-use super::judge::{Judged, Verdict};
+use super::classify::{ClassifiedRoute, RouteClass};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
@@ -54,11 +54,11 @@ impl fmt::Display for Excess {
 pub(super) fn within(
     policy: &Policy,
     snapshot: &Snapshot,
-    judged: &[Judged],
+    classified: &[ClassifiedRoute],
     ready: Vec<Removal>,
     allow: Option<&str>,
 ) -> (Vec<Removal>, Option<Excess>) {
-    let of = judged.iter().filter(|one| one.verdict != Verdict::Foreign).count();
+    let of = classified.iter().filter(|one| one.class != RouteClass::Foreign).count();
     let count = ready.len();
     let limit = if count > policy.max_removals {
         Limit::Removals(policy.max_removals)

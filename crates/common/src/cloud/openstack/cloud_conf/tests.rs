@@ -26,7 +26,7 @@ fn what_a_cloud_controller_manager_has_is_enough() {
     let conf = "[global]\nauth-url=https://a\napplication-credential-id=c\napplication-credential-secret=s\n\
         tls-insecure\n";
     let CloudConf { credentials, router_id } = CloudConf::parse(conf).unwrap();
-    assert_eq!((credentials.trust, router_id), (Trust::Nobody, None));
+    assert_eq!((credentials.trust, router_id), (Trust::InsecureSkipVerify, None));
     let credential = Owned::Id("c".to_owned());
     assert!(
         credentials.login
@@ -59,7 +59,7 @@ fn use_clouds_looks_in_the_usual_places_and_goes_behind_what_is_written_beside_i
     let text = "[Global]\nuse-clouds\ncloud=a\nauth-url=https://c\nos-endpoint-type=internal\n";
     let CloudConf { credentials, .. } = parse(text, None, None, &read).unwrap();
     assert_eq!((credentials.auth_url.as_str(), credentials.interface), ("https://c/v3", Interface::Internal));
-    assert_eq!((credentials.region.as_deref(), credentials.trust), (Some("A"), Trust::Nobody));
+    assert_eq!((credentials.region.as_deref(), credentials.trust), (Some("A"), Trust::InsecureSkipVerify));
     let error = parse(text, None, None, &|path| Err(format!("{path} is not there"))).unwrap_err();
     assert!(error.to_string().contains("clouds-file is not given"), "{error}");
 }

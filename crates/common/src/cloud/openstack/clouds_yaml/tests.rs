@@ -172,7 +172,7 @@ fn region_interface_and_trust() {
     assert_eq!(with("interface: internal").interface, Interface::Internal);
     assert_eq!(with("endpoint_type: adminURL").interface, Interface::Admin);
     for off in ["verify: false", "insecure: true", "verify: false\ncacert: /is/not/there.pem"] {
-        assert_eq!(with(off).trust, Trust::Nobody);
+        assert_eq!(with(off).trust, Trust::InsecureSkipVerify);
     }
     assert_eq!(with("verify: true").trust, Trust::System);
     let pem = rcgen::generate_simple_self_signed(vec!["a".to_owned()]).unwrap().cert.pem();
@@ -294,8 +294,9 @@ fn single_services_may_be_reached_in_another_way() {
         PASSWORD,
     );
     let secure = "clouds: {x: {compute_region_name: D}}";
-    let reaches = Credentials::from_clouds_yaml(&text, Some(secure), None).unwrap().reaches;
-    let of = |service| reaches[&service].clone();
+    let endpoint_overrides =
+        Credentials::from_clouds_yaml(&text, Some(secure), None).unwrap().endpoint_overrides;
+    let of = |service| endpoint_overrides[&service].clone();
     assert_eq!(
         (of(Service::Network).region.as_deref(), of(Service::Network).interface),
         (Some("0123"), None)
@@ -304,7 +305,10 @@ fn single_services_may_be_reached_in_another_way() {
     assert_eq!(of(Service::LoadBalancer).interface, Some(Interface::Internal));
     assert_eq!(of(Service::BlockStorage).url.as_deref(), Some("https://v/v3/%(project_id)s"));
     assert!(
-        read(&cloud("network_interface: ''\ncompute_region_name:", PASSWORD)).unwrap().reaches.is_empty()
+        read(&cloud("network_interface: ''\ncompute_region_name:", PASSWORD))
+            .unwrap()
+            .endpoint_overrides
+            .is_empty()
     );
 }
 

@@ -6,7 +6,7 @@ use super::LIMIT;
 use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
-use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
 
 /// Alias of the extension that brings routers and floating IPs.
@@ -43,7 +43,7 @@ impl Cloud {
         let project = self.project_id().await?;
         let query = [("project_id", project.as_str()), LIMIT];
         let found: Result<Vec<FloatingIp>, Error> =
-            self.list(Ask::all(Call::FloatingIps, &query), "floatingips").await;
+            self.list(ApiRequest::all(Call::FloatingIps, &query), "floatingips").await;
         // Without the plugin Neutron does not know the path; a proxy that has lost its way answers the same.
         if found.as_ref().is_err_and(Error::is_unknown_path) && !self.extensions().await?.contains(L3) {
             return Ok(Vec::new());
@@ -56,7 +56,7 @@ impl Cloud {
     /// # Errors
     /// Those of every read.
     pub async fn floating_ip(&self, id: &str) -> Result<Option<FloatingIp>, Error> {
-        self.find(&Ask::one(Call::FloatingIp, id), "floatingip").await
+        self.find(&ApiRequest::one(Call::FloatingIp, id), "floatingip").await
     }
 
     /// `DELETE /v2.0/floatingips/{id}` (role `member`): gives the address back. Gone already is Ok.
@@ -64,6 +64,6 @@ impl Cloud {
     /// # Errors
     /// Those of every write.
     pub async fn delete_floating_ip(&self, id: &str) -> Result<(), Error> {
-        self.delete(&Ask::one(Call::DeleteFloatingIp, id)).await
+        self.delete(&ApiRequest::one(Call::DeleteFloatingIp, id)).await
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
-use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
 
 /// A network.
@@ -42,6 +42,6 @@ impl Cloud {
     /// # Errors
     /// [`Error::is_not_found`] if there is no such network in our sight; those of every read.
     pub async fn network(&self, id: &str) -> Result<Network, Error> {
-        self.read(&Ask::one(Call::Network, id), "network").await
+        self.read(&ApiRequest::one(Call::Network, id), "network").await
     }
 }

@@ -6,7 +6,7 @@ use super::LIMIT;
 use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
-use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
 
 /// A port.
@@ -113,6 +113,6 @@ impl Cloud {
             return Err(Error::setup("network GET /ports", format!("{field} is empty")));
         }
         let query = [filter, &FIELDS, &[LIMIT]].concat();
-        self.list(Ask::all(Call::Ports, &query), "ports").await
+        self.list(ApiRequest::all(Call::Ports, &query), "ports").await
     }
 }

@@ -9,7 +9,7 @@ use super::LIMIT;
 use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
-use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
 
 /// A route as Neutron wrote it. The texts are kept to the letter: Neutron compares them as texts when it removes one.
@@ -63,7 +63,7 @@ impl Cloud {
     /// # Errors
     /// [`Error::is_not_found`] if there is no such router in our sight; those of every read.
     pub async fn router(&self, id: &str) -> Result<Router, Error> {
-        self.read(&Ask::one(Call::Router, id), "router").await
+        self.read(&ApiRequest::one(Call::Router, id), "router").await
     }
 
     /// `GET /v2.0/routers` (role `reader`): all of the project's routers.
@@ -73,7 +73,7 @@ impl Cloud {
     pub async fn routers(&self) -> Result<Vec<Router>, Error> {
         let project = self.project_id().await?;
         let query = [("project_id", project.as_str()), LIMIT];
-        self.list(Ask::all(Call::Routers, &query), "routers").await
+        self.list(ApiRequest::all(Call::Routers, &query), "routers").await
     }
 
     /// `PUT /v2.0/routers/{id}/remove_extraroutes` (role `member`; extension `extraroute-atomic`): removes these pairs of
@@ -120,7 +120,7 @@ impl Cloud {
         revision: Option<u64>,
     ) -> Result<Router, Error> {
         let body = json!({"router": {"routes": routes}});
-        self.write(&Ask::one(Call::ReplaceRoutes, router).body(body, revision), "router").await
+        self.write(&ApiRequest::one(Call::ReplaceRoutes, router).body(body, revision), "router").await
     }
 
     async fn change_routes(
@@ -142,6 +142,6 @@ impl Cloud {
         }
         // Built from texts alone: no field of it can be null.
         let body = json!({"router": {"routes": routes}});
-        self.write(&Ask::one(call, router).body(body, revision), "router").await
+        self.write(&ApiRequest::one(call, router).body(body, revision), "router").await
     }
 }

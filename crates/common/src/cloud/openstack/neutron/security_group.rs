@@ -6,7 +6,7 @@ use super::LIMIT;
 use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
-use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
 
 /// A security group, without its rules.
@@ -45,7 +45,7 @@ impl Cloud {
     pub async fn security_groups(&self) -> Result<Vec<SecurityGroup>, Error> {
         let project = self.project_id().await?;
         let query = [&[("project_id", project.as_str())][..], &FIELDS, &[LIMIT]].concat();
-        self.list(Ask::all(Call::SecurityGroups, &query), "security_groups").await
+        self.list(ApiRequest::all(Call::SecurityGroups, &query), "security_groups").await
     }
 
     /// `GET /v2.0/security-groups/{id}` (role `reader`); None if Neutron says that there is none.
@@ -53,7 +53,7 @@ impl Cloud {
     /// # Errors
     /// Those of every read.
     pub async fn security_group(&self, id: &str) -> Result<Option<SecurityGroup>, Error> {
-        self.find(&Ask::one(Call::SecurityGroup, id).query(&FIELDS), "security_group").await
+        self.find(&ApiRequest::one(Call::SecurityGroup, id).query(&FIELDS), "security_group").await
     }
 
     /// `DELETE /v2.0/security-groups/{id}` (role `member`). Gone already is Ok.
@@ -61,6 +61,6 @@ impl Cloud {
     /// # Errors
     /// [`Error::is_conflict`] of kind `SecurityGroupInUse` while a port has it. Those of every write.
     pub async fn delete_security_group(&self, id: &str) -> Result<(), Error> {
-        self.delete(&Ask::one(Call::DeleteSecurityGroup, id)).await
+        self.delete(&ApiRequest::one(Call::DeleteSecurityGroup, id)).await
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::LIMIT;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
-use crate::cloud::openstack::request::Ask;
+use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
 
 /// A subnet.
@@ -31,6 +31,6 @@ impl Cloud {
         }
         let query =
             [("network_id", network), ("fields", "id"), ("fields", "network_id"), ("fields", "cidr"), LIMIT];
-        self.list(Ask::all(Call::Subnets, &query), "subnets").await
+        self.list(ApiRequest::all(Call::Subnets, &query), "subnets").await
     }
 }

@@ -70,10 +70,10 @@ fn the_cloud_is_the_argument_then_os_cloud_then_the_variables() {
 fn variables_may_be_about_one_service() {
     let more =
         [("OS_NETWORK_INTERFACE", "internal"), ("OS_VOLUME_REGION_NAME", "B"), ("OS_COMPUTE_INTERFACE", "")];
-    let reaches = found(None, &[&VARIABLES[..], &more].concat(), &[]).unwrap().reaches;
-    assert_eq!(reaches.len(), 2);
-    assert_eq!(reaches[&Service::Network].interface, Some(Interface::Internal));
-    assert_eq!(reaches[&Service::BlockStorage].region.as_deref(), Some("B"));
+    let endpoint_overrides = found(None, &[&VARIABLES[..], &more].concat(), &[]).unwrap().endpoint_overrides;
+    assert_eq!(endpoint_overrides.len(), 2);
+    assert_eq!(endpoint_overrides[&Service::Network].interface, Some(Interface::Internal));
+    assert_eq!(endpoint_overrides[&Service::BlockStorage].region.as_deref(), Some("B"));
 }
 
 #[test]
@@ -117,7 +117,10 @@ fn variables_are_a_whole_cloud() {
     let credentials = of(&[("OS_REGION_NAME", "A"), ("OS_CACERT", "~/ca.pem")]).unwrap();
     assert_eq!(credentials.trust, Trust::Only(pem.clone().into_bytes()));
     assert_eq!(credentials.region.as_deref(), Some("A"));
-    assert_eq!(of(&[("OS_INSECURE", "True"), ("OS_CACERT", "/none")]).unwrap().trust, Trust::Nobody);
+    assert_eq!(
+        of(&[("OS_INSECURE", "True"), ("OS_CACERT", "/none")]).unwrap().trust,
+        Trust::InsecureSkipVerify
+    );
     for (more, why) in [
         (("OS_CACERT", "/none"), "OS_CACERT: /none cannot be read"),
         (("OS_CERT", "/c"), "OS_CERT and OS_KEY"),

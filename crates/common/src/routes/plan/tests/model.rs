@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::world::{policy, snapshot};
-use crate::routes::plan::confirm::note;
-use crate::routes::plan::{Memory, plan};
+use super::env::{policy, snapshot};
+use crate::routes::plan::confirm::record_removal;
+use crate::routes::plan::{History, plan};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
@@ -19,15 +19,15 @@ const ROUTES: [(&str, &str); 2] = [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Hop {
     Lives,
-    Dead,
+    OrphanReason,
     Hidden,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct World {
+struct State {
     present: [bool; 2],
     hops: [Hop; 2],
-    memory: Memory,
+    history: History,
     /// When each route was last removed, as nobody but the model knows it.
     removed: [Option<Timestamp>; 2],
 }
@@ -54,14 +54,14 @@ fn policy_of_the_model() -> Policy {
     Policy { min_age: STEP.unsigned_abs(), ..policy() }
 }
 
-fn see(world: &World) -> Snapshot {
+fn see(env: &State) -> Snapshot {
     let present: Vec<_> =
-        ROUTES.iter().zip(world.present).filter(|(_, there)| *there).map(|(route, _)| *route).collect();
+        ROUTES.iter().zip(env.present).filter(|(_, there)| *there).map(|(route, _)| *route).collect();
     let mut seen = snapshot(&present);
-    for ((_, nexthop), hop) in ROUTES.iter().zip(world.hops) {
+    for ((_, nexthop), hop) in ROUTES.iter().zip(env.hops) {
         seen = match hop {
             Hop::Lives => seen.server(nexthop, nexthop),
-            Hop::Dead => seen,
+            Hop::OrphanReason => seen,
             Hop::Hidden => seen.pair("wide", None, "nodes", &format!("{nexthop}/32")),
         };
     }
@@ -73,21 +73,21 @@ fn route(index: usize) -> Route {
 }
 
 /// The world after an event at `now`; what must never be seen, is seen here.
-fn step(before: &World, event: Event, now: Timestamp) -> World {
-    let mut world = before.clone();
+fn step(before: &State, event: Event, now: Timestamp) -> State {
+    let mut env = before.clone();
     match event {
         Event::Hours => {}
-        Event::Change(index, hop) => world.hops[index] = hop,
-        Event::PutBack(index) => world.present[index] = true,
+        Event::Change(index, hop) => env.hops[index] = hop,
+        Event::PutBack(index) => env.present[index] = true,
         Event::Pass(cut) => {
-            let decision = plan(&policy_of_the_model(), &see(&world), &world.memory, None, now);
+            let decision = plan(&policy_of_the_model(), &see(&env), &env.history, None, now);
             if cut == Cut::BeforeAnything {
-                return world;
+                return env;
             }
             let removals: Vec<Route> = decision.removals.iter().map(|one| one.route.clone()).collect();
-            world.memory = Memory { removing: removals.clone(), ..decision.memory };
+            env.history = History { removing: removals.clone(), ..decision.history };
             if cut == Cut::AfterIntent {
-                return world;
+                return env;
             }
             for index in 0..2 {
                 if !removals.contains(&route(index)) {
@@ -95,45 +95,44 @@ fn step(before: &World, event: Event, now: Timestamp) -> World {
                 }
                 assert_eq!(
                     before.hops[index],
-                    Hop::Dead,
+                    Hop::OrphanReason,
                     "removed, and its next hop is no corpse: {before:?}"
                 );
                 assert!(before.present[index]);
                 if let Some(last) = before.removed[index] {
                     assert!(now.duration_since(last) >= STEP, "removed again and again: {before:?}");
                 }
-                world.present[index] = false;
+                env.present[index] = false;
                 // Whoever ends before the record, and sees the route back at its next sight, cannot know that it was gone.
-                world.removed[index] = (cut == Cut::Never).then_some(now);
+                env.removed[index] = (cut == Cut::Never).then_some(now);
             }
             if cut == Cut::AfterRemoval {
-                return world;
+                return env;
             }
             for removal in &removals {
-                note(&mut world.memory.removed, removal, now);
+                record_removal(&mut env.history.removed, removal, now);
             }
-            world.memory.removing.clear();
-            world
-                .memory
+            env.history.removing.clear();
+            env.history
                 .candidates
                 .retain(|one| !removals.contains(&Route::new(&one.destination, &one.nexthop)));
         }
     }
-    world
+    env
 }
 
 /// A key in which times are ages, as far as they matter, and counters end where the plan stops looking at them.
-fn key(world: &World, now: Timestamp) -> String {
+fn key(env: &State, now: Timestamp) -> String {
     let age = |time: Timestamp| (now.duration_since(time).as_secs() / STEP.as_secs()).min(3);
-    let memory = &world.memory;
+    let history = &env.history;
     let candidates: Vec<_> =
-        memory.candidates.iter().map(|one| (&one.nexthop, age(one.first_seen), one.passes)).collect();
-    let removed: BTreeMap<_, _> = memory.removed.iter().map(|one| (&one.nexthop, age(one.at))).collect();
-    let contested: Vec<_> = memory.contested.iter().map(|one| (&one.nexthop, age(one.removed_at))).collect();
-    let truly: Vec<_> = world.removed.iter().map(|time| time.map(age)).collect();
+        history.candidates.iter().map(|one| (&one.nexthop, age(one.first_seen), one.observations)).collect();
+    let removed: BTreeMap<_, _> = history.removed.iter().map(|one| (&one.nexthop, age(one.at))).collect();
+    let contested: Vec<_> = history.contested.iter().map(|one| (&one.nexthop, age(one.removed_at))).collect();
+    let truly: Vec<_> = env.removed.iter().map(|time| time.map(age)).collect();
     format!(
         "{:?}{:?}{candidates:?}{removed:?}{contested:?}{:?}{truly:?}",
-        world.present, world.hops, memory.removing
+        env.present, env.hops, history.removing
     )
 }
 
@@ -141,21 +140,21 @@ fn key(world: &World, now: Timestamp) -> String {
 fn every_history_of_two_routes_is_safe_and_comes_to_rest() {
     let start = Timestamp::from_second(1_700_000_000).unwrap();
     let empty =
-        World { present: [true; 2], hops: [Hop::Lives; 2], memory: Memory::default(), removed: [None; 2] };
+        State { present: [true; 2], hops: [Hop::Lives; 2], history: History::default(), removed: [None; 2] };
     let mut events = vec![Event::Hours];
     for index in 0..2 {
         events.push(Event::PutBack(index));
-        events.extend([Hop::Lives, Hop::Dead, Hop::Hidden].map(|hop| Event::Change(index, hop)));
+        events.extend([Hop::Lives, Hop::OrphanReason, Hop::Hidden].map(|hop| Event::Change(index, hop)));
     }
     events.extend([Cut::Never, Cut::BeforeAnything, Cut::AfterIntent, Cut::AfterRemoval].map(Event::Pass));
     let mut seen = BTreeMap::from([(key(&empty, start), ())]);
     let mut queue = VecDeque::from([(empty, start)]);
     let mut steps = 0_usize;
-    while let Some((world, now)) = queue.pop_front() {
-        comes_to_rest(&world, now);
+    while let Some((env, now)) = queue.pop_front() {
+        comes_to_rest(&env, now);
         for event in &events {
             let then = if matches!(event, Event::Hours) { now + STEP } else { now };
-            let next = step(&world, *event, then);
+            let next = step(&env, *event, then);
             steps += 1;
             if seen.insert(key(&next, then), ()).is_none() {
                 queue.push_back((next, then));
@@ -167,15 +166,15 @@ fn every_history_of_two_routes_is_safe_and_comes_to_rest() {
 }
 
 /// Left alone, the router ends with no route to a corpse, and then nothing is written any more.
-fn comes_to_rest(world: &World, start: Timestamp) {
-    let (mut world, mut now) = (world.clone(), start);
+fn comes_to_rest(env: &State, start: Timestamp) {
+    let (mut env, mut now) = (env.clone(), start);
     for _ in 0..6 {
         now += STEP;
-        world = step(&world, Event::Pass(Cut::Never), now);
+        env = step(&env, Event::Pass(Cut::Never), now);
     }
     for index in 0..2 {
-        assert!(!(world.present[index] && world.hops[index] == Hop::Dead), "still there: {world:?}");
+        assert!(!(env.present[index] && env.hops[index] == Hop::OrphanReason), "still there: {env:?}");
     }
-    let quiet = step(&world, Event::Pass(Cut::Never), now + STEP);
-    assert_eq!(quiet, world, "something is written though nothing happens");
+    let quiet = step(&env, Event::Pass(Cut::Never), now + STEP);
+    assert_eq!(quiet, env, "something is written though nothing happens");
 }

@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::world::{at, holder, ip, policy, snapshot};
-use crate::routes::plan::{Dead, Decision, Memory, plan};
+use super::env::{at, holder, ip, policy, snapshot};
+use crate::routes::plan::{Decision, History, OrphanReason, plan};
 use crate::routes::snapshot::{Holder, Node, Snapshot};
 
 const DESTINATIONS: [&str; 8] = [
@@ -69,89 +69,87 @@ fn fact() -> impl Strategy<Value = Fact> {
     ]
 }
 
-fn world() -> impl Strategy<Value = Snapshot> {
+fn env() -> impl Strategy<Value = Snapshot> {
     let routes = vec((select(&DESTINATIONS[..]), select(&ADDRESSES[..])), 0..12);
     (routes, vec(fact(), 0..6)).prop_map(|(routes, facts)| {
-        let mut world = snapshot(&routes);
+        let mut env = snapshot(&routes);
         for fact in facts {
-            world = match fact {
-                Fact::Server(node, address) => world.server(&format!("server-of-{node}"), address),
-                Fact::Stray(address) => world.port("stray", Some("deleted"), address),
-                Fact::Port(address) => world.port("port", None, address),
-                Fact::Node(address, net) => world.node(address, address, net),
+            env = match fact {
+                Fact::Server(node, address) => env.server(&format!("server-of-{node}"), address),
+                Fact::Stray(address) => env.port("stray", Some("deleted"), address),
+                Fact::Port(address) => env.port("port", None, address),
+                Fact::Node(address, net) => env.node(address, address, net),
                 Fact::Nova(address) => {
-                    world
-                        .servers
+                    env.servers
                         .get_or_insert_default()
                         .addresses
                         .insert(ip(address), ["s".to_owned()].into());
-                    world
+                    env
                 }
-                Fact::Pair(net, network, server) => world.pair("wide", server, network, net),
+                Fact::Pair(net, network, server) => env.pair("wide", server, network, net),
                 Fact::Open(server) => {
-                    world.open.push(holder("open", "nodes", server));
-                    world
+                    env.open.push(holder("open", "nodes", server));
+                    env
                 }
-                Fact::Hidden => Snapshot { hidden: true, ..world },
-                Fact::NoNova => Snapshot { servers: None, ..world },
+                Fact::Hidden => Snapshot { hidden: true, ..env },
+                Fact::NoNova => Snapshot { servers: None, ..env },
                 Fact::Others => {
-                    world.servers.get_or_insert_default().others = true;
-                    world
+                    env.servers.get_or_insert_default().others = true;
+                    env
                 }
             };
         }
-        world
+        env
     })
 }
 
 /// Says again, in other words than the plan's, what may go.
-fn assert_safe(world: &Snapshot, decision: &Decision) {
+fn assert_safe(env: &Snapshot, decision: &Decision) {
     for removal in &decision.removals {
         let text = removal.route.to_string();
         let destination: IpNet = removal.route.destination.parse().expect(&text);
         let nexthop = ip(&removal.route.nexthop);
         let ours: [IpNet; 2] = ["10.244.0.0/16".parse().unwrap(), "fd00:10::/56".parse().unwrap()];
         assert!(ours.iter().any(|net| net.contains(&destination)), "foreign: {text}");
-        assert!(!world.own.contains(&nexthop), "the router itself: {text}");
+        assert!(!env.own.contains(&nexthop), "the router itself: {text}");
         assert!(!"10.9.0.0/24".parse::<IpNet>().unwrap().contains(&nexthop), "not visible: {text}");
         let visible = ["10.0.0.0/24", "fd00:1::/64"];
         assert!(
             visible.iter().any(|net| net.parse::<IpNet>().unwrap().contains(&nexthop)),
             "nowhere: {text}"
         );
-        assert!(removal.passes >= 2 && at(10).duration_since(removal.first_seen).as_mins() >= 5, "{text}");
-        let nova = world.servers.as_ref();
+        assert!(
+            removal.observations >= 2 && at(10).duration_since(removal.first_seen).as_mins() >= 5,
+            "{text}"
+        );
+        let nova = env.servers.as_ref();
         let known = |id: &String| nova.is_none_or(|nova| nova.others || nova.ids.contains(id));
-        let pairs =
-            world.pairs.iter().filter(|(net, port)| net.contains(&nexthop) && port.network != "theirs");
-        let mut users: Vec<&Holder> = pairs.map(|(_, port)| port).chain(&world.open).collect();
+        let pairs = env.pairs.iter().filter(|(net, port)| net.contains(&nexthop) && port.network != "theirs");
+        let mut users: Vec<&Holder> = pairs.map(|(_, port)| port).chain(&env.open).collect();
         users.retain(|port| port.server.as_ref().is_none_or(known));
-        if let Dead::NodeHasAnother { node, nexthop: own } = &removal.because {
-            let node = world.nodes.iter().flatten().find(|one| one.name == *node).expect(&text);
+        if let OrphanReason::NodeHasAnother { node, nexthop: own } = &removal.reason {
+            let node = env.nodes.iter().flatten().find(|one| one.name == *node).expect(&text);
             assert!(node.pod_cidrs.contains(&destination.trunc()) && !node.addresses.contains(&nexthop));
             assert!(node.addresses.contains(&ip(own)), "{text}");
             let servers = |address| -> Vec<&String> {
-                world.ports.get(&address).into_iter().flatten().flat_map(|holder| &holder.server).collect()
+                env.ports.get(&address).into_iter().flatten().flat_map(|holder| &holder.server).collect()
             };
-            assert!(world.ports.contains_key(&ip(own)), "the own route is dead: {text}");
+            assert!(env.ports.contains_key(&ip(own)), "the own route is dead: {text}");
             let here: Vec<_> = servers(ip(own)).into_iter().chain(&node.server).collect();
             assert!(!servers(nexthop).iter().any(|id| here.contains(id)), "the Node's machine: {text}");
             let is_another = |one: &Node| one.name != node.name && one.addresses.contains(&nexthop);
-            let theirs = world.nodes.iter().flatten().any(is_another) && world.ports.contains_key(&nexthop);
+            let theirs = env.nodes.iter().flatten().any(is_another) && env.ports.contains_key(&nexthop);
             let mut may = users.iter().filter_map(|port| port.server.as_ref());
             assert!(theirs || !may.any(|id| here.contains(&id)), "the Node's machine may have it: {text}");
-            assert!(world.routes.iter().any(|route| route.nexthop.parse() == Ok(ip(own))), "{text}");
+            assert!(env.routes.iter().any(|route| route.nexthop.parse() == Ok(ip(own))), "{text}");
             continue;
         }
-        let holders = world.ports.get(&nexthop).into_iter().flatten();
+        let holders = env.ports.get(&nexthop).into_iter().flatten();
         for holder in holders {
             assert!(holder.server.as_ref().is_some_and(|id| !known(id)), "a port lives: {text}");
         }
         assert!(!nova.is_some_and(|nova| nova.addresses.contains_key(&nexthop)), "Nova: {text}");
-        assert!(
-            !world.nodes.iter().flatten().any(|node| node.addresses.contains(&nexthop)),
-            "a Node: {text}"
-        );
+        assert!(!env.nodes.iter().flatten().any(|node| node.addresses.contains(&nexthop)), "a Node: {text}");
         assert!(users.is_empty(), "a wide pair or an open port: {text}");
     }
 }
@@ -160,30 +158,30 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_removal_is_unsafe_and_every_world_comes_to_rest(world in world(), before in world()) {
+    fn no_removal_is_unsafe_and_every_world_comes_to_rest(env in env(), before in env()) {
         let policy = policy();
-        let first = plan(&policy, &before, &Memory::default(), None, at(0));
+        let first = plan(&policy, &before, &History::default(), None, at(0));
         prop_assert!(first.removals.is_empty(), "at first sight");
-        let second = plan(&policy, &world, &first.memory, None, at(10));
-        assert_safe(&world, &second);
+        let second = plan(&policy, &env, &first.history, None, at(10));
+        assert_safe(&env, &second);
         for removal in &second.removals {
             prop_assert!(before.routes.contains(&removal.route), "one pass confirms nothing");
         }
         prop_assert!(second.removals.is_empty() || second.excess.is_none());
         let total = second.counts.valid + second.counts.orphan + second.counts.foreign
             + second.counts.unknown + second.counts.invalid;
-        prop_assert_eq!(total as usize, world.routes.len());
+        prop_assert_eq!(total as usize, env.routes.len());
 
-        let mut after = world.clone();
+        let mut after = env.clone();
         after.routes.retain(|route| !second.removals.iter().any(|removal| removal.route == *route));
         // The second pass has confirmed what the first had not seen; the third is the last that could remove anything new.
-        let third = plan(&policy, &after, &second.memory, None, at(20));
+        let third = plan(&policy, &after, &second.history, None, at(20));
         assert_safe(&after, &Decision { removals: Vec::new(), ..third.clone() });
         for removal in &third.removals {
             prop_assert!(!second.removals.iter().any(|done| done.route == removal.route));
         }
         after.routes.retain(|route| !third.removals.iter().any(|removal| removal.route == *route));
-        let fourth = plan(&policy, &after, &third.memory, None, at(30));
+        let fourth = plan(&policy, &after, &third.history, None, at(30));
         prop_assert!(fourth.removals.is_empty() || third.excess.is_some(), "{:?}", fourth.removals);
     }
 }

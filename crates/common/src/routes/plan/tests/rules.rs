@@ -1,19 +1,19 @@
 use jiff::SignedDuration;
 
-use super::world::{at, holder, ip, policy, removed, second_pass, snapshot, verdicts};
-use crate::routes::plan::confirm::note;
-use crate::routes::plan::{Memory, plan};
+use super::env::{at, classes, holder, ip, policy, removed, second_pass, snapshot};
+use crate::routes::plan::confirm::record_removal;
+use crate::routes::plan::{History, plan};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
 
-/// `count` nodes, of which the last `dead` have no port.
-fn cluster(count: usize, dead: usize) -> Snapshot {
+/// `count` nodes, of which the last `orphaned` have no port.
+fn cluster(count: usize, orphaned: usize) -> Snapshot {
     let routes: Vec<(String, String)> =
         (1..=count).map(|n| (format!("10.244.{n}.0/24"), format!("10.0.0.{}", n + 10))).collect();
     let texts: Vec<(&str, &str)> = routes.iter().map(|(one, two)| (one.as_str(), two.as_str())).collect();
     let mut all = snapshot(&texts);
-    for n in 1..=count - dead {
+    for n in 1..=count - orphaned {
         all = all.server(&format!("s{n}"), &format!("10.0.0.{}", n + 10));
     }
     all
@@ -24,8 +24,8 @@ fn cluster(count: usize, dead: usize) -> Snapshot {
 fn a_port_is_alive_whosever_it_is() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
-    let world = snapshot(&routes).server("s1", "10.0.0.11").port("vip", None, "10.0.0.12");
-    assert_eq!(verdicts(&world), ["valid", "valid", "NoPort"]);
+    let env = snapshot(&routes).server("s1", "10.0.0.11").port("vip", None, "10.0.0.12");
+    assert_eq!(classes(&env), ["valid", "valid", "NoPort"]);
 }
 
 /// R7, R8: what is not in a pod network is nobody's business here; families are kept apart.
@@ -41,18 +41,18 @@ fn foreign_and_senseless_routes_are_never_orphans() {
         ("fd00:10:0:1::/64", "fd00:1::99"),
     ];
     let expected = ["foreign", "foreign", "foreign", "invalid", "invalid", "invalid", "NoPort"];
-    assert_eq!(verdicts(&snapshot(&routes)), expected);
+    assert_eq!(classes(&snapshot(&routes)), expected);
 }
 
 #[test]
 fn what_cannot_be_seen_is_unknown() {
     let routes =
         [("10.244.1.0/24", "10.9.0.5"), ("10.244.2.0/24", "203.0.113.5"), ("10.244.3.0/24", "10.0.0.200")];
-    let mut world = snapshot(&routes);
-    assert_eq!(verdicts(&world), ["unknown", "invalid", "NoPort"]);
-    world.hidden = true;
-    let world = world.pair("port-of-vip", None, "nodes", "10.0.0.128/25");
-    assert_eq!(verdicts(&world), ["unknown", "unknown", "unknown"]);
+    let mut env = snapshot(&routes);
+    assert_eq!(classes(&env), ["unknown", "invalid", "NoPort"]);
+    env.hidden = true;
+    let env = env.pair("port-of-vip", None, "nodes", "10.0.0.128/25");
+    assert_eq!(classes(&env), ["unknown", "unknown", "unknown"]);
 }
 
 /// A pair for a range says nothing of one address in it, so its route is neither removed nor passed over.
@@ -65,21 +65,23 @@ fn pairs_for_whole_ranges_are_named_with_the_routes_that_they_cover() {
         ("10.244.4.0/24", "10.9.0.5"),
         ("10.244.5.0/24", "203.0.113.5"),
     ];
-    let mut world = snapshot(&routes).server("s1", "10.0.0.11");
-    let judged = |world: &Snapshot| plan(&policy(), world, &Memory::default(), None, at(0));
-    assert_eq!(judged(&world).covered, None);
+    let mut env = snapshot(&routes).server("s1", "10.0.0.11");
+    let classified = |env: &Snapshot| plan(&policy(), env, &History::default(), None, at(0));
+    assert_eq!(classified(&env).covered, None);
     for (range, port) in
         [("0.0.0.0/0", "p1"), ("0.0.0.0/0", "p2"), ("10.0.0.128/25", "p3"), ("10.1.0.0/16", "p4")]
     {
-        world = world.pair(port, None, "nodes", range);
+        env = env.pair(port, None, "nodes", range);
     }
-    assert_eq!(verdicts(&world), ["valid", "unknown", "unknown", "unknown", "invalid"]);
-    let covered = judged(&world).covered.unwrap();
+    assert_eq!(classes(&env), ["valid", "unknown", "unknown", "unknown", "invalid"]);
+    let covered = classified(&env).covered.unwrap();
     assert_eq!(covered.routes, [Route::new(routes[1].0, routes[1].1), Route::new(routes[2].0, routes[2].1)]);
     let pairs: Vec<_> = covered.covers.iter().map(ToString::to_string).collect();
     assert_eq!(pairs, ["port p1 (0.0.0.0/0)", "port p2 (0.0.0.0/0)", "port p3 (10.0.0.128/25)"]);
-    assert!(judged(&world).judged[2].verdict.why().contains("port p3 may use any address of 10.0.0.128/25"));
-    let second = second_pass(&policy(), &world, None);
+    assert!(
+        classified(&env).classified[2].class.why().contains("port p3 may use any address of 10.0.0.128/25")
+    );
+    let second = second_pass(&policy(), &env, None);
     assert!(second.removals.is_empty() && second.counts.unknown == 3);
 }
 
@@ -90,22 +92,22 @@ fn a_pair_covers_its_own_network_as_long_as_its_server_lives() {
     let with = |network: &str, server: &str| {
         snapshot(&routes).server("s1", "10.0.0.11").pair("p", Some(server), network, "0.0.0.0/0")
     };
-    assert_eq!(verdicts(&with("nodes", "s1")), ["valid", "unknown"]);
-    assert_eq!(verdicts(&with("theirs", "s1")), ["valid", "NoPort"], "of another network");
-    assert_eq!(verdicts(&with("nodes", "gone")), ["valid", "NoPort"], "its server is gone");
+    assert_eq!(classes(&with("nodes", "s1")), ["valid", "unknown"]);
+    assert_eq!(classes(&with("theirs", "s1")), ["valid", "NoPort"], "of another network");
+    assert_eq!(classes(&with("nodes", "gone")), ["valid", "NoPort"], "its server is gone");
     let blind = Snapshot { servers: None, ..with("nodes", "gone") };
-    assert_eq!(verdicts(&blind), ["valid", "unknown"], "nobody says that its server is gone");
+    assert_eq!(classes(&blind), ["valid", "unknown"], "nobody says that its server is gone");
     assert_eq!(
-        verdicts(&with("hidden", "s1")),
+        classes(&with("hidden", "s1")),
         ["valid", "unknown"],
         "it is not known what is on its network"
     );
     let mut both = with("theirs", "s1");
     both.networks[1].foreign = false;
     both.networks[1].subnets.push("10.0.0.0/16".parse().unwrap());
-    assert_eq!(verdicts(&both), ["valid", "unknown"], "the address may be on either network");
+    assert_eq!(classes(&both), ["valid", "unknown"], "the address may be on either network");
     both.networks[1].subnets.clear();
-    assert_eq!(verdicts(&both), ["valid", "unknown"], "its network's subnets are not shown");
+    assert_eq!(classes(&both), ["valid", "unknown"], "its network's subnets are not shown");
 }
 
 /// A port without port security may have any address of its network: a keepalived's needs neither port nor pair.
@@ -114,22 +116,22 @@ fn ports_without_port_security_cover_their_network() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("fd00:10:0:1::/64", "fd00:1::99")];
     let open = |network: &str, server: &str| {
-        let mut world = snapshot(&routes).server("s1", "10.0.0.11");
-        world.open.push(holder("p", network, Some(server)));
-        world
+        let mut env = snapshot(&routes).server("s1", "10.0.0.11");
+        env.open.push(holder("p", network, Some(server)));
+        env
     };
-    let world = open("nodes", "s1");
-    assert_eq!(verdicts(&world), ["valid", "unknown", "unknown"]);
-    let covered = plan(&policy(), &world, &Memory::default(), None, at(0)).covered.unwrap();
+    let env = open("nodes", "s1");
+    assert_eq!(classes(&env), ["valid", "unknown", "unknown"]);
+    let covered = plan(&policy(), &env, &History::default(), None, at(0)).covered.unwrap();
     assert_eq!(covered.routes.len(), 2);
     assert_eq!(
         covered.covers.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["port p (no port security)"]
     );
-    assert_eq!(verdicts(&open("theirs", "s1")), ["valid", "NoPort", "NoPort"], "of another network");
-    assert_eq!(verdicts(&open("nodes", "gone")), ["valid", "NoPort", "NoPort"], "its server is gone");
+    assert_eq!(classes(&open("theirs", "s1")), ["valid", "NoPort", "NoPort"], "of another network");
+    assert_eq!(classes(&open("nodes", "gone")), ["valid", "NoPort", "NoPort"], "its server is gone");
     let ignoring = Policy { ignore_open_ports: true, ..policy() };
-    assert_eq!(second_pass(&ignoring, &world, None).removals.len(), 2);
+    assert_eq!(second_pass(&ignoring, &env, None).removals.len(), 2);
 }
 
 /// R6: a port that outlived its server hides no orphan; a server that Nova still has on the network does live.
@@ -137,14 +139,14 @@ fn ports_without_port_security_cover_their_network() {
 fn nova_is_a_witness_for_and_against() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
-    let mut world = snapshot(&routes)
+    let mut env = snapshot(&routes)
         .port("left-over", Some("deleted"), "10.0.0.11")
         .port("left-over", Some("deleted"), "10.0.0.12")
         .port("taken-over", None, "10.0.0.12");
-    world.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.13"), ["s3".to_owned()].into());
-    assert_eq!(verdicts(&world), ["ServerGone", "valid", "valid"]);
-    world.servers = None;
-    assert_eq!(verdicts(&world), ["valid", "valid", "NoPort"], "without Nova a port's server is believed");
+    env.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.13"), ["s3".to_owned()].into());
+    assert_eq!(classes(&env), ["ServerGone", "valid", "valid"]);
+    env.servers = None;
+    assert_eq!(classes(&env), ["valid", "valid", "NoPort"], "without Nova a port's server is believed");
 }
 
 /// Regions may share a Neutron, and each has a Nova of its own.
@@ -152,59 +154,59 @@ fn nova_is_a_witness_for_and_against() {
 fn a_server_that_may_be_another_nova_s_is_not_gone() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
-    let mut world = snapshot(&routes).server("s1", "10.0.0.11").port("p2", Some("s2"), "10.0.0.12");
-    assert_eq!(verdicts(&world), ["valid", "ServerGone", "NoPort"]);
-    world.servers.as_mut().unwrap().others = true;
-    assert_eq!(verdicts(&world), ["valid", "unknown", "NoPort"], "a port is seen whosever it is");
-    let second = second_pass(&policy(), &world, None);
+    let mut env = snapshot(&routes).server("s1", "10.0.0.11").port("p2", Some("s2"), "10.0.0.12");
+    assert_eq!(classes(&env), ["valid", "ServerGone", "NoPort"]);
+    env.servers.as_mut().unwrap().others = true;
+    assert_eq!(classes(&env), ["valid", "unknown", "NoPort"], "a port is seen whosever it is");
+    let second = second_pass(&policy(), &env, None);
     assert_eq!(removed(&second), ["10.244.3.0/24 via 10.0.0.13"]);
-    let why = second.judged[1].verdict.why();
+    let why = second.classified[1].class.why();
     assert!(why.starts_with("port p2 has the next hop, and Nova does not know its server s2"), "{why}");
-    let covered = world.clone().pair("p3", Some("s3"), "nodes", "0.0.0.0/0");
-    assert_eq!(verdicts(&covered), ["valid", "unknown", "unknown"], "its pair may be used");
-    world.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.12"), ["s4".to_owned()].into());
-    assert_eq!(verdicts(&world), ["valid", "valid", "NoPort"]);
+    let covered = env.clone().pair("p3", Some("s3"), "nodes", "0.0.0.0/0");
+    assert_eq!(classes(&covered), ["valid", "unknown", "unknown"], "its pair may be used");
+    env.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.12"), ["s4".to_owned()].into());
+    assert_eq!(classes(&env), ["valid", "valid", "NoPort"]);
 }
 
 #[test]
 fn a_node_s_address_lives_even_without_a_port() {
-    let world = snapshot(&[("10.244.1.0/24", "10.0.0.11")]).node("node-1", "10.0.0.11", "10.244.1.0/24");
-    assert_eq!(verdicts(&world), ["valid"]);
+    let env = snapshot(&[("10.244.1.0/24", "10.0.0.11")]).node("node-1", "10.0.0.11", "10.244.1.0/24");
+    assert_eq!(classes(&env), ["valid"]);
 }
 
 #[test]
 fn a_route_must_be_dead_twice_and_for_long_enough() {
-    let (policy, world) = (policy(), cluster(5, 1));
-    let first = plan(&policy, &world, &Memory::default(), None, at(0));
-    let soon = plan(&policy, &world, &first.memory, None, at(1));
+    let (policy, env) = (policy(), cluster(5, 1));
+    let first = plan(&policy, &env, &History::default(), None, at(0));
+    let soon = plan(&policy, &env, &first.history, None, at(1));
     assert!(first.removals.is_empty() && soon.removals.is_empty());
-    let late = plan(&policy, &world, &soon.memory, None, at(5));
+    let late = plan(&policy, &env, &soon.history, None, at(5));
     assert_eq!(removed(&late), ["10.244.5.0/24 via 10.0.0.15"]);
-    assert_eq!((late.removals[0].first_seen, late.removals[0].passes), (at(0), 2));
+    assert_eq!((late.removals[0].first_seen, late.removals[0].observations), (at(0), 2));
     // Alive once: all begins again.
-    let alive = plan(&policy, &cluster(5, 0), &soon.memory, None, at(5));
-    assert!(alive.memory.candidates.is_empty());
-    let again = plan(&policy, &world, &alive.memory, None, at(20));
+    let alive = plan(&policy, &cluster(5, 0), &soon.history, None, at(5));
+    assert!(alive.history.candidates.is_empty());
+    let again = plan(&policy, &env, &alive.history, None, at(20));
     assert!(again.removals.is_empty());
 }
 
 #[test]
 fn a_steady_state_has_nothing_new_to_remember() {
-    let (policy, world) = (policy(), cluster(5, 1));
-    let second = second_pass(&policy, &world, None);
-    let mut shuffled = world.clone();
+    let (policy, env) = (policy(), cluster(5, 1));
+    let second = second_pass(&policy, &env, None);
+    let mut shuffled = env.clone();
     shuffled.routes.reverse();
-    let third = plan(&policy, &shuffled, &second.memory, None, at(15));
-    assert_eq!(third.memory, second.memory);
+    let third = plan(&policy, &shuffled, &second.history, None, at(15));
+    assert_eq!(third.history, second.history);
 }
 
 #[test]
 fn a_clock_that_was_set_back_neither_hastens_nor_stops_a_removal() {
-    let (policy, world) = (policy(), cluster(5, 1));
-    let first = plan(&policy, &world, &Memory::default(), None, at(1000));
-    let back = plan(&policy, &world, &first.memory, None, at(0));
-    assert!(back.removals.is_empty() && back.memory.candidates[0].first_seen == at(0));
-    assert_eq!(plan(&policy, &world, &back.memory, None, at(5)).removals.len(), 1);
+    let (policy, env) = (policy(), cluster(5, 1));
+    let first = plan(&policy, &env, &History::default(), None, at(1000));
+    let back = plan(&policy, &env, &first.history, None, at(0));
+    assert!(back.removals.is_empty() && back.history.candidates[0].first_seen == at(0));
+    assert_eq!(plan(&policy, &env, &back.history, None, at(5)).removals.len(), 1);
 }
 
 /// R2, R3: when much looks dead at once, the view is wrong rather than the world.
@@ -241,72 +243,75 @@ fn a_person_lets_one_exact_list_through_and_no_other() {
 /// Weeks later the same routes look dead because the cloud answers wrongly: what was said then was not said of that.
 #[test]
 fn a_list_that_was_let_through_is_not_let_through_when_it_dies_anew() {
-    let (policy, dead) = (policy(), cluster(5, 3));
+    let (policy, orphaned) = (policy(), cluster(5, 3));
     let start = at(0) + SignedDuration::from_nanos(123_456_789);
-    let first = plan(&policy, &dead, &Memory::default(), None, start);
-    let second = plan(&policy, &dead, &first.memory, None, at(10));
+    let first = plan(&policy, &orphaned, &History::default(), None, start);
+    let second = plan(&policy, &orphaned, &first.history, None, at(10));
     let hash = second.excess.unwrap().hash;
-    let kept = serde_json::to_string(&second.memory.candidates).unwrap();
-    let memory = Memory { candidates: serde_json::from_str(&kept).unwrap(), ..Memory::default() };
-    let restarted = plan(&policy, &dead, &memory, None, at(20));
+    let kept = serde_json::to_string(&second.history.candidates).unwrap();
+    let history = History { candidates: serde_json::from_str(&kept).unwrap(), ..History::default() };
+    let restarted = plan(&policy, &orphaned, &history, None, at(20));
     assert_eq!(restarted.excess.unwrap().hash, hash, "a restart changes nothing");
-    assert_eq!(plan(&policy, &dead, &memory, Some(&hash), at(20)).removals.len(), 3);
+    assert_eq!(plan(&policy, &orphaned, &history, Some(&hash), at(20)).removals.len(), 3);
 
-    let alive = plan(&policy, &cluster(5, 0), &memory, Some(&hash), at(30));
-    let again = plan(&policy, &dead, &alive.memory, Some(&hash), at(40));
-    let later = plan(&policy, &dead, &again.memory, Some(&hash), at(50));
+    let alive = plan(&policy, &cluster(5, 0), &history, Some(&hash), at(30));
+    let again = plan(&policy, &orphaned, &alive.history, Some(&hash), at(40));
+    let later = plan(&policy, &orphaned, &again.history, Some(&hash), at(50));
     assert!(later.removals.is_empty() && later.excess.is_some_and(|excess| excess.hash != hash));
 }
 
 #[test]
 fn a_route_that_is_put_back_is_reported_and_tried_again_a_day_later() {
-    let (policy, world) = (policy(), cluster(5, 1).node("node-5", "10.0.0.115", "10.244.5.0/24"));
-    let dead = Route::new("10.244.5.0/24", "10.0.0.15");
-    let mut memory = second_pass(&policy, &world, None).memory;
-    note(&mut memory.removed, &dead, at(10));
-    let back = plan(&policy, &world, &memory, None, at(20));
-    assert!(back.removals.is_empty() && back.memory.candidates.is_empty());
+    let (policy, env) = (policy(), cluster(5, 1).node("node-5", "10.0.0.115", "10.244.5.0/24"));
+    let orphaned = Route::new("10.244.5.0/24", "10.0.0.15");
+    let mut history = second_pass(&policy, &env, None).history;
+    record_removal(&mut history.removed, &orphaned, at(10));
+    let back = plan(&policy, &env, &history, None, at(20));
+    assert!(back.removals.is_empty() && back.history.candidates.is_empty());
     let contested = &back.contested[0];
     assert_eq!((contested.removed_at, contested.back_since, contested.times), (at(10), at(20), 1));
     assert_eq!(contested.node.as_deref(), Some("node-5"));
     assert_eq!(contested.server.as_deref(), Some("server-of-node-5"));
     assert_eq!((back.counts.orphan, back.counts.contested), (1, 1));
-    let still = plan(&policy, &world, &back.memory, None, at(30));
-    assert_eq!(still.memory, back.memory, "nothing new, nothing to write");
+    let still = plan(&policy, &env, &back.history, None, at(30));
+    assert_eq!(still.history, back.history, "nothing new, nothing to write");
     let day = 24 * 60;
-    let over = plan(&policy, &world, &still.memory, None, at(10 + day));
-    let again = plan(&policy, &world, &over.memory, None, at(20 + day));
+    let over = plan(&policy, &env, &still.history, None, at(10 + day));
+    let again = plan(&policy, &env, &over.history, None, at(20 + day));
     assert_eq!(again.removals.len(), 1);
-    note(&mut memory.removed, &dead, at(20 + day));
-    assert_eq!(memory.removed.last().map(|one| one.times), Some(2));
+    record_removal(&mut history.removed, &orphaned, at(20 + day));
+    assert_eq!(history.removed.last().map(|one| one.times), Some(2));
 }
 
 /// The clock was a month ahead when the removal was noted.
 #[test]
 fn a_removal_in_the_future_is_contested_for_a_day_and_no_longer() {
-    let (policy, world) = (policy(), cluster(5, 1));
+    let (policy, env) = (policy(), cluster(5, 1));
     let day = 24 * 60;
-    let mut memory = second_pass(&policy, &world, None).memory;
-    note(&mut memory.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(30 * day));
-    let back = plan(&policy, &world, &memory, None, at(20));
+    let mut history = second_pass(&policy, &env, None).history;
+    record_removal(&mut history.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(30 * day));
+    let back = plan(&policy, &env, &history, None, at(20));
     assert_eq!(back.contested[0].removed_at, at(20));
-    let still = plan(&policy, &world, &back.memory, None, at(30));
-    assert_eq!(still.memory, back.memory, "nothing new, nothing to write");
-    let over = plan(&policy, &world, &still.memory, None, at(20 + day));
-    assert!(over.contested.is_empty() && over.memory.candidates.len() == 1);
+    let still = plan(&policy, &env, &back.history, None, at(30));
+    assert_eq!(still.history, back.history, "nothing new, nothing to write");
+    let over = plan(&policy, &env, &still.history, None, at(20 + day));
+    assert!(over.contested.is_empty() && over.history.candidates.len() == 1);
 }
 
 /// An address and a pod network that a new Node has again are no fight: when it dies too, its route goes like any other.
 #[test]
 fn a_route_that_came_back_to_life_is_not_contested_when_it_dies_again() {
-    let (policy, dead) = (policy(), cluster(5, 1));
-    let mut memory = second_pass(&policy, &dead, None).memory;
-    note(&mut memory.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(10));
-    let lives = plan(&policy, &cluster(5, 0), &memory, None, at(20));
-    assert!(lives.memory.removed.is_empty() && lives.contested.is_empty());
-    let again = plan(&policy, &dead, &lives.memory, None, at(30));
+    let (policy, orphaned) = (policy(), cluster(5, 1));
+    let mut history = second_pass(&policy, &orphaned, None).history;
+    record_removal(&mut history.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(10));
+    let lives = plan(&policy, &cluster(5, 0), &history, None, at(20));
+    assert!(lives.history.removed.is_empty() && lives.contested.is_empty());
+    let again = plan(&policy, &orphaned, &lives.history, None, at(30));
     assert!(again.contested.is_empty() && again.removals.is_empty());
-    assert_eq!(removed(&plan(&policy, &dead, &again.memory, None, at(40))), ["10.244.5.0/24 via 10.0.0.15"]);
+    assert_eq!(
+        removed(&plan(&policy, &orphaned, &again.history, None, at(40))),
+        ["10.244.5.0/24 via 10.0.0.15"]
+    );
 }
 
 /// The process ended between a removal and its record.
@@ -314,12 +319,12 @@ fn a_route_that_came_back_to_life_is_not_contested_when_it_dies_again() {
 fn what_was_being_removed_and_is_gone_was_removed() {
     let policy = policy();
     let (gone, there) = (Route::new("10.244.9.0/24", "10.0.0.99"), Route::new("10.244.5.0/24", "10.0.0.15"));
-    let memory = Memory { removing: vec![gone.clone(), there], ..Memory::default() };
-    let next = plan(&policy, &cluster(5, 1), &memory, None, at(1));
-    let texts: Vec<&str> = next.memory.removed.iter().map(|one| one.destination.as_str()).collect();
+    let history = History { removing: vec![gone.clone(), there], ..History::default() };
+    let next = plan(&policy, &cluster(5, 1), &history, None, at(1));
+    let texts: Vec<&str> = next.history.removed.iter().map(|one| one.destination.as_str()).collect();
     assert_eq!(texts, [gone.destination.as_str()]);
-    assert!(next.memory.removing.is_empty() && next.contested.is_empty());
-    assert_eq!(next.memory.candidates.len(), 1);
+    assert!(next.history.removing.is_empty() && next.contested.is_empty());
+    assert_eq!(next.history.candidates.len(), 1);
 }
 
 #[test]
@@ -335,10 +340,10 @@ fn a_thousand_dead_routes_are_followed_in_turn() {
 /// R10: which route it is that makes Neutron refuse every change.
 #[test]
 fn routes_that_make_the_router_unchangeable_are_named() {
-    let world = snapshot(&[("192.168.7.0/24", "172.16.0.1"), ("10.244.1.0/24", "10.0.0.11")]);
-    let decision = plan(&policy(), &world, &Memory::default(), None, at(0));
+    let env = snapshot(&[("192.168.7.0/24", "172.16.0.1"), ("10.244.1.0/24", "10.0.0.11")]);
+    let decision = plan(&policy(), &env, &History::default(), None, at(0));
     assert_eq!(decision.unconnected, [Route::new("192.168.7.0/24", "172.16.0.1")]);
-    let hidden = Snapshot { hidden: true, ..world };
-    let decision = plan(&policy(), &hidden, &Memory::default(), None, at(0));
+    let hidden = Snapshot { hidden: true, ..env };
+    let decision = plan(&policy(), &hidden, &History::default(), None, at(0));
     assert!(decision.unconnected.is_empty(), "it may be on what is hidden");
 }

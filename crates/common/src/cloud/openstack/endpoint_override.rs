@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::de::{Deserialize, Deserializer};
 
 use super::catalog::{Interface, base};
-use super::picked::picked;
+use super::selected_fields::selected_fields;
 use super::service::Service;
 use crate::cloud::http::Endpoint;
 
@@ -20,11 +20,11 @@ const URL: &[&str] = &["endpoint_override", "endpoint"];
 const KIND: &[&str] = &["service_type"];
 
 /// How services are reached: those that nothing is said of are not in it.
-pub(super) type Reaches = BTreeMap<Service, Reach>;
+pub(super) type EndpointOverrides = BTreeMap<Service, EndpointOverride>;
 
 /// How one is reached. What is None is as for all services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reach {
+pub(super) struct EndpointOverride {
     /// Which of its endpoints.
     pub interface: Option<Interface>,
     /// In which region.
@@ -52,8 +52,8 @@ impl Settings {
     }
 
     /// What follows for each service. The error names the setting and what is wrong with it.
-    pub fn read(&self) -> Result<Reaches, String> {
-        let mut reaches = Reaches::new();
+    pub fn read(&self) -> Result<EndpointOverrides, String> {
+        let mut endpoint_overrides = EndpointOverrides::new();
         for service in Service::ALL {
             let interface = match self.find(service, INTERFACE) {
                 None => None,
@@ -73,12 +73,13 @@ impl Settings {
                 usable(service, url).map_err(|why| format!("{name}: {why}"))?;
             }
             let value = |found: Option<(String, &str)>| found.map(|(_, value)| value.to_owned());
-            let reach = Reach { interface, region: value(self.find(service, REGION)), url: value(url) };
-            if reach != Reach::default() {
-                reaches.insert(service, reach);
+            let endpoint_override =
+                EndpointOverride { interface, region: value(self.find(service, REGION)), url: value(url) };
+            if endpoint_override != EndpointOverride::default() {
+                endpoint_overrides.insert(service, endpoint_override);
             }
         }
-        Ok(reaches)
+        Ok(endpoint_overrides)
     }
 
     /// The first of the settings' names that is there, by the service's types, and its value.
@@ -115,7 +116,7 @@ fn of_types(service: Service, setting: &str) -> Vec<String> {
 /// Out of the fields of a cloud; all others are passed over. A hyphen in a field's name is an underscore.
 impl<'de> Deserialize<'de> for Settings {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Settings, D::Error> {
-        let found = picked(from, is_read)?;
+        let found = selected_fields(from, is_read)?;
         let found: BTreeMap<String, String> =
             found.into_iter().map(|(name, value)| (name, value.unwrap_or_default())).collect();
         Ok(Settings::of(|name| found.get(name).cloned()))

@@ -8,24 +8,24 @@
 //! Nova's, the policy's, and the router's once more where Neutron has no lock: that is about the router, and no port changes its
 //! revision.
 
-use super::NotRemoved;
+use super::RemovalError;
 use crate::cloud::openstack::{Cloud, Router};
 use crate::routes::observe::{self, NodeSource};
-use crate::routes::plan::judge::judge;
-use crate::routes::plan::{Removal, Verdict};
+use crate::routes::plan::classify::classify;
+use crate::routes::plan::{Removal, RouteClass};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
 
 /// What the last look came to.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct Rechecked {
     /// Still there, and still dead.
-    pub dead: Vec<Route>,
+    pub orphaned: Vec<Route>,
     /// Not there any more.
     pub gone: Vec<Route>,
     /// Not dead after all, and why.
-    pub spared: Vec<(Route, String)>,
+    pub skipped: Vec<(Route, String)>,
     /// What was seen; empty where none of the routes is there any more.
     pub seen: Snapshot,
 }
@@ -41,38 +41,38 @@ pub(super) async fn all(
     router: &Router,
     removals: &[Removal],
     nodes: Option<&NodeSource>,
-) -> Result<Looked, NotRemoved> {
+) -> Result<Rechecked, RemovalError> {
     let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
     let (there, gone): (Vec<_>, Vec<_>) = removals.iter().map(|one| one.route.clone()).partition(there);
-    let mut looked = Looked { gone, ..Looked::default() };
+    let mut rechecked = Rechecked { gone, ..Rechecked::default() };
     if there.is_empty() {
-        return Ok(looked);
+        return Ok(rechecked);
     }
-    let mut fresh = observe::neighbourhood(cloud, router).await.map_err(NotRemoved::Unseen)?;
+    let mut fresh = observe::neighbourhood(cloud, router).await.map_err(RemovalError::Observe)?;
     if let Some(servers) = &before.servers {
         // Nova's list is as old as the decision: a server that it lacks may be a new one.
         let missing = observe::missing(cloud, policy, &fresh, &there, servers).await;
         let mut servers = servers.clone();
-        servers.ids.extend(missing.map_err(NotRemoved::Unseen)?);
+        servers.ids.extend(missing.map_err(RemovalError::Observe)?);
         fresh.servers = Some(servers);
     }
     if let Some(nodes) = nodes {
-        fresh.nodes = Some(nodes.list().await.map_err(NotRemoved::Nodes)?);
+        fresh.nodes = Some(nodes.list().await.map_err(RemovalError::Nodes)?);
     }
-    let judged = judge(policy, &fresh);
+    let classified = classify(policy, &fresh);
     for route in there {
-        let verdict = judged.iter().find(|one| one.route == route).map(|one| &one.verdict);
-        let why = match verdict {
-            Some(Verdict::Orphan(_)) => None,
-            Some(Verdict::Valid(who)) => Some(format!("{who} has the next hop now")),
-            Some(Verdict::Foreign) | None => Some("it is not ours to judge any more".to_owned()),
+        let class = classified.iter().find(|one| one.route == route).map(|one| &one.class);
+        let why = match class {
+            Some(RouteClass::Orphan(_)) => None,
+            Some(RouteClass::Valid(who)) => Some(format!("{who} has the next hop now")),
+            Some(RouteClass::Foreign) | None => Some("it is not ours to judge any more".to_owned()),
             Some(other) => Some(other.why()),
         };
         match why {
-            None => looked.dead.push(route),
-            Some(why) => looked.spared.push((route, why)),
+            None => rechecked.orphaned.push(route),
+            Some(why) => rechecked.skipped.push((route, why)),
         }
     }
-    looked.seen = fresh;
-    Ok(looked)
+    rechecked.seen = fresh;
+    Ok(rechecked)
 }

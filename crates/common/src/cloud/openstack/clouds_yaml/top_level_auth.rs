@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::de::{Deserialize, Deserializer};
 
 use super::filled;
-use crate::cloud::openstack::picked::picked;
+use crate::cloud::openstack::selected_fields::selected_fields;
 
 /// What openstacksdk rather takes from beside `auth` than out of it.
-const RATHER_BESIDE: [&str; 12] = [
+const PREFERRED_AT_TOP_LEVEL: [&str; 12] = [
     "domain_id",
     "domain_name",
     "user_domain_id",
@@ -24,7 +24,7 @@ const RATHER_BESIDE: [&str; 12] = [
 ];
 
 /// What it takes from beside `auth` where that does not have it: all else that a login may need.
-const ALSO_BESIDE: [&str; 12] = [
+const FALLBACK_AT_TOP_LEVEL: [&str; 12] = [
     "auth_url",
     "user_id",
     "username",
@@ -41,23 +41,23 @@ const ALSO_BESIDE: [&str; 12] = [
 
 /// Whether a field is looked at beside `auth`.
 pub(super) fn is_read(name: &str) -> bool {
-    RATHER_BESIDE.contains(&name) || ALSO_BESIDE.contains(&name)
+    PREFERRED_AT_TOP_LEVEL.contains(&name) || FALLBACK_AT_TOP_LEVEL.contains(&name)
 }
 
 /// Fields of a login that stand beside `auth`. All others are passed over. A hyphen in a field's name is an underscore.
 #[derive(Clone, Default)]
-pub(super) struct Beside(BTreeMap<String, String>);
+pub(super) struct TopLevelAuth(BTreeMap<String, String>);
 
-impl<'de> Deserialize<'de> for Beside {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Beside, D::Error> {
-        let found = picked(from, is_read)?;
-        Ok(Beside(found.into_iter().filter_map(|(name, value)| Some((name, filled(value)?))).collect()))
+impl<'de> Deserialize<'de> for TopLevelAuth {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<TopLevelAuth, D::Error> {
+        let found = selected_fields(from, is_read)?;
+        Ok(TopLevelAuth(found.into_iter().filter_map(|(name, value)| Some((name, filled(value)?))).collect()))
     }
 }
 
-impl Beside {
+impl TopLevelAuth {
     /// With what stands beside `auth` in another place, which has the last word.
-    pub(super) fn under(mut self, over: Beside) -> Beside {
+    pub(super) fn under(mut self, over: TopLevelAuth) -> TopLevelAuth {
         self.0.extend(over.0);
         self
     }
@@ -68,7 +68,7 @@ impl Beside {
         let mut all: BTreeMap<String, String> =
             underscores.filter_map(|(name, value)| Some((name, value?))).collect();
         for (name, value) in self.0 {
-            if RATHER_BESIDE.contains(&name.as_str()) {
+            if PREFERRED_AT_TOP_LEVEL.contains(&name.as_str()) {
                 all.insert(name, value);
             } else {
                 all.entry(name).or_insert(value);

@@ -1,6 +1,6 @@
 //! What each route is: somebody else's, alive, dead, or nothing that could be said.
 
-mod rivals;
+mod duplicates;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,18 +17,18 @@ use crate::routes::snapshot::{Holder, Network, Node, Snapshot};
 
 /// A route and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct ClassifiedRoute {
     /// Which.
     pub route: Route,
     /// What it is.
-    pub verdict: Verdict,
+    pub class: RouteClass,
     /// Whether another route in a pod network has the same destination.
     pub duplicate: bool,
 }
 
 /// What a route is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RouteClass {
     /// Not in a pod network, or not of a node's length: not ours to judge.
     Foreign,
     /// The next hop lives: who it is.
@@ -37,32 +37,32 @@ pub enum Verdict {
     Unknown(String),
     /// Nobody has the next hop for itself, but these ports may use it among others: that is no sign of life, and none of death
     /// either.
-    Covered(Vec<Cover>),
+    Covered(Vec<CoveringPort>),
     /// No route that could work: why.
     Invalid(String),
     /// The next hop is gone: how that is known.
-    Orphan(Dead),
+    Orphan(OrphanReason),
 }
 
-impl Verdict {
+impl RouteClass {
     /// Who lives there, or why nothing can be said, or how it is known, for a person. Empty for what is foreign.
     #[must_use]
     pub fn why(&self) -> String {
         match self {
-            Verdict::Foreign => String::new(),
-            Verdict::Valid(why) | Verdict::Unknown(why) | Verdict::Invalid(why) => why.clone(),
-            Verdict::Covered(covers) => first_of(covers.iter().map(|cover| match &cover.range {
+            RouteClass::Foreign => String::new(),
+            RouteClass::Valid(why) | RouteClass::Unknown(why) | RouteClass::Invalid(why) => why.clone(),
+            RouteClass::Covered(covers) => first_of(covers.iter().map(|cover| match &cover.range {
                 Some(range) => format!("port {} may use any address of {range}", cover.port),
                 None => format!("port {} has no port security and may use any address", cover.port),
             })),
-            Verdict::Orphan(dead) => dead.to_string(),
+            RouteClass::Orphan(orphaned) => orphaned.to_string(),
         }
     }
 }
 
 /// How it is known that a next hop is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Dead {
+pub enum OrphanReason {
     /// No port on the network has the address, no server and no Node.
     NoPort {
         /// Name of the network.
@@ -84,35 +84,35 @@ pub enum Dead {
     },
 }
 
-impl Dead {
+impl OrphanReason {
     /// One word of a closed set.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Dead::NoPort { .. } => "NoPort",
-            Dead::ServerGone { .. } => "ServerGone",
-            Dead::NodeHasAnother { .. } => "NodeHasAnother",
+            OrphanReason::NoPort { .. } => "NoPort",
+            OrphanReason::ServerGone { .. } => "ServerGone",
+            OrphanReason::NodeHasAnother { .. } => "NodeHasAnother",
         }
     }
 }
 
-impl fmt::Display for Dead {
+impl fmt::Display for OrphanReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Dead::NoPort { network } => {
+            OrphanReason::NoPort { network } => {
                 write!(f, "no port, server or Node has the next hop on network {network}")
             }
-            Dead::ServerGone { port, server } => {
+            OrphanReason::ServerGone { port, server } => {
                 write!(f, "port {port} has the next hop, but its server {server} is gone")
             }
-            Dead::NodeHasAnother { node, nexthop } => {
+            OrphanReason::NodeHasAnother { node, nexthop } => {
                 write!(f, "the destination belongs to Node {node}, whose own route is via {nexthop}")
             }
         }
     }
 }
 
-impl Serialize for Dead {
+impl Serialize for OrphanReason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.code())
     }
@@ -120,14 +120,14 @@ impl Serialize for Dead {
 
 /// A port that may use more addresses than can be seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cover {
+pub struct CoveringPort {
     /// Of its address pair; None for a port without port security, which may use every address.
     pub range: Option<IpNet>,
     /// ID of the port.
     pub port: String,
 }
 
-impl fmt::Display for Cover {
+impl fmt::Display for CoveringPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.range {
             Some(range) => write!(f, "port {} ({range})", self.port),
@@ -142,41 +142,41 @@ pub struct Covered {
     /// Which, in the snapshot's order.
     pub routes: Vec<Route>,
     /// The ports that may use their next hops.
-    pub covers: BTreeSet<Cover>,
+    pub covers: BTreeSet<CoveringPort>,
 }
 
 /// Judges every route of the router, in the snapshot's order.
 #[must_use]
-pub fn judge(policy: &Policy, snapshot: &Snapshot) -> Vec<Judged> {
+pub fn classify(policy: &Policy, snapshot: &Snapshot) -> Vec<ClassifiedRoute> {
     let meanings: Vec<Option<Meaning>> = snapshot.routes.iter().map(Route::meaning).collect();
     let mut together = BTreeMap::<IpNet, Vec<IpAddr>>::new();
-    for meaning in meanings.iter().flatten().filter(|meaning| policy.judges(&meaning.destination)) {
+    for meaning in meanings.iter().flatten().filter(|meaning| policy.applies_to(&meaning.destination)) {
         together.entry(meaning.destination).or_default().push(meaning.nexthop);
     }
-    let judge = |(route, meaning): (&Route, &Option<Meaning>)| {
+    let classify = |(route, meaning): (&Route, &Option<Meaning>)| {
         let beside = meaning.and_then(|meaning| together.get(&meaning.destination));
         let duplicate = beside.is_some_and(|beside| beside.len() > 1);
-        let verdict = match meaning {
+        let class = match meaning {
             None => senseless(policy, route),
-            Some(meaning) if !policy.judges(&meaning.destination) => Verdict::Foreign,
+            Some(meaning) if !policy.applies_to(&meaning.destination) => RouteClass::Foreign,
             Some(meaning) => {
                 let beside = beside.map_or(&[][..], Vec::as_slice);
-                rivals::contradicted(policy, snapshot, meaning, beside)
+                duplicates::superseded(policy, snapshot, meaning, beside)
                     .unwrap_or_else(|| alive(policy, snapshot, meaning.nexthop))
             }
         };
-        Judged { route: route.clone(), verdict, duplicate }
+        ClassifiedRoute { route: route.clone(), class, duplicate }
     };
-    snapshot.routes.iter().zip(&meanings).map(judge).collect()
+    snapshot.routes.iter().zip(&meanings).map(classify).collect()
 }
 
 /// A route that means nothing is ours only as far as its destination says so.
-fn senseless(policy: &Policy, route: &Route) -> Verdict {
+fn senseless(policy: &Policy, route: &Route) -> RouteClass {
     match route.destination.parse::<IpNet>() {
-        Ok(destination) if policy.judges(&destination.trunc()) => {
-            Verdict::Invalid("the next hop is no address of the destination's family".to_owned())
+        Ok(destination) if policy.applies_to(&destination.trunc()) => {
+            RouteClass::Invalid("the next hop is no address of the destination's family".to_owned())
         }
-        _ => Verdict::Foreign,
+        _ => RouteClass::Foreign,
     }
 }
 
@@ -187,51 +187,51 @@ fn located(snapshot: &Snapshot, nexthop: IpAddr) -> (bool, Option<&Network>) {
     (snapshot.networks.iter().filter(|network| !network.foreign).any(|network| on(&network)), foreign)
 }
 
-fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Verdict {
+fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
     if snapshot.own.contains(&nexthop) {
-        return Verdict::Invalid("the next hop is the router itself".to_owned());
+        return RouteClass::Invalid("the next hop is the router itself".to_owned());
     }
     if let Some(node) = node_at(snapshot, nexthop) {
-        return Verdict::Valid(format!("Node {}", node.name));
+        return RouteClass::Valid(format!("Node {}", node.name));
     }
     let (gone, doubt) = match at_port(snapshot, nexthop) {
-        AtPort::Lives(who) => return Verdict::Valid(who),
+        AtPort::Lives(who) => return RouteClass::Valid(who),
         AtPort::Doubtful(why) => (None, Some(why)),
-        AtPort::Gone(dead) => (Some(dead), None),
+        AtPort::Gone(orphaned) => (Some(orphaned), None),
         AtPort::Nobody => (None, None),
     };
     let servers = snapshot.servers.as_ref().and_then(|servers| servers.addresses.get(&nexthop));
     if let Some(server) = servers.and_then(BTreeSet::first) {
-        return Verdict::Valid(format!("server {server}, according to Nova"));
+        return RouteClass::Valid(format!("server {server}, according to Nova"));
     }
     if let Some(why) = doubt {
-        return Verdict::Unknown(why);
+        return RouteClass::Unknown(why);
     }
     match located(snapshot, nexthop) {
         (_, Some(foreign)) => {
-            Verdict::Unknown(format!("network {} belongs to another project", foreign.name))
+            RouteClass::Unknown(format!("network {} belongs to another project", foreign.name))
         }
         (true, None) => {
             let covers = covers(policy, snapshot, nexthop);
             if !covers.is_empty() {
-                return Verdict::Covered(covers);
+                return RouteClass::Covered(covers);
             }
             let network = network_of(snapshot, nexthop).map_or_else(String::new, |on| on.name.clone());
-            Verdict::Orphan(gone.unwrap_or(Dead::NoPort { network }))
+            RouteClass::Orphan(gone.unwrap_or(OrphanReason::NoPort { network }))
         }
         (false, None) if snapshot.hidden => {
-            Verdict::Unknown("the next hop is on no subnet that is shown to us".to_owned())
+            RouteClass::Unknown("the next hop is on no subnet that is shown to us".to_owned())
         }
         (false, None) => {
-            Verdict::Invalid("the next hop is on no subnet that the router is attached to".to_owned())
+            RouteClass::Invalid("the next hop is on no subnet that the router is attached to".to_owned())
         }
     }
 }
 
 /// The ports that may use the address among others. One that outlived its server uses none.
-fn covers(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Vec<Cover> {
+fn covers(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Vec<CoveringPort> {
     let living = users(policy, snapshot, nexthop).into_iter().filter(|(_, port)| may_live(snapshot, port));
-    living.map(|(range, port)| Cover { range, port: port.port.clone() }).collect()
+    living.map(|(range, port)| CoveringPort { range, port: port.port.clone() }).collect()
 }
 
 /// The ports that may use the address among others if they live, and the range of the address pair by which they may.
@@ -278,7 +278,7 @@ enum AtPort {
     /// Only ports whose servers may be another Nova's: why nothing can be said.
     Doubtful(String),
     /// Only ports that outlived their servers.
-    Gone(Dead),
+    Gone(OrphanReason),
     /// No port has it.
     Nobody,
 }
@@ -296,7 +296,10 @@ fn at_port(snapshot: &Snapshot, nexthop: IpAddr) -> AtPort {
                 ));
             }
             Some(server) if !lives(snapshot, holder) => {
-                gone = AtPort::Gone(Dead::ServerGone { port: holder.port.clone(), server: server.clone() });
+                gone = AtPort::Gone(OrphanReason::ServerGone {
+                    port: holder.port.clone(),
+                    server: server.clone(),
+                });
             }
             Some(server) => return AtPort::Lives(format!("server {server}")),
             None => return AtPort::Lives(format!("port {}", holder.port)),
@@ -339,10 +342,10 @@ pub fn out_of_sight(snapshot: &Snapshot) -> Vec<Route> {
 
 /// The routes that cannot be judged because ports may use more addresses than can be seen, and these ports, each once.
 #[must_use]
-pub fn covered(judged: &[Judged]) -> Option<Covered> {
+pub fn covered(classified: &[ClassifiedRoute]) -> Option<Covered> {
     let mut covered = Covered::default();
-    for one in judged {
-        if let Verdict::Covered(covers) = &one.verdict {
+    for one in classified {
+        if let RouteClass::Covered(covers) = &one.class {
             covered.routes.push(one.route.clone());
             covered.covers.extend(covers.iter().cloned());
         }
@@ -352,14 +355,15 @@ pub fn covered(judged: &[Judged]) -> Option<Covered> {
 
 /// How many routes of each kind.
 #[must_use]
-pub fn count(judged: &[Judged], contested: &[Contested]) -> Counts {
-    let of = |wanted: fn(&Judged) -> bool| small(judged.iter().filter(|one| wanted(one)).count());
+pub fn count(classified: &[ClassifiedRoute], contested: &[Contested]) -> Counts {
+    let of =
+        |desired: fn(&ClassifiedRoute) -> bool| small(classified.iter().filter(|one| desired(one)).count());
     Counts {
-        valid: of(|one| matches!(one.verdict, Verdict::Valid(_))),
-        orphan: of(|one| matches!(one.verdict, Verdict::Orphan(_))),
-        foreign: of(|one| matches!(one.verdict, Verdict::Foreign)),
-        unknown: of(|one| matches!(one.verdict, Verdict::Unknown(_) | Verdict::Covered(_))),
-        invalid: of(|one| matches!(one.verdict, Verdict::Invalid(_))),
+        valid: of(|one| matches!(one.class, RouteClass::Valid(_))),
+        orphan: of(|one| matches!(one.class, RouteClass::Orphan(_))),
+        foreign: of(|one| matches!(one.class, RouteClass::Foreign)),
+        unknown: of(|one| matches!(one.class, RouteClass::Unknown(_) | RouteClass::Covered(_))),
+        invalid: of(|one| matches!(one.class, RouteClass::Invalid(_))),
         duplicates: of(|one| one.duplicate),
         contested: small(contested.len()),
     }

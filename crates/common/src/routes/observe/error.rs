@@ -5,7 +5,7 @@ use crate::routes::route::so_many;
 
 /// Nothing is known, so nothing is decided and nothing is removed.
 #[derive(Debug, thiserror::Error)]
-pub enum Unseen {
+pub enum ObserveError {
     /// The router is not there, or not ours.
     #[error("there is no such router in this project; see `openstack router list`: {0}")]
     NoRouter(Error),
@@ -45,23 +45,26 @@ pub enum Unseen {
     Nodes(String),
 }
 
-impl Unseen {
-    pub(super) fn router(cause: Error) -> Unseen {
-        if cause.is_not_found() { Unseen::NoRouter(cause) } else { Unseen::Router(cause) }
+impl ObserveError {
+    pub(super) fn router(cause: Error) -> ObserveError {
+        if cause.is_not_found() { ObserveError::NoRouter(cause) } else { ObserveError::Router(cause) }
     }
 
     /// One CamelCase word of a closed set: the reason of a condition.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Unseen::NoRouter(_) => "RouterNotFound",
-            Unseen::Empty { .. } => "EmptyInventory",
-            Unseen::Inventory { .. } | Unseen::Unreadable(_) | Unseen::Nova(_) | Unseen::Partial(_) => {
-                "PartialInventory"
+            ObserveError::NoRouter(_) => "RouterNotFound",
+            ObserveError::Empty { .. } => "EmptyInventory",
+            ObserveError::Inventory { .. }
+            | ObserveError::Unreadable(_)
+            | ObserveError::Nova(_)
+            | ObserveError::Partial(_) => "PartialInventory",
+            ObserveError::Nodes(_) => "NodesUnavailable",
+            ObserveError::Router(cause) if cause.is_unauthorized() || cause.is_credential_gone() => {
+                "LoginFailed"
             }
-            Unseen::Nodes(_) => "NodesUnavailable",
-            Unseen::Router(cause) if cause.is_unauthorized() || cause.is_credential_gone() => "LoginFailed",
-            Unseen::Router(_) => "OpenStackUnavailable",
+            ObserveError::Router(_) => "OpenStackUnavailable",
         }
     }
 
@@ -69,11 +72,14 @@ impl Unseen {
     #[must_use]
     pub fn cause(&self) -> Option<&Error> {
         match self {
-            Unseen::NoRouter(cause)
-            | Unseen::Router(cause)
-            | Unseen::Nova(cause)
-            | Unseen::Inventory { cause, .. } => Some(cause),
-            Unseen::Unreadable(_) | Unseen::Empty { .. } | Unseen::Partial(_) | Unseen::Nodes(_) => None,
+            ObserveError::NoRouter(cause)
+            | ObserveError::Router(cause)
+            | ObserveError::Nova(cause)
+            | ObserveError::Inventory { cause, .. } => Some(cause),
+            ObserveError::Unreadable(_)
+            | ObserveError::Empty { .. }
+            | ObserveError::Partial(_)
+            | ObserveError::Nodes(_) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{Dead, Verdict, holders, lives, located, may_live, users};
+use super::{OrphanReason, RouteClass, holders, lives, located, may_live, users};
 use crate::routes::policy::Policy;
 use crate::routes::route::Meaning;
 use crate::routes::snapshot::{Node, Snapshot};
@@ -11,12 +11,12 @@ use crate::routes::snapshot::{Node, Snapshot};
 /// Of several routes to the pod network of one Node, those that lead to another machine are dead, provided that one that leads
 /// to the Node itself is there: the router would share the Node's traffic out among them. Where Nodes are not known, or two
 /// claim the network, nothing is said.
-pub(super) fn contradicted(
+pub(super) fn superseded(
     policy: &Policy,
     snapshot: &Snapshot,
     meaning: &Meaning,
     beside: &[IpAddr],
-) -> Option<Verdict> {
+) -> Option<RouteClass> {
     let nodes = snapshot.nodes.as_deref()?;
     let mut owners = nodes.iter().filter(|node| node.pod_cidrs.contains(&meaning.destination));
     let (owner, None) = (owners.next()?, owners.next()) else { return None };
@@ -30,7 +30,10 @@ pub(super) fn contradicted(
     }
     // What cannot be seen stays unknown.
     let (true, None) = located(snapshot, meaning.nexthop) else { return None };
-    Some(Verdict::Orphan(Dead::NodeHasAnother { node: owner.name.clone(), nexthop: own.to_string() }))
+    Some(RouteClass::Orphan(OrphanReason::NodeHasAnother {
+        node: owner.name.clone(),
+        nexthop: own.to_string(),
+    }))
 }
 
 /// Whether the address is at a port that lives, and that is not another machine's than the Node's.

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cloud::http::Answer;
+use crate::cloud::http::Response;
 
 /// A message of Neutron may list a router's whole routing table.
 const MOST_CHARS: usize = 300;
@@ -12,7 +12,7 @@ const MOST_BYTES: usize = 64 << 10;
 
 /// The error in an answer's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ErrorBody {
     kind: Option<String>,
     message: String,
     /// Whether it came in the envelope of a service.
@@ -62,12 +62,12 @@ struct Fault {
     message: String,
 }
 
-impl Said {
-    pub fn of(answer: &Answer, secrets: &[&str]) -> Said {
-        let mut said = read(&answer.body);
-        said.message = tidy(&said.message, secrets);
-        said.kind = said.kind.map(|kind| tidy(&kind, secrets)).filter(|kind| !kind.is_empty());
-        said
+impl ErrorBody {
+    pub fn of(response: &Response, secrets: &[&str]) -> ErrorBody {
+        let mut error_body = read(&response.body);
+        error_body.message = tidy(&error_body.message, secrets);
+        error_body.kind = error_body.kind.map(|kind| tidy(&kind, secrets)).filter(|kind| !kind.is_empty());
+        error_body
     }
 
     pub fn kind(&self) -> Option<&str> {
@@ -91,7 +91,7 @@ impl Said {
     }
 }
 
-fn read(body: &[u8]) -> Said {
+fn read(body: &[u8]) -> ErrorBody {
     let (kind, message) = match serde_json::from_slice(body) {
         Ok(Body::Neutron { error: Neutron::Object { kind, message } }) => (kind, text(message)),
         Ok(Body::Neutron { error: Neutron::Text(message) }) => (None, message),
@@ -103,18 +103,18 @@ fn read(body: &[u8]) -> Said {
         },
         Ok(Body::Fault(_)) | Err(_) => return foreign(body),
     };
-    Said { kind, message, own: true }
+    ErrorBody { kind, message, own: true }
 }
 
 /// A proxy's page, or nothing: enough of it to recognise it by.
-fn foreign(body: &[u8]) -> Said {
+fn foreign(body: &[u8]) -> ErrorBody {
     // Not yet cut to the message's length: half of a secret would not be recognised.
     let text = String::from_utf8_lossy(body.get(..MOST_BYTES).unwrap_or(body));
     let message = match text.trim() {
         "" => "no error in the answer, so it is not known who sent it".to_owned(),
         text => format!("not the service's own answer: {text}"),
     };
-    Said { kind: None, message, own: false }
+    ErrorBody { kind: None, message, own: false }
 }
 
 fn text(message: Value) -> String {
@@ -177,10 +177,13 @@ mod tests {
 
     use super::*;
 
-    fn said(body: &str) -> Said {
-        let answer =
-            Answer { status: StatusCode::NOT_FOUND, headers: HeaderMap::new(), body: body.to_owned().into() };
-        Said::of(&answer, &["t0k3n"])
+    fn error_body(body: &str) -> ErrorBody {
+        let response = Response {
+            status: StatusCode::NOT_FOUND,
+            headers: HeaderMap::new(),
+            body: body.to_owned().into(),
+        };
+        ErrorBody::of(&response, &["t0k3n"])
     }
 
     #[test]
@@ -239,18 +242,22 @@ mod tests {
             ("", None, "no error in the answer, so it is not known who sent it", false),
             ("{}", None, "not the service's own answer: {}", false),
         ] {
-            let said = said(body);
-            assert_eq!((said.kind(), said.message(), said.names_object()), (kind, message, object), "{body}");
+            let error_body = error_body(body);
+            assert_eq!(
+                (error_body.kind(), error_body.message(), error_body.names_object()),
+                (kind, message, object),
+                "{body}"
+            );
         }
     }
 
     #[test]
     fn a_message_is_one_short_line_without_our_secrets() {
-        let long = said(&format!(r#"{{"error":{{"message":"{}"}}}}"#, "ü t0k3n\\n".repeat(200)));
+        let long = error_body(&format!(r#"{{"error":{{"message":"{}"}}}}"#, "ü t0k3n\\n".repeat(200)));
         assert_eq!(long.message().chars().count(), 300);
         assert!(!long.message().contains("t0k3n") && !long.message().contains('\n'), "{}", long.message());
         // The cut must not come before the secret is found.
-        let page = said(&format!("{}t0k3n", "x".repeat(268)));
+        let page = error_body(&format!("{}t0k3n", "x".repeat(268)));
         assert!(!page.message().contains("t0k"), "{}", page.message());
     }
 
@@ -271,11 +278,11 @@ mod tests {
             ("🔑1", r"\uD83D\uDD111"),
         ] {
             let body = format!("<p>you sent {repeated}, a password</p>");
-            let answer =
-                Answer { status: StatusCode::BAD_REQUEST, headers: HeaderMap::new(), body: body.into() };
-            let said = Said::of(&answer, &["pa", secret]);
+            let response =
+                Response { status: StatusCode::BAD_REQUEST, headers: HeaderMap::new(), body: body.into() };
+            let error_body = ErrorBody::of(&response, &["pa", secret]);
             let message = "not the service's own answer: <p>you sent [redacted], a [redacted]ssword</p>";
-            assert_eq!(said.message(), message, "{repeated}");
+            assert_eq!(error_body.message(), message, "{repeated}");
         }
     }
 
@@ -283,8 +290,8 @@ mod tests {
         #[test]
         fn any_answer_can_be_read(body in any::<Vec<u8>>()) {
             let headers = HeaderMap::new();
-            let answer = Answer { status: StatusCode::BAD_REQUEST, headers, body: body.into() };
-            prop_assert!(Said::of(&answer, &["s"]).message().chars().count() <= MOST_CHARS);
+            let response = Response { status: StatusCode::BAD_REQUEST, headers, body: body.into() };
+            prop_assert!(ErrorBody::of(&response, &["s"]).message().chars().count() <= MOST_CHARS);
         }
     }
 }

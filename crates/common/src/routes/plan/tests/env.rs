@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 
 use crate::api::routegc::Safety;
-use crate::routes::plan::{Decision, Memory, Verdict, plan};
+use crate::routes::plan::{Decision, History, RouteClass, plan};
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::{Holder, Network, Node, Servers, Snapshot};
@@ -83,23 +83,23 @@ impl Snapshot {
 }
 
 /// One word a route, in the snapshot's order.
-pub(super) fn verdicts(snapshot: &Snapshot) -> Vec<&'static str> {
-    let decision = plan(&policy(), snapshot, &Memory::default(), None, at(0));
-    let word = |verdict: &Verdict| match verdict {
-        Verdict::Foreign => "foreign",
-        Verdict::Valid(_) => "valid",
-        Verdict::Unknown(_) | Verdict::Covered(_) => "unknown",
-        Verdict::Invalid(_) => "invalid",
-        Verdict::Orphan(dead) => dead.code(),
+pub(super) fn classes(snapshot: &Snapshot) -> Vec<&'static str> {
+    let decision = plan(&policy(), snapshot, &History::default(), None, at(0));
+    let word = |class: &RouteClass| match class {
+        RouteClass::Foreign => "foreign",
+        RouteClass::Valid(_) => "valid",
+        RouteClass::Unknown(_) | RouteClass::Covered(_) => "unknown",
+        RouteClass::Invalid(_) => "invalid",
+        RouteClass::Orphan(orphaned) => orphaned.code(),
     };
-    decision.judged.iter().map(|one| word(&one.verdict)).collect()
+    decision.classified.iter().map(|one| word(&one.class)).collect()
 }
 
 /// Two passes, ten minutes apart: what the second one removes is confirmed.
 pub(super) fn second_pass(policy: &Policy, snapshot: &Snapshot, allow: Option<&str>) -> Decision {
-    let first = plan(policy, snapshot, &Memory::default(), allow, at(0));
+    let first = plan(policy, snapshot, &History::default(), allow, at(0));
     assert!(first.removals.is_empty() && first.excess.is_none(), "nothing is removed at first sight");
-    plan(policy, snapshot, &first.memory, allow, at(10))
+    plan(policy, snapshot, &first.history, allow, at(10))
 }
 
 pub(super) fn removed(decision: &Decision) -> Vec<String> {

@@ -8,9 +8,9 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 ///
 /// # Errors
 /// It is no map, or the value of a field that is wanted is no text.
-pub(super) fn picked<'de, D: Deserializer<'de>>(
+pub(super) fn selected_fields<'de, D: Deserializer<'de>>(
     from: D,
-    wanted: impl Fn(&str) -> bool,
+    selected: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, Option<String>)>, D::Error> {
     struct Fields<F>(F);
     impl<'de, F: Fn(&str) -> bool> Visitor<'de> for Fields<F> {
@@ -33,5 +33,5 @@ pub(super) fn picked<'de, D: Deserializer<'de>>(
             Ok(found)
         }
     }
-    from.deserialize_map(Fields(wanted))
+    from.deserialize_map(Fields(selected))
 }

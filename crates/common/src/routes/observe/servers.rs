@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use futures::StreamExt as _;
 use futures::stream;
 
-use super::{Unseen, concerns};
+use super::{ObserveError, concerns};
 use crate::cloud::openstack::{Cloud, Error, Port, Server, Service};
-use crate::routes::plan::judge::servers_at;
+use crate::routes::plan::classify::servers_at;
 use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::{Network, Servers, Snapshot};
@@ -25,11 +25,11 @@ const WITHOUT_ADDRESS: [&str; 5] = ["BUILD", "ERROR", "DELETED", "SOFT_DELETED",
 
 /// Nova's word on the servers around a router; None in a cloud without Nova, or with one that is too old to say which cells did not
 /// answer: then the ports alone decide.
-pub(super) async fn testify(
+pub(super) async fn list_servers(
     cloud: &Cloud,
     policy: &Policy,
     snapshot: &Snapshot,
-) -> Result<Option<Servers>, Unseen> {
+) -> Result<Option<Servers>, ObserveError> {
     let list = match list(cloud).await {
         Ok(Some(list)) => list,
         Ok(None) => return Ok(None),
@@ -37,7 +37,7 @@ pub(super) async fn testify(
             tracing::info!(%error, "Nova is no witness: it does not speak microversion 2.69, so every port counts as alive");
             return Ok(None);
         }
-        Err(error) => return Err(Unseen::Nova(error)),
+        Err(error) => return Err(ObserveError::Nova(error)),
     };
     let mut servers = read(cloud, &list, &snapshot.networks).await?;
     let missing = missing(cloud, policy, snapshot, &snapshot.routes, &servers).await?;
@@ -49,7 +49,7 @@ pub(super) async fn testify(
         }
     }
     servers.addresses.retain(|_, there| !there.is_empty());
-    servers.others = cloud.shares_neutron().await.map_err(Unseen::Nova)?;
+    servers.others = cloud.shares_neutron().await.map_err(ObserveError::Nova)?;
     Ok(Some(servers))
 }
 
@@ -69,7 +69,7 @@ pub(in crate::routes) async fn missing(
     snapshot: &Snapshot,
     routes: &[Route],
     servers: &Servers,
-) -> Result<Vec<String>, Unseen> {
+) -> Result<Vec<String>, ObserveError> {
     let meanings = routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
     let ids = meanings.flat_map(|meaning| servers_at(policy, snapshot, meaning.nexthop));
     let suspects: BTreeSet<&String> = ids.filter(|id| !servers.ids.contains(*id)).collect();
@@ -77,7 +77,7 @@ pub(in crate::routes) async fn missing(
     let found: Vec<Result<Option<String>, _>> =
         stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
     let found: Result<Vec<Option<String>>, _> = found.into_iter().collect();
-    Ok(found.map_err(Unseen::Nova)?.into_iter().flatten().collect())
+    Ok(found.map_err(ObserveError::Nova)?.into_iter().flatten().collect())
 }
 
 /// Next hops, and the servers that have them on a network of another router. Nova knows networks by their names alone, and clusters
@@ -88,7 +88,7 @@ async fn namesakes(
     policy: &Policy,
     snapshot: &Snapshot,
     servers: &Servers,
-) -> Result<Vec<(IpAddr, String)>, Unseen> {
+) -> Result<Vec<(IpAddr, String)>, ObserveError> {
     let meanings = snapshot.routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
     let mut claims = BTreeMap::<String, BTreeSet<IpAddr>>::new();
     for nexthop in meanings.map(|meaning| meaning.nexthop) {
@@ -102,7 +102,8 @@ async fn namesakes(
     let asked = claims.into_iter().map(async |(server, addresses)| {
         ports_of(cloud, &server).await.map(|ports| (server, addresses, ports))
     });
-    let answers: Vec<Result<_, Unseen>> = stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
+    let answers: Vec<Result<_, ObserveError>> =
+        stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
     let ours: BTreeSet<&String> = snapshot.networks.iter().map(|network| &network.id).collect();
     let mut elsewhere = Vec::new();
     for answer in answers {
@@ -118,18 +119,21 @@ async fn namesakes(
     Ok(elsewhere)
 }
 
-async fn ports_of(cloud: &Cloud, server: &str) -> Result<Vec<Port>, Unseen> {
+async fn ports_of(cloud: &Cloud, server: &str) -> Result<Vec<Port>, ObserveError> {
     let ports = cloud.ports_of_device(server).await;
-    ports.map_err(|cause| Unseen::Inventory { what: format!("the ports of server {server}"), cause })
+    ports.map_err(|cause| ObserveError::Inventory { what: format!("the ports of server {server}"), cause })
 }
 
-async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Servers, Unseen> {
+async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Servers, ObserveError> {
     let names: BTreeSet<&str> = networks.iter().map(|network| network.name.as_str()).collect();
     let mut servers = Servers::default();
     let mut bare = Vec::new();
     for server in list {
         let Some(addresses) = server.addresses.as_ref().filter(|_| server.status != "UNKNOWN") else {
-            return Err(Unseen::Partial(format!("server {} has the status {}", server.id, server.status)));
+            return Err(ObserveError::Partial(format!(
+                "server {} has the status {}",
+                server.id, server.status
+            )));
         };
         servers.ids.insert(server.id.clone());
         if addresses.values().all(Vec::is_empty) && !WITHOUT_ADDRESS.contains(&server.status.as_str()) {
@@ -138,8 +142,9 @@ async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Se
         for (_, addresses) in addresses.iter().filter(|(network, _)| names.contains(network.as_str())) {
             for address in addresses {
                 let parsed = address.addr.parse();
-                let parsed = parsed
-                    .map_err(|_| Unseen::Unreadable(format!("that {:?} is an address", address.addr)))?;
+                let parsed = parsed.map_err(|_| {
+                    ObserveError::Unreadable(format!("that {:?} is an address", address.addr))
+                })?;
                 servers.addresses.entry(parsed).or_default().insert(server.id.clone());
             }
         }
@@ -149,9 +154,9 @@ async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Se
 }
 
 /// Neutron is asked whether a server without addresses really has none. A port on a network without subnets has none either.
-async fn none_of_them_has_an_address(cloud: &Cloud, bare: &[&Server]) -> Result<(), Unseen> {
+async fn none_of_them_has_an_address(cloud: &Cloud, bare: &[&Server]) -> Result<(), ObserveError> {
     if bare.len() > MOST_BARE {
-        return Err(Unseen::Partial(format!(
+        return Err(ObserveError::Partial(format!(
             "{} servers that are not being built have no address",
             bare.len()
         )));
@@ -159,7 +164,7 @@ async fn none_of_them_has_an_address(cloud: &Cloud, bare: &[&Server]) -> Result<
     for server in bare {
         let ports = ports_of(cloud, &server.id).await?;
         if ports.iter().any(|port| !port.fixed_ips.is_empty()) {
-            return Err(Unseen::Partial(format!(
+            return Err(ObserveError::Partial(format!(
                 "server {} is {} without an address, and has a port with one",
                 server.id, server.status
             )));
