@@ -70,7 +70,7 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
     let natgw = launch.start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
 
-    let moved = |span: &Span| span.name == "walk" && span.said("action", "MoveRoute");
+    let moved = |span: &Span| span.name == "reconcile" && span.said("action", "MoveRoute");
     let arrived = || async {
         let spans = collector.spans();
         let Some(walk) = spans.iter().find(|span| moved(span)) else { return Ok(false) };
@@ -121,7 +121,7 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
 
     // The last spans leave with the process, however long it would have collected them.
     stop(&natgw).await;
-    let walks = || collector.spans().iter().filter(|span| span.name == "walk").count();
+    let walks = || collector.spans().iter().filter(|span| span.name == "reconcile").count();
     let before = walks();
     let once = launch.env(OFTEN.0, "600000").arg("--once").start().unwrap();
     assert_eq!(once.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
@@ -140,7 +140,7 @@ async fn a_walk_that_fails_is_an_error_in_its_trace() {
         |spans: &[Span], name: &str| spans.iter().any(|span| span.name == name && span.status == "Error");
     env.wait("a failed walk and its failed request", || async {
         let spans = collector.spans();
-        Ok(failed(&spans, "walk") && failed(&spans, "hcloud GET"))
+        Ok(failed(&spans, "reconcile") && failed(&spans, "hcloud GET"))
     })
     .await
     .unwrap();

@@ -90,7 +90,7 @@ async fn unless_asked_to_end(runtime: &Runtime, wait: impl Future<Output = ()>) 
 }
 
 async fn pass(runtime: &Runtime, takes: Duration) {
-    let clock = runtime.pass();
+    let clock = runtime.reconciliation(PROGRAM.name);
     let walk = async {
         tokio::time::sleep(takes).await;
         tracing::info!("nothing to do");

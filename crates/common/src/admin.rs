@@ -2,8 +2,8 @@
 //!
 //! | path | |
 //! |---|---|
-//! | `/livez` | 200 while this process makes progress: it answers, and if it leads, its last pass began at most ten minutes ago |
-//! | `/readyz`, `/healthz` | 200 once all checks of [`Readiness`] are green, else 503; `?verbose` names each |
+//! | `/livez` | 200 while this process makes progress: while it leads, the last heartbeat of each of its controllers is at most ten minutes old; `?verbose` names each |
+//! | `/readyz`, `/healthz` | 200 once every check of [`Readiness`] has succeeded once, else 503; `?verbose` names each |
 //! | `/metrics` | Prometheus text |
 //! | `/statusz`, `/flagz` | for people; JSON for `Accept: application/json` (KEP-4827, KEP-4828) |
 //! | `/loglevel` | GET, PUT of a log filter; from this host only |
@@ -128,15 +128,15 @@ impl Server {
             let site = Arc::clone(&self.site);
             let here = is_here(peer.ip(), stream.local_addr().ok());
             tokio::spawn(async move {
-                let answer = service_fn(move |request| {
+                let service = service_fn(move |request| {
                     let site = Arc::clone(&site);
-                    async move { Ok::<_, std::convert::Infallible>(site.answer(here, request).await) }
+                    async move { Ok::<_, std::convert::Infallible>(site.respond(here, request).await) }
                 });
                 let served = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_TIME)
                     .max_buf_size(HEAD_BYTES)
-                    .serve_connection(TokioIo::new(stream), answer)
+                    .serve_connection(TokioIo::new(stream), service)
                     .await;
                 if let Err(error) = served {
                     tracing::debug!(%peer, %error, "admin server: connection");

@@ -1,6 +1,6 @@
 //! The flags that every controller has, in groups with headings.
 //!
-//! Each flag has an environment twin: `PERIMETER_` and the flag in upper case (`--drain-timeout`, `PERIMETER_DRAIN_TIMEOUT`),
+//! Each flag has an environment twin: `PERIMETER_` and the flag in upper case (`--graceful-shutdown-timeout`, `PERIMETER_GRACEFUL_SHUTDOWN_TIMEOUT`),
 //! but where a standard variable means the same thing it is that one: `KUBECONFIG`, `RUST_LOG`, `POD_NAMESPACE`.
 //! A flag wins over its variable.
 
@@ -101,9 +101,9 @@ pub struct RuntimeArgs {
     pub leader: LeaderArgs,
     /// How long the pass that runs may take to finish after SIGTERM, before it is cut off
     // 5 s less than the kubelet's default grace period of 30 s: the lease is released and traces are flushed in them.
-    #[arg(long, env = "PERIMETER_DRAIN_TIMEOUT", default_value = "25s", value_name = "DURATION",
+    #[arg(long, env = "PERIMETER_GRACEFUL_SHUTDOWN_TIMEOUT", default_value = "25s", value_name = "DURATION",
         value_parser = duration::parse, help_heading = "Process")]
-    pub drain_timeout: Duration,
+    pub graceful_shutdown_timeout: Duration,
 }
 
 /// Which cluster, as whom.
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(args.leader.leader_elect_lease_duration, Duration::from_secs(15));
         assert_eq!(args.leader.leader_elect_renew_deadline, Duration::from_secs(10));
         assert_eq!(args.leader.leader_elect_retry_period, Duration::from_secs(2));
-        assert_eq!(args.drain_timeout, Duration::from_secs(25));
+        assert_eq!(args.graceful_shutdown_timeout, Duration::from_secs(25));
     }
 
     #[test]
@@ -313,7 +313,10 @@ mod tests {
         let flags = in_force(&command, &matches);
         let of = |flag: &str| flags[flag].as_str();
         assert_eq!((of("context"), of("as-group"), of("token-file")), ("a", "g,h", "[redacted]"));
-        assert_eq!((of("drain-timeout"), of("leader-elect"), of("log-format")), ("25s", "true", ""));
+        assert_eq!(
+            (of("graceful-shutdown-timeout"), of("leader-elect"), of("log-format")),
+            ("25s", "true", "")
+        );
         assert!(!flags.contains_key("help"));
     }
 

@@ -22,7 +22,7 @@ use kube::{
 };
 
 use crate::{
-    causes::with_causes,
+    cluster::error_chain,
     names,
     plan::{Action, Problem, Reason, Regarding, Related, Step},
 };
@@ -99,7 +99,7 @@ impl Events {
     /// A step failed: logged at error, a Warning Event.
     pub async fn failed<A: Action>(&self, step: &Step<A>, error: &(dyn Error + Sync + 'static)) {
         let (action, reason) = (step.action.name(), step.because.code());
-        let error = with_causes(error);
+        let error = error_chain(error);
         tracing::error!(action, reason, because = step.because.to_string(), regarding = %step.action.regarding(), error,
             "failed: {}", step.action);
         let note = format!("failed: {}: {error} ({})", step.action, step.because);

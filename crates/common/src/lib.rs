@@ -1,28 +1,28 @@
 //! What two or more Perimeter controllers share.
 //!
-//! A controller is three rooms in a row, and data walks through them once, in one direction:
+//! Every controller runs the same reconcile loop. A reconciliation has three stages:
 //!
 //! ```text
 //!   observe  the only reader: caches and cloud lists -> a Snapshot (plain data, taken at one time)
 //!   plan     pure: no IO, no clock, no client
-//!   apply    the only writer: runs the Plan's steps in order, stops at the first failure
+//!   apply    the only writer: executes the actions of the Plan in order; each action is idempotent
 //! ```
 //!
-//! This crate is what stands around that walk. Start-up goes down this list, shut-down goes up it:
+//! This crate holds what is around that loop. A process starts in this order and shuts down in the reverse one:
 //!
 //! ```text
-//!   args -> telemetry -> client -> admin -> leader -> controller -> drain
+//!   args -> telemetry -> cluster -> admin server -> leader election -> controller
 //! ```
 //!
 //! | feature   | modules |
 //! |-----------|---------|
 //! | (none)    | [`plan`], [`names`], [`conditions`] |
-//! | `runtime` | [`runtime`], [`args`], [`config`], [`client`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`watch`], [`events`], [`causes`], [`leader`], [`k8s`] |
+//! | `runtime` | [`runtime`], [`args`], [`config`], [`cluster`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`watch`], [`events`], [`leader`], [`k8s`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
 //! | `api`     | [`api`]: our custom resources |
 //! | `openstack` | [`cloud::openstack`]: Keystone, Neutron, Nova, Cinder, Octavia |
-//! | `routes`  | [`routes`]: a router's routes, and which of them lead to nobody any more |
+//! | `routes`  | [`routes`]: the routes of a router, and which of them are stale |
 
 pub mod conditions;
 pub mod names;
@@ -36,9 +36,7 @@ pub mod admin;
 #[cfg(feature = "runtime")]
 pub mod args;
 #[cfg(feature = "runtime")]
-pub mod causes;
-#[cfg(feature = "runtime")]
-pub mod client;
+pub mod cluster;
 #[cfg(feature = "runtime")]
 pub mod config;
 #[cfg(feature = "runtime")]

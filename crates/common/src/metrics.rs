@@ -11,8 +11,8 @@ use prometheus::{
 
 use crate::args::{REVISION, RUSTC};
 
-/// controller-runtime's buckets for a pass: 5 ms to 60 s.
-const PASS_SECONDS: [f64; 14] =
+/// controller-runtime's buckets for a reconciliation: 5 ms to 60 s.
+const RECONCILE_SECONDS: [f64; 14] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0];
 
 /// client-go's buckets for a request: 5 ms to 60 s.
@@ -23,10 +23,10 @@ const REQUEST_SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0,
 pub struct Metrics {
     controller: &'static str,
     registry: Registry,
-    passes: IntCounterVec,
-    pass_errors: IntCounterVec,
-    pass_seconds: HistogramVec,
-    steps: IntCounterVec,
+    reconciliations: IntCounterVec,
+    reconcile_errors: IntCounterVec,
+    reconcile_seconds: HistogramVec,
+    actions: IntCounterVec,
     requests: IntCounterVec,
     request_seconds: HistogramVec,
     leading: IntGaugeVec,
@@ -67,41 +67,41 @@ impl Metrics {
         };
         let metrics = Metrics {
             controller,
-            passes: counter(
+            reconciliations: counter(
                 "controller_runtime_reconcile_total",
-                "Passes from observe to apply, by how they ended",
+                "Reconciliations, by result",
                 &["controller", "result"],
             )?,
-            pass_errors: counter(
+            reconcile_errors: counter(
                 "controller_runtime_reconcile_errors_total",
-                "Passes that failed",
+                "Failed reconciliations",
                 &["controller"],
             )?,
-            pass_seconds: histogram(
+            reconcile_seconds: histogram(
                 "controller_runtime_reconcile_time_seconds",
-                "How long a pass took",
+                "Duration of a reconciliation",
                 &["controller"],
-                &PASS_SECONDS,
+                &RECONCILE_SECONDS,
             )?,
-            steps: counter(
+            actions: counter(
                 "perimeter_actions_total",
-                "Outward acts, by what was done, why and how it ended",
+                "Executed actions, by action, reason and result",
                 &["controller", "action", "reason", "result"],
             )?,
             requests: counter(
                 "rest_client_requests_total",
-                "Requests to the Kubernetes API by HTTP code and method; code <error> where there was no answer",
+                "Requests to the Kubernetes API by HTTP status code and method; code <error> where no response arrived",
                 &["code", "method"],
             )?,
             request_seconds: histogram(
                 "rest_client_request_duration_seconds",
-                "Time until the headers of the answer of the Kubernetes API",
+                "Time until the response headers of the Kubernetes API",
                 &["verb"],
                 &REQUEST_SECONDS,
             )?,
             leading: gauge(
                 "leader_election_master_status",
-                "1 while this process holds the Lease, 0 while it stands by",
+                "1 while this process holds the Lease, 0 while it is a standby",
                 &["name"],
             )?,
             watch_errors: counter(
@@ -120,11 +120,7 @@ impl Metrics {
         build.with_label_values(&[env!("CARGO_PKG_VERSION"), REVISION, RUSTC]).set(1);
         #[cfg(target_os = "linux")]
         registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
-        // Present from the start: an alert on a rate needs the zero before the first failure.
-        for result in ["success", "error"] {
-            metrics.passes.with_label_values(&[controller, result]);
-        }
-        metrics.pass_errors.with_label_values(&[controller]);
+        metrics.controller(controller);
         Ok(metrics)
     }
 
@@ -134,18 +130,27 @@ impl Metrics {
         &self.registry
     }
 
-    /// Starts the clock of one pass.
-    pub fn pass(&self) -> Pass {
-        Pass { metrics: self.clone(), start: Instant::now(), succeeded: false }
+    /// Creates the reconcile metrics of a controller with the value zero: an alert on a rate needs the zero before the first
+    /// failure. [`Metrics::new`] does so for the program's own name.
+    pub fn controller(&self, controller: &'static str) {
+        for result in ["success", "error"] {
+            self.reconciliations.with_label_values(&[controller, result]);
+        }
+        self.reconcile_errors.with_label_values(&[controller]);
+    }
+
+    /// Starts to measure one reconciliation.
+    pub fn reconciliation(&self, controller: &'static str) -> Reconciliation {
+        Reconciliation { metrics: self.clone(), controller, start: Instant::now(), succeeded: false }
     }
 
     /// Counts one step of a plan; `action` and `reason` are its closed words.
-    pub fn step(&self, action: &'static str, reason: &'static str, result: ActionResult) {
+    pub fn action(&self, action: &'static str, reason: &'static str, result: ActionResult) {
         let result = match result {
             ActionResult::Done => "done",
             ActionResult::Failed => "failed",
         };
-        self.steps.with_label_values(&[self.controller, action, reason, result]).inc();
+        self.actions.with_label_values(&[self.controller, action, reason, result]).inc();
     }
 
     /// Counts one answer of the API server, or the want of one.
@@ -180,17 +185,18 @@ impl Metrics {
     }
 }
 
-/// One pass: counted and timed when it is dropped. One that nobody called a success counts as failed, so that an early
-/// return by `?` and a pass that was cut off are counted right.
+/// One reconciliation: counted and measured when it is dropped. It counts as failed unless [`Reconciliation::succeeded`] was
+/// called, so that an early return by `?` and a dropped future are counted as failures.
 #[derive(Debug)]
-#[must_use = "a pass is counted when it is dropped"]
-pub struct Pass {
+#[must_use = "a reconciliation is counted when it is dropped"]
+pub struct Reconciliation {
     metrics: Metrics,
+    controller: &'static str,
     start: Instant,
     succeeded: bool,
 }
 
-impl Pass {
+impl Reconciliation {
     /// Ends it as a success.
     pub fn succeeded(mut self) {
         self.succeeded = true;
@@ -200,15 +206,16 @@ impl Pass {
     pub fn failed(self) {}
 }
 
-impl Drop for Pass {
+impl Drop for Reconciliation {
     fn drop(&mut self) {
-        let Metrics { controller, passes, pass_errors, pass_seconds, .. } = &self.metrics;
-        let controller = *controller;
-        passes.with_label_values(&[controller, if self.succeeded { "success" } else { "error" }]).inc();
+        let Metrics { reconciliations, reconcile_errors, reconcile_seconds, .. } = &self.metrics;
+        let controller = self.controller;
+        let result = if self.succeeded { "success" } else { "error" };
+        reconciliations.with_label_values(&[controller, result]).inc();
         if !self.succeeded {
-            pass_errors.with_label_values(&[controller]).inc();
+            reconcile_errors.with_label_values(&[controller]).inc();
         }
-        pass_seconds.with_label_values(&[controller]).observe(self.start.elapsed().as_secs_f64());
+        reconcile_seconds.with_label_values(&[controller]).observe(self.start.elapsed().as_secs_f64());
     }
 }
 
@@ -221,11 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_that_nobody_called_a_success_counts_as_failed() {
+    fn a_reconciliation_without_a_reported_success_counts_as_failed() {
         let metrics = Metrics::new("natgw").unwrap();
-        metrics.pass().succeeded();
-        metrics.pass().failed();
-        drop(metrics.pass());
+        metrics.reconciliation("natgw").succeeded();
+        metrics.reconciliation("natgw").failed();
+        drop(metrics.reconciliation("natgw"));
         let text = text(&metrics);
         for line in [
             "controller_runtime_reconcile_total{controller=\"natgw\",result=\"success\"} 1",
@@ -243,7 +250,7 @@ mod tests {
         metrics.request(&http::Method::GET, Some(http::StatusCode::OK), Duration::from_millis(1));
         metrics.request(&http::Method::PATCH, None, Duration::from_secs(9));
         metrics.request(&http::Method::from_bytes(b"ODD").unwrap(), None, Duration::ZERO);
-        metrics.step("CreateJob", "Missing", ActionResult::Done);
+        metrics.action("CreateJob", "Missing", ActionResult::Done);
         metrics.leading("natgw").set(1);
         metrics.watch_error("Node", "forbidden");
         let text = text(&metrics);

@@ -1,14 +1,16 @@
-//! What `/readyz` asks: named checks, each green or red with a reason.
+//! The named checks of `/readyz`.
 //!
-//! Ready means that the caches are filled, not that this process leads: a standby must be ready, else a rollout and a
-//! disruption budget wait for each other for ever.
+//! A process is ready once every check has succeeded once: its caches have synced. It does not have to lead: a standby must be
+//! ready, otherwise a rollout and a PodDisruptionBudget wait for each other. A later failure does not take readiness
+//! away: a restart of the API server would remove every endpoint of every controller at once, and a restart of the
+//! controller would not help. `/readyz?verbose` shows such a failure, and the watch metrics count it.
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-type Checks = BTreeMap<String, Result<(), String>>;
+type Checks = BTreeMap<String, State>;
 
 /// The checks of one process. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -16,50 +18,59 @@ pub struct Readiness {
     checks: Arc<Mutex<Checks>>,
 }
 
-/// One check. It starts red, as `not started`.
+/// One check. It begins as not ready, with the reason `not started`.
 #[derive(Clone, Debug)]
 pub struct Check {
     name: String,
     checks: Arc<Mutex<Checks>>,
 }
 
+/// What `/readyz?verbose` shows of one check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Whether it has succeeded at least once.
+    pub ready: bool,
+    /// The last failure, until the next success.
+    pub problem: Option<String>,
+}
+
 fn lock(checks: &Mutex<Checks>) -> MutexGuard<'_, Checks> {
-    // A panic while the lock is held cannot leave the map half written: each change is one insert.
+    // A panic while the lock is held cannot leave the map half written: each change is one assignment.
     checks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Readiness {
-    /// Adds a check. One of the same name is taken over and starts red again.
+    /// Adds a check. An existing check of the same name starts again as not ready.
     #[must_use]
     pub fn check(&self, name: &str) -> Check {
-        let check = Check { name: name.to_owned(), checks: Arc::clone(&self.checks) };
-        check.failing("not started");
-        check
+        let state = State { ready: false, problem: Some("not started".to_owned()) };
+        lock(&self.checks).insert(name.to_owned(), state);
+        Check { name: name.to_owned(), checks: Arc::clone(&self.checks) }
     }
 
-    /// Whether there is at least one check and all are green: a process that has not said yet what it needs is not ready.
+    /// Whether there is at least one check and each has succeeded once. Without any check the controller has not yet started.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let checks = lock(&self.checks);
-        !checks.is_empty() && checks.values().all(Result::is_ok)
+        !checks.is_empty() && checks.values().all(|state| state.ready)
     }
 
     /// Every check with its state, by name.
     #[must_use]
-    pub fn report(&self) -> Vec<(String, Result<(), String>)> {
+    pub fn report(&self) -> Vec<(String, State)> {
         lock(&self.checks).iter().map(|(name, state)| (name.clone(), state.clone())).collect()
     }
 }
 
 impl Check {
-    /// Turns green.
+    /// Records a success: ready from now on, and without a problem.
     pub fn ready(&self) {
-        lock(&self.checks).insert(self.name.clone(), Ok(()));
+        lock(&self.checks).insert(self.name.clone(), State { ready: true, problem: None });
     }
 
-    /// Turns red; `why` is what a person reads in `/readyz?verbose`.
-    pub fn failing(&self, why: impl Into<String>) {
-        lock(&self.checks).insert(self.name.clone(), Err(why.into()));
+    /// Records a failure for `/readyz?verbose`. A check that was ready stays ready.
+    pub fn failing(&self, problem: impl Into<String>) {
+        lock(&self.checks).entry(self.name.clone()).or_default().problem = Some(problem.into());
     }
 }
 
@@ -68,17 +79,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_only_when_every_check_is_green() {
+    fn ready_only_after_every_check_has_succeeded() {
         let readiness = Readiness::default();
         assert!(!readiness.is_ready(), "no check yet");
         let (nodes, jobs) = (readiness.check("nodes"), readiness.check("jobs"));
         nodes.ready();
         assert!(!readiness.is_ready());
-        assert_eq!(readiness.report()[0], ("jobs".to_owned(), Err("not started".to_owned())));
+        let not_started = State { ready: false, problem: Some("not started".to_owned()) };
+        assert_eq!(readiness.report()[0], ("jobs".to_owned(), not_started));
+        jobs.failing("403");
+        assert!(!readiness.is_ready(), "a failure before the first success");
         jobs.ready();
         assert!(readiness.is_ready());
-        nodes.failing("403");
-        assert!(!readiness.is_ready());
-        assert_eq!(readiness.report()[1], ("nodes".to_owned(), Err("403".to_owned())));
+    }
+
+    #[test]
+    fn a_failure_after_the_first_success_is_reported_and_does_not_take_readiness_away() {
+        let readiness = Readiness::default();
+        let nodes = readiness.check("nodes");
+        nodes.ready();
+        nodes.failing("connection refused");
+        assert!(readiness.is_ready());
+        let failing = State { ready: true, problem: Some("connection refused".to_owned()) };
+        assert_eq!(readiness.report(), [("nodes".to_owned(), failing)]);
+        nodes.ready();
+        assert_eq!(readiness.report(), [("nodes".to_owned(), State { ready: true, problem: None })]);
     }
 }

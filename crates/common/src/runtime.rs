@@ -1,14 +1,14 @@
 //! The one place where start-up and shut-down order is written.
 //!
 //! ```text
-//!   start   args -> telemetry -> client -> admin -> leader -> controller
-//!   end     controller finishes its pass -> lease is released -> last traces are sent -> exit
+//!   start      args -> telemetry -> cluster -> admin server -> leader election -> controller
+//!   shutdown   controller finishes its reconciliation -> lease is released -> last traces are sent -> exit
 //! ```
 //!
 //! | exit code | |
 //! |---|---|
 //! | 0 | the controller returned `Ok`: by itself, or because it was asked to end |
-//! | 1 | it failed, its lease was lost, or it did not end within the drain timeout |
+//! | 1 | it failed, its lease was lost, or it did not end within the graceful shutdown timeout |
 //! | 2 | bad flags or configuration; nothing was touched |
 //!
 //! One thread: a controller waits, it does not compute. It must not block that thread.
@@ -26,12 +26,11 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admin::Admin,
     args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
-    causes::with_causes,
-    client::{self, Clients},
+    cluster::{self, Clients, error_chain},
     config,
     events::Events,
     leader::{self, Ended, Leadership},
-    metrics::{Metrics, Pass},
+    metrics::{Metrics, Reconciliation},
     readiness::Readiness,
     shutdown::Shutdown,
     telemetry::Telemetry,
@@ -62,7 +61,7 @@ pub struct Runtime {
     pub events: Events,
     /// Asked before each write.
     pub leadership: Leadership,
-    /// Cancelled when the controller shall finish its pass and return.
+    /// Cancelled when the controller has to finish its reconciliation and return.
     pub shutdown: CancellationToken,
     /// For `/statusz`, and the heartbeat for `/livez`.
     pub status: Status,
@@ -88,15 +87,15 @@ impl Runtime {
             led = self.leadership.acquired() => led,
         };
         // The time as a standby does not count as being stuck.
-        self.status.heartbeat();
+        self.status.leading();
         led
     }
 
-    /// Begins a pass: the heartbeat for `/livez`, and the clock for the metrics. A leader begins one every five minutes at
-    /// the latest, if only to find nothing to do.
-    pub fn pass(&self) -> Pass {
-        self.status.heartbeat();
-        self.metrics.pass()
+    /// Begins a reconciliation of one controller of this process: its heartbeat for `/livez`, and its reconcile metrics. See
+    /// [`Status::heartbeat`] for how often a leader has to do so.
+    pub fn reconciliation(&self, controller: &'static str) -> Reconciliation {
+        self.status.heartbeat(controller);
+        self.metrics.reconciliation(controller)
     }
 
     /// [`watch::cache`] with the readiness and the metrics of this process.
@@ -130,7 +129,7 @@ where
         let shutdown = Shutdown::on_signals().context("signal handlers")?;
         let metrics = Metrics::new(program.name).context("metrics")?;
         let Clients { client, lease, default_namespace } =
-            client::connect(&args.client, &program, &metrics).await?;
+            cluster::connect(&args.client, &program, &metrics).await?;
         let namespace = args.client.own_namespace(default_namespace);
 
         let release = CancellationToken::new();
@@ -163,7 +162,7 @@ where
             status,
         };
         tracing::info!(version = program.version, revision = program.revision, "started");
-        supervise(controller(runtime), election, &release, &shutdown, args.drain_timeout).await
+        supervise(controller(runtime), election, &release, &shutdown, args.graceful_shutdown_timeout).await
     })
 }
 
@@ -202,7 +201,7 @@ where
         let shutdown = Shutdown::on_signals().context("signal handlers")?;
         let metrics = Metrics::new(program.name).context("metrics")?;
         let Clients { client, default_namespace, .. } =
-            client::connect(&args.client, &program, &metrics).await?;
+            cluster::connect(&args.client, &program, &metrics).await?;
         let runtime = Runtime {
             program,
             namespace: args.client.own_namespace(default_namespace),
@@ -215,7 +214,7 @@ where
             client,
         };
         let release = CancellationToken::new();
-        supervise(work(runtime), nobody(&release), &release, &shutdown, COMMAND_DRAIN).await
+        supervise(work(runtime), without_election(&release), &release, &shutdown, COMMAND_DRAIN).await
     })
 }
 
@@ -259,10 +258,10 @@ fn verdict(program: &Program, result: anyhow::Result<()>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) if error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<config::Error>()) => {
-            refuse(program, &with_causes(&*error))
+            refuse(program, &error_chain(&*error))
         }
         Err(error) => {
-            tracing::error!(error = with_causes(&*error), "ended by a failure");
+            tracing::error!(error = error_chain(&*error), "exiting");
             ExitCode::FAILURE
         }
     }
@@ -271,7 +270,7 @@ fn verdict(program: &Program, result: anyhow::Result<()>) -> ExitCode {
 type Election = Pin<Box<dyn Future<Output = Ended>>>;
 
 /// Leads from the start; ends when it is released.
-fn nobody(release: &CancellationToken) -> Election {
+fn without_election(release: &CancellationToken) -> Election {
     let release = release.clone();
     Box::pin(async move {
         release.cancelled().await;
@@ -288,7 +287,7 @@ fn elect(
     release: &CancellationToken,
 ) -> anyhow::Result<(Leadership, Election)> {
     if !args.leader_elect {
-        return Ok((Leadership::always(), nobody(release)));
+        return Ok((Leadership::always(), without_election(release)));
     }
     let settings = leader::Settings {
         lease_duration: args.leader_elect_lease_duration,
@@ -331,7 +330,7 @@ async fn supervise(
         () = overdue => {
             // Not released: a write may still be on its way, and a successor that waits out the lease comes after it.
             drop(controller);
-            anyhow::bail!("did not end within the drain timeout of {drain:?}");
+            anyhow::bail!("did not end within the graceful shutdown timeout of {drain:?}");
         }
     };
     shutdown.ask();

@@ -111,17 +111,17 @@ async fn a_signal_lets_the_pass_finish_and_then_releases_the_lease() {
 async fn a_controller_that_does_not_drain_is_cut_off_and_keeps_the_lease_from_others() {
     let leases = Leases::default();
     let server = leases.serve().await;
-    let mut program = start(&server, &["--then=deaf", "--drain-timeout=500ms"], &[]);
+    let mut program = start(&server, &["--then=deaf", "--graceful-shutdown-timeout=500ms"], &[]);
     program.line("leading").await;
     program.signal("TERM").await;
     assert_eq!(program.code().await, 1);
-    assert!(program.said("did not end within the drain timeout of 500ms"), "{:#?}", program.seen);
+    assert!(program.said("did not end within the graceful shutdown timeout of 500ms"), "{:#?}", program.seen);
     assert!(!leases.written.lock().unwrap().last().unwrap().is_empty(), "a write may still be on its way");
 }
 
 #[tokio::test]
 async fn the_second_signal_ends_at_once() {
-    let mut program = start(NOWHERE, &[ALONE, "--then=deaf", "--drain-timeout=1h"], &[]);
+    let mut program = start(NOWHERE, &[ALONE, "--then=deaf", "--graceful-shutdown-timeout=1h"], &[]);
     program.line("leading").await;
     program.signal("TERM").await;
     program.line("draining").await;
@@ -140,7 +140,7 @@ async fn a_lost_lease_ends_the_process_though_its_controller_hears_nothing() {
     let start = Instant::now();
     assert_eq!(program.code().await, 1, "{:#?}", program.seen);
     assert!(program.said("the lease was lost"), "{:#?}", program.seen);
-    // The drain timeout of 25 s plays no part.
+    // The graceful shutdown timeout of 25 s plays no part.
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     let (_, lease) = leases.state.lock().unwrap().clone();
     assert_eq!(lease.unwrap()["spec"]["holderIdentity"], "another", "never emptied for another");

@@ -139,7 +139,7 @@ impl<'a> Apply<'a> {
         self.metrics.acted(action, started.elapsed(), result.as_ref().err());
         match &result {
             Ok(()) => {
-                self.metrics.common.step(action, reason, ActionResult::Done);
+                self.metrics.common.action(action, reason, ActionResult::Done);
                 if tell {
                     self.events.done(step).await;
                 } else {
@@ -147,7 +147,7 @@ impl<'a> Apply<'a> {
                 }
             }
             Err(error) => {
-                self.metrics.common.step(action, reason, ActionResult::Failed);
+                self.metrics.common.action(action, reason, ActionResult::Failed);
                 if tell {
                     self.events.failed(step, error).await;
                 } else {

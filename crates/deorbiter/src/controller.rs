@@ -69,7 +69,7 @@ pub async fn run(runtime: Runtime, settings: Settings, workers: usize) -> anyhow
         let mut queue = Queue::default();
         let mut walks = FuturesUnordered::new();
         loop {
-            context.runtime.status.heartbeat();
+            context.runtime.status.heartbeat(context.runtime.program.name);
             for gone in queue.follow(&store.state(), Instant::now()) {
                 let name = format!("{}/{}", gone.0, gone.1);
                 context.metrics.forget(&name);
@@ -111,21 +111,21 @@ async fn one(context: &Context, key: Key, memo: Option<Memo>) -> (Key, Memo, Opt
         return (key, memo, Some(again));
     }
     memo.glance = None;
-    let pass = context.runtime.pass();
+    let reconciliation = context.runtime.reconciliation(context.runtime.program.name);
     let again = match walk(context, &key, &mut memo).await {
         Ok(again) => {
-            pass.succeeded();
+            reconciliation.succeeded();
             again
         }
         Err(error) if error.is_conflict() => {
-            pass.succeeded();
+            reconciliation.succeeded();
             tracing::debug!(namespace = key.0, name = key.1, %error, "looking again");
             Some(FIRST_WAIT / 4)
         }
         Err(error) => {
-            pass.failed();
+            reconciliation.failed();
             if !matches!(error, Error::NotLeading) {
-                tracing::warn!(namespace = key.0, name = key.1, %error, "the walk ended early");
+                tracing::warn!(namespace = key.0, name = key.1, %error, "reconcile failed");
             }
             memo.troubles = memo.troubles.saturating_add(1);
             Some(FIRST_WAIT * (1 << memo.troubles.min(6)))

@@ -1,13 +1,13 @@
 //! What can go wrong outside, named by the intent that failed. Each message is complete.
 
-use common::causes::with_causes;
 use common::cloud::openstack;
+use common::cluster::error_chain;
 
 /// A step or a walk that could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something of the target could not be written.
-    #[error("cannot {what}: {}", with_causes(cause))]
+    #[error("cannot {what}: {}", error_chain(cause))]
     Write {
         /// The intent.
         what: String,
@@ -15,7 +15,7 @@ pub enum Error {
         cause: kube::Error,
     },
     /// Something of the cluster that the Deorbit is in could not be read or written.
-    #[error("cannot {what}: {}", with_causes(cause))]
+    #[error("cannot {what}: {}", error_chain(cause))]
     Home {
         /// The intent.
         what: String,

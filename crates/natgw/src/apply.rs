@@ -119,7 +119,7 @@ impl Apply<'_> {
         let result = self.act(&step.action, versions).await;
         match &result {
             Ok(()) => {
-                self.metrics.common.step(action, reason, ActionResult::Done);
+                self.metrics.common.action(action, reason, ActionResult::Done);
                 self.metrics.acted(&step.action, started.elapsed());
                 self.events.done(step).await;
             }
@@ -127,7 +127,7 @@ impl Apply<'_> {
                 tracing::debug!(action, reason, node = %step.action.node().name, %error, "not done: {}", step.action);
             }
             Err(error) => {
-                self.metrics.common.step(action, reason, ActionResult::Failed);
+                self.metrics.common.action(action, reason, ActionResult::Failed);
                 self.events.failed(step, error).await;
             }
         }

@@ -240,15 +240,15 @@ impl Reconciler<'_> {
         nodes: &[Arc<common::k8s::Node>],
         jobs: &[Arc<common::k8s::Job>],
     ) -> Result<Reconcile, Error> {
-        let pass = self.runtime.pass();
+        let reconciliation = self.runtime.reconciliation(self.runtime.program.name);
         let result = self.pass(nodes, jobs).await;
         match &result {
-            Ok(_) => pass.succeeded(),
-            Err(error) if error.is_outdated() => pass.succeeded(),
+            Ok(_) => reconciliation.succeeded(),
+            Err(error) if error.is_outdated() => reconciliation.succeeded(),
             Err(error) => {
                 tracing::warn!(%error, "reconcile failed");
                 tracing::Span::current().record("otel.status_code", "ERROR");
-                pass.failed();
+                reconciliation.failed();
             }
         }
         result

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use common::causes::with_causes;
 use common::cloud::hcloud;
+use common::cluster::error_chain;
 
 /// A reconciliation that could not be finished. Each message is complete: it holds what its cause says, and the cause of that, so
 /// there is no `source` that would say it twice.
@@ -24,7 +24,7 @@ pub enum Error {
     #[error("cannot list the floating IPs of the project: {0}")]
     ListFloatingIPs(hcloud::Error),
     /// An object of the cluster could not be listed.
-    #[error("cannot list {what}: {}", with_causes(cause))]
+    #[error("cannot list {what}: {}", error_chain(cause))]
     List {
         /// Nodes or Jobs.
         what: &'static str,
@@ -50,7 +50,7 @@ pub enum Error {
         why: &'static str,
     },
     /// A Node could not be patched.
-    #[error("cannot patch Node {node}: {}", with_causes(cause))]
+    #[error("cannot patch Node {node}: {}", error_chain(cause))]
     PatchNode {
         /// Its name.
         node: String,
@@ -58,7 +58,7 @@ pub enum Error {
         cause: kube::Error,
     },
     /// A Job could not be created.
-    #[error("cannot create Job {job}: {}", with_causes(cause))]
+    #[error("cannot create Job {job}: {}", error_chain(cause))]
     CreateJob {
         /// Its name.
         job: String,
@@ -66,7 +66,7 @@ pub enum Error {
         cause: kube::Error,
     },
     /// A Job could not be deleted.
-    #[error("cannot delete Job {job}: {}", with_causes(cause))]
+    #[error("cannot delete Job {job}: {}", error_chain(cause))]
     DeleteJob {
         /// Its name.
         job: String,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use common::api::routegc::RouteGC;
-use common::causes::with_causes;
+use common::cluster::error_chain;
 use common::runtime::{self, Runtime};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
@@ -49,7 +49,7 @@ async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::R
             let list = api.list(&ListParams::default()).await;
             let list = list.map_err(|error| {
                 let namespace = &runtime.namespace;
-                anyhow::anyhow!("cannot list the RouteGCs of namespace {namespace}: {}", with_causes(&error))
+                anyhow::anyhow!("cannot list the RouteGCs of namespace {namespace}: {}", error_chain(&error))
             })?;
             list.items.iter().map(|object| Home::Object(object.name_any())).collect()
         }

@@ -104,7 +104,7 @@ async fn turn(
     let mut failure = None;
     loop {
         // At each turn: where something changes all the time, the sleep below never ends.
-        walker.runtime.status.heartbeat();
+        walker.runtime.status.heartbeat(walker.runtime.program.name);
         let (wanted, conflicts) = policies(store);
         walker.metrics.policies(wanted.len());
         schedule.wanted(wanted, Instant::now());

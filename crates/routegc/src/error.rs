@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use common::causes::with_causes;
 use common::cloud::openstack;
+use common::cluster::error_chain;
 use common::routes::{ObserveError, RemovalError};
 
 /// The code of a pass that took too long, which an alert asks for.
@@ -13,7 +13,7 @@ pub const TIMED_OUT: &str = "TimedOut";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The policy, or its state, could not be read.
-    #[error("cannot read {what}: {}", with_causes(cause))]
+    #[error("cannot read {what}: {}", error_chain(cause))]
     Read {
         /// `RouteGC a/b`
         what: String,
@@ -21,7 +21,7 @@ pub enum Error {
         cause: kube::Error,
     },
     /// Its status could not be written.
-    #[error("cannot write the status of {what}: {}", with_causes(cause))]
+    #[error("cannot write the status of {what}: {}", error_chain(cause))]
     Write {
         /// `RouteGC a/b`
         what: String,

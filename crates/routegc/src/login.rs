@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use common::api::IdentityRef;
-use common::causes::with_causes;
 use common::cloud::openstack::{Cloud, Credentials, Metrics};
+use common::cluster::error_chain;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 
@@ -87,7 +87,7 @@ pub(crate) async fn secret(
         kube::Error::Api(status) if status.code == 403 => {
             format!("Secret {namespace}/{name} may not be read: add its name to the Role routegc-secrets")
         }
-        _ => format!("Secret {namespace}/{name} cannot be read: {}", with_causes(&cause)),
+        _ => format!("Secret {namespace}/{name} cannot be read: {}", error_chain(&cause)),
     })?;
     Ok(secret.data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect())
 }

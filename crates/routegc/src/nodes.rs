@@ -3,8 +3,8 @@
 pub mod departures;
 
 use common::api::routegc::NodesFrom;
-use common::causes::with_causes;
-use common::client::of_kubeconfig;
+use common::cluster::error_chain;
+use common::cluster::of_kubeconfig;
 use common::routes::snapshot::Node as Seen;
 use common::routes::{NodeSource, ObserveError};
 use common::runtime::Runtime;
@@ -85,7 +85,7 @@ async fn list(client: Client) -> Result<Vec<Seen>, String> {
     let mut parameters = ListParams::default().limit(PAGE);
     let mut nodes = Vec::new();
     loop {
-        let page = api.list(&parameters).await.map_err(|error| with_causes(&error))?;
+        let page = api.list(&parameters).await.map_err(|error| error_chain(&error))?;
         nodes.extend(page.items.into_iter().map(seen));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             None => return Ok(nodes),

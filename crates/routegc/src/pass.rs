@@ -106,7 +106,7 @@ impl Walker {
 
     /// A whole pass; `conflict` says which other policy judges the same routes.
     pub async fn pass(&self, home: &Home, conflict: Option<String>) -> Report {
-        let pass = self.runtime.pass();
+        let reconciliation = self.runtime.reconciliation(self.runtime.program.name);
         let mut report = Report {
             home: home.clone(),
             whose: None,
@@ -117,12 +117,12 @@ impl Walker {
         let mut document = match self.load(home).await {
             Ok(document) => document,
             Err(error) if error.is_gone() => {
-                pass.succeeded();
+                reconciliation.succeeded();
                 return report;
             }
             Err(error) => {
-                tracing::warn!(%error, "the pass ended early");
-                pass.failed();
+                tracing::warn!(%error, "reconcile failed");
+                reconciliation.failed();
                 report.error = Some(error);
                 return report;
             }
@@ -138,15 +138,15 @@ impl Walker {
         };
         match walked {
             Ok(problems) => {
-                pass.succeeded();
+                reconciliation.succeeded();
                 report.problems = problems;
             }
             Err(error) if error.is_outdated() || error.is_gone() => {
-                pass.succeeded();
+                reconciliation.succeeded();
                 report.error = Some(error);
             }
             Err(error) => {
-                pass.failed();
+                reconciliation.failed();
                 let problem = self.failed(&mut document, &error).await;
                 report.problems.push(problem);
                 report.error = Some(error);
@@ -251,7 +251,7 @@ impl Walker {
                 }
                 let error = Error::from(cause);
                 for step in &looked.plan.steps {
-                    self.metrics.common.step(step.action.name(), step.because.code(), ActionResult::Failed);
+                    self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Failed);
                 }
                 if let Some(step) = looked.plan.steps.first() {
                     self.runtime.events.failed(step, &error).await;
@@ -273,7 +273,7 @@ impl Walker {
         };
         let steps: Vec<&Step<Action>> = plan.steps.iter().filter(went).collect();
         for step in &steps {
-            self.metrics.common.step(step.action.name(), step.because.code(), ActionResult::Done);
+            self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Done);
         }
         match steps.as_slice() {
             [] => {}
@@ -300,7 +300,7 @@ impl Walker {
     /// What could not be done is said in the status, too, as long as the status can be written.
     async fn failed(&self, document: &mut Document, error: &Error) -> Problem<Reason> {
         let whose = document.whose();
-        tracing::warn!(%error, router = whose.router, policy = %document.regarding, "the pass ended early");
+        tracing::warn!(%error, router = whose.router, policy = %document.regarding, "reconcile failed");
         self.metrics.failed(&whose, error.code());
         if let Some(guard) = error.guard() {
             self.metrics.blocked(&whose, guard);

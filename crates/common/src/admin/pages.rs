@@ -1,10 +1,10 @@
-//! What each path answers.
+//! The response of each path.
 
 use std::{fmt::Write, time::Duration, time::Instant};
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Request, Response, StatusCode,
+    HeaderValue, Method, Request, StatusCode,
     header::{ACCEPT, ALLOW, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Admin;
+use crate::readiness::State;
 
 /// The longest log filter that makes sense.
 const FILTER_BYTES: usize = 1024;
@@ -29,9 +30,9 @@ const PATHS: [&str; 7] = ["/flagz", "/healthz", "/livez", "/loglevel", "/metrics
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-type Answer = Response<Full<Bytes>>;
+type Response = http::Response<Full<Bytes>>;
 
-/// The server's knowledge, and since when it runs.
+/// The content of the pages, and since when the process runs.
 #[derive(Debug)]
 pub(super) struct Site {
     pub(super) admin: Admin,
@@ -40,11 +41,11 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// `here`: who asks is on this host.
-    pub(super) async fn answer(&self, here: bool, request: Request<Incoming>) -> Answer {
+    /// `here`: the request comes from this host.
+    pub(super) async fn respond(&self, here: bool, request: Request<Incoming>) -> Response {
         let path = request.uri().path();
         if !PATHS.contains(&path) {
-            return answer(
+            return response(
                 StatusCode::NOT_FOUND,
                 TEXT,
                 format!("no such page; there are {}\n", PATHS.join(" ")),
@@ -52,11 +53,15 @@ impl Site {
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match path {
-            "/loglevel" if !here => {
-                answer(StatusCode::FORBIDDEN, TEXT, "only from this host; use kubectl exec or port-forward\n")
-            }
+            "/loglevel" if !here => response(
+                StatusCode::FORBIDDEN,
+                TEXT,
+                "only from this host; use kubectl exec or port-forward\n",
+            ),
             "/loglevel" if request.method() == Method::PUT => self.set_log_level(request).await,
-            "/loglevel" if reads => answer(StatusCode::OK, TEXT, format!("{}\n", self.admin.log_level.get())),
+            "/loglevel" if reads => {
+                response(StatusCode::OK, TEXT, format!("{}\n", self.admin.log_level.get()))
+            }
             "/loglevel" => not_allowed("GET, HEAD, PUT"),
             _ if !reads => not_allowed("GET, HEAD"),
             "/livez" => self.live(verbose(&request)),
@@ -67,32 +72,32 @@ impl Site {
         }
     }
 
-    fn live(&self, verbose: bool) -> Answer {
-        let stuck = self.admin.status.stuck(self.admin.leadership.is_leading());
-        let passes = match stuck {
-            Some(since) => Err(format!("leading, but the last pass began {} s ago", since.as_secs())),
-            None => Ok(()),
-        };
-        let report = [("passes".to_owned(), passes)];
-        checks("livez", &report, stuck.is_none(), StatusCode::INTERNAL_SERVER_ERROR, verbose)
+    fn live(&self, verbose: bool) -> Response {
+        let heartbeats = self.admin.status.heartbeats(self.admin.leadership.is_leading());
+        let live = heartbeats.iter().all(|(_, stuck)| stuck.is_none());
+        let report = heartbeats.into_iter().map(|(controller, stuck)| {
+            let problem =
+                stuck.map(|since| format!("leading, but the last heartbeat was {} s ago", since.as_secs()));
+            (format!("heartbeat-{controller}"), State { ready: problem.is_none(), problem })
+        });
+        checks("livez", &report.collect::<Vec<_>>(), live, StatusCode::INTERNAL_SERVER_ERROR, verbose)
     }
 
-    fn ready(&self, verbose: bool) -> Answer {
-        let readiness = &self.admin.readiness;
-        let report = readiness.report();
-        // One look: a check that turns between two must not make a green page with a red line.
-        let ready = !report.is_empty() && report.iter().all(|(_, state)| state.is_ok());
+    fn ready(&self, verbose: bool) -> Response {
+        let report = self.admin.readiness.report();
+        // Computed from the report that is printed: a check that changes meanwhile must not give a page that contradicts itself.
+        let ready = !report.is_empty() && report.iter().all(|(_, state)| state.ready);
         checks("readyz", &report, ready, StatusCode::SERVICE_UNAVAILABLE, verbose)
     }
 
-    fn metrics(&self) -> Answer {
+    fn metrics(&self) -> Response {
         match self.admin.metrics.text() {
-            Ok(text) => answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
-            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+            Ok(text) => response(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text),
+            Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
     }
 
-    fn status(&self, as_json: bool) -> Answer {
+    fn status(&self, as_json: bool) -> Response {
         let Admin { program, status, leadership, .. } = &self.admin;
         let up = self.start.elapsed().as_secs();
         let (leading, holder) = (leadership.is_leading(), leadership.holder());
@@ -112,7 +117,7 @@ impl Site {
                 "leaseHolder": holder,
                 "status": facts,
             });
-            return answer(StatusCode::OK, JSON, format!("{page}\n"));
+            return response(StatusCode::OK, JSON, format!("{page}\n"));
         }
         let mut text = format!(
             "{} statusz\n{WARNING}\n\nStarted: {:.0}\nUp: {} hr {:02} min {:02} sec\nBinary version: {}\nRevision: {}\n\
@@ -134,10 +139,10 @@ impl Site {
             // Writing to a String cannot fail.
             let _infallible = writeln!(text, "{key}: {fact}");
         }
-        answer(StatusCode::OK, TEXT, text)
+        response(StatusCode::OK, TEXT, text)
     }
 
-    fn flags(&self, as_json: bool) -> Answer {
+    fn flags(&self, as_json: bool) -> Response {
         let Admin { program, flags, .. } = &self.admin;
         if as_json {
             let page = json!({
@@ -146,63 +151,69 @@ impl Site {
                 "metadata": { "name": program.name },
                 "flags": flags,
             });
-            return answer(StatusCode::OK, JSON, format!("{page}\n"));
+            return response(StatusCode::OK, JSON, format!("{page}\n"));
         }
         let mut text = format!("{} flagz\n{WARNING}\n\n", program.name);
         for (flag, value) in flags {
             let _infallible = writeln!(text, "{flag}={value}");
         }
-        answer(StatusCode::OK, TEXT, text)
+        response(StatusCode::OK, TEXT, text)
     }
 
-    async fn set_log_level(&self, request: Request<Incoming>) -> Answer {
+    async fn set_log_level(&self, request: Request<Incoming>) -> Response {
         let body = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), FILTER_BYTES).collect());
         let body = match body.await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
-                return answer(
+                return response(
                     StatusCode::PAYLOAD_TOO_LARGE,
                     TEXT,
                     format!("a log filter of at most {FILTER_BYTES} bytes\n"),
                 );
             }
-            Err(_) => return answer(StatusCode::REQUEST_TIMEOUT, TEXT, "the body did not come\n"),
+            Err(_) => {
+                return response(StatusCode::REQUEST_TIMEOUT, TEXT, "the request body is not complete\n");
+            }
         };
-        let wanted = String::from_utf8_lossy(&body);
-        match self.admin.log_level.set(wanted.trim()) {
+        let filter = String::from_utf8_lossy(&body);
+        match self.admin.log_level.set(filter.trim()) {
             Ok(()) => {
                 let now = self.admin.log_level.get();
                 tracing::warn!(filter = now, "log filter was changed");
-                answer(StatusCode::OK, TEXT, format!("{now}\n"))
+                response(StatusCode::OK, TEXT, format!("{now}\n"))
             }
-            Err(why) => answer(StatusCode::BAD_REQUEST, TEXT, format!("{why}\n")),
+            Err(why) => response(StatusCode::BAD_REQUEST, TEXT, format!("{why}\n")),
         }
     }
 }
 
-/// As the API server writes it: `ok`, or a line for each check where somebody asked or something is red.
+/// As the API server writes it: `ok`, or one line for each check with `?verbose` or where one fails.
 fn checks(
     page: &str,
-    report: &[(String, Result<(), String>)],
-    good: bool,
-    bad: StatusCode,
+    report: &[(String, State)],
+    passed: bool,
+    failure: StatusCode,
     verbose: bool,
-) -> Answer {
-    if good && !verbose {
-        return answer(StatusCode::OK, TEXT, "ok");
+) -> Response {
+    if passed && !verbose {
+        return response(StatusCode::OK, TEXT, "ok");
     }
     let mut text = String::new();
-    for (name, state) in report {
-        let _infallible = match state {
-            Ok(()) => writeln!(text, "[+]{name} ok"),
-            Err(why) => writeln!(text, "[-]{name} failed: {why}"),
+    for (name, State { ready, problem }) in report {
+        // Writing to a String cannot fail.
+        let _infallible = match (ready, problem) {
+            (true, None) => writeln!(text, "[+]{name} ok"),
+            (true, Some(problem)) => writeln!(text, "[+]{name} ok, but now: {problem}"),
+            (false, problem) => {
+                writeln!(text, "[-]{name} failed: {}", problem.as_deref().unwrap_or("unknown"))
+            }
         };
     }
     if report.is_empty() {
         text.push_str("[-]no checks yet\n");
     }
-    let _infallible = writeln!(text, "{page} check {}", if good { "passed" } else { "failed" });
-    answer(if good { StatusCode::OK } else { bad }, TEXT, text)
+    let _infallible = writeln!(text, "{page} check {}", if passed { "passed" } else { "failed" });
+    response(if passed { StatusCode::OK } else { failure }, TEXT, text)
 }
 
 fn verbose(request: &Request<Incoming>) -> bool {
@@ -215,13 +226,13 @@ fn wants_json(request: &Request<Incoming>) -> bool {
     accepts.into_iter().any(|accept| accept.contains(JSON))
 }
 
-fn not_allowed(allowed: &'static str) -> Answer {
-    let mut refusal = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("allowed: {allowed}\n"));
+fn not_allowed(allowed: &'static str) -> Response {
+    let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("allowed: {allowed}\n"));
     refusal.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     refusal
 }
 
-fn answer(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Answer {
+fn response(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response {
     let mut answer = Response::new(Full::new(text.into()));
     *answer.status_mut() = code;
     let headers = answer.headers_mut();

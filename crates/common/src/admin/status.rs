@@ -1,4 +1,4 @@
-//! What a controller says of itself on `/statusz`, and its heartbeat for `/livez`.
+//! What a controller reports on `/statusz`, and the heartbeats of its controllers for `/livez`.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,13 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Twice the slowest resync of any controller: a leader that began no pass for so long is stuck.
+/// Twice the slowest resync of any controller.
 const STUCK_AFTER: Duration = Duration::from_secs(600);
 
-/// Facts for a person, and the time of the last pass. Clones share them.
+/// The name on `/livez` until the first heartbeat of a controller.
+const STARTING: &str = "start";
+
+/// The text of `/statusz`, and the last heartbeat of each controller of this process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Status {
     inner: Arc<Mutex<Inner>>,
@@ -20,12 +23,13 @@ pub struct Status {
 #[derive(Debug)]
 struct Inner {
     facts: BTreeMap<String, String>,
-    beat: Instant,
+    heartbeats: BTreeMap<&'static str, Instant>,
 }
 
 impl Default for Status {
     fn default() -> Self {
-        Status { inner: Arc::new(Mutex::new(Inner { facts: BTreeMap::new(), beat: Instant::now() })) }
+        let heartbeats = BTreeMap::from([(STARTING, Instant::now())]);
+        Status { inner: Arc::new(Mutex::new(Inner { facts: BTreeMap::new(), heartbeats })) }
     }
 }
 
@@ -34,24 +38,40 @@ impl Status {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says one thing; a later text for the same key replaces it.
+    /// Sets one line; a later text for the same key replaces it.
     pub fn set(&self, key: impl Into<String>, text: impl Into<String>) {
         self.lock().facts.insert(key.into(), text.into());
     }
 
-    /// Takes one thing back.
+    /// Removes one line.
     pub fn remove(&self, key: &str) {
         self.lock().facts.remove(key);
     }
 
-    /// A pass begins. A leader that has not done so for ten minutes is restarted by its kubelet.
-    pub fn heartbeat(&self) {
-        self.lock().beat = Instant::now();
+    /// Records that this controller of the process makes progress. While the process leads, each controller has to call
+    /// it at least every five minutes, also when there is nothing to do: after ten minutes without a heartbeat `/livez`
+    /// fails and names the controller.
+    pub fn heartbeat(&self, controller: &'static str) {
+        let mut inner = self.lock();
+        inner.heartbeats.remove(STARTING);
+        inner.heartbeats.insert(controller, Instant::now());
     }
 
-    /// For how long a leader has begun no pass, where that is too long. A standby begins none.
-    pub(super) fn stuck(&self, leading: bool) -> Option<Duration> {
-        Some(self.lock().beat.elapsed()).filter(|since| leading && *since > STUCK_AFTER)
+    /// A controller has ended and sends no more heartbeats.
+    pub fn ended(&self, controller: &'static str) {
+        self.lock().heartbeats.remove(controller);
+    }
+
+    /// The process becomes the leader: every controller has its full time from now on.
+    pub fn leading(&self) {
+        let now = Instant::now();
+        self.lock().heartbeats.values_mut().for_each(|last| *last = now);
+    }
+
+    /// For each controller the time since its last heartbeat where that is too long. A standby has none to send.
+    pub(super) fn heartbeats(&self, leading: bool) -> Vec<(&'static str, Option<Duration>)> {
+        let stuck = |last: &Instant| Some(last.elapsed()).filter(|since| leading && *since > STUCK_AFTER);
+        self.lock().heartbeats.iter().map(|(controller, last)| (*controller, stuck(last))).collect()
     }
 
     pub(super) fn facts(&self) -> BTreeMap<String, String> {
@@ -63,20 +83,34 @@ impl Status {
 mod tests {
     use super::*;
 
+    const TOO_LONG: Duration = STUCK_AFTER.saturating_add(Duration::from_secs(1));
+
     #[tokio::test(start_paused = true)]
-    async fn only_a_leader_that_begins_no_pass_is_stuck() {
+    async fn only_a_leader_without_heartbeats_is_stuck() {
         let status = Status::default();
         tokio::time::advance(STUCK_AFTER).await;
-        assert_eq!(status.stuck(true), None);
+        assert_eq!(status.heartbeats(true), [(STARTING, None)]);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(status.stuck(true), Some(STUCK_AFTER + Duration::from_secs(1)));
-        assert_eq!(status.stuck(false), None);
-        status.clone().heartbeat();
-        assert_eq!(status.stuck(true), None);
+        assert_eq!(status.heartbeats(true), [(STARTING, Some(TOO_LONG))]);
+        assert_eq!(status.heartbeats(false), [(STARTING, None)]);
+        status.leading();
+        assert_eq!(status.heartbeats(true), [(STARTING, None)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_several_controllers_the_stuck_one_is_named() {
+        let status = Status::default();
+        status.heartbeat("deorbit");
+        status.clone().heartbeat("binding");
+        tokio::time::advance(TOO_LONG).await;
+        status.heartbeat("deorbit");
+        assert_eq!(status.heartbeats(true), [("binding", Some(TOO_LONG)), ("deorbit", None)]);
+        status.ended("binding");
+        assert_eq!(status.heartbeats(true), [("deorbit", None)]);
     }
 
     #[test]
-    fn facts_are_replaced_and_taken_back() {
+    fn facts_are_replaced_and_removed() {
         let status = Status::default();
         status.set("primary", "node-1");
         status.set("primary", "node-2");

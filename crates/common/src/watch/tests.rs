@@ -125,7 +125,7 @@ impl World {
     }
 
     fn why_not_ready(&self) -> Option<String> {
-        self.readiness.report()[0].1.clone().err()
+        self.readiness.report()[0].1.problem.clone()
     }
 
     fn was_told(&self) -> bool {
@@ -220,7 +220,7 @@ async fn an_object_that_cannot_be_read_is_called_so() {
     let mut strange = node("a", 1, "12:00", false);
     strange["spec"]["unschedulable"] = json!("perhaps");
     feed.event("ADDED", strange);
-    world.until("red", |world| !world.readiness.is_ready()).await;
+    world.until("a problem", |world| world.why_not_ready().is_some()).await;
     let why = world.why_not_ready().unwrap();
     assert!(why.contains("older than the CustomResourceDefinition"), "{why}");
     assert!(world.metric("perimeter_watch_errors_total{kind=\"Node\",reason=\"decode\"} 1"));
@@ -248,8 +248,8 @@ async fn a_watch_that_broke_and_is_accepted_again_is_green_though_it_has_nothing
         json!({"kind": "Status", "status": "Failure", "code": 500, "message": "etcd is away"}),
     );
     drop(feed);
-    world.until("red", |world| !world.readiness.is_ready()).await;
-    world.until("green", |world| world.readiness.is_ready()).await;
+    world.until("a problem", |world| world.why_not_ready().is_some()).await;
+    world.until("no problem", |world| world.why_not_ready().is_none()).await;
     assert_eq!(world.asked.lock().unwrap().len(), 2);
     assert!(world.metric("perimeter_watch_errors_total{kind=\"Node\",reason=\"server_error\"} 1"));
 }
@@ -267,7 +267,7 @@ async fn an_expired_version_lists_anew_and_drops_what_is_gone() {
         "ERROR",
         json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "old"}),
     );
-    world.until("red", |world| !world.readiness.is_ready()).await;
+    world.until("a problem", |world| world.why_not_ready().is_some()).await;
     assert_eq!(world.store.len(), 2, "the store keeps what it had");
     second.event("ADDED", node("b", 20, "12:00", false));
     second.end_of_list();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::api::deorbit::{DeorbitSpec, Recorded};
-use common::causes::with_causes;
 use common::cloud::openstack::{self, Cloud, Credentials};
+use common::cluster::error_chain;
 use common::events::Events;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -81,9 +81,9 @@ impl Memo {
         let refuse = |why: String| format!("Secret {namespace}/{name}, key {key}: {why}");
         let text = std::str::from_utf8(bytes).map_err(|_| refuse("no text".to_owned()))?;
         let program = &context.runtime.program;
-        let client = common::client::of_kubeconfig(text, program, &context.runtime.metrics)
+        let client = common::cluster::of_kubeconfig(text, program, &context.runtime.metrics)
             .await
-            .map_err(|error| refuse(with_causes(&*error)))?;
+            .map_err(|error| refuse(error_chain(&*error)))?;
         self.target = Some((print, client.clone()));
         Ok(client)
     }
@@ -154,7 +154,7 @@ fn connect(context: &Context, credentials: &Credentials) -> Result<Cloud, openst
 async fn read(client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(name).await;
     let secret = secret
-        .map_err(|error| format!("Secret {namespace}/{name} cannot be read: {}", with_causes(&error)))?;
+        .map_err(|error| format!("Secret {namespace}/{name} cannot be read: {}", error_chain(&error)))?;
     Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
 }
 

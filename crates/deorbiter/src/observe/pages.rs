@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use common::causes::with_causes;
+use common::cluster::error_chain;
 use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,7 @@ struct PageMeta {
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
     /// The server refuses, or does not answer.
-    #[error("cannot read {what}: {}", with_causes(cause))]
+    #[error("cannot read {what}: {}", error_chain(cause))]
     Kubernetes {
         /// Where.
         what: String,

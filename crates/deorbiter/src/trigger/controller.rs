@@ -148,7 +148,7 @@ impl Walker<'_> {
             let (action, reason) = (step.action.name(), step.because.code());
             match apply::act(&self.runtime.client, &step.action, kind).await {
                 Ok(()) => {
-                    self.runtime.metrics.step(action, reason, common::metrics::ActionResult::Done);
+                    self.runtime.metrics.action(action, reason, common::metrics::ActionResult::Done);
                     self.events.done(step).await;
                 }
                 Err(error) if error.is_outdated() => {
@@ -156,7 +156,7 @@ impl Walker<'_> {
                     failure = failure.or(Some(error));
                 }
                 Err(error) => {
-                    self.runtime.metrics.step(action, reason, common::metrics::ActionResult::Failed);
+                    self.runtime.metrics.action(action, reason, common::metrics::ActionResult::Failed);
                     self.events.failed(step, &error).await;
                     if let (Action::CreateDeorbit { target, resource_version, binding, .. }, Some(why)) =
                         (&step.action, error.refusal())

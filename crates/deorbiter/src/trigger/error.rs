@@ -1,12 +1,12 @@
 //! What can go wrong outside, named by the intent that failed.
 
-use common::causes::with_causes;
+use common::cluster::error_chain;
 
 /// A step or a look that failed. Each message is complete.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An object could not be read or written.
-    #[error("cannot {what}: {}", with_causes(cause))]
+    #[error("cannot {what}: {}", error_chain(cause))]
     Kubernetes {
         /// The intent and the object: `put finalizer x on Kluster team/prod`.
         what: String,

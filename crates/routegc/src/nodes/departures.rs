@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::api::routegc::NodesFrom;
-use common::causes::with_causes;
+use common::cluster::error_chain;
 use common::runtime::Runtime;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
@@ -120,7 +120,7 @@ async fn watch(client: kube::Client, known: &mut Known, gone: &impl Fn(), heard:
                     gone();
                 }
             }
-            Ok(Some(Err(error))) => return with_causes(&error),
+            Ok(Some(Err(error))) => return error_chain(&error),
             Ok(None) => return "the watch ended".to_owned(),
             Err(_) => return format!("nothing was heard for {} s", SILENCE.as_secs()),
         }

@@ -10,7 +10,7 @@
 //!
 //! kube's own default waits for an answer for ever and retries up to fifteen times in silence.
 
-use std::{path::Path, time::Duration};
+use std::{error::Error, path::Path, time::Duration};
 
 use anyhow::Context;
 use hyper_util::{
@@ -26,7 +26,6 @@ use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
 use crate::{
     args::{ClientArgs, Program},
-    causes::with_causes,
     config::ConfigError,
     metrics::Metrics,
 };
@@ -77,7 +76,7 @@ pub struct Clients {
 pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) -> anyhow::Result<Clients> {
     // kube asks the process-wide provider; another crate of the binary may bring a second one, and then none is the default.
     let _already_set = rustls::crypto::ring::default_provider().install_default();
-    let config = configuration(args).await.map_err(|error| ConfigError(with_causes(&*error)))?;
+    let config = configuration(args).await.map_err(|error| ConfigError(error_chain(&*error)))?;
     tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API");
     Ok(Clients {
         client: build(&config, program, metrics, Some(RETRIES))?,
@@ -242,6 +241,39 @@ fn build(
         .map_err(BoxError::from)
         .service(wire);
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+/// An error and its causes down to the first ("connection refused") in one line, without repetitions. An error that the API
+/// server reports is its message, without the rest of its Status.
+#[must_use]
+pub fn error_chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = message(error);
+    let mut last = error;
+    while let Some(cause) = last.source().filter(|_| !is_api_error(last)) {
+        let more = message(cause);
+        // Many errors already include the text of their cause.
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        last = cause;
+    }
+    text
+}
+
+fn message(error: &(dyn Error + 'static)) -> String {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) if status.message.is_empty() => {
+            format!("the API server responded {} {}", status.code, status.reason)
+        }
+        Some(kube::Error::Api(status)) => status.message.clone(),
+        // Its Display is "ServiceError: " and its cause.
+        Some(kube::Error::Service(cause)) => cause.to_string(),
+        _ => error.to_string(),
+    }
+}
+
+fn is_api_error(error: &(dyn Error + 'static)) -> bool {
+    matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(_)))
 }
 
 #[cfg(test)]

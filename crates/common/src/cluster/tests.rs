@@ -207,3 +207,30 @@ async fn of_a_kubeconfig_from_a_secret_only_what_its_context_uses_counts() {
     );
     assert!(client("", "", "none").await.is_some());
 }
+
+#[test]
+fn an_error_chain_has_no_repetitions() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot write")]
+    struct Outer(#[source] std::io::Error);
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot write: {0}")]
+    struct Repeats(#[source] std::io::Error);
+    assert_eq!(error_chain(&Outer(std::io::Error::other("disk"))), "cannot write: disk");
+    assert_eq!(error_chain(&Repeats(std::io::Error::other("disk"))), "cannot write: disk");
+}
+
+#[test]
+fn an_error_of_the_api_server_is_its_message_without_the_status() {
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot patch")]
+    struct Outer(#[source] kube::Error);
+    let refused = |message| {
+        kube::Error::Api(Box::new(kube::core::Status::failure(message, "Forbidden").with_code(403)))
+    };
+    assert_eq!(error_chain(&refused("nodes \"a\" is forbidden")), "nodes \"a\" is forbidden");
+    assert_eq!(error_chain(&Outer(refused("forbidden"))), "cannot patch: forbidden");
+    assert_eq!(error_chain(&refused("")), "the API server responded 403 Forbidden");
+    let unreachable = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
+    assert_eq!(error_chain(&unreachable), "connection refused");
+}
