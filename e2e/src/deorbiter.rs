@@ -26,7 +26,7 @@ use crate::program::{Launch, Program};
 /// How long a wait goes on: far longer than anything takes on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// How often a condition is looked at: each look is a status of up to 200 KB.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Everything around deorbiter.
 pub struct TestEnv {
@@ -201,7 +201,7 @@ impl TestEnv {
             if tokio::time::Instant::now() >= end {
                 bail!("still waiting for {what} after {TIMEOUT:?}");
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ impl Stage {
 const WORTH_A_STAGE: usize = 3;
 
 /// Plays the cases on this stage and on more of them that are `set`, as many as may be and are worth it: a run waits for its
-/// next walk most of the time. How many of them `play` is true of.
+/// next reconcile most of the time. How many of them `play` is true of.
 async fn on_stages<S, C>(
     first: S,
     set: impl AsyncFn() -> Result<S>,

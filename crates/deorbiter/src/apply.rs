@@ -21,21 +21,21 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::plan::{Act, Action};
 
-/// Events of one kind of act a walk; the rest is in the log. A cluster may hold ten thousand claims, and each Event is a write.
+/// Events of one kind of act a reconcile; the rest is in the log. A cluster may hold ten thousand claims, and each Event is a write.
 const EVENTS: usize = 20;
 
-/// How often a walk asks, while it goes through its steps, whether the Deorbit is still what was decided on: who protects or
+/// How often a reconcile asks, while it goes through its steps, whether the Deorbit is still what was decided on: who protects or
 /// deletes it must be heard, and a large cluster has claims for minutes.
 const ASKED: Duration = Duration::from_secs(5);
 
-/// A walk begins no further step after this many times as long as it took to look: then the world is looked at anew, and a large
+/// A reconcile begins no further step after this many times as long as it took to look: then the env is looked at anew, and a large
 /// one still is not for most of the time.
 const SHARE: u32 = 3;
 
-/// Which step, from one walk to another: what the act is called, and its key.
+/// Which step, from one reconcile to another: what the act is called, and its key.
 pub type Place = (&'static str, String);
 
-/// How the steps of a walk went.
+/// How the steps of a reconcile went.
 #[derive(Debug, Default)]
 pub struct Ran {
     /// What failed, by the key of its act; what succeeded has None there.
@@ -47,7 +47,7 @@ pub struct Ran {
 /// What acts are carried out with.
 pub struct Apply<'a> {
     /// The cluster that the Deorbit is in.
-    pub home: &'a Client,
+    pub management: &'a Client,
     /// The cluster that is cleaned up, where it could be reached.
     pub target: Option<&'a Client>,
     /// Its project.
@@ -65,7 +65,7 @@ pub struct Apply<'a> {
 /// Whom an act is asked of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Server {
-    Home,
+    Management,
     Target,
     Cloud,
 }
@@ -73,10 +73,11 @@ enum Server {
 impl Server {
     fn of(act: &Act) -> Server {
         match act {
-            Act::Hold | Act::LetGo => Server::Home,
-            Act::Freeze { .. } | Act::Lift { .. } | Act::DeleteObject { .. } | Act::Release { .. } => {
-                Server::Target
-            }
+            Act::AddFinalizer | Act::RemoveFinalizer => Server::Management,
+            Act::Freeze { .. }
+            | Act::RemoveFreeze { .. }
+            | Act::DeleteObject { .. }
+            | Act::SetDeletePolicy { .. } => Server::Target,
             Act::DeleteInCloud { .. } | Act::RemoveRoutes { .. } => Server::Cloud,
         }
     }
@@ -86,7 +87,7 @@ impl<'a> Apply<'a> {
     /// Runs the steps, for three times as long as it took to look but five seconds at least, or until the Deorbit has changed. But
     /// none to a server that has left one of them without an answer: each more could wait as long. Begins with the step `first`,
     /// where it is still planned: those that fail slowly, or are never answered, would otherwise leave nothing for the others, in
-    /// walk after walk.
+    /// reconcile after reconcile.
     ///
     /// # Errors
     /// Only that this process leads no more.
@@ -115,7 +116,7 @@ impl<'a> Apply<'a> {
             }
             if asked.elapsed() >= ASKED {
                 let over = started.elapsed() >= took * SHARE;
-                if over || !store::is_unchanged(self.home, self.deorbit).await {
+                if over || !store::is_unchanged(self.management, self.deorbit).await {
                     ran.next.get_or_insert_with(|| place(step));
                     break;
                 }
@@ -124,7 +125,7 @@ impl<'a> Apply<'a> {
             let told = told.entry(step.action.name()).or_default();
             *told += 1;
             let result = self.step(step, *told <= EVENTS).await;
-            if result.as_ref().is_err_and(Error::is_silence) {
+            if result.as_ref().is_err_and(Error::is_no_response) {
                 silent.insert(server);
             }
             ran.results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
@@ -165,12 +166,12 @@ impl<'a> Apply<'a> {
         let text = |field: &'a Option<String>| field.as_deref().unwrap_or_default();
         let (namespace, name, uid) = (text(&metadata.namespace), text(&metadata.name), text(&metadata.uid));
         match act {
-            Act::Hold => store::hold(self.home, namespace, name, uid).await,
-            Act::LetGo => store::let_go(self.home, namespace, name, uid).await,
+            Act::AddFinalizer => store::add_finalizer(self.management, namespace, name, uid).await,
+            Act::RemoveFinalizer => store::remove_finalizer(self.management, namespace, name, uid).await,
             Act::Freeze { form } => freeze::create(target()?, *form, uid).await,
-            Act::Lift { name } => freeze::lift(target()?, name).await,
+            Act::RemoveFreeze { name } => freeze::lift(target()?, name).await,
             Act::DeleteObject { object, .. } => object::delete(target()?, object).await,
-            Act::Release { object } => object::release(target()?, object).await,
+            Act::SetDeletePolicy { object } => object::release(target()?, object).await,
             Act::DeleteInCloud { kind, id, .. } => cloud::delete(cloud()?, *kind, id).await,
             Act::RemoveRoutes { asked, routes } => cloud::remove_routes(cloud()?, asked, routes).await,
         }
@@ -203,12 +204,12 @@ mod tests {
     use crate::plan::{Reason, action};
 
     #[test]
-    fn a_walk_begins_where_the_last_one_had_no_time_left() {
+    fn a_reconcile_begins_where_the_last_one_had_no_time_left() {
         let run = Arc::new(action::about("team", "prod", None));
         let mut plan = Plan::default();
         for id in ["a", "b", "c"] {
             let act = Act::DeleteInCloud { kind: Kind::Volume, id: id.into(), name: String::new() };
-            plan.step(Action { run: Arc::clone(&run), act }, Reason::Asked);
+            plan.step(Action { run: Arc::clone(&run), act }, Reason::Requested);
         }
         let order = |first: Option<&Place>| {
             turned(&plan.steps, first).map(|step| step.action.act.key()).collect::<Vec<_>>()
@@ -267,10 +268,10 @@ mod tests {
                 snapshot_api: Default::default(),
             };
             let act = Act::DeleteObject { object, id: None };
-            plan.step(Action { run: Arc::clone(&run), act }, Reason::Asked);
+            plan.step(Action { run: Arc::clone(&run), act }, Reason::Requested);
         }
         let apply = Apply {
-            home: &client,
+            management: &client,
             target: Some(&client),
             cloud: None,
             deorbit: &deorbit,
@@ -279,7 +280,7 @@ mod tests {
             metrics: &own,
         };
         let first = apply.run(&plan, None, Duration::from_secs(60)).await.unwrap();
-        assert_eq!(*asked.lock().unwrap(), ["slow"], "one without an answer is enough for a walk");
+        assert_eq!(*asked.lock().unwrap(), ["slow"], "one without an answer is enough for a reconcile");
         asked.lock().unwrap().clear();
         apply.run(&plan, first.next.as_ref(), Duration::from_secs(60)).await.unwrap();
         assert_eq!(*asked.lock().unwrap(), ["b", "c", "slow"]);

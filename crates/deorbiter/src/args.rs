@@ -27,12 +27,11 @@ pub struct Args {
 #[derive(Group, Clone, Debug)]
 #[command(next_help_heading = "Clean-up")]
 pub struct OwnArgs {
-    /// How many Deorbits are worked on at a time
-    // A walk takes a second or two, nine where nobody answers, and four times its look where much is to be done: ten keep two hundred
-    // clusters moving.
-    #[arg(long, env = "PERIMETER_WORKERS", default_value_t = 10, value_name = "NUMBER",
+    /// How many Deorbits are reconciled at the same time
+    // A reconciliation takes one or two seconds, and nine seconds where a server does not respond: ten keep two hundred clusters moving.
+    #[arg(long, env = "PERIMETER_MAX_CONCURRENT_RECONCILES", default_value_t = 10, value_name = "NUMBER",
         value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub workers: u16,
+    pub max_concurrent: u16,
     /// CSI driver whose volumes are Cinder's; may be repeated, or joined with ','
     #[arg(long, env = "PERIMETER_CINDER_DRIVER", value_name = "NAME", value_delimiter = ',',
         default_value = crate::settings::DRIVER)]

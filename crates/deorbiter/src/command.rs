@@ -31,10 +31,10 @@ pub fn run() -> ExitCode {
         load_balancer_classes: args.own.load_balancer_class.clone(),
     };
     if !args.own.dry_run {
-        let workers = usize::from(args.own.workers);
+        let max_concurrent = usize::from(args.own.max_concurrent);
         return runtime::run(program, args.runtime, flags, async move |runtime| {
             let triggers = trigger::run(runtime.clone(), &args.hook);
-            tokio::try_join!(controller::run(runtime, settings, workers), triggers).map(|_| ())
+            tokio::try_join!(controller::run(runtime, settings, max_concurrent), triggers).map(|_| ())
         });
     }
     let spec = match spec(&args.own) {
@@ -86,7 +86,7 @@ async fn show(
             let project = Cloud::new(&credentials, &runtime.program.user_agent(), &metrics)?;
             let mut seen = cloud::read(&project, &run, Some(&cluster)).await?;
             if let Some(asked) = &run.spec.resources.routes {
-                routes::note(&project, asked, &mut seen).await;
+                routes::add_to(&project, asked, &mut seen).await;
             }
             Some(Ok(seen))
         }

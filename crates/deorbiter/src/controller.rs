@@ -1,10 +1,10 @@
-//! When each Deorbit is walked: something changed, or its time has come. A walk never waits for anything but answers, which
+//! When each Deorbit is reconciled: something changed, or its time has come. A reconcile never waits for anything but answers, which
 //! all have deadlines; so a cluster that does not answer holds up one worker for seconds, and no other cluster.
 
 pub mod glance;
 pub mod memo;
 pub mod queue;
-pub mod walk;
+pub mod reconcile;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,13 +21,13 @@ use tokio::sync::Notify;
 
 use self::memo::Memo;
 use self::queue::Queue;
-use self::walk::{Key, walk};
+use self::reconcile::{Key, reconcile};
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::names;
 use crate::settings::Settings;
 
-/// What all walks share.
+/// What all reconciles share.
 pub struct Context {
     /// The process.
     pub runtime: Runtime,
@@ -39,23 +39,23 @@ pub struct Context {
     pub openstack: openstack::Metrics,
 }
 
-/// First wait after a walk that could not store anything; doubled with each further one, up to a minute.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// First wait after a reconcile that could not store anything; doubled with each further one, up to a minute.
+const BACKOFF: Duration = Duration::from_secs(1);
 /// A heartbeat is due every few minutes, also where there is no Deorbit.
 const HEARTBEAT: Duration = Duration::from_secs(60);
 
-/// Watches Deorbits and walks them, at most `workers` at a time, until the process shall end; then walks that have begun are
+/// Watches Deorbits and reconciles them, at most `max_concurrent` at a time, until the process shall end; then reconciles that have begun are
 /// finished.
 ///
 /// # Errors
 /// Metrics that cannot be registered.
-pub async fn run(runtime: Runtime, settings: Settings, workers: usize) -> anyhow::Result<()> {
+pub async fn run(runtime: Runtime, settings: Settings, max_concurrent: usize) -> anyhow::Result<()> {
     let metrics = Metrics::new(runtime.metrics.clone())?;
     let openstack = openstack::Metrics::register(runtime.metrics.registry())?;
     let context = Context { runtime, settings, metrics, openstack };
     let changed = Arc::new(Notify::new());
     let api = Api::<Deorbit>::all(context.runtime.client.clone());
-    // The cache only says when to look; a status may be large, and is read anew in each walk.
+    // The cache only says when to look; a status may be large, and is read anew in each reconcile.
     let trim = |deorbit: &mut Deorbit| {
         deorbit.status = None;
         deorbit.metadata.managed_fields = None;
@@ -67,31 +67,30 @@ pub async fn run(runtime: Runtime, settings: Settings, workers: usize) -> anyhow
             return Ok(());
         }
         let mut queue = Queue::default();
-        let mut walks = FuturesUnordered::new();
+        let mut reconciles = FuturesUnordered::new();
         loop {
             context.runtime.status.heartbeat(context.runtime.program.name);
             for gone in queue.follow(&store.state(), Instant::now()) {
-                let name = format!("{}/{}", gone.0, gone.1);
-                context.metrics.forget(&name);
-                context.runtime.status.remove(&format!("deorbit {name}"));
+                context.metrics.forget(&gone.0, &gone.1);
+                context.runtime.status.remove(&format!("deorbit {}/{}", gone.0, gone.1));
             }
-            while walks.len() < workers
+            while reconciles.len() < max_concurrent
                 && let Some((key, memo)) = queue.take(Instant::now())
             {
-                walks.push(one(&context, key, memo));
+                reconciles.push(one(&context, key, memo));
             }
             let wait =
                 queue.next_due().map_or(HEARTBEAT, |due| due.saturating_duration_since(Instant::now()));
-            let full = walks.len() >= workers;
+            let full = reconciles.len() >= max_concurrent;
             tokio::select! {
                 biased;
                 () = context.runtime.shutdown.cancelled() => break,
-                Some((key, memo, again)) = walks.next() => queue.give_back(key, memo, again, Instant::now()),
+                Some((key, memo, requeue_after)) = reconciles.next() => queue.give_back(key, memo, requeue_after, Instant::now()),
                 () = changed.notified() => {}
                 () = tokio::time::sleep(if full { HEARTBEAT } else { wait.min(HEARTBEAT) }) => {}
             }
         }
-        while walks.next().await.is_some() {}
+        while reconciles.next().await.is_some() {}
         Ok(())
     };
     tokio::select! {
@@ -106,30 +105,30 @@ async fn one(context: &Context, key: Key, memo: Option<Memo>) -> (Key, Memo, Opt
         Memo::new(Events::new(context.runtime.client.clone(), names::PROGRAM, instance))
     });
     if let Some(glance) = &mut memo.glance
-        && let Some(again) = glance.look().await
+        && let Some(requeue_after) = glance.look().await
     {
-        return (key, memo, Some(again));
+        return (key, memo, Some(requeue_after));
     }
     memo.glance = None;
     let reconciliation = context.runtime.reconciliation(context.runtime.program.name);
-    let again = match walk(context, &key, &mut memo).await {
-        Ok(again) => {
+    let requeue_after = match reconcile(context, &key, &mut memo).await {
+        Ok(requeue_after) => {
             reconciliation.succeeded();
-            again
+            requeue_after
         }
         Err(error) if error.is_conflict() => {
             reconciliation.succeeded();
-            tracing::debug!(namespace = key.0, name = key.1, %error, "looking again");
-            Some(FIRST_WAIT / 4)
+            tracing::debug!(namespace = key.0, name = key.1, %error, "conflict; requeued");
+            Some(BACKOFF / 4)
         }
         Err(error) => {
             reconciliation.failed();
             if !matches!(error, Error::NotLeading) {
                 tracing::warn!(namespace = key.0, name = key.1, %error, "reconcile failed");
             }
-            memo.troubles = memo.troubles.saturating_add(1);
-            Some(FIRST_WAIT * (1 << memo.troubles.min(6)))
+            memo.failures_in_a_row = memo.failures_in_a_row.saturating_add(1);
+            Some(BACKOFF * (1 << memo.failures_in_a_row.min(6)))
         }
     };
-    (key, memo, again)
+    (key, memo, requeue_after)
 }

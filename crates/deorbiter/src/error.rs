@@ -3,7 +3,7 @@
 use common::cloud::openstack;
 use common::cluster::error_chain;
 
-/// A step or a walk that could not be finished.
+/// A step or a reconcile that could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something of the target could not be written.
@@ -16,7 +16,7 @@ pub enum Error {
     },
     /// Something of the cluster that the Deorbit is in could not be read or written.
     #[error("cannot {what}: {}", error_chain(cause))]
-    Home {
+    Management {
         /// The intent.
         what: String,
         /// The API server's answer.
@@ -46,10 +46,10 @@ pub enum Error {
         /// Which.
         name: String,
     },
-    /// The target could not be reached in this walk.
+    /// The target could not be reached in this reconcile.
     #[error("the target cluster cannot be reached")]
     NoTarget,
-    /// OpenStack could not be reached in this walk.
+    /// OpenStack could not be reached in this reconcile.
     #[error("OpenStack cannot be reached")]
     NoCloud,
     /// This process does not hold the Lease any more.
@@ -63,7 +63,7 @@ impl Error {
     pub fn code(&self) -> &'static str {
         match self {
             Error::Write { cause: kube::Error::Api(status), .. }
-            | Error::Home { cause: kube::Error::Api(status), .. } => match status.code {
+            | Error::Management { cause: kube::Error::Api(status), .. } => match status.code {
                 401 => "Unauthorized",
                 403 => "Forbidden",
                 409 => "Conflict",
@@ -72,7 +72,7 @@ impl Error {
                 500..=599 => "ServerError",
                 _ => "Refused",
             },
-            Error::Write { .. } | Error::Home { .. } => "NoAnswer",
+            Error::Write { .. } | Error::Management { .. } => "NoAnswer",
             Error::Cloud { cause, .. } => cause.code(),
             Error::Routes { .. } => "Routes",
             Error::Records { .. } => "Records",
@@ -84,9 +84,11 @@ impl Error {
 
     /// Whether no answer came.
     #[must_use]
-    pub fn is_silence(&self) -> bool {
+    pub fn is_no_response(&self) -> bool {
         match self {
-            Error::Write { cause, .. } | Error::Home { cause, .. } => !matches!(cause, kube::Error::Api(_)),
+            Error::Write { cause, .. } | Error::Management { cause, .. } => {
+                !matches!(cause, kube::Error::Api(_))
+            }
             Error::Cloud { cause, .. } => cause.code() == "no_answer",
             _ => false,
         }
@@ -95,6 +97,6 @@ impl Error {
     /// Whether somebody else changed the Deorbit: the next look knows more.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        matches!(self, Error::Home { cause: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
+        matches!(self, Error::Management { cause: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))
     }
 }

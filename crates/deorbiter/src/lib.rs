@@ -6,14 +6,14 @@
 //!   OpenStack ──────┘  (reads)               (pure)        (writes)└─ deletes in OpenStack, by recorded ID
 //! ```
 //!
-//! One walk of one Deorbit is short and waits for nothing but answers; a run of hours is many walks. What a run knows stands
-//! in its Deorbit, so any walk can be another process'.
+//! One reconcile of one Deorbit is short and waits for nothing but answers; a run of hours is many reconciles. What a run knows stands
+//! in its Deorbit, so any reconcile can be another process'.
 //!
 //! * [`observe`]: a target cluster and its project become a [`observe::snapshot::Snapshot`].
 //! * [`mod@plan`]: what is ours, what is recorded, what is deleted, what is left, where to next: one question a file.
 //! * [`routes`]: the router's routes, by routegc's own judgement.
 //! * [`apply`]: `store` (the Deorbit), `object` and `freeze` (the target), `cloud` (OpenStack).
-//! * [`controller`]: which Deorbit is walked when. [`args`], [`command`], [`settings`]: what a user says. [`status`],
+//! * [`controller`]: which Deorbit is reconciled when. [`args`], [`command`], [`settings`]: what a user says. [`status`],
 //!   [`metrics`]: what a user is shown. [`names`]: every name of ours and of others.
 
 pub mod apply;

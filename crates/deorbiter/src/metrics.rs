@@ -1,4 +1,4 @@
-//! deorbiter's own metrics. `cluster` is the Deorbit, as `namespace/name`; what it counted goes with it.
+//! deorbiter's own metrics. `namespace` and `name` are those of the Deorbit; its series are removed with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,16 +54,20 @@ impl Metrics {
         registry.register(Box::new(seconds.clone()))?;
         Ok(Metrics {
             runs,
-            phase: gauge("deorbiter_phase", "1 for the phase that a Deorbit is in", &["cluster", "phase"])?,
+            phase: gauge(
+                "deorbiter_phase",
+                "1 for the phase that a Deorbit is in",
+                &["namespace", "name", "phase"],
+            )?,
             remaining: gauge(
                 "deorbiter_remaining",
                 "Objects that shall go and are still there",
-                &["cluster"],
+                &["namespace", "name"],
             )?,
             debris: gauge(
                 "deorbiter_debris",
                 "Objects that were left at the end, by kind",
-                &["cluster", "kind"],
+                &["namespace", "name", "kind"],
             )?,
             failures: counter(
                 "deorbiter_operation_failures_total",
@@ -84,11 +88,13 @@ impl Metrics {
     }
 
     /// A status was stored, or found after a restart; `before` is the phase that it replaces.
-    pub fn stored(&self, cluster: &str, before: Phase, status: &DeorbitStatus) {
+    pub fn stored(&self, (namespace, name): (&str, &str), before: Phase, status: &DeorbitStatus) {
         for phase in Phase::ALL {
-            self.phase.with_label_values(&[cluster, &phase.to_string()]).set((phase == status.phase).into());
+            self.phase
+                .with_label_values(&[namespace, name, &phase.to_string()])
+                .set((phase == status.phase).into());
         }
-        self.remaining.with_label_values(&[cluster]).set(status.remaining);
+        self.remaining.with_label_values(&[namespace, name]).set(status.remaining);
         if status.phase.is_final() {
             // The status lists only the first of many: the rest counts as OTHER, as does what is no thing of OpenStack.
             let mut rest = status.debris_count;
@@ -97,9 +103,9 @@ impl Metrics {
                 let count = status.debris.iter().filter(|one| one.kind == word).count();
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 rest -= count;
-                self.debris.with_label_values(&[cluster, &word]).set(count);
+                self.debris.with_label_values(&[namespace, name, &word]).set(count);
             }
-            self.debris.with_label_values(&[cluster, OTHER]).set(rest.max(0));
+            self.debris.with_label_values(&[namespace, name, OTHER]).set(rest.max(0));
             if !before.is_final() {
                 self.runs.with_label_values(&[&status.phase.to_string()]).inc();
             }
@@ -107,15 +113,15 @@ impl Metrics {
     }
 
     /// A Deorbit is gone, and its series with it.
-    pub fn forget(&self, cluster: &str) {
+    pub fn forget(&self, namespace: &str, name: &str) {
         for phase in Phase::ALL {
-            drop(self.phase.remove_label_values(&[cluster, &phase.to_string()]));
+            drop(self.phase.remove_label_values(&[namespace, name, &phase.to_string()]));
         }
-        drop(self.remaining.remove_label_values(&[cluster]));
+        drop(self.remaining.remove_label_values(&[namespace, name]));
         for kind in Kind::ALL {
-            drop(self.debris.remove_label_values(&[cluster, &format!("{kind:?}")]));
+            drop(self.debris.remove_label_values(&[namespace, name, &format!("{kind:?}")]));
         }
-        drop(self.debris.remove_label_values(&[cluster, OTHER]));
+        drop(self.debris.remove_label_values(&[namespace, name, OTHER]));
     }
 }
 
@@ -149,8 +155,8 @@ mod tests {
             debris_count: 7,
             ..DeorbitStatus::default()
         };
-        metrics.stored("team/prod", Phase::Failed, &status);
-        let value = |kind: &str| metrics.debris.with_label_values(&["team/prod", kind]).get();
+        metrics.stored(("team", "prod"), Phase::Failed, &status);
+        let value = |kind: &str| metrics.debris.with_label_values(&["team", "prod", kind]).get();
         assert_eq!((value("Volume"), value("Snapshot"), value(OTHER)), (1, 0, 6));
         assert_eq!(metrics.runs.with_label_values(&["Failed"]).get(), 0, "it had ended before");
     }

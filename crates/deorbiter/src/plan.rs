@@ -1,10 +1,10 @@
-//! Pure: what one walk of one Deorbit does, and what its status becomes. No IO, no clock.
+//! Pure: what one reconcile of one Deorbit does, and what its status becomes. No IO, no clock.
 //!
 //! ```text
 //!   Pending → Inventory → Freeze → Delete → Wait → Verify → Sweep → Routes → Complete | CompletedWithDebris | Failed
 //! ```
 //!
-//! A walk plans by the phase and the records that are *stored*; what it wants stored next is written before its steps are
+//! A reconcile plans by the phase and the records that are *stored*; what it wants stored next is written before its steps are
 //! done. So nothing is deleted whose ID was not stored before, wherever the process dies.
 //!
 //! `found` (what is ours) → `inventory` (records) → `deletion` | `leftovers` | `sweep` (steps) → `outlook` (what is left) →
@@ -38,7 +38,7 @@ pub use self::reason::Reason;
 use crate::observe::snapshot::{Cloud, Snapshot};
 use crate::settings::Settings;
 
-/// What one walk decides.
+/// What one reconcile decides.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// Acts, to be tried all, after the status is stored.
@@ -48,7 +48,7 @@ pub struct Decision {
     /// What is recorded from now on.
     pub records: Vec<Arc<Recorded>>,
     /// When to look again; None: when somebody changes the Deorbit.
-    pub again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 /// Between two phases nothing is waited for.
@@ -63,11 +63,11 @@ const SELDOM: Duration = Duration::from_secs(60);
 /// Decides about one Deorbit.
 #[must_use]
 pub fn plan(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Decision {
-    Walk::new(settings, snapshot, now).decide()
+    Planner::new(settings, snapshot, now).decide()
 }
 
 /// One decision in the making.
-pub(crate) struct Walk<'a> {
+pub(crate) struct Planner<'a> {
     settings: &'a Settings,
     snapshot: &'a Snapshot,
     now: Timestamp,
@@ -77,10 +77,10 @@ pub(crate) struct Walk<'a> {
     records: Vec<Arc<Recorded>>,
 }
 
-impl<'a> Walk<'a> {
-    fn new(settings: &'a Settings, snapshot: &'a Snapshot, now: Timestamp) -> Walk<'a> {
+impl<'a> Planner<'a> {
+    fn new(settings: &'a Settings, snapshot: &'a Snapshot, now: Timestamp) -> Planner<'a> {
         let run = &snapshot.run;
-        Walk {
+        Planner {
             settings,
             snapshot,
             // The API keeps whole seconds; a time that was stored must compare equal.
@@ -94,14 +94,14 @@ impl<'a> Walk<'a> {
 
     fn decide(mut self) -> Decision {
         let run = &self.snapshot.run;
-        let again = if run.deleting {
+        let requeue_after = if run.deleting {
             self.aborted()
         } else {
             self.status.observed_generation = run.generation;
             self.availability();
             self.resumed();
             conditions::observed(&mut self.status, self.snapshot, self.now);
-            let again = if run.status.phase.is_final() {
+            let requeue_after = if run.status.phase.is_final() {
                 self.after_the_end()
             } else if run.protected {
                 Some(LATER)
@@ -109,10 +109,10 @@ impl<'a> Walk<'a> {
                 self.forward()
             };
             conditions::complete(&mut self.status, self.snapshot, &self.records, self.now);
-            again
+            requeue_after
         };
         self.status.inventory.count = i64::try_from(self.records.len()).unwrap_or(i64::MAX);
-        Decision { plan: self.plan, status: self.status, records: self.records, again }
+        Decision { plan: self.plan, status: self.status, records: self.records, requeue_after }
     }
 
     fn step(&mut self, act: Act, because: Reason) {
@@ -131,11 +131,11 @@ impl<'a> Walk<'a> {
     fn availability(&mut self) {
         let (mut target, mut cloud) = (None, None);
         if let Err(why) = &self.snapshot.cluster {
-            target = Some(self.silent_since("TargetReachable"));
+            target = Some(self.unavailable_since("TargetReachable"));
             self.find(Reason::TargetUnavailable { why: why.clone() });
         }
         if let Some(Err(why)) = &self.snapshot.cloud {
-            cloud = Some(self.silent_since("CloudReachable"));
+            cloud = Some(self.unavailable_since("CloudReachable"));
             self.find(Reason::CloudUnavailable { why: why.clone() });
         }
         self.status.first_unavailable_at = target.into_iter().chain(cloud).min();
@@ -143,20 +143,20 @@ impl<'a> Walk<'a> {
 
     /// Since when the one that this condition is about, and that does not answer now, has not answered once. How long the other
     /// was silent before is not held against it.
-    fn silent_since(&self, condition: &str) -> Timestamp {
+    fn unavailable_since(&self, condition: &str) -> Timestamp {
         let stored = &self.snapshot.run.status;
         let Some(first) = stored.first_unavailable_at else { return self.now };
         let was = stored.conditions.iter().find(|one| one.kind == condition);
         match was.filter(|was| was.status == common::conditions::Status::False) {
             // The time that is noted is the younger one where a run is tried again.
             Some(was) => first.max(was.last_transition_time),
-            None => self.noted_while_deleted().unwrap_or(self.now),
+            None => self.recorded_while_deleted().unwrap_or(self.now),
         }
     }
 
     /// The time that was noted since the Deorbit is being deleted. From then on nothing else of its status is stored, so it is
     /// younger than all that is.
-    fn noted_while_deleted(&self) -> Option<Timestamp> {
+    fn recorded_while_deleted(&self) -> Option<Timestamp> {
         let run = &self.snapshot.run;
         let stored = &run.status;
         let seen = stored.conditions.iter().map(|one| one.last_transition_time);
@@ -199,7 +199,7 @@ impl<'a> Walk<'a> {
         }
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {
-                self.step(Act::Lift { name: self.freeze_name() }, Reason::Over);
+                self.step(Act::RemoveFreeze { name: self.freeze_name() }, Reason::RunEnded);
                 Some(LATER)
             }
             Ok(_) => None,

@@ -25,7 +25,7 @@ fn policy(asked: &Routes) -> Result<Policy, String> {
 
 /// Routes into the pod networks that are of no use to anybody, as far as that can be seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Useless {
+pub struct Unused {
     /// They lead to nobody.
     pub dead: Vec<Route>,
     /// Nobody is seen to be there, but somebody may be: they are never removed.
@@ -33,11 +33,11 @@ pub struct Useless {
 }
 
 /// Notes what is known of the router's routes, or why nothing is.
-pub async fn note(cloud: &Cloud, asked: &Routes, seen: &mut seen::Cloud) {
-    match useless(cloud, asked).await {
-        Ok(useless) => {
-            seen.routes = useless.dead;
-            seen.doubtful_routes = useless.doubtful;
+pub async fn add_to(cloud: &Cloud, asked: &Routes, seen: &mut seen::Cloud) {
+    match unused(cloud, asked).await {
+        Ok(unused) => {
+            seen.routes = unused.dead;
+            seen.doubtful_routes = unused.doubtful;
         }
         Err(why) => seen.routes_unread = Some(why),
     }
@@ -55,7 +55,7 @@ async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Deci
 ///
 /// # Errors
 /// Whatever could not be seen whole, for a person.
-pub async fn useless(cloud: &Cloud, asked: &Routes) -> Result<Useless, String> {
+pub async fn unused(cloud: &Cloud, asked: &Routes) -> Result<Unused, String> {
     let (_, _, decision) = judged(cloud, asked).await?;
     let doubtful = decision.classified.into_iter().filter_map(|one| match one.class {
         RouteClass::Unknown(_) | RouteClass::Covered(_) | RouteClass::Invalid(_) => {
@@ -64,7 +64,7 @@ pub async fn useless(cloud: &Cloud, asked: &Routes) -> Result<Useless, String> {
         RouteClass::Foreign | RouteClass::Valid(_) | RouteClass::Orphan(_) => None,
     });
     let doubtful = doubtful.collect();
-    Ok(Useless { dead: decision.removals.into_iter().map(|one| one.route).collect(), doubtful })
+    Ok(Unused { dead: decision.removals.into_iter().map(|one| one.route).collect(), doubtful })
 }
 
 /// Removes those of `routes` that still lead to nobody.

@@ -1,6 +1,6 @@
 //! Triggers: what starts a Deorbit without a person.
 //!
-//! A `DeorbitBinding` puts a finalizer on a kind of object. The walk, in one direction:
+//! A `DeorbitBinding` puts a finalizer on a kind of object. The reconcile, in one direction:
 //!
 //! ```text
 //!   watches  caches of the kinds that bindings name
@@ -11,7 +11,7 @@
 //!
 //! [`hook`]: Cluster API asks before it deletes a cluster, and waits.
 //!
-//! [`path`], [`template`], [`rules`]: what a binding says, read strictly. [`controller`]: when a walk is made.
+//! [`path`], [`template`], [`rules`]: what a binding says, read strictly. [`controller`]: when a reconcile is made.
 
 pub mod action;
 pub mod apply;

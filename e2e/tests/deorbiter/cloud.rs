@@ -219,7 +219,7 @@ async fn log_in_to(env: &TestEnv, project: &Project, region: &str) {
 
 /// A list of thousands takes Cinder seconds; this one takes as long with forty.
 #[tokio::test(flavor = "multi_thread")]
-async fn between_two_walks_of_a_large_cluster_single_volumes_are_asked_about() {
+async fn between_two_reconciles_of_a_large_cluster_single_volumes_are_asked_about() {
     let (env, cloud, project) = start().await;
     let proxy = proxy(&cloud, Service::BlockStorage).await;
     cloud.region("SlowCinder", &[("block-storage", proxy.url() + "/v3")]).await.unwrap();
@@ -246,7 +246,7 @@ async fn between_two_walks_of_a_large_cluster_single_volumes_are_asked_about() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn between_two_walks_that_take_long_a_load_balancer_is_asked_about() {
+async fn between_two_reconciles_that_take_long_a_load_balancer_is_asked_about() {
     let (env, cloud, project) = start().await;
     let (neutron, octavia) =
         (proxy(&cloud, Service::Network).await, proxy(&cloud, Service::LoadBalancer).await);
@@ -262,7 +262,7 @@ async fn between_two_walks_that_take_long_a_load_balancer_is_asked_about() {
     let asked = |proxy: &FaultProxy, path: &str| {
         proxy.requests().iter().filter(|request| request.path.ends_with(path)).count()
     };
-    // A walk asks for each of them once, and may have begun.
+    // A reconcile asks for each of them once, and may have begun.
     let between = || asked(&octavia, &lb) > asked(&neutron, "/security-groups") + 2;
     env.wait("the load balancer alone to be asked about", async || Ok(between())).await.unwrap();
     let path = format!("/loadbalancers/{lb}?cascade=true");

@@ -174,7 +174,7 @@ async fn nowhere(env: &TestEnv) {
 async fn d7_d8_a_cluster_that_does_not_answer_stalls_no_other_and_is_given_up_in_time() {
     let env = TestEnv::start().await.unwrap();
     nowhere(&env).await;
-    let deorbiter = env.launch().unwrap().args(["--workers", "1"]).start().unwrap();
+    let deorbiter = env.launch().unwrap().args(["--max-concurrent-reconciles", "1"]).start().unwrap();
     for number in 0..5 {
         let away =
             json!({"kubeconfig": {"secretRef": {"name": "nowhere"}}, "timeouts": {"apiUnavailable": "15s"}});
@@ -284,7 +284,7 @@ async fn resource_version(env: &TestEnv, name: &str) -> String {
     env.deorbits().get(name).await.unwrap().metadata.resource_version.unwrap()
 }
 
-async fn walks(deorbiter: &Program) -> f64 {
+async fn reconciles(deorbiter: &Program) -> f64 {
     deorbiter.metrics().await.unwrap().sum("controller_runtime_reconcile_total", &[]).unwrap()
 }
 
@@ -299,10 +299,10 @@ async fn d17_progress_is_in_the_status_and_nothing_is_written_while_nothing_happ
     assert_eq!(status.inventory.records[0].id.as_deref(), Some("0d5c9f3e-0000-4000-8000-000000000011"));
     // The claim goes; its PersistentVolume stays, and there is nothing new.
     env.wait("the claim to go", async || Ok(claims(&env).get_opt("data").await?.is_none())).await.unwrap();
-    let settled = walks(&deorbiter).await;
-    env.wait("two walks", async || Ok(walks(&deorbiter).await >= settled + 2.0)).await.unwrap();
-    let before = (resource_version(&env, "run").await, walks(&deorbiter).await);
-    env.wait("three walks", async || Ok(walks(&deorbiter).await >= before.1 + 3.0)).await.unwrap();
+    let settled = reconciles(&deorbiter).await;
+    env.wait("two reconciles", async || Ok(reconciles(&deorbiter).await >= settled + 2.0)).await.unwrap();
+    let before = (resource_version(&env, "run").await, reconciles(&deorbiter).await);
+    env.wait("three reconciles", async || Ok(reconciles(&deorbiter).await >= before.1 + 3.0)).await.unwrap();
     assert_eq!(resource_version(&env, "run").await, before.0);
     assert!(deorbiter.get("/statusz").await.unwrap().1.contains("phase      Wait"));
     drop(deorbiter);

@@ -330,7 +330,7 @@ async fn concurrent_writers_lose_nothing() {
     drop(deorbiter);
 }
 
-/// Walks that find nothing to do write nothing.
+/// Reconciles that find nothing to do write nothing.
 #[tokio::test]
 async fn at_rest_nothing_is_written() {
     let env = TestEnv::start().await;

@@ -62,7 +62,7 @@ async fn story(env: &TestEnv, name: &str, stop_at: Option<(u64, When)>) -> u64 {
     env.api_proxy.counter().count() - before
 }
 
-/// So many clusters at a time, each with a deorbiter of its own: a story waits for the next walk most of the time.
+/// So many clusters at a time, each with a deorbiter of its own: a story waits for the next reconcile most of the time.
 const STAGES: usize = 3;
 
 async fn stage() -> TestEnv {

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 /// Far longer than anything takes on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(90);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub struct TestEnv {
     pub control_plane: ControlPlane,
@@ -263,6 +263,6 @@ pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, look: impl F
             return found;
         }
         assert!(tokio::time::Instant::now() < end, "not in {TIMEOUT:?}: {what}");
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

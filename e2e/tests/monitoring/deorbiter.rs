@@ -5,10 +5,10 @@ use super::cases::{self, Case, Series};
 const ERRORS: &str = "controller_runtime_reconcile_total{result=\"error\"}";
 const SUCCESSES: &str = "controller_runtime_reconcile_total{result=\"success\"}";
 const LEADER: &str = "leader_election_master_status{name=\"deorbiter\"}";
-const REMAINING: &str = "deorbiter_remaining{cluster=\"team/prod\"}";
-const WAIT: &str = "deorbiter_phase{cluster=\"team/prod\",phase=\"Wait\"}";
-const FAILED: &str = "deorbiter_phase{cluster=\"team/prod\",phase=\"Failed\"}";
-const DEBRIS: &str = "deorbiter_debris{cluster=\"team/prod\",kind=\"Volume\"}";
+const REMAINING: &str = "deorbiter_remaining{exported_namespace=\"team\",name=\"prod\"}";
+const WAIT: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Wait\"}";
+const FAILED: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Failed\"}";
+const DEBRIS: &str = "deorbiter_debris{exported_namespace=\"team\",name=\"prod\",kind=\"Volume\"}";
 const HELD: &str = "deorbiter_binding_held{binding=\"klusters\"}";
 const READY: &str = "deorbiter_binding_ready{binding=\"klusters\"}";
 const REFUSED: &str = "deorbiter_hook_answers_total{answer=\"refused\"}";
@@ -31,22 +31,26 @@ fn cases() -> Vec<Case> {
     vec![
         ("healthy", vec![], vec![("5m", vec![]), ("145m", vec![])]),
         ("gone", vec![("up", "0x300")], vec![("9m", vec![]), ("11m", vec!["DeorbiterDown"])]),
-        ("nobody leads", vec![(LEADER, "0x300")], vec![("4m", vec![]), ("6m", vec!["DeorbiterNoLeader"])]),
+        (
+            "no replica leads",
+            vec![(LEADER, "0x300")],
+            vec![("4m", vec![]), ("6m", vec!["DeorbiterNoLeader"])],
+        ),
         (
             "the management cluster refuses",
             vec![(ERRORS, "0+1x300"), (SUCCESSES, "5x300")],
-            vec![("14m", vec![]), ("40m", vec!["DeorbiterWalksFailing"])],
+            vec![("14m", vec![]), ("40m", vec!["DeorbiterReconcileErrors"])],
         ),
-        ("a walk fails now and then", vec![(ERRORS, "0+1x300")], vec![("140m", vec![])]),
+        ("a reconciliation fails now and then", vec![(ERRORS, "0+1x300")], vec![("140m", vec![])]),
         (
             "a run failed",
             vec![(FAILED, "1x300"), (WAIT, "0x300"), (REMAINING, "3x300")],
             vec![("2m", vec!["DeorbiterRunFailed"])],
         ),
         (
-            "nothing goes any more",
+            "no resource is deleted any more",
             vec![(REMAINING, "3x300")],
-            vec![("50m", vec![]), ("130m", vec!["DeorbiterRunStuck"])],
+            vec![("14m", vec![]), ("30m", vec!["DeorbiterRunStuck"])],
         ),
         ("nothing is left to go", vec![(REMAINING, "0x300")], vec![("145m", vec![])]),
         ("debris", vec![(DEBRIS, "2x300")], vec![("1m", vec!["DeorbiterDebris"])]),

@@ -23,8 +23,8 @@ const KEY: &str = "records.json";
 /// Puts our finalizer on the Deorbit.
 ///
 /// # Errors
-/// [`Error::Home`] with the API server's answer.
-pub async fn hold(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
+/// [`Error::Management`] with the API server's answer.
+pub async fn add_finalizer(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
     finalizers(client, namespace, name, uid, |list| {
         if !list.iter().any(|one| one == names::FINALIZER) {
             list.push(names::FINALIZER.to_owned());
@@ -36,8 +36,8 @@ pub async fn hold(client: &Client, namespace: &str, name: &str, uid: &str) -> Re
 /// Takes our finalizer off.
 ///
 /// # Errors
-/// [`Error::Home`] with the API server's answer.
-pub async fn let_go(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
+/// [`Error::Management`] with the API server's answer.
+pub async fn remove_finalizer(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
     finalizers(client, namespace, name, uid, |list| list.retain(|one| one != names::FINALIZER)).await
 }
 
@@ -51,7 +51,7 @@ async fn finalizers(
     let what = || format!("change the finalizers of Deorbit {namespace}/{name}");
     let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
     let Some(found) =
-        api.get_metadata_opt(name).await.map_err(|cause| Error::Home { what: what(), cause })?
+        api.get_metadata_opt(name).await.map_err(|cause| Error::Management { what: what(), cause })?
     else {
         return Ok(());
     };
@@ -66,14 +66,14 @@ async fn finalizers(
         Patch::Merge(json!({"metadata": {"uid": uid, "resourceVersion": version, "finalizers": list}}));
     match api.patch_metadata(name, &params, &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        other => other.map(drop).map_err(|cause| Error::Home { what: what(), cause }),
+        other => other.map(drop).map_err(|cause| Error::Management { what: what(), cause }),
     }
 }
 
 /// The records of a Deorbit, from its status or its ConfigMaps.
 ///
 /// # Errors
-/// [`Error::Home`], or [`Error::Records`] where a ConfigMap is gone or holds something else.
+/// [`Error::Management`], or [`Error::Records`] where a ConfigMap is gone or holds something else.
 pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Arc<Recorded>>, Error> {
     let Some(status) = &deorbit.status else { return Ok(Vec::new()) };
     let mut records: Vec<_> = status.inventory.records.iter().cloned().map(upgraded).collect();
@@ -81,7 +81,7 @@ pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Arc<Recor
     let api = Api::<ConfigMap>::namespaced(client.clone(), &namespace);
     for name in &status.inventory.config_maps {
         let what = format!("read ConfigMap {namespace}/{name}");
-        let map = api.get_opt(name).await.map_err(|cause| Error::Home { what, cause })?;
+        let map = api.get_opt(name).await.map_err(|cause| Error::Management { what, cause })?;
         let text = map.and_then(|map| map.data).and_then(|mut data| data.remove(KEY));
         let page: Option<Vec<Recorded>> = text.and_then(|text| serde_json::from_str(&text).ok());
         let page = page.ok_or_else(|| Error::Records { name: format!("{namespace}/{name}") })?;
@@ -106,7 +106,7 @@ fn upgraded(mut record: Recorded) -> Arc<Recorded> {
 /// whether anything was written.
 ///
 /// # Errors
-/// [`Error::Home`]: nothing that follows may be done. A 409 says that somebody else changed the Deorbit.
+/// [`Error::Management`]: nothing that follows may be done. A 409 says that somebody else changed the Deorbit.
 pub async fn store(
     client: &Client,
     deorbit: &Deorbit,
@@ -163,8 +163,12 @@ pub async fn is_unchanged(client: &Client, read: &Deorbit) -> bool {
 /// Notes since when nobody answers on a Deorbit that is being deleted. Nothing else of its status is touched.
 ///
 /// # Errors
-/// [`Error::Home`] with the API server's answer. A 409 says that somebody else changed the Deorbit.
-pub async fn note_outage(client: &Client, deorbit: &Deorbit, since: Option<Timestamp>) -> Result<(), Error> {
+/// [`Error::Management`] with the API server's answer. A 409 says that somebody else changed the Deorbit.
+pub async fn record_outage(
+    client: &Client,
+    deorbit: &Deorbit,
+    since: Option<Timestamp>,
+) -> Result<(), Error> {
     let mut changed = deorbit.clone();
     changed.status.get_or_insert_default().first_unavailable_at = since;
     replace_status(client, changed).await
@@ -179,7 +183,10 @@ async fn replace_status(client: &Client, mut changed: Deorbit) -> Result<(), Err
     let params = PostParams { field_manager: Some(names::MANAGER.into()), ..PostParams::default() };
     let api = Api::<Deorbit>::namespaced(client.clone(), &namespace);
     let what = format!("write the status of Deorbit {namespace}/{name}");
-    api.replace_status(&name, &params, &changed).await.map(drop).map_err(|cause| Error::Home { what, cause })
+    api.replace_status(&name, &params, &changed)
+        .await
+        .map(drop)
+        .map_err(|cause| Error::Management { what, cause })
 }
 
 async fn write_map(
@@ -205,7 +212,7 @@ async fn write_map(
     };
     let params = PatchParams::apply(names::MANAGER).force();
     let written = api.patch(name, &params, &Patch::Apply(&map)).await;
-    written.map(drop).map_err(|cause| Error::Home { what: format!("write ConfigMap {name}"), cause })
+    written.map(drop).map_err(|cause| Error::Management { what: format!("write ConfigMap {name}"), cause })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a process remembers of one Deorbit between two walks. All of it can be lost: it is found out or tried again.
+//! What a process remembers of one Deorbit between two reconciles. All of it can be lost: it is found out or tried again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ pub struct Memo {
     pub events: Events,
     /// What the last try of an act failed with, by the act's key.
     pub failures: BTreeMap<String, String>,
-    /// The step that the last walk had no time for.
+    /// The step that the last reconcile had no time for.
     pub next: Option<Place>,
-    /// Walks in a row in which something failed.
-    pub troubles: u32,
-    /// When a walk last wrote or did something.
+    /// Reconciles in a row in which something failed.
+    pub failures_in_a_row: u32,
+    /// When a reconcile last wrote or did something.
     pub changed_at: Instant,
     /// The records as stored with this resourceVersion.
     pub records: Option<(String, Vec<Arc<Recorded>>)>,
-    /// What is looked at until the next walk.
+    /// What is looked at until the next reconcile.
     pub glance: Option<Glance>,
     target: Option<(Vec<u8>, Client)>,
     cloud: Option<(Vec<u8>, Cloud)>,
@@ -44,7 +44,7 @@ impl Memo {
             events,
             failures: BTreeMap::new(),
             next: None,
-            troubles: 0,
+            failures_in_a_row: 0,
             changed_at: Instant::now(),
             records: None,
             glance: None,
@@ -53,8 +53,8 @@ impl Memo {
         }
     }
 
-    /// Whatever was waited for, the next thing is a walk.
-    pub fn walk_next(&mut self) {
+    /// Whatever was waited for, the next thing is a reconcile.
+    pub fn reconcile_next(&mut self) {
         self.glance = None;
     }
 
@@ -123,9 +123,9 @@ impl Memo {
         Ok(Some(cloud))
     }
 
-    /// Takes over how the acts of a walk went.
+    /// Takes over how the acts of a reconcile went.
     pub fn learn(&mut self, ran: Ran) {
-        self.troubles = troubles(self.troubles, &ran);
+        self.failures_in_a_row = failures_in_a_row(self.failures_in_a_row, &ran);
         self.next = ran.next;
         for (key, result) in ran.results {
             match result {
@@ -136,8 +136,8 @@ impl Memo {
     }
 }
 
-/// Walks in a row in which something failed.
-fn troubles(before: u32, ran: &Ran) -> u32 {
+/// Reconciles in a row in which something failed.
+fn failures_in_a_row(before: u32, ran: &Ran) -> u32 {
     let failed = ran.results.values().filter(|result| result.is_some()).count();
     match ran.next {
         _ if failed == 0 => 0,
@@ -181,7 +181,7 @@ mod tests {
             (3, ran(&both, true), 1),
             (3, ran(&[true], true), 4),
         ] {
-            assert_eq!(troubles(before, &ran), after, "{ran:?}");
+            assert_eq!(failures_in_a_row(before, &ran), after, "{ran:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which Deorbit is due when. Each is walked by one worker at a time.
+//! Which Deorbit is due when. Each is reconciled by one worker at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use common::api::deorbit::Deorbit;
 
 use super::memo::Memo;
-use super::walk::Key;
+use super::reconcile::Key;
 
 /// All Deorbits that are known.
 #[derive(Default)]
@@ -43,7 +43,7 @@ impl Queue {
                     entry.memo = None;
                 }
                 entry.due = Some(now);
-                entry.memo.iter_mut().for_each(Memo::walk_next);
+                entry.memo.iter_mut().for_each(Memo::reconcile_next);
                 entry.seen = Arc::clone(deorbit);
             }
         }
@@ -68,18 +68,18 @@ impl Queue {
     }
 
     /// A worker is done with it.
-    pub fn give_back(&mut self, key: Key, mut memo: Memo, again: Option<Duration>, now: Instant) {
+    pub fn give_back(&mut self, key: Key, mut memo: Memo, requeue_after: Option<Duration>, now: Instant) {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.running = false;
             // It may have changed meanwhile, and then it is due already.
             if entry.due.is_some() {
-                memo.walk_next();
+                memo.reconcile_next();
             }
             entry.memo = Some(memo);
-            let again = again.map(|wait| now + wait);
-            entry.due = match (entry.due, again) {
-                (Some(due), Some(again)) => Some(due.min(again)),
-                (due, again) => due.or(again),
+            let requeue_after = requeue_after.map(|wait| now + wait);
+            entry.due = match (entry.due, requeue_after) {
+                (Some(due), Some(requeue_after)) => Some(due.min(requeue_after)),
+                (due, requeue_after) => due.or(requeue_after),
             };
         }
     }
@@ -91,7 +91,7 @@ impl Queue {
     }
 }
 
-/// Whether nothing changed that a walk looks at, but the status that it writes itself.
+/// Whether nothing changed that a reconcile looks at, but the status that it writes itself.
 fn is_same(old: &Deorbit, new: &Deorbit) -> bool {
     let (a, b) = (&old.metadata, &new.metadata);
     a.uid == b.uid
@@ -122,9 +122,9 @@ mod tests {
         let (first, _) = queue.take(now).unwrap();
         let (second, _) = queue.take(now).unwrap();
         assert_ne!(first, second);
-        assert!(queue.take(now).is_none(), "both are being walked");
+        assert!(queue.take(now).is_none(), "both are being reconciled");
         queue.follow(&[deorbit("a", 2), deorbit("b", 1)], now);
-        assert!(queue.take(now).is_none(), "it changed, but it is still being walked");
+        assert!(queue.take(now).is_none(), "it changed, but it is still being reconciled");
         assert_eq!(queue.next_due(), None);
     }
 

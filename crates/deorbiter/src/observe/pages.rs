@@ -67,9 +67,9 @@ impl Unreadable {
 
 /// How often a read is asked for, until it is answered: a server or a path to it that fails now and then must not look like one
 /// that is away.
-const TRIES: u32 = 3;
+const ATTEMPTS: u32 = 3;
 /// Seconds after which nothing is asked again: who needs so long to fail is away.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks for `uri`, which messages call `what`, until it is answered: by anything that a server may say on purpose.
 async fn read<T: DeserializeOwned>(client: &Client, what: &str, uri: &str) -> Result<T, Unreadable> {
@@ -80,7 +80,7 @@ async fn read<T: DeserializeOwned>(client: &Client, what: &str, uri: &str) -> Re
         let request = http::Request::get(uri).body(Vec::new());
         let request = request.map_err(|error| unreadable(kube::Error::HttpError(error)))?;
         match client.request(request).await {
-            Err(error) if tries < TRIES && is_passing(&error) && started.elapsed() < PATIENCE => {
+            Err(error) if tries < ATTEMPTS && is_passing(&error) && started.elapsed() < RETRY_TIMEOUT => {
                 tracing::debug!(uri, %error, "asked again");
                 tokio::time::sleep(Duration::from_millis(200) * tries).await;
                 tries += 1;

@@ -1,4 +1,4 @@
-//! What one walk of one Deorbit knows: plain data, taken at one time.
+//! What one reconcile of one Deorbit knows: plain data, taken at one time.
 
 mod cloud;
 mod cluster;
@@ -81,7 +81,7 @@ impl Run {
     ///
     /// # Errors
     /// It is another one, or does not say which it is any more; for a person.
-    pub fn recognise(&self, cluster: Cluster) -> Result<Cluster, String> {
+    pub fn verify_identity(&self, cluster: Cluster) -> Result<Cluster, String> {
         match (&self.status.inventory.cluster, &cluster.uid) {
             (Some(known), Some(seen)) if known != seen => Err(format!(
                 "another cluster answers: the UID of its namespace {} is {seen}, and {known} was recorded; nothing is done there",
@@ -99,7 +99,7 @@ impl Run {
     ///
     /// # Errors
     /// It is another one; for a person.
-    pub fn recognise_project(&self, cloud: Cloud) -> Result<Cloud, String> {
+    pub fn verify_project(&self, cloud: Cloud) -> Result<Cloud, String> {
         match &self.status.inventory.project {
             Some(known) if *known != cloud.project => Err(format!(
                 "the login is for project {}, and the records are about project {known}",

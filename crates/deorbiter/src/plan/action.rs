@@ -27,16 +27,16 @@ pub struct Action {
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Act {
     /// Puts the finalizer on the Deorbit.
-    Hold,
+    AddFinalizer,
     /// Takes it off.
-    LetGo,
+    RemoveFinalizer,
     /// Prevents new objects in the target.
     Freeze {
         /// By which means.
         form: Form,
     },
     /// Takes all forms of the freeze away.
-    Lift {
+    RemoveFreeze {
         /// Their name.
         name: String,
     },
@@ -49,7 +49,7 @@ pub enum Act {
         id: Option<String>,
     },
     /// Turns a Retain policy into Delete.
-    Release {
+    SetDeletePolicy {
         /// A PersistentVolume or a VolumeSnapshotContent.
         object: Object,
     },
@@ -186,10 +186,10 @@ impl Act {
     #[must_use]
     pub fn key(&self) -> String {
         match self {
-            Act::Hold | Act::LetGo => key("Deorbit", "finalizer"),
+            Act::AddFinalizer | Act::RemoveFinalizer => key("Deorbit", "finalizer"),
             Act::Freeze { .. } => key("Freeze", "create"),
-            Act::Lift { .. } => key("Freeze", "lift"),
-            Act::DeleteObject { object, .. } | Act::Release { object } => key("Object", &object.uid),
+            Act::RemoveFreeze { .. } => key("Freeze", "lift"),
+            Act::DeleteObject { object, .. } | Act::SetDeletePolicy { object } => key("Object", &object.uid),
             Act::DeleteInCloud { id, .. } => key("Cloud", id),
             Act::RemoveRoutes { asked, .. } => key("Routes", &asked.router_id),
         }
@@ -201,12 +201,12 @@ impl plan::Action for Action {
 
     fn name(&self) -> &'static str {
         match self.act {
-            Act::Hold => "Hold",
-            Act::LetGo => "LetGo",
+            Act::AddFinalizer => "AddFinalizer",
+            Act::RemoveFinalizer => "RemoveFinalizer",
             Act::Freeze { .. } => "Freeze",
-            Act::Lift { .. } => "LiftFreeze",
+            Act::RemoveFreeze { .. } => "RemoveFreeze",
             Act::DeleteObject { .. } => "DeleteObject",
-            Act::Release { .. } => "ReleaseRetained",
+            Act::SetDeletePolicy { .. } => "SetDeletePolicy",
             Act::DeleteInCloud { .. } => "DeleteInCloud",
             Act::RemoveRoutes { .. } => "RemoveRoutes",
         }
@@ -218,7 +218,7 @@ impl plan::Action for Action {
 
     fn related(&self) -> Option<Related> {
         match &self.act {
-            Act::DeleteObject { object, .. } | Act::Release { object } => Some(Related {
+            Act::DeleteObject { object, .. } | Act::SetDeletePolicy { object } => Some(Related {
                 kind: object.kind.word().to_owned(),
                 namespace: Some(object.namespace.clone()).filter(|namespace| !namespace.is_empty()),
                 name: object.name.clone(),
@@ -234,18 +234,18 @@ impl plan::Action for Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.act {
-            Act::Hold => write!(f, "hold {} by a finalizer", self.run),
-            Act::LetGo => write!(f, "let {} go", self.run),
+            Act::AddFinalizer => write!(f, "add the finalizer to {}", self.run),
+            Act::RemoveFinalizer => write!(f, "remove the finalizer from {}", self.run),
             Act::Freeze { form: Form::Policy } => {
                 f.write_str("refuse new claims, snapshots and load balancers by a ValidatingAdmissionPolicy")
             }
             Act::Freeze { form: Form::Webhook } => f.write_str(
                 "refuse new claims, snapshots and load balancers by a ValidatingWebhookConfiguration",
             ),
-            Act::Lift { name } => write!(f, "lift the freeze {name}"),
+            Act::RemoveFreeze { name } => write!(f, "remove the freeze {name}"),
             Act::DeleteObject { object, id: Some(id) } => write!(f, "delete {object} ({id})"),
             Act::DeleteObject { object, id: None } => write!(f, "delete {object}"),
-            Act::Release { object } => write!(f, "set the policy of {object} to Delete"),
+            Act::SetDeletePolicy { object } => write!(f, "set the policy of {object} to Delete"),
             Act::DeleteInCloud { kind, id, name } => {
                 write!(f, "delete the {kind} {id} ({name}) in OpenStack")
             }

@@ -56,7 +56,7 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
             } else if stale.is_empty() {
                 say(("CleanerNotRunning", Status::False), "Renewed", "they renew their Leases".into());
             } else {
-                let message = format!("{} renews its Lease no more", stale.join(", "));
+                let message = format!("{} no longer renews its Lease", stale.join(", "));
                 say(("CleanerNotRunning", Status::True), "Stale", message);
             }
             if cluster.freeze.any() {
@@ -119,8 +119,8 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
             Phase::Complete if is_proven(snapshot, records) => (Status::True, "Proven", "0 left".to_owned()),
             Phase::Complete => {
                 let why = match snapshot.cloud {
-                    None => "the cluster has nothing left; nobody has looked in OpenStack",
-                    Some(_) => "the cluster has nothing left; not everything could be looked up in OpenStack",
+                    None => "the cluster has nothing left; OpenStack was not read",
+                    Some(_) => "the cluster has nothing left; not everything could be verified in OpenStack",
                 };
                 (Status::Unknown, "NotProven", why.to_owned())
             }
@@ -140,7 +140,7 @@ fn is_proven(snapshot: &Snapshot, records: &[Arc<Recorded>]) -> bool {
             && !outlook::is_shared_by_hearsay(record, cloud)
             && !outlook::is_untold(record)
     };
-    let shown = went.iter().any(|record| record.seen) && inventory::is_at_home(records);
+    let shown = went.iter().any(|record| record.seen) && inventory::is_own_project(records);
     went.iter().all(|record| certain(record)) && (went.is_empty() || shown)
 }
 

@@ -34,7 +34,7 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
     let mut steps = Vec::new();
     for (one, _) in &going {
         if let Some(object) = &one.release {
-            steps.push((Act::Release { object: object.clone() }, Reason::Retained));
+            steps.push((Act::SetDeletePolicy { object: object.clone() }, Reason::RetainOverridden));
         }
     }
     let delete = |kinds: &[ObjectKind], steps: &mut Vec<(Act, Reason)>| {
@@ -42,7 +42,7 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
             match &one.delete {
                 Some(object) if one.deleting.is_none() && kinds.contains(&object.kind) => {
                     let id = known.id.clone();
-                    steps.push((Act::DeleteObject { object: object.clone(), id }, Reason::Asked));
+                    steps.push((Act::DeleteObject { object: object.clone(), id }, Reason::Requested));
                 }
                 _ => {}
             }
@@ -66,7 +66,7 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
                 let object = Object::new(ObjectKind::Pod, &pod.meta);
                 steps.push((
                     Act::DeleteObject { object, id: None },
-                    Reason::HoldsClaim { claim: claim.clone() },
+                    Reason::UsesClaim { claim: claim.clone() },
                 ));
             }
         }

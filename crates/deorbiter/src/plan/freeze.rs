@@ -6,11 +6,11 @@ use common::api::deorbit::{self as api, DeorbitStatus, Freeze, Phase};
 
 use super::action::{Act, Form};
 use super::reason::Reason;
-use super::{AT_ONCE, LATER, SOON, Walk};
+use super::{AT_ONCE, LATER, Planner, SOON};
 use crate::names;
 use crate::observe::snapshot::{Cluster, Run, key};
 
-impl Walk<'_> {
+impl Planner<'_> {
     pub(super) fn freeze_name(&self) -> String {
         names::freeze(&self.snapshot.run.uid)
     }
@@ -34,7 +34,7 @@ impl Walk<'_> {
         let forbidden = cluster.freeze.forbidden.then_some(forbidden);
         let refused = || self.snapshot.failures.get(&key("Freeze", "create")).cloned();
         if let Some(why) = forbidden.or_else(refused) {
-            self.find(Reason::NotFrozen { why });
+            self.find(Reason::FreezeFailed { why });
             if self.status.phase_since.is_some_and(|since| self.is_too_long(since)) {
                 return self.start();
             }
@@ -43,7 +43,7 @@ impl Walk<'_> {
         if cluster.freeze.forbidden {
             return Some(SOON);
         }
-        self.step(Act::Freeze { form }, Reason::MustNotGrow);
+        self.step(Act::Freeze { form }, Reason::CreationBlocked);
         Some(SOON / 4)
     }
 
@@ -51,11 +51,11 @@ impl Walk<'_> {
     pub(super) fn lifted(&mut self) -> bool {
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {
-                self.step(Act::Lift { name: self.freeze_name() }, Reason::Over);
+                self.step(Act::RemoveFreeze { name: self.freeze_name() }, Reason::RunEnded);
                 false
             }
             Ok(_) => true,
-            Err(_) => self.is_too_long(self.silent_since("TargetReachable")),
+            Err(_) => self.is_too_long(self.unavailable_since("TargetReachable")),
         }
     }
 
@@ -106,9 +106,9 @@ impl Walk<'_> {
         };
         let because = match remains {
             true => Reason::FreezeMayRemain { name: self.freeze_name() },
-            false => Reason::NothingFrozen,
+            false => Reason::FreezeRemoved,
         };
-        self.step(Act::LetGo, because);
+        self.step(Act::RemoveFinalizer, because);
         Some(SOON)
     }
 }

@@ -13,7 +13,7 @@ use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster};
 
 /// What is said of a login that proves nothing.
-pub const STRANGE: &str =
+pub const SHOWS_NOTHING: &str =
     "OpenStack has shown nothing of this cluster: is the login for its project and region?";
 
 /// The records with what was found now. Nothing is ever taken out; an object that had no ID yet may get one.
@@ -125,7 +125,7 @@ pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster)
 }
 
 /// Notes what OpenStack shows.
-pub fn note_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
+pub fn record_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
     for record in records.iter_mut().filter(|record| !record.seen && cloud.shows(record)) {
         Arc::make_mut(record).seen = true;
     }
@@ -134,15 +134,15 @@ pub fn note_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
 /// Whether OpenStack has shown something of the cluster, so the login is for its own project and region. Where objects of the
 /// cluster name something, one of that has to be seen: what has the cluster's name alone may be of another cluster of that name.
 #[must_use]
-pub fn is_at_home(records: &[Arc<Recorded>]) -> bool {
+pub fn is_own_project(records: &[Arc<Recorded>]) -> bool {
     let any_named = records.iter().any(|record| is_named(record));
     records.iter().any(|record| record.seen && (!any_named || is_named(record)))
 }
 
 /// Whether objects of the cluster name something, and OpenStack has shown none of it.
 #[must_use]
-pub fn is_strange(records: &[Arc<Recorded>]) -> bool {
-    records.iter().any(|record| is_named(record)) && !is_at_home(records)
+pub fn shows_nothing(records: &[Arc<Recorded>]) -> bool {
+    records.iter().any(|record| is_named(record)) && !is_own_project(records)
 }
 
 /// Whether an object says which one it is, and OpenStack shows it while it is there.

@@ -38,7 +38,7 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
             if let Some(name) = may_go(run, records, cloud, one.record, id) {
                 let reason = match one.record.object {
                     Some(_) => Reason::LeftInCloud { state: state.clone() },
-                    None => Reason::Unnamed,
+                    None => Reason::Unreferenced,
                 };
                 steps.push((Act::DeleteInCloud { kind, id: id.to_owned(), name }, reason));
             }

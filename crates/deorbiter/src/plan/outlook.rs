@@ -72,7 +72,7 @@ struct Judge<'a> {
     objects: HashMap<&'a str, Object>,
     /// The login is for the cluster's own project. Until that is known, OpenStack's word proves nothing, also about what was being
     /// deleted before the run: in another project nothing is there either.
-    at_home: bool,
+    in_own_project: bool,
     /// PersistentVolumes and VolumeSnapshotContents by what they hold.
     holders: HashMap<(Kind, &'a str), (&'a str, Option<Timestamp>)>,
 }
@@ -123,8 +123,8 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        let at_home = inventory::is_at_home(records);
-        Judge { snapshot, given_up, now, objects, at_home, holders }
+        let in_own_project = inventory::is_own_project(records);
+        Judge { snapshot, given_up, now, objects, in_own_project, holders }
     }
 
     /// None: it is gone.
@@ -139,7 +139,7 @@ impl<'a> Judge<'a> {
             Some(Err(why)) => (None, false, Some(why)),
             Some(Ok(cloud)) => {
                 let cluster = &self.snapshot.run.spec.cluster_name;
-                let tells = self.at_home && !is_untold(record) && !is_shared_by_hearsay(record, cloud);
+                let tells = self.in_own_project && !is_untold(record) && !is_shared_by_hearsay(record, cloud);
                 let proven = tells && inventory::is_looked_up(record, cluster, cloud);
                 (state_of(record, cluster, cloud), proven, None)
             }
@@ -185,10 +185,10 @@ impl<'a> Judge<'a> {
             why.extend(node.map(|node| format!("it is attached to Node {node}")));
         }
         why.extend(in_cloud.as_ref().map(|state| format!("the {} is {state} in OpenStack", record.kind)));
-        if matches!(&self.snapshot.cloud, Some(Ok(_))) && record.id.is_some() && !self.at_home {
-            why.push(inventory::STRANGE.to_owned());
+        if matches!(&self.snapshot.cloud, Some(Ok(_))) && record.id.is_some() && !self.in_own_project {
+            why.push(inventory::SHOWS_NOTHING.to_owned());
         }
-        if untold && self.at_home && cloud_error.is_none() {
+        if untold && self.in_own_project && cloud_error.is_none() {
             why.push("OpenStack has shown no such snapshot: is it a backup?".to_owned());
         }
         if let Some(other) = self.snapshot.foreign(record) {

@@ -7,18 +7,18 @@ use common::api::deorbit::{Debris, Kind, Leftovers, OnTimeout, Phase};
 use super::action::Act;
 use super::outlook::{self, Left, is_over};
 use super::reason::Reason;
-use super::{LATER, SOON, Walk, conditions, deletion, found, inventory, leftovers, sweep};
+use super::{LATER, Planner, SOON, conditions, deletion, found, inventory, leftovers, sweep};
 use crate::observe::snapshot::{Cluster, DoubtfulRoute, key};
 
 /// How many entries of debris a status shows: with these it stays far below what etcd takes, and a person reads no more.
 pub const SHOWN_DEBRIS: usize = 200;
 
-impl Walk<'_> {
+impl Planner<'_> {
     /// The work of the stored phase, and the next one where that is done.
     pub(super) fn forward(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
         if !run.held {
-            self.step(Act::Hold, Reason::Begins);
+            self.step(Act::AddFinalizer, Reason::RunStarted);
             return Some(Duration::ZERO);
         }
         if run.status.phase == Phase::Pending {
@@ -41,7 +41,7 @@ impl Walk<'_> {
         }
         if let Some(cloud) = self.cloud() {
             inventory::name_late(&mut self.records, &run.spec.cluster_name, cloud);
-            inventory::note_seen(&mut self.records, cloud);
+            inventory::record_seen(&mut self.records, cloud);
         }
         if self.outage_is_over_limit() {
             return self.without_an_answer();
@@ -101,8 +101,8 @@ impl Walk<'_> {
         ) {
             self.find(Reason::RoutesUnknown { router: asked.router_id.clone(), why: why.clone() });
         }
-        if self.cloud().is_some() && inventory::is_strange(&self.records) {
-            self.find(Reason::CloudShowsNothing);
+        if self.cloud().is_some() && inventory::shows_nothing(&self.records) {
+            self.find(Reason::NothingFoundInCloud);
         }
         if self.snapshot.run.spec.dry_run {
             self.status.remaining = count(self.records.iter().filter(|record| record.kept.is_none()).count());
@@ -184,7 +184,7 @@ impl Walk<'_> {
 
     fn sweep(&mut self, given_up: bool) -> Option<Duration> {
         let run = &self.snapshot.run;
-        let Some(cloud) = self.cloud().filter(|_| run.spec.sweep && !inventory::is_strange(&self.records))
+        let Some(cloud) = self.cloud().filter(|_| run.spec.sweep && !inventory::shows_nothing(&self.records))
         else {
             return self.go(Phase::Routes);
         };
@@ -193,7 +193,7 @@ impl Walk<'_> {
             self.records.extend(swept.into_iter().map(|one| one.record));
             return Some(Duration::ZERO);
         }
-        // The first walk of this phase has no lists yet.
+        // The first reconcile of this phase has no lists yet.
         let done = self.take_leftovers(given_up) && cloud.whole;
         if done { self.go(Phase::Routes) } else { Some(SOON) }
     }
@@ -209,7 +209,7 @@ impl Walk<'_> {
             }
             if !cloud.routes.is_empty() && !over {
                 let act = Act::RemoveRoutes { asked: asked.clone(), routes: cloud.routes.clone() };
-                self.step(act, Reason::Asked);
+                self.step(act, Reason::Requested);
                 return Some(SOON);
             }
         }
@@ -263,14 +263,14 @@ impl Walk<'_> {
             debris.push(entry("Cluster", self.snapshot.run.spec.cluster_name.clone(), why));
         } else if let (Some(Err(why)), true) = (&self.snapshot.cloud, nothing_recorded) {
             // Records are listed one by one in an outage; without any, it must not look like a clean end.
-            let why = format!("nobody knows what is left there: {why}");
+            let why = format!("what is left there is unknown: {why}");
             debris.push(entry("OpenStack", self.snapshot.run.spec.cluster_name.clone(), why));
         }
         self.status.remaining = count(debris.len());
         self.status.debris_count = count(debris.len());
         if let Some(first) = debris.first() {
             let (kind, first) = (first.kind.clone(), first.id.as_ref().unwrap_or(&first.name).clone());
-            self.find(Reason::Debris { count: debris.len(), kind, first });
+            self.find(Reason::DebrisLeft { count: debris.len(), kind, first });
         }
         let phase = match (debris.is_empty(), self.snapshot.run.spec.on_timeout) {
             (true, _) => Phase::Complete,
@@ -301,7 +301,7 @@ impl Walk<'_> {
                 debris.push(entry("Route", route.to_string(), why));
             }
             for DoubtfulRoute { route, why } in &cloud.doubtful_routes {
-                let why = format!("nobody can say whether it leads to somebody: {why}");
+                let why = format!("its next hop may still exist: {why}");
                 debris.push(entry("Route", route.to_string(), why));
             }
         }
@@ -320,23 +320,23 @@ impl Walk<'_> {
             Some(Err(why)) => format!("OpenStack cannot be read: {why}"),
             _ => "the run ended before".to_owned(),
         };
-        let strange = self.cloud().is_some() && inventory::is_strange(&self.records);
+        let shows_nothing = self.cloud().is_some() && inventory::shows_nothing(&self.records);
         let mut out = Vec::new();
         let routes_read = self.cloud().is_some() && matches!(phase, Phase::Inventory | Phase::Routes);
         if let (Some(asked), false) = (&run.spec.resources.routes, routes_read) {
-            let why = format!("its routes were not looked at: {why}");
+            let why = format!("its routes were not read: {why}");
             out.push(entry("Router", asked.router_id.clone(), why));
         }
         let swept = match phase {
             Phase::Sweep => self.cloud().is_some_and(|cloud| {
-                // What is found in this very walk is not recorded yet.
+                // What is found in this very reconcile is not recorded yet.
                 cloud.whole && sweep::found(run, &self.records, cloud).is_empty()
             }),
             phase => phase > Phase::Sweep,
         };
-        if run.spec.sweep && (!swept || strange) {
-            let why = if strange { inventory::STRANGE.to_owned() } else { why };
-            let why = format!("what no object names was not looked for: {why}");
+        if run.spec.sweep && (!swept || shows_nothing) {
+            let why = if shows_nothing { inventory::SHOWS_NOTHING.to_owned() } else { why };
+            let why = format!("the sweep was not done: {why}");
             out.push(entry("Cluster", run.spec.cluster_name.clone(), why));
         }
         out

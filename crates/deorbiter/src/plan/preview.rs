@@ -29,7 +29,7 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     recorded.run.records = inventory::merge(&snapshot.run.records, &found);
     if let Some(cloud) = cloud {
         inventory::name_late(&mut recorded.run.records, &snapshot.run.spec.cluster_name, cloud);
-        inventory::note_seen(&mut recorded.run.records, cloud);
+        inventory::record_seen(&mut recorded.run.records, cloud);
     }
     recorded.run.status.phase = Phase::Delete;
     recorded.run.status.inventory.taken = true;
@@ -44,19 +44,19 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
         }
         if !cloud.routes.is_empty() {
             let act = Act::RemoveRoutes { asked: asked.clone(), routes: cloud.routes.clone() };
-            out.step(Action { run: Arc::clone(&about), act }, Reason::Asked);
+            out.step(Action { run: Arc::clone(&about), act }, Reason::Requested);
         }
         for DoubtfulRoute { route, why } in &cloud.doubtful_routes {
-            let why = format!("route {route}: nobody can say whether it leads to somebody: {why}");
+            let why = format!("route {route}: its next hop may still exist: {why}");
             out.problem((*about).clone(), Reason::Kept { why });
         }
     }
-    let strange = inventory::is_strange(&recorded.run.records);
-    let swept = cloud.filter(|_| !strange);
+    let shows_nothing = inventory::shows_nothing(&recorded.run.records);
+    let swept = cloud.filter(|_| !shows_nothing);
     let swept =
         swept.map(|cloud| sweep::found(&recorded.run, &recorded.run.records, cloud)).unwrap_or_default();
-    if strange && cloud.is_some() {
-        out.problem((*about).clone(), Reason::CloudShowsNothing);
+    if shows_nothing && cloud.is_some() {
+        out.problem((*about).clone(), Reason::NothingFoundInCloud);
     }
     let (asked, going) = (with(&found, is_asked), with(&found, |one| one.deleting.is_some()));
     for record in recorded.run.records.iter().chain(swept.iter().map(|one| &one.record)) {
@@ -71,13 +71,13 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
                 Leftovers::Delete => "no object names it: it is deleted in OpenStack",
                 Leftovers::Report => "no object names it: it is listed as debris, since leftovers is Report",
             },
-            (None, Kind::FloatingIP | Kind::SecurityGroup) => "it goes along with its load balancer",
+            (None, Kind::FloatingIP | Kind::SecurityGroup) => "it is deleted with its load balancer",
             _ if asked.contains(&object) => continue,
             _ if going.contains(&object) => "it is being deleted already",
-            _ => "it goes by the policy of its object",
+            _ => "its controller deletes it by its reclaim or deletion policy",
         };
         let what = format!("{}: {how}", named(record));
-        out.problem((*about).clone(), Reason::GoesAlong { what });
+        out.problem((*about).clone(), Reason::DeletedWithOwner { what });
     }
     out
 }

@@ -12,29 +12,29 @@ use crate::names;
 #[serde(tag = "reason", rename_all_fields = "camelCase")]
 pub enum Reason {
     /// The Deorbit asks for it.
-    Asked,
+    Requested,
     /// The object holds a claim that shall go.
-    HoldsClaim {
+    UsesClaim {
         /// Which.
         claim: String,
     },
     /// The volume's policy is Retain, and the Deorbit says that retained ones go too.
-    Retained,
+    RetainOverridden,
     /// It stands in the way of a clean end: new objects must not be made meanwhile.
-    MustNotGrow,
+    CreationBlocked,
     /// The run is over or was aborted.
-    Over,
+    RunEnded,
     /// The cluster's own controllers have not removed it.
     LeftInCloud {
         /// Its state there.
         state: String,
     },
     /// No object of the cluster names it any more; its name says whose it is.
-    Unnamed,
+    Unreferenced,
     /// A run begins: whoever deletes the Deorbit must not leave a freeze behind.
-    Begins,
+    RunStarted,
     /// Nothing of it stands in the cluster any more.
-    NothingFrozen,
+    FreezeRemoved,
     /// The cluster has not answered, or not let it be lifted, for so long that it is left to a person.
     FreezeMayRemain {
         /// What a person deletes there.
@@ -46,7 +46,7 @@ pub enum Reason {
         why: String,
     },
     /// It goes as well, without an act of its own at the beginning: only a preview says so.
-    GoesAlong {
+    DeletedWithOwner {
         /// What, and how.
         what: String,
     },
@@ -61,7 +61,7 @@ pub enum Reason {
         why: String,
     },
     /// Objects of the target name things in OpenStack, and the login shows none of them.
-    CloudShowsNothing,
+    NothingFoundInCloud,
     /// The routes that lead to nobody are not known.
     RoutesUnknown {
         /// The router's ID.
@@ -80,12 +80,12 @@ pub enum Reason {
         why: String,
     },
     /// A freeze could not be put in place; the run goes on without.
-    NotFrozen {
+    FreezeFailed {
         /// Why.
         why: String,
     },
     /// Something is left.
-    Debris {
+    DebrisLeft {
         /// How much.
         count: usize,
         /// Kind of the first of them.
@@ -98,31 +98,31 @@ pub enum Reason {
 impl plan::Reason for Reason {
     fn code(&self) -> &'static str {
         match self {
-            Reason::Asked => "Asked",
-            Reason::HoldsClaim { .. } => "HoldsClaim",
-            Reason::Retained => "Retained",
-            Reason::MustNotGrow => "MustNotGrow",
-            Reason::Over => "Over",
+            Reason::Requested => "Requested",
+            Reason::UsesClaim { .. } => "UsesClaim",
+            Reason::RetainOverridden => "RetainOverridden",
+            Reason::CreationBlocked => "CreationBlocked",
+            Reason::RunEnded => "RunEnded",
             Reason::LeftInCloud { .. } => "LeftInCloud",
-            Reason::Unnamed => "Unnamed",
-            Reason::Begins => "Begins",
-            Reason::NothingFrozen => "NothingFrozen",
+            Reason::Unreferenced => "Unreferenced",
+            Reason::RunStarted => "RunStarted",
+            Reason::FreezeRemoved => "FreezeRemoved",
             Reason::FreezeMayRemain { .. } => "FreezeMayRemain",
             Reason::Kept { .. } => "Kept",
-            Reason::GoesAlong { .. } => "GoesAlong",
+            Reason::DeletedWithOwner { .. } => "DeletedWithOwner",
             Reason::TargetUnavailable { .. } => "TargetUnavailable",
             Reason::CloudUnavailable { .. } => "CloudUnavailable",
-            Reason::CloudShowsNothing => "CloudShowsNothing",
+            Reason::NothingFoundInCloud => "NothingFoundInCloud",
             Reason::RoutesUnknown { .. } => "RoutesUnknown",
             Reason::CleanerNotRunning { .. } => "CleanerNotRunning",
             Reason::RecordsLost { .. } => "RecordsLost",
-            Reason::NotFrozen { .. } => "NotFrozen",
-            Reason::Debris { .. } => "Debris",
+            Reason::FreezeFailed { .. } => "FreezeFailed",
+            Reason::DebrisLeft { .. } => "DebrisLeft",
         }
     }
 
     fn is_trouble(&self) -> bool {
-        matches!(self, Reason::FreezeMayRemain { .. } | Reason::Debris { .. })
+        matches!(self, Reason::FreezeMayRemain { .. } | Reason::DebrisLeft { .. })
     }
 
     fn related(&self) -> Option<Related> {
@@ -132,7 +132,7 @@ impl plan::Reason for Reason {
                 namespace: Some(names::LEASES.to_owned()),
                 name: lease.clone(),
             }),
-            Reason::Debris { kind, first, .. } => {
+            Reason::DebrisLeft { kind, first, .. } => {
                 Some(Related { kind: kind.clone(), namespace: None, name: first.clone() })
             }
             _ => None,
@@ -143,37 +143,40 @@ impl plan::Reason for Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Asked => f.write_str("the Deorbit asks for it"),
-            Reason::HoldsClaim { claim } => write!(f, "it holds the claim {claim}, which shall go"),
-            Reason::Retained => f.write_str("its policy is Retain, and spec.retained is Delete"),
-            Reason::MustNotGrow => f.write_str("nothing new may be made while the rest is deleted"),
-            Reason::Over => f.write_str("the run is over"),
+            Reason::Requested => f.write_str("the Deorbit asks for it"),
+            Reason::UsesClaim { claim } => write!(f, "it uses claim {claim}, which is to be deleted"),
+            Reason::RetainOverridden => f.write_str("its policy is Retain, and spec.retained is Delete"),
+            Reason::CreationBlocked => f.write_str("nothing new may be created while the rest is deleted"),
+            Reason::RunEnded => f.write_str("the run has ended"),
             Reason::LeftInCloud { state } => write!(f, "the cluster has not removed it; it is {state}"),
-            Reason::Unnamed => f.write_str("no object of the cluster names it any more"),
-            Reason::Begins => {
-                f.write_str("a run begins, and what it freezes must be lifted even if it is aborted")
+            Reason::Unreferenced => f.write_str("no object of the cluster names it any more"),
+            Reason::RunStarted => {
+                f.write_str("a run starts, and its freeze must be removed even if the Deorbit is deleted")
             }
-            Reason::NothingFrozen => f.write_str("nothing of it stands in the target cluster"),
+            Reason::FreezeRemoved => f.write_str("its freeze is not in the target cluster"),
             Reason::FreezeMayRemain { name } => {
                 write!(
                     f,
-                    "the target cluster does not answer, or does not let it be lifted; as soon as it can be done, delete the ValidatingAdmissionPolicy, its binding and the ValidatingWebhookConfiguration {name} there"
+                    "the target cluster does not respond, or refuses to delete the freeze; as soon as it can be done, delete the ValidatingAdmissionPolicy, its binding and the ValidatingWebhookConfiguration {name} there"
                 )
             }
-            Reason::Kept { why } => write!(f, "it is left alone: {why}"),
-            Reason::GoesAlong { what } => f.write_str(what),
+            Reason::Kept { why } => write!(f, "it is kept: {why}"),
+            Reason::DeletedWithOwner { what } => f.write_str(what),
             Reason::TargetUnavailable { why } => write!(f, "the target cluster cannot be read: {why}"),
             Reason::CloudUnavailable { why } => write!(f, "OpenStack cannot be read: {why}"),
-            Reason::CloudShowsNothing => f.write_str(super::inventory::STRANGE),
+            Reason::NothingFoundInCloud => f.write_str(super::inventory::SHOWS_NOTHING),
             Reason::RoutesUnknown { router, why } => {
-                write!(f, "which routes of router {router} lead to nobody is not known: {why}")
+                write!(f, "the stale routes of router {router} cannot be determined: {why}")
             }
             Reason::CleanerNotRunning { lease } => {
-                write!(f, "{lease} renews its Lease no more: start it again, or set spec.leftovers to Delete")
+                write!(
+                    f,
+                    "{lease} no longer renews its Lease: start it again, or set spec.leftovers to Delete"
+                )
             }
             Reason::RecordsLost { why } => f.write_str(why),
-            Reason::NotFrozen { why } => write!(f, "new objects cannot be prevented: {why}"),
-            Reason::Debris { count, kind, first } => {
+            Reason::FreezeFailed { why } => write!(f, "the freeze cannot be created: {why}"),
+            Reason::DebrisLeft { count, kind, first } => {
                 write!(f, "{count} left, first {kind} {first}; status.debris lists them")
             }
         }

@@ -1,8 +1,8 @@
 mod cases;
 mod endings;
+mod env;
 mod ingresses;
 mod laws;
 mod model;
 mod ownership;
 mod proofs;
-mod world;

@@ -84,11 +84,15 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Action::GuardBinding { binding, .. } => {
-                write!(f, "guard DeorbitBinding {binding} by a finalizer")
+                write!(f, "add the finalizer to DeorbitBinding {binding}")
             }
-            Action::ReleaseBinding { binding, .. } => write!(f, "let DeorbitBinding {binding} go"),
-            Action::Bind { target, finalizer, .. } => write!(f, "put finalizer {finalizer} on {target}"),
-            Action::Release { target, finalizer, .. } => write!(f, "take finalizer {finalizer} off {target}"),
+            Action::ReleaseBinding { binding, .. } => {
+                write!(f, "remove the finalizer from DeorbitBinding {binding}")
+            }
+            Action::Bind { target, finalizer, .. } => write!(f, "add finalizer {finalizer} to {target}"),
+            Action::Release { target, finalizer, .. } => {
+                write!(f, "remove finalizer {finalizer} from {target}")
+            }
             Action::CreateDeorbit { namespace, name, .. } => write!(f, "create Deorbit {namespace}/{name}"),
             Action::AbortDeorbit { namespace, name, .. } => {
                 write!(f, "abort Deorbit {namespace}/{name} by deleting it")

@@ -76,7 +76,7 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
     }
 }
 
-/// Creates a Deorbit. One of its name that is there already is not looked at: the next walk sees whose it is.
+/// Creates a Deorbit. One of its name that is there already is not looked at: the next reconcile sees whose it is.
 ///
 /// # Errors
 /// [`Error::Outdated`] where there is one, otherwise the API server's refusal.

@@ -1,4 +1,4 @@
-//! The loop around the walk of the bindings: something changed, or some time went by → observe → plan → apply → status.
+//! The loop around the reconcile of the bindings: something changed, or some time went by → observe → plan → apply → status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use super::plan::{self, Decision, Standing};
 use super::watches::Watches;
 use super::{apply, names};
 
-/// Changes come in bursts; one walk serves them all.
+/// Changes come in bursts; one reconcile serves them all.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Without any change: a kind may have been installed, a right given, a namespace labelled.
 const POLL: Duration = Duration::from_secs(20);
-/// After a walk that failed, or that could not read all: long enough for an API server that restarts, short enough for a person who waits.
-const AGAIN: Duration = Duration::from_secs(2);
+/// After a reconcile that failed, or that could not read all: long enough for an API server that restarts, short enough for a person who waits.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Keeps the bindings until the process is asked to end.
 ///
@@ -54,7 +54,7 @@ pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
         }
         let watches = Watches::new(runtime.client.clone(), Arc::clone(&changed));
         let instance = std::env::var("POD_NAME").unwrap_or_else(|_| runtime.program.name.to_owned());
-        let mut walker = Walker {
+        let mut reconciler = Reconciler {
             observer: Observer::new(runtime.client.clone(), watches),
             // Of its own: what a pass of another loop does not find again would be told again.
             events: Events::new(runtime.client.clone(), runtime.program.name, instance),
@@ -62,14 +62,14 @@ pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
             metrics: &metrics,
         };
         loop {
-            let wait = match walker.walk(&bindings.state(), &deorbits.state()).await {
-                Ok(()) if walker.observer.unread => AGAIN,
+            let wait = match reconciler.reconcile(&bindings.state(), &deorbits.state()).await {
+                Ok(()) if reconciler.observer.unread => RETRY_AFTER,
                 Ok(()) => POLL,
                 Err(error) => {
                     if !error.is_outdated() {
-                        tracing::warn!(%error, "the walk of the bindings ended early");
+                        tracing::warn!(%error, "reconcile failed");
                     }
-                    AGAIN
+                    RETRY_AFTER
                 }
             };
             tokio::select! {
@@ -96,15 +96,15 @@ fn slim(deorbit: &mut Deorbit) {
     }
 }
 
-struct Walker<'a> {
+struct Reconciler<'a> {
     runtime: &'a Runtime,
     metrics: &'a Metrics,
     events: Events,
     observer: Observer,
 }
 
-impl Walker<'_> {
-    async fn walk(
+impl Reconciler<'_> {
+    async fn reconcile(
         &mut self,
         bindings: &[Arc<DeorbitBinding>],
         deorbits: &[Arc<Deorbit>],

@@ -13,7 +13,7 @@ pub enum Error {
         /// The API server's answer.
         cause: kube::Error,
     },
-    /// The world is not as the decision had it. Nothing was done; the next walk sees more.
+    /// The env is not as the decision had it. Nothing was done; the next reconcile sees more.
     #[error("the decision was made on outdated facts: {0}")]
     Outdated(String),
     /// This process does not hold the Lease any more.

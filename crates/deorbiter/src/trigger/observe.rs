@@ -22,7 +22,7 @@ use super::rules::{self, Selection};
 use super::snapshot::{Binding, Counted, Deorbit, End, ObjectId, Refused, Snapshot, Target, Targets};
 use super::watches::{GroupVersionKindKey, Known, Meta, Watches};
 
-/// Reads the world for the plan.
+/// Reads the env for the plan.
 pub struct Observer {
     client: Client,
     /// The watches of the kinds.

@@ -1,4 +1,4 @@
-//! Pure: what the triggers do next. A walk over all bindings and the objects of their kinds.
+//! Pure: what the triggers do next. A reconcile over all bindings and the objects of their kinds.
 //!
 //! ```text
 //!   an object that is not being deleted   selected: finalizer on    not selected, or the binding goes: finalizer off
@@ -52,14 +52,14 @@ pub fn plan(snapshot: &Snapshot) -> Decision {
     let owners = owners(&snapshot.bindings);
     let mut decision = Decision::default();
     for binding in &snapshot.bindings {
-        let mut walk = Walk {
+        let mut reconcile = Planner {
             binding,
             deorbits: &snapshot.deorbits,
             plan: &mut decision.plan,
             standing: Standing::default(),
         };
-        walk.binding(&owners);
-        let standing = walk.standing;
+        reconcile.binding(&owners);
+        let standing = reconcile.standing;
         decision.standings.insert(binding.name.clone(), standing);
     }
     decision
@@ -86,7 +86,7 @@ fn owners(bindings: &[Binding]) -> BTreeMap<&str, &str> {
             if marked == Some(binding.name.as_str()) {
                 owners.insert(target.object.uid.as_str(), binding.name.as_str());
             } else if unread.contains(&binding.kind) {
-                // Nobody knows in this walk what an older binding selects.
+                // Nobody knows in this reconcile what an older binding selects.
             } else if marked.is_none() && target.selected && may_take(binding, target) {
                 owners.entry(target.object.uid.as_str()).or_insert(binding.name.as_str());
             }
@@ -113,14 +113,14 @@ fn protection<'a>(rules: &Rules, target: &'a Target) -> Option<&'a str> {
         .map(|(key, _)| key.as_str())
 }
 
-struct Walk<'a> {
+struct Planner<'a> {
     binding: &'a Binding,
     deorbits: &'a [Deorbit],
     plan: &'a mut Plan<Action>,
     standing: Standing,
 }
 
-impl Walk<'_> {
+impl Planner<'_> {
     fn binding(&mut self, owners: &BTreeMap<&str, &str>) {
         let binding = self.binding;
         if let Err(why) = &binding.rules {
@@ -146,7 +146,7 @@ impl Walk<'_> {
         // First its own finalizer: a binding that is removed while it has objects must be able to give them back.
         if !binding.guarded && !binding.terminating {
             let action = Action::GuardBinding { binding: binding.name.clone(), uid: binding.uid.clone() };
-            self.plan.step(action, Reason::NewBinding);
+            self.plan.step(action, Reason::BindingCreated);
             return;
         }
         let mut others = BTreeMap::<&str, usize>::new();
@@ -198,13 +198,13 @@ impl Walk<'_> {
         let name = &self.binding.name;
         let marked = target.bound_by.as_ref() == Some(name);
         if let Some(deorbit) = self.running(target) {
-            self.abort(target, deorbit, Reason::TargetSurvives { target: target.object.to_string() });
+            self.abort(target, deorbit, Reason::TargetNotDeleted { target: target.object.to_string() });
         }
         if self.binding.terminating || !target.selected {
             // A mark without the finalizer is ours too, and goes.
             if marked {
                 let because = if self.binding.terminating {
-                    Reason::BindingRemoved { binding: name.clone() }
+                    Reason::BindingDeleted { binding: name.clone() }
                 } else {
                     Reason::NotSelected { binding: name.clone() }
                 };
@@ -250,14 +250,14 @@ impl Walk<'_> {
         // Which annotations protect is unknown while the rules cannot be read: nothing is let go then.
         if let (Err(why), Some(End::Complete | End::CompletedWithDebris)) = (&self.binding.rules, deorbit.end)
         {
-            return self.hold(target, Reason::CannotDeorbit { why: why.clone() });
+            return self.hold(target, Reason::DeorbitNotCreated { why: why.clone() });
         }
         match (deorbit.terminating, deorbit.end) {
             // It was aborted; another one follows when it is gone.
             (true, _) | (false, None) => self.standing.deorbiting += 1,
-            (false, Some(End::Complete)) => self.release(target, Reason::DeorbitComplete { deorbit: id }),
+            (false, Some(End::Complete)) => self.release(target, Reason::DeorbitCompleted { deorbit: id }),
             (false, Some(End::CompletedWithDebris)) => {
-                self.release(target, Reason::LeftDebris { deorbit: id });
+                self.release(target, Reason::DebrisLeft { deorbit: id });
             }
             (false, Some(End::Failed)) => self.hold(target, Reason::DeorbitFailed { deorbit: id }),
         }
@@ -266,10 +266,10 @@ impl Walk<'_> {
     fn create(&mut self, target: &Target) {
         let rules = match &self.binding.rules {
             Ok(rules) => rules,
-            Err(why) => return self.hold(target, Reason::CannotDeorbit { why: why.clone() }),
+            Err(why) => return self.hold(target, Reason::DeorbitNotCreated { why: why.clone() }),
         };
         let Some(body) = &target.body else {
-            return self.hold(target, Reason::CannotDeorbit { why: "it could not be read".to_owned() });
+            return self.hold(target, Reason::DeorbitNotCreated { why: "it could not be read".to_owned() });
         };
         if rules.when.as_ref().is_some_and(|rule| !rule.holds(body)) {
             self.standing.deorbiting += 1;
@@ -277,22 +277,22 @@ impl Walk<'_> {
         }
         let filled = match rules.template.fill(body) {
             Ok(filled) => filled,
-            Err(why) => return self.hold(target, Reason::CannotDeorbit { why: why.to_string() }),
+            Err(why) => return self.hold(target, Reason::DeorbitNotCreated { why: why.to_string() }),
         };
         let Some(namespace) = filled.namespace.clone().or_else(|| target.object.namespace.clone()) else {
             let why = "template.namespace is not given, and the object has no namespace".to_owned();
-            return self.hold(target, Reason::CannotDeorbit { why });
+            return self.hold(target, Reason::DeorbitNotCreated { why });
         };
         let name = deorbit_name(&target.object.name, &target.object.uid);
         if self.deorbits.iter().any(|one| one.namespace == namespace && one.name == name) {
             let why =
                 format!("a Deorbit {namespace}/{name} that was made for something else is in its place");
-            return self.hold(target, Reason::CannotDeorbit { why });
+            return self.hold(target, Reason::DeorbitNotCreated { why });
         }
         // Asked again and again it would say the same, and nobody would be told that the object is held.
         match &target.refused {
             Some(refused) => {
-                self.hold(target, Reason::CannotDeorbit { why: refused.why.clone() });
+                self.hold(target, Reason::DeorbitNotCreated { why: refused.why.clone() });
                 if !refused.stale {
                     return;
                 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase", tag = "reason")]
 pub enum Reason {
     /// A binding is new.
-    NewBinding,
+    BindingCreated,
     /// A binding selects the object.
     Selected {
         /// Its name.
@@ -27,7 +27,7 @@ pub enum Reason {
         binding: String,
     },
     /// The binding is being deleted.
-    BindingRemoved {
+    BindingDeleted {
         /// Its name.
         binding: String,
     },
@@ -39,17 +39,17 @@ pub enum Reason {
         target: String,
     },
     /// Everything of the cluster is gone.
-    DeorbitComplete {
+    DeorbitCompleted {
         /// namespace/name of the Deorbit.
         deorbit: String,
     },
     /// A Deorbit let the cluster go with something left.
-    LeftDebris {
+    DebrisLeft {
         /// namespace/name of the Deorbit.
         deorbit: String,
     },
     /// The object is not being deleted, though a Deorbit runs for it.
-    TargetSurvives {
+    TargetNotDeleted {
         /// The object.
         target: String,
     },
@@ -64,7 +64,7 @@ pub enum Reason {
         deorbit: String,
     },
     /// The Deorbit of the object cannot be made.
-    CannotDeorbit {
+    DeorbitNotCreated {
         /// What is wrong.
         why: String,
     },
@@ -85,32 +85,32 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::NewBinding => f.write_str("so that deleting the binding takes its finalizers back"),
+            Reason::BindingCreated => f.write_str("so that its finalizers are removed when it is deleted"),
             Reason::Selected { binding } => write!(f, "binding {binding} selects it"),
             Reason::Adopted { binding } => write!(f, "it carries the finalizer of binding {binding} already"),
             Reason::NotSelected { binding } => write!(f, "binding {binding} does not select it any more"),
-            Reason::BindingRemoved { binding } => write!(f, "binding {binding} is being deleted"),
-            Reason::NothingBound => f.write_str("nothing carries its finalizer any more"),
+            Reason::BindingDeleted { binding } => write!(f, "binding {binding} is being deleted"),
+            Reason::NothingBound => f.write_str("no object carries its finalizer any more"),
             Reason::TargetDeleted { target } => write!(f, "{target} is being deleted"),
-            Reason::DeorbitComplete { deorbit } => {
+            Reason::DeorbitCompleted { deorbit } => {
                 write!(f, "Deorbit {deorbit} is complete: nothing of the cluster is left")
             }
-            Reason::LeftDebris { deorbit } => write!(
+            Reason::DebrisLeft { deorbit } => write!(
                 f,
                 "Deorbit {deorbit} completed with debris: its status.debris lists what is left in OpenStack"
             ),
-            Reason::TargetSurvives { target } => write!(f, "{target} is not being deleted"),
+            Reason::TargetNotDeleted { target } => write!(f, "{target} is not being deleted"),
             Reason::Protected { annotation } => write!(
                 f,
-                "annotation {annotation} protects it: it is not deorbited and stays; remove the annotation to let it go"
+                "annotation {annotation} protects it: it is not deorbited and not released; remove the annotation to release it"
             ),
             Reason::DeorbitFailed { deorbit } => write!(
                 f,
                 "Deorbit {deorbit} failed and keeps the cluster: see its status.debris; delete the Deorbit to have it tried again"
             ),
-            Reason::CannotDeorbit { why } => write!(
+            Reason::DeorbitNotCreated { why } => write!(
                 f,
-                "its Deorbit cannot be made, so it stays: {why}; mend the binding's template or the object"
+                "its Deorbit cannot be created, so it is not released: {why}; fix the binding's template or the object"
             ),
             Reason::BindingInvalid { why } => f.write_str(why),
             Reason::Conflict { others, count } => write!(
@@ -124,25 +124,25 @@ impl fmt::Display for Reason {
 impl plan::Reason for Reason {
     fn code(&self) -> &'static str {
         match self {
-            Reason::NewBinding => "NewBinding",
+            Reason::BindingCreated => "BindingCreated",
             Reason::Selected { .. } => "Selected",
             Reason::Adopted { .. } => "Adopted",
             Reason::NotSelected { .. } => "NotSelected",
-            Reason::BindingRemoved { .. } => "BindingRemoved",
+            Reason::BindingDeleted { .. } => "BindingDeleted",
             Reason::NothingBound => "NothingBound",
             Reason::TargetDeleted { .. } => "TargetDeleted",
-            Reason::DeorbitComplete { .. } => "DeorbitComplete",
-            Reason::LeftDebris { .. } => "LeftDebris",
-            Reason::TargetSurvives { .. } => "TargetSurvives",
+            Reason::DeorbitCompleted { .. } => "DeorbitCompleted",
+            Reason::DebrisLeft { .. } => "DebrisLeft",
+            Reason::TargetNotDeleted { .. } => "TargetNotDeleted",
             Reason::Protected { .. } => "Protected",
             Reason::DeorbitFailed { .. } => "DeorbitFailed",
-            Reason::CannotDeorbit { .. } => "CannotDeorbit",
+            Reason::DeorbitNotCreated { .. } => "DeorbitNotCreated",
             Reason::BindingInvalid { .. } => "BindingInvalid",
             Reason::Conflict { .. } => "Conflict",
         }
     }
 
     fn is_trouble(&self) -> bool {
-        matches!(self, Reason::LeftDebris { .. } | Reason::Protected { .. } | Reason::TargetSurvives { .. })
+        matches!(self, Reason::DebrisLeft { .. } | Reason::Protected { .. } | Reason::TargetNotDeleted { .. })
     }
 }

@@ -84,7 +84,9 @@ impl Template {
                 .collect::<Result<BTreeMap<_, _>, Unreadable>>()
         };
         // The spec stays as it is; reading its texts once finds every mistake.
-        walk(&template.spec, "spec", &mut |at, text| read(at.to_owned(), text).map(|_: Text| String::new()))?;
+        reconcile(&template.spec, "spec", &mut |at, text| {
+            read(at.to_owned(), text).map(|_: Text| String::new())
+        })?;
         Ok(Template {
             namespace: template
                 .namespace
@@ -113,7 +115,7 @@ impl Template {
             namespace: self.namespace.as_ref().map(|text| fill("namespace".to_owned(), text)).transpose()?,
             labels: all("labels", &self.labels)?,
             annotations: all("annotations", &self.annotations)?,
-            spec: walk(&self.spec, "spec", &mut |at, text| match text.parse::<Text>() {
+            spec: reconcile(&self.spec, "spec", &mut |at, text| match text.parse::<Text>() {
                 Ok(text) => fill(at.to_owned(), &text),
                 // `new` has read every text of the spec.
                 Err(_) => Ok(text.to_owned()),
@@ -135,7 +137,7 @@ impl Template {
 }
 
 /// A copy of the object with each text in it replaced.
-fn walk<E>(
+fn reconcile<E>(
     object: &Map<String, Value>,
     at: &str,
     replace: &mut impl FnMut(&str, &str) -> Result<String, E>,
@@ -158,7 +160,7 @@ fn value_with<E>(
             let items = items.map(|(index, item)| value_with(item, &format!("{at}[{index}]"), replace));
             Value::Array(items.collect::<Result<_, E>>()?)
         }
-        Value::Object(object) => Value::Object(walk(object, at, replace)?),
+        Value::Object(object) => Value::Object(reconcile(object, at, replace)?),
         other => other.clone(),
     })
 }

@@ -22,7 +22,7 @@ pub type Meta = PartialObjectMeta<DynamicObject>;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// A kind whose watch says that it is gone is looked up anew, and a watch that has just begun is not ended for that.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The watches that run.
 pub struct Watches {
@@ -93,7 +93,7 @@ impl Watches {
     /// What is known of a kind; its watch is started if it does not run.
     pub async fn look(&mut self, kind: &GroupVersionKindKey) -> Known<'_> {
         let gone = |watch: &Watch| {
-            watch.since.elapsed() >= LOOK_AGAIN
+            watch.since.elapsed() >= POLL_INTERVAL
                 && watch.state.lock().unwrap_or_else(PoisonError::into_inner).gone
         };
         if self.kinds.get(kind).is_some_and(gone) {
@@ -125,13 +125,13 @@ impl Watches {
             Ok((resource, capabilities)) => Ok(self.start(resource, capabilities.scope == Scope::Namespaced)),
             Err(kube::Error::Api(status)) if status.code != 404 => Err(Known::Unknown(
                 None,
-                format!("cannot look {kind} of {api_version} up: {}", status.message),
+                format!("cannot discover {kind} of {api_version}: {}", status.message),
             )),
             Err(kube::Error::Api(_) | kube::Error::Discovery(_)) => Err(Known::NotServed(format!(
-                "the API server knows no {kind} of {api_version}: install its CustomResourceDefinition, or mend targetRef"
+                "the API server knows no {kind} of {api_version}: install its CustomResourceDefinition, or fix targetRef"
             ))),
             Err(error) => {
-                Err(Known::Unknown(None, format!("cannot look {kind} of {api_version} up: {error}")))
+                Err(Known::Unknown(None, format!("cannot discover {kind} of {api_version}: {error}")))
             }
         }
     }
@@ -168,7 +168,7 @@ async fn keep(
                 }
             }
             Err(error) => {
-                tracing::warn!(kind = what, %error, "watch is broken; trying again");
+                tracing::warn!(kind = what, %error, "watch failed; retrying");
                 if let Some((code, why)) = refusal(&error) {
                     let text = format!(
                         "cannot watch {what}: {why}; deorbiter needs get, list, watch and patch on them (docs/deorbiter.md)"

@@ -7,7 +7,7 @@ use common::api::deorbit::{Kind, Leftovers, Phase};
 use common::plan::Reason as _;
 use serde_json::json;
 
-use super::world::*;
+use super::env::*;
 use crate::names;
 use crate::observe::snapshot::{CloudVolume, Cluster, FloatingIp, Freeze, Pod};
 use crate::plan::{Act, preview};
@@ -15,101 +15,101 @@ use crate::settings::Settings;
 
 #[test]
 fn claims_snapshots_and_services_go_and_it_is_proven() {
-    let mut world = proven(json!({}));
-    world.claim("data");
-    world.snapshot("daily", "data");
-    world.service("web");
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete);
-    let cloud = world.cloud.as_ref().unwrap();
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.snapshot("daily", "data");
+    env.service("web");
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete);
+    let cloud = env.cloud.as_ref().unwrap();
     assert!(cloud.volumes.is_empty() && cloud.snapshots.is_empty() && cloud.load_balancers.is_empty());
-    assert!(!world.cluster.freeze.any());
-    assert_eq!((world.did("by a ValidatingAdmissionPolicy"), world.did("lift the freeze")), (1, 1));
-    assert!(world.run.records.iter().any(|one| one.kind == Kind::FloatingIP));
+    assert!(!env.cluster.freeze.any());
+    assert_eq!((env.did("by a ValidatingAdmissionPolicy"), env.did("remove the freeze")), (1, 1));
+    assert!(env.run.records.iter().any(|one| one.kind == Kind::FloatingIP));
 }
 
 #[test]
 fn d1_another_driver_s_claim_is_left_alone_even_with_cinder_s_class() {
-    let mut world = proven(json!({}));
-    world.claim("data").volume = Some("nfs-1".into());
-    world.cluster.volumes.clear();
-    world.untouchable = vec!["uid-data".into()];
-    world.finish();
-    assert_eq!((world.cluster.claims.len(), world.run.records.len()), (1, 0));
+    let mut env = proven(json!({}));
+    env.claim("data").volume = Some("nfs-1".into());
+    env.cluster.volumes.clear();
+    env.untouchable = vec!["uid-data".into()];
+    env.finish();
+    assert_eq!((env.cluster.claims.len(), env.run.records.len()), (1, 0));
 }
 
 #[test]
 fn d3_retained_volumes_stay_with_their_claims_and_nobody_waits() {
-    let mut world = proven(json!({}));
-    world.claim("data");
-    world.volume("data").retain = true;
-    world.untouchable = vec!["vol-data".into()];
-    world.finish();
-    assert_eq!((world.run.status.phase, world.cluster.claims.len()), (Phase::Complete, 1));
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.volume("data").retain = true;
+    env.untouchable = vec!["vol-data".into()];
+    env.finish();
+    assert_eq!((env.run.status.phase, env.cluster.claims.len()), (Phase::Complete, 1));
 }
 
 #[test]
 fn retained_volumes_go_where_it_is_asked_for() {
-    let mut world = proven(json!({"retained": "Delete"}));
-    world.claim("data");
-    world.volume("data").retain = true;
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete);
-    assert!(world.cloud.unwrap().volumes.is_empty());
+    let mut env = proven(json!({"retained": "Delete"}));
+    env.claim("data");
+    env.volume("data").retain = true;
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert!(env.cloud.unwrap().volumes.is_empty());
 }
 
 #[test]
 fn d4_pods_that_hold_claims_go_unless_they_are_kept_out() {
     for (choice, deleted) in [("Delete", 1), ("None", 0)] {
-        let mut world = proven(json!({"podEviction": choice}));
-        world.claim("data");
+        let mut env = proven(json!({"podEviction": choice}));
+        env.claim("data");
         for claim in ["data", "other"] {
             let meta = meta("a", &format!("pod-{claim}"));
-            world.cluster.pods.push(Pod { meta, claims: vec![claim.into()], unscheduled: false });
+            env.cluster.pods.push(Pod { meta, claims: vec![claim.into()], unscheduled: false });
         }
-        world.untouchable = vec!["uid-pod-other".into()];
-        world.finish();
-        assert_eq!(world.did("delete Pod"), deleted);
+        env.untouchable = vec!["uid-pod-other".into()];
+        env.finish();
+        assert_eq!(env.did("delete Pod"), deleted);
         let phase = if deleted == 1 { Phase::Complete } else { Phase::CompletedWithDebris };
-        assert_eq!(world.run.status.phase, phase);
+        assert_eq!(env.run.status.phase, phase);
     }
 }
 
 #[test]
 fn d5_what_is_made_anew_is_recorded_and_deleted_anew() {
-    let mut world = proven(json!({"freeze": "None"}));
-    world.course.recreates = true;
-    world.claim("data");
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete);
-    assert_eq!(world.run.records.iter().filter(|one| one.kind == Kind::Volume).count(), 2);
-    assert!(world.cloud.unwrap().volumes.is_empty());
+    let mut env = proven(json!({"freeze": "None"}));
+    env.course.recreates = true;
+    env.claim("data");
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert_eq!(env.run.records.iter().filter(|one| one.kind == Kind::Volume).count(), 2);
+    assert!(env.cloud.unwrap().volumes.is_empty());
 }
 
 #[test]
 fn d6_a_volume_that_is_provisioned_after_its_claim_is_gone_is_found() {
-    let mut world = proven(json!({"leftovers": "Delete"}));
-    world.claim("data").volume = None;
-    let volume = world.cluster.volumes.pop().unwrap();
-    let cinder = world.cloud.as_mut().unwrap().volumes.remove(&volume.id).unwrap();
-    while !world.cluster.claims.is_empty() {
-        world.step();
+    let mut env = proven(json!({"leftovers": "Delete"}));
+    env.claim("data").volume = None;
+    let volume = env.cluster.volumes.pop().unwrap();
+    let cinder = env.cloud.as_mut().unwrap().volumes.remove(&volume.id).unwrap();
+    while !env.cluster.claims.is_empty() {
+        env.step();
     }
     let late = CloudVolume { name: "pvc-uid-data".into(), ..cinder };
-    world.cloud.as_mut().unwrap().volumes.insert(volume.id, late);
-    world.finish();
-    assert!(world.cloud.as_ref().unwrap().volumes.is_empty(), "{:?}", world.acts);
-    assert_eq!(world.did("in OpenStack"), 1);
+    env.cloud.as_mut().unwrap().volumes.insert(volume.id, late);
+    env.finish();
+    assert!(env.cloud.as_ref().unwrap().volumes.is_empty(), "{:?}", env.acts);
+    assert_eq!(env.did("in OpenStack"), 1);
 }
 
 #[test]
 fn an_unbound_claim_is_deleted_only_in_the_version_that_was_seen() {
-    let mut world = proven(json!({}));
-    world.unbound_claim("data");
-    while world.run.status.phase < Phase::Delete {
-        world.step();
+    let mut env = proven(json!({}));
+    env.unbound_claim("data");
+    while env.run.status.phase < Phase::Delete {
+        env.step();
     }
-    let decision = crate::plan::plan(&Settings::default(), &world.snapshot_now(), world.now);
+    let decision = crate::plan::plan(&Settings::default(), &env.snapshot_now(), env.now);
     let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
         panic!("{:?}", decision.plan)
     };
@@ -119,86 +119,86 @@ fn an_unbound_claim_is_deleted_only_in_the_version_that_was_seen() {
 #[test]
 fn d7_an_outage_counts_from_its_first_failure() {
     let timeouts = json!({"hang": "24h", "apiUnavailable": "10m", "perObject": "12h"});
-    let mut world = proven(json!({"timeouts": timeouts}));
-    world.course.csi_dead = true;
-    world.claim("data");
+    let mut env = proven(json!({"timeouts": timeouts}));
+    env.course.csi_dead = true;
+    env.claim("data");
     for _ in 0..8 {
-        world.step();
+        env.step();
     }
-    world.now += Duration::from_secs(6 * 3600);
-    world.course.outage = world.walk..world.walk + 1;
-    world.step();
-    assert_eq!(world.run.status.phase, Phase::Wait, "one failure after six hours is no outage");
-    world.step();
-    assert_eq!(world.run.status.first_unavailable_at, None);
-    world.course.outage = world.walk..usize::MAX;
-    world.finish_blind();
-    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
-    assert_eq!(world.run.status.debris[0].id.as_deref(), Some("vol-data"));
+    env.now += Duration::from_secs(6 * 3600);
+    env.course.outage = env.reconcile..env.reconcile + 1;
+    env.step();
+    assert_eq!(env.run.status.phase, Phase::Wait, "one failure after six hours is no outage");
+    env.step();
+    assert_eq!(env.run.status.first_unavailable_at, None);
+    env.course.outage = env.reconcile..usize::MAX;
+    env.finish_blind();
+    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.debris[0].id.as_deref(), Some("vol-data"));
 }
 
 #[test]
 fn d8_a_target_that_was_never_reached_ends_with_a_report() {
-    let mut world = proven(json!({}));
-    world.claim("data");
-    world.course.outage = 0..usize::MAX;
-    world.finish_blind();
-    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
-    assert_eq!(world.run.status.debris[0].kind, "Cluster");
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.course.outage = 0..usize::MAX;
+    env.finish_blind();
+    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.debris[0].kind, "Cluster");
 }
 
 #[test]
 fn giving_up_before_the_first_delete_lists_what_was_found() {
-    let mut world = proven(json!({}));
-    world.claim("data");
-    world.course.cloud_outage = 0..usize::MAX;
-    world.finish_blind();
-    assert_eq!(world.did("delete"), 0);
-    let debris = &world.run.status.debris;
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.course.cloud_outage = 0..usize::MAX;
+    env.finish_blind();
+    assert_eq!(env.deletes(), 0);
+    let debris = &env.run.status.debris;
     assert!(debris.iter().any(|one| one.id.as_deref() == Some("vol-data")), "{debris:?}");
 }
 
 #[test]
 fn with_the_target_gone_leftovers_are_deleted_by_their_ids() {
-    let mut world = proven(json!({"leftovers": "Delete"}));
-    world.course.csi_dead = true;
-    world.claim("data");
+    let mut env = proven(json!({"leftovers": "Delete"}));
+    env.course.csi_dead = true;
+    env.claim("data");
     for _ in 0..8 {
-        world.step();
+        env.step();
     }
-    world.course.outage = world.walk..usize::MAX;
-    world.finish_blind();
-    assert!(world.cloud.as_ref().unwrap().volumes.is_empty());
+    env.course.outage = env.reconcile..usize::MAX;
+    env.finish_blind();
+    assert!(env.cloud.as_ref().unwrap().volumes.is_empty());
 }
 
 #[test]
 fn dead_cleaners_are_not_waited_for_where_leftovers_go() {
-    let mut world = proven(json!({"leftovers": "Delete"}));
-    (world.course.csi_dead, world.course.ccm_dead) = (true, true);
-    world.stale_leases();
-    world.claim("data");
-    world.snapshot("daily", "data");
-    world.service("web");
-    world.finish();
-    let status = &world.run.status;
+    let mut env = proven(json!({"leftovers": "Delete"}));
+    (env.course.csi_dead, env.course.ccm_dead) = (true, true);
+    env.stale_leases();
+    env.claim("data");
+    env.snapshot("daily", "data");
+    env.service("web");
+    env.finish();
+    let status = &env.run.status;
     assert_eq!(status.phase, Phase::Complete);
     assert!(status.completed_at.unwrap().duration_since(status.started_at.unwrap()).as_secs() < 60);
-    assert_eq!(world.did("in OpenStack"), 4, "{:#?}", world.acts);
+    assert_eq!(env.did("in OpenStack"), 4, "{:#?}", env.acts);
 }
 
 /// All of them appear on one Deorbit.
 #[test]
 fn each_dead_cleaner_and_the_debris_have_events_of_their_own() {
-    let mut world = proven(json!({"timeouts": {"perObject": "1m"}}));
-    (world.course.csi_dead, world.course.ccm_dead) = (true, true);
-    world.stale_leases();
-    let mut csi = world.cluster.cleaners[0].clone();
+    let mut env = proven(json!({"timeouts": {"perObject": "1m"}}));
+    (env.course.csi_dead, env.course.ccm_dead) = (true, true);
+    env.stale_leases();
+    let mut csi = env.cluster.cleaners[0].clone();
     csi.name = "cinder-csi-openstack-org".into();
-    world.cluster.cleaners.push(csi);
-    world.claim("data");
+    env.cluster.cleaners.push(csi);
+    env.claim("data");
     let mut about = BTreeSet::new();
-    while !world.run.status.phase.is_final() {
-        let problems = world.step().plan.problems;
+    while !env.run.status.phase.is_final() {
+        let problems = env.step().plan.problems;
         about.extend(problems.iter().filter_map(|one| one.because.related()).map(|one| (one.kind, one.name)));
     }
     let about: Vec<_> = about.iter().map(|(kind, name)| (kind.as_str(), name.as_str())).collect();
@@ -214,139 +214,139 @@ fn each_dead_cleaner_and_the_debris_have_events_of_their_own() {
 
 #[test]
 fn d11_without_credentials_load_balancers_are_given_time_after_the_last_service() {
-    let mut world = World::new(spec(json!({})));
-    world.service("web");
+    let mut env = TestEnv::new(spec(json!({})));
+    env.service("web");
     let began = loop {
-        world.step();
-        if world.run.status.phase == Phase::Verify {
-            break world.run.status.phase_since.unwrap();
+        env.step();
+        if env.run.status.phase == Phase::Verify {
+            break env.run.status.phase_since.unwrap();
         }
     };
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete);
-    assert!(world.run.status.completed_at.unwrap().duration_since(began).as_secs() >= 120);
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert!(env.run.status.completed_at.unwrap().duration_since(began).as_secs() >= 120);
 }
 
 #[test]
 fn a_service_that_is_no_load_balancer_any_more_is_recorded_until_its_own_is_gone() {
     for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
-        let mut world = proven(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
-        world.course.ccm_dead = true;
-        world.stale_leases();
-        world.service("web").former = true;
-        while world.run.status.phase < Phase::Delete {
-            world.step();
+        let mut env = proven(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
+        env.course.ccm_dead = true;
+        env.stale_leases();
+        env.service("web").former = true;
+        while env.run.status.phase < Phase::Delete {
+            env.step();
         }
-        let decision = crate::plan::plan(&Settings::default(), &world.snapshot_now(), world.now);
+        let decision = crate::plan::plan(&Settings::default(), &env.snapshot_now(), env.now);
         let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
             panic!("{:?}", decision.plan)
         };
         assert_eq!(object.version.as_deref(), Some("1"), "one that has lost it is not deleted");
-        world.finish();
-        let (status, cloud) = (&world.run.status, world.cloud.as_ref().unwrap());
+        env.finish();
+        let (status, cloud) = (&env.run.status, env.cloud.as_ref().unwrap());
         assert_eq!(status.phase, phase, "{:?}", status.debris);
         assert_eq!(cloud.load_balancers.is_empty(), leftovers == "Delete");
-        let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("lb-web")).unwrap();
+        let record = env.run.records.iter().find(|one| one.id.as_deref() == Some("lb-web")).unwrap();
         assert_eq!((record.kind, record.kept.as_ref()), (Kind::LoadBalancer, None));
     }
 }
 
 #[test]
 fn a_service_that_loses_its_load_balancer_in_the_run_stays_and_the_end_is_proven() {
-    let mut world = proven(json!({}));
-    world.course.ccm_dead = true;
-    world.service("web").former = true;
-    world.course.refuses = Some("uid-web".into());
+    let mut env = proven(json!({}));
+    env.course.ccm_dead = true;
+    env.service("web").former = true;
+    env.course.refuses = Some("uid-web".into());
     for _ in 0..8 {
-        world.step();
+        env.step();
     }
-    assert_eq!(world.run.status.phase, Phase::Wait);
+    assert_eq!(env.run.status.phase, Phase::Wait);
     // The cloud controller manager is back: the load balancer goes, the finalizer too, the Service stays.
-    world.course.ccm_dead = false;
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+    env.course.ccm_dead = false;
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
 }
 
 #[test]
 fn a_former_load_balancer_s_keep_mark_and_switch_are_heard() {
     for (change, keep) in [(json!({}), true), (json!({"resources": {"services": "Keep"}}), false)] {
-        let mut world = proven(change);
-        world.course.ccm_dead = true;
-        let service = world.service("web");
+        let mut env = proven(change);
+        env.course.ccm_dead = true;
+        let service = env.service("web");
         (service.former, service.meta.keep) = (true, keep);
-        world.untouchable = ["uid-web", "lb-web", "fip-web"].map(str::to_owned).to_vec();
-        world.finish();
-        assert_eq!((world.run.status.phase, world.deletes()), (Phase::Complete, 0), "{:?}", world.acts);
-        assert!(world.run.records[0].kept.is_some());
+        env.untouchable = ["uid-web", "lb-web", "fip-web"].map(str::to_owned).to_vec();
+        env.finish();
+        assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0), "{:?}", env.acts);
+        assert!(env.run.records[0].kept.is_some());
     }
 }
 
 #[test]
 fn d12_foreign_classes_shared_and_user_made_load_balancers() {
-    let mut world = proven(json!({"leftovers": "Delete"}));
-    world.service("metal").class = Some("metallb".into());
-    world.service("shared");
-    world.balancer("shared").tags.push("kube_service_other_b_api".into());
-    world.service("mine");
-    world.balancer("mine").name = "my-own".into();
-    world.untouchable = vec!["uid-metal".into(), "lb-metal".into()];
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
-    let left: Vec<&str> = world.cloud.as_ref().unwrap().load_balancers.keys().map(String::as_str).collect();
+    let mut env = proven(json!({"leftovers": "Delete"}));
+    env.service("metal").class = Some("metallb".into());
+    env.service("shared");
+    env.balancer("shared").tags.push("kube_service_other_b_api".into());
+    env.service("mine");
+    env.balancer("mine").name = "my-own".into();
+    env.untouchable = vec!["uid-metal".into(), "lb-metal".into()];
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    let left: Vec<&str> = env.cloud.as_ref().unwrap().load_balancers.keys().map(String::as_str).collect();
     assert_eq!(left, ["lb-metal", "lb-mine", "lb-shared"]);
-    assert_eq!(world.did("in OpenStack"), 0);
+    assert_eq!(env.did("in OpenStack"), 0);
 }
 
 #[test]
 fn a_neighbour_of_the_same_service_name_is_safe_without_a_cluster_name() {
-    let mut world = proven(json!({"leftovers": "Delete", "clusterName": ""}));
-    world.course.ccm_dead = true;
-    world.stale_leases();
-    world.service("web");
-    world.balancer("web").tags.push("kube_service_other_a_web".into());
-    world.finish();
-    assert_eq!(world.did("in OpenStack"), 0, "{:?}", world.acts);
-    assert_eq!(world.cloud.as_ref().unwrap().load_balancers.len(), 1);
+    let mut env = proven(json!({"leftovers": "Delete", "clusterName": ""}));
+    env.course.ccm_dead = true;
+    env.stale_leases();
+    env.service("web");
+    env.balancer("web").tags.push("kube_service_other_a_web".into());
+    env.finish();
+    assert_eq!(env.did("in OpenStack"), 0, "{:?}", env.acts);
+    assert_eq!(env.cloud.as_ref().unwrap().load_balancers.len(), 1);
 }
 
 #[test]
 fn floating_ips_that_are_kept_stay() {
-    let mut world = proven(json!({"leftovers": "Delete"}));
-    world.service("web").keep_floating_ip = true;
-    world.untouchable = vec!["fip-web".into()];
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete);
-    assert_eq!(world.cloud.as_ref().unwrap().floating_ips.len(), 1);
+    let mut env = proven(json!({"leftovers": "Delete"}));
+    env.service("web").keep_floating_ip = true;
+    env.untouchable = vec!["fip-web".into()];
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete);
+    assert_eq!(env.cloud.as_ref().unwrap().floating_ips.len(), 1);
 }
 
 #[test]
 fn keep_marks_are_honoured_wherever_they_stand() {
     for place in ["claim", "volume", "cinder", "snapshot"] {
-        let mut world = proven(json!({"leftovers": "Delete"}));
-        world.claim("data");
+        let mut env = proven(json!({"leftovers": "Delete"}));
+        env.claim("data");
         match place {
-            "claim" => world.cluster.claims[0].meta.keep = true,
-            "volume" => world.volume("data").meta.keep = true,
-            "cinder" => world.cinder("data").keep = true,
+            "claim" => env.cluster.claims[0].meta.keep = true,
+            "volume" => env.volume("data").meta.keep = true,
+            "cinder" => env.cinder("data").keep = true,
             _ => {
-                world.snapshot("daily", "data");
-                world.cluster.snapshots[0].meta.keep = true;
+                env.snapshot("daily", "data");
+                env.cluster.snapshots[0].meta.keep = true;
             }
         }
-        world.untouchable = vec!["vol-data".into(), "snap-daily".into()];
-        world.finish();
-        assert_eq!(world.run.status.phase, Phase::Complete, "{place}");
+        env.untouchable = vec!["vol-data".into(), "snap-daily".into()];
+        env.finish();
+        assert_eq!(env.run.status.phase, Phase::Complete, "{place}");
     }
 }
 
 #[test]
 fn error_deleting_is_debris_at_once() {
-    let mut world = proven(json!({}));
-    world.course.csi_dead = true;
-    world.claim("data");
-    world.cinder("data").status = "error_deleting".into();
-    world.finish();
-    let status = &world.run.status;
+    let mut env = proven(json!({}));
+    env.course.csi_dead = true;
+    env.claim("data");
+    env.cinder("data").status = "error_deleting".into();
+    env.finish();
+    let status = &env.run.status;
     assert_eq!(status.phase, Phase::CompletedWithDebris);
     assert!(status.debris[0].reason.contains("error_deleting"));
     let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
@@ -355,73 +355,73 @@ fn error_deleting_is_debris_at_once() {
 
 #[test]
 fn block_ends_in_failed_and_a_new_answer_goes_on() {
-    let mut world = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "1m"}}));
-    world.course.csi_dead = true;
-    world.claim("data");
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Failed);
-    assert!(!world.cluster.freeze.any(), "a failed run lifts its freeze too");
-    world.run.spec.leftovers = Leftovers::Delete;
-    world.run.generation = Some(2);
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+    let mut env = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "1m"}}));
+    env.course.csi_dead = true;
+    env.claim("data");
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Failed);
+    assert!(!env.cluster.freeze.any(), "a failed run lifts its freeze too");
+    env.run.spec.leftovers = Leftovers::Delete;
+    env.run.generation = Some(2);
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
 }
 
 #[test]
 fn an_aborted_run_lifts_its_freeze_also_one_that_it_does_not_remember() {
     for policy in [true, false] {
-        let mut world = proven(json!({}));
-        world.claim("data");
-        world.run.held = true;
-        world.cluster.freeze = Freeze { policies: true, policy, webhook: !policy, ..Freeze::default() };
-        world.course.aborted = Some(0);
-        world.finish();
-        assert!(world.gone && !world.cluster.freeze.any());
-        assert_eq!(world.did("delete"), 0);
+        let mut env = proven(json!({}));
+        env.claim("data");
+        env.run.held = true;
+        env.cluster.freeze = Freeze { policies: true, policy, webhook: !policy, ..Freeze::default() };
+        env.course.aborted = Some(0);
+        env.finish();
+        assert!(env.gone && !env.cluster.freeze.any());
+        assert_eq!(env.deletes(), 0);
     }
 }
 
 #[test]
 fn an_old_cluster_gets_the_webhook() {
-    let mut world = proven(json!({}));
-    world.cluster.freeze.policies = false;
-    world.claim("data");
+    let mut env = proven(json!({}));
+    env.cluster.freeze.policies = false;
+    env.claim("data");
     for _ in 0..5 {
-        world.step();
+        env.step();
     }
-    assert!(world.cluster.freeze.webhook);
+    assert!(env.cluster.freeze.webhook);
 }
 
 #[test]
 fn protection_stops_everything() {
-    let mut world = proven(json!({}));
-    world.run.protected = true;
-    world.claim("data");
+    let mut env = proven(json!({}));
+    env.run.protected = true;
+    env.claim("data");
     for _ in 0..10 {
-        world.step();
+        env.step();
     }
-    assert!(world.acts.is_empty());
+    assert!(env.acts.is_empty());
 }
 
 #[test]
 fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let build = |dry: bool| {
-        let mut world = proven(json!({"dryRun": dry}));
-        world.claim("data");
-        world.claim("kept").meta.keep = true;
-        world.snapshot("daily", "data");
-        world.service("web");
-        world.cluster.pods.push(Pod {
+        let mut env = proven(json!({"dryRun": dry}));
+        env.claim("data");
+        env.claim("kept").meta.keep = true;
+        env.snapshot("daily", "data");
+        env.service("web");
+        env.cluster.pods.push(Pod {
             meta: meta("a", "pod"),
             claims: vec!["data".into()],
             unscheduled: false,
         });
-        world
+        env
     };
     let mut dry = build(true);
     let preview = preview::preview(&Settings::default(), &dry.snapshot_now(), dry.now);
     dry.finish();
-    assert_eq!((dry.run.status.phase, dry.did("delete"), dry.did("refuse")), (Phase::Complete, 0, 0));
+    assert_eq!((dry.run.status.phase, dry.deletes(), dry.did("refuse")), (Phase::Complete, 0, 0));
     let mut real = build(false);
     real.finish();
     let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
@@ -429,26 +429,30 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     assert_eq!(dry.run.records, real.run.records);
     let told = |code: &str| preview.problems.iter().filter(|one| one.because.code() == code).count();
     assert_eq!(told("Kept"), 1, "what is kept is told");
-    assert_eq!((told("GoesAlong"), preview.problems.len()), (1, 2), "so is the floating IP: {preview}");
+    assert_eq!(
+        (told("DeletedWithOwner"), preview.problems.len()),
+        (1, 2),
+        "so is the floating IP: {preview}"
+    );
 }
 
 #[test]
 fn a_preview_names_what_goes_without_a_step_of_its_own() {
-    let mut world = proven(json!({"sweep": true, "leftovers": "Delete",
+    let mut env = proven(json!({"sweep": true, "leftovers": "Delete",
         "resources": {"routes": {"routerID": "r1", "podCIDRs": ["10.0.0.0/8"]}}}));
     // A claim that is gone already: its volume goes by the policy.
-    world.claim("released");
-    world.cluster.claims.clear();
-    world.cluster.volumes[0].claim = Some("uid-gone".into());
-    let cloud = world.cloud.as_mut().unwrap();
+    env.claim("released");
+    env.cluster.claims.clear();
+    env.cluster.volumes[0].claim = Some("uid-gone".into());
+    let cloud = env.cloud.as_mut().unwrap();
     let lost = CloudVolume { name: "pvc-x".into(), cluster: Some("prod".into()), ..CloudVolume::default() };
     cloud.volumes.insert("lost".into(), lost);
     cloud.routes_unread = Some("no such router".into());
-    let mut snapshot = world.snapshot_now();
+    let mut snapshot = env.snapshot_now();
     if let Some(Ok(cloud)) = &mut snapshot.cloud {
         cloud.whole = true;
     }
-    let preview = preview::preview(&Settings::default(), &snapshot, world.now);
+    let preview = preview::preview(&Settings::default(), &snapshot, env.now);
     assert!(preview.steps.is_empty(), "{preview}");
     let text = preview.to_string();
     for words in ["vol-released of PersistentVolume", "lost (pvc-x): no object names it", "no such router"] {
@@ -458,30 +462,30 @@ fn a_preview_names_what_goes_without_a_step_of_its_own() {
 
 #[test]
 fn a_preview_knows_what_the_drivers_name_after_an_object_that_has_no_id_yet() {
-    let mut world = proven(json!({"sweep": true, "leftovers": "Delete"}));
-    world.claim("data");
-    world.snapshot("young", "data");
-    world.cluster.contents[0].id = None;
-    world.cluster.snapshots[0].meta.keep = true;
+    let mut env = proven(json!({"sweep": true, "leftovers": "Delete"}));
+    env.claim("data");
+    env.snapshot("young", "data");
+    env.cluster.contents[0].id = None;
+    env.cluster.snapshots[0].meta.keep = true;
     let name = names::made_for(Kind::Snapshot, "uid-young");
-    let young = world.cloud.as_mut().unwrap().snapshots.get_mut("snap-young").unwrap();
+    let young = env.cloud.as_mut().unwrap().snapshots.get_mut("snap-young").unwrap();
     (young.name, young.cluster) = (name, Some("prod".into()));
-    let mut snapshot = world.snapshot_now();
+    let mut snapshot = env.snapshot_now();
     if let Some(Ok(cloud)) = &mut snapshot.cloud {
         cloud.whole = true;
     }
-    let text = preview::preview(&Settings::default(), &snapshot, world.now).to_string();
+    let text = preview::preview(&Settings::default(), &snapshot, env.now).to_string();
     assert!(text.contains("snap-young of VolumeSnapshot a/young: "), "{text}");
     assert!(!text.contains("no object names it"), "{text}");
 }
 
 #[test]
 fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
-    let mut world = proven(json!({"sweep": true, "leftovers": "Delete"}));
-    world.service("web");
-    world.claim("kept").meta.keep = true;
-    world.cinder("kept").cluster = Some("prod".into());
-    let cloud = world.cloud.as_mut().unwrap();
+    let mut env = proven(json!({"sweep": true, "leftovers": "Delete"}));
+    env.service("web");
+    env.claim("kept").meta.keep = true;
+    env.cinder("kept").cluster = Some("prod".into());
+    let cloud = env.cloud.as_mut().unwrap();
     let volume = |cluster: &str| CloudVolume {
         name: "pvc-x".into(),
         status: "available".into(),
@@ -495,19 +499,19 @@ fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
     neighbour.description = "Kubernetes external service a/web from cluster prod_7".into();
     neighbour.tags = vec![neighbour.name.clone()];
     cloud.load_balancers.insert("lb-neighbour".into(), neighbour);
-    world.untouchable = ["other", "lb-neighbour", "vol-kept"].map(str::to_owned).to_vec();
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
-    assert!(!world.cloud.as_ref().unwrap().volumes.contains_key("lost"));
+    env.untouchable = ["other", "lb-neighbour", "vol-kept"].map(str::to_owned).to_vec();
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    assert!(!env.cloud.as_ref().unwrap().volumes.contains_key("lost"));
 }
 
 #[test]
 fn a_sweep_takes_the_floating_ips_of_the_load_balancers_that_it_takes() {
     for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
-        let mut world = proven(json!({"sweep": true, "leftovers": leftovers}));
-        world.service("web");
-        world.cluster.services.clear();
-        let cloud = world.cloud.as_mut().unwrap();
+        let mut env = proven(json!({"sweep": true, "leftovers": leftovers}));
+        env.service("web");
+        env.cluster.services.clear();
+        let cloud = env.cloud.as_mut().unwrap();
         // Whoever wrote these did not make them for this load balancer.
         for (id, description) in [
             ("fip-own", "mine"),
@@ -516,14 +520,14 @@ fn a_sweep_takes_the_floating_ips_of_the_load_balancers_that_it_takes() {
         ] {
             let ip = FloatingIp { description: description.into(), ..cloud.floating_ips["fip-web"].clone() };
             cloud.floating_ips.insert(id.into(), ip);
-            world.untouchable.push(id.into());
+            env.untouchable.push(id.into());
         }
-        world.finish();
-        let (status, cloud) = (&world.run.status, world.cloud.as_ref().unwrap());
+        env.finish();
+        let (status, cloud) = (&env.run.status, env.cloud.as_ref().unwrap());
         assert_eq!(status.phase, phase, "{:?}", status.debris);
         let gone = leftovers == "Delete";
         assert_eq!(!cloud.load_balancers.contains_key("lb-web"), gone);
-        assert_eq!(!cloud.floating_ips.contains_key("fip-web"), gone, "{:?}", world.acts);
+        assert_eq!(!cloud.floating_ips.contains_key("fip-web"), gone, "{:?}", env.acts);
         assert_eq!(cloud.floating_ips.len(), if gone { 3 } else { 4 });
         let listed: Vec<_> = status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
         assert_eq!(listed, if gone { vec![] } else { vec!["lb-web", "fip-web"] });
@@ -532,8 +536,8 @@ fn a_sweep_takes_the_floating_ips_of_the_load_balancers_that_it_takes() {
 
 #[test]
 fn an_empty_cluster_is_done_at_once() {
-    let mut world = proven(json!({}));
-    world.cluster = Cluster { freeze: Freeze { policies: true, ..Freeze::default() }, ..Cluster::default() };
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete);
+    let mut env = proven(json!({}));
+    env.cluster = Cluster { freeze: Freeze { policies: true, ..Freeze::default() }, ..Cluster::default() };
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete);
 }

@@ -4,108 +4,108 @@ use common::api::deorbit::Phase;
 use jiff::SignedDuration;
 use serde_json::json;
 
-use super::world::*;
+use super::env::*;
 use crate::names;
 use crate::observe::snapshot::{FloatingIp, Ingress, LoadBalancer, SecurityGroup};
 
 /// An Ingress of Octavia's class with this address, one of another class, and what the first one's name stands for in OpenStack:
 /// a load balancer at 10.0.0.9, which nobody else deletes.
-fn with_ingress(address: &str) -> World {
+fn with_ingress(address: &str) -> TestEnv {
     let asked = json!({"resources": {"ingresses": "Delete"}, "leftovers": "Delete", "timeouts": {"perObject": "10m"}});
-    let mut world = proven(asked);
-    world.service("x");
-    world.cluster.services.clear();
+    let mut env = proven(asked);
+    env.service("x");
+    env.cluster.services.clear();
     let (name, port) = (names::ingress_load_balancer("prod", "a", "shop"), Some("port-x".to_owned()));
-    *world.balancer("x") = LoadBalancer {
+    *env.balancer("x") = LoadBalancer {
         name,
         status: "ACTIVE".into(),
         address: Some("10.0.0.9".into()),
         port: port.clone(),
         ..LoadBalancer::default()
     };
-    let cloud = world.cloud.as_mut().unwrap();
+    let cloud = env.cloud.as_mut().unwrap();
     cloud.floating_ips.clear();
     let description =
         format!("{} shop in namespace a from cluster prod", names::INGRESS_FLOATING_IP_DESCRIPTION);
     cloud.floating_ips.insert("ip-x".into(), FloatingIp { address: "203.0.113.9".into(), description, port });
     for (name, class) in [("shop", "openstack"), ("other", "nginx")] {
-        world.cluster.ingresses.push(Ingress {
+        env.cluster.ingresses.push(Ingress {
             meta: meta("a", name),
             class: Some(class.into()),
             addresses: vec![address.into()],
             ..Ingress::default()
         });
     }
-    world.untouchable = vec!["uid-other".into()];
-    world
+    env.untouchable = vec!["uid-other".into()];
+    env
 }
 
 #[test]
 fn load_balancers_of_dead_ingresses_go_by_their_ids_where_the_ingress_had_their_address() {
     for address in ["10.0.0.9", "203.0.113.9"] {
-        let mut world = with_ingress(address);
-        world.finish();
-        assert_eq!(world.run.status.phase, Phase::Complete, "{address}: {:?}", world.run.status.debris);
-        assert!(world.cloud.as_ref().unwrap().floating_ips.is_empty());
+        let mut env = with_ingress(address);
+        env.finish();
+        assert_eq!(env.run.status.phase, Phase::Complete, "{address}: {:?}", env.run.status.debris);
+        assert!(env.cloud.as_ref().unwrap().floating_ips.is_empty());
         // octavia-ingress-controller may live: it had its time.
-        let took = world.now.duration_since(world.run.status.started_at.unwrap());
+        let took = env.now.duration_since(env.run.status.started_at.unwrap());
         assert!(took >= SignedDuration::from_mins(2), "{took}");
     }
 }
 
 #[test]
 fn a_load_balancer_that_only_has_an_ingress_s_name_is_waited_for_and_named() {
-    let mut world = with_ingress("198.51.100.1");
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
-    let debris: Vec<_> = world.run.status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
+    let mut env = with_ingress("198.51.100.1");
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    let debris: Vec<_> = env.run.status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
     assert_eq!(debris, ["lb-x", "ip-x"]);
-    assert!(world.cloud.as_ref().unwrap().load_balancers.contains_key("lb-x"));
+    assert!(env.cloud.as_ref().unwrap().load_balancers.contains_key("lb-x"));
 }
 
 #[test]
 fn what_came_along_with_another_cluster_s_load_balancer_stays_when_that_one_goes() {
-    let mut world = with_ingress("198.51.100.1");
+    let mut env = with_ingress("198.51.100.1");
     let name = names::ingress_load_balancer("prod", "a", "shop");
     let group = SecurityGroup { name, description: String::new() };
-    world.cloud.as_mut().unwrap().security_groups.insert("group".into(), group);
-    while world.run.status.phase < Phase::Wait {
-        world.step();
+    env.cloud.as_mut().unwrap().security_groups.insert("group".into(), group);
+    while env.run.status.phase < Phase::Wait {
+        env.step();
     }
     // Its owner deletes it, and keeps the address.
-    let cloud = world.cloud.as_mut().unwrap();
+    let cloud = env.cloud.as_mut().unwrap();
     cloud.load_balancers.remove("lb-x");
     cloud.floating_ips.get_mut("ip-x").unwrap().port = None;
-    world.untouchable.extend(["ip-x".to_owned(), "group".to_owned()]);
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
-    let debris: Vec<_> = world.run.status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
+    env.untouchable.extend(["ip-x".to_owned(), "group".to_owned()]);
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    let debris: Vec<_> = env.run.status.debris.iter().filter_map(|one| one.id.as_deref()).collect();
     assert_eq!(debris, ["ip-x", "group"]);
 }
 
 #[test]
 fn a_load_balancer_that_an_ingress_got_at_its_end_is_waited_for() {
-    let mut world = with_ingress("10.0.0.9");
-    let late = world.cloud.as_mut().unwrap().load_balancers.remove("lb-x").unwrap();
-    world.cluster.ingresses.truncate(1);
-    while !world.cluster.ingresses.is_empty() {
-        world.step();
+    let mut env = with_ingress("10.0.0.9");
+    let late = env.cloud.as_mut().unwrap().load_balancers.remove("lb-x").unwrap();
+    env.cluster.ingresses.truncate(1);
+    while !env.cluster.ingresses.is_empty() {
+        env.step();
     }
-    world.cloud.as_mut().unwrap().load_balancers.insert("lb-x".into(), late);
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
-    assert_eq!(world.run.status.debris[0].id.as_deref(), Some("lb-x"));
-    assert!(world.cloud.as_ref().unwrap().load_balancers.contains_key("lb-x"));
+    env.cloud.as_mut().unwrap().load_balancers.insert("lb-x".into(), late);
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.run.status.debris[0].id.as_deref(), Some("lb-x"));
+    assert!(env.cloud.as_ref().unwrap().load_balancers.contains_key("lb-x"));
 }
 
 #[test]
 fn ingresses_have_their_addresses_and_security_groups_recorded() {
-    let mut world = proven(json!({"resources": {"ingresses": "Delete"}}));
-    world.service("x");
-    world.cluster.services.clear();
+    let mut env = proven(json!({"resources": {"ingresses": "Delete"}}));
+    env.service("x");
+    env.cluster.services.clear();
     let name = names::ingress_load_balancer("prod", "a", "shop");
-    world.balancer("x").name = name.clone();
-    let cloud = world.cloud.as_mut().unwrap();
+    env.balancer("x").name = name.clone();
+    let cloud = env.cloud.as_mut().unwrap();
     let port = Some("port-x".to_owned());
     let ip = |text: &str| FloatingIp {
         address: "203.0.113.9".into(),
@@ -119,15 +119,15 @@ fn ingresses_have_their_addresses_and_security_groups_recorded() {
     );
     cloud.floating_ips.insert("own".into(), ip("mine"));
     cloud.security_groups.insert("group".into(), SecurityGroup { name, description: String::new() });
-    world.cluster.ingresses.push(Ingress {
+    env.cluster.ingresses.push(Ingress {
         meta: meta("a", "shop"),
         class: Some("openstack".into()),
         ..Ingress::default()
     });
     for _ in 0..4 {
-        world.step();
+        env.step();
     }
-    let recorded = |id: &str| world.run.records.iter().find(|one| one.id.as_deref() == Some(id)).unwrap();
+    let recorded = |id: &str| env.run.records.iter().find(|one| one.id.as_deref() == Some(id)).unwrap();
     assert_eq!((recorded("made").kept.as_ref(), recorded("group").kept.as_ref()), (None, None));
     assert!(recorded("own").kept.as_deref().unwrap().contains("did not make it"));
     assert_eq!(recorded("lb-x").object.as_deref(), Some("Ingress"));

@@ -1,13 +1,13 @@
-//! A small world, in every variant: each combination of what is in it, of what is alive, and of what is asked for, undisturbed
-//! and with the process dying in each of its walks.
+//! A small env, in every variant: each combination of what is in it, of what is alive, and of what is asked for, undisturbed
+//! and with the process dying in each of its reconciles.
 
 use common::api::deorbit::{Leftovers, Phase};
 use serde_json::json;
 
-use super::world::*;
+use super::env::*;
 
 /// One of so many.
-fn build(mut number: usize) -> Option<World> {
+fn build(mut number: usize) -> Option<TestEnv> {
     let mut pick = |choices: usize| {
         let choice = number % choices;
         number /= choices;
@@ -25,63 +25,63 @@ fn build(mut number: usize) -> Option<World> {
     if proven {
         asked["openstack"] = with_cloud();
     }
-    let mut world = World::new(spec(asked));
-    world.claim("data");
+    let mut env = TestEnv::new(spec(asked));
+    env.claim("data");
     match volume {
         1 => {
-            world.volume("data").retain = true;
+            env.volume("data").retain = true;
             if retained == "Keep" {
-                world.untouchable.push("vol-data".into());
+                env.untouchable.push("vol-data".into());
             }
         }
         2 => {
-            world.cluster.claims[0].meta.keep = true;
-            world.untouchable.push("vol-data".into());
+            env.cluster.claims[0].meta.keep = true;
+            env.untouchable.push("vol-data".into());
         }
         3 => {
-            world.cluster.volumes.clear();
-            world.untouchable.extend(["uid-data".into(), "vol-data".into()]);
+            env.cluster.volumes.clear();
+            env.untouchable.extend(["uid-data".into(), "vol-data".into()]);
         }
         _ => {}
     }
-    world.service("web");
+    env.service("web");
     match service {
         1 => {
-            world.cluster.services[0].class = Some("metallb".into());
-            world.untouchable.extend(["uid-web".into(), "lb-web".into()]);
+            env.cluster.services[0].class = Some("metallb".into());
+            env.untouchable.extend(["uid-web".into(), "lb-web".into()]);
         }
-        2 if proven => world.balancer("web").tags.push("kube_service_other_a_web".into()),
+        2 if proven => env.balancer("web").tags.push("kube_service_other_a_web".into()),
         3 => {
-            world.cluster.services[0].meta.keep = true;
-            world.untouchable.extend(["uid-web".into(), "lb-web".into()]);
+            env.cluster.services[0].meta.keep = true;
+            env.untouchable.extend(["uid-web".into(), "lb-web".into()]);
         }
-        4 => world.cluster.services[0].former = true,
+        4 => env.cluster.services[0].former = true,
         _ => {}
     }
     if snapshot && volume != 3 {
-        world.snapshot("daily", "data");
+        env.snapshot("daily", "data");
     }
     if stale {
-        world.stale_leases();
+        env.stale_leases();
     }
-    world.course = Course { csi_dead, ccm_dead, recreates, ..Course::default() };
-    Some(world)
+    env.course = Course { csi_dead, ccm_dead, recreates, ..Course::default() };
+    Some(env)
 }
 
 const ALL: usize = 2 * 2 * 2 * 2 * 4 * 5 * 32;
 
-fn check(number: usize, world: &World) {
-    let status = &world.run.status;
-    assert!(!world.cluster.freeze.any(), "{number}: a freeze is left behind");
+fn check(number: usize, env: &TestEnv) {
+    let status = &env.run.status;
+    assert!(!env.cluster.freeze.any(), "{number}: a freeze is left behind");
     assert_eq!(status.phase == Phase::Complete, status.debris_count == 0, "{number}");
-    let alive = !world.course.csi_dead && !world.course.ccm_dead;
+    let alive = !env.course.csi_dead && !env.course.ccm_dead;
     assert!(!alive || status.phase == Phase::Complete, "{number}: {:?}", status.debris);
-    let Some(cloud) = &world.cloud else { return };
+    let Some(cloud) = &env.cloud else { return };
     // OpenStack takes every DELETE here, at the first or the second time: what deorbiter may delete itself is gone in the end.
-    let all_ours = !world.run.records.iter().any(|one| one.kept.is_none() && one.shared);
-    let itself = world.run.spec.leftovers == Leftovers::Delete;
+    let all_ours = !env.run.records.iter().any(|one| one.kept.is_none() && one.shared);
+    let itself = env.run.spec.leftovers == Leftovers::Delete;
     assert!(!(itself && all_ours) || status.phase == Phase::Complete, "{number}: {:?}", status.debris);
-    for record in world.run.records.iter().filter(|one| one.kept.is_none() && !one.shared) {
+    for record in env.run.records.iter().filter(|one| one.kept.is_none() && !one.shared) {
         let id = record.id.as_ref().unwrap();
         let there = cloud.volumes.contains_key(id)
             || cloud.snapshots.contains_key(id)
@@ -90,7 +90,7 @@ fn check(number: usize, world: &World) {
         let listed = status.debris.iter().any(|one| one.id.as_ref() == Some(id));
         assert_eq!(there, listed, "{number}: {id} {:?}", status.debris);
     }
-    for id in &world.untouchable {
+    for id in &env.untouchable {
         let there = cloud.volumes.contains_key(id) || cloud.load_balancers.contains_key(id);
         assert!(there || id.starts_with("uid-"), "{number}: {id} is gone");
     }
@@ -98,34 +98,34 @@ fn check(number: usize, world: &World) {
 
 #[test]
 fn every_small_world_ends_as_it_should() {
-    let mut worlds = 0;
+    let mut envs = 0;
     for number in 0..ALL {
-        let Some(mut world) = build(number) else { continue };
-        world.finish();
-        check(number, &world);
-        worlds += 1;
+        let Some(mut env) = build(number) else { continue };
+        env.finish();
+        check(number, &env);
+        envs += 1;
     }
-    println!("{worlds} worlds");
-    assert!(worlds > 5_000);
+    println!("{envs} envs");
+    assert!(envs > 5_000);
 }
 
 #[test]
-fn a_death_in_any_walk_changes_nothing_of_the_end() {
+fn a_death_in_any_reconcile_changes_nothing_of_the_end() {
     let mut deaths = 0;
     // Coprime to all choices: a slice with every one of them in it.
     for number in (0..ALL).step_by(97) {
         let Some(mut undisturbed) = build(number) else { continue };
         undisturbed.finish();
-        for walk in 0..undisturbed.walk.min(14) {
+        for reconcile in 0..undisturbed.reconcile.min(14) {
             for after_first in [false, true] {
-                let mut world = build(number).unwrap();
-                let course = &mut world.course;
+                let mut env = build(number).unwrap();
+                let course = &mut env.course;
                 *if after_first { &mut course.dies_after_first } else { &mut course.dies_before_acts } =
-                    Some(walk);
-                world.finish();
-                check(number, &world);
-                assert_eq!(world.run.status.phase, undisturbed.run.status.phase, "{number}, {walk}");
-                assert_eq!(world.cloud, undisturbed.cloud, "{number}, {walk}");
+                    Some(reconcile);
+                env.finish();
+                check(number, &env);
+                assert_eq!(env.run.status.phase, undisturbed.run.status.phase, "{number}, {reconcile}");
+                assert_eq!(env.cloud, undisturbed.cloud, "{number}, {reconcile}");
                 deaths += 1;
             }
         }
@@ -135,16 +135,16 @@ fn a_death_in_any_walk_changes_nothing_of_the_end() {
 }
 
 #[test]
-fn an_abort_before_any_walk_leaves_no_freeze() {
+fn an_abort_before_any_reconcile_leaves_no_freeze() {
     for number in (0..ALL).step_by(101) {
-        for walk in 0..14 {
-            let Some(mut world) = build(number) else { continue };
-            world.course.aborted = Some(walk);
+        for reconcile in 0..14 {
+            let Some(mut env) = build(number) else { continue };
+            env.course.aborted = Some(reconcile);
             for _ in 0..40 {
-                world.step();
+                env.step();
             }
-            assert!(!world.cluster.freeze.any(), "{number}, {walk}");
-            assert!(!world.run.held, "{number}, {walk}: held for ever");
+            assert!(!env.cluster.freeze.any(), "{number}, {reconcile}");
+            assert!(!env.run.held, "{number}, {reconcile}: held for ever");
         }
     }
 }

@@ -5,112 +5,112 @@ use std::time::Duration;
 use common::api::deorbit::{Kind, Phase};
 use serde_json::json;
 
-use super::world::*;
+use super::env::*;
 use crate::names;
 use crate::observe::snapshot::{Claim, Content, FloatingIp, Pod};
 use crate::plan::found;
 
 /// With what is left deleted in OpenStack.
-fn cleaned(mut change: serde_json::Value) -> World {
+fn cleaned(mut change: serde_json::Value) -> TestEnv {
     let leftovers = change.as_object_mut().unwrap().entry("leftovers");
     leftovers.or_insert(json!("Delete"));
     proven(change)
 }
 
 /// Everything has been asked for, and then the cluster answers no more: the moment when leftovers are deleted by their IDs.
-fn then_the_cluster_dies(world: &mut World) {
+fn then_the_cluster_dies(env: &mut TestEnv) {
     for _ in 0..8 {
-        world.step();
+        env.step();
     }
-    world.course.outage = world.walk..usize::MAX;
-    world.finish_blind();
+    env.course.outage = env.reconcile..usize::MAX;
+    env.finish_blind();
 }
 
 #[test]
 fn a_volume_that_two_objects_name_stays_if_one_of_them_keeps_it() {
     for kept in [0, 1] {
-        let mut world = cleaned(json!({}));
-        world.course.csi_dead = true;
-        world.claim("a");
-        world.claim("b");
-        world.volume("b").id = "vol-a".into();
-        world.cluster.claims[kept].meta.keep = true;
-        world.untouchable = ["vol-a", "uid-a", "uid-b"].map(str::to_owned).to_vec();
-        then_the_cluster_dies(&mut world);
-        assert_eq!(world.deletes(), 0, "{:?}", world.acts);
-        assert!(world.cloud.unwrap().volumes.contains_key("vol-a"));
+        let mut env = cleaned(json!({}));
+        env.course.csi_dead = true;
+        env.claim("a");
+        env.claim("b");
+        env.volume("b").id = "vol-a".into();
+        env.cluster.claims[kept].meta.keep = true;
+        env.untouchable = ["vol-a", "uid-a", "uid-b"].map(str::to_owned).to_vec();
+        then_the_cluster_dies(&mut env);
+        assert_eq!(env.deletes(), 0, "{:?}", env.acts);
+        assert!(env.cloud.unwrap().volumes.contains_key("vol-a"));
     }
 }
 
 #[test]
 fn a_claim_that_names_another_claim_s_volume_holds_nothing() {
-    let mut world = cleaned(json!({}));
-    world.claim("real").meta.keep = true;
-    world.cluster.claims.push(Claim {
+    let mut env = cleaned(json!({}));
+    env.claim("real").meta.keep = true;
+    env.cluster.claims.push(Claim {
         meta: meta("b", "thief"),
         volume: Some("pv-real".into()),
         class: Some("cinder".into()),
         provisioner: None,
     });
-    world.untouchable = ["vol-real", "uid-real", "uid-thief"].map(str::to_owned).to_vec();
-    then_the_cluster_dies(&mut world);
-    assert_eq!(world.deletes(), 0, "{:?}", world.acts);
+    env.untouchable = ["vol-real", "uid-real", "uid-thief"].map(str::to_owned).to_vec();
+    then_the_cluster_dies(&mut env);
+    assert_eq!(env.deletes(), 0, "{:?}", env.acts);
 }
 
 #[test]
 fn what_a_kept_pod_holds_is_kept() {
-    let mut world = cleaned(json!({}));
-    world.claim("data");
+    let mut env = cleaned(json!({}));
+    env.claim("data");
     let mut pod = meta("a", "db-0");
     pod.keep = true;
-    world.cluster.pods.push(Pod { meta: pod, claims: vec!["data".into()], unscheduled: false });
-    world.untouchable = ["vol-data", "uid-data", "uid-db-0"].map(str::to_owned).to_vec();
-    world.finish();
-    assert_eq!((world.run.status.phase, world.deletes()), (Phase::Complete, 0));
-    assert!(world.run.records[0].kept.as_deref().unwrap().contains("a pod that holds it"));
+    env.cluster.pods.push(Pod { meta: pod, claims: vec!["data".into()], unscheduled: false });
+    env.untouchable = ["vol-data", "uid-data", "uid-db-0"].map(str::to_owned).to_vec();
+    env.finish();
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0));
+    assert!(env.run.records[0].kept.as_deref().unwrap().contains("a pod that holds it"));
 }
 
 #[test]
 fn a_volume_with_a_retained_snapshot_that_no_object_names_any_more_is_kept() {
     for told in [true, false] {
-        let mut world = cleaned(json!({}));
-        world.claim("data");
-        world.snapshot("daily", "data");
-        world.cluster.snapshots.clear();
-        world.cluster.contents[0] = Content {
+        let mut env = cleaned(json!({}));
+        env.claim("data");
+        env.snapshot("daily", "data");
+        env.cluster.snapshots.clear();
+        env.cluster.contents[0] = Content {
             retain: true,
             // A content that was made by hand does not say it: Cinder does.
             volume: told.then(|| "vol-data".into()),
-            ..world.cluster.contents[0].clone()
+            ..env.cluster.contents[0].clone()
         };
-        world.untouchable = ["vol-data", "uid-data", "snap-daily"].map(str::to_owned).to_vec();
-        world.finish();
-        assert_eq!((world.run.status.phase, world.deletes()), (Phase::Complete, 0), "{:?}", world.acts);
+        env.untouchable = ["vol-data", "uid-data", "snap-daily"].map(str::to_owned).to_vec();
+        env.finish();
+        assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0), "{:?}", env.acts);
     }
 }
 
 #[test]
 fn what_the_api_server_refuses_to_delete_is_not_deleted_behind_its_back() {
-    let mut world = cleaned(json!({"timeouts": {"perObject": "1m"}}));
-    world.claim("data");
-    world.course.refuses = Some("uid-data".into());
-    world.stale_leases();
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::CompletedWithDebris);
-    assert_eq!(world.did("in OpenStack"), 0, "{:?}", world.acts);
-    assert!(world.run.status.debris[0].reason.contains("forbidden"), "{:?}", world.run.status.debris);
+    let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
+    env.claim("data");
+    env.course.refuses = Some("uid-data".into());
+    env.stale_leases();
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
+    assert_eq!(env.did("in OpenStack"), 0, "{:?}", env.acts);
+    assert!(env.run.status.debris[0].reason.contains("forbidden"), "{:?}", env.run.status.debris);
 }
 
 #[test]
 fn a_released_volume_whose_driver_is_dead_goes_by_its_id_or_is_debris() {
     for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
-        let mut world = cleaned(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
-        world.claim("data");
-        world.cluster.claims.clear();
-        world.volume("data").phase = "Released".into();
-        world.course.csi_dead = true;
-        world.finish();
-        let status = &world.run.status;
+        let mut env = cleaned(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
+        env.claim("data");
+        env.cluster.claims.clear();
+        env.volume("data").phase = "Released".into();
+        env.course.csi_dead = true;
+        env.finish();
+        let status = &env.run.status;
         assert_eq!(status.phase, phase, "{:?}", status.debris);
         let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
         assert!(took.as_secs() < 600, "it waited for nobody: {took}");
@@ -121,21 +121,21 @@ fn a_released_volume_whose_driver_is_dead_goes_by_its_id_or_is_debris() {
 fn a_volume_that_is_reserved_for_a_claim_was_never_bound() {
     for (retained, goes) in [("Keep", false), ("Delete", true)] {
         for reserved in [None, Some(String::new())] {
-            let mut world = cleaned(json!({"leftovers": "Report", "retained": retained}));
-            world.claim("data");
-            world.cluster.claims.clear();
-            let volume = world.volume("data");
+            let mut env = cleaned(json!({"leftovers": "Report", "retained": retained}));
+            env.claim("data");
+            env.cluster.claims.clear();
+            let volume = env.volume("data");
             (volume.claim, volume.phase) = (reserved.clone(), "Available".into());
             for _ in 0..8 {
-                world.step();
+                env.step();
             }
-            assert_eq!(world.did("delete PersistentVolume pv-data"), usize::from(goes), "{reserved:?}");
-            let kept = world.run.records[0].kept.as_deref();
+            assert_eq!(env.did("delete PersistentVolume pv-data"), usize::from(goes), "{reserved:?}");
+            let kept = env.run.records[0].kept.as_deref();
             let why = (!goes).then_some("no claim was ever bound to it");
             assert_eq!(kept, why, "{reserved:?}");
             if !goes {
-                world.finish();
-                assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+                env.finish();
+                assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
             }
         }
     }
@@ -143,128 +143,128 @@ fn a_volume_that_is_reserved_for_a_claim_was_never_bound() {
 
 #[test]
 fn a_persistent_volume_that_is_stuck_holds_nothing_up_when_cinder_has_no_such_volume() {
-    let mut world = cleaned(json!({"leftovers": "Report"}));
-    world.claim("other");
-    world.claim("data");
-    world.cloud.as_mut().unwrap().volumes.remove("vol-data");
-    world.cluster.claims.pop();
+    let mut env = cleaned(json!({"leftovers": "Report"}));
+    env.claim("other");
+    env.claim("data");
+    env.cloud.as_mut().unwrap().volumes.remove("vol-data");
+    env.cluster.claims.pop();
     // Nobody takes this one away.
-    world.volume("data").phase = "Failed".into();
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
+    env.volume("data").phase = "Failed".into();
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
 }
 
 #[test]
 fn clusters_without_a_name_of_their_own_are_told_apart_by_the_address_of_the_service() {
     for cluster in ["", "kubernetes"] {
         for attached in [false, true] {
-            let mut world = cleaned(json!({"clusterName": cluster}));
-            world.course.ccm_dead = true;
-            world.stale_leases();
-            world.service("web");
+            let mut env = cleaned(json!({"clusterName": cluster}));
+            env.course.ccm_dead = true;
+            env.stale_leases();
+            env.service("web");
             let name = "kube_service_kubernetes_a_web".to_owned();
-            let balancer = world.balancer("web");
+            let balancer = env.balancer("web");
             (balancer.name, balancer.tags) = (name.clone(), vec![name]);
             if attached {
-                world.cluster.services[0].addresses = vec!["203.0.113.1".into()];
+                env.cluster.services[0].addresses = vec!["203.0.113.1".into()];
             }
-            world.finish();
-            let deleted = world.did("delete the load balancer");
-            assert_eq!(deleted, usize::from(attached), "{cluster:?} {:?}", world.acts);
+            env.finish();
+            let deleted = env.did("delete the load balancer");
+            assert_eq!(deleted, usize::from(attached), "{cluster:?} {:?}", env.acts);
         }
     }
 }
 
 #[test]
 fn a_load_balancer_that_a_kept_service_names_too_stays() {
-    let mut world = cleaned(json!({}));
-    world.course.ccm_dead = true;
-    world.stale_leases();
-    world.service("web");
-    world.service("kept");
-    world.cluster.services[1].load_balancer = Some("lb-web".into());
-    world.cluster.services[1].meta.keep = true;
+    let mut env = cleaned(json!({}));
+    env.course.ccm_dead = true;
+    env.stale_leases();
+    env.service("web");
+    env.service("kept");
+    env.cluster.services[1].load_balancer = Some("lb-web".into());
+    env.cluster.services[1].meta.keep = true;
     // Octavia before 2.5 has no tags.
-    world.balancer("web").tags.clear();
-    world.finish();
-    assert_eq!(world.did("in OpenStack"), 0, "{:?}", world.acts);
-    assert!(world.cloud.unwrap().load_balancers.contains_key("lb-web"));
+    env.balancer("web").tags.clear();
+    env.finish();
+    assert_eq!(env.did("in OpenStack"), 0, "{:?}", env.acts);
+    assert!(env.cloud.unwrap().load_balancers.contains_key("lb-web"));
 }
 
 #[test]
 fn a_service_that_names_no_load_balancer_is_looked_for_by_its_name() {
-    let mut world = cleaned(json!({}));
-    world.course.ccm_dead = true;
-    world.stale_leases();
-    world.service("web").load_balancer = None;
-    world.finish();
-    assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
-    let recorded = world.run.records.iter().find(|one| one.kind == Kind::LoadBalancer).unwrap();
+    let mut env = cleaned(json!({}));
+    env.course.ccm_dead = true;
+    env.stale_leases();
+    env.service("web").load_balancer = None;
+    env.finish();
+    assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+    let recorded = env.run.records.iter().find(|one| one.kind == Kind::LoadBalancer).unwrap();
     assert_eq!(recorded.id.as_deref(), Some("lb-web"));
-    assert_eq!(world.did("delete the load balancer lb-web"), 1, "{:?}", world.acts);
+    assert_eq!(env.did("delete the load balancer lb-web"), 1, "{:?}", env.acts);
 }
 
 #[test]
 fn a_service_whose_load_balancer_is_never_found_gets_the_grace() {
-    let mut world = cleaned(json!({}));
-    world.service("web").load_balancer = None;
-    world.cloud.as_mut().unwrap().load_balancers.clear();
-    world.cloud.as_mut().unwrap().floating_ips.clear();
-    world.finish();
-    let status = &world.run.status;
+    let mut env = cleaned(json!({}));
+    env.service("web").load_balancer = None;
+    env.cloud.as_mut().unwrap().load_balancers.clear();
+    env.cloud.as_mut().unwrap().floating_ips.clear();
+    env.finish();
+    let status = &env.run.status;
     assert_eq!(status.phase, Phase::Complete);
     assert!(status.completed_at.unwrap().duration_since(status.started_at.unwrap()).as_secs() >= 120);
 }
 
 #[test]
 fn a_floating_ip_that_leads_elsewhere_by_now_is_in_use() {
-    let mut world = cleaned(json!({"timeouts": {"perObject": "1m"}}));
-    world.course.ccm_dead = true;
-    world.stale_leases();
-    world.service("web");
-    while world.cloud.as_ref().unwrap().load_balancers.contains_key("lb-web") {
-        world.step();
+    let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
+    env.course.ccm_dead = true;
+    env.stale_leases();
+    env.service("web");
+    while env.cloud.as_ref().unwrap().load_balancers.contains_key("lb-web") {
+        env.step();
     }
-    let ip: &mut FloatingIp = world.cloud.as_mut().unwrap().floating_ips.get_mut("fip-web").unwrap();
+    let ip: &mut FloatingIp = env.cloud.as_mut().unwrap().floating_ips.get_mut("fip-web").unwrap();
     ip.port = Some("port-of-somebody".into());
-    world.untouchable = vec!["fip-web".into()];
-    world.finish();
-    assert!(world.cloud.unwrap().floating_ips.contains_key("fip-web"));
-    assert_eq!(world.run.status.debris[0].id.as_deref(), Some("fip-web"));
+    env.untouchable = vec!["fip-web".into()];
+    env.finish();
+    assert!(env.cloud.unwrap().floating_ips.contains_key("fip-web"));
+    assert_eq!(env.run.status.debris[0].id.as_deref(), Some("fip-web"));
 }
 
 /// Two Services of one load balancer, whose cloud controller manager is dead, and the floating IP of both.
-fn with_two_services_on_one_load_balancer() -> World {
-    let mut world = cleaned(json!({"timeouts": {"perObject": "10m"}}));
-    world.course.ccm_dead = true;
-    world.stale_leases();
-    world.service("web");
-    world.service("api").load_balancer = Some("lb-web".into());
-    let cloud = world.cloud.as_mut().unwrap();
+fn with_two_services_on_one_load_balancer() -> TestEnv {
+    let mut env = cleaned(json!({"timeouts": {"perObject": "10m"}}));
+    env.course.ccm_dead = true;
+    env.stale_leases();
+    env.service("web");
+    env.service("api").load_balancer = Some("lb-web".into());
+    let cloud = env.cloud.as_mut().unwrap();
     cloud.load_balancers.remove("lb-api");
     cloud.floating_ips.remove("fip-api");
-    world.balancer("web").tags.push(names::service_tag("prod", "a", "api"));
-    world
+    env.balancer("web").tags.push(names::service_tag("prod", "a", "api"));
+    env
 }
 
 #[test]
 fn a_floating_ip_that_one_of_two_services_keeps_stays_also_when_that_one_is_gone() {
     for (keeper, name) in ["web", "api"].into_iter().enumerate() {
-        let mut world = with_two_services_on_one_load_balancer();
-        world.cluster.services[keeper].keep_floating_ip = true;
-        world.untouchable = vec!["fip-web".into()];
-        while world.run.status.phase < Phase::Wait {
-            world.step();
+        let mut env = with_two_services_on_one_load_balancer();
+        env.cluster.services[keeper].keep_floating_ip = true;
+        env.untouchable = vec!["fip-web".into()];
+        while env.run.status.phase < Phase::Wait {
+            env.step();
         }
         // The cloud controller manager let it go with its last breath.
-        world.cluster.services.remove(keeper);
+        env.cluster.services.remove(keeper);
         let tag = names::service_tag("prod", "a", name);
-        world.balancer("web").tags.retain(|one| *one != tag);
-        world.finish();
-        assert_eq!(world.run.status.phase, Phase::Complete, "{name}: {:?}", world.run.status.debris);
-        let cloud = world.cloud.as_ref().unwrap();
+        env.balancer("web").tags.retain(|one| *one != tag);
+        env.finish();
+        assert_eq!(env.run.status.phase, Phase::Complete, "{name}: {:?}", env.run.status.debris);
+        let cloud = env.cloud.as_ref().unwrap();
         assert!(cloud.load_balancers.is_empty() && cloud.floating_ips.contains_key("fip-web"), "{name}");
-        let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
+        let record = env.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
         let kept = record.kept.as_deref().unwrap();
         assert!(kept.contains(&format!("a/{name} carries")), "{kept}");
         assert_eq!(record.kept_by, Some(format!("a/{name}")));
@@ -274,20 +274,20 @@ fn a_floating_ip_that_one_of_two_services_keeps_stays_also_when_that_one_is_gone
 #[test]
 fn a_service_takes_back_its_word_for_a_floating_ip_and_no_other_does() {
     for itself in [true, false] {
-        let mut world = with_two_services_on_one_load_balancer();
-        world.cluster.services[0].keep_floating_ip = true;
-        while world.run.status.phase < Phase::Freeze {
-            world.step();
+        let mut env = with_two_services_on_one_load_balancer();
+        env.cluster.services[0].keep_floating_ip = true;
+        while env.run.status.phase < Phase::Freeze {
+            env.step();
         }
         if itself {
-            world.cluster.services[0].keep_floating_ip = false;
+            env.cluster.services[0].keep_floating_ip = false;
         } else {
-            world.cluster.services.remove(0);
+            env.cluster.services.remove(0);
         }
-        while world.run.status.phase < Phase::Delete {
-            world.step();
+        while env.run.status.phase < Phase::Delete {
+            env.step();
         }
-        let record = world.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
+        let record = env.run.records.iter().find(|one| one.id.as_deref() == Some("fip-web")).unwrap();
         let kept = record.kept.as_deref().is_some_and(|why| why.contains("a/web carries"));
         let kept_by = record.kept_by.as_deref() == Some("a/web");
         assert_eq!((kept, kept_by), (!itself, !itself), "{record:?}");
@@ -296,77 +296,76 @@ fn a_service_takes_back_its_word_for_a_floating_ip_and_no_other_does() {
 
 #[test]
 fn a_sweep_leaves_the_load_balancer_of_a_kept_service_alone_also_without_its_id() {
-    let mut world = cleaned(json!({"sweep": true}));
-    world.service("web").meta.keep = true;
-    world.cluster.services[0].load_balancer = None;
+    let mut env = cleaned(json!({"sweep": true}));
+    env.service("web").meta.keep = true;
+    env.cluster.services[0].load_balancer = None;
     // Two of the name: nobody knows which is the Service's.
-    let twin = world.balancer("web").clone();
-    world.cloud.as_mut().unwrap().load_balancers.insert("lb-twin".into(), twin);
-    world.untouchable = vec!["lb-web".into(), "lb-twin".into(), "uid-web".into()];
-    world.finish();
-    assert_eq!((world.run.status.phase, world.deletes()), (Phase::Complete, 0), "{:?}", world.acts);
+    let twin = env.balancer("web").clone();
+    env.cloud.as_mut().unwrap().load_balancers.insert("lb-twin".into(), twin);
+    env.untouchable = vec!["lb-web".into(), "lb-twin".into(), "uid-web".into()];
+    env.finish();
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 0), "{:?}", env.acts);
 }
 
 #[test]
 fn a_volume_that_says_to_be_of_another_cluster_is_left_to_that() {
-    let mut world = cleaned(json!({"timeouts": {"perObject": "1m"}}));
-    world.course.csi_dead = true;
-    world.stale_leases();
+    let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
+    env.course.csi_dead = true;
+    env.stale_leases();
     for (name, cluster) in [("ours", "prod"), ("unnamed", "kubernetes"), ("theirs", "stage")] {
-        world.claim(name);
-        world.cinder(name).cluster = Some(cluster.into());
+        env.claim(name);
+        env.cinder(name).cluster = Some(cluster.into());
     }
-    world.finish();
-    let left: Vec<&String> = world.cloud.as_ref().unwrap().volumes.keys().collect();
+    env.finish();
+    let left: Vec<&String> = env.cloud.as_ref().unwrap().volumes.keys().collect();
     assert_eq!(left, ["vol-theirs"]);
-    assert!(world.run.status.debris[0].reason.contains("is stage: it is left to that cluster"));
+    assert!(env.run.status.debris[0].reason.contains("is stage: it is left to that cluster"));
 }
 
 #[test]
 fn handles_that_can_be_no_id_are_not_asked_about() {
-    let mut world = cleaned(json!({}));
-    world.claim("data");
-    world.claim("odd");
-    world.volume("odd").id = "../../servers/4711".into();
-    world.service("web").load_balancer = Some("a/b?c".into());
-    let ids = found::ids(&[], Some(&world.cluster));
+    let mut env = cleaned(json!({}));
+    env.claim("data");
+    env.claim("odd");
+    env.volume("odd").id = "../../servers/4711".into();
+    env.service("web").load_balancer = Some("a/b?c".into());
+    let ids = found::ids(&[], Some(&env.cluster));
     assert_eq!(ids[&Kind::Volume].iter().collect::<Vec<_>>(), ["vol-data"]);
     assert!(ids[&Kind::LoadBalancer].is_empty());
 }
 
 #[test]
 fn pods_that_are_made_anew_are_not_deleted_again_and_again() {
-    let mut world = cleaned(json!({"timeouts": {"perObject": "5m"}}));
-    world.course.csi_dead = true;
-    world.claim("data");
+    let mut env = cleaned(json!({"timeouts": {"perObject": "5m"}}));
+    env.course.csi_dead = true;
+    env.claim("data");
     for _ in 0..20 {
-        world.cluster.pods.clear();
+        env.cluster.pods.clear();
         let pod = Pod { meta: meta("a", "db-0"), claims: vec!["data".into()], unscheduled: true };
-        world.cluster.pods.push(pod);
-        world.step();
-        world.now += Duration::from_secs(1);
+        env.cluster.pods.push(pod);
+        env.step();
+        env.now += Duration::from_secs(1);
     }
-    assert!(world.did("delete Pod") <= 1, "{:?}", world.acts);
+    assert!(env.did("delete Pod") <= 1, "{:?}", env.acts);
 }
 
 #[test]
 fn a_snapshot_that_was_brought_in_and_never_bound_is_not_deleted_behind_its_content() {
     for (retained, unbound) in [("Keep", None), ("Keep", Some(String::new())), ("Delete", None)] {
-        let mut world = cleaned(json!({"leftovers": "Delete", "retained": retained}));
-        world.claim("data");
-        world.snapshot("imported", "data");
-        world.cluster.snapshots.clear();
-        world.cluster.contents[0].snapshot = unbound.clone();
+        let mut env = cleaned(json!({"leftovers": "Delete", "retained": retained}));
+        env.claim("data");
+        env.snapshot("imported", "data");
+        env.cluster.snapshots.clear();
+        env.cluster.contents[0].snapshot = unbound.clone();
         if retained == "Keep" {
-            world.untouchable = ["vol-data", "uid-data", "snap-imported"].map(str::to_owned).to_vec();
+            env.untouchable = ["vol-data", "uid-data", "snap-imported"].map(str::to_owned).to_vec();
         }
-        world.finish();
-        assert_eq!(world.run.status.phase, Phase::Complete, "{:?}", world.run.status.debris);
-        let cloud = world.cloud.as_ref().unwrap();
-        assert_eq!(cloud.snapshots.contains_key("snap-imported"), retained == "Keep", "{:?}", world.acts);
+        env.finish();
+        assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+        let cloud = env.cloud.as_ref().unwrap();
+        assert_eq!(cloud.snapshots.contains_key("snap-imported"), retained == "Keep", "{:?}", env.acts);
         if retained == "Keep" {
-            let kept =
-                world.run.records.iter().find(|one| one.id.as_deref() == Some("snap-imported")).unwrap();
+            let kept = env.run.records.iter().find(|one| one.id.as_deref() == Some("snap-imported")).unwrap();
             assert_eq!(kept.kept.as_deref(), Some("no VolumeSnapshot was ever bound to it"));
         }
     }

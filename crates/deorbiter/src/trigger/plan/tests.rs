@@ -1,5 +1,5 @@
-//! Rules one by one in `rules`; every history of a small world in `properties`.
+//! Rules one by one in `rules`; every history of a small env in `properties`.
 
+mod env;
 mod properties;
 mod rules;
-mod world;

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::world::{OTHERS, OURS, PROTECT, World};
+use super::env::{OTHERS, OURS, PROTECT, TestEnv};
 use crate::trigger::names;
 use crate::trigger::snapshot::End;
 
@@ -22,8 +22,8 @@ enum Event {
     ForgetDeorbits,
     /// A person takes our finalizer off an object that is being deleted.
     TakeOff(u8),
-    /// deorbiter is stopped after so many steps of its walk.
-    Walk(usize),
+    /// deorbiter is stopped after so many steps of its reconcile.
+    Planner(usize),
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -43,81 +43,80 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (binding, any::<bool>()).prop_map(|(n, on)| Event::Break(n, on)),
         3 => end.prop_map(Event::EndDeorbits),
         1 => Just(Event::ForgetDeorbits),
-        8 => (0..6_usize).prop_map(Event::Walk),
+        8 => (0..6_usize).prop_map(Event::Planner),
     ]
 }
 
-fn happen(event: &Event, world: &mut World) {
+fn happen(event: &Event, env: &mut TestEnv) {
     let object = |n: &u8| format!("object-{n}");
     let binding = |n: &u8| format!("binding-{n}");
     match event {
         Event::Object(n, adopted) => {
-            if !world.objects.contains_key(&object(n)) {
-                let new = world.object(&object(n), "l");
+            if !env.objects.contains_key(&object(n)) {
+                let new = env.object(&object(n), "l");
                 if *adopted {
                     new.finalizers.push(OURS.into());
                 }
             }
         }
-        Event::Delete(n) => world.edit(&object(n), |object| object.terminating = true),
-        Event::Label(n, on) => world.edit(&object(n), |object| {
+        Event::Delete(n) => env.edit(&object(n), |object| object.terminating = true),
+        Event::Label(n, on) => env.edit(&object(n), |object| {
             object.labels.remove("l");
             if *on {
                 object.labels.insert("l".into(), "x".into());
             }
         }),
-        Event::Protect(n, on) => world.edit(&object(n), |object| {
+        Event::Protect(n, on) => env.edit(&object(n), |object| {
             object.annotations.remove(PROTECT);
             if *on {
                 object.annotations.insert(PROTECT.into(), "true".into());
             }
         }),
-        Event::OthersLetGo(n) => world.edit(&object(n), |object| {
+        Event::OthersLetGo(n) => env.edit(&object(n), |object| {
             if object.terminating {
                 object.finalizers.retain(|one| one != OTHERS);
             }
         }),
-        Event::TakeOff(n) => world.edit(&object(n), |object| {
+        Event::TakeOff(n) => env.edit(&object(n), |object| {
             if object.terminating {
                 object.finalizers.retain(|one| one != OURS);
             }
         }),
         Event::Phase(n, on) => {
-            world
-                .edit(&object(n), |object| object.phase = if *on { "Running" } else { "Terminating" }.into());
+            env.edit(&object(n), |object| object.phase = if *on { "Running" } else { "Terminating" }.into());
         }
         Event::Binding(n) => {
-            let one = world.binding(&binding(n), "l");
+            let one = env.binding(&binding(n), "l");
             if *n == 1 {
                 one.when = Some("Terminating");
             }
         }
         Event::RemoveBinding(n) => {
-            if let Some(binding) = world.bindings.get_mut(&binding(n)) {
+            if let Some(binding) = env.bindings.get_mut(&binding(n)) {
                 binding.terminating = true;
             }
-            world.collect();
+            env.collect();
         }
         Event::Break(n, on) => {
-            if let Some(binding) = world.bindings.get_mut(&binding(n)) {
+            if let Some(binding) = env.bindings.get_mut(&binding(n)) {
                 binding.rules = if *on { Err("broken".into()) } else { Ok(()) };
             }
         }
-        Event::EndDeorbits(end) => world.end_deorbits(*end),
-        Event::ForgetDeorbits => world.deorbits.retain(|one| one.end != Some(End::Failed)),
-        Event::Walk(limit) => checked_walk(world, *limit),
+        Event::EndDeorbits(end) => env.end_deorbits(*end),
+        Event::ForgetDeorbits => env.deorbits.retain(|one| one.end != Some(End::Failed)),
+        Event::Planner(limit) => checked_reconcile(env, *limit),
     }
 }
 
 /// Each step alone keeps the law.
-fn checked_walk(world: &mut World, limit: usize) {
+fn checked_reconcile(env: &mut TestEnv, limit: usize) {
     for _ in 0..limit {
-        let before = world.clone();
-        if world.walk(1) == 0 {
+        let before = env.clone();
+        if env.reconcile(1) == 0 {
             return;
         }
         for (name, old) in &before.objects {
-            let still = world.objects.get(name);
+            let still = env.objects.get(name);
             let now = still.map_or(&[][..], |object| object.finalizers.as_slice());
             if still.is_some() {
                 let others =
@@ -151,30 +150,30 @@ proptest! {
 
     #[test]
     fn any_history_stays_lawful_and_comes_to_rest(events in prop::collection::vec(event(), 0..60)) {
-        let mut world = World::default();
+        let mut env = TestEnv::default();
         for event in &events {
-            happen(event, &mut world);
+            happen(event, &mut env);
         }
         // The storm is over: rules are mended, phases right, protections gone, failed Deorbits tried again.
-        for binding in world.bindings.values_mut() {
+        for binding in env.bindings.values_mut() {
             binding.rules = Ok(());
         }
         for n in 0..4_u8 {
-            happen(&Event::Protect(n, false), &mut world);
-            world.edit(&format!("object-{n}"), |object| {
+            happen(&Event::Protect(n, false), &mut env);
+            env.edit(&format!("object-{n}"), |object| {
                 object.phase = if object.terminating { "Terminating" } else { "Running" }.into();
             });
         }
         for _ in 0..5 {
-            happen(&Event::ForgetDeorbits, &mut world);
-            checked_walk(&mut world, 100);
-            world.end_deorbits(End::Complete);
+            happen(&Event::ForgetDeorbits, &mut env);
+            checked_reconcile(&mut env, 100);
+            env.end_deorbits(End::Complete);
         }
-        checked_walk(&mut world, 100);
-        prop_assert!(world.plan().plan.is_empty(), "{}", world.plan().plan);
-        let alive: Vec<&str> = world.bindings.values().filter(|one| !one.terminating).map(|one| one.name.as_str()).collect();
-        prop_assert!(world.bindings.len() == alive.len(), "a removed binding hangs");
-        for object in world.objects.values() {
+        checked_reconcile(&mut env, 100);
+        prop_assert!(env.plan().plan.is_empty(), "{}", env.plan().plan);
+        let alive: Vec<&str> = env.bindings.values().filter(|one| !one.terminating).map(|one| one.name.as_str()).collect();
+        prop_assert!(env.bindings.len() == alive.len(), "a removed binding hangs");
+        for object in env.objects.values() {
             let ours = object.finalizers.iter().any(|one| one == OURS);
             let selected = object.labels.contains_key("l");
             if !object.terminating && selected && !alive.is_empty() {

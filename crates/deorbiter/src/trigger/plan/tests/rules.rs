@@ -1,178 +1,178 @@
 use common::plan::{Action as _, Reason as _};
 
-use super::world::{OTHERS, OURS, PROTECT, World};
+use super::env::{OTHERS, OURS, PROTECT, TestEnv};
 use crate::trigger::names;
 use crate::trigger::plan::{Decision, Readiness, Standing, plan};
 use crate::trigger::snapshot::{Counted, End, Refused, Targets};
 
-fn steps(world: &World) -> Vec<(&'static str, &'static str)> {
-    world.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
+fn steps(env: &TestEnv) -> Vec<(&'static str, &'static str)> {
+    env.plan().plan.steps.iter().map(|step| (step.action.name(), step.because.code())).collect()
 }
 
-fn problems(world: &World) -> Vec<&'static str> {
-    world.plan().plan.problems.iter().map(|problem| problem.because.code()).collect()
+fn problems(env: &TestEnv) -> Vec<&'static str> {
+    env.plan().plan.problems.iter().map(|problem| problem.because.code()).collect()
 }
 
 /// One binding, one object that it has taken.
-fn bound() -> World {
-    let mut world = World::default();
-    world.binding("b", "l");
-    world.object("prod", "l");
-    assert_eq!(steps(&world), [("GuardBinding", "NewBinding")], "first a way back");
-    world.walk(1);
-    assert_eq!(steps(&world), [("Bind", "Selected")]);
-    world.settle();
-    assert_eq!(world.objects["prod"].finalizers, [OTHERS, OURS]);
-    world
+fn bound() -> TestEnv {
+    let mut env = TestEnv::default();
+    env.binding("b", "l");
+    env.object("prod", "l");
+    assert_eq!(steps(&env), [("GuardBinding", "BindingCreated")], "first a way back");
+    env.reconcile(1);
+    assert_eq!(steps(&env), [("Bind", "Selected")]);
+    env.settle();
+    assert_eq!(env.objects["prod"].finalizers, [OTHERS, OURS]);
+    env
 }
 
 #[test]
 fn a_deleted_object_waits_for_its_deorbit() {
-    let mut world = bound();
-    world.edit("prod", |object| object.terminating = true);
-    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")]);
-    world.settle();
-    assert_eq!(world.plan().standings["b"].deorbiting, 1);
-    world.end_deorbits(End::Complete);
-    assert_eq!(steps(&world), [("Release", "DeorbitComplete")]);
-    world.settle();
-    assert_eq!(world.objects["prod"].finalizers, [OTHERS], "the others' finalizer stays");
+    let mut env = bound();
+    env.edit("prod", |object| object.terminating = true);
+    assert_eq!(steps(&env), [("CreateDeorbit", "TargetDeleted")]);
+    env.settle();
+    assert_eq!(env.plan().standings["b"].deorbiting, 1);
+    env.end_deorbits(End::Complete);
+    assert_eq!(steps(&env), [("Release", "DeorbitCompleted")]);
+    env.settle();
+    assert_eq!(env.objects["prod"].finalizers, [OTHERS], "the others' finalizer stays");
 }
 
 #[test]
 fn a_deorbit_in_another_namespace_lets_nothing_go_whatever_its_label_says() {
-    let mut world = bound();
-    world.edit("prod", |object| object.terminating = true);
-    world.settle();
-    let mut forged = world.deorbits[0].clone();
+    let mut env = bound();
+    env.edit("prod", |object| object.terminating = true);
+    env.settle();
+    let mut forged = env.deorbits[0].clone();
     (forged.namespace, forged.end) = ("elsewhere".into(), Some(End::Complete));
-    world.deorbits.insert(0, forged);
-    assert!(steps(&world).is_empty());
-    world.deorbits.remove(1);
-    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")]);
+    env.deorbits.insert(0, forged);
+    assert!(steps(&env).is_empty());
+    env.deorbits.remove(1);
+    assert_eq!(steps(&env), [("CreateDeorbit", "TargetDeleted")]);
 }
 
 #[test]
 fn debris_lets_it_go_with_a_warning_and_a_failure_keeps_it() {
-    let mut world = bound();
-    world.edit("prod", |object| object.terminating = true);
-    world.settle();
-    world.end_deorbits(End::Failed);
-    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["DeorbitFailed"]));
-    assert_eq!(world.plan().standings["b"].held, 1);
-    world.deorbits.clear();
-    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")], "deleting it means: try again");
-    world.settle();
-    world.end_deorbits(End::CompletedWithDebris);
-    let plan = world.plan().plan;
+    let mut env = bound();
+    env.edit("prod", |object| object.terminating = true);
+    env.settle();
+    env.end_deorbits(End::Failed);
+    assert_eq!((steps(&env), problems(&env)), (vec![], vec!["DeorbitFailed"]));
+    assert_eq!(env.plan().standings["b"].held, 1);
+    env.deorbits.clear();
+    assert_eq!(steps(&env), [("CreateDeorbit", "TargetDeleted")], "deleting it means: try again");
+    env.settle();
+    env.end_deorbits(End::CompletedWithDebris);
+    let plan = env.plan().plan;
     assert!(plan.steps[0].because.is_trouble());
-    assert_eq!(steps(&world), [("Release", "LeftDebris")]);
+    assert_eq!(steps(&env), [("Release", "DebrisLeft")]);
 }
 
 #[test]
 fn protection_stops_everything_and_aborts_what_runs() {
-    let mut world = bound();
-    world.edit("prod", |object| {
+    let mut env = bound();
+    env.edit("prod", |object| {
         object.terminating = true;
         object.annotations.insert(PROTECT.into(), "true".into());
     });
-    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["Protected"]));
-    world.edit("prod", |object| drop(object.annotations.remove(PROTECT)));
-    world.settle();
-    world.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), "yes".into())));
-    assert_eq!(steps(&world), [("AbortDeorbit", "Protected")]);
-    world.settle();
-    assert_eq!(steps(&world), [], "it is on its way out");
+    assert_eq!((steps(&env), problems(&env)), (vec![], vec!["Protected"]));
+    env.edit("prod", |object| drop(object.annotations.remove(PROTECT)));
+    env.settle();
+    env.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), "yes".into())));
+    assert_eq!(steps(&env), [("AbortDeorbit", "Protected")]);
+    env.settle();
+    assert_eq!(steps(&env), [], "it is on its way out");
     for nothing in ["", "false"] {
-        world.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), nothing.into())));
-        assert_eq!(problems(&world), Vec::<&str>::new(), "{nothing:?} protects nothing");
+        env.edit("prod", |object| drop(object.annotations.insert(PROTECT.into(), nothing.into())));
+        assert_eq!(problems(&env), Vec::<&str>::new(), "{nothing:?} protects nothing");
     }
 }
 
 #[test]
 fn a_removed_binding_gives_back_what_lives_and_finishes_what_dies() {
-    let mut world = bound();
-    world.object("dying", "l");
-    world.settle();
-    world.edit("dying", |object| object.terminating = true);
-    world.bindings.get_mut("b").unwrap().terminating = true;
-    world.settle();
-    assert_eq!(world.objects["prod"].finalizers, [OTHERS]);
-    assert!(world.objects["dying"].finalizers.contains(&OURS.to_owned()));
-    assert_eq!(world.plan().standings["b"].readiness, Readiness::Terminating);
-    world.end_deorbits(End::Complete);
-    world.settle();
-    assert_eq!(world.objects["dying"].finalizers, [OTHERS]);
-    assert!(world.bindings.is_empty());
+    let mut env = bound();
+    env.object("dying", "l");
+    env.settle();
+    env.edit("dying", |object| object.terminating = true);
+    env.bindings.get_mut("b").unwrap().terminating = true;
+    env.settle();
+    assert_eq!(env.objects["prod"].finalizers, [OTHERS]);
+    assert!(env.objects["dying"].finalizers.contains(&OURS.to_owned()));
+    assert_eq!(env.plan().standings["b"].readiness, Readiness::Terminating);
+    env.end_deorbits(End::Complete);
+    env.settle();
+    assert_eq!(env.objects["dying"].finalizers, [OTHERS]);
+    assert!(env.bindings.is_empty());
 }
 
 #[test]
 fn what_is_no_longer_selected_is_given_back() {
-    let mut world = bound();
-    world.edit("prod", |object| object.labels.clear());
-    assert_eq!(steps(&world), [("Release", "NotSelected")]);
+    let mut env = bound();
+    env.edit("prod", |object| object.labels.clear());
+    assert_eq!(steps(&env), [("Release", "NotSelected")]);
 }
 
 #[test]
 fn a_finalizer_of_our_name_is_adopted_where_selected_and_left_alone_elsewhere() {
-    let mut world = World::default();
-    world.binding("b", "l");
-    world.object("selected", "l").finalizers.push(OURS.into());
-    world.object("foreign", "other").finalizers.push(OURS.into());
-    world.walk(1);
-    assert_eq!(steps(&world), [("Bind", "Adopted")]);
-    world.settle();
-    world.edit("foreign", |object| object.terminating = true);
-    assert_eq!(steps(&world), [], "whoever put it there takes it off");
-    world.bindings.get_mut("b").unwrap().terminating = true;
-    world.settle();
-    assert_eq!(world.objects["selected"].finalizers, [OTHERS]);
-    assert_eq!(world.objects["foreign"].finalizers, [OTHERS, OURS]);
+    let mut env = TestEnv::default();
+    env.binding("b", "l");
+    env.object("selected", "l").finalizers.push(OURS.into());
+    env.object("foreign", "other").finalizers.push(OURS.into());
+    env.reconcile(1);
+    assert_eq!(steps(&env), [("Bind", "Adopted")]);
+    env.settle();
+    env.edit("foreign", |object| object.terminating = true);
+    assert_eq!(steps(&env), [], "whoever put it there takes it off");
+    env.bindings.get_mut("b").unwrap().terminating = true;
+    env.settle();
+    assert_eq!(env.objects["selected"].finalizers, [OTHERS]);
+    assert_eq!(env.objects["foreign"].finalizers, [OTHERS, OURS]);
 }
 
 #[test]
 fn klusters_get_the_finalizer_and_the_deorbit_in_their_phases() {
-    let mut world = World::default();
-    let binding = world.binding("b", "l");
+    let mut env = TestEnv::default();
+    let binding = env.binding("b", "l");
     binding.finalizer_when = Some("Running");
     binding.when = Some("Terminating");
-    world.object("prod", "l").phase = "Creating".into();
-    world.settle();
-    assert_eq!(world.objects["prod"].finalizers, [OTHERS]);
-    world.edit("prod", |object| object.phase = "Running".into());
-    world.settle();
-    world.edit("prod", |object| object.terminating = true);
-    assert_eq!(steps(&world), [], "its phase is still Running");
-    assert_eq!(world.plan().standings["b"].deorbiting, 1);
-    world.edit("prod", |object| object.phase = "Terminating".into());
-    assert_eq!(steps(&world), [("CreateDeorbit", "TargetDeleted")]);
+    env.object("prod", "l").phase = "Creating".into();
+    env.settle();
+    assert_eq!(env.objects["prod"].finalizers, [OTHERS]);
+    env.edit("prod", |object| object.phase = "Running".into());
+    env.settle();
+    env.edit("prod", |object| object.terminating = true);
+    assert_eq!(steps(&env), [], "its phase is still Running");
+    assert_eq!(env.plan().standings["b"].deorbiting, 1);
+    env.edit("prod", |object| object.phase = "Terminating".into());
+    assert_eq!(steps(&env), [("CreateDeorbit", "TargetDeleted")]);
 }
 
 #[test]
 fn an_object_has_one_binding_the_older() {
-    let mut world = World::default();
-    world.binding("b", "l");
-    world.binding("a", "l");
-    world.object("prod", "l");
-    world.settle();
-    assert_eq!(world.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "b");
-    assert_eq!(problems(&world), ["Conflict"]);
-    let standings = world.plan().standings;
+    let mut env = TestEnv::default();
+    env.binding("b", "l");
+    env.binding("a", "l");
+    env.object("prod", "l");
+    env.settle();
+    assert_eq!(env.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "b");
+    assert_eq!(problems(&env), ["Conflict"]);
+    let standings = env.plan().standings;
     assert!(matches!(&standings["a"].readiness, Readiness::Conflict(why) if why.contains("belong to b")));
     assert_eq!(standings["b"].readiness, Readiness::InForce);
-    world.bindings.get_mut("b").unwrap().terminating = true;
-    world.settle();
-    assert_eq!(world.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "a", "then the other has it");
+    env.bindings.get_mut("b").unwrap().terminating = true;
+    env.settle();
+    assert_eq!(env.objects["prod"].annotations[names::BOUND_BY_ANNOTATION], "a", "then the other has it");
 }
 
 #[test]
 fn a_younger_binding_takes_nothing_new_while_nobody_knows_what_an_older_one_selects() {
-    let mut world = World::default();
-    world.binding("a", "l");
-    world.binding("b", "l");
-    world.settle();
-    world.object("prod", "l");
-    let mut snapshot = world.snapshot();
+    let mut env = TestEnv::default();
+    env.binding("a", "l");
+    env.binding("b", "l");
+    env.settle();
+    env.object("prod", "l");
+    let mut snapshot = env.snapshot();
     let older = snapshot.bindings.iter_mut().find(|binding| binding.name == "a").unwrap();
     older.targets = Targets::Unknown("list Namespaces: 429".into());
     older.counted = Counted { bound: 3, deorbiting: 2, held: 1 };
@@ -190,20 +190,20 @@ fn a_younger_binding_takes_nothing_new_while_nobody_knows_what_an_older_one_sele
 
 #[test]
 fn rules_that_cannot_be_used_bind_nothing_and_hold_what_is_bound() {
-    let mut world = bound();
-    world.object("late", "l");
-    world.bindings.get_mut("b").unwrap().rules = Err("template.spec.a: bad".into());
-    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["BindingInvalid"]));
-    world.edit("prod", |object| object.terminating = true);
-    assert_eq!(problems(&world), ["BindingInvalid", "CannotDeorbit"]);
-    assert_eq!(world.plan().standings["b"].held, 1);
+    let mut env = bound();
+    env.object("late", "l");
+    env.bindings.get_mut("b").unwrap().rules = Err("template.spec.a: bad".into());
+    assert_eq!((steps(&env), problems(&env)), (vec![], vec!["BindingInvalid"]));
+    env.edit("prod", |object| object.terminating = true);
+    assert_eq!(problems(&env), ["BindingInvalid", "DeorbitNotCreated"]);
+    assert_eq!(env.plan().standings["b"].held, 1);
 }
 
 #[test]
 fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_seldom_asks_again() {
-    let mut world = bound();
-    world.edit("prod", |object| object.terminating = true);
-    let mut snapshot = world.snapshot();
+    let mut env = bound();
+    env.edit("prod", |object| object.terminating = true);
+    let mut snapshot = env.snapshot();
     let Targets::Whole(targets) = &mut snapshot.bindings[0].targets else { panic!() };
     targets[0].refused = Some(Refused { why: "spec: Invalid value".into(), stale: false });
     let held = |decision: &Decision| {
@@ -226,32 +226,32 @@ fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_seldom_asks_again(
 
 #[test]
 fn a_deorbit_of_somebody_else_in_the_place_is_not_taken_for_ours() {
-    let mut world = bound();
-    world.edit("prod", |object| object.terminating = true);
-    world.settle();
-    world.deorbits[0].target_uid = None;
-    world.deorbits[0].end = Some(End::Complete);
-    assert_eq!((steps(&world), problems(&world)), (vec![], vec!["CannotDeorbit"]));
+    let mut env = bound();
+    env.edit("prod", |object| object.terminating = true);
+    env.settle();
+    env.deorbits[0].target_uid = None;
+    env.deorbits[0].end = Some(End::Complete);
+    assert_eq!((steps(&env), problems(&env)), (vec![], vec!["DeorbitNotCreated"]));
 }
 
 #[test]
 fn a_deorbit_of_an_object_that_lives_is_aborted() {
-    let mut world = bound();
-    world.edit("prod", |object| object.terminating = true);
-    world.settle();
-    world.edit("prod", |object| object.terminating = false);
-    assert_eq!(steps(&world), [("AbortDeorbit", "TargetSurvives")]);
+    let mut env = bound();
+    env.edit("prod", |object| object.terminating = true);
+    env.settle();
+    env.edit("prod", |object| object.terminating = false);
+    assert_eq!(steps(&env), [("AbortDeorbit", "TargetNotDeleted")]);
 }
 
 #[test]
 fn an_object_that_a_person_let_go_holds_no_binding() {
-    let mut world = bound();
-    world.edit("prod", |object| {
+    let mut env = bound();
+    env.edit("prod", |object| {
         object.terminating = true;
         object.finalizers = vec![OTHERS.into()];
     });
-    assert_eq!(steps(&world), [], "it is not put back");
-    world.bindings.get_mut("b").unwrap().terminating = true;
-    world.settle();
-    assert!(world.bindings.is_empty());
+    assert_eq!(steps(&env), [], "it is not put back");
+    env.bindings.get_mut("b").unwrap().terminating = true;
+    env.settle();
+    assert!(env.bindings.is_empty());
 }

@@ -1,4 +1,4 @@
-//! One walk of one Deorbit: observe → plan → store → apply.
+//! One reconcile of one Deorbit: observe → plan → store → apply.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ use crate::observe::{cloud, target};
 use crate::plan::{self, Reason, frozen_is_unknown, is_thawed};
 use crate::{routes, status};
 
-/// The longest wait between two walks.
+/// The longest wait between two reconciles.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Where nothing has changed for a time, the next walk comes after this part of it: so late is an end seen at most that
+/// Where nothing has changed for a time, the next reconcile comes after this part of it: so late is an end seen at most that
 /// comes after hours, as is a time limit, ...
 const PART: u32 = 10;
 /// ... and no later than this.
@@ -31,19 +31,21 @@ const LATEST: Duration = Duration::from_secs(30);
 /// Which Deorbit.
 pub type Key = (String, String);
 
-/// Walks once. Returns when to walk again; None: when somebody changes the Deorbit.
+/// Reconciles once. Returns when to reconcile again; None: when somebody changes the Deorbit.
 ///
 /// # Errors
 /// What of the Deorbit itself could not be read or written; nothing was deleted then.
-pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Option<Duration>, Error> {
+pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<Option<Duration>, Error> {
     let (namespace, name) = key;
-    let home = &context.runtime.client;
-    let api = Api::<Deorbit>::namespaced(home.clone(), namespace);
+    let management = &context.runtime.client;
+    let api = Api::<Deorbit>::namespaced(management.clone(), namespace);
     // Read anew, not from the cache: what is stored decides what may be deleted.
     let found = api.get_opt(name).await;
     let what = || format!("read Deorbit {namespace}/{name}");
-    let Some(deorbit) = found.map_err(|cause| Error::Home { what: what(), cause })? else { return Ok(None) };
-    let run = match read(home, &deorbit, memo).await {
+    let Some(deorbit) = found.map_err(|cause| Error::Management { what: what(), cause })? else {
+        return Ok(None);
+    };
+    let run = match read(management, &deorbit, memo).await {
         Err(error @ Error::Records { .. }) => {
             // Nothing may be done without the records, and nobody but a person can bring them back.
             let regarding = plan::action::about(namespace, name, deorbit.metadata.uid.clone());
@@ -56,7 +58,7 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     if is_quiet(&run) {
         if !run.deleting {
             // After a restart nobody else tells how it ended.
-            context.metrics.stored(&format!("{namespace}/{name}"), run.status.phase, &run.status);
+            context.metrics.stored((namespace, name), run.status.phase, &run.status);
         }
         return Ok(None);
     }
@@ -70,20 +72,20 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     let run = &snapshot.run;
     let mut wrote = false;
     if !run.deleting {
-        wrote =
-            store::store(home, &deorbit, decision.status.clone(), &run.records, &decision.records).await?;
+        wrote = store::store(management, &deorbit, decision.status.clone(), &run.records, &decision.records)
+            .await?;
         if wrote {
             memo.records = None;
         }
-        context.metrics.stored(&format!("{namespace}/{name}"), run.status.phase, &decision.status);
+        context.metrics.stored((namespace, name), run.status.phase, &decision.status);
     } else if decision.status.first_unavailable_at != run.status.first_unavailable_at {
-        store::note_outage(home, &deorbit, decision.status.first_unavailable_at).await?;
+        store::record_outage(management, &deorbit, decision.status.first_unavailable_at).await?;
     }
     let text = status::render(run, &decision);
     context.runtime.status.set(format!("deorbit {namespace}/{name}"), text);
     memo.events.found(&decision.plan.problems).await;
     let apply = Apply {
-        home,
+        management,
         target: client.as_ref(),
         cloud: cloud.as_ref(),
         deorbit: &deorbit,
@@ -100,22 +102,26 @@ pub async fn walk(context: &Context, key: &Key, memo: &mut Memo) -> Result<Optio
     }
     if memo.next.is_some() {
         // What fails is not tried again at once, but the others wait no longer for it than it took.
-        return Ok(Some(pace(Duration::ZERO, took, memo.troubles, Duration::ZERO).min(tried)));
+        return Ok(Some(pace(Duration::ZERO, took, memo.failures_in_a_row, Duration::ZERO).min(tried)));
     }
-    let Some(again) = decision.again else { return Ok(None) };
-    let wait = pace(again, took, memo.troubles, memo.changed_at.elapsed());
+    let Some(requeue_after) = decision.requeue_after else { return Ok(None) };
+    let wait = pace(requeue_after, took, memo.failures_in_a_row, memo.changed_at.elapsed());
     memo.glance = cloud.and_then(|cloud| Glance::new(cloud, &snapshot, &decision, wait));
     Ok(Some(memo.glance.as_ref().map_or(wait, Glance::next)))
 }
 
 /// A large cluster is looked at less often than a small one, one in which nothing happens less often than one that changes,
 /// and what fails is not tried again at once.
-fn pace(again: Duration, took: Duration, troubles: u32, unchanged: Duration) -> Duration {
-    let refused = match troubles {
+fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchanged: Duration) -> Duration {
+    let refused = match failures_in_a_row {
         0 => Duration::ZERO,
-        troubles => Duration::from_secs(1 << troubles.min(5)),
+        failures_in_a_row => Duration::from_secs(1 << failures_in_a_row.min(5)),
     };
-    let waits = if again.is_zero() { again } else { again.max(took * 3).max((unchanged / PART).min(LATEST)) };
+    let waits = if requeue_after.is_zero() {
+        requeue_after
+    } else {
+        requeue_after.max(took * 3).max((unchanged / PART).min(LATEST))
+    };
     waits.max(refused).min(LONGEST)
 }
 
@@ -128,7 +134,7 @@ fn is_quiet(run: &Run) -> bool {
     settled && run.status.observed_generation == run.generation
 }
 
-async fn read(home: &Client, deorbit: &Deorbit, memo: &mut Memo) -> Result<Run, Error> {
+async fn read(management: &Client, deorbit: &Deorbit, memo: &mut Memo) -> Result<Run, Error> {
     let meta = &deorbit.metadata;
     let version = meta.resource_version.clone().unwrap_or_default();
     let deleting = meta.deletion_timestamp.is_some();
@@ -137,7 +143,7 @@ async fn read(home: &Client, deorbit: &Deorbit, memo: &mut Memo) -> Result<Run, 
         // Lifting a freeze needs no records, and must not fail for their sake.
         _ if deleting => Vec::new(),
         _ => {
-            let records = store::records(home, deorbit).await?;
+            let records = store::records(management, deorbit).await?;
             memo.records = Some((version, records.clone()));
             records
         }
@@ -164,8 +170,8 @@ fn without_records(mut status: DeorbitStatus) -> DeorbitStatus {
 }
 
 /// A freeze is named after its run: it is looked for wherever the kubeconfig leads.
-fn recognised(run: &Run, cluster: Cluster) -> Result<Cluster, String> {
-    if run.deleting { Ok(cluster) } else { run.recognise(cluster) }
+fn verified(run: &Run, cluster: Cluster) -> Result<Cluster, String> {
+    if run.deleting { Ok(cluster) } else { run.verify_identity(cluster) }
 }
 
 async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Option<Client>, Option<Cloud>) {
@@ -184,7 +190,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
                 target::read(&client, &context.settings, &run.uid, frozen_is_unknown(&run.status)).await
             };
             let cluster = cluster.map_err(|error| error.to_string());
-            (Some(client), cluster.and_then(|cluster| recognised(&run, cluster)))
+            (Some(client), cluster.and_then(|cluster| verified(&run, cluster)))
         }
     };
     let (project, seen) = match memo.cloud(context, &run.namespace, &run.spec).await {
@@ -198,11 +204,11 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
                     tracing::debug!(namespace = run.namespace, name = run.name, %error, "OpenStack");
                     error.lasting()
                 })
-                .and_then(|seen| run.recognise_project(seen));
+                .and_then(|seen| run.verify_project(seen));
             if let (Ok(whole), Some(asked), Phase::Inventory | Phase::Routes) =
                 (&mut seen, &run.spec.resources.routes, run.status.phase)
             {
-                routes::note(&project, asked, whole).await;
+                routes::add_to(&project, asked, whole).await;
             }
             (Some(project), Some(seen))
         }
@@ -217,7 +223,7 @@ mod tests {
     use crate::plan::SOON;
 
     #[test]
-    fn the_longer_nothing_changes_the_later_is_the_next_walk() {
+    fn the_longer_nothing_changes_the_later_is_the_next_reconcile() {
         let after = |seconds| pace(SOON, Duration::ZERO, 0, Duration::from_secs(seconds));
         assert_eq!(after(0), SOON);
         assert_eq!(after(20), SOON);
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_that_takes_long_is_made_seldom_and_never_more_seldom_than_the_longest() {
+    fn a_reconcile_that_takes_long_is_made_seldom_and_never_more_seldom_than_the_longest() {
         assert_eq!(pace(SOON, Duration::from_secs(5), 0, Duration::ZERO), Duration::from_secs(15));
         assert_eq!(pace(SOON, Duration::from_secs(50), 9, Duration::ZERO), LONGEST);
     }

@@ -1,13 +1,13 @@
-//! The controllers of the cluster: what they do between two walks, if they are alive.
+//! The controllers of the cluster: what they do between two reconciles, if they are alive.
 
 use common::api::deorbit::Phase;
 
-use super::{Makes, World};
+use super::{Makes, TestEnv};
 use crate::names;
 use crate::observe::snapshot::{Claim, Service, Volume};
 
-impl World {
-    /// What controllers of the cluster do between two walks.
+impl TestEnv {
+    /// What controllers of the cluster do between two reconciles.
     pub(super) fn environment(&mut self) {
         self.cluster.pods.retain(|pod| pod.meta.deleting.is_none());
         // Nothing holds them.

@@ -1,4 +1,4 @@
-//! A world in memory: objects with finalizers of several programs, bindings, Deorbits; and an API server that lets an object
+//! A env in memory: objects with finalizers of several programs, bindings, Deorbits; and an API server that lets an object
 //! go when its last finalizer is off.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ pub struct Bound {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct World {
+pub struct TestEnv {
     pub objects: BTreeMap<String, Object>,
     pub bindings: BTreeMap<String, Bound>,
     pub deorbits: Vec<Deorbit>,
@@ -53,7 +53,7 @@ pub struct World {
     pub last_gone: Vec<Object>,
 }
 
-impl World {
+impl TestEnv {
     pub fn uid(&mut self) -> String {
         self.uids += 1;
         format!("uid-{}", self.uids)
@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Runs the plan up to so many of its steps; returns how many there were.
-    pub fn walk(&mut self, limit: usize) -> usize {
+    pub fn reconcile(&mut self, limit: usize) -> usize {
         let steps = self.plan().plan.steps;
         for step in steps.iter().take(limit) {
             self.act(&step.action);
@@ -189,7 +189,7 @@ impl World {
 
     pub fn settle(&mut self) {
         for _ in 0..30 {
-            if self.walk(usize::MAX) == 0 {
+            if self.reconcile(usize::MAX) == 0 {
                 return;
             }
         }

@@ -17,7 +17,7 @@ use crate::settings::Settings;
 
 mod environment;
 
-/// What is different in one world; by default everything is alive and ordinary. Ranges and numbers are those of walks.
+/// What is different in one env; by default everything is alive and ordinary. Ranges and numbers are those of reconciles.
 #[derive(Clone, Debug)]
 pub struct Course {
     pub csi_dead: bool,
@@ -43,7 +43,7 @@ pub struct Course {
 /// When somebody makes a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Makes {
-    /// In the first walk of this phase.
+    /// In the first reconcile of this phase.
     In(Phase),
     /// Once the freeze is lifted.
     Thawed,
@@ -68,12 +68,12 @@ impl Default for Course {
 }
 
 #[derive(Debug)]
-pub struct World {
+pub struct TestEnv {
     pub run: Run,
     pub cluster: Cluster,
     pub cloud: Option<Cloud>,
     pub now: Timestamp,
-    pub walk: usize,
+    pub reconcile: usize,
     pub course: Course,
     pub failures: BTreeMap<String, String>,
     /// IDs and UIDs that must never be deleted by anybody.
@@ -96,13 +96,13 @@ pub fn with_cloud() -> serde_json::Value {
     json!({"identityRef": {"name": "c"}})
 }
 
-/// A world with OpenStack, and with this in the spec.
-pub fn proven(change: serde_json::Value) -> World {
+/// A env with OpenStack, and with this in the spec.
+pub fn proven(change: serde_json::Value) -> TestEnv {
     let mut all = json!({"openstack": with_cloud()});
     for (key, value) in change.as_object().unwrap() {
         all[key] = value.clone();
     }
-    World::new(spec(all))
+    TestEnv::new(spec(all))
 }
 
 pub fn meta(namespace: &str, name: &str) -> Meta {
@@ -115,10 +115,10 @@ pub fn meta(namespace: &str, name: &str) -> Meta {
     }
 }
 
-impl World {
-    pub fn new(spec: DeorbitSpec) -> World {
+impl TestEnv {
+    pub fn new(spec: DeorbitSpec) -> TestEnv {
         let cloud = spec.openstack.is_some().then(Cloud::default);
-        World {
+        TestEnv {
             run: Run {
                 namespace: "ns".into(),
                 name: "prod".into(),
@@ -138,7 +138,7 @@ impl World {
             },
             cloud,
             now: Timestamp::from_second(1_800_000_000).unwrap(),
-            walk: 0,
+            reconcile: 0,
             course: Course::default(),
             failures: BTreeMap::new(),
             untouchable: Vec::new(),
@@ -250,8 +250,10 @@ impl World {
     }
 
     pub fn snapshot_now(&self) -> Snapshot {
-        let (blind, dark) =
-            (self.course.outage.contains(&self.walk), self.course.cloud_outage.contains(&self.walk));
+        let (blind, dark) = (
+            self.course.outage.contains(&self.reconcile),
+            self.course.cloud_outage.contains(&self.reconcile),
+        );
         let mut cloud = self.cloud.clone();
         if let Some(cloud) = &mut cloud {
             cloud.whole = self.run.spec.sweep && self.run.status.phase == Phase::Sweep;
@@ -264,9 +266,9 @@ impl World {
         }
     }
 
-    /// One walk: decide, store, act, and then the world goes on by itself.
+    /// One reconcile: decide, store, act, and then the env goes on by itself.
     pub fn step(&mut self) -> Decision {
-        if self.course.aborted == Some(self.walk) {
+        if self.course.aborted == Some(self.reconcile) {
             self.run.deleting = true;
         }
         let snapshot = self.snapshot_now();
@@ -285,23 +287,23 @@ impl World {
             self.run.records = decision.records.clone();
         }
         for (number, step) in decision.plan.steps.iter().enumerate() {
-            let died = self.course.dies_before_acts == Some(self.walk);
-            if died || (number > 0 && self.course.dies_after_first == Some(self.walk)) {
+            let died = self.course.dies_before_acts == Some(self.reconcile);
+            if died || (number > 0 && self.course.dies_after_first == Some(self.reconcile)) {
                 break;
             }
             self.acts.push(step.to_string());
             self.act(&step.action.act, &stored, snapshot.cluster.is_ok());
         }
         self.environment();
-        self.walk += 1;
-        self.now += decision.again.unwrap_or(Duration::ZERO).max(Duration::from_secs(1));
+        self.reconcile += 1;
+        self.now += decision.requeue_after.unwrap_or(Duration::ZERO).max(Duration::from_secs(1));
         decision
     }
 
     fn act(&mut self, act: &Act, stored: &[Arc<Recorded>], reachable: bool) {
         match act {
-            Act::Hold => self.run.held = true,
-            Act::LetGo => {
+            Act::AddFinalizer => self.run.held = true,
+            Act::RemoveFinalizer => {
                 self.run.held = false;
                 self.gone = self.run.deleting;
             }
@@ -310,16 +312,16 @@ impl World {
                 self.cluster.freeze.binding = true;
             }
             Act::Freeze { form: Form::Webhook } => self.cluster.freeze.webhook = true,
-            Act::Lift { .. } if self.course.clings > 0 => {
+            Act::RemoveFreeze { .. } if self.course.clings > 0 => {
                 self.course.clings -= 1;
                 self.failures.insert(key("Freeze", "lift"), "503".into());
             }
-            Act::Lift { name } => {
+            Act::RemoveFreeze { name } => {
                 self.failures.remove(&key("Freeze", "lift"));
                 assert_eq!(*name, names::freeze(&self.run.uid));
                 self.cluster.freeze = Freeze { policies: true, ..Freeze::default() };
             }
-            Act::Release { object } => {
+            Act::SetDeletePolicy { object } => {
                 for volume in self.cluster.volumes.iter_mut().filter(|one| one.meta.uid == object.uid) {
                     volume.retain = false;
                 }
@@ -386,12 +388,13 @@ impl World {
             .chain(cluster.pods.iter_mut().map(|one| &mut one.meta))
     }
 
-    /// Walks until nothing more is asked for. Returns the last decision.
+    /// Reconciles until nothing more is asked for. Returns the last decision.
     pub fn finish(&mut self) -> Decision {
         for _ in 0..3000 {
             let decision = self.step();
-            let over =
-                self.run.status.phase.is_final() && decision.again.is_none() && decision.plan.is_empty();
+            let over = self.run.status.phase.is_final()
+                && decision.requeue_after.is_none()
+                && decision.plan.is_empty();
             if self.gone || over || (self.run.deleting && !self.run.held) {
                 return decision;
             }
@@ -403,7 +406,7 @@ impl World {
         );
     }
 
-    /// Walks until the run is over, also where a freeze is still looked for.
+    /// Reconciles until the run is over, also where a freeze is still looked for.
     pub fn finish_blind(&mut self) {
         for _ in 0..500 {
             self.step();
