@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ControlPlane::start()    its own, gone when dropped: for tests that pause, kill or configure it
-//!   ControlPlane::shared()   one for all tests of a test binary: take a namespace() and node names of your own
+//!   ControlPlane::shared(by) one for all tests of a controller: take a namespace() and node names of your own
 //!   ControlPlane::reserve()  one of a few, with all that an earlier test left in it: for tests about a whole cluster
 //! ```
 //!
@@ -40,7 +40,8 @@ use assets::Assets;
 use pki::Authority;
 use ready::Readiness;
 
-static SHARED: OnceCell<Arc<Cluster>> = OnceCell::const_new();
+/// What is shared, by the name of those who share it.
+static SHARED: Mutex<BTreeMap<&str, Arc<OnceCell<Arc<Cluster>>>>> = Mutex::new(BTreeMap::new());
 
 /// A handle of a control plane; the last one stops it.
 #[derive(Clone)]
@@ -102,13 +103,14 @@ impl ControlPlane {
         Builder::default()
     }
 
-    /// The control plane that all tests of this process share; the first one starts it.
+    /// The control plane that all tests of this process share which name the same; the first one starts it. A controller's
+    /// tests share one, since Nodes and custom resources belong to a whole cluster.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
-    pub async fn shared() -> Result<Self> {
-        let cluster =
-            SHARED.get_or_try_init(async || anyhow::Ok(Self::start().await?.cluster)).await?.clone();
+    pub async fn shared(by: &'static str) -> Result<Self> {
+        let cell = SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(by).or_default().clone();
+        let cluster = cell.get_or_try_init(async || anyhow::Ok(Self::start().await?.cluster)).await?.clone();
         // A client's connections belong to the runtime of the test that made it.
         Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
     }

@@ -152,17 +152,12 @@ impl TestEnv {
 /// The plugin that was built with this program, or the one that `EGRESS_ROUTER` names.
 ///
 /// # Errors
-/// It was not; the error names the command.
+/// It cannot be built; the compiler's reason is on standard error.
 pub fn plugin() -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("EGRESS_ROUTER").filter(|program| !program.is_empty()) {
         return Ok(program.into());
     }
-    let own = std::env::current_exe().context("where is this program?")?;
-    // target/PROFILE/PROGRAM, or target/PROFILE/deps/TEST
-    let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join("egress-router"));
-    let found = beside.into_iter().find(|path| path.is_file());
-    let release = if cfg!(debug_assertions) { "" } else { " --release" };
-    found.with_context(|| format!("egress-router is not built: cargo build{release} -p egress-router-cni"))
+    crate::program::built("egress-router")
 }
 
 /// A program of Debian's containernetworking-plugins.

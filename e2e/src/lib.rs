@@ -25,5 +25,6 @@ pub mod program;
 pub mod providers;
 pub mod rights;
 pub mod routegc;
+pub mod slots;
 mod state_dir;
 pub mod sweep;

@@ -28,6 +28,7 @@ use crate::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer};
 use crate::hollow_node::{Builder, HollowNode, Outcome};
 use crate::program::{Launch, Program};
 use crate::rights::{Rights, User};
+use crate::slots::{self, Slot};
 
 /// How long a wait of [`TestEnv`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
 /// early is a false alarm.
@@ -63,6 +64,7 @@ pub struct TestEnv {
     /// Who natgw is to the API server: a service account with the rights of its manifests.
     user: User,
     folder: TempDir,
+    _slot: Option<Slot>,
     nodes: AtomicU64,
     first_server: u64,
 }
@@ -100,12 +102,15 @@ impl Course {
 }
 
 impl TestEnv {
-    /// A environment on the control plane that all tests of one binary share.
+    /// An environment on the control plane that all tests of natgw share, one of a few at a time.
     ///
     /// # Errors
     /// Whatever could not be started.
     pub async fn start() -> Result<TestEnv> {
-        Self::on(ControlPlane::shared().await?).await
+        let slot = slots::NATGW.wait().await?;
+        let mut env = Self::on(ControlPlane::shared("natgw").await?).await?;
+        env._slot = Some(slot);
+        Ok(env)
     }
 
     /// A environment on a control plane of its own.
@@ -137,6 +142,7 @@ impl TestEnv {
             writes,
             kubeconfig,
             folder,
+            _slot: None,
             nodes: AtomicU64::new(0),
             first_server: u64::from(std::process::id()) * 1_000_000 + env * 1_000,
             control_plane,

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::slots::{self, Slot};
+
 pub use network::{PrivateNetwork, Server};
 pub use node::{Iptables, Node, Output, Process};
 pub use snapshot::Snapshot;
@@ -55,6 +57,8 @@ const PROGRAMS: [(&str, &str); 9] = [
 #[derive(Debug)]
 pub struct Lab {
     owner: Option<Arc<Holder>>,
+    // Last: it is free when all else is gone.
+    _slot: Slot,
 }
 
 /// One end of a link.
@@ -73,7 +77,7 @@ impl<'a> Port<'a> {
 }
 
 impl Lab {
-    /// An empty lab.
+    /// An empty lab, one of a few at a time.
     ///
     /// # Errors
     /// A sentence that names what is missing: a program and its package, or the right to make namespaces.
@@ -84,8 +88,9 @@ impl Lab {
             "network labs need programs that are not installed; the Debian packages are: {}",
             missing.iter().map(|(_, package)| *package).collect::<Vec<_>>().join(" ")
         );
+        let _slot = slots::LABS.take();
         if nix::unistd::geteuid().is_root() {
-            return Ok(Self { owner: None });
+            return Ok(Self { owner: None, _slot });
         }
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "bash", "-euc", "echo ready $$; exec cat >/dev/null"]);
@@ -94,7 +99,7 @@ impl Lab {
              (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0, \
              kernel.apparmor_restrict_unprivileged_userns=0)",
         )?;
-        Ok(Self { owner: Some(Arc::new(owner)) })
+        Ok(Self { owner: Some(Arc::new(owner)), _slot })
     }
 
     /// A new node: network, mount, PID and host-name namespaces of its own. `/run` and `/usr/local/sbin` are empty and

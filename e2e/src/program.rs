@@ -4,6 +4,7 @@
 //! environment, so that what the developer's shell exports cannot decide a test.
 
 mod admin;
+mod built;
 mod output;
 mod owner;
 mod samples;
@@ -25,6 +26,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep, timeout};
 
+pub use built::program as built;
 pub use output::Output;
 pub use owner::Owner;
 pub use samples::Samples;
@@ -109,18 +111,13 @@ impl Launch {
 }
 
 impl Program {
-    /// A program of this workspace, from the target folder and the profile that the test itself was built in.
+    /// A program of this workspace, from the target folder and the profile that the test itself was built in. What is missing or
+    /// older than its sources is built first: cargo builds no programs of other packages beside a test.
     ///
     /// # Errors
-    /// It has not been built; the error names the command.
+    /// It cannot be built; the compiler's reason is on standard error.
     pub fn binary(name: &str) -> Result<Launch> {
-        // target/PROFILE/deps/TEST
-        let test = std::env::current_exe().context("where is this test?")?;
-        let profile = test.ancestors().nth(2).context("the test is not in a target folder")?;
-        let path = profile.join(name);
-        let release = if profile.ends_with("release") { " --release" } else { "" };
-        ensure!(path.is_file(), "{} is not built: cargo build{release} -p {name}", path.display());
-        Ok(Self::at(path))
+        Ok(Self::at(built::program(name)?))
     }
 
     /// Any program, by its path.

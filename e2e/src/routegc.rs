@@ -27,6 +27,7 @@ use crate::control_plane::ControlPlane;
 use crate::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use crate::openstack::{OpenStack, Parts, Project, Release, Service};
 use crate::rights::Rights;
+use crate::slots::{self, Slot};
 
 /// The pod network of every env: that of the nodes that [`TestEnv::node`] makes.
 pub const PODS: &str = "10.244.0.0/16";
@@ -54,6 +55,7 @@ pub struct TestEnv {
     region: String,
     kubeconfig: PathBuf,
     folder: TempDir,
+    _slot: Slot,
 }
 
 impl TestEnv {
@@ -88,7 +90,8 @@ impl TestEnv {
     pub async fn on(openstack: OpenStack, nova: bool) -> Result<TestEnv> {
         static WORLDS: AtomicU64 = AtomicU64::new(0);
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
-        let control_plane = ControlPlane::shared().await?;
+        let slot = slots::ROUTEGC.wait().await?;
+        let control_plane = ControlPlane::shared("routegc").await?;
         let client = control_plane.client();
         policy::define(&client).await?;
         let namespace = control_plane.namespace("routegc").await?;
@@ -121,6 +124,7 @@ impl TestEnv {
             region,
             kubeconfig,
             folder,
+            _slot: slot,
         };
         env.announce().await?;
         env.secret("cloud-config", &env.clouds_yaml()?).await?;

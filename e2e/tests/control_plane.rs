@@ -62,7 +62,7 @@ fn running(pod: &Pod) -> bool {
 
 #[tokio::test]
 async fn the_api_server_is_of_the_version_asked_for() {
-    let control_plane = ControlPlane::shared().await.unwrap();
+    let control_plane = ControlPlane::shared("common").await.unwrap();
     let version = control_plane.client().apiserver_version().await.unwrap();
     if std::env::var("E2E_EXISTING_CLUSTER").as_deref() != Ok("1")
         && std::env::var_os("KUBEBUILDER_ASSETS").is_none()
@@ -80,7 +80,7 @@ async fn the_api_server_is_of_the_version_asked_for() {
 
 #[tokio::test]
 async fn rbac_refuses_whoever_has_no_rights() {
-    let control_plane = ControlPlane::shared().await.unwrap();
+    let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("rbac").await.unwrap();
     let may = async |kubeconfig: &Path| {
         let client = ControlPlane::client_of(kubeconfig).await.unwrap();
@@ -105,7 +105,7 @@ async fn rbac_refuses_whoever_has_no_rights() {
 /// A proxy is called over plain HTTP, and forwards what it gets: the token has to be there.
 #[tokio::test]
 async fn a_token_is_sent_over_plain_http() {
-    let control_plane = ControlPlane::shared().await.unwrap();
+    let control_plane = ControlPlane::shared("common").await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let kubeconfig = control_plane.token_kubeconfig(&url, "a-token").unwrap();
@@ -124,7 +124,7 @@ async fn a_token_is_sent_over_plain_http() {
 
 #[tokio::test]
 async fn jobs_on_a_hollow_node_end_as_the_test_decides() {
-    let control_plane = ControlPlane::shared().await.unwrap();
+    let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("jobs").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
     let fails = |pod: &Pod| pod.labels().get("job-name").is_some_and(|job| job == "bad");
@@ -171,7 +171,7 @@ async fn jobs_on_a_hollow_node_end_as_the_test_decides() {
 
 #[tokio::test]
 async fn a_silent_node_is_lost_and_holds_up_foreground_deletion() {
-    let control_plane = ControlPlane::shared().await.unwrap();
+    let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("silence").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
     let nodes: Api<Node> = Api::all(control_plane.client());
@@ -199,7 +199,7 @@ async fn a_silent_node_is_lost_and_holds_up_foreground_deletion() {
 
 #[tokio::test]
 async fn a_reboot_changes_the_boot_id_and_loses_what_ran() {
-    let control_plane = ControlPlane::shared().await.unwrap();
+    let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("reboot").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
     let node = HollowNode::builder("reboot-1").start(control_plane.client()).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_reboot_changes_the_boot_id_and_loses_what_ran() {
 
 #[tokio::test]
 async fn kube_controller_managers_contend_for_a_lease() {
-    let control_plane = ControlPlane::shared().await.unwrap();
+    let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("leader").await.unwrap();
     let leases: Api<Lease> = Api::namespaced(control_plane.client(), &namespace);
     let at = format!("--leader-elect-resource-namespace={namespace}");

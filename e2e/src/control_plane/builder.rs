@@ -94,6 +94,7 @@ impl Builder {
         }
         let kubernetes = self.kubernetes.clone().or_else(|| std::env::var("KUBERNETES").ok());
         let assets = Assets::locate(kubernetes.as_deref().unwrap_or("1.36")).await?;
+        let _starting = crate::slots::STARTING_CONTROL_PLANES.wait().await?;
         self.own(assets, StateDir::create()?).await
     }
 

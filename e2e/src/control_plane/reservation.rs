@@ -9,7 +9,7 @@ use super::{Cluster, ControlPlane, builder, kubeconfig};
 
 /// In a test binary: each is half a GiB and costs seconds of every processor to start, and tests of whole clusters wait more than
 /// they work. Where nothing else runs, more of them are done sooner: `E2E_CLUSTERS`.
-const MOST: usize = 3;
+const MOST: usize = 4;
 
 static FREE: OnceLock<Semaphore> = OnceLock::new();
 static IDLE: Mutex<Vec<Arc<Cluster>>> = Mutex::new(Vec::new());

@@ -31,7 +31,7 @@ impl Owner {
     /// It cannot be started, or ends without a word.
     pub fn start(test: &str) -> Result<(Self, String)> {
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["--exact", test, "--nocapture"])
+            .args(["--exact", test, "--nocapture", "--include-ignored"])
             .env(ROLE, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

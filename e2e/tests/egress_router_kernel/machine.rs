@@ -55,6 +55,7 @@ fn boot() -> &'static str {
                 "/tests",
                 "egress_router_kernel::",
                 "--test-threads=1",
+                "--include-ignored",
             ])
             .env("LIMIT", LIMIT)
             .env("RUST_BACKTRACE", "0")

@@ -28,6 +28,7 @@ fn python() -> PathBuf {
 
 /// Runs one scenario; the assertions are in Python. The stand-in has a thread of its own, so this one may block.
 fn scenario(hetzner: &Hetzner, name: &str) {
+    let _slot = e2e::slots::PYTHON.take();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python/hcloud_client.py");
     let output = Command::new(python())
         .arg(script)

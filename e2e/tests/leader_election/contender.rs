@@ -6,6 +6,7 @@ use common::leader::{self, Ended, Leadership, Settings};
 use e2e::control_plane::ControlPlane;
 use e2e::fault_proxy::{FaultProxy, Matcher, Upstream};
 use e2e::natgw::{TIMEOUT, wait_for};
+use e2e::slots::{self, Slot};
 use http::Method;
 use kube::Client;
 use tokio::task::JoinHandle;
@@ -32,14 +33,16 @@ pub struct Arena {
     pub namespace: String,
     pub history: History,
     pub sampler: Sampler,
+    _slot: Slot,
 }
 
 impl Arena {
     pub async fn new() -> Arena {
-        let control_plane = ControlPlane::shared().await.unwrap();
+        let slot = slots::ELECTIONS.wait().await.unwrap();
+        let control_plane = ControlPlane::shared("common").await.unwrap();
         let namespace = control_plane.namespace("election").await.unwrap();
         let history = History::follow(control_plane.client(), &namespace, LEASE);
-        Arena { control_plane, namespace, history, sampler: Sampler::start() }
+        Arena { control_plane, namespace, history, sampler: Sampler::start(), _slot: slot }
     }
 
     /// Where an API server can be reached through a new fault proxy.

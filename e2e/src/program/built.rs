@@ -1,0 +1,77 @@
+//! Programs of this workspace, as they are in its sources now.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, ensure};
+
+/// Those that this process has looked at.
+static CURRENT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// The path of a program of the workspace, in the profile of this process. In a test it is built if it is missing or older than
+/// its sources; a demo or a bench was built together with it.
+///
+/// # Errors
+/// It cannot be built, or is not there.
+pub fn program(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("this process has no path")?;
+    // target/PROFILE/PROGRAM, or target/PROFILE/deps/TEST
+    let folder = own.parent().context("this process has no folder")?;
+    let is_test = folder.ends_with("deps");
+    let profile = if is_test { folder.parent().context("deps is no root")? } else { folder };
+    let path = profile.join(name);
+    // Held while cargo runs: every other test that needs a program waits for it.
+    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_test && !current.contains(name) {
+        if !is_current(&path) {
+            build(name, profile)?;
+        }
+        current.insert(name.to_owned());
+    }
+    ensure!(path.is_file(), "{} is not built", path.display());
+    Ok(path)
+}
+
+/// Whether no source is newer. cargo lists them beside the program: `PROGRAM: SOURCE SOURCE ...`.
+fn is_current(path: &Path) -> bool {
+    let time = |path: &Path| -> Option<SystemTime> { fs::metadata(path).ok()?.modified().ok() };
+    let (Some(built), Ok(list)) = (time(path), fs::read_to_string(path.with_extension("d"))) else {
+        return false;
+    };
+    let Some((_, sources)) = list.split_once(": ") else { return false };
+    // A space in a path is escaped; such a source is never found, and cargo decides.
+    sources.split_whitespace().all(|source| time(Path::new(source)).is_some_and(|changed| changed <= built))
+}
+
+fn build(name: &str, profile: &Path) -> Result<()> {
+    let profile_name =
+        match profile.file_name().and_then(|name| name.to_str()).context("a profile has a name")? {
+            "debug" => "dev",
+            other => other,
+        };
+    let target = profile.parent().context("a profile is in the target folder")?;
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    command
+        .args(["build", "--locked", "--quiet", "--profile", profile_name, "--bin", name, "--target-dir"])
+        .arg(target);
+    // Of the test's own package; build scripts would take them for a change.
+    for (key, _) in std::env::vars_os() {
+        let of_package = key.to_str().is_some_and(|key| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]
+                .iter()
+                .any(|of| key.starts_with(of))
+        });
+        if of_package {
+            command.env_remove(key);
+        }
+    }
+    eprintln!("building {name}");
+    let status = command.stdin(Stdio::null()).status().context("cargo cannot be started")?;
+    ensure!(status.success(), "cargo build --bin {name}: {status}; the reason is above");
+    Ok(())
+}

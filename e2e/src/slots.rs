@@ -1,0 +1,91 @@
+//! What tests of one process share and only so many may use at a time, so that any number of tests can be started at once.
+//!
+//! Most tests wait for a cluster or a cloud, and a test program runs many more of them at a time than there are processors. What
+//! needs a processor or memory takes a slot first, before the deadlines of the test begin.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// A number of slots.
+#[derive(Debug)]
+pub struct Slots {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// A slot that is taken until this is dropped.
+#[must_use = "the slot is free again when this is dropped"]
+#[derive(Debug)]
+pub struct Slot(&'static Slots);
+
+/// Control planes that start: each takes seconds of every processor, and eight at once keep one another waiting for minutes.
+pub static STARTING_CONTROL_PLANES: Slots = Slots::new(2);
+/// natgw's environments on a shared control plane: two hollow nodes, two proxies and natgw each.
+pub static NATGW: Slots = Slots::new(6);
+/// routegc's environments: one Neutron answers all of them, and most of a request is its Python.
+pub static ROUTEGC: Slots = Slots::new(6);
+/// Elections on a shared control plane: contenders that have to renew a Lease in time.
+pub static ELECTIONS: Slots = Slots::new(4);
+/// Network-namespace labs: their tests are shell commands one after the other, which need a processor.
+pub static LABS: Slots = Slots::new(3);
+/// Python programs that a test drives.
+pub static PYTHON: Slots = Slots::new(1);
+
+impl Slots {
+    /// So many, all of them free.
+    #[must_use]
+    pub const fn new(many: usize) -> Slots {
+        Slots { free: Mutex::new(many), freed: Condvar::new() }
+    }
+
+    /// Takes a slot; blocks the thread until one is free.
+    pub fn take(&'static self) -> Slot {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        while *free == 0 {
+            free = self.freed.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= 1;
+        Slot(self)
+    }
+
+    /// Takes a slot; waits until one is free.
+    ///
+    /// # Errors
+    /// The runtime is shutting down.
+    pub async fn wait(&'static self) -> anyhow::Result<Slot> {
+        Ok(tokio::task::spawn_blocking(|| self.take()).await?)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn no_more_are_taken_than_there_are_and_each_is_given_back() {
+        static TWO: Slots = Slots::new(2);
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        let one = || async {
+            let slot = TWO.wait().await.unwrap();
+            let taken = TAKEN.fetch_add(1, Ordering::SeqCst) + 1;
+            tokio::task::yield_now().await;
+            TAKEN.fetch_sub(1, Ordering::SeqCst);
+            drop(slot);
+            taken
+        };
+        let most = futures::future::join_all((0..100).map(|_| one())).await.into_iter().max();
+        assert!(most <= Some(2), "{most:?}");
+        let _both = (TWO.take(), TWO.take());
+        assert_eq!(*TWO.free.lock().unwrap(), 0);
+    }
+}
