@@ -17,7 +17,7 @@
 //! | feature   | modules |
 //! |-----------|---------|
 //! | (none)    | [`plan`], [`names`], [`conditions`] |
-//! | `runtime` | [`runtime`], [`args`], [`config`], [`cluster`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`watch`], [`events`], [`leader`], [`k8s`] |
+//! | `runtime` | [`runtime`], [`args`], [`config`], [`cluster`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`events`], [`leader`], [`k8s`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
 //! | `api`     | [`api`]: our custom resources |
@@ -36,9 +36,13 @@ pub mod admin;
 #[cfg(feature = "runtime")]
 pub mod args;
 #[cfg(feature = "runtime")]
+pub mod cache;
+#[cfg(feature = "runtime")]
 pub mod cluster;
 #[cfg(feature = "runtime")]
 pub mod config;
+#[cfg(feature = "runtime")]
+pub mod controller;
 #[cfg(feature = "runtime")]
 pub mod events;
 #[cfg(feature = "runtime")]
@@ -55,8 +59,6 @@ pub mod runtime;
 pub mod shutdown;
 #[cfg(feature = "runtime")]
 pub mod telemetry;
-#[cfg(feature = "runtime")]
-pub mod watch;
 
 #[cfg(feature = "cloud")]
 pub mod cloud;

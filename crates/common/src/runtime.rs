@@ -15,17 +15,18 @@
 
 use std::{
     collections::BTreeMap, fmt, future::Future, os::unix::process::CommandExt as _, pin::Pin,
-    process::ExitCode, sync::Arc, time::Duration,
+    process::ExitCode, time::Duration,
 };
 
 use anyhow::Context;
-use kube::{Api, Client, runtime::reflector::Store, runtime::watcher};
-use tokio::sync::Notify;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin::Admin,
     args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
+    cache,
     cluster::{self, Clients, error_chain},
     config,
     events::Events,
@@ -34,7 +35,6 @@ use crate::{
     readiness::Readiness,
     shutdown::Shutdown,
     telemetry::Telemetry,
-    watch,
 };
 pub use crate::{admin::Status, config::ConfigError};
 
@@ -98,16 +98,19 @@ impl Runtime {
         self.metrics.reconciliation(controller)
     }
 
-    /// [`watch::cache`] with the readiness and the metrics of this process.
-    pub fn cache<K: watch::Cached>(
-        &self,
-        api: Api<K>,
-        config: watcher::Config,
-        name: &'static str,
-        trim: impl Fn(&mut K) + Send + 'static,
-        changed: &Arc<Notify>,
-    ) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
-        watch::cache(api, config, name, trim, &self.readiness, &self.metrics, Arc::clone(changed))
+    /// A cache with the metrics and a readiness check of this process; see [`cache::Builder`].
+    pub fn cache<K>(&self, api: Api<K>) -> cache::Builder<K>
+    where
+        K: Resource<DynamicType = ()>
+            + Clone
+            + fmt::Debug
+            + PartialEq
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        cache::Builder::new(api, &(), &self.metrics).readiness(&self.readiness)
     }
 }
 

@@ -16,7 +16,6 @@ use common::runtime::Runtime;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kube::Api;
-use kube::runtime::watcher;
 use tokio::sync::Notify;
 
 use self::memo::Memo;
@@ -60,9 +59,15 @@ pub async fn run(runtime: Runtime, settings: Settings, max_concurrent: usize) ->
         deorbit.status = None;
         deorbit.metadata.managed_fields = None;
     };
-    let (store, keep) = context.runtime.cache(api, watcher::Config::default(), "deorbits", trim, &changed);
+    let store = context.runtime.cache(api).trim(trim).start();
+    let notify = Arc::clone(&changed);
+    store.subscribe(move |_| notify.notify_one());
     let work = async {
-        store.wait_until_ready().await?;
+        tokio::select! {
+            biased;
+            () = context.runtime.shutdown.cancelled() => return Ok(()),
+            () = store.synced() => {}
+        }
         if !context.runtime.leading().await {
             return Ok(());
         }
@@ -70,7 +75,7 @@ pub async fn run(runtime: Runtime, settings: Settings, max_concurrent: usize) ->
         let mut reconciles = FuturesUnordered::new();
         loop {
             context.runtime.status.heartbeat(context.runtime.program.name);
-            for gone in queue.follow(&store.state(), Instant::now()) {
+            for gone in queue.follow(&store.list(), Instant::now()) {
                 context.metrics.forget(&gone.0, &gone.1);
                 context.runtime.status.remove(&format!("deorbit {}/{}", gone.0, gone.1));
             }
@@ -93,10 +98,7 @@ pub async fn run(runtime: Runtime, settings: Settings, max_concurrent: usize) ->
         while reconciles.next().await.is_some() {}
         Ok(())
     };
-    tokio::select! {
-        done = work => done,
-        () = keep => Ok(()),
-    }
+    work.await
 }
 
 async fn one(context: &Context, key: Key, memo: Option<Memo>) -> (Key, Memo, Option<Duration>) {

@@ -74,12 +74,22 @@ pub async fn run(
     let jobs = Api::<common::k8s::Job>::namespaced(runtime.client.clone(), &config.namespace);
     let only_ours = watcher::Config::default().labels(&crate::apply::job::managed_by());
     let trim = crate::observe::nodes::trim(&config);
-    let (nodes, keep_nodes) = runtime.cache(nodes, watcher::Config::default(), "nodes", trim, &changed);
-    let (jobs, keep_jobs) = runtime.cache(jobs, only_ours, "jobs", |_| {}, &changed);
+    let nodes = runtime.cache(nodes).trim(trim).start();
+    let jobs = runtime.cache(jobs).config(only_ours).start();
+    let notify = || {
+        let changed = Arc::clone(&changed);
+        move || changed.notify_one()
+    };
+    let (node, job) = (notify(), notify());
+    nodes.subscribe(move |_| node());
+    jobs.subscribe(move |_| job());
 
     let work = async {
-        nodes.wait_until_ready().await?;
-        jobs.wait_until_ready().await?;
+        tokio::select! {
+            biased;
+            () = runtime.shutdown.cancelled() => return ended_early(until),
+            _ = async { tokio::join!(nodes.synced(), jobs.synced()) } => {}
+        }
         let started = Instant::now();
         if !lead(&runtime, until).await? {
             return ended_early(until);
@@ -97,7 +107,7 @@ pub async fn run(
         let mut failures = 0_u32;
         let mut unreachable_since = None;
         loop {
-            let reconciled = reconciler.reconcile(&nodes.state(), &jobs.state()).await;
+            let reconciled = reconciler.reconcile(&nodes.list(), &jobs.list()).await;
             let (wait, floor) = match &reconciled {
                 Ok(_) => {
                     failures = 0;
@@ -142,11 +152,7 @@ pub async fn run(
             }
         }
     };
-    tokio::select! {
-        done = work => done,
-        () = keep_nodes => Ok(()),
-        () = keep_jobs => Ok(()),
-    }
+    work.await
 }
 
 /// Why a leader gives the lead to whoever else can reach the cloud.

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::routegc::{NodesFrom, RouteGC};
+use common::cache::Cache;
 use common::plan::Problem;
 use common::routes::Policy;
 use common::runtime::Runtime;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
-use kube::runtime::{reflector::Store, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -45,18 +45,24 @@ pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result
     let walker = walker(&runtime, config)?;
     let changed = Arc::new(Notify::new());
     let objects = matches!(walker.config, Config::Objects);
-    let (store, keep) = if objects {
+    let store = if objects {
         let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
-        let (store, keep) = runtime.cache(api, watcher::Config::default(), "routegcs", trim, &changed);
-        (Some(store), Some(keep))
+        let store = runtime.cache(api).trim(trim).start();
+        let notify = Arc::clone(&changed);
+        store.subscribe(move |_| notify.notify_one());
+        Some(store)
     } else {
         // Nothing is cached: ready from the start.
         runtime.readiness.check("flags").ready();
-        (None, None)
+        None
     };
     let work = async {
         if let Some(store) = &store {
-            store.wait_until_ready().await?;
+            tokio::select! {
+                biased;
+                () = runtime.shutdown.cancelled() => {}
+                () = store.synced() => {}
+            }
         }
         if !runtime.leading().await {
             return if once { Err(anyhow::anyhow!("asked to end before a pass was made")) } else { Ok(()) };
@@ -64,13 +70,7 @@ pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result
         let departures = Departures::new(runtime.clone(), Arc::clone(&changed));
         turn(&walker, store.as_ref(), &changed, departures, once).await
     };
-    match keep {
-        Some(keep) => tokio::select! {
-            done = work => done,
-            () = keep => Ok(()),
-        },
-        None => work.await,
-    }
+    work.await
 }
 
 /// Makes what passes are made with.
@@ -92,7 +92,7 @@ fn trim(object: &mut RouteGC) {
 
 async fn turn(
     walker: &Walker,
-    store: Option<&Store<RouteGC>>,
+    store: Option<&Cache<RouteGC>>,
     changed: &Notify,
     mut departures: Departures,
     once: bool,
@@ -181,12 +181,12 @@ fn retire(
 
 /// The policies that are wanted, each with a mark that changes when a pass should be made at once, and those that contradict
 /// each other.
-fn policies(store: Option<&Store<RouteGC>>) -> (BTreeMap<Home, Mark>, BTreeMap<Home, String>) {
+fn policies(store: Option<&Cache<RouteGC>>) -> (BTreeMap<Home, Mark>, BTreeMap<Home, String>) {
     let Some(store) = store else {
         return (BTreeMap::from([(Home::Flags, Mark::default())]), BTreeMap::new());
     };
     let objects: Vec<Arc<RouteGC>> =
-        store.state().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none()).collect();
+        store.list().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none()).collect();
     let conflicts = conflicts(&objects);
     let mark = |object: &RouteGC| Mark {
         uid: object.uid().unwrap_or_default(),
@@ -199,12 +199,12 @@ fn policies(store: Option<&Store<RouteGC>>) -> (BTreeMap<Home, Mark>, BTreeMap<H
 }
 
 /// Where the Nodes of the policies are that know them.
-fn nodes_of(walker: &Walker, store: Option<&Store<RouteGC>>) -> BTreeMap<Home, NodesFrom> {
+fn nodes_of(walker: &Walker, store: Option<&Cache<RouteGC>>) -> BTreeMap<Home, NodesFrom> {
     let Some(store) = store else {
         let from = walker.flags().and_then(|spec| spec.nodes_from.clone());
         return from.map(|from| (Home::Flags, from)).into_iter().collect();
     };
-    let live = store.state().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+    let live = store.list().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
     live.filter_map(|object| Some((Home::Object(object.name_any()), object.spec.nodes_from.clone()?)))
         .collect()
 }

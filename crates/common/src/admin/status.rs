@@ -69,7 +69,7 @@ impl Status {
     }
 
     /// For each controller the time since its last heartbeat where that is too long. A standby has none to send.
-    pub(super) fn heartbeats(&self, leading: bool) -> Vec<(&'static str, Option<Duration>)> {
+    pub(crate) fn heartbeats(&self, leading: bool) -> Vec<(&'static str, Option<Duration>)> {
         let stuck = |last: &Instant| Some(last.elapsed()).filter(|since| leading && *since > STUCK_AFTER);
         self.lock().heartbeats.iter().map(|(controller, last)| (*controller, stuck(last))).collect()
     }

@@ -12,7 +12,6 @@ use common::plan::{Action as _, Plan, Reason as _};
 use common::runtime::Runtime;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -39,16 +38,19 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
     let metrics = Metrics::new(runtime.metrics.registry())?;
     let changed = Arc::new(Notify::new());
-    let everything = watcher::Config::default;
     let bindings = Api::<DeorbitBinding>::all(runtime.client.clone());
     let deorbits = Api::<Deorbit>::all(runtime.client.clone());
-    let (bindings, keep_bindings) =
-        runtime.cache(bindings, everything(), "deorbitbindings", |_| {}, &changed);
-    let (deorbits, keep_deorbits) =
-        runtime.cache(deorbits, everything(), "deorbits-of-bindings", slim, &changed);
+    let bindings = runtime.cache(bindings).start();
+    let deorbits = runtime.cache(deorbits).named("deorbits-of-bindings").trim(slim).start();
+    let (binding, deorbit) = (Arc::clone(&changed), Arc::clone(&changed));
+    bindings.subscribe(move |_| binding.notify_one());
+    deorbits.subscribe(move |_| deorbit.notify_one());
     let work = async {
-        bindings.wait_until_ready().await?;
-        deorbits.wait_until_ready().await?;
+        tokio::select! {
+            biased;
+            () = runtime.shutdown.cancelled() => return Ok(()),
+            _ = async { tokio::join!(bindings.synced(), deorbits.synced()) } => {}
+        }
         if !runtime.leading().await {
             return Ok(());
         }
@@ -62,7 +64,7 @@ pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
             metrics: &metrics,
         };
         loop {
-            let wait = match reconciler.reconcile(&bindings.state(), &deorbits.state()).await {
+            let wait = match reconciler.reconcile(&bindings.list(), &deorbits.list()).await {
                 Ok(()) if reconciler.observer.unread => RETRY_AFTER,
                 Ok(()) => POLL,
                 Err(error) => {
@@ -80,11 +82,7 @@ pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
             }
         }
     };
-    tokio::select! {
-        done = work => done,
-        () = keep_bindings => Ok(()),
-        () = keep_deorbits => Ok(()),
-    }
+    work.await
 }
 
 /// Takes from a Deorbit what a binding does not look at.

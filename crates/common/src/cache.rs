@@ -1,0 +1,375 @@
+//! The objects of one kind in memory, kept by one watch.
+//!
+//! * One cache serves all controllers of a process: each subscribes to changes and reads by key or by index.
+//! * A handler gets [`Change::Added`], [`Change::Updated`] and [`Change::Deleted`]. A relist is compared with what was
+//!   cached, so a deletion that happened while the watch was broken is delivered too.
+//! * A write that changes only `resourceVersion`, `managedFields` or what `trim` removes is no change: no handler is called.
+//! * A failing watch keeps the cached objects, is counted in `perimeter_watch_errors_total` and shown in
+//!   `/readyz?verbose`. A cache that has synced once stays ready.
+
+mod store;
+mod watch;
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
+};
+
+use futures::{StreamExt, stream::BoxStream};
+use kube::{
+    Api, Resource,
+    core::PartialObjectMeta,
+    runtime::watcher::{self, Event},
+};
+use serde::de::DeserializeOwned;
+use tokio::{sync, task::AbortHandle};
+
+use crate::{metrics::Metrics, readiness::Readiness};
+use store::{Index, Store};
+
+/// Namespace and name of an object: `namespace/name`, or `name` where the kind has no namespaces. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey(Arc<str>);
+
+impl ObjectKey {
+    /// `namespace` is empty where the kind has none.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> ObjectKey {
+        match namespace {
+            "" => ObjectKey(name.into()),
+            namespace => ObjectKey(format!("{namespace}/{name}").into()),
+        }
+    }
+
+    /// The key of an object. The API server serves no object without a name; such an object has an empty one here.
+    #[must_use]
+    pub fn of<K: Resource>(object: &K) -> ObjectKey {
+        let metadata = object.meta();
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        ObjectKey::new(&part(&metadata.namespace), &part(&metadata.name))
+    }
+
+    /// Empty where the kind has no namespaces.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.0.split_once('/').map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The name without the namespace.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(&self.0, |(_, name)| name)
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One change of the cached objects. The cache already contains it when a handler gets it.
+#[derive(Debug)]
+pub enum Change<K> {
+    /// The object was created, or is in the first list, or existed when the handler subscribed.
+    Added(Arc<K>),
+    /// The object changed.
+    Updated {
+        /// As it was cached before.
+        old: Arc<K>,
+        /// As it is now.
+        new: Arc<K>,
+    },
+    /// The object is gone; this is its last known state. An object that was recreated under the same name, with another
+    /// UID, is first Deleted and then Added.
+    Deleted(Arc<K>),
+}
+
+impl<K: Resource> Change<K> {
+    /// The object: as it is now, or the last known state of a deleted one.
+    #[must_use]
+    pub fn object(&self) -> &Arc<K> {
+        let (Change::Added(object) | Change::Updated { new: object, .. } | Change::Deleted(object)) = self;
+        object
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::of(&**self.object())
+    }
+}
+
+/// Whether the watch works.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// The first list is complete. Never becomes false again.
+    pub synced: bool,
+    /// Why list or watch failed, until either succeeds again.
+    pub problem: Option<Problem>,
+}
+
+/// Why list or watch failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// HTTP status of the API server's response, where there was one: 403 for a missing right, 404 for a kind that is not served.
+    pub code: Option<u16>,
+    /// One line for a person.
+    pub message: String,
+}
+
+type Events<K> = BoxStream<'static, Result<Event<K>, watcher::Error>>;
+type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+
+/// Describes a cache; [`Builder::start`] starts it.
+pub struct Builder<K> {
+    watch: Box<dyn Fn(watcher::Config) -> Events<K> + Send + Sync>,
+    is_equal: fn(&K, &K) -> bool,
+    config: watcher::Config,
+    kind: String,
+    name: String,
+    trim: Box<dyn Fn(&mut K) + Send + Sync>,
+    indexes: Vec<Index<K>>,
+    metrics: Metrics,
+    readiness: Option<Readiness>,
+}
+
+impl<K> fmt::Debug for Builder<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K> Builder<K>
+where
+    K: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    /// A cache of what `api` lists. `dynamic` is `&()` for a static type, or the `ApiResource` that `api` was made with.
+    pub fn new(api: Api<K>, dynamic: &K::DynamicType, metrics: &Metrics) -> Builder<K>
+    where
+        K: PartialEq,
+    {
+        let watch = move |config| watcher::watcher(api.clone(), config).boxed();
+        Builder::of(Box::new(watch), |a, b| a == b, K::kind(dynamic), K::plural(dynamic), metrics)
+    }
+}
+
+impl<M> Builder<PartialObjectMeta<M>>
+where
+    M: Resource + Clone + fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    /// A cache of metadata: the API server sends nothing else. `dynamic` as in [`Builder::new`].
+    pub fn metadata(api: Api<PartialObjectMeta<M>>, dynamic: &M::DynamicType, metrics: &Metrics) -> Self {
+        let watch = move |config| watcher::watcher(api.clone(), config).boxed();
+        Builder::of(
+            Box::new(watch),
+            |a, b| a.metadata == b.metadata,
+            M::kind(dynamic),
+            M::plural(dynamic),
+            metrics,
+        )
+    }
+}
+
+impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
+    fn of(
+        watch: Box<dyn Fn(watcher::Config) -> Events<K> + Send + Sync>,
+        is_equal: fn(&K, &K) -> bool,
+        kind: impl Into<String>,
+        plural: impl Into<String>,
+        metrics: &Metrics,
+    ) -> Self {
+        Builder {
+            watch,
+            is_equal,
+            config: watcher::Config::default(),
+            kind: kind.into(),
+            name: plural.into(),
+            trim: Box::new(|_| {}),
+            indexes: Vec::new(),
+            metrics: metrics.clone(),
+            readiness: None,
+        }
+    }
+
+    /// Selectors. The default is every object.
+    #[must_use]
+    pub fn config(mut self, config: watcher::Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// The name of the readiness check and in log lines. The default is the plural of the kind; needed where one process
+    /// caches the same kind of two clusters.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Removes from each object what no reader uses, before it is compared and cached: it costs no memory, and its change
+    /// calls no handler. `managedFields` is always removed. `trim` must not change name, namespace, UID or resourceVersion.
+    #[must_use]
+    pub fn trim(mut self, trim: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        self.trim = Box::new(trim);
+        self
+    }
+
+    /// Adds an index for [`Cache::indexed`]: `values` gives the values under which an object is found.
+    #[must_use]
+    pub fn index(
+        mut self,
+        name: &'static str,
+        values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.indexes.push(Index::new(name, Box::new(values)));
+        self
+    }
+
+    /// Adds a readiness check that succeeds once the cache has synced.
+    #[must_use]
+    pub fn readiness(mut self, readiness: &Readiness) -> Self {
+        self.readiness = Some(readiness.clone());
+        self
+    }
+
+    /// Starts the watch in a task of its own; it ends with the last clone of the returned cache. Must be called inside a
+    /// tokio runtime.
+    #[must_use]
+    pub fn start(self) -> Cache<K> {
+        let shared = Arc::new(Shared {
+            store: RwLock::new(Store::new(self.is_equal, self.indexes)),
+            handlers: Mutex::default(),
+            health: sync::watch::Sender::default(),
+        });
+        let keeper = watch::Keeper {
+            watch: self.watch,
+            config: self.config,
+            kind: self.kind,
+            check: self.readiness.map(|readiness| readiness.check(&self.name)),
+            name: self.name,
+            trim: self.trim,
+            metrics: self.metrics,
+            shared: Arc::clone(&shared),
+        };
+        let task = tokio::spawn(keeper.keep()).abort_handle();
+        Cache { shared, _task: Arc::new(AbortOnDrop(task)) }
+    }
+}
+
+/// See the module. Clones share one watch and its objects.
+pub struct Cache<K> {
+    shared: Arc<Shared<K>>,
+    _task: Arc<AbortOnDrop>,
+}
+
+impl<K> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Cache { shared: Arc::clone(&self.shared), _task: Arc::clone(&self._task) }
+    }
+}
+
+impl<K> fmt::Debug for Cache<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("health", &*self.shared.health.borrow()).finish_non_exhaustive()
+    }
+}
+
+impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
+    /// The object, if it is cached. Before the first list is complete nothing is.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.shared.store().get(key)
+    }
+
+    /// All objects, in no particular order.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.shared.store().list()
+    }
+
+    /// The objects under one value of an index, by key. None where [`Builder::index`] did not add the index.
+    #[must_use]
+    pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        self.shared.store().indexed(index, value)
+    }
+
+    /// How many objects are cached.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared.store().len()
+    }
+
+    /// Whether no object is cached.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Waits for the first complete list.
+    pub fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut health = self.health();
+        async move {
+            // Without a sender the cache was dropped: then nobody waits either.
+            if health.wait_for(|health| health.synced).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Follows whether the watch works, for a controller that reports it somewhere else than in `/readyz`.
+    #[must_use]
+    pub fn health(&self) -> sync::watch::Receiver<Health> {
+        self.shared.health.subscribe()
+    }
+
+    /// Calls `handler` with every change from now on, one after the other, and first with [`Change::Added`] for each object
+    /// that is cached already. The handler runs in the task of the watch: it must be quick, may read this cache, and must not
+    /// subscribe to it. It stays until the cache is dropped; so it must not own a clone of this cache.
+    pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
+        let mut handlers = self.shared.handlers();
+        let objects = self.list();
+        objects.into_iter().for_each(|object| handler(&Change::Added(object)));
+        handlers.push(Box::new(handler));
+    }
+}
+
+/// What the watch writes and the cache reads.
+struct Shared<K> {
+    store: RwLock<Store<K>>,
+    /// Locked while a change is applied and delivered: a handler that subscribes misses none and gets none twice.
+    handlers: Mutex<Vec<Handler<K>>>,
+    health: sync::watch::Sender<Health>,
+}
+
+impl<K> Shared<K> {
+    // A panic of a handler or of an index function ends the watch; what is in the store stays readable.
+    fn store(&self) -> RwLockReadGuard<'_, Store<K>> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handlers(&self) -> MutexGuard<'_, Vec<Handler<K>>> {
+        self.handlers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the store, then calls the handlers.
+    fn change(&self, change: impl FnOnce(&mut Store<K>) -> Vec<Change<K>>) {
+        let handlers = self.handlers();
+        let changes = change(&mut self.store.write().unwrap_or_else(PoisonError::into_inner));
+        for change in &changes {
+            handlers.iter().for_each(|handler| handler(change));
+        }
+    }
+}
+
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests;

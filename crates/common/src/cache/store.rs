@@ -1,0 +1,150 @@
+//! The cached objects and their indexes: a pure type.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    mem,
+    sync::Arc,
+};
+
+use kube::Resource;
+
+use super::{Change, ObjectKey};
+
+type Values<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+
+/// Objects by one or several values that are computed from each.
+pub(super) struct Index<K> {
+    name: &'static str,
+    values: Values<K>,
+    keys: HashMap<String, BTreeSet<ObjectKey>>,
+}
+
+impl<K> Index<K> {
+    pub fn new(name: &'static str, values: Values<K>) -> Self {
+        Index { name, values, keys: HashMap::new() }
+    }
+
+    fn add(&mut self, key: &ObjectKey, object: &K) {
+        for value in (self.values)(object) {
+            self.keys.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey, object: &K) {
+        for value in (self.values)(object) {
+            if let Some(keys) = self.keys.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.keys.remove(&value);
+                }
+            }
+        }
+    }
+}
+
+pub(super) struct Store<K> {
+    objects: HashMap<ObjectKey, Arc<K>>,
+    indexes: Vec<Index<K>>,
+    /// The objects of a list that is not complete yet.
+    listed: HashMap<ObjectKey, Arc<K>>,
+    is_equal: fn(&K, &K) -> bool,
+}
+
+impl<K> Store<K> {
+    pub fn new(is_equal: fn(&K, &K) -> bool, indexes: Vec<Index<K>>) -> Self {
+        Store { objects: HashMap::new(), indexes, listed: HashMap::new(), is_equal }
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.objects.get(key).cloned()
+    }
+
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.objects.values().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+        let index = self.indexes.iter().find(|one| one.name == index);
+        let keys = index.and_then(|index| index.keys.get(value));
+        keys.into_iter().flatten().filter_map(|key| self.get(key)).collect()
+    }
+}
+
+impl<K: Resource + Clone> Store<K> {
+    /// A list begins; one that was not completed is forgotten.
+    pub fn list_begins(&mut self) {
+        self.listed.clear();
+    }
+
+    /// One object of the list. What is cached stays visible until the list is complete.
+    pub fn list_has(&mut self, object: K) {
+        let key = ObjectKey::of(&object);
+        // An unchanged object is kept once, not twice, while the list arrives.
+        let object = match self.objects.get(&key) {
+            Some(old) if is_version(&**old, &object) => Arc::clone(old),
+            _ => Arc::new(object),
+        };
+        self.listed.insert(key, object);
+    }
+
+    /// The list is complete: what it does not have is gone.
+    pub fn list_ends(&mut self) -> Vec<Change<K>> {
+        let listed = mem::take(&mut self.listed);
+        let gone: Vec<ObjectKey> =
+            self.objects.keys().filter(|key| !listed.contains_key(key)).cloned().collect();
+        let mut changes: Vec<Change<K>> = gone.iter().filter_map(|key| self.remove(key)).collect();
+        for (key, object) in listed {
+            changes.extend(self.put(key, object));
+        }
+        changes
+    }
+
+    pub fn apply(&mut self, object: K) -> Vec<Change<K>> {
+        self.put(ObjectKey::of(&object), Arc::new(object))
+    }
+
+    pub fn delete(&mut self, object: &K) -> Vec<Change<K>> {
+        self.remove(&ObjectKey::of(object)).into_iter().collect()
+    }
+
+    fn put(&mut self, key: ObjectKey, new: Arc<K>) -> Vec<Change<K>> {
+        let old = self.objects.get(&key).cloned();
+        if let Some(old) = &old {
+            if Arc::ptr_eq(old, &new) {
+                return Vec::new();
+            }
+            self.indexes.iter_mut().for_each(|index| index.remove(&key, old));
+        }
+        self.indexes.iter_mut().for_each(|index| index.add(&key, &new));
+        self.objects.insert(key, Arc::clone(&new));
+        match old {
+            None => vec![Change::Added(new)],
+            Some(old) if old.meta().uid != new.meta().uid => vec![Change::Deleted(old), Change::Added(new)],
+            Some(old) if self.is_same(&old, &new) => Vec::new(),
+            Some(old) => vec![Change::Updated { old, new }],
+        }
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<Change<K>> {
+        let old = self.objects.remove(key)?;
+        self.indexes.iter_mut().for_each(|index| index.remove(key, &old));
+        Some(Change::Deleted(old))
+    }
+
+    /// Whether nothing but the resourceVersion differs.
+    fn is_same(&self, old: &K, new: &K) -> bool {
+        let mut new = new.clone();
+        new.meta_mut().resource_version.clone_from(&old.meta().resource_version);
+        (self.is_equal)(old, &new)
+    }
+}
+
+/// Whether both are the same version of the same object.
+fn is_version<K: Resource>(a: &K, b: &K) -> bool {
+    let (a, b) = (a.meta(), b.meta());
+    a.uid == b.uid && a.resource_version.is_some() && a.resource_version == b.resource_version
+}
