@@ -99,7 +99,7 @@ async fn volumes_and_load_balancers_go_and_each_is_proven_by_its_id() {
     assert!(!env.is_frozen().await.unwrap());
     let metrics = deorbiter.metrics().await.unwrap();
     // D16: two things are asked about by their IDs, no list of a project is read.
-    assert!(metrics.sum("openstack_api_requests_total", &[]).unwrap() > 0.0);
+    assert!(metrics.sum("cloud_api_requests_total", &[]).unwrap() > 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

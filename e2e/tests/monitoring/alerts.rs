@@ -155,7 +155,7 @@ fn natgw() -> Vec<Case> {
         case("the gateways are rebooted, one after the other")
             .with("leader", "natgw_route_switches_total", "1x60 2x60 3x180").at("61m", &[]).at("75m", &[]).at("100m", &[]),
         case("another program uses up the project's requests")
-            .with("leader", "cloud_rate_limit_remaining", constantly(120))
+            .with("leader", "cloud_api_rate_limit_remaining", constantly(120))
             .at("9m", &[]).at("11m", &["NatgwRateLimitLow"]),
         case("a label that fits no server")
             .with("leader", "natgw_problems", constantly(1))

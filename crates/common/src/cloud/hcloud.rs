@@ -52,7 +52,7 @@ pub struct Hcloud {
 
 impl Hcloud {
     /// `endpoint` is [`ENDPOINT`] or a stand-in's; plain `http` is for hosts of one's own. Registers
-    /// `cloud_requests_total`, `cloud_request_duration_seconds` and `cloud_rate_limit_remaining` with `cloud="hcloud"`, so one
+    /// `cloud_api_requests_total`, `cloud_api_request_duration_seconds` and `cloud_api_rate_limit_remaining` with `cloud="hcloud"`, so one
     /// registry takes one client. Asks nothing yet.
     pub fn new(endpoint: &str, token: Token, user_agent: &str, registry: &Registry) -> Result<Self, Error> {
         let http = Http::new("hcloud", endpoint, token, user_agent, registry, error::retry_policy)

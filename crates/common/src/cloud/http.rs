@@ -3,7 +3,7 @@
 //! * One exchange ends within 15 s, body included, and brings at most 8 MiB.
 //! * A GET is repeated within a [`Budget`] (4 times a page, 30 s, full jitter, `Retry-After`), because it changes nothing. A POST
 //!   is sent once: whether it acted is unknown after a broken connection, so the caller reads and compares first.
-//! * Each exchange is one span, one count in `cloud_requests_total` and one in `cloud_request_duration_seconds`.
+//! * Each exchange is one span, counted in `cloud_api_requests_total` and `cloud_api_request_duration_seconds`.
 //! * The credential is read for each exchange and is in no error, span or `Debug`.
 //!
 //! [`Http`] is for a cloud with one endpoint and a bearer token. One that has several endpoints, or a token that is asked for
@@ -33,6 +33,7 @@ use tokio::time::Instant;
 
 pub use endpoint::{Endpoint, with_query};
 pub use error::Error;
+pub(in crate::cloud) use metrics::Metrics;
 pub use paging::{Page, Paging, Partial};
 pub use rate_limit::RateLimit;
 pub use retry::{Budget, Retry, retry_after};
@@ -69,7 +70,7 @@ struct Inner {
     user_agent: HeaderValue,
     retry_policy: RetryPolicy,
     wire: Wire,
-    metrics: metrics::Metrics,
+    metrics: Metrics,
     rate_limit: Mutex<Option<RateLimit>>,
 }
 
@@ -113,7 +114,7 @@ impl Http {
         let user_agent = HeaderValue::try_from(user_agent).map_err(|_| {
             Error::Setup("the user agent has characters that a header cannot carry".to_owned())
         })?;
-        let metrics = metrics::Metrics::register(cloud, registry)
+        let metrics = Metrics::register(cloud, registry)
             .map_err(|cause| Error::Setup(format!("cannot register the metrics of {cloud}: {cause}")))?;
         let rate_limit = Mutex::new(None);
         Ok(Http(Arc::new(Inner {
@@ -138,14 +139,14 @@ impl Http {
     /// calls passing; when the budget is spent the last answer or error is returned.
     pub async fn get(&self, path: &str, budget: &mut Budget) -> Result<Response, Error> {
         loop {
-            let deadline = budget.ends().min(self.0.wire.deadline());
+            let deadline = budget.deadline().min(self.0.wire.deadline());
             let end = self.exchange(Method::GET, path, Bytes::new(), deadline).await;
             let retry = match &end {
                 Ok(response) if response.status.is_success() => return end,
                 Ok(response) => (self.0.retry_policy)(response),
                 Err(error) => error.retry(),
             };
-            let Some(wait) = budget.spend(retry) else { return end };
+            let Some(wait) = budget.next_wait(retry) else { return end };
             tracing::debug!(
                 cloud = self.0.cloud,
                 path = without_query(path),
@@ -173,7 +174,7 @@ impl Http {
         let began = Instant::now();
         let end = self.0.wire.exchange(request, without_query(path), deadline).await;
         let status = end.as_ref().ok().map(|response| response.status);
-        self.0.metrics.exchange(&method, status, began.elapsed());
+        self.0.metrics.exchange(resource(path), &method, status, began.elapsed());
         if let Some(limit) = end.as_ref().ok().and_then(|response| RateLimit::of(&response.headers)) {
             *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
             self.0.metrics.remaining(limit.remaining);
@@ -196,7 +197,12 @@ impl Http {
     }
 }
 
-/// A query can hold what somebody typed; what is logged is the path.
+/// The label `service`: the collection that a path begins with, which is one of those that our own calls name.
+fn resource(path: &str) -> &str {
+    path.split(['/', '?']).find(|segment| !segment.is_empty()).unwrap_or_default()
+}
+
+/// A query can hold what a user typed; only the path is logged.
 fn without_query(path: &str) -> &str {
     path.split('?').next().unwrap_or_default()
 }

@@ -30,7 +30,6 @@ mod error_body;
 mod gcfg;
 mod id;
 mod keystone;
-mod metrics;
 mod neutron;
 mod nova;
 mod octavia;
@@ -45,13 +44,14 @@ mod session;
 use std::fmt;
 use std::sync::Arc;
 
+use prometheus::Registry;
+
 pub use cinder::{Attachment, Snapshot, Volume};
 pub use cloud_conf::CloudConf;
 pub use config_error::ConfigError;
 pub use credentials::Credentials;
 pub use error::Error;
 pub use id::is_id;
-pub use metrics::Metrics;
 pub use neutron::{
     AddressPair, FixedIp, FloatingIp, Gateway, Network, Port, Route, Router, SecurityGroup, Subnet,
 };
@@ -60,7 +60,23 @@ pub use octavia::LoadBalancer;
 pub use rights::{Call, Right, User};
 pub use service::Service;
 
+use super::http;
 pub use super::http::Retry;
+
+/// `cloud_api_requests_total` and `cloud_api_request_duration_seconds` with `cloud="openstack"`. A controller registers once and
+/// passes it to every [`Cloud`]: clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics(http::Metrics);
+
+impl Metrics {
+    /// Registers both.
+    ///
+    /// # Errors
+    /// When the registry already has them.
+    pub fn register(registry: &Registry) -> Result<Metrics, prometheus::Error> {
+        http::Metrics::register("openstack", registry).map(Metrics)
+    }
+}
 
 /// A client of one project. Clones share the token and the connections.
 #[derive(Clone)]

@@ -170,10 +170,10 @@ async fn calls_are_counted_by_service_method_and_code() {
     cloud.delete_volume("v1", false).await.unwrap_err();
     let text = prometheus::TextEncoder::new().encode_to_string(&site.registry.gather()).unwrap();
     for line in [
-        r#"openstack_api_requests_total{code="201",method="POST",service="identity"} 1"#,
-        r#"openstack_api_requests_total{code="200",method="GET",service="compute"} 1"#,
-        r#"openstack_api_requests_total{code="400",method="DELETE",service="block-storage"} 1"#,
-        r#"openstack_api_request_duration_seconds_count{service="identity"} 1"#,
+        r#"cloud_api_requests_total{cloud="openstack",code="201",method="POST",service="identity"} 1"#,
+        r#"cloud_api_requests_total{cloud="openstack",code="200",method="GET",service="compute"} 1"#,
+        r#"cloud_api_requests_total{cloud="openstack",code="400",method="DELETE",service="block-storage"} 1"#,
+        r#"cloud_api_request_duration_seconds_count{cloud="openstack",method="POST",service="identity"} 1"#,
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }

@@ -65,16 +65,32 @@ async fn read(response: Reply) -> (Error, usize) {
     (error, site.count("GET"))
 }
 
+/// Ten clouds that ask for a minute each must not occupy all workers of a controller: the call returns at once, and the error
+/// carries the wait, although the read's own budget is longer than that.
 #[tokio::test]
-async fn retry_after_is_heard() {
-    // Longer than any budget: the caller is told when.
+async fn a_long_retry_after_is_returned_to_the_caller() {
     for status in [429, 413, 503] {
         let limit = r#"{"overLimit": {"code": 413, "message": "This request was rate-limited."}}"#;
-        let (error, requests) = read(reply(status, limit).with("Retry-After", "3600")).await;
-        assert_eq!(error.retry_after(), Some(Duration::from_secs(3600)));
-        assert_eq!((error.retry(), requests), (Retry::After(Duration::from_secs(3600)), 1), "{error}");
+        let began = std::time::Instant::now();
+        let (error, requests) = read(reply(status, limit).with("Retry-After", "60")).await;
+        assert!(began.elapsed() < Duration::from_secs(50), "{:?}", began.elapsed());
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(60)));
+        assert_eq!((error.retry(), requests), (Retry::After(Duration::from_secs(60)), 1), "{error}");
     }
-    // Short: it is waited for.
+}
+
+#[tokio::test]
+async fn a_long_retry_after_of_keystone_is_returned_to_the_caller() {
+    let (site, cloud) = Site::start().await;
+    site.on(LOGIN, [reply(429, "").with("Retry-After", "50")]);
+    let began = std::time::Instant::now();
+    let error = cloud.volume("v1").await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    assert_eq!((error.retry_after(), site.count(LOGIN)), (Some(Duration::from_secs(50)), 1), "{error}");
+}
+
+#[tokio::test]
+async fn a_short_retry_after_is_waited_for() {
     let (site, cloud) = Site::start().await;
     let busy = reply(429, "").with("Retry-After", "1");
     let volume = json!({"volume": {"id": "v1", "status": "available", "size": 1}});
@@ -130,13 +146,11 @@ async fn nothing_is_sent_on() {
     }
 }
 
-/// More seconds than a clock can count are an error, no panic.
 #[tokio::test]
-async fn a_wait_beyond_the_end_of_time_is_not_begun() {
-    for ages in ["18446744073709551615", "Fri, 01 Jan 9999 00:00:00 GMT"] {
-        let (error, requests) = read(reply(503, "").with("Retry-After", ages)).await;
-        assert!(error.retry_after().unwrap() > Duration::from_secs(1 << 32), "{error}");
-        assert_eq!(requests, 1);
+async fn an_absurd_retry_after_is_bounded() {
+    for absurd in ["18446744073709551615", "Fri, 01 Jan 9999 00:00:00 GMT"] {
+        let (error, requests) = read(reply(503, "").with("Retry-After", absurd)).await;
+        assert_eq!((error.retry_after(), requests), (Some(Duration::from_secs(600)), 1), "{error}");
     }
 }
 
@@ -184,7 +198,7 @@ async fn a_write_waits_for_a_connection_because_it_cannot_have_acted() {
         let failed = || {
             let text = prometheus::TextEncoder::new().encode_to_string(&site.registry.gather()).unwrap();
             text.contains(
-                r#"openstack_api_requests_total{code="<error>",method="DELETE",service="block-storage"}"#,
+                r#"cloud_api_requests_total{cloud="openstack",code="<error>",method="DELETE",service="block-storage"}"#,
             )
         };
         while !failed() {

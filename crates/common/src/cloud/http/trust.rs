@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme};
 
 use super::error::Error;
 
@@ -50,7 +50,12 @@ impl Trust {
     }
 }
 
-/// Certificates that are to be believed.
+/// Whether a server presented a certificate that is marked as an authority's.
+fn is_ca_as_server(cause: &OtherError) -> bool {
+    cause.0.downcast_ref() == Some(&webpki::Error::CaUsedAsEndEntity)
+}
+
+/// Certificates that are trusted.
 struct Authorities {
     store: RootCertStore,
     listed: Vec<CertificateDer<'static>>,
@@ -129,10 +134,9 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         };
         match signed.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // Said of a certificate whose time is right; its name is still to be looked at.
+            // The verifier reports this for a certificate that is valid now; its name is not compared yet.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(cause)))
-                if cause.to_string() == "CaUsedAsEndEntity"
-                    && listed.iter().any(|one| one == certificate) =>
+                if is_ca_as_server(&cause) && listed.iter().any(|one| one == certificate) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())

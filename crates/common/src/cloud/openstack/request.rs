@@ -87,7 +87,7 @@ impl Cloud {
         request: &ApiRequest<'_>,
         key: &str,
     ) -> Result<T, Error> {
-        let (call, response) = self.send(request, &mut Budget::lasting(READ)).await?;
+        let (call, response) = self.send(request, &mut Budget::with_timeout(READ)).await?;
         let mut object = object(&call, &response)?;
         take(&call, &mut object, key)
     }
@@ -103,7 +103,7 @@ impl Cloud {
 
     /// Sends a DELETE. One that is gone already is as good.
     pub(super) async fn delete(&self, request: &ApiRequest<'_>) -> Result<(), Error> {
-        absent(self.send(request, &mut Budget::lasting(WRITE)).await).map(|_| ())
+        absent(self.send(request, &mut Budget::with_timeout(WRITE)).await).map(|_| ())
     }
 
     /// A write with an answer to read.
@@ -112,7 +112,7 @@ impl Cloud {
         request: &ApiRequest<'_>,
         key: &str,
     ) -> Result<T, Error> {
-        let (call, response) = self.send(request, &mut Budget::lasting(WRITE)).await?;
+        let (call, response) = self.send(request, &mut Budget::with_timeout(WRITE)).await?;
         let mut object = object(&call, &response)?;
         take(&call, &mut object, key)
     }
@@ -138,7 +138,7 @@ impl Cloud {
         key: &str,
         mut keep: impl FnMut(T) -> Option<K>,
     ) -> Result<Vec<K>, Error> {
-        let mut budget = Budget::lasting(LIST);
+        let mut budget = Budget::with_timeout(LIST);
         let mut request = request;
         let mut items = Vec::new();
         let mut seen = BTreeSet::new();
@@ -204,7 +204,7 @@ impl Cloud {
                 Some(_) if right.method != Method::GET => Retry::Never,
                 _ => end.retry(),
             };
-            let Some(wait) = budget.spend(retry) else { return Err(end) };
+            let Some(wait) = budget.next_wait(retry) else { return Err(end) };
             tracing::debug!(error = %end, after = ?wait, "the request is repeated");
             tokio::time::sleep(wait).await;
         }
@@ -243,13 +243,13 @@ impl Cloud {
             headers.insert(HeaderName::from_static("x-openstack-nova-api-version"), legacy);
         }
         let deadline = match right.method {
-            Method::GET => budget.ends().min(self.shared.wire.deadline()),
+            Method::GET => budget.deadline().min(self.shared.wire.deadline()),
             _ => self.shared.wire.deadline(),
         };
         let began = Instant::now();
         let end = self.shared.wire.exchange(http_request, &path, deadline).await;
         let status = end.as_ref().ok().map(|response| response.status);
-        self.shared.metrics.exchange(right.service.name(), &right.method, status, began.elapsed());
+        self.shared.metrics.0.exchange(right.service.name(), &right.method, status, began.elapsed());
         end
     }
 }

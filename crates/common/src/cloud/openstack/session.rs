@@ -17,7 +17,7 @@ use super::credentials::Credentials;
 use super::endpoint_override::EndpointOverride;
 use super::error::Error;
 use super::keystone::{self, Token};
-use super::metrics::Metrics;
+use super::Metrics;
 use super::service::Service;
 use crate::cloud::http::{Budget, Endpoint, Limits, Response, Trust, Wire};
 
@@ -265,7 +265,7 @@ impl Shared {
                 .at("/auth/tokens")
                 .map_or_else(|_| "/v3/auth/tokens".to_owned(), |uri| uri.path().to_owned(),)
         );
-        let mut budget = Budget::lasting(within);
+        let mut budget = Budget::with_timeout(within);
         loop {
             let asked = Instant::now();
             let end = match self.request(&call, &budget).await {
@@ -277,7 +277,7 @@ impl Shared {
                 Ok(response) => Error::login(&call, &response, &self.secrets(before)),
                 Err(error) => error,
             };
-            let Some(wait) = budget.spend(end.retry()) else { return Err(end) };
+            let Some(wait) = budget.next_wait(end.retry()) else { return Err(end) };
             tracing::debug!(error = %end, after = ?wait, "the login is repeated");
             tokio::time::sleep(wait).await;
         }
@@ -295,9 +295,9 @@ impl Shared {
                 .map_err(|cause| setup(cause.to_string()))?;
         let path = request.uri().path().to_owned();
         let began = Instant::now();
-        let end = self.wire.exchange(request, &path, budget.ends().min(self.wire.deadline())).await;
+        let end = self.wire.exchange(request, &path, budget.deadline().min(self.wire.deadline())).await;
         let status = end.as_ref().ok().map(|response| response.status);
-        self.metrics.exchange(IDENTITY, &Method::POST, status, began.elapsed());
+        self.metrics.0.exchange(IDENTITY, &Method::POST, status, began.elapsed());
         end.map_err(|cause| Error::transport(call, cause))
     }
 }

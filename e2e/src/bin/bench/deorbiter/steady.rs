@@ -54,7 +54,7 @@ pub(crate) async fn count(stage: &Stage, report: &mut Report) -> Result<()> {
 async fn window(stage: &Stage, deorbiter: &Program, what: &str, report: &mut Report) -> Result<()> {
     tokio::time::sleep(STEADY).await;
     let cloud = async || {
-        anyhow::Ok(deorbiter.metrics().await?.sum("openstack_api_requests_total", &[]).unwrap_or_default())
+        anyhow::Ok(deorbiter.metrics().await?.sum("cloud_api_requests_total", &[]).unwrap_or_default())
     };
     let (before, used) = (cloud().await?, processor_time(deorbiter.pid())?);
     stage.home.clear_requests();

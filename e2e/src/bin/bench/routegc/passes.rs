@@ -90,7 +90,7 @@ async fn pass(stage: &Stage, routegc: &Program) -> Result<Pass> {
     ensure!(made == 1.0, "{made} passes instead of one");
     let neutron = stage.env.neutron.requests();
     // Two witnesses, of which the proxy does not see Keystone.
-    let own = difference("openstack_api_requests_total")?;
+    let own = difference("cloud_api_requests_total")?;
     ensure!(own >= neutron.len() as f64, "routegc counts {own} requests, Neutron {}", neutron.len());
     let asked = stage.asked();
     let writes = |list: &[Recorded]| list.iter().filter(|one| one.method != "GET").count();
