@@ -42,6 +42,8 @@ pub struct Ran {
     pub results: BTreeMap<String, Option<String>>,
     /// The first step that there was no time for.
     pub next: Option<Place>,
+    /// The longest wait that OpenStack asked for (`Retry-After`).
+    pub retry_after: Option<Duration>,
 }
 
 /// What acts are carried out with.
@@ -125,7 +127,9 @@ impl<'a> Apply<'a> {
             let told = told.entry(step.action.name()).or_default();
             *told += 1;
             let result = self.step(step, *told <= EVENTS).await;
-            if result.as_ref().is_err_and(Error::is_no_response) {
+            let retry_after = result.as_ref().err().and_then(Error::retry_after);
+            ran.retry_after = ran.retry_after.max(retry_after);
+            if retry_after.is_some() || result.as_ref().is_err_and(Error::is_no_response) {
                 silent.insert(server);
             }
             ran.results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));

@@ -1,5 +1,7 @@
 //! What can go wrong outside, named by the intent that failed. Each message is complete.
 
+use std::time::Duration;
+
 use common::cloud::openstack;
 use common::cluster::error_chain;
 
@@ -58,6 +60,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The wait that OpenStack asks for before the next request.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Cloud { cause, .. } => cause.retry_after(),
+            _ => None,
+        }
+    }
+
     /// A word out of a closed set, for metrics.
     #[must_use]
     pub fn code(&self) -> &'static str {

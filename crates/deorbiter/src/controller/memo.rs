@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::api::deorbit::{DeorbitSpec, Recorded};
 use common::cloud::openstack::{self, Cloud, Credentials};
@@ -26,6 +26,8 @@ pub struct Memo {
     pub next: Option<Place>,
     /// Reconciles in a row in which something failed.
     pub failures_in_a_row: u32,
+    /// The wait that OpenStack asked for in this reconcile (`Retry-After`).
+    pub retry_after: Option<Duration>,
     /// When a reconcile last wrote or did something.
     pub changed_at: Instant,
     /// The records as stored with this resourceVersion.
@@ -45,6 +47,7 @@ impl Memo {
             failures: BTreeMap::new(),
             next: None,
             failures_in_a_row: 0,
+            retry_after: None,
             changed_at: Instant::now(),
             records: None,
             glance: None,
@@ -127,6 +130,7 @@ impl Memo {
     pub fn learn(&mut self, ran: Ran) {
         self.failures_in_a_row = failures_in_a_row(self.failures_in_a_row, &ran);
         self.next = ran.next;
+        self.retry_after = self.retry_after.max(ran.retry_after);
         for (key, result) in ran.results {
             match result {
                 Some(error) => drop(self.failures.insert(key, error)),
@@ -171,6 +175,7 @@ mod tests {
                 .map(|(key, failed)| (key.to_string(), failed.then(|| "no".to_owned())))
                 .collect(),
             next: more.then(|| ("DeleteObject", "x".to_owned())),
+            retry_after: None,
         };
         let both = [true, false];
         for (before, ran, after) in [

@@ -63,6 +63,7 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
         return Ok(None);
     }
     let started = Instant::now();
+    memo.retry_after = None;
     let (snapshot, client, cloud) = observe(context, run, memo).await;
     let took = started.elapsed();
     let decision = plan::plan(&context.settings, &snapshot, Timestamp::now());
@@ -102,10 +103,14 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
     }
     if memo.next.is_some() {
         // What fails is not tried again at once, but the others wait no longer for it than it took.
-        return Ok(Some(pace(Duration::ZERO, took, memo.failures_in_a_row, Duration::ZERO).min(tried)));
+        let wait = pace(Duration::ZERO, took, memo.failures_in_a_row, Duration::ZERO).min(tried);
+        return Ok(Some(not_before(wait, memo.retry_after)));
     }
     let Some(requeue_after) = decision.requeue_after else { return Ok(None) };
     let wait = pace(requeue_after, took, memo.failures_in_a_row, memo.changed_at.elapsed());
+    if memo.retry_after.is_some() {
+        return Ok(Some(not_before(wait, memo.retry_after)));
+    }
     memo.glance = cloud.and_then(|cloud| Glance::new(cloud, &snapshot, &decision, wait));
     Ok(Some(memo.glance.as_ref().map_or(wait, Glance::next)))
 }
@@ -123,6 +128,11 @@ fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchang
         requeue_after.max(took * 3).max((unchanged / PART).min(LATEST))
     };
     waits.max(refused).min(LONGEST)
+}
+
+/// The wait, extended to the one that OpenStack asked for. The worker is free meanwhile.
+fn not_before(wait: Duration, retry_after: Option<Duration>) -> Duration {
+    wait.max(retry_after.unwrap_or_default())
 }
 
 /// The run is over, nothing of it can be in the target, and nobody wants it to go: no request is made.
@@ -202,6 +212,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             let mut seen = seen
                 .map_err(|error| {
                     tracing::debug!(namespace = run.namespace, name = run.name, %error, "OpenStack");
+                    memo.retry_after = error.retry_after();
                     error.lasting()
                 })
                 .and_then(|seen| run.verify_project(seen));
@@ -229,6 +240,14 @@ mod tests {
         assert_eq!(after(20), SOON);
         assert_eq!(after(60), Duration::from_secs(6));
         assert_eq!(after(24 * 60 * 60), LATEST);
+    }
+
+    #[test]
+    fn the_next_reconcile_is_not_before_the_time_that_openstack_asked_for() {
+        let minutes = Duration::from_secs(300);
+        assert_eq!(not_before(SOON, Some(minutes)), minutes);
+        assert_eq!(not_before(minutes, Some(SOON)), minutes);
+        assert_eq!(not_before(SOON, None), SOON);
     }
 
     #[test]

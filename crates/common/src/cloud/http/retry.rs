@@ -189,7 +189,9 @@ mod tests {
     #[test]
     fn an_absurd_retry_after_is_bounded_and_zero_is_none() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_445_412_480 - 90);
-        for absurd in ["86400", "18446744073709551615", "99999999999999999999999", "Fri, 01 Jan 9999 00:00:00 GMT"] {
+        for absurd in
+            ["86400", "18446744073709551615", "99999999999999999999999", "Fri, 01 Jan 9999 00:00:00 GMT"]
+        {
             assert_eq!(asked(absurd, now), Some(RETRY_AFTER_MAX), "{absurd}");
         }
         for no_wait in ["0", "Wed, 21 Oct 2015 07:20:00 GMT"] {

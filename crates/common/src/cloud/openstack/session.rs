@@ -12,12 +12,12 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::Metrics;
 use super::catalog;
 use super::credentials::Credentials;
 use super::endpoint_override::EndpointOverride;
 use super::error::Error;
 use super::keystone::{self, Token};
-use super::Metrics;
 use super::service::Service;
 use crate::cloud::http::{Budget, Endpoint, Limits, Response, Trust, Wire};
 
@@ -155,7 +155,7 @@ impl Shared {
                 if !error.is_unauthorized() && !error.is_forbidden() && !error.is_credential_gone() =>
             {
                 tracing::warn!(%error, "the token could not be renewed; the old one serves for now");
-                state.pause = Some(Instant::now() + PAUSE);
+                state.pause = Some(Instant::now() + error.retry_after().unwrap_or_default().max(PAUSE));
                 Ok(session)
             }
             end => end,
