@@ -82,19 +82,22 @@ pub trait Reconciler: Send + Sync + 'static {
 
     /// When a key that failed is reconciled again; `backoff` is the delay that follows from its failures in a row. A server's
     /// Retry-After belongs here. A change of the object is not held up by it.
-    fn retry_after(&self, memo: &Self::Memo, error: &Self::Error, backoff: Duration) -> Duration {
+    fn retry_after(&self, memo: &mut Self::Memo, error: &Self::Error, backoff: Duration) -> Duration {
         let _ = (memo, error);
         backoff
     }
 }
 
-/// What follows a reconciliation that succeeded. Its key has no failures any more.
+/// What follows a reconciliation that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing until something changes.
     OnChange,
     /// Again after this time, or earlier if something changes.
     After(Duration),
+    /// Nothing was done, because it is too early, as before the end of a Retry-After: again after this time. In contrast to the
+    /// others this is no success: the failures of the key still count.
+    NotYet(Duration),
     /// The object does not exist any more: the memo and all that the queue knows of the key are dropped.
     Gone,
 }
@@ -359,20 +362,21 @@ impl<R: Reconciler> Workers<R> {
     }
 
     /// Takes over how a reconciliation ended; `last`: the key is not reconciled again.
-    fn finish(&mut self, (key, memo, result): Outcome<R>, last: bool) -> Option<R::Error> {
+    fn finish(&mut self, (key, mut memo, result): Outcome<R>, last: bool) -> Option<R::Error> {
         let now = Instant::now();
         let mut queue = self.queue.lock();
         let keep = !matches!(result, Ok(Next::Gone));
         match &result {
+            Ok(Next::NotYet(_)) => {}
             Ok(_) => queue.forget(&key),
             Err(error) if !last => {
                 let backoff = queue.backoff(key.clone(), now);
-                let delay = self.reconciler.retry_after(&memo, error, backoff);
+                let delay = self.reconciler.retry_after(&mut memo, error, backoff);
                 queue.requeue_after(key.clone(), delay, now);
             }
             Err(_) => {}
         }
-        if let (Ok(Next::After(delay)), false) = (&result, last) {
+        if let (Ok(Next::After(delay) | Next::NotYet(delay)), false) = (&result, last) {
             queue.requeue_after(key.clone(), *delay, now);
         }
         let worked = queue.done(&key, now);

@@ -179,6 +179,24 @@ async fn a_key_that_fails_comes_back_ever_later_and_a_key_that_asks_for_it_when_
     assert!(text(&runtime).contains("controller_runtime_reconcile_errors_total{controller=\"test\"} "));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_too_early_keeps_its_failures() {
+    let script = |_: &str, count: usize| match count {
+        2 => (Duration::ZERO, Ok(Next::NotYet(30 * SECOND))),
+        _ => (Duration::ZERO, Err(Failed)),
+    };
+    let (runtime, recorder) = (runtime(), Recorder::new(script));
+    let backoff = Backoff { base: SECOND, ..Backoff::default() };
+    let controller = Controller::new(&runtime, "test", recorder.clone()).backoff(backoff);
+    controller.queue().add("a".to_owned());
+    let start = Instant::now();
+    let _task = tokio::spawn(controller.run());
+    recorder.until(4).await;
+    let log = recorder.log.lock().unwrap();
+    let at: Vec<u64> = log.iter().map(|(_, at)| (*at - start).as_secs()).collect();
+    assert_eq!(at, [0, 1, 31, 33], "the second failure waits for two seconds");
+}
+
 /// A server's Retry-After is longer than the backoff.
 #[tokio::test(start_paused = true)]
 async fn the_reconciler_may_ask_for_another_delay_after_a_failure() {
@@ -193,7 +211,7 @@ async fn the_reconciler_may_ask_for_another_delay_after_a_failure() {
         async fn reconcile(&self, key: &String, memo: &mut usize) -> Result<Next, Failed> {
             self.0.reconcile(key, memo).await
         }
-        fn retry_after(&self, memo: &usize, _: &Failed, backoff: Duration) -> Duration {
+        fn retry_after(&self, memo: &mut usize, _: &Failed, backoff: Duration) -> Duration {
             assert_eq!(*memo, 1, "the memo of the failed key");
             backoff.max(60 * SECOND)
         }
