@@ -39,7 +39,9 @@ enum Then {
     Fail,
     /// Finds a fault in its configuration
     Misconfigured,
-    /// Hears nothing and never returns
+    /// Steps down for an hour, and reconciles when it leads again
+    StepDown,
+    /// Ignores the shutdown and never returns
     Deaf,
 }
 
@@ -76,6 +78,12 @@ async fn control(runtime: Runtime, then: Then, takes: Duration) -> anyhow::Resul
         Then::Fail => anyhow::bail!("this controller always fails"),
         Then::Misconfigured => {
             return Err(ConfigError("smallest.yaml:1: unknown field \"x\"".to_owned()).into());
+        }
+        Then::StepDown => {
+            runtime.leadership.step_down(Duration::from_secs(3600)).await;
+            if runtime.leading().await {
+                pass(&runtime, takes).await;
+            }
         }
         Then::Deaf => std::future::pending().await,
     }

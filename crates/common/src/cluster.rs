@@ -32,11 +32,11 @@ use crate::{
 
 mod call;
 
-use call::{CallLayer, Patience};
+use call::{CallLayer, Timeouts};
 
 /// How long an API server may take to answer with headers, and then between two pieces of a body. Odd on purpose, as linkerd
 /// has it: "9 s" in a log is recognised as ours. Less than the lease's renew deadline of 10 s.
-pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(9);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// The same for a write, up to the headers: an admission webhook that does not answer has 10 s by default, and where its
 /// failurePolicy is Ignore the API server goes on then, if we still wait.
@@ -237,7 +237,7 @@ fn build(
         .option_layer(retry)
         .option_layer(auth)
         .layer(headers)
-        .layer(CallLayer::new(program, metrics, Patience { read: ANSWER_TIMEOUT, write: WRITE_TIMEOUT })?)
+        .layer(CallLayer::new(program, metrics, Timeouts { read: RESPONSE_TIMEOUT, write: WRITE_TIMEOUT })?)
         .map_err(BoxError::from)
         .service(wire);
     Ok(Client::new(service, config.default_namespace.clone()))

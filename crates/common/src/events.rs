@@ -1,88 +1,96 @@
-//! What a person sees of a controller's acts: for each one, one log line and one Event, out of the same value.
+//! Log lines and Events of a controller: one of each for every action and every new problem, from the same value.
 //!
-//! An Event is a courtesy: one that cannot be published is logged and never fails, nor holds up, the act it tells of. Those
-//! of one act on one object, for one reason, become a series of one Event within six minutes, with the words of the first:
-//! where one object stands for many, act and reason say which of them they are about ([`Action::related`],
-//! [`Reason::related`]). Needed rights: `create` and `patch` on `events.k8s.io/events`.
+//! Events are published in the background, in order. They never fail or delay the action that they report: the queue is
+//! bounded, and an Event that does not fit is dropped and counted. A process that ends drains the queue for a limited time.
+//!
+//! Events of one action on one object for one reason become a series of one Event within six minutes, with the text of the
+//! first. Where one object stands for many, action and reason name the second object ([`Action::related`],
+//! [`Reason::related`]). Required rights: `create` and `patch` on `events.k8s.io/events`.
 
 use std::{
     collections::HashSet,
     error::Error,
-    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use tokio::time::Instant;
-
+use backon::{ExponentialBuilder, Retryable};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     cluster::error_chain,
+    metrics::{EventResult, Metrics},
     names,
     plan::{Action, Problem, Reason, Regarding, Related, Step},
 };
 
-/// A pass must not wait long for a courtesy; the API server answers such a write in milliseconds.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The API server responds to such a write in milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After an Event that took too long, none is tried for so long: a pass with many of them would wait for each.
-const SILENCE: Duration = Duration::from_secs(60);
+/// An Event is sent again this often where the API server does not respond or has an error: with the waits of one and two seconds it
+/// survives the restart of one API server of several.
+const RETRIES: usize = 2;
 
-/// How many Events are remembered at the most, to make series of them: about a mebibyte.
-const REMEMBERED: usize = 512;
+/// Waits before the second and the third try.
+const BACKOFF: Duration = Duration::from_secs(1);
+
+/// How many Events wait at most: more than the actions of one large reconciliation. An Event takes about a kilobyte.
+const QUEUE: usize = 1024;
+
+/// How many Events the recorder keeps at most, to make series of them: about a mebibyte.
+const RECORDED: usize = 512;
 
 /// The API's limit of a note, in bytes.
 const NOTE_BYTES: usize = 1024;
 
-/// Writes the log lines and Events of one controller. Clones share what was already told.
-#[derive(Clone)]
+/// Writes the log lines and Events of one controller. Clones share the queue and the reported problems.
+#[derive(Clone, Debug)]
 pub struct Events {
-    client: Client,
-    reporter: Reporter,
-    /// The recorder, and how many Events it may have in mind.
-    recorder: Arc<Mutex<(Recorder, usize)>>,
-    told: Arc<Mutex<HashSet<Told>>>,
-    /// Until when nothing is published, after one that took too long.
-    silent: Arc<Mutex<Option<Instant>>>,
+    queue: mpsc::Sender<Message>,
+    metrics: Metrics,
+    reported: Arc<Mutex<HashSet<Reported>>>,
 }
 
-/// A problem as a person sees it: where, about what, which, and in what words.
-type Told = (Regarding, Option<Related>, &'static str, String);
+/// A problem as a person sees it: object, second object, reason and text.
+type Reported = (Regarding, Option<Related>, &'static str, String);
 
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Events").field("told", &self.told).finish_non_exhaustive()
-    }
+enum Message {
+    Publish(Box<Publication>),
+    /// Everything before it is published.
+    Drained(oneshot::Sender<()>),
+}
+
+struct Publication {
+    event: Event,
+    regarding: ObjectReference,
 }
 
 impl Events {
-    /// `instance` is who of several replicas: the Pod's name.
+    /// Starts the task that publishes; it ends with the last clone. `instance` is the Pod's name, to distinguish replicas. Must be
+    /// called inside a tokio runtime.
     #[must_use]
-    pub fn new(client: Client, controller: &'static str, instance: String) -> Self {
+    pub fn new(client: Client, metrics: &Metrics, controller: &'static str, instance: String) -> Self {
         let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
-        let recorder = Recorder::new(client.clone(), reporter.clone());
-        let recorder = Arc::new(Mutex::new((recorder, 0)));
-        Events { client, reporter, recorder, told: Arc::default(), silent: Arc::default() }
+        let (queue, messages) = mpsc::channel(QUEUE);
+        tokio::spawn(publish(messages, client, reporter, metrics.clone()));
+        Events { queue, metrics: metrics.clone(), reported: Arc::default() }
     }
 
-    /// The recorder keeps each Event for six minutes, a kilobyte and more. One that has published so many gives way to a new one,
-    /// which only begins its series anew.
-    fn recorder(&self) -> Recorder {
-        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        if recorder.1 == REMEMBERED {
-            *recorder = (Recorder::new(self.client.clone(), self.reporter.clone()), 0);
-        }
-        recorder.1 += 1;
-        recorder.0.clone()
+    /// The same queue with reported problems of its own: for a controller that plans one object at a time, so that the problems
+    /// of one object do not count as gone when another object is reconciled.
+    #[must_use]
+    pub fn scoped(&self) -> Self {
+        Events { reported: Arc::default(), ..self.clone() }
     }
 
-    /// A step was done: logged at info, a Normal Event; at warn, a Warning, where its reason is trouble.
-    pub async fn done<A: Action>(&self, step: &Step<A>) {
+    /// Reports an action that succeeded: a log line at info and a Normal Event; a log line at warn and a Warning Event where
+    /// its reason is trouble.
+    pub fn done<A: Action>(&self, step: &Step<A>) {
         let (action, reason) = (step.action.name(), step.because.code());
         let (because, regarding) = (step.because.to_string(), step.action.regarding());
         let type_ = if step.because.is_trouble() {
@@ -93,62 +101,56 @@ impl Events {
             EventType::Normal
         };
         let note = format!("{}: {because}", step.action);
-        self.publish(type_, action, reason, note, (&regarding, related(step))).await;
+        self.enqueue(type_, action, reason, note, (&regarding, related(step)));
     }
 
-    /// A step failed: logged at error, a Warning Event.
-    pub async fn failed<A: Action>(&self, step: &Step<A>, error: &(dyn Error + Sync + 'static)) {
+    /// Reports an action that failed: a log line at error and a Warning Event.
+    pub fn failed<A: Action>(&self, step: &Step<A>, error: &(dyn Error + Sync + 'static)) {
         let (action, reason) = (step.action.name(), step.because.code());
         let error = error_chain(error);
         tracing::error!(action, reason, because = step.because.to_string(), regarding = %step.action.regarding(), error,
             "failed: {}", step.action);
         let note = format!("failed: {}: {error} ({})", step.action, step.because);
         let objects = (&step.action.regarding(), related(step));
-        self.publish(EventType::Warning, action, reason, note, objects).await;
+        self.enqueue(EventType::Warning, action, reason, note, objects);
     }
 
-    /// The problems of one pass: each that the pass before did not have is logged at warn, and becomes a Warning Event.
-    /// One that went away and came back is told again; so is one whose Event could not be published.
-    pub async fn found<R: Reason>(&self, problems: &[Problem<R>]) {
+    /// Reports the problems of one reconciliation: each one that the reconciliation before did not have gets a log line at warn
+    /// and a Warning Event. A problem that disappears and comes back is reported again.
+    pub fn found<R: Reason>(&self, problems: &[Problem<R>]) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut now = HashSet::new();
         for problem in problems {
             let text = problem.because.to_string();
             let (reason, related) = (problem.because.code(), problem.because.related());
-            let told = (problem.regarding.clone(), related.clone(), reason, text.clone());
-            if now.contains(&told) {
-                continue;
-            }
-            let known = self.told.lock().unwrap_or_else(PoisonError::into_inner).contains(&told);
-            if !known {
+            let key = (problem.regarding.clone(), related.clone(), reason, text.clone());
+            let known = reported.contains(&key);
+            if now.insert(key) && !known {
                 tracing::warn!(reason, regarding = %problem.regarding, "{text}");
-                let objects = (&problem.regarding, related);
-                if !self.publish(EventType::Warning, "Find", reason, text, objects).await {
-                    continue;
-                }
+                self.enqueue(EventType::Warning, "Find", reason, text, (&problem.regarding, related));
             }
-            now.insert(told);
         }
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *reported = now;
     }
 
-    /// Whether it is too soon after an Event that took too long.
-    fn is_silent(&self) -> bool {
-        let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-        silent.is_some_and(|until| Instant::now() < until)
+    /// Waits until everything that was reported before is published, for at most `limit`.
+    pub async fn drain(&self, limit: Duration) {
+        let (done, drained) = oneshot::channel();
+        let drain = async { self.queue.send(Message::Drained(done)).await.is_ok() && drained.await.is_ok() };
+        if !tokio::time::timeout(limit, drain).await.unwrap_or(false) {
+            let waiting = self.queue.max_capacity().saturating_sub(self.queue.capacity());
+            tracing::warn!(waiting, "not all Events could be published before the exit");
+        }
     }
 
-    /// Whether it was published.
-    async fn publish(
+    fn enqueue(
         &self,
         type_: EventType,
         action: &str,
         reason: &str,
         note: String,
         (regarding, related): (&Regarding, Option<Related>),
-    ) -> bool {
-        if self.is_silent() {
-            return false;
-        }
+    ) {
         let event = Event {
             type_,
             reason: reason.to_owned(),
@@ -161,7 +163,7 @@ impl Events {
                 ..ObjectReference::default()
             }),
         };
-        let reference = ObjectReference {
+        let object = ObjectReference {
             api_version: Some(regarding.api_version.to_owned()),
             kind: Some(regarding.kind.to_owned()),
             namespace: regarding.namespace.clone(),
@@ -169,23 +171,64 @@ impl Events {
             uid: regarding.uid.clone(),
             ..ObjectReference::default()
         };
-        match tokio::time::timeout(PATIENCE, self.recorder().publish(&event, &reference)).await {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
-                tracing::warn!(reason, %regarding, %error, "an Event could not be published");
-                false
+        let publication = Box::new(Publication { event, regarding: object });
+        if self.queue.try_send(Message::Publish(publication)).is_err() {
+            self.metrics.event(EventResult::Dropped);
+            tracing::warn!(reason, %regarding, "an Event is dropped: the queue of Events is full");
+        }
+    }
+}
+
+/// Publishes one Event after the other.
+async fn publish(
+    mut messages: mpsc::Receiver<Message>,
+    client: Client,
+    reporter: Reporter,
+    metrics: Metrics,
+) {
+    let mut recorder = Recorder::new(client.clone(), reporter.clone());
+    let mut recorded = 0;
+    while let Some(message) = messages.recv().await {
+        let Publication { event, regarding } = match message {
+            Message::Publish(publication) => *publication,
+            Message::Drained(done) => {
+                // The waiting side may have given up.
+                let _late = done.send(());
+                continue;
             }
-            Err(_) => {
-                tracing::warn!(reason, %regarding, "an Event could not be published in {} s; none is for {} s",
-                    PATIENCE.as_secs(), SILENCE.as_secs());
-                *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + SILENCE);
-                false
+        };
+        // The recorder keeps each Event for six minutes. A new one only begins new series.
+        if recorded == RECORDED {
+            recorder = Recorder::new(client.clone(), reporter.clone());
+            recorded = 0;
+        }
+        recorded += 1;
+        let attempt = async || match tokio::time::timeout(TIMEOUT, recorder.publish(&event, &regarding)).await
+        {
+            Ok(result) => result.map_err(|error| (is_transient(&error), error_chain(&error))),
+            Err(_) => Err((true, format!("no response within {} s", TIMEOUT.as_secs()))),
+        };
+        let policy = ExponentialBuilder::default().with_min_delay(BACKOFF).with_max_times(RETRIES);
+        match attempt.retry(policy).when(|(transient, _)| *transient).await {
+            Ok(()) => metrics.event(EventResult::Published),
+            Err((_, error)) => {
+                metrics.event(EventResult::Failed);
+                let (kind, name) = (regarding.kind.as_deref(), regarding.name.as_deref());
+                tracing::warn!(reason = event.reason, kind, name, error, "an Event cannot be published");
             }
         }
     }
 }
 
-/// What a step is about beside its object.
+/// Whether the same Event may be accepted later. A missing right is none of these.
+fn is_transient(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
+    }
+}
+
+/// The second object of a step.
 fn related<A: Action>(step: &Step<A>) -> Option<Related> {
     step.action.related().or_else(|| step.because.related())
 }

@@ -40,8 +40,9 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -86,13 +87,14 @@ impl View {
 pub struct Leadership {
     /// None: no election takes place, see [`Leadership::always`]
     view: Option<watch::Receiver<View>>,
+    step_down: Option<mpsc::Sender<Duration>>,
 }
 
 impl Leadership {
     /// Leads without an election (`--leader-elect=false`).
     #[must_use]
     pub fn always() -> Leadership {
-        Leadership { view: None }
+        Leadership { view: None, step_down: None }
     }
 
     /// True only while the last accepted renewal was sent less than `renew_deadline` ago. Reads a clock; never waits.
@@ -118,6 +120,19 @@ impl Leadership {
             Err(_) => false,
         }
     }
+
+    /// Gives the lease up and takes part in the election again after `pause`: for a leader that cannot do its work where
+    /// it runs, while another replica may be able to. Returns once this process no longer leads, and before the lease is
+    /// released; [`Leadership::acquired`] then waits for the next time. Call it after all work that needs leadership is done. It
+    /// does nothing where no election takes place.
+    pub async fn step_down(&self, pause: Duration) {
+        let (Some(view), Some(step_down)) = (&self.view, &self.step_down) else { return };
+        if step_down.send(pause).await.is_ok() {
+            // An error means that the election has ended, and the leadership with it.
+            let mut view = view.clone();
+            let _ended = view.wait_for(|view| view.until.is_none()).await;
+        }
+    }
 }
 
 /// Takes part in the election for the Lease that `settings` names.
@@ -139,14 +154,14 @@ pub fn run(
 ) -> Result<(Leadership, impl Future<Output = Ended> + Send + 'static), String> {
     settings.validate()?;
     let (sender, receiver) = watch::channel(View::default());
+    let (step_down, step_downs) = mpsc::channel(1);
     let election = lease::Election::new(client, Arc::new(settings), sender, on_change);
-    Ok((Leadership { view: Some(receiver) }, election.run(release)))
+    Ok((Leadership { view: Some(receiver), step_down: Some(step_down) }, election.run(release, step_downs)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn without_an_election_everybody_leads() {
@@ -159,7 +174,7 @@ mod tests {
         let view =
             View { holder: "a".into(), until: Some(Instant::now() + Duration::from_secs(10)), ended: None };
         let (sender, receiver) = watch::channel(view);
-        let leadership = Leadership { view: Some(receiver) };
+        let leadership = Leadership { view: Some(receiver), step_down: None };
         assert!(leadership.acquired().await);
         drop(sender);
         tokio::time::advance(Duration::from_millis(9_999)).await;

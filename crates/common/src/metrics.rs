@@ -31,14 +31,26 @@ pub struct Metrics {
     request_seconds: HistogramVec,
     leading: IntGaugeVec,
     watch_errors: IntCounterVec,
+    events: IntCounterVec,
 }
 
-/// How a step of a plan ended.
+/// What became of an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventResult {
+    /// The API server accepted it.
+    Published,
+    /// The API server refused it, or did not respond.
+    Failed,
+    /// The queue was full.
+    Dropped,
+}
+
+/// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActionResult {
-    /// It was done.
+    /// It succeeded.
     Done,
-    /// It was not, or not known to be.
+    /// It failed, or its result is not known.
     Failed,
 }
 
@@ -109,6 +121,7 @@ impl Metrics {
                 "Watches that broke or did not start",
                 &["kind", "reason"],
             )?,
+            events: counter("perimeter_events_total", "Kubernetes Events, by result", &["result"])?,
             registry: registry.clone(),
         };
         let build = gauge(
@@ -144,7 +157,7 @@ impl Metrics {
         Reconciliation { metrics: self.clone(), controller, start: Instant::now(), succeeded: false }
     }
 
-    /// Counts one step of a plan; `action` and `reason` are its closed words.
+    /// Counts one action; `action` and `reason` are words of closed sets.
     pub fn action(&self, action: &'static str, reason: &'static str, result: ActionResult) {
         let result = match result {
             ActionResult::Done => "done",
@@ -153,7 +166,7 @@ impl Metrics {
         self.actions.with_label_values(&[self.controller, action, reason, result]).inc();
     }
 
-    /// Counts one answer of the API server, or the want of one.
+    /// Counts one request to the API server; without a code no response arrived.
     pub(crate) fn request(&self, method: &http::Method, code: Option<http::StatusCode>, took: Duration) {
         let method = match method.as_str() {
             known @ ("GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") => known,
@@ -167,6 +180,16 @@ impl Metrics {
     /// The gauge of one Lease: 1 while it is held.
     pub(crate) fn leading(&self, lease: &str) -> IntGauge {
         self.leading.with_label_values(&[lease])
+    }
+
+    /// Counts one Event.
+    pub(crate) fn event(&self, result: EventResult) {
+        let result = match result {
+            EventResult::Published => "published",
+            EventResult::Failed => "failed",
+            EventResult::Dropped => "dropped",
+        };
+        self.events.with_label_values(&[result]).inc();
     }
 
     /// Counts one broken watch.

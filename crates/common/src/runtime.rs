@@ -1,22 +1,19 @@
-//! The one place where start-up and shut-down order is written.
+//! Start-up and shutdown of a process, in one place.
 //!
 //! ```text
 //!   start      args -> telemetry -> cluster -> admin server -> leader election -> controller
-//!   shutdown   controller finishes its reconciliation -> lease is released -> last traces are sent -> exit
+//!   shutdown   controller finishes its reconciliation -> lease is released, last Events are sent -> last traces are sent -> exit
 //! ```
 //!
 //! | exit code | |
 //! |---|---|
-//! | 0 | the controller returned `Ok`: by itself, or because it was asked to end |
-//! | 1 | it failed, its lease was lost, or it did not end within the graceful shutdown timeout |
+//! | 0 | the controller returned `Ok`: by itself, or after a signal |
+//! | 1 | it failed, the lease was lost, or it did not end within the graceful shutdown timeout |
 //! | 2 | bad flags or configuration; nothing was touched |
 //!
-//! One thread: a controller waits, it does not compute. It must not block that thread.
+//! A process has one thread, since a controller mostly waits. The controller must not block it.
 
-use std::{
-    collections::BTreeMap, fmt, future::Future, os::unix::process::CommandExt as _, pin::Pin,
-    process::ExitCode, time::Duration,
-};
+use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 use kube::{Api, Client, Resource};
@@ -38,11 +35,15 @@ use crate::{
 };
 pub use crate::{admin::Status, config::ConfigError};
 
-/// How long a command beside the controller may take to end after the first signal: a person waits.
-const COMMAND_DRAIN: Duration = Duration::from_secs(5);
+/// How long a command such as `status` may take to end after the first signal: a person waits for it.
+const COMMAND_SHUTDOWN: Duration = Duration::from_secs(5);
 
-/// How long the release of the lease may take. It is one write; without it a successor waits 15 s, no harm is done.
+/// How long the release of the lease may take. It is one read and one write; without it the next leader only waits 15 s.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the last Events may take, beside the release: both have to fit between the graceful shutdown timeout of 25 s and the
+/// kubelet's grace period of 30 s, with the last traces.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a controller gets.
 #[derive(Clone)]
@@ -151,7 +152,7 @@ where
         let server = admin.bind(address).await.with_context(|| format!("admin server on {address}"))?;
         tokio::spawn(server.serve());
 
-        let events = Events::new(client.clone(), program.name, instance(&program));
+        let events = Events::new(client.clone(), &metrics, program.name, instance(&program));
         let shutdown_token = shutdown.token();
         let runtime = Runtime {
             program,
@@ -159,38 +160,15 @@ where
             namespace,
             metrics,
             readiness,
-            events,
+            events: events.clone(),
             leadership,
             shutdown: shutdown_token,
             status,
         };
         tracing::info!(version = program.version, revision = program.revision, "started");
-        supervise(controller(runtime), election, &release, &shutdown, args.graceful_shutdown_timeout).await
+        let process = Process { release, shutdown, events, timeout: args.graceful_shutdown_timeout };
+        process.supervise(controller(runtime), election).await
     })
-}
-
-/// Begins the program anew in this very process, after a wait: for one that gave its lease back with nothing wrong with itself, which
-/// would only be made to wait longer each time if it ended and were started again. Returns only if the end is asked for
-/// meanwhile, or the kernel refuses.
-pub fn begin_anew(program: &Program, wait: Duration) -> ExitCode {
-    let asked = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|tokio| {
-        tokio.block_on(async {
-            let shutdown = Shutdown::on_signals()?;
-            Ok::<_, std::io::Error>(tokio::time::timeout(wait, shutdown.asked()).await.is_ok())
-        })
-    });
-    let failed = match asked {
-        Ok(true) => return ExitCode::SUCCESS,
-        Ok(false) => {
-            let mut words = std::env::args_os();
-            let name = words.next().unwrap_or_else(|| program.name.into());
-            // Its file may have another name by now.
-            std::process::Command::new("/proc/self/exe").arg0(name).args(words).exec()
-        }
-        Err(error) => error,
-    };
-    eprintln!("{}: cannot begin anew: {failed}", program.name);
-    ExitCode::FAILURE
 }
 
 /// Runs a command that stands beside the controller (`status`, `--dry-run`): client, logs, traces and Events, but no admin
@@ -205,19 +183,22 @@ where
         let metrics = Metrics::new(program.name).context("metrics")?;
         let Clients { client, default_namespace, .. } =
             cluster::connect(&args.client, &program, &metrics).await?;
+        let events = Events::new(client.clone(), &metrics, program.name, instance(&program));
         let runtime = Runtime {
             program,
             namespace: args.client.own_namespace(default_namespace),
+            events: events.clone(),
             metrics,
             readiness: Readiness::default(),
-            events: Events::new(client.clone(), program.name, instance(&program)),
             leadership: Leadership::always(),
             shutdown: shutdown.token(),
             status: Status::default(),
             client,
         };
         let release = CancellationToken::new();
-        supervise(work(runtime), without_election(&release), &release, &shutdown, COMMAND_DRAIN).await
+        let election = without_election(&release);
+        let process = Process { release, shutdown, events, timeout: COMMAND_SHUTDOWN };
+        process.supervise(work(runtime), election).await
     })
 }
 
@@ -307,41 +288,58 @@ fn elect(
     Ok((leadership, Box::pin(election)))
 }
 
-/// The end of the table above, in one place.
-async fn supervise(
-    controller: impl Future<Output = anyhow::Result<()>>,
-    mut election: Election,
-    release: &CancellationToken,
-    shutdown: &Shutdown,
-    drain: Duration,
-) -> anyhow::Result<()> {
-    let mut controller = Box::pin(controller);
-    let overdue = async {
-        shutdown.asked().await;
-        tokio::time::sleep(drain).await;
-    };
-    let result = tokio::select! {
-        biased;
-        ended = &mut election => {
-            drop(controller);
-            return match ended {
-                Ended::Lost => Err(anyhow::anyhow!("the lease was lost; ending so that two never act")),
-                Ended::Stopped => Err(anyhow::anyhow!("the election ended by itself")),
-            };
-        }
-        result = &mut controller => result,
-        () = overdue => {
-            // Not released: a write may still be on its way, and a successor that waits out the lease comes after it.
-            drop(controller);
-            anyhow::bail!("did not end within the graceful shutdown timeout of {drain:?}");
-        }
-    };
-    shutdown.ask();
-    release.cancel();
-    if tokio::time::timeout(RELEASE_TIMEOUT, election).await.is_err() {
-        tracing::warn!("the lease could not be released; it runs out by itself");
+/// What the shutdown of a process needs.
+struct Process {
+    /// Ends the election: the lease is released.
+    release: CancellationToken,
+    shutdown: Shutdown,
+    events: Events,
+    /// For the controller, after the first signal.
+    timeout: Duration,
+}
+
+impl Process {
+    /// Runs the controller beside the election until one of them ends or the shutdown takes too long.
+    async fn supervise(
+        &self,
+        controller: impl Future<Output = anyhow::Result<()>>,
+        mut election: Election,
+    ) -> anyhow::Result<()> {
+        let mut controller = Box::pin(controller);
+        let overdue = async {
+            self.shutdown.asked().await;
+            tokio::time::sleep(self.timeout).await;
+        };
+        let result = tokio::select! {
+            biased;
+            ended = &mut election => {
+                drop(controller);
+                Err(match ended {
+                    Ended::Lost => anyhow::anyhow!("the lease was lost; exiting so that two replicas never act at once"),
+                    Ended::Stopped => anyhow::anyhow!("the leader election ended by itself"),
+                })
+            }
+            result = &mut controller => {
+                self.shutdown.ask();
+                self.release.cancel();
+                let (released, ()) = tokio::join!(
+                    tokio::time::timeout(RELEASE_TIMEOUT, election),
+                    self.events.drain(EVENTS_TIMEOUT),
+                );
+                if released.is_err() {
+                    tracing::warn!("the lease could not be released; it expires by itself");
+                }
+                return result;
+            }
+            () = overdue => {
+                // Not released: a write may still be in flight, and a successor that waits for the lease to expire comes after it.
+                drop(controller);
+                Err(anyhow::anyhow!("did not end within the graceful shutdown timeout of {:?}", self.timeout))
+            }
+        };
+        self.events.drain(EVENTS_TIMEOUT).await;
+        result
     }
-    result
 }
 
 /// Who of several replicas: the Pod's name, which is its host name unless `POD_NAME` says better.

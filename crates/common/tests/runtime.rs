@@ -131,6 +131,21 @@ async fn the_second_signal_ends_at_once() {
 }
 
 #[tokio::test]
+async fn a_signal_while_stepped_down_ends_the_process_at_once_with_the_lease_released() {
+    let leases = Leases::default();
+    let server = leases.serve().await;
+    let mut program = start(&server, &[QUICK.as_slice(), &["--then=step-down"]].concat(), &[]);
+    program.line("stepped down").await;
+    assert_eq!(leases.written.lock().unwrap().last().unwrap(), "", "released");
+    assert!(program.get("/statusz").await.contains("Leading: false"));
+    let start = Instant::now();
+    program.signal("TERM").await;
+    assert_eq!(program.code().await, 0, "{:#?}", program.seen);
+    // The graceful shutdown timeout of 25 s and the pause of an hour play no part.
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
 async fn a_lost_lease_ends_the_process_though_its_controller_hears_nothing() {
     let leases = Leases::default();
     let server = leases.serve().await;

@@ -146,7 +146,7 @@ impl<'a> Apply<'a> {
             Ok(()) => {
                 self.metrics.common.action(action, reason, ActionResult::Done);
                 if tell {
-                    self.events.done(step).await;
+                    self.events.done(step);
                 } else {
                     tracing::info!(action, reason, "{}", step.action);
                 }
@@ -154,7 +154,7 @@ impl<'a> Apply<'a> {
             Err(error) => {
                 self.metrics.common.action(action, reason, ActionResult::Failed);
                 if tell {
-                    self.events.failed(step, error).await;
+                    self.events.failed(step, error);
                 } else {
                     tracing::error!(action, reason, %error, "failed: {}", step.action);
                 }
@@ -250,7 +250,7 @@ mod tests {
             program,
             namespace: "team".into(),
             readiness: Default::default(),
-            events: Events::new(client.clone(), program.name, "test".into()),
+            events: Events::new(client.clone(), &metrics, program.name, "test".into()),
             leadership: common::leader::Leadership::always(),
             shutdown: Default::default(),
             status: Default::default(),

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use common::api::deorbit::Deorbit;
 use common::cloud::openstack;
-use common::events::Events;
 use common::runtime::Runtime;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -23,7 +22,6 @@ use self::queue::Queue;
 use self::reconcile::{Key, reconcile};
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::names;
 use crate::settings::Settings;
 
 /// What all reconciles share.
@@ -102,10 +100,7 @@ pub async fn run(runtime: Runtime, settings: Settings, max_concurrent: usize) ->
 }
 
 async fn one(context: &Context, key: Key, memo: Option<Memo>) -> (Key, Memo, Option<Duration>) {
-    let mut memo = memo.unwrap_or_else(|| {
-        let instance = std::env::var("POD_NAME").unwrap_or_else(|_| names::PROGRAM.to_owned());
-        Memo::new(Events::new(context.runtime.client.clone(), names::PROGRAM, instance))
-    });
+    let mut memo = memo.unwrap_or_else(|| Memo::new(context.runtime.events.scoped()));
     if let Some(glance) = &mut memo.glance
         && let Some(requeue_after) = glance.look().await
     {

@@ -121,14 +121,14 @@ impl Apply<'_> {
             Ok(()) => {
                 self.metrics.common.action(action, reason, ActionResult::Done);
                 self.metrics.acted(&step.action, started.elapsed());
-                self.events.done(step).await;
+                self.events.done(step);
             }
             Err(error) if error.is_outdated() => {
                 tracing::debug!(action, reason, node = %step.action.node().name, %error, "not done: {}", step.action);
             }
             Err(error) => {
                 self.metrics.common.action(action, reason, ActionResult::Failed);
-                self.events.failed(step, error).await;
+                self.events.failed(step, error);
             }
         }
         result

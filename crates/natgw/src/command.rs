@@ -1,6 +1,5 @@
 //! What the command line asks for, carried out.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -91,20 +90,17 @@ fn keep(
     let program = common::program!();
     let leader = args.runtime.leader.clone();
     let elected = leader.leader_elect && until == Until::Stopped;
-    let cloud_timeout =
-        elected.then(|| leader.leader_elect_lease_duration.saturating_mul(LEASES_UNTIL_STEP_DOWN));
-    let stepped_down = Cell::new(false);
-    let aside = &stepped_down;
-    let code = runtime::run(program, args.runtime, flags, async move |runtime| {
-        let hcloud = connect(&runtime, &mut config, token)?;
-        let ended = controller::run(runtime, config, hcloud, until, cloud_timeout).await;
-        aside.set(ended.as_ref().is_err_and(|error| error.is::<StepDown>()));
-        ended
+    let step_down = elected.then(|| StepDown {
+        after: leader.leader_elect_lease_duration.saturating_mul(LEASES_UNTIL_STEP_DOWN),
+        pause: takeover_time(&leader),
     });
-    if stepped_down.get() { runtime::begin_anew(&program, takeover_time(&leader)) } else { code }
+    runtime::run(program, args.runtime, flags, async move |runtime| {
+        let hcloud = connect(&runtime, &mut config, token)?;
+        controller::run(runtime, config, hcloud, until, step_down).await
+    })
 }
 
-/// In this time every standby has looked at the Lease, and has taken it if it was given back.
+/// In this time every standby has read the Lease, and one of them has acquired it if it was released.
 fn takeover_time(leader: &LeaderArgs) -> Duration {
     leader.leader_elect_retry_period.mul_f64(2.0 + JITTER_FACTOR) + Duration::from_secs(1)
 }

@@ -58,14 +58,14 @@ pub enum Until {
 /// # Errors
 /// `OneReconciliation`: what made the reconciliation fail. `Clean`: what is left when the time is over. A lost lease is no error of this
 /// function: the runtime ends the process.
-/// With `cloud_timeout`, a leader that could not ask the cloud anything for so long ends by [`StepDown`]: a standby with another
-/// way out may be able to move the route, and perhaps it is the gateway that this one's way leads by.
+/// With `step_down`, a leader that cannot reach the cloud for so long releases the lease: another replica may reach it, for example
+/// when the outage is that of the gateway which this one's traffic leaves by.
 pub async fn run(
     runtime: Runtime,
     config: Config,
     hcloud: Hcloud,
     until: Until,
-    cloud_timeout: Option<Duration>,
+    step_down: Option<StepDown>,
 ) -> anyhow::Result<()> {
     let hcloud = Arc::new(hcloud);
     let metrics = Metrics::new(runtime.metrics.clone())?;
@@ -94,16 +94,17 @@ pub async fn run(
         if !lead(&runtime, until).await? {
             return ended_early(until);
         }
-        let cloud = Cloud::new(&config, hcloud.clone());
-        let mut reconciler = Reconciler {
+        // What one leadership has observed is outdated in the next one.
+        let new_reconciler = || Reconciler {
             runtime: &runtime,
             config: &config,
             hcloud: &hcloud,
             metrics: &metrics,
-            cloud,
+            cloud: Cloud::new(&config, hcloud.clone()),
             resume: None,
             longest: if matches!(until, Until::OneReconciliation) { Duration::MAX } else { RECONCILE_BUDGET },
         };
+        let mut reconciler = new_reconciler();
         let mut failures = 0_u32;
         let mut unreachable_since = None;
         loop {
@@ -122,8 +123,15 @@ pub async fn run(
             match &reconciled {
                 Err(error) if error.is_unreachable() => {
                     let since = *unreachable_since.get_or_insert_with(Instant::now);
-                    if cloud_timeout.is_some_and(|cloud_timeout| since.elapsed() >= cloud_timeout) {
-                        return Err(StepDown { cause: error.to_string(), after: since.elapsed() }.into());
+                    if let Some(StepDown { pause, .. }) = step_down.filter(|it| since.elapsed() >= it.after) {
+                        let unreachable = since.elapsed().as_secs();
+                        tracing::warn!(%error, unreachable, "the cloud is unreachable from here; stepping down so that another replica can lead");
+                        runtime.leadership.step_down(pause).await;
+                        if !lead(&runtime, until).await? {
+                            return ended_early(until);
+                        }
+                        (reconciler, failures, unreachable_since) = (new_reconciler(), 0, None);
+                        continue;
                     }
                 }
                 _ => unreachable_since = None,
@@ -155,14 +163,13 @@ pub async fn run(
     work.await
 }
 
-/// Why a leader gives the lead to whoever else can reach the cloud.
-#[derive(Debug, thiserror::Error)]
-#[error("{cause}; for {:.0} s now no question was answered: another replica shall lead", after.as_secs_f64())]
+/// When a leader that cannot reach the cloud releases the lease, and for how long it then does not contend.
+#[derive(Clone, Copy, Debug)]
 pub struct StepDown {
-    /// The last failure.
-    pub cause: String,
-    /// How long it has lasted.
+    /// How long the cloud has been unreachable.
     pub after: Duration,
+    /// How long the other replicas have to acquire the lease.
+    pub pause: Duration,
 }
 
 /// Waits for the lead; false if the end was asked for first. Who asks for a cleanup is told in time that another has it.
@@ -297,14 +304,14 @@ impl Reconciler<'_> {
         let (assessed, primary) = plan::assess(self.config, snapshot);
         self.metrics.observed(snapshot, &assessed, primary, plan.problems.len());
         self.runtime.status.set("world", status::render(self.config, snapshot, plan));
-        self.runtime.events.found(&plan.problems).await;
+        self.runtime.events.found(&plan.problems);
     }
 
     async fn cannot_observe(&self, error: &Error) {
         let regarding = plan::about_natgw(self.config);
         let problem = Problem { regarding, because: Reason::ObserveFailed(error.to_string()) };
         self.runtime.status.set("world", problem.to_string());
-        self.runtime.events.found(&[problem]).await;
+        self.runtime.events.found(&[problem]);
     }
 }
 

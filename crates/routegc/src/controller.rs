@@ -156,7 +156,7 @@ async fn finished(
     problems.insert(report.home.clone(), report.problems);
     // All at once: what the last pass of any policy found is still so.
     let all: Vec<_> = problems.values().flatten().cloned().collect();
-    walker.runtime.events.found(&all).await;
+    walker.runtime.events.found(&all);
     let wait = schedule::wait(report.error.as_ref(), report.interval, schedule.failures(&report.home));
     schedule.finished(&report.home, report.error.is_some(), (!once).then_some(wait), Instant::now());
     report.error

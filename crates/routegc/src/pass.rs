@@ -254,7 +254,7 @@ impl Walker {
                     self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Failed);
                 }
                 if let Some(step) = looked.plan.steps.first() {
-                    self.runtime.events.failed(step, &error).await;
+                    self.runtime.events.failed(step, &error);
                 }
                 let (now, generation, mode) = (Timestamp::now(), document.generation, document.spec.mode);
                 let next =
@@ -277,7 +277,7 @@ impl Walker {
         }
         match steps.as_slice() {
             [] => {}
-            [only] => self.runtime.events.done(only).await,
+            [only] => self.runtime.events.done(only),
             [first, ..] => {
                 let Action::RemoveRoute { router, regarding, .. } = &first.action else { return };
                 let action = Action::RemoveRoutes {
@@ -285,7 +285,7 @@ impl Walker {
                     router: router.clone(),
                     regarding: regarding.clone(),
                 };
-                self.runtime.events.done(&Step { action, because: first.because.clone() }).await;
+                self.runtime.events.done(&Step { action, because: first.because.clone() });
             }
         }
     }

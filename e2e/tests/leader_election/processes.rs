@@ -183,18 +183,16 @@ async fn a_leader_that_cannot_ask_the_cloud_hands_over_to_one_that_can() {
     gateway.node.cordon(true).await.unwrap();
     env.wait_for_primary(&other).await.unwrap();
     assert!(second.leads().await);
-    let began = |line: &&String| line.contains("\"started\"");
-    let anew = || async { Ok(first.program.output().lines().iter().filter(began).count() == 2) };
-    env.wait("the first to be a standby again", anew).await.unwrap();
-    assert!(first.program.exited().unwrap().is_none(), "it is the same process");
-    let why = "now no question was answered: another replica shall lead";
+    let stepped_down = async |replica: &Replica| {
+        Ok(replica.program.output().lines().iter().any(|line| line.contains("stepped down")))
+    };
+    env.wait("the first to step down", || stepped_down(&first)).await.unwrap();
+    let why = "the cloud is unreachable from here; stepping down so that another replica can lead";
     let lines = first.program.output().lines();
     assert!(lines.iter().any(|line| line.contains(why)), "{lines:#?}");
-    // And where nobody can reach it, somebody goes on trying.
+    assert!(first.program.exited().unwrap().is_none(), "it is the same process");
+    assert_eq!(lines.iter().filter(|line| line.contains("\"started\"")).count(), 1, "it does not restart");
+    // Where no replica can reach it, the lease changes hands and each one retries.
     second.cloud.rule(Matcher::any(), Fault::Refuse);
-    let aside = || async {
-        let lines = second.program.output().lines();
-        Ok(lines.iter().any(|line| line.contains("another replica shall lead")))
-    };
-    env.wait("the second to stand aside", aside).await.unwrap();
+    env.wait("the second to step down", || stepped_down(&second)).await.unwrap();
 }

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderValue, Method, Request, Response, header::USER_AGENT};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header::USER_AGENT};
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 use tokio::time::Sleep;
@@ -23,22 +23,22 @@ use crate::{args::Program, metrics::Metrics};
 pub(super) struct CallLayer {
     user_agent: HeaderValue,
     metrics: Metrics,
-    patience: Patience,
+    timeouts: Timeouts,
 }
 
-/// How long an answer may take.
+/// How long a response may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// Until the headers of an answer to a request that reads, and between two pieces of any answer's body.
+pub(super) struct Timeouts {
+    /// Until the response headers of a read, and between two frames of any response body.
     pub(super) read: Duration,
-    /// Until the headers of an answer to a request that writes.
+    /// Until the response headers of a write.
     pub(super) write: Duration,
 }
 
 impl CallLayer {
-    pub(super) fn new(program: &Program, metrics: &Metrics, patience: Patience) -> anyhow::Result<Self> {
+    pub(super) fn new(program: &Program, metrics: &Metrics, timeouts: Timeouts) -> anyhow::Result<Self> {
         let user_agent = HeaderValue::try_from(program.user_agent())?;
-        Ok(CallLayer { user_agent, metrics: metrics.clone(), patience })
+        Ok(CallLayer { user_agent, metrics: metrics.clone(), timeouts })
     }
 }
 
@@ -56,20 +56,20 @@ pub(super) struct Call<S> {
     layer: CallLayer,
 }
 
-/// The server did not answer, or stopped in the middle of one.
+/// The server did not respond, or stopped in the middle of a response.
 #[derive(Debug)]
-pub(super) struct Silent {
+pub(super) struct NoResponse {
     what: &'static str,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl fmt::Display for Silent {
+impl fmt::Display for NoResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no {} from the API server within {} s", self.what, self.patience.as_secs_f32())
+        write!(f, "no {} from the API server within {} s", self.what, self.timeout.as_secs_f32())
     }
 }
 
-impl Error for Silent {}
+impl Error for NoResponse {}
 
 impl<S, B> Service<Request<Body>> for Call<S>
 where
@@ -86,44 +86,61 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let CallLayer { user_agent, metrics, patience } = self.layer.clone();
+        let CallLayer { user_agent, metrics, timeouts } = self.layer.clone();
         request.headers_mut().insert(USER_AGENT, user_agent);
         let (method, span, streams) = (request.method().clone(), span(&request), streams(&request));
-        let answer = self.wire.call(request);
-        let start = Instant::now();
-        let seen = span.clone();
+        let mut counted = Counted {
+            metrics,
+            method: method.clone(),
+            span: span.clone(),
+            start: Instant::now(),
+            code: None,
+        };
+        let response = self.wire.call(request);
         Box::pin(
             async move {
                 let reads = matches!(method, Method::GET | Method::HEAD);
-                let first = if reads { patience.read } else { patience.write };
-                let answer = match tokio::time::timeout(first, answer).await {
-                    Ok(answer) => answer.map_err(Into::into),
-                    Err(_) => Err(Silent { what: "answer", patience: first }.into()),
+                let first = if reads { timeouts.read } else { timeouts.write };
+                let response = match tokio::time::timeout(first, response).await {
+                    Ok(response) => response.map_err(Into::into),
+                    Err(_) => Err(NoResponse { what: "response", timeout: first }.into()),
                 };
-                let code = answer.as_ref().ok().map(Response::status);
-                metrics.request(&method, code, start.elapsed());
-                match code {
-                    Some(code) => {
-                        seen.record("http.response.status_code", code.as_u16());
-                        if code.is_client_error() || code.is_server_error() {
-                            seen.record("otel.status_code", "ERROR");
-                        }
-                    }
-                    None => {
-                        seen.record("otel.status_code", "ERROR");
-                    }
-                }
-                answer
-                    .map(|answer| answer.map(|body| Guarded::new(body, (!streams).then_some(patience.read))))
+                counted.code = response.as_ref().ok().map(Response::status);
+                drop(counted);
+                response.map(|response| {
+                    response.map(|body| Guarded::new(body, (!streams).then_some(timeouts.read)))
+                })
             }
             .instrument(span),
         )
     }
 }
 
+/// Counts a request when its response arrives, it fails, or its future is dropped: a caller with a timeout of its own drops it, and
+/// otherwise an API server that does not respond would show no error.
+struct Counted {
+    metrics: Metrics,
+    method: Method,
+    span: Span,
+    start: Instant,
+    code: Option<StatusCode>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.request(&self.method, self.code, self.start.elapsed());
+        if let Some(code) = self.code {
+            self.span.record("http.response.status_code", code.as_u16());
+        }
+        if self.code.is_none_or(|code| code.is_client_error() || code.is_server_error()) {
+            self.span.record("otel.status_code", "ERROR");
+        }
+    }
+}
+
 /// Named by kube's word for the call (`list`, `patch`, ...), with the attributes of OpenTelemetry's conventions for HTTP.
 ///
-/// None for the Lease: a renewal every two seconds would be most of all traces, and metrics and logs tell of it.
+/// None for the Lease: a renewal every two seconds would be most of all traces, and metrics and logs already show it.
 fn span(request: &Request<Body>) -> Span {
     if request.uri().path().starts_with("/apis/coordination.k8s.io/") {
         return Span::none();
@@ -140,22 +157,22 @@ fn span(request: &Request<Body>) -> Span {
     )
 }
 
-/// Whether the answer is meant to go on for long with nothing to say: kube's watcher has its own limit for those.
+/// Whether the response is a stream that may be silent for long: kube's watcher has its own limit for those.
 fn streams(request: &Request<Body>) -> bool {
     request.uri().query().is_some_and(|query| {
         query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true" | "follow=1"))
     })
 }
 
-/// The body of an answer; one that is no stream fails when the next piece takes longer than `patience`.
+/// The body of a response. Unless it is a stream, it fails when the next frame takes longer than the limit.
 pub(super) struct Guarded<B> {
     body: B,
     limit: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
 impl<B> Guarded<B> {
-    fn new(body: B, patience: Option<Duration>) -> Self {
-        Guarded { body, limit: patience.map(|patience| (patience, Box::pin(tokio::time::sleep(patience)))) }
+    fn new(body: B, timeout: Option<Duration>) -> Self {
+        Guarded { body, limit: timeout.map(|timeout| (timeout, Box::pin(tokio::time::sleep(timeout)))) }
     }
 }
 
@@ -173,16 +190,16 @@ where
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         let this = &mut *self;
         if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) {
-            if let Some((patience, sleep)) = &mut this.limit {
-                sleep.as_mut().reset(tokio::time::Instant::now() + *patience);
+            if let Some((timeout, sleep)) = &mut this.limit {
+                sleep.as_mut().reset(tokio::time::Instant::now() + *timeout);
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         match &mut this.limit {
             None => Poll::Pending,
-            Some((patience, sleep)) => {
+            Some((timeout, sleep)) => {
                 ready!(sleep.as_mut().poll(context));
-                Poll::Ready(Some(Err(Silent { what: "more of an answer", patience: *patience }.into())))
+                Poll::Ready(Some(Err(NoResponse { what: "more of the response", timeout: *timeout }.into())))
             }
         }
     }
@@ -204,11 +221,11 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Patience = Patience { read: Duration::from_secs(9), write: Duration::from_secs(13) };
+    const TIMEOUTS: Timeouts = Timeouts { read: Duration::from_secs(9), write: Duration::from_secs(13) };
 
     fn layer() -> (CallLayer, Metrics) {
         let metrics = Metrics::new("test").unwrap();
-        (CallLayer::new(&crate::program!(), &metrics, PATIENCE).unwrap(), metrics)
+        (CallLayer::new(&crate::program!(), &metrics, TIMEOUTS).unwrap(), metrics)
     }
 
     fn get(path: &str) -> Request<Body> {
@@ -220,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_request_says_who_asks_and_is_counted() {
+    async fn each_request_has_the_user_agent_and_is_counted() {
         let (layer, metrics) = layer();
         let mut service = layer.layer(tower::service_fn(|request: Request<Body>| async move {
             let agent = request.headers()[USER_AGENT].to_str().unwrap().to_owned();
@@ -228,27 +245,38 @@ mod tests {
                 Response::builder().status(409).body(Full::new(bytes::Bytes::from(agent))).unwrap(),
             )
         }));
-        let answer = service.call(get("/api/v1/nodes")).await.unwrap();
-        let agent = answer.into_body().collect().await.unwrap().to_bytes();
+        let response = service.call(get("/api/v1/nodes")).await.unwrap();
+        let agent = response.into_body().collect().await.unwrap().to_bytes();
         assert!(agent.starts_with(b"common/0.1.0 (linux/"), "{agent:?}");
         assert!(text(&metrics).contains("rest_client_requests_total{code=\"409\",method=\"GET\"} 1"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_sends_no_headers_is_given_up() {
+    async fn a_request_without_response_headers_times_out() {
         let (layer, metrics) = layer();
         let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Full<bytes::Bytes>>, Infallible>>()
         }));
         let write = Request::patch("/api/v1/nodes/a").body(Body::empty()).unwrap();
-        for (request, patience, words) in [
-            (get("/api/v1/nodes?watch=true"), PATIENCE.read, "no answer from the API server within 9 s"),
-            (write, PATIENCE.write, "no answer from the API server within 13 s"),
+        for (request, timeout, words) in [
+            (get("/api/v1/nodes?watch=true"), TIMEOUTS.read, "no response from the API server within 9 s"),
+            (write, TIMEOUTS.write, "no response from the API server within 13 s"),
         ] {
             let start = tokio::time::Instant::now();
             let error = service.call(request).await.err().unwrap();
-            assert_eq!((start.elapsed(), error.to_string().as_str()), (patience, words));
+            assert_eq!((start.elapsed(), error.to_string().as_str()), (timeout, words));
         }
+        assert!(text(&metrics).contains("rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_whose_future_is_dropped_is_counted_as_an_error() {
+        let (layer, metrics) = layer();
+        let mut service = layer.layer(tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Full<bytes::Bytes>>, Infallible>>()
+        }));
+        let request = service.call(get("/api/v1/nodes"));
+        assert!(tokio::time::timeout(Duration::from_secs(1), request).await.is_err());
         assert!(text(&metrics).contains("rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1"));
     }
 
@@ -264,7 +292,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stalls_is_given_up_but_a_watch_may_be_silent() {
+    async fn a_body_that_stalls_times_out_but_a_watch_may_be_silent() {
         for (path, pause, whole) in [
             ("/api/v1/nodes", 8, true),
             ("/api/v1/nodes", 10, false),

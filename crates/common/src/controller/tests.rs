@@ -16,12 +16,13 @@ fn runtime() -> Runtime {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
     });
     let client = Client::new(service, "default");
+    let metrics = Metrics::new("test").unwrap();
     Runtime {
         program: crate::program!(),
         namespace: "default".to_owned(),
-        metrics: Metrics::new("test").unwrap(),
+        metrics: metrics.clone(),
         readiness: Readiness::default(),
-        events: Events::new(client.clone(), "test", "pod".to_owned()),
+        events: Events::new(client.clone(), &metrics, "test", "pod".to_owned()),
         leadership: Leadership::always(),
         shutdown: CancellationToken::new(),
         status: Status::default(),

@@ -1,6 +1,6 @@
-//! Against an API server that keeps what it is told.
+//! Against an API server that records requests.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, fmt};
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -57,8 +57,11 @@ fn problem(name: &str, text: &'static str) -> Problem<Because> {
 /// Requests: method, path, body.
 type Seen = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
-/// Events, and the requests that came of them. `accepts` is asked for each.
-fn world(accepts: fn(usize) -> bool) -> (Events, Seen) {
+/// More than any drain takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Events, and the requests that they cause. `code` is the status code of the response to each, by its number.
+fn env(code: fn(usize) -> u16) -> (Events, Seen) {
     let seen = Seen::default();
     let log = Arc::clone(&seen);
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -68,28 +71,28 @@ fn world(accepts: fn(usize) -> bool) -> (Events, Seen) {
             let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
             let mut log = log.lock().unwrap();
             log.push((head.method, head.uri.path().to_owned(), body.clone()));
-            let (code, body) = if accepts(log.len()) {
-                (201, body)
+            let code = code(log.len());
+            let body = if code == 201 {
+                body
             } else {
-                (
-                    403,
-                    json!({"kind": "Status", "status": "Failure", "code": 403, "message": "no", "reason": "Forbidden"}),
-                )
+                json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "Refused"})
             };
             let body = Body::from(body.to_string().into_bytes());
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
         }
     });
-    (Events::new(Client::new(service, "default"), "natgw", "natgw-0".into()), seen)
+    let metrics = Metrics::new("natgw").unwrap();
+    (Events::new(Client::new(service, "default"), &metrics, "natgw", "natgw-0".into()), seen)
 }
 
 #[tokio::test]
 async fn a_step_becomes_an_event_on_its_object_and_a_repeat_becomes_a_series() {
-    let (events, seen) = world(|_| true);
+    let (events, seen) = env(|_| 201);
     let step = Step { action: Annotate, because: Because("the label has no annotation") };
-    events.done(&step).await;
-    events.failed(&step, &std::io::Error::other("boom")).await;
-    events.done(&step).await;
+    events.done(&step);
+    events.failed(&step, &std::io::Error::other("boom"));
+    events.done(&step);
+    events.drain(LIMIT).await;
     let seen = seen.lock().unwrap();
     let (method, path, done) = &seen[0];
     // Events on objects without a namespace live in `default`, where kubectl describe looks.
@@ -146,84 +149,129 @@ impl Reason for Left {
 }
 
 #[tokio::test]
-async fn findings_about_several_things_are_told_apart_where_all_appear_on_one_object() {
-    let (events, seen) = world(|_| true);
+async fn problems_of_several_second_objects_have_events_of_their_own_on_one_object() {
+    let (events, seen) = env(|_| 201);
     let problem = |id| Problem { regarding: on("node-1"), because: Left(id) };
-    events.found(&[problem("a"), problem("b")]).await;
-    events.found(&[problem("b")]).await;
-    events.found(&[problem("a"), problem("b")]).await;
+    events.found(&[problem("a"), problem("b")]);
+    events.found(&[problem("b")]);
+    events.found(&[problem("a"), problem("b")]);
+    events.drain(LIMIT).await;
     let seen = seen.lock().unwrap();
-    let told = seen.iter().map(|(method, _, body)| (method.clone(), body["note"].as_str().unwrap()));
+    let published = seen.iter().map(|(method, _, body)| (method.clone(), body["note"].as_str().unwrap()));
     let (a, b) = ("Volume a is left", "Volume b is left");
-    assert_eq!(told.collect::<Vec<_>>(), [(Method::POST, a), (Method::POST, b), (Method::PATCH, a)]);
+    assert_eq!(published.collect::<Vec<_>>(), [(Method::POST, a), (Method::POST, b), (Method::PATCH, a)]);
     assert_eq!(seen[1].2["related"], json!({"kind": "Volume", "name": "b"}));
 }
 
 #[tokio::test]
-async fn acts_on_several_objects_are_told_apart_where_all_appear_on_one() {
-    let (events, seen) = world(|_| true);
+async fn actions_on_several_second_objects_have_events_of_their_own_on_one_object() {
+    let (events, seen) = env(|_| 201);
     for id in ["a", "b", "a"] {
-        events.done(&Step { action: Delete(id), because: Because("it is asked for") }).await;
+        events.done(&Step { action: Delete(id), because: Because("it is asked for") });
     }
+    events.drain(LIMIT).await;
     let seen = seen.lock().unwrap();
-    let told = seen.iter().map(|(method, _, body)| (method.clone(), body["note"].as_str().unwrap()));
+    let published = seen.iter().map(|(method, _, body)| (method.clone(), body["note"].as_str().unwrap()));
     let note = |id: &str| format!("delete Volume {id}: it is asked for");
     let (a, b) = (note("a"), note("b"));
     assert_eq!(
-        told.collect::<Vec<_>>(),
+        published.collect::<Vec<_>>(),
         [(Method::POST, a.as_str()), (Method::POST, b.as_str()), (Method::PATCH, a.as_str())]
     );
     assert_eq!(seen[1].2["related"], json!({"kind": "Volume", "name": "b"}));
 }
 
 #[tokio::test]
-async fn no_more_than_so_many_events_are_remembered() {
-    let (events, seen) = world(|_| true);
+async fn a_new_recorder_begins_new_series_after_so_many_events() {
+    let (events, seen) = env(|_| 201);
     let step = Step { action: Annotate, because: Because("the label has no annotation") };
-    for _ in 0..=REMEMBERED {
-        events.done(&step).await;
+    for _ in 0..=RECORDED {
+        events.done(&step);
     }
+    events.drain(LIMIT).await;
     let seen = seen.lock().unwrap();
     let new = seen.iter().filter(|(method, ..)| method == Method::POST).count();
-    assert_eq!((seen.len(), new), (REMEMBERED + 1, 2), "the second begins a series anew");
+    assert_eq!((seen.len(), new), (RECORDED + 1, 2), "the second recorder begins a new series");
 }
 
 #[tokio::test]
-async fn a_finding_is_told_once_for_as_long_as_it_stands() {
-    let (events, seen) = world(|_| true);
-    let told = || seen.lock().unwrap().len();
-    events.found(&[problem("a", "bad label"), problem("b", "bad label"), problem("a", "bad label")]).await;
-    assert_eq!(told(), 2, "one for each object");
-    events.found(&[problem("b", "bad label"), problem("a", "bad label")]).await;
-    assert_eq!(told(), 2, "nothing new");
-    events.found(&[problem("a", "worse label")]).await;
-    assert_eq!(told(), 3, "other words are news");
-    events.found(&[problem("a", "worse label"), problem("b", "bad label")]).await;
-    assert_eq!(told(), 4, "it had gone and came back");
+async fn a_problem_is_reported_once_while_it_lasts() {
+    let (events, seen) = env(|_| 201);
+    let published = async || {
+        events.drain(LIMIT).await;
+        seen.lock().unwrap().len()
+    };
+    events.found(&[problem("a", "bad label"), problem("b", "bad label"), problem("a", "bad label")]);
+    assert_eq!(published().await, 2, "one for each object");
+    events.found(&[problem("b", "bad label"), problem("a", "bad label")]);
+    assert_eq!(published().await, 2, "nothing new");
+    events.found(&[problem("a", "worse label")]);
+    assert_eq!(published().await, 3, "another text is another problem");
+    events.found(&[problem("a", "worse label"), problem("b", "bad label")]);
+    assert_eq!(published().await, 4, "it disappeared and came back");
+}
+
+fn counted(events: &Events, result: &str) -> u64 {
+    let text = String::from_utf8(events.metrics.text().unwrap()).unwrap();
+    let line = format!("perimeter_events_total{{result=\"{result}\"}} ");
+    text.lines().find_map(|text| text.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
 }
 
 #[tokio::test]
-async fn a_refused_event_fails_nothing_and_is_tried_again() {
-    let (events, seen) = world(|count| count > 1);
-    events.found(&[problem("a", "bad label")]).await;
-    events.found(&[problem("a", "bad label")]).await;
-    events.found(&[problem("a", "bad label")]).await;
-    assert_eq!(seen.lock().unwrap().len(), 2, "refused, taken, known");
+async fn without_rights_for_events_a_problem_is_published_and_logged_once() {
+    let (events, seen) = env(|_| 403);
+    for _ in 0..3 {
+        events.found(&[problem("a", "bad label")]);
+        events.drain(LIMIT).await;
+    }
+    assert_eq!(seen.lock().unwrap().len(), 1, "it is refused each time");
+    assert_eq!(counted(&events, "failed"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_server_holds_a_pass_up_for_five_seconds_at_most() {
+async fn an_event_that_meets_an_error_of_the_server_is_sent_again() {
+    let (events, seen) = env(|count| if count < 3 { 500 } else { 201 });
+    events.found(&[problem("a", "bad label")]);
+    events.drain(LIMIT).await;
+    assert_eq!((seen.lock().unwrap().len(), counted(&events, "published")), (3, 1));
+}
+
+fn silent_server() -> Events {
     let service =
         tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
-    let events = Events::new(Client::new(service, "default"), "natgw", "natgw-0".into());
+    let metrics = Metrics::new("natgw").unwrap();
+    Events::new(Client::new(service, "default"), &metrics, "natgw", "natgw-0".into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_respond_delays_no_action_and_the_drain_is_limited() {
+    let events = silent_server();
     let start = tokio::time::Instant::now();
-    events.done(&Step { action: Annotate, because: Because("x") }).await;
-    assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs());
-    events.found(&[problem("a", "bad label"), problem("b", "bad label"), problem("c", "bad label")]).await;
-    assert_eq!(start.elapsed().as_secs(), PATIENCE.as_secs(), "those after it are not tried");
-    tokio::time::advance(SILENCE).await;
-    events.found(&[problem("a", "bad label"), problem("b", "bad label")]).await;
-    assert_eq!(start.elapsed().as_secs(), (SILENCE + PATIENCE * 2).as_secs(), "a minute later one is");
+    events.done(&Step { action: Annotate, because: Because("x") });
+    events.found(&[problem("a", "bad label"), problem("b", "bad label")]);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    events.drain(Duration::from_secs(2)).await;
+    assert_eq!(start.elapsed().as_secs(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_beyond_the_queue_are_dropped_and_counted() {
+    let events = silent_server();
+    for _ in 0..QUEUE + 5 {
+        events.done(&Step { action: Annotate, because: Because("x") });
+    }
+    assert_eq!(counted(&events, "dropped"), 5);
+}
+
+#[tokio::test]
+async fn scoped_events_remember_their_own_problems() {
+    let (events, seen) = env(|_| 201);
+    let scoped = events.scoped();
+    events.found(&[problem("a", "bad label")]);
+    scoped.found(&[problem("b", "bad label")]);
+    events.found(&[problem("a", "bad label")]);
+    events.drain(LIMIT).await;
+    assert_eq!(seen.lock().unwrap().len(), 2);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Api, ObjectMeta, PostParams};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -48,23 +48,46 @@ impl<F: Fn(bool) + Send> Election<F> {
         }
     }
 
-    pub(super) async fn run(mut self, release: CancellationToken) -> Ended {
+    pub(super) async fn run(
+        mut self,
+        release: CancellationToken,
+        mut step_down: mpsc::Receiver<Duration>,
+    ) -> Ended {
         let settings = self.machine.settings.clone();
         tracing::info!(lease = %place(&settings), identity = settings.identity, "taking part in the leader election");
         let mut releasing = false;
+        // Some while the lease is released to contend again after this time.
+        let mut pause = None;
         let mut input = Input::Tick;
         loop {
             let now = Now { local: self.origin.elapsed(), wall: wall() };
             let command = self.machine.step(now, input);
-            let ended = if let Command::End(ended) = command { Some(ended) } else { None };
-            self.publish(ended);
-            if let Some(ended) = ended {
-                return ended;
+            if let Command::End(ended) = command {
+                let Some(pause) = pause.take().filter(|_| ended == Ended::Stopped && !releasing) else {
+                    self.publish(Some(ended));
+                    return ended;
+                };
+                self.publish(None);
+                tracing::info!(lease = %place(&settings), ?pause, "stepped down");
+                tokio::select! {
+                    biased;
+                    () = release.cancelled() => releasing = true,
+                    () = tokio::time::sleep(pause) => {}
+                }
+                // As a new contender: what the old one has seen is outdated.
+                self.machine = Machine::new(settings.clone());
+                input = if releasing { Input::Release } else { Input::Tick };
+                continue;
             }
+            self.publish(None);
             input = tokio::select! {
                 biased;
                 () = release.cancelled(), if !releasing => {
                     releasing = true;
+                    Input::Release
+                }
+                Some(wait) = step_down.recv(), if pause.is_none() && !releasing => {
+                    pause = Some(wait);
                     Input::Release
                 }
                 input = self.carry_out(command) => input,

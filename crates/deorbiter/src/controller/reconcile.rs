@@ -50,7 +50,7 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
             // Nothing may be done without the records, and nobody but a person can bring them back.
             let regarding = plan::action::about(namespace, name, deorbit.metadata.uid.clone());
             let because = Reason::RecordsLost { why: error.to_string() };
-            memo.events.found(&[Problem { regarding, because }]).await;
+            memo.events.found(&[Problem { regarding, because }]);
             return Err(error);
         }
         read => read?,
@@ -84,7 +84,7 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
     }
     let text = status::render(run, &decision);
     context.runtime.status.set(format!("deorbit {namespace}/{name}"), text);
-    memo.events.found(&decision.plan.problems).await;
+    memo.events.found(&decision.plan.problems);
     let apply = Apply {
         management,
         target: client.as_ref(),

@@ -55,11 +55,10 @@ pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
             return Ok(());
         }
         let watches = Watches::new(runtime.client.clone(), Arc::clone(&changed));
-        let instance = std::env::var("POD_NAME").unwrap_or_else(|_| runtime.program.name.to_owned());
         let mut reconciler = Reconciler {
             observer: Observer::new(runtime.client.clone(), watches),
             // Of its own: what a pass of another loop does not find again would be told again.
-            events: Events::new(runtime.client.clone(), runtime.program.name, instance),
+            events: runtime.events.scoped(),
             runtime: &runtime,
             metrics: &metrics,
         };
@@ -111,7 +110,7 @@ impl Reconciler<'_> {
         let Decision { plan, standings } = plan::plan(&snapshot);
         self.metrics.observed(&standings);
         self.runtime.status.set("bindings", plan.to_string());
-        self.events.found(&plan.problems).await;
+        self.events.found(&plan.problems);
         let applied = self.apply(bindings, &plan).await;
         for binding in bindings {
             if let Some(standing) = standings.get(&binding.name_any()) {
@@ -147,7 +146,7 @@ impl Reconciler<'_> {
             match apply::act(&self.runtime.client, &step.action, kind).await {
                 Ok(()) => {
                     self.runtime.metrics.action(action, reason, common::metrics::ActionResult::Done);
-                    self.events.done(step).await;
+                    self.events.done(step);
                 }
                 Err(error) if error.is_outdated() => {
                     tracing::debug!(action, reason, %error, "not done: {}", step.action);
@@ -155,7 +154,7 @@ impl Reconciler<'_> {
                 }
                 Err(error) => {
                     self.runtime.metrics.action(action, reason, common::metrics::ActionResult::Failed);
-                    self.events.failed(step, &error).await;
+                    self.events.failed(step, &error);
                     if let (Action::CreateDeorbit { target, resource_version, binding, .. }, Some(why)) =
                         (&step.action, error.refusal())
                     {

@@ -165,6 +165,53 @@ async fn a_release_lets_the_successor_in_at_its_next_try() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_leader_that_steps_down_releases_the_lease_and_contends_again_after_the_pause() {
+    let server = Arc::<Server>::default();
+    let a = contender(&server, "a");
+    a.leads().await;
+    let b = contender(&server, "b");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let start = Instant::now();
+    a.leadership.step_down(Duration::from_secs(20)).await;
+    assert!(!a.leadership.is_leading());
+    b.leads().await;
+    assert!(start.elapsed() < Duration::from_millis(4_400 + 400), "{:?}", start.elapsed());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(!a.leadership.is_leading() && b.leadership.is_leading());
+    b.release.cancel();
+    b.election.await.unwrap();
+    a.leads().await;
+    assert_eq!(*a.changes.lock().unwrap(), [false, true, false, true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_steps_down_alone_leads_again_after_the_pause_and_not_before() {
+    let server = Arc::<Server>::default();
+    let a = contender(&server, "a");
+    a.leads().await;
+    let start = Instant::now();
+    a.leadership.step_down(Duration::from_secs(20)).await;
+    a.leads().await;
+    assert!(start.elapsed() >= Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(server.record().holder, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_the_pause_of_a_step_down() {
+    let server = Arc::<Server>::default();
+    let a = contender(&server, "a");
+    a.leads().await;
+    let start = Instant::now();
+    a.leadership.step_down(Duration::from_secs(3600)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.record().holder, "", "released before the pause");
+    a.release.cancel();
+    assert_eq!(a.election.await.unwrap(), Ended::Stopped);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(!a.leadership.acquired().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_that_is_cut_off_has_lost_ten_seconds_after_its_last_renewal_was_sent() {
     let server = Arc::<Server>::default();
     let a = contender(&server, "a");
