@@ -1,7 +1,8 @@
-//! Traces arrive at a real OpenTelemetry collector as the component `otlp` sets them up, and a collector that is away is no
-//! trouble.
+//! Traces arrive as the component `otlp` sets them up: at an OTLP receiver of this process, and in the full tier at a real
+//! OpenTelemetry collector. A collector that cannot be reached stops nothing.
 
 mod collector;
+mod receiver;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,6 +15,7 @@ use e2e::kustomize;
 use e2e::natgw::{TIMEOUT, TestEnv, wait_for};
 use e2e::program::Program;
 use nix::sys::signal::Signal;
+use receiver::Receiver;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -60,11 +62,23 @@ async fn stop(natgw: &Program) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_and_its_requests_arrive_as_one_trace() {
-    let (collector, env) = tokio::join!(Collector::start(), TestEnv::start());
-    let (collector, env) = (collector.unwrap(), env.unwrap());
+    let receiver = Receiver::start().await.unwrap();
+    arrive(&receiver.endpoint(), || receiver.spans()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "full: a real collector"]
+async fn a_real_collector_receives_the_same() {
+    let collector = Collector::start().await.unwrap();
+    arrive(&collector.endpoint(), || collector.spans()).await;
+}
+
+/// What is in the trace of the reconciliation that adds the route.
+async fn arrive(endpoint: &str, received: impl Fn() -> Vec<Span>) {
+    let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some("198.51.100.1")).await.unwrap();
     let mut launch = env.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
-    for (name, value) in environment(&collector.endpoint()) {
+    for (name, value) in environment(endpoint) {
         launch = launch.env(name, value);
     }
     let natgw = launch.start().unwrap();
@@ -72,12 +86,12 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
 
     let moved = |span: &Span| span.name == "reconcile" && span.said("action", "MoveRoute");
     let arrived = || async {
-        let spans = collector.spans();
+        let spans = received();
         let Some(walk) = spans.iter().find(|span| moved(span)) else { return Ok(false) };
         Ok(spans.iter().any(|span| span.parent == walk.id && span.name == "hcloud POST"))
     };
     env.wait("the walk that added the route", arrived).await.unwrap();
-    let spans = collector.spans();
+    let spans = received();
     let walk = spans.iter().find(|span| moved(span)).unwrap();
     assert_eq!((walk.kind.as_str(), walk.parent.as_str()), ("Internal", ""));
     for (key, value) in [
@@ -121,7 +135,7 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
 
     // The last spans leave with the process, however long it would have collected them.
     stop(&natgw).await;
-    let walks = || collector.spans().iter().filter(|span| span.name == "reconcile").count();
+    let walks = || received().iter().filter(|span| span.name == "reconcile").count();
     let before = walks();
     let once = launch.env(OFTEN.0, "600000").arg("--once").start().unwrap();
     assert_eq!(once.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
@@ -131,7 +145,7 @@ async fn a_walk_and_its_requests_arrive_as_one_trace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_that_fails_is_an_error_in_its_trace() {
-    let (collector, env) = tokio::join!(Collector::start(), TestEnv::start());
+    let (collector, env) = tokio::join!(Receiver::start(), TestEnv::start());
     let (collector, env) = (collector.unwrap(), env.unwrap());
     env.cloud_proxy.rule(Matcher::any(), Fault::Reject(Answer::status(http::StatusCode::UNAUTHORIZED)));
     let launch = env.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
