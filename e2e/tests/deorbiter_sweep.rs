@@ -2,8 +2,7 @@
 //! ends as it does undisturbed, and at no time is there a forbidden state: an object deleted whose ID is not on record, a claim
 //! of another driver deleted, a freeze left behind.
 //!
-//! `make test` kills at every write and puts a slice of the faults in the way, another one each day; `make sweep` all of them,
-//! `SWEEP=k/n` a part.
+//! `make test` kills at every write and takes a slice of the faults; `make test-full` takes all, `SWEEP=k/n` a part.
 
 mod cloud_faults;
 
@@ -206,7 +205,7 @@ async fn a_fault_at_any_call_changes_nothing_of_the_end() {
     stage.proxy.clear_requests();
     undisturbed(&stage).await;
     let calls = u64::try_from(stage.proxy.requests().len()).unwrap();
-    let slice = Slice::chosen(SLICES).unwrap();
+    let slice = Slice::chosen("deorbiter", SLICES).unwrap();
     println!("{slice}");
     let all = faults()
         .into_iter()

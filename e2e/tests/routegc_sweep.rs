@@ -1,19 +1,16 @@
 //! routegc is stopped at each of its writes, and has each fault at each of its calls, on Kubernetes' side and on Neutron's. The
 //! end must be the undisturbed one, and nothing forbidden may be asked for on the way: a removal of anything but the dead routes.
 //!
-//! `make test` has every death and a slice of the faults, another one each day; `make sweep` has all, `SWEEP=k/n` a part.
+//! `make test` has every stop and a slice of the faults; `make test-full` has all, `SWEEP=k/n` a part.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::fault_proxy::{FaultProxy, Matcher, Then, When};
+use e2e::fault_proxy::{FaultProxy, When};
 use e2e::natgw::TIMEOUT;
-use e2e::program::Program;
 use e2e::routegc::{TestEnv, hop, pods};
-use e2e::sweep::{Harm, Slice};
+use e2e::sweep::{Case, Harm, Slice, Victim, sweep};
 use http::Method;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -47,23 +44,6 @@ const HARMS: [Harm; 12] = [
     Harm::LateAnswer,
 ];
 
-#[derive(Clone, Copy, Debug)]
-enum Disturbance {
-    Nothing,
-    Kill { n: u64, when: When },
-    Fault { side: Side, call: u64, harm: Harm },
-}
-
-impl fmt::Display for Disturbance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Disturbance::Nothing => f.write_str("undisturbed"),
-            Disturbance::Kill { n, when } => write!(f, "killed at write {n}, {when:?}"),
-            Disturbance::Fault { side, call, harm } => write!(f, "{harm:?} at call {} to {side:?}", call + 1),
-        }
-    }
-}
-
 /// How many writes, and calls to each side, the first two passes make.
 #[derive(Debug, Default)]
 struct Counts {
@@ -86,65 +66,39 @@ async fn set(env: &TestEnv) -> Result<()> {
     Ok(())
 }
 
-/// One pass, which may be disturbed: it may fail or die, but not hang and not panic.
-async fn pass(env: &TestEnv, running: &Arc<Mutex<Option<Program>>>) -> Result<()> {
-    let launch = env.routegc()?.args(["--once", "--leader-elect=false"]);
-    *running.lock().unwrap() = Some(launch.start()?);
+/// One reconciliation, which may be disturbed: it may fail or be stopped, but not hang and not panic.
+async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<()> {
+    victim.start(&env.routegc()?.args(["--once", "--leader-elect=false"]))?;
     let begun = tokio::time::Instant::now();
-    loop {
-        {
-            let mut held = running.lock().unwrap();
-            let program = held.as_ref().context("it was started")?;
-            if program.exited()?.is_some() {
-                let said = program.output().lines().join("\n");
-                held.take();
-                ensure!(!said.contains("panicked"), "{said}");
-                return Ok(());
-            }
-            ensure!(begun.elapsed() < TIMEOUT, "it hangs: {}", program.output().lines().join("\n"));
-        }
+    while victim.ended()?.is_none() {
+        ensure!(begun.elapsed() < TIMEOUT, "it hangs: {}", victim.lines().join("\n"));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    Ok(())
 }
 
-async fn run(env: &TestEnv, disturbance: Disturbance) -> Result<Counts> {
+async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {
     set(env).await?;
     let seen = env.neutron.writes().len();
     let from = (env.writes.count(), env.api_proxy.requests().len(), env.neutron.requests().len());
-    let running = Arc::new(Mutex::new(None::<Program>));
-    match disturbance {
-        Disturbance::Nothing => {}
-        Disturbance::Kill { n, when } => {
-            let victim = Arc::clone(&running);
-            env.writes.on_write(n, when, move || async move {
-                if let Some(program) = victim.lock().unwrap().as_ref() {
-                    program.kill().unwrap();
-                }
-                Then::Cut
-            })?;
-        }
-        Disturbance::Fault { side, call, harm } => {
-            proxy(env, side).rule(Matcher::any().after(call).times(1), harm.fault()?);
-        }
-    }
+    let victim = Victim::default();
+    let armed = case.arm(&env.writes, &victim, |side| proxy(env, side).clone())?;
     for _ in 0..2 {
-        pass(env, &running).await?;
+        reconcile(env, &victim).await?;
     }
     let counts = Counts {
         writes: env.writes.count() - from.0,
         kubernetes: (env.api_proxy.requests().len() - from.1) as u64,
         neutron: (env.neutron.requests().len() - from.2) as u64,
     };
-    env.api_proxy.clear();
-    env.neutron.clear();
-    env.writes.forget_actions();
+    let happened = armed.happened();
     let mut last = Ok(());
     for _ in 2..ENOUGH {
         last = at_rest(env).await;
         if last.is_ok() {
             break;
         }
-        pass(env, &running).await?;
+        reconcile(env, &victim).await?;
     }
     if last.is_err() {
         at_rest(env).await?;
@@ -159,7 +113,7 @@ async fn run(env: &TestEnv, disturbance: Disturbance) -> Result<Counts> {
             ensure!(dead.contains(destination), "forbidden: a removal of {destination}");
         }
     }
-    Ok(counts)
+    happened.map(|()| counts)
 }
 
 /// The end that every run must come to.
@@ -192,37 +146,17 @@ async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_
     env.node(1).await.unwrap();
     env.node(2).await.unwrap();
     env.project.add_routes(&[FOREIGN]).await.unwrap();
-    let counts = run(&env, Disturbance::Nothing).await.unwrap();
+    let counts = run(&env, Case::Undisturbed).await.unwrap();
     assert!(counts.writes >= 4, "candidates, intent, removal, result: {counts:?}");
-    let mut cases = Vec::new();
-    for when in [When::BeforeForward, When::AfterServerActed, When::AfterAnswered] {
-        cases.extend((1..=counts.writes).map(|n| Disturbance::Kill { n, when }));
-    }
-    let deaths = cases.len();
-    let slice = Slice::chosen(SLICES).unwrap();
-    let mut possible = 0;
-    for (side, calls) in [(Side::Kubernetes, counts.kubernetes), (Side::Neutron, counts.neutron)] {
-        for call in 0..calls {
-            for harm in HARMS {
-                if slice.has(possible) {
-                    cases.push(Disturbance::Fault { side, call, harm });
-                }
-                possible += 1;
-            }
-        }
-    }
-    println!("{counts:?}: {deaths} deaths, {} of {possible} faults: {slice}", cases.len() - deaths);
-    let mut violations = Vec::new();
-    for (number, disturbance) in (1..).zip(&cases) {
-        println!("{number} of {}: {disturbance}", cases.len());
-        if let Err(error) = run(&env, *disturbance).await {
-            println!("violation: {error:#}");
-            violations.push(format!("{disturbance}: {error:#}"));
-            env.api_proxy.clear();
-            env.neutron.clear();
-            env.writes.forget_actions();
-        }
-    }
-    println!("{} runs, {} violations", cases.len() + 1, violations.len());
-    assert!(violations.is_empty(), "{}", violations.join("\n"));
+    let slice = Slice::chosen("routegc", SLICES).unwrap();
+    let calls = [(Side::Kubernetes, counts.kubernetes), (Side::Neutron, counts.neutron)];
+    let whens = [When::BeforeForward, When::AfterServerActed, When::AfterAnswered];
+    let cases = Case::all(counts.writes, &whens, &calls, &HARMS, slice);
+    println!("{counts:?}: {} cases, {slice}", cases.len());
+    let recover = || {
+        env.api_proxy.clear();
+        env.neutron.clear();
+        env.writes.forget_actions();
+    };
+    sweep(&cases, async |case| run(&env, case).await.map(drop), recover).await.unwrap();
 }

@@ -15,7 +15,7 @@ use crate::natgw_sweep::sweep_env::SweepEnv;
 
 /// Worlds at a time: they mostly wait, for Jobs, for the cloud's actions and for leases. More only wait for the processors.
 const AT_ONCE: usize = 20;
-/// `make test` puts every so manyth fault in the way, beginning with another one each day.
+/// `make test` takes every so manyth fault.
 const SLICES: u64 = 12;
 
 /// What a run came to.
@@ -99,7 +99,7 @@ fn scenarios() -> Vec<Scenario> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
     let began = Instant::now();
-    let slice = Slice::chosen(SLICES).unwrap();
+    let slice = Slice::chosen("natgw", SLICES).unwrap();
     let mut summary = Summary::default();
     let undisturbed: Vec<(Scenario, Result<Outcome>)> = stream::iter(scenarios())
         .map(async |scenario| (scenario, run(scenario, &Disturbance::Nothing, None).await))
