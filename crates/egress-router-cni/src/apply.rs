@@ -1,15 +1,15 @@
 //! The only writer: runs a plan's steps in order, and undoes what it did, in reverse, when one fails.
 
 mod advertised;
+mod description;
 mod link;
 mod linux;
 mod sysctl;
 #[cfg(test)]
 mod tests;
-mod wording;
 
+pub use description::Applying;
 pub use linux::Linux;
-pub use wording::Doing;
 
 use crate::cni::Error;
 use crate::plan::Step;
@@ -20,19 +20,19 @@ pub trait Kernel {
     ///
     /// # Errors
     /// Which step failed on which object; the kernel's words are the details.
-    fn act(&mut self, step: &Step) -> Result<(), Error>;
+    fn apply(&mut self, step: &Step) -> Result<(), Error>;
 
     /// Does the first of `steps`, and those behind it that can be asked for at one go. Returns the answer to each of them, in
     /// their order; one that comes behind a failure may have been done all the same.
-    fn act_first(&mut self, steps: &[Step]) -> Vec<Result<(), Error>> {
-        steps.first().map(|step| self.act(step)).into_iter().collect()
+    fn apply_first(&mut self, steps: &[Step]) -> Vec<Result<(), Error>> {
+        steps.first().map(|step| self.apply(step)).into_iter().collect()
     }
 
-    /// Takes back one step that [`Self::act`] has done, and after which nothing else was done that is not undone already.
+    /// Takes back one step that [`Self::apply`] has done, and after which nothing else was done that is not rolled back already.
     ///
     /// # Errors
     /// What stays, and why.
-    fn undo(&mut self, step: &Step) -> Result<(), Error>;
+    fn rollback(&mut self, step: &Step) -> Result<(), Error>;
 }
 
 /// All of `steps`, or none of them: stops at the first that fails, and undoes those before it, in reverse.
@@ -43,18 +43,18 @@ pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     let mut done: Vec<&Step> = Vec::with_capacity(steps.len());
     let mut left = steps;
     while !left.is_empty() {
-        let answers = kernel.act_first(left);
-        let (asked, later) = left.split_at_checked(answers.len()).unwrap_or((left, &[]));
+        let replies = kernel.apply_first(left);
+        let (asked, later) = left.split_at_checked(replies.len()).unwrap_or((left, &[]));
         let mut failed = None;
-        for (step, answer) in asked.iter().zip(answers) {
-            match answer {
+        for (step, reply) in asked.iter().zip(replies) {
+            match reply {
                 Ok(()) => done.push(step),
                 // Those behind it may have failed because of it.
                 Err(error) => _ = failed.get_or_insert(error),
             }
         }
         if let Some(error) = failed {
-            return Err(with(error, "not undone", undone(done, kernel)));
+            return Err(with(error, "not rolled back", rolled_back(done, kernel)));
         }
         left = later;
     }
@@ -65,8 +65,8 @@ pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 ///
 /// # Errors
 /// The first that stays; others are in its details.
-pub fn undo(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
-    all(undone(steps.iter().collect(), kernel))
+pub fn rollback(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
+    all(rolled_back(steps.iter().collect(), kernel))
 }
 
 /// As many of `steps` as can be done, in order: what DEL and GC need, where the rest is better than nothing.
@@ -74,16 +74,16 @@ pub fn undo(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 /// # Errors
 /// The first that failed; others are in its details.
 pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
-    all(steps.iter().filter_map(|step| kernel.act(step).err()).collect())
+    all(steps.iter().filter_map(|step| kernel.apply(step).err()).collect())
 }
 
-fn undone(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
+fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
     let mut left = Vec::new();
     for step in done.into_iter().rev() {
         // The record goes only when nothing is left that DEL would need it for.
         let needed = matches!(step, Step::Firewall(_)) && !left.is_empty();
         if !needed {
-            left.extend(kernel.undo(step).err());
+            left.extend(kernel.rollback(step).err());
         }
     }
     left

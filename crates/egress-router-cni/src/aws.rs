@@ -18,7 +18,7 @@
 //! the association that the attachment made, which ends when the address moves.
 //!
 //! [`acquire`](mod@acquire) and [`release`](mod@release) are the two intents; [`state`] is what they write down. Under them:
-//! [`ec2`] ([`xml`], [`signature`], [`credentials`]), [`metadata`], [`transport`], [`patience`].
+//! [`ec2`] ([`xml`], [`signature`], [`credentials`]), [`metadata`], [`transport`], [`retry`].
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -34,9 +34,9 @@ pub mod credentials;
 pub mod ec2;
 pub mod error;
 pub mod metadata;
-pub mod patience;
 pub mod platform;
 pub mod release;
+pub mod retry;
 pub mod signature;
 pub mod state;
 pub mod transport;
@@ -49,7 +49,7 @@ use cloud::Cloud;
 use transport::Network;
 
 /// What a call may spend on AWS, all in all: runtimes wait for minutes, and throttling passes within seconds.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where this node runs: `settings.platform`, or what is found out; never `Auto`. `sys_root` is where `/sys` is.
 #[must_use]
@@ -116,13 +116,13 @@ pub fn check_with(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result
     let failed =
         |why: String| Err(cni::Error::new(Code::CheckFailed, format!("Elastic IP {} {why}", state.public)));
     let Stage::Associated { association } = &state.stage else {
-        return failed("was never associated: its ADD did not come to its end".into());
+        return failed("was never associated: its ADD did not complete".into());
     };
     let metadata = cloud.metadata(deadline);
     match cloud.ec2(&metadata, deadline)?.address(state.public)?.association {
         Some(now) if now.id == *association => Ok(()),
         Some(now) => failed(format!("has moved to {}", now.interface.as_deref().unwrap_or("an instance"))),
-        None => failed("is associated with nothing any more".into()),
+        None => failed("is no longer associated".into()),
     }
 }
 

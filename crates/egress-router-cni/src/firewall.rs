@@ -14,9 +14,9 @@
 //! neither comes from nor goes to the attachment or home, but for what the pod would forward only because it hands on.
 
 pub mod allow_list;
-pub mod guard;
+pub mod forward;
 pub mod redirect;
-pub mod way_back;
+pub mod reply_direction;
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ pub struct Firewall {
     /// The attachment's interface.
     pub interface: String,
     /// The interface of the pod's own network, if it has one.
-    pub home: Option<String>,
+    pub primary: Option<String>,
     /// The attachment's mark (see [`crate::names::mark`]).
     pub mark: u32,
     /// The attachment's addresses; the first of each family is the source of what is forwarded.
@@ -48,7 +48,7 @@ pub struct Firewall {
     pub forwards: Forwards,
     /// The record: one line each, of any length without a zero byte, kept as comments of rules in a chain of their own.
     /// [`crate::plan`] writes and reads them.
-    pub notes: Vec<String>,
+    pub record: Vec<String>,
 }
 
 /// What a pod forwards that did not before.
@@ -64,19 +64,22 @@ impl Firewall {
     /// The table, named [`names::table`]. Two equal values give two equal tables.
     #[must_use]
     pub fn ruleset(&self) -> Ruleset {
-        let mut ruleset =
-            Ruleset { table: names::table(&self.interface), sets: Vec::new(), chains: vec![self.record()] };
-        way_back::add(self, &mut ruleset);
+        let mut ruleset = Ruleset {
+            table: names::table(&self.interface),
+            sets: Vec::new(),
+            chains: vec![self.record_chain()],
+        };
+        reply_direction::add(self, &mut ruleset);
         redirect::add(self, &mut ruleset);
-        guard::add(self, &mut ruleset);
+        forward::add(self, &mut ruleset);
         allow_list::add(self, &mut ruleset);
         ruleset
     }
 
     /// No packet comes by this chain. Its rules have a verdict only because nft(8) takes none without.
-    fn record(&self) -> Chain {
-        let comments = self.notes.iter().flat_map(|note| comment::split(note));
-        Chain::inner(RECORD, comments.map(|comment| Rule::new(comment).back_to_caller()).collect())
+    fn record_chain(&self) -> Chain {
+        let comments = self.record.iter().flat_map(|note| comment::split(note));
+        Chain::inner(RECORD, comments.map(|comment| Rule::new(comment).return_to_caller()).collect())
     }
 
     /// The source of what is forwarded in this family.

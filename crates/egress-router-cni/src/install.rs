@@ -49,12 +49,12 @@ fn installed(options: &Options) -> ExitCode {
     let termination = match options.watch.then(Termination::hold).transpose() {
         Ok(termination) => termination,
         Err(error) => {
-            say_failed(&format!("signals cannot be waited for: {error}"));
+            report_failure(&format!("cannot wait for signals: {error}"));
             return ExitCode::FAILURE;
         }
     };
     let mut node = Node::new(options);
-    let whole = report(&node.pass());
+    let whole = report(&node.reconcile());
     let Some(termination) = termination else {
         return if whole { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     };
@@ -64,11 +64,11 @@ fn installed(options: &Options) -> ExitCode {
             Ok(true) => return ExitCode::SUCCESS,
             Ok(false) => (),
             Err(error) => {
-                say_failed(&format!("signals cannot be waited for: {error}"));
+                report_failure(&format!("cannot wait for signals: {error}"));
                 return ExitCode::FAILURE;
             }
         }
-        let done = node.pass();
+        let done = node.reconcile();
         // A failure that lasts is said once.
         if done.iter().any(Result::is_ok) || done != last {
             report(&done);
@@ -84,13 +84,13 @@ fn report(done: &Done) -> bool {
     for one in done {
         match one {
             Ok(words) => drop(writeln!(io::stdout(), "{words}")),
-            Err(words) => say_failed(words),
+            Err(words) => report_failure(words),
         }
     }
     done.iter().all(Result::is_ok)
 }
 
-fn say_failed(words: &str) {
+fn report_failure(words: &str) {
     let _ = writeln!(io::stderr(), "{PROGRAM} install: {words}");
 }
 
@@ -120,8 +120,8 @@ impl<'a> Node<'a> {
         Self { options, seen: None }
     }
 
-    /// Does what has to be done. Settings and kubeconfig first: the program is not called for before it is there.
-    fn pass(&mut self) -> Done {
+    /// Does what must be done. Settings and kubeconfig first: the program is not called for before it is there.
+    fn reconcile(&mut self) -> Done {
         let settings = self.options.settings.as_ref().map(|(from, to)| settings(from, to));
         let kubeconfig = self.options.kubeconfig_out.as_ref().map(|to| self.kubeconfig(to));
         let done = [settings, kubeconfig, Some(self.program())];
@@ -130,12 +130,12 @@ impl<'a> Node<'a> {
 
     fn program(&mut self) -> Result<Option<String>, String> {
         let path = self.options.bin_dir.join(PROGRAM);
-        let look = || {
+        let stat = || {
             use std::os::unix::fs::MetadataExt;
             let there = fs::symlink_metadata(&path).ok()?;
             Some((there.ino(), there.size(), there.modified().ok()?))
         };
-        if self.seen.is_some() && self.seen == look() {
+        if self.seen.is_some() && self.seen == stat() {
             return Ok(None);
         }
         // The running program, whatever has become of its name; where no /proc is mounted, the file that it was started from.
@@ -144,7 +144,7 @@ impl<'a> Node<'a> {
             .or_else(|error| by_name().map_or(Err(error), fs::read))
             .map_err(|error| format!("/proc/self/exe cannot be read: {error}"))?;
         let written = replaced(&path, &program, 0o755)?;
-        self.seen = look();
+        self.seen = stat();
         Ok(written)
     }
 
@@ -217,7 +217,7 @@ fn kubeconfig(server: &str, authority: &[u8], token: &[u8]) -> Result<String, St
     }
     let authority = STANDARD.encode(authority);
     let text = format!(
-        "# Written by egress-router install, again and again: changes do not last.
+        "# Written by egress-router install, which overwrites changes.
 apiVersion: v1
 kind: Config
 current-context: {PROGRAM}

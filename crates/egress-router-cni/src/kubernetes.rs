@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use self::kubeconfig::Access;
-use self::request::{Answer, Client};
+use self::request::{Client, Response};
 use crate::cni::{Code, Error};
 use crate::config::ip_config::is_object_name;
 
@@ -20,7 +20,7 @@ use crate::config::ip_config::is_object_name;
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Before the second attempt; doubled before each further one. An API server that restarts is away for some seconds.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
 /// `data` of the ConfigMap `name` in `namespace`; `binaryData` is not looked at.
 ///
@@ -41,7 +41,7 @@ pub fn config_map(
     for (what, text, longest) in [("namespace", namespace, 63), ("ConfigMap", name, 253)] {
         if !is_object_name(text, longest) {
             let message = format!(
-                "{text:?} is no name of a {what}: lower-case letters, digits, '-' and '.' are allowed"
+                "{text:?} is not a valid {what} name: lower-case letters, digits, '-' and '.' are allowed"
             );
             return Err(Error::new(Code::InvalidConfig, message));
         }
@@ -51,33 +51,34 @@ pub fn config_map(
     let client = Client::new(&access);
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
     let object = format!("ConfigMap {namespace}/{name}");
-    let mut pause = FIRST_PAUSE;
-    let mut said = None;
+    let mut backoff = INITIAL_BACKOFF;
+    let mut last_error = None;
     loop {
-        let again = match client.get(&path, end.saturating_duration_since(Instant::now())) {
-            Answer::Data(data) => return Ok(data),
-            Answer::Refused { status, words } => {
-                return Err(refused(status, &object, kubeconfig, namespace).details(words));
+        let retry_reason = match client.get(&path, end.saturating_duration_since(Instant::now())) {
+            Response::Data(data) => return Ok(data),
+            Response::Refused { status, details } => {
+                return Err(refused(status, &object, kubeconfig, namespace).details(details));
             }
-            Answer::Untrusted(words) => {
+            Response::Untrusted(details) => {
                 let message = format!(
                     "{object} cannot be read: the API server's certificate is not trusted by {}",
                     kubeconfig.display()
                 );
-                return Err(Error::new(Code::Kubernetes, message).details(words));
+                return Err(Error::new(Code::Kubernetes, message).details(details));
             }
-            Answer::Again(words) => words,
+            Response::Retry(details) => details,
         };
         // What the server said tells more than that the last attempt was cut off by the deadline.
-        let again = if Instant::now() < end { again } else { said.take().unwrap_or(again) };
-        let wait = jittered(pause);
+        let retry_reason =
+            if Instant::now() < end { retry_reason } else { last_error.take().unwrap_or(retry_reason) };
+        let wait = jittered(backoff);
         if Instant::now() + wait >= end {
             let message = format!("{object} could not be read within {} ms", deadline.as_millis());
-            return Err(Error::new(Code::TryAgain, message).details(again));
+            return Err(Error::new(Code::TryAgain, message).details(retry_reason));
         }
-        said = Some(again);
+        last_error = Some(retry_reason);
         std::thread::sleep(wait);
-        pause *= 2;
+        backoff *= 2;
     }
 }
 
@@ -88,19 +89,19 @@ fn refused(status: u16, object: &str, kubeconfig: &Path, namespace: &str) -> Err
             "{object} cannot be read: the API server does not accept the token or certificate of {kubeconfig}"
         ),
         403 => format!(
-            "{object} cannot be read: whom {kubeconfig} stands for lacks the right \"get\" on configmaps in the namespace {namespace}"
+            "{object} cannot be read: the user of {kubeconfig} lacks the right \"get\" on configmaps in the namespace {namespace}"
         ),
-        404 => format!("{object} is not there"),
-        _ => format!("{object} cannot be read: the API server answers with status {status}"),
+        404 => format!("{object} does not exist"),
+        _ => format!("{object} cannot be read: the API server responds with status {status}"),
     };
     Error::new(Code::Kubernetes, message)
 }
 
-/// Between half and all of `pause`, so that the pods of a node that start together do not ask together.
-fn jittered(pause: Duration) -> Duration {
+/// Between half and all of `backoff`, so that the pods of a node that start together do not ask together.
+fn jittered(backoff: Duration) -> Duration {
     use std::hash::{BuildHasher, Hasher};
     let noise = std::hash::RandomState::new().build_hasher().finish() % 1024;
-    let half = pause / 2;
+    let half = backoff / 2;
     half + half.mul_f64(f64::from(u16::try_from(noise).unwrap_or_default()) / 1024.0)
 }
 

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 /// From here on the file becomes `<file>.1`, in the place of an older one, when it is opened next: two of them are kept. 10 MiB
 /// are about 100,000 lines.
-const LONGEST: u64 = 10 << 20;
+const MAX_LENGTH: u64 = 10 << 20;
 
 /// Where a log may be. A network configuration may be a tenant's, and this program is root: it must not write lines to just
 /// any file of the node. The second is where cluster-network-operator puts it.
@@ -82,9 +82,7 @@ impl Log {
     fn within(folders: &[&Path], file: Option<&Path>, level: Option<&str>) -> Self {
         let level = level.filter(|text| !text.is_empty()).map_or(Level::Verbose, |text| {
             Level::parse(text).unwrap_or_else(|| {
-                warn(format_args!(
-                    "log_level {text:?} is not panic, error, verbose or debug: verbose is taken"
-                ));
+                warn(format_args!("log_level {text:?} is not panic, error, verbose or debug: using verbose"));
                 Level::Verbose
             })
         });
@@ -143,7 +141,7 @@ fn warn(args: fmt::Arguments<'_>) {
 
 fn opened(folders: &[&Path], path: &Path) -> io::Result<File> {
     let file = append(folders, path)?;
-    if file.metadata()?.len() < LONGEST {
+    if file.metadata()?.len() < MAX_LENGTH {
         return Ok(file);
     }
     // Calls at the same time: the first one moves the file, the others find another one under its name.
@@ -153,7 +151,7 @@ fn opened(folders: &[&Path], path: &Path) -> io::Result<File> {
         old.push(".1");
         let old = PathBuf::from(old);
         if !may_be_replaced(&old)? {
-            let words = format!("{} is in the way: it is not a log of this program's", old.display());
+            let words = format!("{} exists and is not a log of this program", old.display());
             return Err(io::Error::other(words));
         }
         fs::rename(path, old)?;
@@ -166,7 +164,7 @@ fn append(folders: &[&Path], path: &Path) -> io::Result<File> {
     let inside = |path: &Path| folders.iter().any(|folder| path.starts_with(folder));
     let parent = path.parent().unwrap_or(Path::new("/")).canonicalize()?;
     if !inside(&parent) {
-        return refused("it has to be in /var/log or /tmp");
+        return refused("it must be in /var/log or /tmp");
     }
     let file = OpenOptions::new()
         .read(true)
@@ -181,15 +179,15 @@ fn append(folders: &[&Path], path: &Path) -> io::Result<File> {
         return refused("it is not a regular file");
     }
     if there.nlink() != 1 || there.uid() != ours.uid() {
-        return refused("it is somebody else's file, or has a second name");
+        return refused("it belongs to another user, or has a second hard link");
     }
     // A folder above may have become a link since it was looked at.
     if !inside(&fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?) {
-        return refused("it has to be in /var/log or /tmp");
+        return refused("it must be in /var/log or /tmp");
     }
     // Other programs' logs are in the same folders, and root's as well.
     if !is_log(&file)? {
-        return refused("it is not a log of this program's");
+        return refused("it is not a log of this program");
     }
     Ok(file)
 }
@@ -227,7 +225,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
-    use super::{LONGEST, Log, START, TIME, begins_a_log};
+    use super::{Log, MAX_LENGTH, START, TIME, begins_a_log};
 
     fn read(path: &Path) -> Vec<String> {
         fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
@@ -303,11 +301,11 @@ mod tests {
         let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
         for round in 0..3 {
             Log::open(Some(&path), None).verbose(format_args!("first"));
-            fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(LONGEST).unwrap();
+            fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(MAX_LENGTH).unwrap();
             let log = Log::open(Some(&path), None);
             log.verbose(format_args!("{round}"));
             assert!(fs::metadata(&path).unwrap().len() < 100);
-            assert_eq!(fs::metadata(&old).unwrap().len(), LONGEST);
+            assert_eq!(fs::metadata(&old).unwrap().len(), MAX_LENGTH);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
@@ -345,7 +343,7 @@ mod tests {
     fn files_of_others_are_neither_written_nor_put_aside_nor_replaced() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
-        let long = vec![b'x'; usize::try_from(LONGEST).unwrap()];
+        let long = vec![b'x'; usize::try_from(MAX_LENGTH).unwrap()];
         let contents: [&[u8]; 3] = [b"precious", &[0; 384], &long];
         for content in contents {
             fs::write(&path, content).unwrap();
@@ -356,18 +354,18 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         Log::open(Some(&path), None).verbose(format_args!("first"));
-        fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(LONGEST).unwrap();
+        fs::OpenOptions::new().append(true).open(&path).unwrap().set_len(MAX_LENGTH).unwrap();
         fs::write(&old, "precious").unwrap();
         assert!(Log::open(Some(&path), None).file.is_none());
         assert_eq!(fs::read_to_string(&old).unwrap(), "precious");
-        assert_eq!(fs::metadata(&path).unwrap().len(), LONGEST);
+        assert_eq!(fs::metadata(&path).unwrap().len(), MAX_LENGTH);
         fs::remove_file(&old).unwrap();
         symlink("/etc/hostname", &old).unwrap();
         assert!(Log::open(Some(&path), None).file.is_none());
         fs::remove_file(&old).unwrap();
         fs::write(&old, "").unwrap();
         assert!(Log::open(Some(&path), None).file.is_some());
-        assert_eq!(fs::metadata(&old).unwrap().len(), LONGEST);
+        assert_eq!(fs::metadata(&old).unwrap().len(), MAX_LENGTH);
     }
 
     #[test]

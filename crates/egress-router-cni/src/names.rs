@@ -11,7 +11,7 @@ pub const CHAINED_INTERFACE: &str = "egress0";
 
 /// What a link is called on its way into a pod, where its own name is taken on the node: this, and the process's ID in
 /// hexadecimal. At most 15 bytes: process IDs have at most 22 bits.
-pub const PASSING: &str = "egr";
+pub const TEMPORARY_NAME: &str = "egr";
 
 /// Routes and rules that are ours bear this protocol number (rtm_protocol, FRA_PROTOCOL): ip-route(8) leaves 99 and above
 /// that no daemon has registered in rt_protos to administrators.
@@ -42,7 +42,7 @@ pub fn egress_mark(mark: u32) -> u32 {
 
 /// Routing table of `slot` that holds the pod's own network as it was before: the way back, and what DEL restores.
 #[must_use]
-pub fn home_table(slot: u32) -> u32 {
+pub fn primary_table(slot: u32) -> u32 {
     71_000 + slot
 }
 

@@ -57,7 +57,7 @@ pub fn host(socket: &mut Socket) -> Result<Host, cni::Error> {
     })
 }
 
-/// Reads the pod in whose namespace `sockets` were opened. The calling thread has to be in it.
+/// Reads the pod in whose namespace `sockets` were opened. The calling thread must be in it.
 ///
 /// # Errors
 /// Code 100 with the kernel's words; code 11 when it changes faster than it can be read.
@@ -73,8 +73,8 @@ pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
         attachments: attachments(&mut sockets.netfilter)?,
         links,
     };
-    let unsaid = sysctl::unsaid(&pod);
-    pod.sysctls.extend(unsaid);
+    let accept_ra_defrtr = sysctl::accept_ra_defrtr(&pod);
+    pod.sysctls.extend(accept_ra_defrtr);
     Ok(pod)
 }
 
@@ -86,8 +86,8 @@ pub fn attachments(netfilter: &mut Socket) -> Result<BTreeMap<String, Vec<String
     let prefix = names::table("");
     let mut attachments = BTreeMap::new();
     for table in nftables::tables(netfilter, &prefix)? {
-        let notes = nftables::notes(netfilter, &table)?;
-        attachments.insert(table.strip_prefix(&prefix).unwrap_or(&table).to_owned(), notes);
+        let record = nftables::read_record(netfilter, &table)?;
+        attachments.insert(table.strip_prefix(&prefix).unwrap_or(&table).to_owned(), record);
     }
     Ok(attachments)
 }

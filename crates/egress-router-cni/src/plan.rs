@@ -1,18 +1,18 @@
 //! What shall be done, as plain data: decided from the configuration and what was observed, without asking anybody.
 //!
-//! [`add`](add::add) makes a pod's attachment out of a [`Wanted`], [`del`](del::del) undoes one by its record ([`note`]), and
+//! [`add`](add::add) makes a pod's attachment out of a [`Desired`], [`del`](del::del) undoes one by its record ([`note`]), and
 //! [`check`](check::check) tells what is no longer as it was made. [`master`] and [`gateway`] infer what was not said.
 
 pub mod add;
 pub mod check;
 pub mod del;
 pub mod gateway;
-pub mod home;
 pub mod master;
-pub mod note;
+pub mod primary;
 pub mod route;
 pub mod slot;
 pub mod sysctl;
+pub mod table_record;
 
 #[cfg(test)]
 mod simulated;
@@ -94,7 +94,7 @@ pub struct Identity {
 
 /// An attachment with nothing left to be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Desired {
     /// Whose.
     pub identity: Identity,
     /// What its interface is called in the pod.
@@ -130,7 +130,7 @@ pub struct Previous {
     pub gateways: Vec<IpAddr>,
 }
 
-impl Wanted {
+impl Desired {
     /// Families that have addresses.
     pub fn families(&self) -> impl Iterator<Item = Family> + '_ {
         Family::ALL.into_iter().filter(|family| self.source(*family).is_some())
@@ -165,11 +165,11 @@ pub struct Plan {
     /// In their order.
     pub steps: Vec<Step>,
     /// The record of the attachment, as it is in the first step too.
-    pub notes: note::Notes,
+    pub record: table_record::TableRecord,
     /// Cluster, service and node routes that go through the pod's own network because of this attachment: for the result.
-    pub home_routes: Vec<Route>,
+    pub primary_routes: Vec<Route>,
     /// What an administrator may want to know, for the log: nothing that fails.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// One act. Each carries what it needs to be undone, so that undoing asks nobody either.
@@ -214,7 +214,7 @@ pub enum Step {
     DeleteRule(Rule),
     /// In the pod: a link of ours is told whose it was, in its alias, before the record that says so goes. Undone by taking the
     /// alias away.
-    Condemn {
+    MarkForDeletion {
         /// Its index.
         index: u32,
         /// Its name, for messages.

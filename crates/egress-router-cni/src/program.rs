@@ -12,15 +12,15 @@ use crate::log::Log;
 use crate::verb::{self, Context};
 
 /// A network configuration with the `prevResult` of a long chain has a few KiB.
-const LONGEST: u64 = 4 * 1024 * 1024;
+const MAX_LENGTH: u64 = 4 * 1024 * 1024;
 
 const ABOUT: &str = "egress-router: a CNI plugin that gives a pod a static, cluster-external egress interface.
 
-A container runtime starts it, with CNI_COMMAND (ADD, DEL, CHECK, STATUS, GC, VERSION) and its kin in the environment and a
-network configuration on standard input. By hand:
+A container runtime starts it, with CNI_COMMAND (ADD, DEL, CHECK, STATUS, GC, VERSION) and the other CNI variables in the environment and a
+network configuration on standard input. You can also run:
 
   egress-router install ...    copies the program onto a node
-  egress-router --dry-run      with CNI_COMMAND=ADD: prints the steps, and touches nothing
+  egress-router --dry-run      with CNI_COMMAND=ADD: prints the steps of the ADD and changes nothing
   egress-router --version
   egress-router --help
 ";
@@ -34,18 +34,18 @@ pub fn run() -> ExitCode {
         None if first.is_none() => call(false),
         Some("--dry-run") => call(true),
         Some("install") => crate::install::run(args),
-        Some("--version" | "-V") => say(&format!("egress-router {}\n", env!("CARGO_PKG_VERSION"))),
-        Some("--help" | "-h") => say(ABOUT),
+        Some("--version" | "-V") => print(&format!("egress-router {}\n", env!("CARGO_PKG_VERSION"))),
+        Some("--help" | "-h") => print(ABOUT),
         _ => {
             let unknown = first.unwrap_or_default();
             let _ =
-                writeln!(std::io::stderr(), "egress-router: no such command: {}\n{ABOUT}", unknown.display());
+                writeln!(std::io::stderr(), "egress-router: unknown command: {}\n{ABOUT}", unknown.display());
             ExitCode::from(2)
         }
     }
 }
 
-fn call(rehearsal: bool) -> ExitCode {
+fn call(dry_run: bool) -> ExitCode {
     let get = |name: &str| std::env::var_os(name);
     let call = match Call::from_env(get) {
         Ok(Some(call)) => call,
@@ -61,35 +61,35 @@ fn call(rehearsal: bool) -> ExitCode {
         Err(error) => return fail(&error, &requested(b"")),
     };
     if call.command == Command::Version {
-        return say(&verb::version::version(&stdin));
+        return print(&verb::version::version(&stdin));
     }
-    match answer(&call, &stdin, rehearsal, get) {
-        Ok(answer) => say(&answer),
+    match output(&call, &stdin, dry_run, get) {
+        Ok(output) => print(&output),
         Err(error) => fail(&error, &requested(&stdin)),
     }
 }
 
-fn answer(
+fn output(
     call: &Call,
     stdin: &[u8],
-    rehearsal: bool,
+    dry_run: bool,
     get: impl Fn(&str) -> Option<OsString>,
 ) -> Result<String, Error> {
     let network = Network::parse(stdin, call)?;
     network.version.has(call.command)?;
     let log = Log::open(network.log_file.as_deref(), network.log_level.as_deref());
     let mut unread = None;
-    let settings = if call.command.undoes() {
-        let (settings, wrong) = Settings::undoing(get);
+    let settings = if call.command.is_teardown() {
+        let (settings, wrong) = Settings::for_teardown(get);
         unread = wrong;
         Ok(settings)
     } else {
         Settings::load(get)
     };
     if let Some(wrong) = &unread {
-        log.error(format_args!("{wrong}: what cannot be read there keeps its default for this call"));
+        log.error(format_args!("{wrong}: this call uses the default of each setting that cannot be read"));
     }
-    let answer = settings.and_then(|settings| {
+    let output = settings.and_then(|settings| {
         let context = Context { call, network: &network, settings: &settings, log: &log };
         log.debug(format_args!(
             "{} {} {} in {:?}, network {}",
@@ -100,14 +100,14 @@ fn answer(
             network.name
         ));
         // It may have been looked for in the wrong place.
-        dispatch(&context, rehearsal).map_err(|error| match unread {
+        dispatch(&context, dry_run).map_err(|error| match unread {
             Some(wrong) => verb::with(error, wrong),
             None => error,
         })
     });
-    match &answer {
-        Ok(answer) => log.verbose(format_args!(
-            "{} {} {}: done {answer}",
+    match &output {
+        Ok(output) => log.verbose(format_args!(
+            "{} {} {}: done {output}",
             call.command.as_str(),
             call.container_id,
             call.ifname
@@ -120,14 +120,14 @@ fn answer(
             error.code.number()
         )),
     }
-    answer
+    output
 }
 
-fn dispatch(context: &Context<'_>, rehearsal: bool) -> Result<String, Error> {
+fn dispatch(context: &Context<'_>, dry_run: bool) -> Result<String, Error> {
     let nothing = |()| String::new();
     match context.call.command {
-        Command::Add if rehearsal => verb::add::rehearse(context),
-        _ if rehearsal => Err(Error::new(Code::InvalidEnvironment, "--dry-run knows CNI_COMMAND=ADD alone")),
+        Command::Add if dry_run => verb::add::dry_run(context),
+        _ if dry_run => Err(Error::new(Code::InvalidEnvironment, "--dry-run supports only CNI_COMMAND=ADD")),
         Command::Add => verb::add::add(context),
         Command::Del => verb::del::del(context).map(nothing),
         Command::Check => verb::check::check(context).map(nothing),
@@ -144,19 +144,19 @@ fn read() -> Result<Vec<u8>, Error> {
     if stdin.is_terminal() {
         return Ok(text);
     }
-    stdin.lock().take(LONGEST + 1).read_to_end(&mut text).map_err(|error| {
+    stdin.lock().take(MAX_LENGTH + 1).read_to_end(&mut text).map_err(|error| {
         Error::new(Code::Io, "cannot read the network configuration on standard input")
             .details(error.to_string())
     })?;
-    if text.len() as u64 > LONGEST {
-        let message = format!("the network configuration on standard input has more than {LONGEST} bytes");
+    if text.len() as u64 > MAX_LENGTH {
+        let message = format!("the network configuration on standard input has more than {MAX_LENGTH} bytes");
         return Err(Error::new(Code::Decode, message));
     }
     Ok(text)
 }
 
-fn say(answer: &str) -> ExitCode {
-    match std::io::stdout().write_all(answer.as_bytes()) {
+fn print(output: &str) -> ExitCode {
+    match std::io::stdout().write_all(output.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         // The runtime is gone: it will call DEL.
         Err(_) => ExitCode::FAILURE,
@@ -184,7 +184,7 @@ mod tests {
             "EGRESS_ROUTER_SETTINGS" => Some(settings.into()),
             _ => None,
         };
-        answer(&Call::from_env(get)?.unwrap(), config.as_bytes(), false, get)
+        output(&Call::from_env(get)?.unwrap(), config.as_bytes(), false, get)
     }
 
     #[test]
@@ -200,13 +200,13 @@ mod tests {
         for verb in ["DEL", "GC"] {
             fs::create_dir_all(record.parent().unwrap()).unwrap();
             fs::write(&record, "not readable").unwrap();
-            let answer = answered(verb, &settings, config);
+            let output = answered(verb, &settings, config);
             if verb == "DEL" {
-                assert_eq!(answer, Ok(String::new()));
+                assert_eq!(output, Ok(String::new()));
                 assert!(!record.exists(), "it was looked for where the settings say");
             } else {
                 // What failed is said first, and that the settings may be why.
-                let error = answer.unwrap_err();
+                let error = output.unwrap_err();
                 assert!(error.message.contains("c0ffee@net1.json"), "{error}");
                 assert!(error.details.contains("platfrom"), "{error}");
             }

@@ -21,17 +21,17 @@ pub use attachment::Attachment;
 pub use elastic_ip::ElasticIp;
 
 /// A longer container ID is shortened in a file's name, which may have 255 bytes; the file itself holds it whole.
-const LONGEST: usize = 128;
+const MAX_LENGTH: usize = 128;
 
 /// So much of a longer one begins the file's name, for who looks into the folder: runtimes' own IDs have this length.
-const BEGINNING: usize = 64;
+const PREFIX_LENGTH: usize = 64;
 
 /// A folder of records of one kind.
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
-    /// Whether a record has to outlive a crash of the node.
-    lasting: bool,
+    /// Whether a record must outlive a crash of the node.
+    durable: bool,
 }
 
 /// What every record says of the pod.
@@ -45,21 +45,22 @@ pub trait Owned {
 /// A pod's namespace, as it was at ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
+pub struct PodNetns {
     /// `CNI_NETNS`.
     pub path: PathBuf,
     /// Device and inode: a path is used again.
     pub identity: (u64, u64),
 }
 
-impl Place {
+impl PodNetns {
     /// The namespace. None where it is gone, another one in its place or not.
     ///
     /// # Errors
     /// [`Code::Io`] where that cannot be told: what is of a pod that may live is not to be ended for it.
     pub fn open(&self) -> Result<Option<Namespace>, Error> {
         let unknown = |error: std::io::Error| {
-            let message = format!("cannot tell whether the pod's namespace {} is there", self.path.display());
+            let message =
+                format!("cannot find out whether the pod's network namespace {} exists", self.path.display());
             Error::new(Code::Io, message).details(error.to_string())
         };
         let namespace = match Namespace::open(&self.path) {
@@ -76,8 +77,8 @@ impl Place {
 impl Folder {
     /// `directory/name`. It is made with the first record.
     #[must_use]
-    pub fn new(directory: &Path, name: &str, lasting: bool) -> Self {
-        Self { path: directory.join(name), lasting }
+    pub fn new(directory: &Path, name: &str, durable: bool) -> Self {
+        Self { path: directory.join(name), durable }
     }
 
     /// The record takes the place of what was there, in one act.
@@ -97,13 +98,13 @@ impl Folder {
             let _ = fs::remove_file(&new);
         }
         written?;
-        if self.lasting { File::open(&self.path)?.sync_all() } else { Ok(()) }
+        if self.durable { File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
 
     fn write_new<T: Serialize>(&self, path: &Path, record: &T) -> std::io::Result<()> {
         let mut file = self.create(path)?;
         file.write_all(&serde_json::to_vec(record)?)?;
-        if self.lasting { file.sync_all() } else { Ok(()) }
+        if self.durable { file.sync_all() } else { Ok(()) }
     }
 
     /// A new file. Usually there is the folder and nothing else, so that is tried first.
@@ -200,12 +201,12 @@ impl Folder {
 
 /// One name for each ID. A shortened one is longer than any that is not: a hyphen and a hash stand in it for the rest.
 fn short(container_id: &str) -> Cow<'_, str> {
-    if container_id.len() <= LONGEST {
+    if container_id.len() <= MAX_LENGTH {
         return container_id.into();
     }
     let hash = digest::digest(&digest::SHA256, container_id.as_bytes());
     let bytes: &[u8] = hash.as_ref();
-    let mut name = format!("{}-", container_id.get(..BEGINNING).unwrap_or_default());
+    let mut name = format!("{}-", container_id.get(..PREFIX_LENGTH).unwrap_or_default());
     for byte in bytes {
         name.push_str(&format!("{byte:02x}"));
     }
@@ -215,7 +216,7 @@ fn short(container_id: &str) -> Cow<'_, str> {
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     match fs::read(path) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| {
-            let message = format!("the record {} is not one of this program's", path.display());
+            let message = format!("the record {} is not a record of this program", path.display());
             Error::new(Code::Decode, message).details(error.to_string())
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -263,22 +264,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("netns");
         std::os::unix::fs::symlink("netns", &path).unwrap();
-        let unknown = Place { path: path.clone(), identity: (1, 2) };
+        let unknown = PodNetns { path: path.clone(), identity: (1, 2) };
         assert_eq!(unknown.open().unwrap_err().code, Code::Io, "a link that leads to itself");
         fs::remove_file(&path).unwrap();
         assert!(unknown.open().unwrap().is_none());
         fs::write(&path, "").unwrap();
         assert!(unknown.open().unwrap().is_none(), "another file");
         let own = Namespace::current().unwrap();
-        let lives = Place { path: "/proc/thread-self/ns/net".into(), identity: own.identity().unwrap() };
+        let lives = PodNetns { path: "/proc/thread-self/ns/net".into(), identity: own.identity().unwrap() };
         assert!(lives.open().unwrap().is_some());
     }
 
     #[test]
     fn a_record_comes_is_read_and_goes() {
-        for lasting in [false, true] {
+        for durable in [false, true] {
             let directory = tempfile::tempdir().unwrap();
-            let folder = Folder::new(directory.path(), "some/where", lasting);
+            let folder = Folder::new(directory.path(), "some/where", durable);
             folder.ready().unwrap();
             assert_eq!(fs::read_dir(directory.path().join("some/where")).unwrap().count(), 0);
             assert_eq!(folder.read::<Simple>("c", "net1"), Ok(None));
@@ -300,7 +301,8 @@ mod tests {
     fn container_ids_that_begin_alike_have_a_record_each_however_long_they_are() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::new(directory.path(), "a", false);
-        let ids = [LONGEST - 1, LONGEST, 300].map(|length| ["1", "2"].map(|end| "x".repeat(length) + end));
+        let ids =
+            [MAX_LENGTH - 1, MAX_LENGTH, 300].map(|length| ["1", "2"].map(|end| "x".repeat(length) + end));
         for (number, id) in (1..).zip(ids.iter().flatten()) {
             folder.write(&Simple(id.clone(), "a-name-of-15-by".into(), number)).unwrap();
         }

@@ -93,12 +93,12 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// A socket of `protocol` (NETLINK_ROUTE, NETLINK_NETFILTER) that waits at most `patience` for an answer, gets refusals
+    /// A socket of `protocol` (NETLINK_ROUTE, NETLINK_NETFILTER) that waits at most `timeout` for an answer, gets refusals
     /// with the kernel's own text and without an echo of the request, and has filters of dumps obeyed or refused.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn open(protocol: i32, patience: Duration) -> io::Result<Self> {
+    pub fn open(protocol: i32, timeout: Duration) -> io::Result<Self> {
         // SAFETY: socket takes three numbers and touches no memory of ours.
         let number = checked(unsafe {
             libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol)
@@ -111,12 +111,12 @@ impl Netlink {
         socket.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &on)?;
         // Linux 4.20. Without it dumps come unfiltered, and readers filter for themselves anyway.
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, &on);
-        let patience = libc::timeval {
+        let timeout = libc::timeval {
             // Not by its name: libc has marked time_t, which musl has widened, and means to follow.
-            tv_sec: patience.as_secs().try_into().unwrap_or(i32::MAX.into()),
-            tv_usec: patience.subsec_micros().into(),
+            tv_sec: timeout.as_secs().try_into().unwrap_or(i32::MAX.into()),
+            tv_usec: timeout.subsec_micros().into(),
         };
-        socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &patience)?;
+        socket.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &timeout)?;
         Ok(socket)
     }
 
@@ -245,8 +245,8 @@ fn length_of<T>(value: &T) -> libc::socklen_t {
 }
 
 /// A call's answer, or what errno says.
-fn checked(answer: libc::c_int) -> io::Result<libc::c_int> {
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// A call's length, asked again as long as only a signal came between.
@@ -268,7 +268,7 @@ fn repeated(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
 mod tests {
     use std::time::Duration;
 
-    use super::isolated::{another, isolated};
+    use super::isolated::{isolated, new_namespace};
     use super::{Namespace, Netlink, stay_on_processor};
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         isolated(|| {
             let here = Namespace::current().unwrap();
             let socket = Netlink::open(libc::NETLINK_ROUTE, Duration::from_secs(1)).unwrap();
-            another().enter().unwrap();
+            new_namespace().enter().unwrap();
             assert!(socket.namespace().unwrap().same(&here).unwrap());
             socket.namespace().unwrap().enter().unwrap();
             assert!(Namespace::current().unwrap().same(&here).unwrap());

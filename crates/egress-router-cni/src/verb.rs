@@ -1,14 +1,14 @@
 //! One file for each verb, and what several of them do alike.
 
 pub mod add;
-pub mod answer;
 pub mod check;
 pub mod del;
 pub mod gc;
+pub mod namespaces;
+pub mod pod_lock;
 pub mod resolve;
-pub mod scene;
+pub mod result;
 pub mod status;
-pub mod turn;
 pub mod version;
 
 use crate::cni::{Call, Error};

@@ -266,7 +266,7 @@ fn behind_a_plugin_that_tells_nothing_of_the_pods_interface() {
     scene.cluster_is_reached(0..1);
     let check = plugin.check(&result).unwrap();
     assert_eq!(check.code, Some(0), "{check:#?}");
-    // Nobody has to remember how the interface was to be called.
+    // Nobody must remember how the interface was to be called.
     let mut renamed = plugin.config.clone();
     renamed["interfaceArgs"] = json!({"name": "wan0"});
     let check = plugin.with(renamed).check(&result).unwrap();

@@ -157,7 +157,7 @@ fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
 }
 
 /// This kernel may have no SCTP of its own; handing packets on needs none. What is sent is a first packet (INIT, RFC 9260,
-/// 3.3.2), and its checksum has to be right.
+/// 3.3.2), and its checksum must be right.
 #[test]
 fn sctp_is_handed_on() {
     let scene = Scene::new();

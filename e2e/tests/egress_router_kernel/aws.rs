@@ -1,5 +1,5 @@
 //! An Elastic IP, from its association to the packet. EC2 and the metadata service are those of the crate's own tests (where
-//! moto has to see the same), and run in the machine, too; what VPC's router does, the LAN's does here.
+//! moto must see the same), and run in the machine, too; what VPC's router does, the LAN's does here.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -82,7 +82,7 @@ impl Cloud {
     }
 }
 
-/// As a user writes it: on AWS nobody has to say which type.
+/// As a user writes it: on AWS nobody must say which type.
 fn network() -> Value {
     config(json!({"podIP": {"web-*": {"addresses": [PUBLIC.to_string()]}}}))
 }

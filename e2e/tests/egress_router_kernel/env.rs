@@ -111,7 +111,7 @@ impl TestEnv {
         (output.status.success(), answer)
     }
 
-    /// The same, which has to succeed.
+    /// The same, which must succeed.
     pub fn succeed(&self, command: &str, config: &Value) -> Value {
         let (succeeded, answer) = self.call(command, config);
         assert!(succeeded, "{command}: {answer}");

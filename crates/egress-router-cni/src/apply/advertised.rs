@@ -46,7 +46,7 @@ fn restore(route: &mut Socket, kept: &[Route]) -> Result<(), Error> {
         match route.request(&lost.append(None)) {
             // The router advertised it again meanwhile.
             Err(error) if error.is(&[libc::EEXIST]) => {}
-            answer => answer?,
+            reply => reply?,
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The new link: made by the host's socket, where its master is, straight into the pod.
 
-use crate::names::PASSING;
+use crate::names::TEMPORARY_NAME;
 use crate::netlink::Error;
 use crate::netlink::link::{Link, NewLink};
 use crate::netlink::socket::Socket;
@@ -37,9 +37,9 @@ pub(super) fn create_and_rename(
     new: &NewLink,
 ) -> Result<Link, Error> {
     // One of a kind on the node: a process makes one link at a time.
-    let passing = format!("{PASSING}{:x}", std::process::id());
-    host.request(&new.create(&passing, namespace))?;
-    let link = there(pod, &passing)?;
+    let temporary = format!("{TEMPORARY_NAME}{:x}", std::process::id());
+    host.request(&new.create(&temporary, namespace))?;
+    let link = there(pod, &temporary)?;
     if let Err(error) = pod.request(&Link::rename(link.index, &new.name)) {
         // That the renaming failed says more than that this did.
         let _ = pod.request(&Link::delete(link.index));
@@ -51,5 +51,5 @@ pub(super) fn create_and_rename(
 /// The link that was just made.
 fn there(pod: &mut Socket, name: &str) -> Result<Link, Error> {
     // None: somebody else deleted it at once, so nothing is left.
-    pod.link_by_name(name)?.ok_or(Error::Silent)
+    pod.link_by_name(name)?.ok_or(Error::NoReply)
 }

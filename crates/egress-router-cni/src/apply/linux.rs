@@ -3,7 +3,7 @@
 use std::io;
 
 use super::advertised::{self, written};
-use super::wording::{Doing, Undoing};
+use super::description::{Applying, RollingBack};
 use super::{Kernel, link, sysctl};
 use crate::cni;
 use crate::names;
@@ -22,14 +22,14 @@ use crate::sys::Namespace;
 /// Requests in one send. Refusals of all of them fit into a socket's receive buffer, and hardly any attachment has more.
 const TOGETHER: usize = 64;
 
-/// The pod's kernel. The calling thread has to be in the pod's namespace: the sysctls are those of where it is.
+/// The pod's kernel. The calling thread must be in the pod's namespace: the sysctls are those of where it is.
 #[derive(Debug)]
 pub struct Linux<'a> {
     pod: &'a mut Sockets,
     host: Option<(&'a mut Socket, &'a Namespace)>,
     link: Option<Link>,
     /// Steps that found nothing to delete, so that undoing them adds nothing.
-    idle: Vec<Step>,
+    skipped: Vec<Step>,
     /// Routes that were deleted and are not there again, in the order in which they were.
     deleted: Vec<Route>,
     /// All routes as they stood when the first was deleted.
@@ -40,7 +40,7 @@ impl<'a> Linux<'a> {
     /// Steps in the namespace in which `pod` was opened.
     #[must_use]
     pub fn new(pod: &'a mut Sockets) -> Self {
-        Self { pod, host: None, link: None, idle: Vec::new(), deleted: Vec::new(), order: None }
+        Self { pod, host: None, link: None, skipped: Vec::new(), deleted: Vec::new(), order: None }
     }
 
     /// Able to make links: by `host`, a socket of the node, in `namespace`, the pod's.
@@ -63,7 +63,7 @@ impl<'a> Linux<'a> {
 
     fn create(&mut self, new: &NewLink) -> Result<(), Error> {
         let Some((host, namespace)) = &mut self.host else {
-            return Err(system("make a link from where the master is", libc::ENODEV));
+            return Err(system("create a link in the namespace of its master", libc::ENODEV));
         };
         self.link = Some(link::create(host, &mut self.pod.route, namespace.descriptor(), new)?);
         Ok(())
@@ -114,9 +114,9 @@ impl<'a> Linux<'a> {
         }
     }
 
-    fn note_idle(&mut self, step: &Step, there: bool) {
+    fn remember_skipped(&mut self, step: &Step, there: bool) {
         if !there {
-            self.idle.push(step.clone());
+            self.skipped.push(step.clone());
         }
     }
 
@@ -133,13 +133,13 @@ impl<'a> Linux<'a> {
     }
 
     /// Takes back a step that may have been done or not.
-    fn undo_if_done(&mut self, step: &Step) {
+    fn rollback_if_done(&mut self, step: &Step) {
         let new = self.new_link();
         // Where it was not done, the kernel refuses.
         let _ = match step {
             // Among equal ones, it would be appended to itself.
             Step::DeleteRoute(route) => self.request(&route.add(new)),
-            step => return drop(self.undo(step)),
+            step => return drop(self.rollback(step)),
         };
     }
 
@@ -155,7 +155,7 @@ impl<'a> Linux<'a> {
         };
         match self.pod.route.request(&route.add(None)) {
             Err(error) if error.is(&[libc::EEXIST]) => {}
-            answer => return answer,
+            reply => return reply,
         }
         let order = self.order.as_deref().unwrap_or_default();
         let place = order.iter().position(|there| there == route).unwrap_or(order.len());
@@ -176,9 +176,9 @@ impl<'a> Linux<'a> {
 }
 
 impl Kernel for Linux<'_> {
-    fn act(&mut self, step: &Step) -> Result<(), cni::Error> {
+    fn apply(&mut self, step: &Step) -> Result<(), cni::Error> {
         let new = self.new_link();
-        let answer = match step {
+        let reply = match step {
             Step::Firewall(firewall) => {
                 return nftables::install(&mut self.pod.netfilter, &firewall.ruleset());
             }
@@ -193,54 +193,58 @@ impl Kernel for Linux<'_> {
             Step::AppendRoute(route) => self.request(&route.append(new)),
             Step::ReplaceRoute { after, .. } => self.request(&after.replace(new)),
             Step::AddRule(rule) => self.request(&rule.add()),
-            Step::Condemn { index, owner, .. } => self.delete(&Link::inscribe(*index, owner)).map(|_| ()),
+            Step::MarkForDeletion { index, owner, .. } => {
+                self.delete(&Link::set_alias(*index, owner)).map(|_| ())
+            }
             Step::DeleteLink { index, .. } => self.delete(&Link::delete(*index)).map(|_| ()),
             Step::DeleteRoute(route) => {
-                self.delete_route(route, new).map(|there| self.note_idle(step, there))
+                self.delete_route(route, new).map(|there| self.remember_skipped(step, there))
             }
-            Step::DeleteRule(rule) => self.delete(&rule.delete()).map(|there| self.note_idle(step, there)),
+            Step::DeleteRule(rule) => {
+                self.delete(&rule.delete()).map(|there| self.remember_skipped(step, there))
+            }
         };
-        answer.map_err(|error| {
+        reply.map_err(|error| {
             // Without the kernel's answer, it may have been done.
             if !matches!(error, Error::Refused(_)) {
-                self.undo_if_done(step);
+                self.rollback_if_done(step);
             }
             failed(step, &error)
         })
     }
 
-    fn act_first(&mut self, steps: &[Step]) -> Vec<Result<(), cni::Error>> {
+    fn apply_first(&mut self, steps: &[Step]) -> Vec<Result<(), cni::Error>> {
         let mut requests: Vec<Message> =
             steps.iter().map_while(|step| self.asked(step)).take(TOGETHER).collect();
         let steps = steps.get(..requests.len().max(1)).unwrap_or_default();
         // Once the last is acknowledged, all were heard.
         match requests.pop() {
             Some(last) if !requests.is_empty() => requests.push(last.with_flags(FLAG_ACK)),
-            _ => return steps.iter().map(|step| self.act(step)).collect(),
+            _ => return steps.iter().map(|step| self.apply(step)).collect(),
         }
         match self.pod.route.transaction(&requests) {
-            Ok(answers) => {
+            Ok(replies) => {
                 let told = |(step, refusal): (&Step, Option<Refusal>)| match refusal {
                     Some(refusal) => Err(failed(step, &Error::Refused(refusal))),
                     None => Ok(()),
                 };
-                steps.iter().zip(answers).map(told).collect()
+                steps.iter().zip(replies).map(told).collect()
             }
             Err(error) => {
                 // Without the kernel's answers, any may have been done.
-                steps.iter().rev().for_each(|step| self.undo_if_done(step));
+                steps.iter().rev().for_each(|step| self.rollback_if_done(step));
                 steps.first().map(|step| Err(failed(step, &error))).into_iter().collect()
             }
         }
     }
 
-    fn undo(&mut self, step: &Step) -> Result<(), cni::Error> {
-        if let Some(place) = self.idle.iter().rposition(|idle| idle == step) {
-            self.idle.remove(place);
+    fn rollback(&mut self, step: &Step) -> Result<(), cni::Error> {
+        if let Some(place) = self.skipped.iter().rposition(|skipped| skipped == step) {
+            self.skipped.remove(place);
             return Ok(());
         }
         let new = self.new_link();
-        let answer = match step {
+        let reply = match step {
             Step::Firewall(firewall) => {
                 return nftables::delete(&mut self.pod.netfilter, &names::table(&firewall.interface));
             }
@@ -253,7 +257,7 @@ impl Kernel for Linux<'_> {
             Step::AddAddress(net) => match self.request(&address::delete(self.new_index(), *net)) {
                 // IPv6 forgets its addresses when a link goes down.
                 Err(error) if error.is(&[libc::EADDRNOTAVAIL]) => Ok(()),
-                answer => answer,
+                reply => reply,
             },
             Step::SetUp => self.request(&Link::set_up(self.new_index(), false)),
             Step::AddRoute(route) | Step::AppendRoute(route) => self.request(&route.delete(new)),
@@ -261,17 +265,17 @@ impl Kernel for Linux<'_> {
             Step::DeleteRoute(route) => self.restore(route),
             Step::AddRule(rule) => self.request(&rule.delete()),
             Step::DeleteRule(rule) => self.request(&rule.add()),
-            Step::Condemn { index, .. } => self.delete(&Link::inscribe(*index, "")).map(|_| ()),
+            Step::MarkForDeletion { index, .. } => self.delete(&Link::set_alias(*index, "")).map(|_| ()),
             Step::DeleteLink { .. } | Step::DeleteFirewall { .. } => {
-                return Err(cni::Error::new(cni::Code::Kernel, format!("cannot {}", Undoing(step))));
+                return Err(cni::Error::new(cni::Code::Kernel, format!("cannot {}", RollingBack(step))));
             }
         };
-        answer.map_err(|error| error.to_cni(format!("cannot {}", Undoing(step))))
+        reply.map_err(|error| error.to_cni(format!("cannot {}", RollingBack(step))))
     }
 }
 
 fn failed(step: &Step, error: &Error) -> cni::Error {
-    error.to_cni(format!("cannot {}", Doing(step)))
+    error.to_cni(format!("cannot {}", Applying(step)))
 }
 
 /// The number of a sysctl of IPv4 that is nothing but a number the kernel reads now and then, if it is one of `link`'s.

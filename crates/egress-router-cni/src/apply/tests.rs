@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Kernel, Linux, run, run_all, undo};
+use super::{Kernel, Linux, rollback, run, run_all};
 use crate::cni::{Code, Error};
 use crate::config::destinations::Destinations;
 use crate::config::interface::{Kind, MacvlanMode};
@@ -14,8 +14,8 @@ use crate::config::ip::Gateways;
 use crate::netlink::link::NewLink;
 use crate::netlink::route::{Device, Route};
 use crate::observe;
-use crate::plan::{Identity, Step, Wanted, add, del, note};
-use crate::sys::isolated::{another, isolated};
+use crate::plan::{Desired, Identity, Step, add, del, table_record};
+use crate::sys::isolated::{isolated, new_namespace};
 use pod::{Place, ip_in};
 
 fn net(text: &str) -> IpNet {
@@ -27,9 +27,9 @@ fn address(text: &str) -> IpAddr {
 }
 
 /// An attachment with everything that an attachment can have.
-fn wanted(master: u32, number: u8, addresses: &[&str]) -> Wanted {
+fn desired(master: u32, number: u8, addresses: &[&str]) -> Desired {
     let has = |ipv6: bool| addresses.iter().any(|address| net(address).addr().is_ipv6() == ipv6);
-    Wanted {
+    Desired {
         identity: Identity { container_id: "c1".into(), ifname: format!("net{number}"), network: "n".into() },
         interface: format!("net{number}"),
         kind: Kind::Macvlan(MacvlanMode::Bridge),
@@ -60,16 +60,16 @@ struct Failing<'a> {
 }
 
 impl Kernel for Failing<'_> {
-    fn act(&mut self, step: &Step) -> Result<(), Error> {
+    fn apply(&mut self, step: &Step) -> Result<(), Error> {
         if self.left == 0 {
             return Err(Error::new(Code::Kernel, "not this one"));
         }
         self.left -= 1;
-        self.kernel.act(step)
+        self.kernel.apply(step)
     }
 
-    fn undo(&mut self, step: &Step) -> Result<(), Error> {
-        self.kernel.undo(step)
+    fn rollback(&mut self, step: &Step) -> Result<(), Error> {
+        self.kernel.rollback(step)
     }
 }
 
@@ -86,13 +86,13 @@ fn leaves_nothing(place: &mut Place, steps: &[Step]) {
     let (sockets, host, namespace) = place.parts();
     let mut kernel = Linux::new(sockets).making_links(host, namespace);
     run(steps, &mut kernel).unwrap_or_else(|error| panic!("{error}"));
-    undo(steps, &mut kernel).unwrap();
+    rollback(steps, &mut kernel).unwrap();
     place.assert_seen(&before, "done and undone");
 }
 
 fn plan_of(place: &mut Place, number: u8, addresses: &[&str]) -> Vec<Step> {
-    let wanted = wanted(place.master(), number, addresses);
-    add::add(&wanted, &observe::pod(place.parts().0).unwrap()).unwrap().steps
+    let desired = desired(place.master(), number, addresses);
+    add::add(&desired, &observe::pod(place.parts().0).unwrap()).unwrap().steps
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
             &["192.168.50.9/24", "192.168.50.10/24"],
             &["198.51.100.7/32"],
         ] {
-            another().enter().unwrap();
+            new_namespace().enter().unwrap();
             let mut place = Place::new();
             let steps = plan_of(&mut place, 1, addresses);
             assert!(steps.len() >= 12, "{steps:?}");
@@ -128,7 +128,7 @@ fn a_refusal_anywhere_among_what_is_sent_together_leaves_nothing() {
             let mut kernel = Linux::new(sockets).making_links(host, namespace);
             let error = run(&steps, &mut kernel).unwrap_err();
             assert!(error.message.starts_with("cannot add the route 10.99.0.0/16 via"), "{error:?}");
-            assert!(!error.details.contains("not undone"), "{error:?}");
+            assert!(!error.details.contains("not rolled back"), "{error:?}");
             place.assert_seen(&before, &format!("refused before {:?}", steps.get(at + 1)));
         }
     });
@@ -146,17 +146,17 @@ fn what_is_sent_together_makes_what_it_would_make_alone() {
                 // All but the default routes, in fewer sends than steps.
                 let first = steps.iter().position(|step| matches!(step, Step::AddAddress(_))).unwrap();
                 run(&steps[..first], &mut kernel).unwrap();
-                let answers = kernel.act_first(&steps[first..]);
-                assert!(answers.len() > 10 && answers.iter().all(Result::is_ok), "{answers:?}");
-                run(&steps[first + answers.len()..], &mut kernel).unwrap();
-                assert!(steps[first + answers.len()..].len() >= 2);
+                let replies = kernel.apply_first(&steps[first..]);
+                assert!(replies.len() > 10 && replies.iter().all(Result::is_ok), "{replies:?}");
+                run(&steps[first + replies.len()..], &mut kernel).unwrap();
+                assert!(steps[first + replies.len()..].len() >= 2);
             } else {
-                steps.iter().for_each(|step| kernel.act(step).unwrap());
+                steps.iter().for_each(|step| kernel.apply(step).unwrap());
             }
             let mut seen = place.seen();
             let (sockets, host, namespace) = place.parts();
             let pod = observe::pod(sockets).unwrap();
-            let steps = del::del(&pod, "net1", &note::all(&pod)["net1"]);
+            let steps = del::del(&pod, "net1", &table_record::all(&pod)["net1"]);
             run_all(&steps, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
             // The second link has another number.
             seen.retain(|name, _| !name.contains("-d link") && !name.contains("-d addr"));
@@ -210,7 +210,7 @@ fn a_router_that_advertises_itself_again_is_no_way_around() {
         std::fs::write(heard, "0").unwrap();
         ip_in(&place, "-6 route del default via fe80::1 dev eth0");
         let pod = observe::pod(place.parts().0).unwrap();
-        let steps = del::del(&pod, "net1", &note::all(&pod)["net1"]);
+        let steps = del::del(&pod, "net1", &table_record::all(&pod)["net1"]);
         run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
         place.assert_seen(&before, "added and deleted");
     });
@@ -229,8 +229,8 @@ fn what_add_makes_del_takes() {
             let link = kernel.link().unwrap();
             assert_eq!((link.name.as_str(), link.mtu, link.mac), ("net1", 1400, Some([2, 0, 0, 0, 1, 1])));
             let pod = observe::pod(place.parts().0).unwrap();
-            let notes = note::all(&pod);
-            let steps = del::del(&pod, "net1", &notes["net1"]);
+            let record = table_record::all(&pod);
+            let steps = del::del(&pod, "net1", &record["net1"]);
             run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
             // Once more finds nothing to do, and nothing to complain of.
             run_all(&steps[steps.len() - 2..], &mut Linux::new(place.parts().0)).unwrap();
@@ -336,12 +336,12 @@ fn a_refusal_names_the_step_and_carries_the_kernels_words() {
         for (step, message, details) in cases {
             let (sockets, host, namespace) = place.parts();
             let mut kernel = Linux::new(sockets).making_links(host, namespace);
-            let answer = run(&[create.clone(), Step::SetUp, step], &mut kernel);
+            let reply = run(&[create.clone(), Step::SetUp, step], &mut kernel);
             if message.is_empty() {
-                answer.unwrap();
-                undo(std::slice::from_ref(&create), &mut kernel).unwrap();
+                reply.unwrap();
+                rollback(std::slice::from_ref(&create), &mut kernel).unwrap();
             } else {
-                let error = answer.unwrap_err();
+                let error = reply.unwrap_err();
                 assert_eq!(error.code, Code::Kernel);
                 assert!(error.message.starts_with(message), "{error:?}");
                 assert!(error.details.contains(details), "{error:?}");
@@ -390,14 +390,14 @@ fn a_name_that_only_the_node_has_is_no_obstacle() {
 fn what_cannot_be_undone_is_said() {
     struct Stubborn;
     impl Kernel for Stubborn {
-        fn act(&mut self, step: &Step) -> Result<(), Error> {
+        fn apply(&mut self, step: &Step) -> Result<(), Error> {
             match step {
                 Step::SetUp => Err(Error::new(Code::Kernel, "cannot set it up").details("no")),
                 _ => Ok(()),
             }
         }
 
-        fn undo(&mut self, step: &Step) -> Result<(), Error> {
+        fn rollback(&mut self, step: &Step) -> Result<(), Error> {
             match step {
                 Step::AddAddress(net) => {
                     Err(Error::new(Code::Kernel, format!("cannot take {net}")).details("busy"))
@@ -413,9 +413,12 @@ fn what_cannot_be_undone_is_said() {
         (error.message.as_str(), error.details.as_str()),
         (
             "cannot set it up",
-            "no; not undone: cannot take 10.0.0.2/8: busy; not undone: cannot take 10.0.0.1/8: busy"
+            "no; not rolled back: cannot take 10.0.0.2/8: busy; not rolled back: cannot take 10.0.0.1/8: busy"
         )
     );
-    assert_eq!(undo(&steps, &mut Stubborn).unwrap_err().details, "busy; and: cannot take 10.0.0.1/8: busy");
+    assert_eq!(
+        rollback(&steps, &mut Stubborn).unwrap_err().details,
+        "busy; and: cannot take 10.0.0.1/8: busy"
+    );
     assert_eq!(run_all(&all, &mut Stubborn).unwrap_err().details, "no; and: cannot set it up: no");
 }

@@ -16,15 +16,15 @@ use super::cloud::Cloud;
 use super::ec2::{Address, Association, Ec2, Taken};
 use super::error::Error;
 use super::metadata::Interface;
-use super::patience::random;
 use super::release;
+use super::retry::random;
 use super::state::{Journal, Stage, State};
 use crate::cni;
 
 /// Undoing gets this much even where the deadline has passed: it is cheaper now than when the runtime comes again.
-const UNDOING: Duration = Duration::from_secs(5);
+const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Choices that somebody else was quicker to take, in a row, before it is said that the subnet is too busy.
-const CHOICES: usize = 5;
+const MAX_CHOICES: usize = 5;
 /// What AssignPrivateIpAddresses says of an address that another interface has.
 const IN_USE: &[&str] =
     &["InvalidParameterValue", "InvalidIPAddress.InUse", "PrivateIpAddressInUse", "InvalidPrivateIpAddress"];
@@ -87,7 +87,7 @@ pub fn acquire(
             || before.public != public
             || before.allocation != address.allocation)
     {
-        release::undo(&ec2, before)?;
+        release::rollback(&ec2, before)?;
         journal.clear()?;
         left = None;
     }
@@ -101,8 +101,8 @@ pub fn acquire(
         Some(state) => attempt.resume(state)?,
         None => None,
     };
-    let undoing = || {
-        let ec2 = cloud.ec2(&metadata, deadline.max(Instant::now() + UNDOING));
+    let rollback_client = || {
+        let ec2 = cloud.ec2(&metadata, deadline.max(Instant::now() + ROLLBACK_TIMEOUT));
         ec2.map_err(cni::Error::from)
     };
     attempt.check(&address, public)?;
@@ -114,14 +114,14 @@ pub fn acquire(
         Ok(acquired) => Ok(acquired),
         Err(error) => {
             // What cannot be undone now is written down, for DEL, GC or the next ADD.
-            let undone = undoing()
-                .and_then(|ec2| Ok(release::undo(&ec2, &state)?))
+            let rolled_back = rollback_client()
+                .and_then(|ec2| Ok(release::rollback(&ec2, &state)?))
                 .and_then(|()| attempt.journal.clear());
-            Err(match undone {
+            Err(match rolled_back {
                 Ok(()) => error,
                 Err(left) => {
                     let details =
-                        format!("{}; giving back {} failed too: {left}", error.details, state.private.addr());
+                        format!("{}; releasing {} failed too: {left}", error.details, state.private.addr());
                     error.details(details)
                 }
             })
@@ -203,10 +203,10 @@ impl Attempt<'_> {
     /// A private address of its own.
     fn assign(&mut self, instance: &str, public: Ipv4Addr, address: &Address) -> Result<State, cni::Error> {
         let listed = self.ec2.on_interface(&self.interface.id)?;
-        self.spare_the_node(instance, &listed, public, address)?;
+        self.refuse_node_address(instance, &listed, public, address)?;
         let recorded = self.journal.recorded();
         let mut taken = listed;
-        for _ in 0..CHOICES {
+        for _ in 0..MAX_CHOICES {
             let not_free = |address| recorded.contains(&address) || taken.contains(address);
             let chosen = choose(self.interface.block, random(), not_free).ok_or_else(|| {
                 Error::Conflict(format!(
@@ -227,7 +227,7 @@ impl Attempt<'_> {
                 stage: Stage::Assigning,
             };
             self.journal.write(&state)?;
-            match self.assign_certainly(chosen) {
+            match self.assign_verified(chosen) {
                 Ok(()) => return Ok(state),
                 Err(error) if error.is_refused_as(IN_USE) => {
                     self.journal.clear()?;
@@ -244,17 +244,17 @@ impl Attempt<'_> {
             }
         }
         Err(Error::Conflict(format!(
-            "in subnet {}, others took each address that was chosen",
+            "in subnet {}, other interfaces took each chosen address first",
             self.interface.subnet
         ))
         .into())
     }
 
-    fn assign_certainly(&self, chosen: Ipv4Addr) -> Result<(), Error> {
-        let mut patience = self.ec2.patience();
-        let mut unanswered = None;
+    fn assign_verified(&self, chosen: Ipv4Addr) -> Result<(), Error> {
+        let mut retry = self.ec2.retry();
+        let mut no_response = None;
         loop {
-            let uncertain = match (self.ec2.assign(&self.interface.id, chosen), unanswered) {
+            let uncertain = match (self.ec2.assign(&self.interface.id, chosen), no_response) {
                 (Err(error @ Error::Uncertain { .. }), _) => error,
                 // Taken, perhaps by the request before, which the list of addresses may not show yet.
                 (Err(error), Some(before)) if error.is_refused_as(IN_USE) => {
@@ -269,16 +269,16 @@ impl Attempt<'_> {
             if self.ec2.on_interface(&self.interface.id)?.find(chosen).is_some() {
                 return Ok(());
             }
-            if !patience.pause() {
+            if !retry.backoff() {
                 return Err(uncertain);
             }
-            unanswered = Some(uncertain);
+            no_response = Some(uncertain);
         }
     }
 
     /// The node's own Elastic IP, on the primary address of any of its interfaces, is not a pod's: without it the node may be
     /// out of reach. `listed` are the addresses of the pods' interface.
-    fn spare_the_node(
+    fn refuse_node_address(
         &self,
         instance: &str,
         listed: &Taken,
@@ -298,7 +298,7 @@ impl Attempt<'_> {
         };
         if own {
             return Err(Error::Conflict(format!(
-                "Elastic IP {public} is this node's own: it is associated with the primary address of {interface}; give the pod another"
+                "Elastic IP {public} belongs to this node: it is associated with the primary address of {interface}; use another one for the pod"
             )));
         }
         Ok(())
@@ -309,14 +309,14 @@ impl Attempt<'_> {
             state.stage = Stage::Associating;
             self.journal.write(state)?;
         }
-        let association = self.associate_certainly(state, before)?;
+        let association = self.associate_verified(state, before)?;
         state.stage = Stage::Associated { association };
         self.journal.write(state)?;
         Ok(Acquired::from(&*state))
     }
 
-    fn associate_certainly(&self, state: &State, before: &Address) -> Result<String, Error> {
-        let mut patience = self.ec2.patience();
+    fn associate_verified(&self, state: &State, before: &Address) -> Result<String, Error> {
+        let mut retry = self.ec2.retry();
         loop {
             let private = state.private.addr();
             let uncertain =
@@ -329,15 +329,15 @@ impl Attempt<'_> {
                 Some(now) if is_at(Some(&now), state) => return Ok(now.id),
                 // It came through and was moved on, or somebody was quicker: theirs is the newer word.
                 Some(now) if Some(&now.id) != before.association.as_ref().map(|before| &before.id) => {
-                    return Err(Error::Overtaken(format!(
-                        "Elastic IP {} was associated with {} while this node was taking it; is it configured for two pods?",
+                    return Err(Error::Superseded(format!(
+                        "Elastic IP {} was associated with {} while this node was associating it; is it configured for two pods?",
                         state.public,
                         now.interface.as_deref().unwrap_or("an instance")
                     )));
                 }
                 _ => {}
             }
-            if !patience.pause() {
+            if !retry.backoff() {
                 return Err(uncertain);
             }
         }

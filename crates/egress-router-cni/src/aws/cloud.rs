@@ -7,7 +7,7 @@ use super::credentials::Credentials;
 use super::ec2::{Ec2, Endpoint};
 use super::error::Error;
 use super::metadata::{self, Metadata};
-use super::patience::Patience;
+use super::retry::RetryBudget;
 use super::transport::Transport;
 use crate::config::settings;
 
@@ -55,14 +55,14 @@ impl<'a> Cloud<'a> {
     /// The metadata service does not say what is needed, or an endpoint is none.
     pub fn ec2(&self, metadata: &Metadata<'_>, deadline: Instant) -> Result<Ec2<'_>, Error> {
         let region = metadata.region()?;
-        let said = self
+        let endpoint_override = self
             .settings
             .ec2_endpoint
             .clone()
             .or_else(|| text(self.environment, "AWS_ENDPOINT_URL_EC2"))
             .or_else(|| text(self.environment, "AWS_ENDPOINT_URL"));
-        let endpoint = match said {
-            Some(said) => said,
+        let endpoint = match endpoint_override {
+            Some(endpoint_override) => endpoint_override,
             None => format!("https://ec2.{region}.{}", metadata.domain()?),
         };
         let endpoint = Endpoint::parse(&endpoint)?;
@@ -70,7 +70,7 @@ impl<'a> Cloud<'a> {
             Some(credentials) => credentials,
             None => Credentials::of_instance(metadata)?,
         };
-        Ok(Ec2::new(self.transport, endpoint, region, credentials, Patience::until(deadline)))
+        Ok(Ec2::new(self.transport, endpoint, region, credentials, RetryBudget::until(deadline)))
     }
 
     /// Whether an Elastic IP is taken from where it is.

@@ -63,14 +63,14 @@ impl Credentials {
         };
         let roles = metadata.find(PATH)?.ok_or_else(none)?;
         let role = roles.lines().next().map(str::trim).filter(|role| !role.is_empty()).ok_or_else(none)?;
-        let answer = metadata.get(&format!("{PATH}{role}"))?;
+        let response = metadata.get(&format!("{PATH}{role}"))?;
         // Serde's messages quote what they found, and that may be a secret.
         let malformed = |why: &str| Error::Malformed {
-            whom: format!("the instance metadata service, asked for the credentials of role {role},"),
+            peer: format!("the instance metadata service, asked for the credentials of role {role},"),
             why: why.into(),
         };
         let parsed: Role =
-            serde_json::from_str(&answer).map_err(|_| malformed("not the JSON that is documented"))?;
+            serde_json::from_str(&response).map_err(|_| malformed("not the documented JSON"))?;
         if parsed.code.as_deref().is_some_and(|code| code != "Success") {
             return Err(malformed("its Code is not Success; see the role's trust policy"));
         }

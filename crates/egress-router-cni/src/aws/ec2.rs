@@ -3,26 +3,26 @@
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
-pub use answer::{Address, Association, Private, Taken};
 pub use endpoint::Endpoint;
+pub use response::{Address, Association, Private, Taken};
 
-use answer::malformed;
+use response::malformed;
 
 use super::credentials::Credentials;
 use super::error::{Error, Refusal};
-use super::patience::Patience;
+use super::retry::RetryBudget;
 use super::signature::{self, Scope};
 use super::transport::{Method, Request, Transport};
 use super::xml::Element;
 
-mod answer;
 mod endpoint;
+mod response;
 
 const VERSION: &str = "2016-11-15";
 /// How many network interfaces are listed at once: an interface with 50 addresses takes 20 KB.
 const PAGE: &str = "200";
 /// A subnet has at most 65,531 addresses; more pages than that are an answer that goes round.
-const MOST_PAGES: usize = 400;
+const MAX_PAGES: usize = 400;
 
 /// A conversation with EC2.
 pub struct Ec2<'a> {
@@ -30,7 +30,7 @@ pub struct Ec2<'a> {
     endpoint: Endpoint,
     region: String,
     credentials: Credentials,
-    patience: Patience,
+    retry: RetryBudget,
 }
 
 impl<'a> Ec2<'a> {
@@ -41,15 +41,15 @@ impl<'a> Ec2<'a> {
         endpoint: Endpoint,
         region: String,
         credentials: Credentials,
-        patience: Patience,
+        retry: RetryBudget,
     ) -> Self {
-        Self { transport, endpoint, region, credentials, patience }
+        Self { transport, endpoint, region, credentials, retry }
     }
 
     /// Pauses for the next attempt of an act whose outcome was looked up; false: the deadline would pass.
     #[must_use]
-    pub fn patience(&self) -> Patience {
-        self.patience.clone()
+    pub fn retry(&self) -> RetryBudget {
+        self.retry.clone()
     }
 
     /// DescribeAddresses: the Elastic IP `public`.
@@ -63,7 +63,7 @@ impl<'a> Ec2<'a> {
         let text = public.to_string();
         let Some(item) = root.items("addressesSet").find(|item| item.text_of("publicIp") == Some(&text))
         else {
-            return Err(malformed(ACTION, format!("{text} is not in the answer")));
+            return Err(malformed(ACTION, format!("{text} is not in the response")));
         };
         Address::read(ACTION, item)
     }
@@ -83,7 +83,7 @@ impl<'a> Ec2<'a> {
             taken.read(ACTION, item)?;
         }
         if taken.addresses.is_empty() {
-            return Err(malformed(ACTION, format!("no address of {id} is in the answer")));
+            return Err(malformed(ACTION, format!("the response has no address of {id}")));
         }
         Ok(taken)
     }
@@ -97,7 +97,7 @@ impl<'a> Ec2<'a> {
         const ACTION: &str = "DescribeNetworkInterfaces";
         let mut taken = Taken::default();
         let mut next: Option<String> = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let mut parameters =
                 vec![("Filter.1.Name", "subnet-id"), ("Filter.1.Value.1", id), ("MaxResults", PAGE)];
             if let Some(next) = &next {
@@ -124,7 +124,7 @@ impl<'a> Ec2<'a> {
         let private = private.to_string();
         // AllowReassignment stays false: nobody loses an address.
         let parameters = [("NetworkInterfaceId", interface), ("PrivateIpAddress.1", &private)];
-        self.act("AssignPrivateIpAddresses", &parameters).map(drop)
+        self.call_once("AssignPrivateIpAddresses", &parameters).map(drop)
     }
 
     /// UnassignPrivateIpAddresses. Repeating it does no harm.
@@ -159,11 +159,12 @@ impl<'a> Ec2<'a> {
             ("PrivateIpAddress", &private),
             ("AllowReassociation", if reassociate { "true" } else { "false" }),
         ];
-        let root = self.act(ACTION, &parameters)?;
+        let root = self.call_once(ACTION, &parameters)?;
         // It was done, though nobody knows as what: the caller looks.
-        root.text_of("associationId")
-            .map(Into::into)
-            .ok_or_else(|| Error::Uncertain { action: ACTION, why: "the answer has no associationId".into() })
+        root.text_of("associationId").map(Into::into).ok_or_else(|| Error::Uncertain {
+            action: ACTION,
+            why: "the response has no associationId".into(),
+        })
     }
 
     /// DisassociateAddress, by the association and never by the address. Repeating it does no harm: identities are not used
@@ -186,7 +187,7 @@ impl<'a> Ec2<'a> {
     }
 
     /// A call that is repeated only where it certainly was not carried out.
-    fn act(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Element, Error> {
+    fn call_once(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Element, Error> {
         self.call(action, parameters, false)
     }
 
@@ -196,10 +197,10 @@ impl<'a> Ec2<'a> {
         parameters: &[(&str, &str)],
         repeatable: bool,
     ) -> Result<Element, Error> {
-        let mut patience = self.patience.clone();
+        let mut retry = self.retry.clone();
         let body = form(action, parameters);
         let mut last = self.unreachable("the deadline had passed".into());
-        while let Some(timeout) = patience.exchange() {
+        while let Some(timeout) = retry.request_timeout() {
             let mut headers =
                 vec![("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
             let scope = Scope { region: &self.region, service: "ec2", time: SystemTime::now() };
@@ -221,16 +222,16 @@ impl<'a> Ec2<'a> {
                 proxy: true,
             };
             last = match self.transport.send(&request) {
-                Err(unanswered) if repeatable && unanswered.lasting => {
-                    return Err(Error::Untrusted { whom: self.whom(), why: unanswered.why });
+                Err(no_response) if repeatable && no_response.permanent => {
+                    return Err(Error::Untrusted { peer: self.peer(), why: no_response.why });
                 }
-                Err(unanswered) if repeatable => self.unreachable(unanswered.to_string()),
-                Err(unanswered) => return Err(Error::Uncertain { action, why: unanswered.to_string() }),
+                Err(no_response) if repeatable => self.unreachable(no_response.to_string()),
+                Err(no_response) => return Err(Error::Uncertain { action, why: no_response.to_string() }),
                 Ok(response) if response.status == 200 => {
                     let document = Element::parse(&response.body);
                     let understood = document.map_err(|why| why.to_string()).and_then(|root| {
                         let expected = root.name.strip_suffix("Response") == Some(action);
-                        if expected { Ok(root) } else { Err(format!("the answer is a {}", root.name)) }
+                        if expected { Ok(root) } else { Err(format!("the response is a {}", root.name)) }
                     });
                     return match understood {
                         Ok(root) => Ok(root),
@@ -252,7 +253,7 @@ impl<'a> Ec2<'a> {
                     }
                 }
             };
-            if !patience.pause() {
+            if !retry.backoff() {
                 break;
             }
         }
@@ -260,10 +261,10 @@ impl<'a> Ec2<'a> {
     }
 
     fn unreachable(&self, why: String) -> Error {
-        Error::Unreachable { whom: self.whom(), why }
+        Error::Unreachable { peer: self.peer(), why }
     }
 
-    fn whom(&self) -> String {
+    fn peer(&self) -> String {
         format!("EC2 at {}", self.endpoint.url)
     }
 }

@@ -3,31 +3,31 @@
 use crate::cni::{self, Code};
 
 /// Others' words are cut here: an encoded authorization failure is longer, and a runtime logs all of it again and again.
-const LONGEST_DETAILS: usize = 1024;
+const MAX_DETAILS: usize = 1024;
 
 /// What went wrong on the way to an Elastic IP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Nobody answered in time.
-    #[error("{whom} did not answer in time")]
+    #[error("{peer} did not respond in time")]
     Unreachable {
         /// EC2 or the metadata service, with its endpoint.
-        whom: String,
+        peer: String,
         /// The last attempt's fate.
         why: String,
     },
     /// Whoever answers there is not trusted, or is none of its kind.
     #[error(
-        "{whom} cannot be spoken to; is its endpoint right, and does AWS_CA_BUNDLE hold who signed its certificate?"
+        "{peer} fails TLS; check the endpoint, and whether AWS_CA_BUNDLE contains the CA of its certificate"
     )]
     Untrusted {
         /// EC2 or the metadata service, with its endpoint.
-        whom: String,
+        peer: String,
         /// TLS's words.
         why: String,
     },
     /// It answered, and said that it is busy or broken, until the deadline.
-    #[error("EC2 had no room for {action} until the deadline")]
+    #[error("EC2 throttled or failed {action} until the deadline")]
     Busy {
         /// Of EC2's API.
         action: &'static str,
@@ -35,7 +35,7 @@ pub enum Error {
         refusal: Refusal,
     },
     /// It was asked, and whether it was carried out is not known.
-    #[error("EC2's answer to {action} was lost")]
+    #[error("no response from EC2 to {action}: whether it was carried out is unknown")]
     Uncertain {
         /// Of EC2's API.
         action: &'static str,
@@ -51,7 +51,7 @@ pub enum Error {
         refusal: Refusal,
     },
     /// The metadata service refuses.
-    #[error("the instance metadata service answers {status} to {path}: {advice}")]
+    #[error("the instance metadata service responds with status {status} to {path}: {advice}")]
     Metadata {
         /// What was asked for.
         path: String,
@@ -61,10 +61,10 @@ pub enum Error {
         advice: &'static str,
     },
     /// An answer that is not what the API documents.
-    #[error("{whom} answered what is not understood")]
+    #[error("{peer} sent an invalid response")]
     Malformed {
         /// Who, and to what.
-        whom: String,
+        peer: String,
         /// What is wrong with it.
         why: String,
     },
@@ -76,7 +76,7 @@ pub enum Error {
     Conflict(String),
     /// Another node took the address while this one was taking it.
     #[error("{0}")]
-    Overtaken(String),
+    Superseded(String),
 }
 
 /// EC2's error answer.
@@ -143,19 +143,19 @@ fn advice(action: &str, refusal: &Refusal) -> String {
             "the Elastic IP is associated elsewhere, and aws.allowReassociation is false in the settings".into()
         }
         // No answer of EC2's: something between answered.
-        "" => format!("the answer is HTTP status {} without EC2's error document; is the endpoint right?", refusal.status),
+        "" => format!("the response is HTTP status {} without EC2's error document; check the endpoint", refusal.status),
         code => code.into(),
     }
 }
 
 fn cut(words: &str) -> String {
-    words.chars().filter(|c| !c.is_control()).take(LONGEST_DETAILS).collect()
+    words.chars().filter(|c| !c.is_control()).take(MAX_DETAILS).collect()
 }
 
 impl From<Error> for cni::Error {
     fn from(error: Error) -> Self {
         let message = error.to_string();
-        let said = |refusal: &Refusal| {
+        let describe = |refusal: &Refusal| {
             cut(&format!(
                 "{}: {} (status {}, request {})",
                 refusal.code, refusal.message, refusal.status, refusal.request
@@ -165,9 +165,9 @@ impl From<Error> for cni::Error {
             Error::Unreachable { why, .. } | Error::Uncertain { why, .. } => {
                 Self::new(Code::TryAgain, message).details(cut(why))
             }
-            Error::Busy { refusal, .. } => Self::new(Code::TryAgain, message).details(said(refusal)),
-            Error::Overtaken(_) => Self::new(Code::TryAgain, message),
-            Error::Refused { refusal, .. } => Self::new(Code::Aws, message).details(said(refusal)),
+            Error::Busy { refusal, .. } => Self::new(Code::TryAgain, message).details(describe(refusal)),
+            Error::Superseded(_) => Self::new(Code::TryAgain, message),
+            Error::Refused { refusal, .. } => Self::new(Code::Aws, message).details(describe(refusal)),
             Error::Malformed { why, .. } | Error::Untrusted { why, .. } => {
                 Self::new(Code::Aws, message).details(cut(why))
             }
@@ -219,6 +219,6 @@ mod tests {
     fn others_words_are_bounded() {
         let refusal = Refusal { message: "x".repeat(9999), ..Refusal::default() };
         let error = cni::Error::from(Error::Refused { action: "AssociateAddress", refusal });
-        assert_eq!(error.details.len(), LONGEST_DETAILS);
+        assert_eq!(error.details.len(), MAX_DETAILS);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use ipnet::Ipv4Net;
 
 use super::error::Error;
-use super::patience::Patience;
+use super::retry::RetryBudget;
 use super::transport::{Method, Request, Transport};
 
 /// Where it answers on every instance.
@@ -19,7 +19,7 @@ pub const ENDPOINT: &str = "http://169.254.169.254";
 /// A call ends long before.
 const TOKEN_SECONDS: &str = "300";
 /// The longest answer that is asked for, a role's credentials, is 1.5 KB.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// A conversation with the service.
 pub struct Metadata<'a> {
@@ -60,7 +60,7 @@ impl<'a> Metadata<'a> {
     /// Whether somebody here gives out tokens: asked once, without a second attempt.
     #[must_use]
     pub fn is_there(&self) -> bool {
-        let Some(timeout) = Patience::until(self.deadline).exchange() else { return false };
+        let Some(timeout) = RetryBudget::until(self.deadline).request_timeout() else { return false };
         self.request_token(timeout).is_ok_and(|(status, _)| status == 200)
     }
 
@@ -136,7 +136,7 @@ impl<'a> Metadata<'a> {
         self.find(path)?.ok_or_else(|| Error::Metadata {
             path: path.into(),
             status: 404,
-            advice: "it should be there on every instance; does aws.metadataEndpoint name the right service?",
+            advice: "every instance has it; check aws.metadataEndpoint",
         })
     }
 
@@ -147,9 +147,9 @@ impl<'a> Metadata<'a> {
     /// As [`Self::get`].
     pub fn find(&self, path: &str) -> Result<Option<String>, Error> {
         let url = format!("{}/latest/meta-data/{path}", self.endpoint);
-        let mut patience = Patience::until(self.deadline);
+        let mut retry = RetryBudget::until(self.deadline);
         let mut last = None;
-        while let Some(timeout) = patience.exchange() {
+        while let Some(timeout) = retry.request_timeout() {
             let token = self.token()?;
             let headers = [("x-aws-ec2-metadata-token", token)];
             let request = Request {
@@ -167,15 +167,15 @@ impl<'a> Metadata<'a> {
                     // The token has expired, or the service was restarted.
                     401 => {
                         self.token.replace(None);
-                        last = Some("it keeps refusing the tokens that it gives out".into());
+                        last = Some("it rejects the tokens that it issues".into());
                     }
-                    status if is_passing(status) => last = Some(format!("status {status} to {path}")),
+                    status if is_transient(status) => last = Some(format!("status {status} to {path}")),
                     status => return Err(refused(path, status)),
                 },
                 // The last attempt may only have had no time; what the service said tells more.
-                Err(unanswered) => drop(last.get_or_insert(unanswered.to_string())),
+                Err(no_response) => drop(last.get_or_insert(no_response.to_string())),
             }
-            if !patience.pause() {
+            if !retry.backoff() {
                 break;
             }
         }
@@ -187,20 +187,20 @@ impl<'a> Metadata<'a> {
         if let Some(token) = self.token.borrow().as_ref() {
             return Ok(token.clone());
         }
-        let mut patience = Patience::until(self.deadline);
+        let mut retry = RetryBudget::until(self.deadline);
         let mut last = String::from("the deadline had passed");
-        while let Some(timeout) = patience.exchange() {
+        while let Some(timeout) = retry.request_timeout() {
             match self.request_token(timeout) {
                 Ok((200, body)) => {
                     let token = text(PATH, &body)?;
                     self.token.replace(Some(token.clone()));
                     return Ok(token);
                 }
-                Ok((status, _)) if is_passing(status) => last = format!("status {status} to {PATH}"),
+                Ok((status, _)) if is_transient(status) => last = format!("status {status} to {PATH}"),
                 Ok((status, _)) => return Err(refused(PATH, status)),
                 Err(why) => last = why,
             }
-            if !patience.pause() {
+            if !retry.backoff() {
                 break;
             }
         }
@@ -214,23 +214,23 @@ impl<'a> Metadata<'a> {
             Request { method: Method::Put, url: &url, headers: &headers, body: &[], timeout, proxy: false };
         match self.transport.send(&request) {
             Ok(response) => Ok((response.status, response.body)),
-            Err(unanswered) => Err(unanswered.to_string()),
+            Err(no_response) => Err(no_response.to_string()),
         }
     }
 
     fn unreachable(&self, why: String) -> Error {
-        Error::Unreachable { whom: format!("the instance metadata service at {}", self.endpoint), why }
+        Error::Unreachable { peer: format!("the instance metadata service at {}", self.endpoint), why }
     }
 }
 
 /// Throttled (the service allows each interface a number of packets a second) or failing.
-fn is_passing(status: u16) -> bool {
+fn is_transient(status: u16) -> bool {
     status == 429 || status >= 500
 }
 
 fn unexpected(what: &str, found: &str) -> Error {
     Error::Malformed {
-        whom: format!("the instance metadata service, asked for {what},"),
+        peer: format!("the instance metadata service, asked for {what},"),
         why: format!("{found:?}"),
     }
 }
@@ -238,7 +238,7 @@ fn unexpected(what: &str, found: &str) -> Error {
 fn refused(path: &str, status: u16) -> Error {
     let advice = match status {
         403 => "it is switched off for this instance (HttpEndpoint of its metadata options)",
-        404 | 405 => "it gives out no tokens, so this is no service of version 2",
+        404 | 405 => "it issues no tokens, so it is not version 2 of the service",
         _ => "see the metadata options of this instance",
     };
     Error::Metadata { path: path.into(), status, advice }
@@ -246,15 +246,15 @@ fn refused(path: &str, status: u16) -> Error {
 
 fn text(path: &str, body: &[u8]) -> Result<String, Error> {
     let malformed = |why: &str| Error::Malformed {
-        whom: format!("the instance metadata service, asked for {path},"),
+        peer: format!("the instance metadata service, asked for {path},"),
         why: why.into(),
     };
-    if body.len() > LONGEST_ANSWER {
-        return Err(malformed("the answer is too long"));
+    if body.len() > MAX_RESPONSE_BYTES {
+        return Err(malformed("the response is too long"));
     }
-    let text = std::str::from_utf8(body).map_err(|_| malformed("the answer is no text"))?.trim();
+    let text = std::str::from_utf8(body).map_err(|_| malformed("the response is not UTF-8"))?.trim();
     if text.is_empty() || text.chars().any(|c| c.is_control() && !c.is_ascii_whitespace()) {
-        return Err(malformed("the answer is empty, or no plain text"));
+        return Err(malformed("the response is empty, or not plain text"));
     }
     Ok(text.to_owned())
 }

@@ -12,11 +12,11 @@ use super::transport::Transport;
 use crate::config::settings::{Platform, Settings};
 
 /// The service answers in 1 ms from the host below; half a second is an eternity to it and bearable to others.
-const CONFIRMATION: Duration = Duration::from_millis(500);
+const CONFIRM_TIMEOUT: Duration = Duration::from_millis(500);
 /// The answer of the metadata service, in the run directory. A reboot ends it, as it ends the instance's type.
 const CACHE: &str = "platform";
 /// A service that was not there is asked again after this: the first pods may come before the network does.
-const DOUBT: Duration = Duration::from_secs(600);
+const NEGATIVE_CACHE_TTL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Firmware {
@@ -29,7 +29,7 @@ enum Firmware {
 pub fn platform(transport: &dyn Transport, endpoint: &str, settings: &Settings, sys_root: &Path) -> Platform {
     match settings.platform {
         Platform::Auto => {}
-        said => return said,
+        configured => return configured,
     }
     match firmware(sys_root) {
         Firmware::Amazon => Platform::Aws,
@@ -37,7 +37,7 @@ pub fn platform(transport: &dyn Transport, endpoint: &str, settings: &Settings, 
         Firmware::PerhapsAmazon => {
             let cache = settings.run_directory.join(CACHE);
             cached(&cache).unwrap_or_else(|| {
-                let there = Metadata::new(transport, endpoint, Instant::now() + CONFIRMATION).is_there();
+                let there = Metadata::new(transport, endpoint, Instant::now() + CONFIRM_TIMEOUT).is_there();
                 // Without a cache the next call asks again; that is no failure.
                 let _ = std::fs::create_dir_all(&settings.run_directory);
                 let _ = std::fs::write(&cache, if there { "aws\n" } else { "none\n" });
@@ -52,7 +52,7 @@ fn cached(file: &Path) -> Option<Platform> {
         "aws" => Some(Platform::Aws),
         "none" => {
             let age = std::fs::metadata(file).ok()?.modified().ok()?.elapsed().ok()?;
-            (age < DOUBT).then_some(Platform::None)
+            (age < NEGATIVE_CACHE_TTL).then_some(Platform::None)
         }
         _ => None,
     }

@@ -18,14 +18,14 @@ const PERHAPS_UNASSIGNED: &[&str] = &["InvalidParameterValue", "InvalidIPAddress
 ///
 /// # Errors
 ///
-/// EC2 or the metadata service did not answer in time (then it may be done again), or refused.
+/// EC2 or the metadata service did not respond in time (then it may be done again), or refused.
 pub fn release(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<(), Error> {
     let metadata = cloud.metadata(deadline);
     // The state came here on a copied disk: what it names belongs to the instance that it was copied from.
     if metadata.instance()? != state.instance {
         return Ok(());
     }
-    undo(&cloud.ec2(&metadata, deadline)?, state)
+    rollback(&cloud.ec2(&metadata, deadline)?, state)
 }
 
 /// As [`release`], on the instance that the state is of.
@@ -33,11 +33,11 @@ pub fn release(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<()
 /// # Errors
 ///
 /// As [`release`].
-pub fn undo(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
+pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
     let private = state.private.addr();
     match &state.stage {
         Stage::Assigning => {
-            // The request may not have come through. What is there then is not ours: it was not there before (see choose).
+            // The request may not have come through. What is there then is unexpected: it was not there before (see choose).
             let listed = match ec2.on_interface(&state.interface) {
                 Err(error) if error.is_refused_as(INTERFACE_GONE) => return Ok(()),
                 listed => listed?,

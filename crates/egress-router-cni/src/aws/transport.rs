@@ -8,7 +8,7 @@ use ureq::{Agent, http};
 
 /// No answer of ours is near it: a page of 200 network interfaces with 50 addresses each is 4 MB. What is longer is refused,
 /// not cut.
-const LONGEST_ANSWER: u64 = 8 << 20;
+const MAX_RESPONSE_BYTES: u64 = 8 << 20;
 
 /// What is asked. It has no `Debug`: headers carry tokens.
 pub struct Request<'a> {
@@ -49,11 +49,11 @@ pub struct Response {
 /// No whole answer: refused, cut off, too late, too long. Whether the request was carried out is not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
-pub struct Unanswered {
+pub struct NoResponse {
     /// In the words of who noticed.
     pub why: String,
     /// Asking again changes nothing: the certificate is not trusted, the URL is none.
-    pub lasting: bool,
+    pub permanent: bool,
 }
 
 /// Who carries requests; tests put faults and crashes in its way.
@@ -63,7 +63,7 @@ pub trait Transport {
     /// # Errors
     ///
     /// No whole answer within the request's time.
-    fn send(&self, request: &Request<'_>) -> Result<Response, Unanswered>;
+    fn send(&self, request: &Request<'_>) -> Result<Response, NoResponse>;
 }
 
 /// The network. Connections are kept for the next request of the same call; nothing is set up before the first.
@@ -122,14 +122,14 @@ impl Default for Network {
 }
 
 impl Transport for Network {
-    fn send(&self, request: &Request<'_>) -> Result<Response, Unanswered> {
+    fn send(&self, request: &Request<'_>) -> Result<Response, NoResponse> {
         let agent = self.agent(request.proxy);
         let method = match request.method {
             Method::Get => http::Method::GET,
             Method::Put => http::Method::PUT,
             Method::Post => http::Method::POST,
         };
-        let no_request = |error: http::Error| Unanswered { why: error.to_string(), lasting: true };
+        let no_request = |error: http::Error| NoResponse { why: error.to_string(), permanent: true };
         let mut builder = http::Request::builder().method(method).uri(request.url);
         for (name, value) in request.headers {
             builder = builder.header(*name, value);
@@ -139,28 +139,28 @@ impl Transport for Network {
                 let built = builder.body(()).map_err(no_request)?;
                 agent
                     .run(agent.configure_request(built).timeout_global(Some(request.timeout)).build())
-                    .map_err(unanswered)?
+                    .map_err(no_response)?
             }
             Method::Put | Method::Post => {
                 let built = builder.body(request.body).map_err(no_request)?;
                 agent
                     .run(agent.configure_request(built).timeout_global(Some(request.timeout)).build())
-                    .map_err(unanswered)?
+                    .map_err(no_response)?
             }
         };
         let status = response.status().as_u16();
         let body =
-            response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec().map_err(unanswered)?;
+            response.body_mut().with_config().limit(MAX_RESPONSE_BYTES).read_to_vec().map_err(no_response)?;
         Ok(Response { status, body })
     }
 }
 
-fn unanswered(error: ureq::Error) -> Unanswered {
-    let lasting = match &error {
+fn no_response(error: ureq::Error) -> NoResponse {
+    let permanent = match &error {
         ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::BadUri(_) | ureq::Error::Http(_) => true,
         // How rustls' refusal of a certificate comes out of a stream.
         ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
         _ => false,
     };
-    Unanswered { why: error.to_string(), lasting }
+    NoResponse { why: error.to_string(), permanent }
 }

@@ -4,9 +4,9 @@ use quick_xml::Reader;
 use quick_xml::events::Event;
 
 /// EC2 nests eight deep.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 /// A page of 200 network interfaces with 50 addresses each has about 100,000.
-const MOST: usize = 400_000;
+const MAX_COUNT: usize = 400_000;
 
 /// One element. Attributes and comments are left out; EC2 has none but the namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Element {
                 return refuse("an element without a name");
             }
             elements += 1;
-            if open.len() > DEEPEST || elements > MOST {
+            if open.len() > MAX_DEPTH || elements > MAX_COUNT {
                 return refuse("deeper or larger than any answer of EC2");
             }
             let Some(mut closed) = closed else { continue };
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        let deep = "<a>".repeat(DEEPEST + 1);
+        let deep = "<a>".repeat(MAX_DEPTH + 1);
         for document in [
             "",
             "  ",

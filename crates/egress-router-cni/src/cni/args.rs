@@ -31,7 +31,7 @@ impl Args {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(Error::new(
                     Code::InvalidEnvironment,
-                    format!("CNI_ARGS holds {pair:?}: each part has to be KEY=value, with ';' between parts"),
+                    format!("CNI_ARGS holds {pair:?}: each part must be KEY=value, with ';' between parts"),
                 ));
             };
             let field = match key {

@@ -48,7 +48,7 @@ impl Command {
 
     /// Whether it ends what an ADD made. No one's mistake made since may keep it from that: the runtime would repeat it for ever.
     #[must_use]
-    pub fn undoes(self) -> bool {
+    pub fn is_teardown(self) -> bool {
         matches!(self, Self::Del | Self::Gc)
     }
 
@@ -88,7 +88,7 @@ impl Call {
         let Some(command) = text(&get, "CNI_COMMAND")? else { return Ok(None) };
         let command = Command::ALL.into_iter().find(|verb| verb.as_str() == command).ok_or_else(|| {
             let verbs = Command::ALL.map(Command::as_str).join(", ");
-            invalid(format!("CNI_COMMAND is {command:?}: it has to be one of {verbs}"))
+            invalid(format!("CNI_COMMAND is {command:?}: it must be one of {verbs}"))
         })?;
         let mut call = Self {
             command,
@@ -128,8 +128,7 @@ impl Call {
 }
 
 /// What the specification allows of network names and container IDs.
-pub(crate) const NAME: &str =
-    "it has to begin with a letter or a digit and to go on with letters, digits, '_', '.' and '-'";
+pub(crate) const NAME: &str = "it must be a letter or digit, followed by letters, digits, '_', '.' and '-'";
 
 /// Whether it is what [`NAME`] says.
 pub(crate) fn is_name(name: &str) -> bool {
@@ -156,11 +155,11 @@ pub(crate) fn alternative_name(name: &str) -> Option<&'static str> {
 
 fn any_name(name: &str) -> Option<&'static str> {
     if name == "." || name == ".." {
-        return Some("\".\" and \"..\" are no interface names");
+        return Some("\".\" and \"..\" are not valid interface names");
     }
     // The kernel has switches of these names beside those of each interface (sysctl_dev_name_is_allowed in linux/net.h).
     if name == "all" || name == "default" {
-        return Some("\"all\" and \"default\" are no interface names");
+        return Some("\"all\" and \"default\" are not valid interface names");
     }
     // '%': the kernel counts such names through (dev_alloc_name), and the interface would have another one.
     name.chars()
@@ -180,7 +179,7 @@ fn text(get: &impl Fn(&str) -> Option<OsString>, name: &str) -> Result<Option<St
     match get(name).filter(|value| !value.is_empty()).map(OsString::into_string) {
         None => Ok(None),
         Some(Ok(value)) => Ok(Some(value)),
-        Some(Err(value)) => Err(invalid(format!("{name} is {value:?}: it has to be UTF-8"))),
+        Some(Err(value)) => Err(invalid(format!("{name} is {value:?}: it must be UTF-8"))),
     }
 }
 

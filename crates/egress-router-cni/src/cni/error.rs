@@ -91,20 +91,20 @@ impl Error {
     pub fn to_json(&self, version: &str) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
-        struct Answer<'a> {
+        struct Output<'a> {
             cni_version: &'a str,
             code: u32,
             msg: &'a str,
             #[serde(skip_serializing_if = "str::is_empty")]
             details: &'a str,
         }
-        let answer = Answer {
+        let output = Output {
             cni_version: version,
             code: self.code.number(),
             msg: &self.message,
             details: &self.details,
         };
-        serde_json::to_string(&answer).unwrap_or_default()
+        serde_json::to_string(&output).unwrap_or_default()
     }
 }
 

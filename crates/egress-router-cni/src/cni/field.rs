@@ -37,8 +37,8 @@ impl<'a> Field<'a> {
         Error::new(Code::InvalidConfig, format!("{} is {}: {allowed}", self.path, shown(self.value)))
     }
 
-    fn shape(&self, wanted: &str) -> Error {
-        Error::new(Code::Decode, format!("{} is {}: it has to be {wanted}", self.path, shown(self.value)))
+    fn shape(&self, desired: &str) -> Error {
+        Error::new(Code::Decode, format!("{} is {}: it must be {desired}", self.path, shown(self.value)))
     }
 
     /// A dictionary, or code 6.
@@ -79,7 +79,7 @@ impl<'a> Field<'a> {
     /// An IP address.
     pub fn ip(&self) -> Result<IpAddr, Error> {
         let text = self.string()?;
-        text.parse().map_err(|_| self.invalid("it has to be an IP address (192.0.2.1, 2001:db8::1)"))
+        text.parse().map_err(|_| self.invalid("it must be an IP address (192.0.2.1, 2001:db8::1)"))
     }
 
     /// An IP address with a prefix length, its host bits as they are; without one it is the full length.
@@ -87,7 +87,7 @@ impl<'a> Field<'a> {
         let parsed = cidr(self.string()?);
         parsed.ok_or_else(|| {
             self.invalid(
-                "it has to be an IP address, with a prefix length or without (192.0.2.9/24, 2001:db8::9/64)",
+                "it must be an IP address, with a prefix length or without (192.0.2.9/24, 2001:db8::9/64)",
             )
         })
     }
@@ -192,7 +192,7 @@ mod tests {
         let error = dict.list("addresses").unwrap()[0].cidr().unwrap_err();
         assert_eq!(error.code, Code::InvalidConfig);
         assert!(
-            error.message.starts_with(r#"ip.addresses[0] is "192.168.1.300/24": it has to be an IP address"#)
+            error.message.starts_with(r#"ip.addresses[0] is "192.168.1.300/24": it must be an IP address"#)
         );
     }
 

@@ -94,7 +94,7 @@ impl Result {
                 let value = Value::from(interface);
                 return Err(Field::new(format!("prevResult.ips[{index}].interface"), &value).invalid(
                     format_args!(
-                        "it has to be an index into prevResult.interfaces, which has {}",
+                        "it must be an index into prevResult.interfaces, which has {}",
                         result.interfaces.len()
                     ),
                 ));
@@ -127,7 +127,7 @@ impl Interface {
         let mtu = match dict.get("mtu") {
             Some(field) => {
                 let mtu =
-                    u32::try_from(field.number()?).map_err(|_| field.invalid("it has to be below 2^32"))?;
+                    u32::try_from(field.number()?).map_err(|_| field.invalid("it must be below 2^32"))?;
                 // The specification's 0 is what Go writes for "unset".
                 Some(mtu).filter(|mtu| *mtu > 0)
             }
@@ -207,7 +207,7 @@ fn each<T>(
 }
 
 fn required<'a>(dict: &Dict<'a>, key: &str) -> std::result::Result<Field<'a>, Error> {
-    dict.get(key).ok_or_else(|| Field::new(dict.path_of(key), &Value::Null).invalid("it has to be there"))
+    dict.get(key).ok_or_else(|| Field::new(dict.path_of(key), &Value::Null).invalid("it must be there"))
 }
 
 /// An address that may be missing; Go plugins write "" for none.

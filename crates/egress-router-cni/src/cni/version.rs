@@ -50,7 +50,7 @@ impl Version {
             let spoken = Self::ALL.map(Self::as_str).join(", ");
             Error::new(
                 Code::IncompatibleVersion,
-                format!("cniVersion is {found}: this plugin speaks {spoken}"),
+                format!("cniVersion is {found}: this plugin supports {spoken}"),
             )
         })
     }
@@ -72,7 +72,7 @@ impl Version {
         let (command, version, since) = (command.as_str(), self.as_str(), since.as_str());
         Err(Error::new(
             Code::IncompatibleVersion,
-            format!("cniVersion {version} has no {command}: it came with {since}"),
+            format!("cniVersion {version} has no {command}: it needs {since}"),
         ))
     }
 }
@@ -98,13 +98,13 @@ pub fn requested(stdin: &[u8]) -> String {
 pub fn supported_json(requested: &str) -> String {
     #[derive(serde::Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Answer<'a> {
+    struct Output<'a> {
         cni_version: &'a str,
         supported_versions: [&'static str; 5],
     }
     let cni_version = if requested.is_empty() { Version::NEWEST.as_str() } else { requested };
-    let answer = Answer { cni_version, supported_versions: Version::ALL.map(Version::as_str) };
-    serde_json::to_string(&answer).unwrap_or_default()
+    let output = Output { cni_version, supported_versions: Version::ALL.map(Version::as_str) };
+    serde_json::to_string(&output).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -149,9 +149,9 @@ mod tests {
 
     #[test]
     fn version_answers_in_the_words_it_was_asked_in() {
-        let answer: serde_json::Value = serde_json::from_str(&supported_json("0.4.0")).unwrap();
+        let output: serde_json::Value = serde_json::from_str(&supported_json("0.4.0")).unwrap();
         assert_eq!(
-            answer,
+            output,
             json!({"cniVersion": "0.4.0", "supportedVersions": ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]})
         );
         assert!(supported_json("").contains(r#""cniVersion":"1.1.0""#));

@@ -9,8 +9,8 @@ use crate::cni::Error;
 use crate::cni::field::{Dict, Field, cidr};
 
 /// What an entry may be, for messages.
-const GRAMMAR: &str = "an entry is a CIDR block that the pod may go to (203.0.113.0/24), or \"port protocol address [port there]\" \
-                       that is handed on (80 tcp 203.0.113.26 8080), or an address that takes every other port (203.0.113.26)";
+const GRAMMAR: &str = "an entry is a CIDR block that the pod may reach (203.0.113.0/24), or a redirect \"port protocol address [target port]\" \
+                       (80 tcp 203.0.113.26 8080), or an address to which all other ports are redirected (203.0.113.26)";
 
 /// A validated list.
 ///
@@ -103,14 +103,14 @@ impl Destinations {
                 [block] if block.contains('/') => {
                     let block = cidr(block).ok_or_else(|| entry.invalid(GRAMMAR))?.trunc();
                     if !blocks.insert(block) {
-                        return Err(entry.invalid("the same block stands there twice"));
+                        return Err(entry.invalid("the same block is listed twice"));
                     }
                 }
                 [address] => {
                     let address = target(&entry, address)?;
                     if parsed.fallback(address).is_some() {
                         return Err(
-                            entry.invalid("another entry takes every other port of this family already")
+                            entry.invalid("another entry already redirects all other ports of this family")
                         );
                     }
                     parsed.set_fallback(address);
@@ -119,7 +119,7 @@ impl Destinations {
                     let redirect = redirect(&entry, port, protocol, to, to_port.first().copied())?;
                     let taken = (redirect.port, redirect.protocol.number(), redirect.to.is_ipv4());
                     if !ports.insert(taken) {
-                        return Err(entry.invalid("another entry hands this port and protocol on already"));
+                        return Err(entry.invalid("another entry already redirects this port and protocol"));
                     }
                     parsed.redirects.push(redirect);
                 }
@@ -131,9 +131,8 @@ impl Destinations {
         {
             let address = target(&field, text)?;
             if parsed.fallback(address).is_some_and(|other| other != address) {
-                return Err(
-                    field.invalid("an address of destinations takes every other port of this family already")
-                );
+                return Err(field
+                    .invalid("an address in destinations already redirects all other ports of this family"));
             }
             parsed.set_fallback(address);
         }
@@ -166,7 +165,7 @@ fn redirect(
     Ok(Redirect {
         port: self::port(entry, port)?,
         protocol: Protocol::parse(protocol)
-            .ok_or_else(|| entry.invalid("the protocol has to be tcp, udp or sctp"))?,
+            .ok_or_else(|| entry.invalid("the protocol must be tcp, udp or sctp"))?,
         to: target(entry, to)?,
         to_port: to_port.map(|port| self::port(entry, port)).transpose()?,
     })
@@ -178,7 +177,7 @@ fn port(entry: &Field<'_>, word: &str) -> Result<u16, Error> {
     word.parse()
         .ok()
         .filter(|port| *port > 0 && digits)
-        .ok_or_else(|| entry.invalid(format_args!("{word:?} is no port: it has to be 1 to 65535")))
+        .ok_or_else(|| entry.invalid(format_args!("{word:?} is no port: it must be 1 to 65535")))
 }
 
 /// One host that traffic can be handed on to.
@@ -186,14 +185,14 @@ fn target(entry: &Field<'_>, word: &str) -> Result<IpAddr, Error> {
     let net = cidr(word).ok_or_else(|| entry.invalid(GRAMMAR))?;
     if net.prefix_len() != net.max_prefix_len() {
         return Err(entry.invalid(format_args!(
-            "it is handed on to one host: write {} without /{}",
+            "a redirect target is one host: write {} without /{}",
             net.addr(),
             net.prefix_len()
         )));
     }
     match not_a_host(net.addr()) {
         Some(kind) => {
-            Err(entry.invalid(format_args!("{} is {kind}: it is handed on to one other host", net.addr())))
+            Err(entry.invalid(format_args!("{} is {kind}: a redirect target is another host", net.addr())))
         }
         None => Ok(net.addr()),
     }

@@ -69,7 +69,7 @@ impl InterfaceType {
             return Ok(None);
         }
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).map(Some).ok_or_else(|| {
-            field.invalid(format_args!("it has to be one of {}", Self::ALL.map(Self::as_str).join(", ")))
+            field.invalid(format_args!("it must be one of {}", Self::ALL.map(Self::as_str).join(", ")))
         })
     }
 }
@@ -107,7 +107,7 @@ fn named<T: Copy + Default>(
         Error::new(
             Code::InvalidConfig,
             format!(
-                "interfaceArgs.mode is {mode:?}: for interfaceType {} it has to be {}",
+                "interfaceArgs.mode is {mode:?}: for interfaceType {} it must be {}",
                 interface_type.as_str(),
                 names.join(", ")
             ),
@@ -151,7 +151,7 @@ pub(super) fn mtu(args: &Dict<'_>) -> Result<Option<u32>, Error> {
         .ok()
         .filter(|mtu| (68..=65_535).contains(mtu))
         .map(Some)
-        .ok_or_else(|| field.invalid("it has to be 68 to 65535 bytes, or to be left out for the master's"))
+        .ok_or_else(|| field.invalid("it must be 68 to 65535 bytes, or to be left out for the master's"))
 }
 
 #[cfg(test)]
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(error.code, Code::InvalidConfig);
         assert_eq!(
             error.message,
-            r#"interfaceArgs.mode is "bridge": for interfaceType ipvlan it has to be l2, l3, l3s"#
+            r#"interfaceArgs.mode is "bridge": for interfaceType ipvlan it must be l2, l3, l3s"#
         );
         assert!(kind(InterfaceType::Macvlan, Some("l2")).is_err());
         assert!(kind(InterfaceType::AwsElasticIp, Some("l3")).is_err());

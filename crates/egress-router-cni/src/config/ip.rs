@@ -80,9 +80,7 @@ impl Ip {
         for key in ["addresses", "destinations"] {
             if let Some(list) = dict.get(key).filter(|list| list.value.as_array().is_some_and(Vec::is_empty))
             {
-                return Err(
-                    list.invalid("it has to name at least one, or to be left out where nothing is ruled")
-                );
+                return Err(list.invalid("it must have at least one entry, or be left out"));
             }
         }
         Self::read(&dict)
@@ -103,13 +101,13 @@ impl Ip {
 
     /// That every part has an address of its family to work with. `path` is for the message.
     pub(crate) fn coherent(&self, path: &str) -> Result<(), Error> {
-        let lacks = |wanted: IpAddr| {
-            !self.addresses.iter().any(|address| address.addr().is_ipv4() == wanted.is_ipv4())
+        let lacks = |desired: IpAddr| {
+            !self.addresses.iter().any(|address| address.addr().is_ipv4() == desired.is_ipv4())
         };
         let refuse = |what: String, address: IpAddr| {
             let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
             let message =
-                format!("{path}.{what} {address}: {path}.addresses has to hold an {family} address for it");
+                format!("{path}.{what} {address}: {path}.addresses must have an {family} address for it");
             Err(Error::new(Code::InvalidConfig, message))
         };
         for gateway in self.gateways.all() {
@@ -122,7 +120,7 @@ impl Ip {
                 return Err(Error::new(
                     Code::InvalidConfig,
                     format!(
-                        "{path}.gateway is {gateway}: that is no host's address in {}, its first and last are none",
+                        "{path}.gateway is {gateway}: it is the network or broadcast address of {}",
                         net.trunc()
                     ),
                 ));
@@ -131,7 +129,7 @@ impl Ip {
                 return Err(Error::new(
                     Code::InvalidConfig,
                     format!(
-                        "{path}.gateway is {gateway}: it is one of {path}.addresses, and has to be another host"
+                        "{path}.gateway is {gateway}: it is one of {path}.addresses, and must be another host"
                     ),
                 ));
             }
@@ -139,13 +137,13 @@ impl Ip {
         let redirects = self.destinations.redirects.iter().map(|redirect| redirect.to);
         for to in redirects.chain(self.destinations.fallbacks()) {
             if lacks(to) {
-                return refuse("destinations hands on to".to_owned(), to);
+                return refuse("destinations redirects to".to_owned(), to);
             }
             if self.addresses.iter().any(|address| address.addr() == to) {
                 return Err(Error::new(
                     Code::InvalidConfig,
                     format!(
-                        "{path}.destinations hands on to {to}: it is one of {path}.addresses, and has to be another host"
+                        "{path}.destinations redirects to {to}: it is one of {path}.addresses, and must be another host"
                     ),
                 ));
             }
@@ -164,10 +162,10 @@ fn gateways(dict: &Dict<'_>) -> Result<Gateways, Error> {
     for field in fields {
         let gateway = field.ip()?;
         if let Some(kind) = not_a_host(gateway) {
-            return Err(field.invalid(format_args!("that is {kind}: it has to be the next hop's")));
+            return Err(field.invalid(format_args!("it is {kind}: it must be the address of the next hop")));
         }
         if gateways.of(&gateway).is_some() {
-            return Err(field.invalid("one gateway a family is allowed"));
+            return Err(field.invalid("only one gateway per address family is allowed"));
         }
         gateways.set(gateway);
     }
@@ -176,7 +174,7 @@ fn gateways(dict: &Dict<'_>) -> Result<Gateways, Error> {
 
 /// Addresses of one family that an attachment can have: a rule of nf_tables compares with each of them, and holds at most
 /// 128 expressions (NFT_RULE_MAXEXPRS).
-const MOST: usize = 48;
+const MAX_COUNT: usize = 48;
 
 /// Why a pod that has `addresses` cannot have this one too.
 pub(crate) fn one_more(addresses: &[IpNet], address: &IpNet) -> Option<String> {
@@ -184,22 +182,21 @@ pub(crate) fn one_more(addresses: &[IpNet], address: &IpNet) -> Option<String> {
         return Some(wrong);
     }
     if addresses.iter().any(|other| other.addr() == address.addr()) {
-        return Some("the same address stands there twice".to_owned());
+        return Some("the same address is listed twice".to_owned());
     }
     let family = addresses.iter().filter(|other| other.addr().is_ipv4() == address.addr().is_ipv4());
-    (family.count() >= MOST).then(|| format!("an interface has at most {MOST} addresses of one family"))
+    (family.count() >= MAX_COUNT)
+        .then(|| format!("an interface has at most {MAX_COUNT} addresses of one family"))
 }
 
 /// Why a pod cannot have this address.
 fn not_a_pod(address: &IpNet) -> Option<String> {
     let length = address.prefix_len();
     if let Some(kind) = not_a_host(address.addr()) {
-        return Some(format!("that is {kind}: a pod needs one of its own"));
+        return Some(format!("it is {kind}: a pod needs a unicast address of its own"));
     }
     if length == 0 {
-        return Some(
-            "with /0 everything would be on the same wire: write the network's prefix length".to_owned(),
-        );
+        return Some("with /0 every address would be on-link: write the network's prefix length".to_owned());
     }
     // RFC 3021 and RFC 6164: both addresses of a pair are hosts'.
     if length + 1 >= address.max_prefix_len() {
@@ -207,10 +204,10 @@ fn not_a_pod(address: &IpNet) -> Option<String> {
     }
     let network = address.trunc();
     if address.addr() == network.addr() {
-        return Some(format!("that is the network {network} itself: a pod needs an address in it"));
+        return Some(format!("it is the network address of {network}: a pod needs a host address"));
     }
     (address.addr().is_ipv4() && address.addr() == network.broadcast())
-        .then(|| format!("that is the broadcast address of {network}: a pod needs one of its own"))
+        .then(|| format!("it is the broadcast address of {network}: a pod needs a host address"))
 }
 
 #[cfg(test)]

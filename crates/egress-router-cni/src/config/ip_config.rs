@@ -35,7 +35,7 @@ impl IpConfig {
         let named = |key: &str, longest: usize| {
             match (dict.get(key), dict.text(key)?) {
             (Some(field), Some(text)) if !is_object_name(text, longest) => Err(field.invalid(format_args!(
-                "it has to be a name as Kubernetes gives them: up to {longest} lower-case letters, digits, '-' and '.'"
+                "it must be a name as Kubernetes gives them: up to {longest} lower-case letters, digits, '-' and '.'"
             ))),
             (_, text) => Ok(text.map(str::to_owned)),
         }
@@ -44,7 +44,7 @@ impl IpConfig {
             namespace: named("namespace", 63)?,
             name: named("name", 253)?.ok_or_else(|| {
                 let path = dict.path_of("name");
-                Error::new(Code::InvalidConfig, format!("{path} is missing: it has to name a ConfigMap"))
+                Error::new(Code::InvalidConfig, format!("{path} is missing: it must name a ConfigMap"))
             })?,
             overrides: dict.get("overrides").map(|field| Ip::parse_overrides(&field)).transpose()?,
         })
@@ -63,7 +63,7 @@ impl IpConfig {
             (None, Some(pod)) => Ok(pod),
             (None, None) => Err(Error::new(
                 Code::InvalidEnvironment,
-                "CNI_ARGS names no K8S_POD_NAMESPACE: ipConfig without a namespace reads a ConfigMap of the pod's",
+                "CNI_ARGS has no K8S_POD_NAMESPACE: without ipConfig.namespace the ConfigMap is read from the pod's namespace",
             )),
             (Some(named), pod) => {
                 let allowed =
@@ -98,7 +98,7 @@ impl IpConfig {
                 let found = if found.is_some() { "both" } else { "neither" };
                 return Err(Error::new(
                     Code::InvalidConfig,
-                    format!("{place}: data holds {found} of ip and podIP: it has to hold exactly one"),
+                    format!("{place}: data has {found} of ip and podIP: it must have exactly one"),
                 ));
             }
         };
@@ -114,7 +114,7 @@ impl IpConfig {
             let pod = pod.ok_or_else(|| {
                 Error::new(
                     Code::InvalidEnvironment,
-                    format!("CNI_ARGS names no K8S_POD_NAME: {} needs it", field.path),
+                    format!("CNI_ARGS has no K8S_POD_NAME, which {} needs", field.path),
                 )
             })?;
             pods.find(pod).cloned().ok_or_else(|| {
@@ -198,7 +198,7 @@ mod tests {
         for wrong in [data(&[]), data(&[("note", ip)]), data(&[("ip", ip), ("podIP", "{}")])] {
             let error = config.resolve(&wrong, None).unwrap_err();
             assert_eq!(error.code, Code::InvalidConfig);
-            assert!(error.message.starts_with("ConfigMap a: data holds"), "{error}");
+            assert!(error.message.starts_with("ConfigMap a: data has"), "{error}");
         }
         assert_eq!(config.resolve(&data(&[("ip", "{addresses}")]), None).unwrap_err().code, Code::Decode);
     }

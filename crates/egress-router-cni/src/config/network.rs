@@ -102,21 +102,21 @@ impl Network {
                 .details(error.to_string())
         })?;
         let dict = Field::new("", &value).dict().map_err(|_| {
-            Error::new(Code::Decode, "the network configuration on standard input has to be a dictionary")
+            Error::new(Code::Decode, "the network configuration on standard input must be a dictionary")
         })?;
         let version = || cni::Version::parse(dict.text("cniVersion")?.unwrap_or_default());
         if call.command == Command::Del {
             // Whose it is, container and interface say. And all versions have the same DEL: who edits the configuration of an
             // attachment that stands, or wrote it without a version from the start, is not asked again by each DEL.
             let version = version().unwrap_or(cni::Version::V0_3_0);
-            return Ok(Self::undoing(&dict, version, name(&dict).unwrap_or_default()));
+            return Ok(Self::for_teardown(&dict, version, name(&dict).unwrap_or_default()));
         }
         let version = version()?;
         match call.command {
             // What cannot be read as valid must not be taken as not valid.
             Command::Gc => {
-                let undoing = Self::undoing(&dict, version, name(&dict)?);
-                Ok(Self { valid_attachments: attachments(&dict)?, ..undoing })
+                let for_teardown = Self::for_teardown(&dict, version, name(&dict)?);
+                Ok(Self { valid_attachments: attachments(&dict)?, ..for_teardown })
             }
             Command::Add | Command::Del | Command::Check | Command::Status | Command::Version => {
                 Self::whole(&dict, version, name(&dict)?, call)
@@ -136,7 +136,7 @@ impl Network {
         if dict.text("type")?.is_none() {
             return Err(Error::new(
                 Code::InvalidConfig,
-                "type is missing: it has to be the name of this program",
+                "type is missing: it must be the name of this program",
             ));
         }
         let source = Source::parse(dict)?;
@@ -145,7 +145,7 @@ impl Network {
         if previous.is_none() && call.command == Command::Check {
             return Err(Error::new(
                 Code::InvalidConfig,
-                "prevResult is missing: CHECK compares with what ADD has answered",
+                "prevResult is missing: CHECK compares with the result of ADD",
             ));
         }
         let mut network = Self {
@@ -166,7 +166,7 @@ impl Network {
         Ok(network)
     }
 
-    fn undoing(dict: &Dict<'_>, version: cni::Version, name: String) -> Self {
+    fn for_teardown(dict: &Dict<'_>, version: cni::Version, name: String) -> Self {
         let args = dict.get("interfaceArgs").and_then(|field| field.dict().ok());
         Self {
             chained_name: args.and_then(|args| interface::name(&args, "name").ok().flatten()),
@@ -269,14 +269,14 @@ impl Source {
                 let given = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
                 Err(Error::new(
                     Code::InvalidConfig,
-                    format!("of ip, podIP and ipConfig {given} is given: it has to be exactly one"),
+                    format!("of ip, podIP and ipConfig {given} is given: it must be exactly one"),
                 ))
             }
         }
     }
 }
 
-const MAC: &str = "it has to be one interface's address (02:00:5e:10:00:01), neither a group's nor all zeros";
+const MAC: &str = "it must be a unicast MAC address (02:00:5e:10:00:01), not all zeros";
 
 fn mac(text: &str) -> Option<[u8; 6]> {
     let mut octets = [0; 6];
@@ -299,7 +299,9 @@ fn inside<'a>(dict: &Dict<'a>, key: &str) -> Result<Option<Dict<'a>>, Error> {
 fn pod_address(field: &Field<'_>) -> Result<IpNet, Error> {
     let address = field.cidr()?;
     match not_a_host(address.addr()) {
-        Some(kind) => Err(field.invalid(format_args!("that is {kind}: a pod needs one of its own"))),
+        Some(kind) => {
+            Err(field.invalid(format_args!("it is {kind}: a pod needs a unicast address of its own")))
+        }
         None => Ok(address),
     }
 }
@@ -309,7 +311,7 @@ fn name(dict: &Dict<'_>) -> Result<String, Error> {
         (Some(field), Some(text)) if !is_name(text) => Err(field.invalid(NAME)),
         (_, Some(text)) => Ok(text.to_owned()),
         (_, None) => {
-            Err(Error::new(Code::InvalidConfig, "name is missing: it has to be the name of the network"))
+            Err(Error::new(Code::InvalidConfig, "name is missing: it must be the name of the network"))
         }
     }
 }
@@ -322,7 +324,7 @@ pub(super) fn networks(dict: &Dict<'_>, key: &str) -> Result<Vec<IpNet>, Error> 
         .map(|field| {
             let network = field.cidr()?.trunc();
             if network.prefix_len() == 0 {
-                return Err(field.invalid("everything cannot be the cluster's: it has to be its networks"));
+                return Err(field.invalid("a default route is not allowed here: list the cluster's networks"));
             }
             Ok(network)
         })
@@ -344,7 +346,7 @@ fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<Attachment>>, Error> {
         let (Some(container_id), Some(ifname)) =
             (attachment.text("containerID")?, attachment.text("ifname")?)
         else {
-            return Err(field.invalid("it has to have a containerID and an ifname"));
+            return Err(field.invalid("it must have a containerID and an ifname"));
         };
         Ok(Attachment { container_id: container_id.to_owned(), ifname: ifname.to_owned() })
     };

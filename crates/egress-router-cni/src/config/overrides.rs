@@ -3,7 +3,7 @@
 //! The seed's three rules, and what they mean where it is silent. A ConfigMap never gets further than the overrides allow:
 //!
 //! 1. `addresses` is a closed list. Addresses are compared without their prefix length; where both sides write one it has to
-//!    be the same, and where one does it counts. The ConfigMap still has to name its addresses.
+//!    be the same, and where one does it counts. The ConfigMap still must name its addresses.
 //! 2. `gateway` is what the ConfigMap gets when it names none, and the only one that it may name.
 //! 3. `destinations` and `fallbackIP` are one unit. A ConfigMap that says nothing of them gets the overrides' whole. Else its
 //!    allow-list is intersected with the overrides'; an intersection without a block allows nothing. What it hands on has
@@ -45,7 +45,7 @@ fn allowed_address(limits: &[IpNet], address: IpNet, path: &str) -> Result<IpNet
     let listed = || limits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let Some(limit) = limits.iter().find(|limit| limit.addr() == address.addr()) else {
         return Err(beyond(format!(
-            "{path}.addresses holds {address}: ipConfig.overrides.addresses allows {}",
+            "{path}.addresses has {address}: ipConfig.overrides.addresses allows {}",
             listed()
         )));
     };
@@ -55,7 +55,7 @@ fn allowed_address(limits: &[IpNet], address: IpNet, path: &str) -> Result<IpNet
         Ok(address)
     } else {
         Err(beyond(format!(
-            "{path}.addresses holds {address}: ipConfig.overrides.addresses allows it as {limit}"
+            "{path}.addresses has {address}: ipConfig.overrides.addresses allows it as {limit}"
         )))
     }
 }
@@ -90,8 +90,8 @@ fn destinations(limits: &Destinations, named: Destinations, path: &str) -> Resul
     for redirect in &named.redirects {
         if !limits.redirects.contains(redirect) && !within(redirect.to) {
             return Err(beyond(format!(
-                "{path}.destinations hands port {} on to {}: ipConfig.overrides.destinations has no such entry, and no block \
-                 that holds this address",
+                "{path}.destinations redirects port {} to {}: ipConfig.overrides.destinations has neither this redirect nor a block \
+                 that contains this address",
                 redirect.port, redirect.to
             )));
         }
@@ -99,7 +99,7 @@ fn destinations(limits: &Destinations, named: Destinations, path: &str) -> Resul
     for fallback in named.fallbacks() {
         if !limits.fallbacks().any(|other| other == fallback) && !within(fallback) {
             return Err(beyond(format!(
-                "{path} hands every other port on to {fallback}: ipConfig.overrides does not, and has no block that holds \
+                "{path} redirects all other ports to {fallback}: ipConfig.overrides neither does so nor has a block that contains \
                  this address"
             )));
         }

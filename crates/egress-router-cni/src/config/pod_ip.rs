@@ -11,7 +11,7 @@ use crate::cni::field::Field;
 pub struct PodIp(pub BTreeMap<String, Ip>);
 
 impl PodIp {
-    /// A `podIP`. Every entry has to be valid, also those of other pods: a mistake is found by the first pod, not by its own.
+    /// A `podIP`. Every entry must be valid, also those of other pods: a mistake is found by the first pod, not by its own.
     ///
     /// # Errors
     ///
@@ -25,14 +25,14 @@ impl PodIp {
                 && !prefix.starts_with(['-', '.']);
             if key.is_empty() || !possible {
                 return Err(ip.invalid(format_args!(
-                    "its key {key:?} matches no pod: it has to be a pod's name (lower-case letters, digits, '-', '.'), or the \
+                    "its key {key:?} matches no pod: it must be a pod's name (lower-case letters, digits, '-', '.'), or the \
                      beginning of one with '*' at the end"
                 )));
             }
             pods.insert(key.to_owned(), Ip::parse(&ip)?);
         }
         if pods.is_empty() {
-            return Err(field.invalid("it has to name at least one pod"));
+            return Err(field.invalid("it must name at least one pod"));
         }
         Ok(Self(pods))
     }

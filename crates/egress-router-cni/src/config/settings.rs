@@ -27,7 +27,7 @@ pub struct Settings {
     pub cluster_networks: Vec<IpNet>,
     /// `platform`: `auto` (default), `aws` or `none`.
     pub platform: Platform,
-    /// `stateDirectory`, for what has to outlive a reboot (Elastic IPs).
+    /// `stateDirectory`, for what must outlive a reboot (Elastic IPs).
     pub state_directory: PathBuf,
     /// `runDirectory`, for what a reboot ends.
     pub run_directory: PathBuf,
@@ -93,13 +93,13 @@ impl Settings {
     ///
     /// The pod's own table says what is to be undone in it, wherever the directories are. An Elastic IP whose record is not
     /// found is given back by the next ADD of one on this node: its pod is gone by then.
-    pub fn undoing(get: impl Fn(&str) -> Option<OsString>) -> (Self, Option<Error>) {
+    pub fn for_teardown(get: impl Fn(&str) -> Option<OsString>) -> (Self, Option<Error>) {
         let path = file(&get);
         let (settings, wrong) = match text(&path) {
             Ok(None) => (Self::default(), None),
             Ok(Some(text)) => match Self::parse(&text) {
                 Ok(settings) => (settings, None),
-                Err(error) => (Self::salvage(&text), Some(in_file(&path, error))),
+                Err(error) => (Self::parse_leniently(&text), Some(in_file(&path, error))),
             },
             Err(error) => (Self::default(), Some(error)),
         };
@@ -107,7 +107,7 @@ impl Settings {
     }
 
     /// What undoing needs of a text that is not valid, as far as that can be read.
-    fn salvage(text: &[u8]) -> Self {
+    fn parse_leniently(text: &[u8]) -> Self {
         let mut settings = Self::default();
         let value: Value = serde_json::from_slice(text).unwrap_or_default();
         let Ok(dict) = Field::new("", &value).dict() else { return settings };
@@ -149,9 +149,8 @@ impl Settings {
         let value: Value = serde_json::from_slice(text)
             .map_err(|error| Error::new(Code::Decode, "not JSON").details(error.to_string()))?;
         // Whoever reads the message is told the file's name; the keys stand at its top.
-        let dict = Field::new("", &value)
-            .dict()
-            .map_err(|_| Error::new(Code::Decode, "it has to be a dictionary"))?;
+        let dict =
+            Field::new("", &value).dict().map_err(|_| Error::new(Code::Decode, "it must be a dictionary"))?;
         dict.only(&[
             "kubeconfig",
             "configMapNamespaces",
@@ -181,7 +180,7 @@ impl Settings {
                     "auto" => Platform::Auto,
                     "aws" => Platform::Aws,
                     "none" => Platform::None,
-                    _ => return Err(field.invalid("it has to be auto, aws or none")),
+                    _ => return Err(field.invalid("it must be auto, aws or none")),
                 },
             },
             state_directory: path(&dict, "stateDirectory")?.unwrap_or(default.state_directory),
@@ -237,7 +236,7 @@ fn path(dict: &Dict<'_>, key: &str) -> Result<Option<PathBuf>, Error> {
     if text.starts_with('/') && !text.contains('\0') {
         Ok(Some(PathBuf::from(text)))
     } else {
-        Err(field.invalid("it has to be an absolute path"))
+        Err(field.invalid("it must be an absolute path"))
     }
 }
 
@@ -246,7 +245,7 @@ fn endpoint(dict: &Dict<'_>, key: &str) -> Result<Option<String>, Error> {
     if text.starts_with("https://") || text.starts_with("http://") {
         Ok(Some(text.to_owned()))
     } else {
-        Err(field.invalid("it has to begin with https:// or http://"))
+        Err(field.invalid("it must begin with https:// or http://"))
     }
 }
 
@@ -331,8 +330,8 @@ mod tests {
         }
     }
 
-    fn undoing(file: &std::path::Path) -> (Settings, Option<Error>) {
-        Settings::undoing(|name| match name {
+    fn for_teardown(file: &std::path::Path) -> (Settings, Option<Error>) {
+        Settings::for_teardown(|name| match name {
             "EGRESS_ROUTER_SETTINGS" => Some(file.as_os_str().to_owned()),
             "AWS_ENDPOINT_URL_EC2" => Some("http://other".into()),
             _ => None,
@@ -343,7 +342,7 @@ mod tests {
     fn undoing_takes_of_a_file_that_is_wrong_what_can_be_read() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("settings.json");
-        let (settings, wrong) = undoing(&file);
+        let (settings, wrong) = for_teardown(&file);
         assert_eq!((settings.run_directory.to_str(), wrong), (Some("/run/egress-router"), None));
         let aws = r#""aws": {"ec2Endpoint": "https://ec2.test", "metadataEndpoint": 7, "other": 7}"#;
         for (text, run, state, ec2) in [
@@ -358,7 +357,7 @@ mod tests {
             ),
         ] {
             std::fs::write(&file, text).unwrap();
-            let (settings, wrong) = undoing(&file);
+            let (settings, wrong) = for_teardown(&file);
             let wrong = wrong.unwrap();
             assert!(wrong.message.contains("settings.json"), "{wrong}");
             assert_eq!(settings.run_directory.to_str(), Some(run), "{text}");
@@ -368,10 +367,10 @@ mod tests {
         }
         // Valid, it is read whole, as by the other verbs.
         std::fs::write(&file, r#"{"runDirectory": "/r", "allowRequestedIPs": true}"#).unwrap();
-        let (settings, wrong) = undoing(&file);
+        let (settings, wrong) = for_teardown(&file);
         assert!(wrong.is_none() && settings.allow_requested_ips);
         // A folder in its place cannot be read.
-        let (settings, wrong) = undoing(directory.path());
+        let (settings, wrong) = for_teardown(directory.path());
         assert_eq!(wrong.map(|wrong| wrong.code), Some(Code::Io));
         assert_eq!(settings.run_directory.to_str(), Some("/run/egress-router"));
     }
@@ -380,7 +379,7 @@ mod tests {
         #[test]
         fn never_a_panic(text in any::<Vec<u8>>()) {
             let _ = Settings::parse(&text);
-            let _ = Settings::salvage(&text);
+            let _ = Settings::parse_leniently(&text);
         }
     }
 }

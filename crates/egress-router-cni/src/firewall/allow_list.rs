@@ -1,6 +1,6 @@
 //! Where the pod's own programs may go by the attachment.
 
-use super::guard::FILTER;
+use super::forward::FILTER;
 use super::{Firewall, redirect};
 use crate::names::{EGRESS_MARK_MASK, MARK_MASK};
 use crate::netlink::nftables::rule::{ICMP, ICMPV6};
@@ -16,42 +16,54 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let Some(allowed) = &firewall.destinations.allowed else { return };
     let discovery = Set::icmpv6_types("discovery", &DISCOVERY);
     let mut rules = vec![
-        Rule::new("answers to who came by it").back().accept(),
+        Rule::new("reply direction").reply_direction().accept(),
         // Errors only: a helper's expected connections are related as well, and may go anywhere.
-        Rule::new("errors of connections").protocol(ICMP).related().accept(),
-        Rule::new("errors of connections").protocol(ICMPV6).related().accept(),
-        Rule::new("neighbours and groups of the link").icmpv6_type_in(&discovery).accept(),
+        Rule::new("ICMP errors of known connections").protocol(ICMP).related().accept(),
+        Rule::new("ICMP errors of known connections").protocol(ICMPV6).related().accept(),
+        Rule::new("neighbour discovery and MLD").icmpv6_type_in(&discovery).accept(),
     ];
     ruleset.sets.push(discovery);
     for (name, ipv6) in [("allowed4", false), ("allowed6", true)] {
         let set = Set::prefixes(name, ipv6, allowed);
         if !set.is_empty() {
-            rules.push(Rule::new("listed").to_any_of(&set).accept());
+            rules.push(Rule::new("in the allow-list").daddr_in(&set).accept());
             ruleset.sets.push(set);
         }
     }
     // Whom the pod hands on to, its own programs may ask as well: the same service, no other.
     rules.extend(redirect::redirects(firewall).map(|redirect| {
         let port = redirect.to_port.unwrap_or(redirect.port);
-        Rule::new("as redirected").to(redirect.to).protocol(redirect.protocol.number()).to_port(port).accept()
+        Rule::new("redirect target")
+            .to(redirect.to)
+            .protocol(redirect.protocol.number())
+            .to_port(port)
+            .accept()
     }));
-    rules
-        .extend(redirect::fallbacks(firewall).map(|address| Rule::new("as redirected").to(address).accept()));
+    rules.extend(
+        redirect::fallbacks(firewall).map(|address| Rule::new("redirect target").to(address).accept()),
+    );
     // A program that connects holds its socket while the kernel makes an ICMP error for it: the error is only noted then, and
     // told a second later, after the first repetition. A reset is heard as soon as the socket is let go.
-    rules.push(Rule::new("not listed").reset());
-    rules.push(Rule::new("not listed").reject());
-    let leave = Rule::new("the list is for what leaves by it").leaves_by(&firewall.interface).jump("allow");
+    rules.push(Rule::new("not in the allow-list").reset());
+    rules.push(Rule::new("not in the allow-list").reject());
+    let leave = Rule::new("apply the allow-list").oifname(&firewall.interface).jump("allow");
     ruleset.chains.push(Chain::base("output", Kind::Filter, Hook::Output, FILTER, vec![leave]));
     // The way back has sent what stood before the attachment home by now, but this hook still names the interface that it
     // would have left by. Behind routing that name is true, and whom home has no way for does not leave by the attachment.
-    if firewall.home.is_some() {
+    if firewall.primary.is_some() {
         // Any attachment's: those that stood before two of them bear the mark of the first.
-        let stood =
-            |rule: Rule| rule.connection_marked(0, EGRESS_MARK_MASK).connection_marked_at_all(MARK_MASK);
-        rules.insert(0, stood(Rule::new("goes on by the pod's own network")).accept());
-        let lost = stood(Rule::new("stood before it").leaves_by(&firewall.interface).forth()).drop();
-        ruleset.chains.push(Chain::base("leave", Kind::Filter, Hook::Postrouting, FILTER, vec![lost]));
+        let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);
+        rules.insert(0, stood(Rule::new("connection of the primary interface")).accept());
+        let lost =
+            stood(Rule::new("older than the attachment").oifname(&firewall.interface).original_direction())
+                .drop();
+        ruleset.chains.push(Chain::base(
+            "postrouting_filter",
+            Kind::Filter,
+            Hook::Postrouting,
+            FILTER,
+            vec![lost],
+        ));
     }
     ruleset.chains.push(Chain::inner("allow", rules));
 }

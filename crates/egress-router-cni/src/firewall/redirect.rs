@@ -17,15 +17,28 @@ const SOURCE: i32 = 100;
 
 /// Adds the chains.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
-    let rules = hand_on(firewall);
+    let rules = dnat(firewall);
     if !rules.is_empty() {
-        ruleset.chains.push(Chain::base("hand_on", Kind::Nat, Hook::Prerouting, DESTINATION, rules));
+        ruleset.chains.push(Chain::base("prerouting_dnat", Kind::Nat, Hook::Prerouting, DESTINATION, rules));
         let (mark, mask) = mark(firewall);
-        let out = Rule::new("what is handed on leaves by it").forth().connection_marked(mark, mask);
-        let rules = vec![out.mark_packet(mark, mask)];
-        ruleset.chains.push(Chain::base("out", Kind::Filter, Hook::Prerouting, TRANSLATED, rules));
+        let out =
+            Rule::new("redirected traffic leaves by the attachment").original_direction().ct_mark(mark, mask);
+        let rules = vec![out.set_mark(mark, mask)];
+        ruleset.chains.push(Chain::base(
+            "prerouting_route",
+            Kind::Filter,
+            Hook::Prerouting,
+            TRANSLATED,
+            rules,
+        ));
     }
-    ruleset.chains.push(Chain::base("source", Kind::Nat, Hook::Postrouting, SOURCE, appear(firewall)));
+    ruleset.chains.push(Chain::base(
+        "postrouting_snat",
+        Kind::Nat,
+        Hook::Postrouting,
+        SOURCE,
+        snat(firewall),
+    ));
 }
 
 /// Of connections that this attachment hands on, and of their packets that go forth; and its mask. Addresses would not tell
@@ -52,37 +65,37 @@ pub(super) fn any(firewall: &Firewall) -> bool {
     redirects(firewall).next().is_some() || fallbacks(firewall).next().is_some()
 }
 
-fn hand_on(firewall: &Firewall) -> Vec<Rule> {
-    let Some(home) = &firewall.home else { return Vec::new() };
+fn dnat(firewall: &Firewall) -> Vec<Rule> {
+    let Some(primary) = &firewall.primary else { return Vec::new() };
     let (mark, mask) = mark(firewall);
     let by_port = redirects(firewall).map(|redirect| {
         Rule::new("redirect")
-            .comes_by(home)
+            .iifname(primary)
             .family(redirect.to.is_ipv6())
             .protocol(redirect.protocol.number())
             .to_port(redirect.port)
-            .to_local()
-            .mark_connection(mark, mask)
-            .hand_on(redirect.to, redirect.to_port)
+            .daddr_is_local()
+            .set_ct_mark(mark, mask)
+            .dnat(redirect.to, redirect.to_port)
     });
     let rest = fallbacks(firewall).map(|address| {
-        Rule::new("redirect all else")
-            .comes_by(home)
+        Rule::new("redirect all other ports")
+            .iifname(primary)
             .family(address.is_ipv6())
-            .to_local()
-            .mark_connection(mark, mask)
-            .hand_on(address, None)
+            .daddr_is_local()
+            .set_ct_mark(mark, mask)
+            .dnat(address, None)
     });
     by_port.chain(rest).collect()
 }
 
-fn appear(firewall: &Firewall) -> Vec<Rule> {
+fn snat(firewall: &Firewall) -> Vec<Rule> {
     let families = [false, true].into_iter().filter_map(|ipv6| Some((ipv6, firewall.source(ipv6)?)));
     let rules = families.map(|(ipv6, source)| {
-        let rule = Rule::new("leave with its address").leaves_by(&firewall.interface).family(ipv6);
+        let rule = Rule::new("snat to the attachment's address").oifname(&firewall.interface).family(ipv6);
         // Neighbours on the link speak with link-local addresses, which mean something only there.
         let rule = if ipv6 { rule.not_from_link_local() } else { rule };
-        rule.from_none_of(firewall.of_family(ipv6)).appear_as(source)
+        rule.saddr_not_in(firewall.of_family(ipv6)).snat(source)
     });
     rules.collect()
 }

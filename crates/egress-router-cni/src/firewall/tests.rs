@@ -15,12 +15,12 @@ use crate::sys::isolated::isolated;
 fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
     Firewall {
         interface: "net1".into(),
-        home: Some("eth0".into()),
+        primary: Some("eth0".into()),
         mark: names::mark(1),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         destinations,
         forwards: Forwards::default(),
-        notes: Vec::new(),
+        record: Vec::new(),
     }
 }
 
@@ -52,16 +52,16 @@ fn nft(arguments: &[&str]) -> String {
 fn what_is_installed_is_found_as_it_was_built_and_goes_whole() {
     isolated(|| {
         let mut socket = netfilter();
-        let notes = ["slot=1".to_owned(), "net.ipv4.conf.eth0.rp_filter=1 ".repeat(20), String::new()];
-        let ruleset = Firewall { notes: notes.to_vec(), ..listing::everything() }.ruleset();
+        let record = ["slot=1".to_owned(), "net.ipv4.conf.eth0.rp_filter=1 ".repeat(20), String::new()];
+        let ruleset = Firewall { record: record.to_vec(), ..listing::everything() }.ruleset();
         nftables::install(&mut socket, &ruleset).unwrap();
         assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), Vec::<String>::new());
         assert_eq!(nftables::tables(&mut socket, "egress_router_").unwrap(), [ruleset.table.as_str()]);
-        assert_eq!(nftables::notes(&mut socket, &ruleset.table).unwrap(), notes);
+        assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), record);
         nftables::delete(&mut socket, &ruleset.table).unwrap();
         nftables::delete(&mut socket, &ruleset.table).unwrap();
         assert_eq!(nftables::tables(&mut socket, "").unwrap(), Vec::<String>::new());
-        assert_eq!(nftables::notes(&mut socket, &ruleset.table).unwrap(), Vec::<String>::new());
+        assert_eq!(nftables::read_record(&mut socket, &ruleset.table).unwrap(), Vec::<String>::new());
         let missing = nftables::differences(&mut socket, &ruleset).unwrap();
         assert_eq!(missing, ["table egress_router_net1 is missing"]);
         nftables::generation(&mut socket).unwrap();
@@ -76,7 +76,7 @@ fn attachments_do_not_see_each_other() {
         let second = Firewall {
             interface: "net2".into(),
             mark: names::mark(2),
-            notes: vec!["2".into()],
+            record: vec!["2".into()],
             ..first.clone()
         };
         for firewall in [&first, &second] {
@@ -85,7 +85,7 @@ fn attachments_do_not_see_each_other() {
         assert_eq!(nftables::differences(&mut socket, &first.ruleset()).unwrap(), Vec::<String>::new());
         nftables::delete(&mut socket, "egress_router_net1").unwrap();
         assert_eq!(nftables::differences(&mut socket, &second.ruleset()).unwrap(), Vec::<String>::new());
-        assert_eq!(nftables::notes(&mut socket, "egress_router_net2").unwrap(), ["2"]);
+        assert_eq!(nftables::read_record(&mut socket, "egress_router_net2").unwrap(), ["2"]);
     });
 }
 

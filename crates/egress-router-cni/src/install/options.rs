@@ -15,8 +15,8 @@ differ.
   --server URL            the API server in it (default: from KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT)
   --settings FILE         the node's settings to install, if they are valid
   --settings-out FILE     where to
-  --watch                 goes on until SIGTERM: renewed tokens and changed settings are written again, and what is missing
-  --interval SECONDS      how often --watch looks (default 10)
+  --watch                 keeps running until SIGTERM, and rewrites files when the token or the settings change or a file is missing
+  --interval SECONDS      poll interval of --watch (default 10)
   --uninstall             removes what install writes with the same options";
 
 /// What `egress-router install` shall do.
@@ -89,13 +89,13 @@ impl Options {
                                 .to_str()
                                 .and_then(|text| text.parse().ok())
                                 .filter(|seconds| *seconds > 0);
-                            let seconds = seconds
-                                .ok_or("--interval has to be a whole number of seconds, at least 1")?;
+                            let seconds =
+                                seconds.ok_or("--interval must be a whole number of seconds, at least 1")?;
                             options.interval = Duration::from_secs(seconds);
                         }
                     }
                 }
-                _ => return Err(format!("{key:?} is not known")),
+                _ => return Err(format!("unknown option {key:?}")),
             }
         }
         options.settings = match (settings, settings_out, options.uninstall) {
@@ -159,7 +159,7 @@ mod tests {
             (&["--interval=0"], "at least 1"),
             (&["--interval=x"], "at least 1"),
             (&["--watch", "--uninstall"], "contradict"),
-            (&["now"], "not known"),
+            (&["now"], "unknown option"),
         ] {
             assert!(parse(arguments).unwrap_err().contains(word), "{arguments:?}");
         }

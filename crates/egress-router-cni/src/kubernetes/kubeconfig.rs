@@ -97,11 +97,11 @@ struct User {
 }
 
 /// A bundle of all public authorities has 250 KB. What is larger (a device, above all) is cut, and then not valid.
-const LONGEST_FILE: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 fn bounded(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(file)?.take(LONGEST_FILE).read_to_end(&mut bytes)?;
+    File::open(file)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -109,12 +109,12 @@ fn bounded(file: &Path) -> io::Result<Vec<u8>> {
 struct At<'a>(&'a Path);
 
 impl At<'_> {
-    fn error(&self, code: Code, words: impl std::fmt::Display) -> Error {
-        Error::new(code, format!("the kubeconfig {}: {words}", self.0.display()))
+    fn error(&self, code: Code, details: impl std::fmt::Display) -> Error {
+        Error::new(code, format!("the kubeconfig {}: {details}", self.0.display()))
     }
 
-    fn invalid(&self, words: impl std::fmt::Display) -> Error {
-        self.error(Code::InvalidConfig, words)
+    fn invalid(&self, details: impl std::fmt::Display) -> Error {
+        self.error(Code::InvalidConfig, details)
     }
 
     /// Relative paths are relative to the kubeconfig.
@@ -231,11 +231,11 @@ impl Kubeconfig {
     }
 
     fn current(self, at: &At<'_>) -> Result<(Cluster, User), Error> {
-        let wanted = self.current_context.filter(|name| !name.is_empty());
-        let wanted = wanted.ok_or_else(|| at.invalid("current-context is missing"))?;
+        let desired = self.current_context.filter(|name| !name.is_empty());
+        let desired = desired.ok_or_else(|| at.invalid("current-context is missing"))?;
         let named = |what: &str, name: &str| at.invalid(format_args!("there is no {what} {name:?}"));
-        let context = self.contexts.into_iter().find(|context| context.name == wanted);
-        let context = context.ok_or_else(|| named("context", &wanted))?.context;
+        let context = self.contexts.into_iter().find(|context| context.name == desired);
+        let context = context.ok_or_else(|| named("context", &desired))?.context;
         let cluster = self.clusters.into_iter().find(|cluster| cluster.name == context.cluster);
         let cluster = cluster.ok_or_else(|| named("cluster", &context.cluster))?.cluster;
         let user = match context.user.filter(|name| !name.is_empty()) {
@@ -252,7 +252,7 @@ impl Kubeconfig {
 impl Cluster {
     fn supported(&self, at: &At<'_>) -> Result<(), Error> {
         if self.proxy_url.as_ref().is_some_and(|url| !url.is_empty()) {
-            return Err(at.invalid("proxy-url is not supported: the node has to reach the API server itself"));
+            return Err(at.invalid("proxy-url is not supported: the node must reach the API server itself"));
         }
         let has_authority = self.certificate_authority.is_some() || self.certificate_authority_data.is_some();
         if self.insecure_skip_tls_verify && has_authority {
@@ -266,7 +266,7 @@ impl Cluster {
 
 impl User {
     fn supported(&self, at: &At<'_>) -> Result<(), Error> {
-        let only = "is not supported: it has to be token, tokenFile, or client-certificate and client-key";
+        let only = "is not supported: it must be token, tokenFile, or client-certificate and client-key";
         for (key, there) in [
             ("exec", self.exec.is_some()),
             ("auth-provider", self.auth_provider.is_some()),
@@ -336,7 +336,7 @@ fn server(at: &At<'_>, text: &str) -> Result<Uri, Error> {
             && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
             && uri.query().is_none()
     })
-    .ok_or_else(|| at.invalid("server has to be https://host:port"))
+    .ok_or_else(|| at.invalid("server must be https://host:port"))
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ use ureq::{Agent, http::Uri};
 use super::kubeconfig::Access;
 
 /// A ConfigMap holds up to 1 MiB, and its metadata of who changed what about as much again.
-const LONGEST_ANSWER: u64 = 4 << 20;
+const MAX_RESPONSE_BYTES: u64 = 4 << 20;
 
 /// As much of the API server's words as a person reads in an Event.
-const LONGEST_WORDS: usize = 300;
+const MAX_MESSAGE: usize = 300;
 
 /// What came of it. It has no `Debug`: a ConfigMap is nobody else's business.
-pub enum Answer {
+pub enum Response {
     /// The ConfigMap's `data`.
     Data(BTreeMap<String, String>),
     /// The API server refused, and would again.
@@ -26,12 +26,12 @@ pub enum Answer {
         /// Of HTTP.
         status: u16,
         /// Its own.
-        words: String,
+        details: String,
     },
     /// The other side could not prove that it is the API server.
     Untrusted(String),
     /// Nothing that would not be otherwise a moment later.
-    Again(String),
+    Retry(String),
 }
 
 /// Who asks. It has no `Debug`: it holds the token.
@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// GET of `path`, within `timeout`.
-    pub(super) fn get(&self, path: &str, timeout: Duration) -> Answer {
+    pub(super) fn get(&self, path: &str, timeout: Duration) -> Response {
         let mut request = self
             .agent
             .get(format!("{}{path}", self.base))
@@ -91,18 +91,18 @@ impl Client {
         }
         let mut response = match request.call() {
             Ok(response) => response,
-            Err(error) => return unanswered(&error),
+            Err(error) => return no_response(&error),
         };
         let status = response.status().as_u16();
-        let body = match response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec() {
+        let body = match response.body_mut().with_config().limit(MAX_RESPONSE_BYTES).read_to_vec() {
             Ok(body) => body,
             Err(ureq::Error::BodyExceedsLimit(_)) => {
-                return Answer::Refused {
+                return Response::Refused {
                     status,
-                    words: format!("an answer of more than {LONGEST_ANSWER} bytes"),
+                    details: format!("a response of more than {MAX_RESPONSE_BYTES} bytes"),
                 };
             }
-            Err(error) => return unanswered(&error),
+            Err(error) => return no_response(&error),
         };
         read(status, &body)
     }
@@ -110,7 +110,7 @@ impl Client {
 
 /// What a whole answer means.
 #[must_use]
-pub fn read(status: u16, body: &[u8]) -> Answer {
+pub fn read(status: u16, body: &[u8]) -> Response {
     #[derive(Deserialize)]
     struct ConfigMap {
         kind: Option<String>,
@@ -123,31 +123,32 @@ pub fn read(status: u16, body: &[u8]) -> Answer {
     if status == 200 {
         return match serde_json::from_slice::<ConfigMap>(body) {
             Ok(ConfigMap { kind: Some(kind), data }) if kind == "ConfigMap" => {
-                Answer::Data(data.unwrap_or_default())
+                Response::Data(data.unwrap_or_default())
             }
-            Ok(_) => Answer::Refused { status, words: "the answer is not a ConfigMap".to_owned() },
+            Ok(_) => Response::Refused { status, details: "the response is not a ConfigMap".to_owned() },
             // Cut off by whatever stands between.
-            Err(error) if error.is_eof() => Answer::Again(format!("the answer was cut off: {error}")),
+            Err(error) if error.is_eof() => Response::Retry(format!("the response was cut off: {error}")),
             // Not in the parser's words, which repeat a whole value of the answer.
             Err(error) => {
                 let what = if error.is_data() { "a value of another kind" } else { "no JSON" };
                 let (line, column) = (error.line(), error.column());
-                let words = format!("the answer is not a ConfigMap: {what} at line {line}, column {column}");
-                Answer::Refused { status, words }
+                let details =
+                    format!("the response is not a ConfigMap: {what} at line {line}, column {column}");
+                Response::Refused { status, details }
             }
         };
     }
-    let words =
+    let details =
         serde_json::from_slice::<Status>(body).ok().and_then(|status| status.message).unwrap_or_default();
-    let words: String = words.chars().take(LONGEST_WORDS).collect();
+    let details: String = details.chars().take(MAX_MESSAGE).collect();
     if status == 429 || status >= 500 {
-        Answer::Again(format!("status {status}{}{words}", if words.is_empty() { "" } else { ": " }))
+        Response::Retry(format!("status {status}{}{details}", if details.is_empty() { "" } else { ": " }))
     } else {
-        Answer::Refused { status, words }
+        Response::Refused { status, details }
     }
 }
 
-fn unanswered(error: &ureq::Error) -> Answer {
+fn no_response(error: &ureq::Error) -> Response {
     let tls = match error {
         ureq::Error::Rustls(error) => Some(error),
         ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()),
@@ -155,13 +156,13 @@ fn unanswered(error: &ureq::Error) -> Answer {
     };
     match tls {
         Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
-            Answer::Untrusted(error.to_string())
+            Response::Untrusted(error.to_string())
         }
         // The other side's: with TLS 1.3 a client certificate is refused after the handshake.
         Some(rustls::Error::AlertReceived(alert)) => {
-            Answer::Refused { status: 401, words: format!("TLS alert {alert:?}") }
+            Response::Refused { status: 401, details: format!("TLS alert {alert:?}") }
         }
-        _ => Answer::Again(error.to_string()),
+        _ => Response::Retry(error.to_string()),
     }
 }
 

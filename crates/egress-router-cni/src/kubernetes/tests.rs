@@ -15,7 +15,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::config_map;
-use super::request::{self, Answer};
+use super::request::{self, Response};
 use crate::cni::{Code, Error};
 
 const TOKEN: &str = "s3cr3t-t0k3n";
@@ -43,11 +43,11 @@ fn signed(authority: &Authority, name: &str) -> (rcgen::Certificate, KeyPair) {
 #[derive(Clone)]
 enum Reaction {
     /// This status and body.
-    Answer(u16, &'static str),
+    Response(u16, &'static str),
     /// Half of it, then the connection ends.
     CutOff,
     /// Nothing for this long.
-    Silent(Duration),
+    NoReply(Duration),
 }
 
 struct Server {
@@ -101,7 +101,7 @@ impl Server {
                 seen.lock().unwrap().push(request);
                 let stream = stream.get_mut();
                 match reaction {
-                    Reaction::Answer(status, body) => {
+                    Reaction::Response(status, body) => {
                         let length = body.len();
                         let _ = write!(
                             stream,
@@ -117,7 +117,7 @@ impl Server {
                             write!(stream, "HTTP/1.1 200 X\r\nContent-Length: {}\r\n\r\n{half}", FOUND.len());
                         let _ = stream.flush();
                     }
-                    Reaction::Silent(time) => std::thread::sleep(time),
+                    Reaction::NoReply(time) => std::thread::sleep(time),
                 }
                 if reactions.len() > 1 {
                     reactions.next();
@@ -175,12 +175,12 @@ impl Drop for Server {
 }
 
 fn refused(status: u16, body: &'static str) -> Error {
-    Server::plain(vec![Reaction::Answer(status, body)]).read().unwrap_err()
+    Server::plain(vec![Reaction::Response(status, body)]).read().unwrap_err()
 }
 
 #[test]
 fn with_a_token() {
-    let server = Server::plain(vec![Reaction::Answer(200, FOUND)]);
+    let server = Server::plain(vec![Reaction::Response(200, FOUND)]);
     let data = server.read().unwrap();
     assert_eq!(data.into_iter().collect::<Vec<_>>(), [("ip".to_owned(), "{}".to_owned())]);
     let request = server.requests.lock().unwrap()[0].to_ascii_lowercase();
@@ -190,7 +190,7 @@ fn with_a_token() {
 
 #[test]
 fn with_a_client_certificate() {
-    let server = Server::start("127.0.0.1", "127.0.0.1", true, vec![Reaction::Answer(200, FOUND)]);
+    let server = Server::start("127.0.0.1", "127.0.0.1", true, vec![Reaction::Response(200, FOUND)]);
     let (certificate, key) = signed(&server.authority, "node");
     std::fs::write(server.directory.path().join("node.pem"), certificate.pem()).unwrap();
     std::fs::write(server.directory.path().join("node.key"), key.serialize_pem()).unwrap();
@@ -200,19 +200,19 @@ fn with_a_client_certificate() {
 
 #[test]
 fn without_the_client_certificate_that_the_server_wants() {
-    let server = Server::start("127.0.0.1", "127.0.0.1", true, vec![Reaction::Answer(200, FOUND)]);
+    let server = Server::start("127.0.0.1", "127.0.0.1", true, vec![Reaction::Response(200, FOUND)]);
     let error = server.read_within(Duration::from_secs(2)).unwrap_err();
     assert!(matches!(error.code, Code::Kubernetes | Code::TryAgain), "{error}");
 }
 
 #[test]
 fn over_ipv6() {
-    assert!(Server::start("::1", "::1", false, vec![Reaction::Answer(200, FOUND)]).read().is_ok());
+    assert!(Server::start("::1", "::1", false, vec![Reaction::Response(200, FOUND)]).read().is_ok());
 }
 
 #[test]
 fn a_server_of_another_name() {
-    let server = Server::start("127.0.0.1", "api.test", false, vec![Reaction::Answer(200, FOUND)]);
+    let server = Server::start("127.0.0.1", "api.test", false, vec![Reaction::Response(200, FOUND)]);
     assert_eq!(server.read().unwrap_err().code, Code::Kubernetes);
     let cluster = format!("{}, tls-server-name: api.test", server.trusted());
     let path = server.kubeconfig(&cluster, "token: a");
@@ -221,7 +221,7 @@ fn a_server_of_another_name() {
 
 #[test]
 fn another_authority_is_not_trusted_unless_told_to() {
-    let server = Server::plain(vec![Reaction::Answer(200, FOUND)]);
+    let server = Server::plain(vec![Reaction::Response(200, FOUND)]);
     let cluster = format!("certificate-authority-data: {}", STANDARD.encode(authority().pem()));
     let path = server.kubeconfig(&cluster, &format!("token: {TOKEN}"));
     let error = config_map(&path, "web", "addresses", Duration::from_secs(20)).unwrap_err();
@@ -234,7 +234,7 @@ fn another_authority_is_not_trusted_unless_told_to() {
 
 #[test]
 fn a_slow_server_ends_at_the_deadline() {
-    let server = Server::plain(vec![Reaction::Silent(Duration::from_secs(2))]);
+    let server = Server::plain(vec![Reaction::NoReply(Duration::from_secs(2))]);
     let start = Instant::now();
     let error = server.read_within(Duration::from_millis(400)).unwrap_err();
     assert_eq!(error.code, Code::TryAgain, "{error}");
@@ -244,13 +244,13 @@ fn a_slow_server_ends_at_the_deadline() {
 #[test]
 fn what_passes_is_tried_again() {
     for first in [
-        Reaction::Answer(503, r#"{"message": "etcd is away"}"#),
-        Reaction::Answer(429, ""),
-        Reaction::Answer(500, "<html>"),
+        Reaction::Response(503, r#"{"message": "etcd is away"}"#),
+        Reaction::Response(429, ""),
+        Reaction::Response(500, "<html>"),
         Reaction::CutOff,
-        Reaction::Answer(200, r#"{"kind": "ConfigMap", "data": {"ip": "#),
+        Reaction::Response(200, r#"{"kind": "ConfigMap", "data": {"ip": "#),
     ] {
-        let server = Server::plain(vec![first, Reaction::Answer(200, FOUND)]);
+        let server = Server::plain(vec![first, Reaction::Response(200, FOUND)]);
         assert!(server.read().is_ok());
         assert_eq!(server.requests.lock().unwrap().len(), 2);
     }
@@ -258,7 +258,7 @@ fn what_passes_is_tried_again() {
 
 #[test]
 fn what_does_not_pass_is_try_again_with_the_servers_words() {
-    let server = Server::plain(vec![Reaction::Answer(503, r#"{"message": "etcd is away"}"#)]);
+    let server = Server::plain(vec![Reaction::Response(503, r#"{"message": "etcd is away"}"#)]);
     let error = server.read_within(Duration::from_secs(2)).unwrap_err();
     assert_eq!((error.code, error.details.as_str()), (Code::TryAgain, "status 503: etcd is away"));
     assert!(server.requests.lock().unwrap().len() > 1);
@@ -266,7 +266,7 @@ fn what_does_not_pass_is_try_again_with_the_servers_words() {
 
 #[test]
 fn nobody_listens() {
-    let server = Server::plain(vec![Reaction::Answer(200, FOUND)]);
+    let server = Server::plain(vec![Reaction::Response(200, FOUND)]);
     let path = server.kubeconfig(&server.trusted(), "token: a");
     let text = std::fs::read_to_string(&path).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -280,7 +280,7 @@ fn refusals_say_what_is_missing() {
     let error = refused(404, r#"{"kind": "Status", "message": "configmaps \"addresses\" not found"}"#);
     assert_eq!(
         (error.code, error.message.as_str()),
-        (Code::Kubernetes, "ConfigMap web/addresses is not there")
+        (Code::Kubernetes, "ConfigMap web/addresses does not exist")
     );
     assert_eq!(error.details, "configmaps \"addresses\" not found");
     let error = refused(403, "{}");
@@ -297,16 +297,16 @@ fn refusals_say_what_is_missing() {
 #[test]
 fn a_config_map_without_data_is_empty() {
     assert!(
-        Server::plain(vec![Reaction::Answer(200, r#"{"kind": "ConfigMap"}"#)]).read().unwrap().is_empty()
+        Server::plain(vec![Reaction::Response(200, r#"{"kind": "ConfigMap"}"#)]).read().unwrap().is_empty()
     );
 }
 
 #[test]
 fn what_an_answer_holds_is_not_repeated() {
     for body in [r#"{"kind": "ConfigMap", "data": "s3cr3t"}"#, r#""s3cr3t""#, "s3cr3t"] {
-        let Answer::Refused { words, .. } = request::read(200, body.as_bytes()) else { panic!("{body}") };
-        assert!(words.starts_with("the answer is not a ConfigMap: "), "{words}");
-        assert!(!words.contains("s3cr3t"), "{words}");
+        let Response::Refused { details, .. } = request::read(200, body.as_bytes()) else { panic!("{body}") };
+        assert!(details.starts_with("the response is not a ConfigMap: "), "{details}");
+        assert!(!details.contains("s3cr3t"), "{details}");
     }
 }
 

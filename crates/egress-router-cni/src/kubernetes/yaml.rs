@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 /// Deeper than any kubeconfig, and shallow enough for the stack.
-const DEEPEST: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 /// In which line (from 1) is what is not known here. It has no other words: the line may hold a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl<'a> Document<'a> {
     /// What stands at `indent` from the next line on.
     fn block(&mut self, indent: usize, depth: usize) -> Result<Value, Unknown> {
         let Some(line) = self.peek() else { return Ok(Value::Null) };
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(Unknown { line: line.number });
         }
         if is_item(line.text) {
@@ -237,7 +237,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 
 /// `{a: b, c: [d]}` at the beginning of `text`, and what follows it.
 fn flow(text: &str, depth: usize) -> Option<(Value, &str)> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return None;
     }
     let text = text.trim_start();

@@ -23,11 +23,11 @@ pub enum Error {
     #[error("{0}")]
     Malformed(#[from] Malformed),
     /// A dump changed under our eyes each time.
-    #[error("it changed each of the {0} times that it was read")]
-    Restless(u32),
+    #[error("the dump was interrupted by changes {0} times")]
+    DumpInterrupted(u32),
     /// No answer came.
-    #[error("the kernel did not answer")]
-    Silent,
+    #[error("the kernel did not reply")]
+    NoReply,
     /// A request with an attribute beyond 65,535 bytes.
     #[error("the request is too long")]
     TooLong,
@@ -40,7 +40,7 @@ impl Error {
         match self {
             Self::Refused(refusal) => Some(refusal.errno),
             Self::System { source, .. } => source.raw_os_error(),
-            Self::Malformed(_) | Self::Restless(_) | Self::Silent | Self::TooLong => None,
+            Self::Malformed(_) | Self::DumpInterrupted(_) | Self::NoReply | Self::TooLong => None,
         }
     }
 
@@ -53,7 +53,8 @@ impl Error {
     /// The error that a runtime is told: `message` says what failed on which object, the kernel's words are its details.
     #[must_use]
     pub fn to_cni(&self, message: impl Into<String>) -> cni::Error {
-        let code = if matches!(self, Self::Restless(_)) { cni::Code::TryAgain } else { cni::Code::Kernel };
+        let code =
+            if matches!(self, Self::DumpInterrupted(_)) { cni::Code::TryAgain } else { cni::Code::Kernel };
         cni::Error::new(code, message).details(self.to_string())
     }
 }

@@ -167,7 +167,7 @@ impl Link {
 
     /// Writes a text of at most 255 bytes onto the link of this index.
     #[must_use]
-    pub fn inscribe(index: u32, alias: &str) -> Message {
+    pub fn set_alias(index: u32, alias: &str) -> Message {
         let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
         message.string(ALIAS, alias);
         message

@@ -38,7 +38,7 @@ impl Message {
 
     /// NLM_F_ACK: an answer is wanted, even if nothing is refused.
     #[must_use]
-    pub fn wants_answer(&self) -> bool {
+    pub fn wants_ack(&self) -> bool {
         self.flags & FLAG_ACK != 0
     }
 
@@ -156,4 +156,4 @@ pub const FLAG_APPEND: u16 = 0x800;
 /// NLM_F_CAPPED: a refusal without the request's echo.
 pub const FLAG_CAPPED: u16 = 0x100;
 /// NLM_F_ACK_TLVS: a refusal with attributes.
-pub const FLAG_ANSWER_ATTRIBUTES: u16 = 0x200;
+pub const FLAG_ACK_TLVS: u16 = 0x200;

@@ -6,7 +6,7 @@
 pub mod comment;
 pub mod difference;
 pub mod expression;
-pub mod found;
+pub mod observed;
 pub mod rule;
 pub mod ruleset;
 pub mod set;
@@ -15,7 +15,7 @@ use super::error::Error;
 use super::message::{FLAG_ACK, Message};
 use super::socket::{Protocol, Socket};
 use crate::cni;
-use difference::Found;
+use difference::Observed;
 use ruleset::{Subject, batch, message};
 
 pub use rule::Rule;
@@ -66,9 +66,9 @@ fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option
     if let Some(last) = messages.pop() {
         messages.push(last.with_flags(FLAG_ACK));
     }
-    let answers = socket.transaction(&batch(messages)).map_err(|error| (None, error))?;
-    for (place, answer) in answers.into_iter().enumerate() {
-        if let Some(refusal) = answer {
+    let replies = socket.transaction(&batch(messages)).map_err(|error| (None, error))?;
+    for (place, reply) in replies.into_iter().enumerate() {
+        if let Some(refusal) = reply {
             // The batch's begin is before the first.
             return Err((place.checked_sub(1), Error::Refused(refusal)));
         }
@@ -83,10 +83,14 @@ fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option
 pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETTABLE.
     let tables = socket.dump(&message(1, 0), |_, payload| {
-        found::Table::read(payload).map(|table| Some(table.name).filter(|name| name.starts_with(prefix)))
+        observed::Table::read(payload).map(|table| Some(table.name).filter(|name| name.starts_with(prefix)))
     });
     tables.map_err(|error| {
-        let why = if lacking(&error) { ": the kernel has none, the module nf_tables is missing" } else { "" };
+        let why = if lacking(&error) {
+            ": the kernel has no nf_tables, the module nf_tables is missing"
+        } else {
+            ""
+        };
         error.to_cni(format!("nf_tables: cannot list the tables{why}"))
     })
 }
@@ -95,12 +99,12 @@ pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Err
 ///
 /// # Errors
 /// Code 100, with the kernel's words.
-pub fn notes(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
+pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETRULE: NFTA_RULE_TABLE, NFTA_RULE_CHAIN.
     let mut request = message(7, 0);
     request.string(1, table).string(2, RECORD);
     let rules = socket.dump(&request, |_, payload| {
-        found::Rule::read(payload)
+        observed::Rule::read(payload)
             .map(|rule| (rule.table == table && rule.chain == RECORD).then_some(rule.comment))
     });
     let comments = match rules {
@@ -124,40 +128,40 @@ pub fn differences(socket: &mut Socket, ruleset: &Ruleset) -> Result<Vec<String>
 }
 
 /// Reads the table `name` whole.
-fn find(socket: &mut Socket, name: &str) -> Result<Found, Error> {
+fn find(socket: &mut Socket, name: &str) -> Result<Observed, Error> {
     // NFT_MSG_GETTABLE: NFTA_TABLE_NAME.
     let mut request = message(1, 0);
     request.string(1, name);
-    let table = match socket.ask(&request, |_, payload| found::Table::read(payload)) {
-        Err(error) if error.is(&[libc::ENOENT]) => return Ok(Found::default()),
+    let table = match socket.ask(&request, |_, payload| observed::Table::read(payload)) {
+        Err(error) if error.is(&[libc::ENOENT]) => return Ok(Observed::default()),
         table => Some(table?),
     };
     // NFT_MSG_GETCHAIN. Kernels before 6.4 do not filter by table.
     let mut request = message(4, 0);
     request.string(1, name);
     let chains = socket.dump(&request, |_, payload| {
-        found::Chain::read(payload).map(|chain| (chain.table == name).then_some(chain))
+        observed::Chain::read(payload).map(|chain| (chain.table == name).then_some(chain))
     })?;
     // NFT_MSG_GETRULE.
     let mut request = message(7, 0);
     request.string(1, name);
     let rules = socket.dump(&request, |_, payload| {
-        found::Rule::read(payload).map(|rule| (rule.table == name).then_some(rule))
+        observed::Rule::read(payload).map(|rule| (rule.table == name).then_some(rule))
     })?;
     // NFT_MSG_GETSET.
     let mut request = message(10, 0);
     request.string(1, name);
     let sets = socket.dump(&request, |_, payload| {
-        found::Set::read(payload).map(|set| (set.table == name).then_some(set))
+        observed::Set::read(payload).map(|set| (set.table == name).then_some(set))
     })?;
     let sets = sets.into_iter().map(|set| {
         // NFT_MSG_GETSETELEM: NFTA_SET_ELEM_LIST_TABLE, NFTA_SET_ELEM_LIST_SET.
         let mut request = message(13, 0);
         request.string(1, name).string(2, &set.name);
-        let elements = socket.dump(&request, |_, payload| found::Element::read_all(payload).map(Some))?;
+        let elements = socket.dump(&request, |_, payload| observed::Element::read_all(payload).map(Some))?;
         Ok((set, elements.concat()))
     });
-    Ok(Found { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
+    Ok(Observed { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
 }
 
 /// Whether the kernel has nf_tables. True where that cannot be told.
@@ -183,5 +187,5 @@ pub fn generation(socket: &mut Socket) -> Result<(), cni::Error> {
     // NFT_MSG_GETGEN.
     socket
         .ask(&message(16, 0), |_, _| Ok(()))
-        .map_err(|error| error.to_cni("nf_tables: the kernel does not tell its generation"))
+        .map_err(|error| error.to_cni("nf_tables: cannot read the generation of the ruleset"))
 }

@@ -30,11 +30,11 @@ const BUFFER: usize = 32 * 1024;
 const ATTEMPTS: u32 = 30;
 
 /// Between two attempts: longer than a dump, short against a pod's start.
-const PAUSE: Duration = Duration::from_millis(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// How long an answer may take. Answers are there when the request has been sent; RTNL under load delays the sending, not
 /// the answer. So this only keeps a plugin from hanging on a kernel that is unlike all others.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which part of the kernel a socket speaks with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl Sockets {
 }
 
 /// What the kernel said to one request.
-type Answer = Option<Refusal>;
+type Reply = Option<Refusal>;
 
 impl Socket {
     /// A socket in the calling thread's namespace.
@@ -86,7 +86,7 @@ impl Socket {
             Protocol::Route => libc::NETLINK_ROUTE,
             Protocol::Netfilter => libc::NETLINK_NETFILTER,
         };
-        let netlink = Netlink::open(protocol, PATIENCE)
+        let netlink = Netlink::open(protocol, TIMEOUT)
             .map_err(|source| Error::System { intent: "open a netlink socket", source })?;
         Ok(Self { netlink, sequence: 0, out: Vec::new(), buffer: Vec::with_capacity(BUFFER) })
     }
@@ -113,20 +113,20 @@ impl Socket {
         }
     }
 
-    /// All of `requests` in one send, as a batch of nf_tables has to be. Those that bear NLM_F_ACK are acknowledged, and any
+    /// All of `requests` in one send, as a batch of nf_tables must be. Those that bear NLM_F_ACK are acknowledged, and any
     /// may be refused: the refusals stand at the places of their requests (at the batch's begin: of the whole).
     ///
     /// # Errors
-    /// Whatever kept answers away, and [`Error::Silent`] when a request that asked for an answer got none and none was refused.
-    pub fn transaction(&mut self, requests: &[Message]) -> Result<Vec<Answer>, Error> {
+    /// Whatever kept answers away, and [`Error::NoReply`] when a request that asked for an answer got none and none was refused.
+    pub fn transaction(&mut self, requests: &[Message]) -> Result<Vec<Reply>, Error> {
         let first = self.send(requests)?;
-        let mut answers: Vec<Answer> = vec![None; requests.len()];
-        let mut wanted = requests.iter().filter(|message| message.wants_answer()).count();
-        let all_answer = wanted == requests.len();
+        let mut replies: Vec<Reply> = vec![None; requests.len()];
+        let mut desired = requests.iter().filter(|message| message.wants_ack()).count();
+        let all_answer = desired == requests.len();
         let (mut refused, mut lost) = (false, None);
-        // All that the kernel has to say is there by now; only what must come is waited for.
-        while wanted > 0 || refused || !all_answer {
-            match self.receive(wanted > 0 && !refused) {
+        // All that the kernel must say is there by now; only what must come is waited for.
+        while desired > 0 || refused || !all_answer {
+            match self.receive(desired > 0 && !refused) {
                 Ok(_) => {}
                 Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.is(&[libc::ENOBUFS]) => {
@@ -139,25 +139,25 @@ impl Socket {
             for message in messages(&self.buffer) {
                 let (header, payload) = message?;
                 let place = usize::try_from(header.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                let Some(slot) = answers.get_mut(place) else { continue };
+                let Some(slot) = replies.get_mut(place) else { continue };
                 if header.kind != ERROR {
                     continue;
                 }
-                let answer = acknowledgement(header, payload)?;
-                refused |= answer.is_some();
-                if requests.get(place).is_some_and(Message::wants_answer) {
-                    wanted = wanted.saturating_sub(1);
+                let reply = acknowledgement(header, payload)?;
+                refused |= reply.is_some();
+                if requests.get(place).is_some_and(Message::wants_ack) {
+                    desired = desired.saturating_sub(1);
                 }
                 // A batch's begin may be acknowledged and refused: the refusal counts.
-                if answer.is_some() {
-                    *slot = answer;
+                if reply.is_some() {
+                    *slot = reply;
                 }
             }
         }
         match lost {
             Some(error) if !refused => Err(error),
-            _ if wanted > 0 && !refused => Err(Error::Silent),
-            _ => Ok(answers),
+            _ if desired > 0 && !refused => Err(Error::NoReply),
+            _ => Ok(replies),
         }
     }
 
@@ -181,7 +181,7 @@ impl Socket {
                 match header.kind {
                     ERROR => {
                         let refusal = acknowledgement(header, payload)?;
-                        return Err(refusal.map_or(Error::Silent, Error::Refused));
+                        return Err(refusal.map_or(Error::NoReply, Error::Refused));
                     }
                     kind if kind >= FIRST_OF_FAMILY => return Ok(decode(kind, payload)?),
                     _ => {}
@@ -194,7 +194,7 @@ impl Socket {
     /// change meanwhile.
     ///
     /// # Errors
-    /// [`Error::Restless`] when they always do; [`Error::Refused`]; whatever kept the answer away.
+    /// [`Error::DumpInterrupted`] when they always do; [`Error::Refused`]; whatever kept the answer away.
     pub fn dump<T>(
         &mut self,
         message: &Message,
@@ -203,7 +203,7 @@ impl Socket {
         let message = message.clone().with_flags(FLAG_DUMP);
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
-                thread::sleep(PAUSE);
+                thread::sleep(RETRY_INTERVAL);
             }
             match self.dump_once(&message, &decode) {
                 Ok(Some(objects)) => return Ok(objects),
@@ -213,7 +213,7 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::Restless(ATTEMPTS))
+        Err(Error::DumpInterrupted(ATTEMPTS))
     }
 
     fn dump_once<T>(
@@ -286,6 +286,6 @@ impl Socket {
     fn receive(&mut self, wait: bool) -> Result<usize, Error> {
         self.netlink
             .receive(&mut self.buffer, wait)
-            .map_err(|source| Error::System { intent: "hear from the kernel", source })
+            .map_err(|source| Error::System { intent: "receive from the kernel", source })
     }
 }

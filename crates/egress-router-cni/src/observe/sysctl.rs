@@ -36,7 +36,7 @@ pub fn names(settings: &[Netconf], links: &[Link]) -> BTreeMap<Vec<String>, Stri
 /// Whether links take default routes that routers advertise. Netlink does not tell, and it is a file for each link, so it is read
 /// only where a plan may ask: where there is such a route, or an attachment, of which a flushed ruleset leaves the rules. One that
 /// cannot be read is not known.
-pub fn unsaid(pod: &Pod) -> Vec<(Vec<String>, String)> {
+pub fn accept_ra_defrtr(pod: &Pod) -> Vec<(Vec<String>, String)> {
     let attached =
         !pod.attachments.is_empty() || pod.rules.iter().any(|rule| rule.protocol == names::PROTOCOL);
     if !attached && !pod.routes.iter().any(Route::is_advertised_default) {

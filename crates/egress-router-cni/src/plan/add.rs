@@ -9,128 +9,131 @@ use crate::netlink::link::NewLink;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
-use super::home::{self, Home};
-use super::note::{self, Changed, Notes, Saved};
-use super::{Family, Plan, Step, Wanted, route, slot, sysctl};
+use super::primary::{self, Primary};
+use super::table_record::{self, Changed, Saved, TableRecord};
+use super::{Desired, Family, Plan, Step, route, slot, sysctl};
 
-/// Bytes that each link has to carry for IPv6 (RFC 8200, 5): the kernel takes the family away from one that does not.
+/// Bytes that each link must carry for IPv6 (RFC 8200, 5): the kernel takes the family away from one that does not.
 const IPV6_MTU: u32 = 1280;
 
 /// IPv6's lowest metric: routers' routes have 1024 (or `net.ipv6.conf.*.ra_defrtr_metric`).
 const FIRST: u32 = 1;
 
-/// The steps in which `wanted` comes into being, in a pod that has nothing of it.
+/// The steps in which `desired` comes into being, in a pod that has nothing of it.
 ///
 /// # Errors
 /// [`Code::InvalidConfig`] where the interface or an address is there already, or IPv6 would not fit; [`Code::Kernel`] where no slot is free.
-pub fn add(wanted: &Wanted, pod: &Pod) -> Result<Plan, Error> {
-    let name = &wanted.interface;
+pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
+    let name = &desired.interface;
     if pod.links.iter().any(|link| link.name == *name) {
         return Err(Error::new(Code::InvalidConfig, format!("the pod has an interface {name} already")));
     }
     if let Some(address) =
-        wanted.addresses.iter().find(|net| pod.addresses.iter().any(|there| there.net.addr() == net.addr()))
+        desired.addresses.iter().find(|net| pod.addresses.iter().any(|there| there.net.addr() == net.addr()))
     {
         return Err(Error::new(
             Code::InvalidConfig,
             format!("ip.addresses has {address}, which the pod has already"),
         ));
     }
-    if let Some(mtu) = wanted.mtu.filter(|mtu| *mtu < IPV6_MTU && wanted.source(Family::V6).is_some()) {
+    if let Some(mtu) = desired.mtu.filter(|mtu| *mtu < IPV6_MTU && desired.source(Family::V6).is_some()) {
         return Err(Error::new(
             Code::InvalidConfig,
             format!(
-                "interfaceArgs.mtu is {mtu}: with an IPv6 address it has to be at least {IPV6_MTU} (RFC 8200)"
+                "interfaceArgs.mtu is {mtu}: with an IPv6 address it must be at least {IPV6_MTU} (RFC 8200)"
             ),
         ));
     }
-    let others = note::all(pod);
+    let others = table_record::all(pod);
     let slot = slot::free(pod, others.values())?;
-    let homes: BTreeMap<Family, Home> = wanted
+    let primaries: BTreeMap<Family, Primary> = desired
         .families()
-        .filter_map(|family| Some((family, home::find(pod, family, &others, wanted.previous.as_ref())?)))
+        .filter_map(|family| Some((family, primary::find(pod, family, &others, desired.previous.as_ref())?)))
         .collect();
     let kept: Vec<Route> =
-        homes.iter().flat_map(|(family, home)| route::kept(pod, wanted, home, *family)).collect();
-    let swaps: Vec<Swap> =
-        wanted.families().map(|family| Swap::of(pod, wanted, family, homes.get(&family), &others)).collect();
-    let changed = sysctl::of_pod(pod, wanted, &homes, &others);
+        primaries.iter().flat_map(|(family, primary)| route::kept(pod, desired, primary, *family)).collect();
+    let swaps: Vec<Swap> = desired
+        .families()
+        .map(|family| Swap::of(pod, desired, family, primaries.get(&family), &others))
+        .collect();
+    let changed = sysctl::of_pod(pod, desired, &primaries, &others);
 
-    let notes = Notes {
+    let record = TableRecord {
         slot,
         rules: RULES,
-        order: others.values().map(|notes| notes.order).max().unwrap_or(0).saturating_add(1),
-        home: homes.iter().map(|(family, home)| (*family, noted(home))).collect(),
-        families: wanted.families().collect(),
+        order: others.values().map(|record| record.order).max().unwrap_or(0).saturating_add(1),
+        primary: primaries.iter().map(|(family, primary)| (*family, recorded_primary(primary))).collect(),
+        families: desired.families().collect(),
         defaults: swaps.iter().flat_map(|swap| swap.saved.iter().cloned()).collect(),
-        routes: noted_routes(pod, &kept, &others),
+        routes: recorded_routes(pod, &kept, &others),
         sysctls: changed.clone(),
-        ..Notes::default()
+        ..TableRecord::default()
     }
-    .with_identity(&wanted.identity);
+    .with_identity(&desired.identity);
 
-    let mut steps = vec![Step::Firewall(firewall(wanted, &notes))];
+    let mut steps = vec![Step::Firewall(firewall(desired, &record))];
     steps.extend(pod_sysctls(pod, &changed));
     steps.push(Step::CreateLink(NewLink {
         name: name.clone(),
-        master: wanted.master,
-        kind: wanted.kind,
-        mtu: wanted.mtu,
-        mac: wanted.mac,
+        master: desired.master,
+        kind: desired.kind,
+        mtu: desired.mtu,
+        mac: desired.mac,
     }));
-    steps.extend(sysctl::of_link(pod, wanted));
-    steps.extend(wanted.addresses.iter().map(|address| Step::AddAddress(*address)));
+    steps.extend(sysctl::of_link(pod, desired));
+    steps.extend(desired.addresses.iter().map(|address| Step::AddAddress(*address)));
     steps.push(Step::SetUp);
     let there = |route: &Route| pod.routes.iter().any(|there| route::same_entry(there, route));
     // Another attachment may have the same gateway: the kernel takes a second way to it only behind the first, and asks for
     // the way of the default route's own device.
     let to_gateway =
         |route: Route| if there(&route) { Step::AppendRoute(route) } else { Step::AddRoute(route) };
-    let gateways = wanted.families().filter_map(|family| route::to_gateway(wanted, family, Device::New));
+    let gateways = desired.families().filter_map(|family| route::to_gateway(desired, family, Device::New));
     steps.extend(gateways.map(to_gateway));
     steps.extend(kept.iter().filter(|route| !there(route)).cloned().map(Step::AddRoute));
-    for (family, home) in &homes {
+    for (family, primary) in &primaries {
         let replaced: Vec<Route> =
             swaps.iter().filter(|swap| swap.family == *family).flat_map(Swap::removed).collect();
-        steps.extend(route::home(pod, home, *family, slot, &replaced).into_iter().map(Step::AddRoute));
+        steps.extend(route::primary(pod, primary, *family, slot, &replaced).into_iter().map(Step::AddRoute));
     }
-    steps.extend(route::egress(wanted, slot, Device::New).into_iter().map(Step::AddRoute));
+    steps.extend(route::egress(desired, slot, Device::New).into_iter().map(Step::AddRoute));
     steps.extend(
-        route::rules(wanted, slot, |family| homes.contains_key(&family)).into_iter().map(Step::AddRule),
+        route::rules(desired, slot, |family| primaries.contains_key(&family)).into_iter().map(Step::AddRule),
     );
     steps.extend(swaps.into_iter().flat_map(|swap| swap.steps));
 
-    let mut remarks = remarks(wanted, &homes);
-    let (home_routes, elsewhere): (Vec<Route>, Vec<Route>) = kept
+    let mut warnings = warnings(desired, &primaries);
+    let (primary_routes, elsewhere): (Vec<Route>, Vec<Route>) = kept
         .into_iter()
         .partition(|route| !there(route) || pod.routes.iter().any(|there| route::same(there, route)));
-    remarks.extend(elsewhere.iter().map(|route| {
+    warnings.extend(elsewhere.iter().map(|route| {
         format!(
-            "the pod has another route to {}: it stays, and is not the pod's own network's",
+            "the pod has another route to {}: it is kept, and does not use the primary interface",
             route.destination
         )
     }));
-    Ok(Plan { steps, notes, home_routes, remarks })
+    Ok(Plan { steps, record, primary_routes, warnings })
 }
 
 /// What the attachment's table holds.
 #[must_use]
-pub fn firewall(wanted: &Wanted, notes: &Notes) -> Firewall {
+pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
     let forwards = |name: Vec<String>| {
-        notes.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
+        record.sysctls.iter().any(|changed| changed.name == name && changed.original != changed.value)
     };
-    let home = notes.home.get(&Family::V4);
+    let primary = record.primary.get(&Family::V4);
     Firewall {
-        interface: wanted.interface.clone(),
-        home: notes.home_interface().map(str::to_owned),
-        mark: names::mark(notes.slot),
-        addresses: wanted.addresses.iter().map(ipnet::IpNet::addr).collect(),
-        destinations: wanted.destinations.clone(),
+        interface: desired.interface.clone(),
+        primary: record.primary_interface().map(str::to_owned),
+        mark: names::mark(record.slot),
+        addresses: desired.addresses.iter().map(ipnet::IpNet::addr).collect(),
+        destinations: desired.destinations.clone(),
         forwards: Forwards {
-            v4: home.is_some_and(|home| forwards(sysctl::conf(Family::V4, &home.interface, "forwarding"))),
+            v4: primary
+                .is_some_and(|primary| forwards(sysctl::conf(Family::V4, &primary.interface, "forwarding"))),
             v6: forwards(sysctl::conf(Family::V6, "all", "forwarding")),
         },
-        notes: notes.lines(),
+        record: record.lines(),
     }
 }
 
@@ -145,25 +148,25 @@ struct Swap {
 impl Swap {
     fn of(
         pod: &Pod,
-        wanted: &Wanted,
+        desired: &Desired,
         family: Family,
-        home: Option<&Home>,
-        others: &BTreeMap<String, Notes>,
+        primary: Option<&Primary>,
+        others: &BTreeMap<String, TableRecord>,
     ) -> Self {
         let of_attachment = |route: &Route| {
             let Some(Device::Index(index)) = route.device else { return false };
             pod.links.iter().any(|link| link.index == index && others.contains_key(&link.name))
         };
-        let current = home::lowest_default(pod, family).filter(|route| route.tos == 0);
+        let current = primary::lowest_default(pod, family).filter(|route| route.tos == 0);
         // Whoever's it is, one for a TOS is taken before any other, and one beside the new one where that leads nowhere.
         let leads_around = |route: &Route| {
             route.tos != 0 || current.is_some_and(|current| route::same_entry(route, current))
         };
-        let at_home =
-            |route: &Route| home.is_some_and(|home| route.device == Some(Device::Index(home.index)));
+        let on_primary =
+            |route: &Route| primary.is_some_and(|primary| route.device == Some(Device::Index(primary.index)));
         let further: Vec<&Route> = route::defaults(pod, route::MAIN, family)
             .filter(|route| Some(*route) != current)
-            .filter(|route| at_home(route) || leads_around(route))
+            .filter(|route| on_primary(route) || leads_around(route))
             .collect();
 
         // It, or another of its metric, is a router's, and comes back with the next advertisement.
@@ -172,7 +175,7 @@ impl Swap {
             route::metric(before) > FIRST
                 && alike.any(|other| other.is_advertised_default() && route::same_entry(other, before))
         };
-        let mut after = route::main_default(wanted, family, Device::New);
+        let mut after = route::main_default(desired, family, Device::New);
         let mut steps = Vec::new();
         match current {
             // The kernel replaces which of both it likes, and takes the one whose router is preferred or alive.
@@ -195,9 +198,11 @@ impl Swap {
 
         // What other attachments took away, and what this one takes.
         let mut saved: Vec<Saved> = Vec::new();
-        let youngest =
-            others.values().filter(|notes| notes.families.contains(&family)).max_by_key(|notes| notes.order);
-        let recorded = youngest.into_iter().flat_map(|notes| &notes.defaults).cloned();
+        let youngest = others
+            .values()
+            .filter(|record| record.families.contains(&family))
+            .max_by_key(|record| record.order);
+        let recorded = youngest.into_iter().flat_map(|record| &record.defaults).cloned();
         let taken = current
             .into_iter()
             .chain(further)
@@ -227,17 +232,17 @@ impl Swap {
     }
 }
 
-fn noted(home: &Home) -> note::Home {
-    note::Home { interface: home.name.clone(), default: !home.defaults.is_empty() }
+fn recorded_primary(primary: &Primary) -> table_record::Primary {
+    table_record::Primary { interface: primary.name.clone(), default: !primary.defaults.is_empty() }
 }
 
 /// Of `kept`, those that no other program put there: new ones, and those that another attachment put there.
-fn noted_routes(pod: &Pod, kept: &[Route], others: &BTreeMap<String, Notes>) -> Vec<Saved> {
+fn recorded_routes(pod: &Pod, kept: &[Route], others: &BTreeMap<String, TableRecord>) -> Vec<Saved> {
     let there = |saved: &Saved| pod.routes.iter().any(|there| route::same_entry(there, &saved.route));
     let recorded = |saved: &Saved| {
         others
             .values()
-            .flat_map(|notes| &notes.routes)
+            .flat_map(|record| &record.routes)
             .any(|other| route::same_entry(&other.route, &saved.route))
     };
     kept.iter().map(|route| Saved::of(route, pod)).filter(|saved| !there(saved) || recorded(saved)).collect()
@@ -260,32 +265,32 @@ fn pod_sysctls(pod: &Pod, changed: &[Changed]) -> Vec<Step> {
         .collect()
 }
 
-fn remarks(wanted: &Wanted, homes: &BTreeMap<Family, Home>) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for family in wanted.families() {
+fn warnings(desired: &Desired, primaries: &BTreeMap<Family, Primary>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for family in desired.families() {
         let name = if family.is_v6() { "IPv6" } else { "IPv4" };
-        match homes.get(&family) {
-            None => remarks.push(format!("the pod has no {name} network of its own: nothing is kept")),
-            Some(home) if home.defaults.is_empty() => remarks.push(format!(
-                "{} has no {name} gateway: cluster, service and node are reached only where its routes lead",
-                home.name
+        match primaries.get(&family) {
+            None => warnings.push(format!("the pod has no {name} primary interface: no cluster routes are added")),
+            Some(primary) if primary.defaults.is_empty() => warnings.push(format!(
+                "{} has no {name} gateway: cluster, Service and node addresses are reachable only through its existing routes",
+                primary.name
             )),
-            Some(home) if !wanted.cluster_networks.iter().any(|net| Family::of_net(net) == family) => {
-                remarks.push(format!(
-                    "no {name} network is known in clusterNetworks or serviceNetworks: the pod itself reaches only what routes of \
-                     {} lead to; who connects to the pod is answered in any case",
-                    home.name
+            Some(primary) if !desired.cluster_networks.iter().any(|net| Family::of_net(net) == family) => {
+                warnings.push(format!(
+                    "clusterNetworks and serviceNetworks have no {name} network: the pod opens connections only along the routes of \
+                     {}; replies to incoming connections always leave by it",
+                    primary.name
                 ));
             }
             Some(_) => {}
         }
     }
-    let own = wanted.cluster_networks.iter().filter(|net| route::is_own_network(wanted, net));
-    remarks.extend(own.map(|net| {
+    let own = desired.cluster_networks.iter().filter(|net| route::is_own_network(desired, net));
+    warnings.extend(own.map(|net| {
         format!(
-            "clusterNetworks or serviceNetworks has {net}, which is the network of {}: who is in there is reached by it",
-            wanted.interface
+            "clusterNetworks or serviceNetworks has {net}, the network of {}: its hosts are reached through that interface",
+            desired.interface
         )
     }));
-    remarks
+    warnings
 }

@@ -11,29 +11,29 @@ use crate::netlink::link::Link;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
-use super::note::{self, Notes};
-use super::{Family, Wanted, route, sysctl};
+use super::table_record::{self, TableRecord};
+use super::{Desired, Family, route, sysctl};
 
 /// What differs, one sentence each; empty where nothing does.
 #[must_use]
-pub fn check(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
-    let Some(link) = pod.links.iter().find(|link| link.name == wanted.interface) else {
-        return vec![format!("interface {} is not there", wanted.interface)];
+pub fn check(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> {
+    let Some(link) = pod.links.iter().find(|link| link.name == desired.interface) else {
+        return vec![format!("interface {} is missing", desired.interface)];
     };
-    let mut differences = links(wanted, link);
-    differences.extend(addresses(wanted, link, pod));
-    differences.extend(routes(wanted, notes, link, pod));
-    differences.extend(rules(wanted, notes, pod));
-    differences.extend(sysctls(wanted, notes, pod));
+    let mut differences = links(desired, link);
+    differences.extend(addresses(desired, link, pod));
+    differences.extend(routes(desired, record, link, pod));
+    differences.extend(rules(desired, record, pod));
+    differences.extend(sysctls(desired, record, pod));
     differences
 }
 
 /// Those that ADD changed, and those that it found as they had to be.
-fn sysctls(wanted: &Wanted, notes: &Notes, pod: &Pod) -> BTreeSet<String> {
-    let home = |family: Family| notes.home.get(&family).map(|home| home.interface.clone());
-    let needed = sysctl::lacking(pod, wanted, home);
+fn sysctls(desired: &Desired, record: &TableRecord, pod: &Pod) -> BTreeSet<String> {
+    let primary = |family: Family| record.primary.get(&family).map(|primary| primary.interface.clone());
+    let needed = sysctl::lacking(pod, desired, primary);
     let needed = needed.iter().map(|(name, value)| (name, *value));
-    let changed = notes.sysctls.iter().map(|changed| (&changed.name, changed.value.as_str()));
+    let changed = record.sysctls.iter().map(|changed| (&changed.name, changed.value.as_str()));
     let differs = |(name, value): (&Vec<String>, &str)| {
         let found = pod.sysctls.get(name).filter(|found| *found != value)?;
         Some(format!("sysctl {} is {found}, not {value}", name.join(".")))
@@ -41,61 +41,62 @@ fn sysctls(wanted: &Wanted, notes: &Notes, pod: &Pod) -> BTreeSet<String> {
     needed.chain(changed).filter_map(differs).collect()
 }
 
-fn links(wanted: &Wanted, link: &Link) -> Vec<String> {
+fn links(desired: &Desired, link: &Link) -> Vec<String> {
     let mut differences = Vec::new();
     let mut differ = |what: &str, found: String, made: String| {
         if found != made {
-            differences.push(format!("interface {}: {what} is {found}, not {made}", wanted.interface));
+            differences.push(format!("interface {}: {what} is {found}, not {made}", desired.interface));
         }
     };
-    let kind = match wanted.kind {
+    let kind = match desired.kind {
         Kind::Macvlan(_) => "macvlan",
         Kind::Ipvlan(_) => "ipvlan",
     };
     differ("kind", link.kind.clone(), kind.to_owned());
     if link.kind == kind {
-        differ("mode", format!("{:?}", link.mode), format!("{:?}", Some(wanted.kind)));
+        differ("mode", format!("{:?}", link.mode), format!("{:?}", Some(desired.kind)));
         if let Some(parent) = link.parent {
-            differ("index of its master", parent.to_string(), wanted.master.to_string());
+            differ("index of its master", parent.to_string(), desired.master.to_string());
         }
     }
-    if let Some(mtu) = wanted.mtu {
+    if let Some(mtu) = desired.mtu {
         differ("mtu", link.mtu.to_string(), mtu.to_string());
     }
-    if let Some(mac) = wanted.mac {
+    if let Some(mac) = desired.mac {
         differ("mac", format!("{:02x?}", link.mac.unwrap_or_default()), format!("{mac:02x?}"));
     }
     differ("up", link.up.to_string(), true.to_string());
     differences
 }
 
-fn addresses(wanted: &Wanted, link: &Link, pod: &Pod) -> Vec<String> {
+fn addresses(desired: &Desired, link: &Link, pod: &Pod) -> Vec<String> {
     let there =
         |net: &IpNet| pod.addresses.iter().any(|address| address.link == link.index && address.net == *net);
-    let missing = wanted.addresses.iter().filter(|net| !there(net));
-    missing.map(|net| format!("interface {}: address {net} is not there", wanted.interface)).collect()
+    let missing = desired.addresses.iter().filter(|net| !there(net));
+    missing.map(|net| format!("interface {}: address {net} is missing", desired.interface)).collect()
 }
 
-fn routes(wanted: &Wanted, notes: &Notes, link: &Link, pod: &Pod) -> Vec<String> {
+fn routes(desired: &Desired, record: &TableRecord, link: &Link, pod: &Pod) -> Vec<String> {
     let device = Device::Index(link.index);
-    let mut expected = route::egress(wanted, notes.slot, device);
-    expected.extend(wanted.families().filter_map(|family| route::to_gateway(wanted, family, device)));
-    expected.extend(notes.routes.iter().filter_map(|saved| saved.route(pod)));
+    let mut expected = route::egress(desired, record.slot, device);
+    expected.extend(desired.families().filter_map(|family| route::to_gateway(desired, family, device)));
+    expected.extend(record.routes.iter().filter_map(|saved| saved.route(pod)));
     let missing = expected.iter().filter(|route| !pod.routes.iter().any(|there| route::same(there, route)));
     let mut differences: Vec<String> =
-        missing.map(|route| format!("route {} is not there", words(route, pod))).collect();
-    let others = note::all(pod);
-    for family in wanted.families() {
-        let home_default = notes.home.get(&family).is_some_and(|home| home.default);
-        if home_default && route::defaults(pod, names::home_table(notes.slot), family).next().is_none() {
+        missing.map(|route| format!("route {} is missing", words(route, pod))).collect();
+    let others = table_record::all(pod);
+    for family in desired.families() {
+        let primary_default = record.primary.get(&family).is_some_and(|primary| primary.default);
+        if primary_default && route::defaults(pod, names::primary_table(record.slot), family).next().is_none()
+        {
             differences.push(format!(
                 "table {} has no default route {}",
-                names::home_table(notes.slot),
+                names::primary_table(record.slot),
                 name(family)
             ));
         }
         let younger =
-            others.values().any(|other| other.order > notes.order && other.families.contains(&family));
+            others.values().any(|other| other.order > record.order && other.families.contains(&family));
         // Another plugin may have changed its gateway since (Multus does), but not taken it away, nor put another beside it
         // that the kernel may take as well: of the same metric, or for a TOS.
         let (ours, theirs): (Vec<&Route>, Vec<&Route>) =
@@ -105,7 +106,7 @@ fn routes(wanted: &Wanted, notes: &Notes, link: &Link, pod: &Pod) -> Vec<String>
         let instead = theirs.into_iter().filter(taken).min_by_key(|other| route::rank(other));
         if !younger && (first.is_none() || instead.is_some()) {
             let found = instead.map_or_else(|| "missing".to_owned(), |route| words(route, pod));
-            let interface = &wanted.interface;
+            let interface = &desired.interface;
             differences
                 .push(format!("the default route {} is {found}, not through {interface}", name(family)));
         }
@@ -113,8 +114,8 @@ fn routes(wanted: &Wanted, notes: &Notes, link: &Link, pod: &Pod) -> Vec<String>
     differences
 }
 
-fn rules(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
-    let expected = route::rules(wanted, notes.slot, |family| notes.home.contains_key(&family));
+fn rules(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> {
+    let expected = route::rules(desired, record.slot, |family| record.primary.contains_key(&family));
     let missing = expected.iter().filter(|rule| {
         !pod.rules.iter().any(|there| {
             (there.ipv6, there.priority, there.mark, there.from, there.table)
@@ -128,7 +129,7 @@ fn rules(wanted: &Wanted, notes: &Notes, pod: &Pod) -> Vec<String> {
                 (None, Some((mark, mask))) => format!("fwmark {mark:#x}/{mask:#x}"),
                 (None, None) => "all".to_owned(),
             };
-            format!("rule {}: {who} lookup {} is not there", rule.priority, rule.table)
+            format!("rule {}: {who} lookup {} is missing", rule.priority, rule.table)
         })
         .collect()
 }

@@ -7,65 +7,68 @@ use crate::netlink::link::Link;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
-use super::home;
-use super::note::{self, Changed, Notes, Saved};
+use super::primary;
+use super::table_record::{self, Changed, Saved, TableRecord};
 use super::{Family, Identity, Step, route, sysctl};
 
 /// What the alias of a link that is about to be deleted begins with.
-const CONDEMNED: &str = "egress-router DEL ";
+const DELETION_MARK: &str = "egress-router DEL ";
 
-/// The steps that end the attachment of `interface`, whose record is `notes`: default route, other routes, rules, tables,
+/// The steps that end the attachment of `interface`, whose record is `record`: default route, other routes, rules, tables,
 /// sysctls, the record, and the link last. Right after a killed ADD or DEL too: what is not there, or is another's by now,
 /// is left alone.
 #[must_use]
-pub fn del(pod: &Pod, interface: &str, notes: &Notes) -> Vec<Step> {
-    let mut others = note::all(pod);
+pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
+    let mut others = table_record::all(pod);
     others.remove(interface);
     let link = pod.links.iter().find(|link| link.name == interface).filter(|link| ours(link));
     let mut steps = Vec::new();
-    for family in &notes.families {
-        steps.extend(defaults(pod, link, *family, notes, &others));
+    for family in &record.families {
+        steps.extend(defaults(pod, link, *family, record, &others));
     }
-    steps.extend(routes(pod, notes, &others).into_iter().map(Step::DeleteRoute));
-    steps.extend(rules(pod, notes));
-    steps.extend(tables(pod, link, notes));
-    steps.extend(sysctls(pod, notes, &others));
+    steps.extend(routes(pod, record, &others).into_iter().map(Step::DeleteRoute));
+    steps.extend(rules(pod, record));
+    steps.extend(tables(pod, link, record));
+    steps.extend(sysctls(pod, record, &others));
     // The record before the link: the kernel takes 20 ms to free a table, and closing the socket waits for that. While the link
     // is deleted, which takes as long, it costs nothing; a link goes down as its deletion begins, so nothing leaves by it
     // unfiltered. Who is killed between the two has told the link whose it was.
-    steps.extend(link.map(|link| Step::Condemn {
+    steps.extend(link.map(|link| Step::MarkForDeletion {
         index: link.index,
         name: link.name.clone(),
-        owner: owner(&notes.container_id, &notes.ifname),
+        owner: owner(&record.container_id, &record.ifname),
     }));
     steps.push(Step::DeleteFirewall { interface: interface.to_owned() });
-    steps.extend(link.map(end));
+    steps.extend(link.map(delete_link));
     steps
 }
 
 /// What a link that is about to be deleted says of itself, since nothing else does any longer.
 #[must_use]
 pub fn owner(container_id: &str, ifname: &str) -> String {
-    format!("{CONDEMNED}{container_id} {ifname}")
+    format!("{DELETION_MARK}{container_id} {ifname}")
 }
 
 /// Whether a DEL, of whichever call, was about to end this link.
 #[must_use]
-pub fn is_condemned(link: &Link) -> bool {
-    ours(link) && link.alias.as_ref().is_some_and(|alias| alias.starts_with(CONDEMNED))
+pub fn is_marked_for_deletion(link: &Link) -> bool {
+    ours(link) && link.alias.as_ref().is_some_and(|alias| alias.starts_with(DELETION_MARK))
 }
 
 /// The links that a DEL of this attachment has left standing because it was killed before its last act.
-pub fn condemned<'a>(pod: &'a Pod, identity: &Identity) -> impl Iterator<Item = &'a Link> + use<'a> {
-    let owner = owner(note::cut(&identity.container_id), &identity.ifname);
+pub fn marked_for_deletion<'a>(
+    pod: &'a Pod,
+    identity: &Identity,
+) -> impl Iterator<Item = &'a Link> + use<'a> {
+    let owner = owner(table_record::cut(&identity.container_id), &identity.ifname);
     pod.links.iter().filter(|link| ours(link)).filter(move |link| link.alias.as_ref() == Some(&owner))
 }
 
-/// The links that a killed ADD has left under the name that they have for an instant only ([`names::PASSING`]): they are not up,
+/// The links that a killed ADD has left under the name that they have for an instant only ([`names::TEMPORARY_NAME`]): they are not up,
 /// and nobody has written onto them. For who knows that no other call acts in the pod.
-pub fn passing(pod: &Pod) -> impl Iterator<Item = &Link> {
+pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
     let number = |link: &Link| {
-        let digits = link.name.strip_prefix(names::PASSING).unwrap_or_default();
+        let digits = link.name.strip_prefix(names::TEMPORARY_NAME).unwrap_or_default();
         !digits.is_empty() && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
     let used = |link: &Link| {
@@ -76,7 +79,7 @@ pub fn passing(pod: &Pod) -> impl Iterator<Item = &Link> {
 
 /// The end of a link of ours.
 #[must_use]
-pub fn end(link: &Link) -> Step {
+pub fn delete_link(link: &Link) -> Step {
     Step::DeleteLink { index: link.index, name: link.name.clone() }
 }
 
@@ -90,15 +93,15 @@ fn defaults(
     pod: &Pod,
     link: Option<&Link>,
     family: Family,
-    notes: &Notes,
-    others: &BTreeMap<String, Notes>,
+    record: &TableRecord,
+    others: &BTreeMap<String, TableRecord>,
 ) -> Vec<Step> {
-    let current = home::lowest_default(pod, family);
+    let current = primary::lowest_default(pod, family);
     let held =
         current.filter(|route| link.is_some_and(|link| route.device == Some(Device::Index(link.index))));
     let there = |lost: &Route| pod.routes.iter().any(|there| route::same(there, lost));
     let defaults =
-        || notes.defaults.iter().filter(|saved| Family::of_net(&saved.route.destination) == family);
+        || record.defaults.iter().filter(|saved| Family::of_net(&saved.route.destination) == family);
     if let Some(successor) = successor(pod, family, others) {
         let mut steps = match (held, current) {
             (Some(before), _) => {
@@ -111,13 +114,13 @@ fn defaults(
         let elsewhere =
             |saved: &&Saved| others.values().flat_map(|other| &other.defaults).any(|other| other.is(saved));
         let alone = defaults().filter(|saved| !elsewhere(saved));
-        let alone = alone.filter_map(|saved| restored(pod, saved, notes.slot)).filter(|lost| !there(lost));
+        let alone = alone.filter_map(|saved| restored(pod, saved, record.slot)).filter(|lost| !there(lost));
         steps.extend(alone.map(Step::AppendRoute));
         return steps;
     }
-    let saved: Vec<Route> = defaults().filter_map(|saved| restored(pod, saved, notes.slot)).collect();
+    let saved: Vec<Route> = defaults().filter_map(|saved| restored(pod, saved, record.slot)).collect();
     // Several may be alike but for where they lead: those that a killed DEL has restored already are no stranger's.
-    let strangers = |lost: &Route| {
+    let foreign = |lost: &Route| {
         let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
         defaults.any(|there| {
             route::same_entry(there, lost) && !saved.iter().any(|saved| route::same(saved, there))
@@ -126,7 +129,7 @@ fn defaults(
     let mut steps: Vec<Step> = Vec::new();
     for (position, lost) in saved.iter().enumerate() {
         // Where ours is the default until now, of whatever metric, its place has not become a stranger's.
-        if there(lost) || (held.is_none() && strangers(lost)) {
+        if there(lost) || (held.is_none() && foreign(lost)) {
             continue;
         }
         let ours = held.filter(|held| route::same_entry(held, lost));
@@ -155,12 +158,13 @@ fn defaults(
 }
 
 /// The default route of the youngest attachment that stays and has this family.
-fn successor(pod: &Pod, family: Family, others: &BTreeMap<String, Notes>) -> Option<Route> {
-    let mut by_age: Vec<&Notes> = others.values().filter(|notes| notes.families.contains(&family)).collect();
-    by_age.sort_by_key(|notes| std::cmp::Reverse(notes.order));
+fn successor(pod: &Pod, family: Family, others: &BTreeMap<String, TableRecord>) -> Option<Route> {
+    let mut by_age: Vec<&TableRecord> =
+        others.values().filter(|record| record.families.contains(&family)).collect();
+    by_age.sort_by_key(|record| std::cmp::Reverse(record.order));
     let mut found = by_age
         .iter()
-        .filter_map(|notes| route::defaults(pod, names::egress_table(notes.slot), family).next());
+        .filter_map(|record| route::defaults(pod, names::egress_table(record.slot), family).next());
     found.next().map(|route| Route { table: route::MAIN, ..route.clone() })
 }
 
@@ -171,7 +175,7 @@ fn at(route: Route, before: &Route) -> Route {
 /// A saved route with the attributes that did not fit into the record, which its copy in the home table has.
 fn restored(pod: &Pod, saved: &Saved, slot: u32) -> Option<Route> {
     let mut route = saved.route(pod)?;
-    let table = names::home_table(slot);
+    let table = names::primary_table(slot);
     let copy = pod.routes.iter().find(|there| route::same_entry(there, &Route { table, ..route.clone() }));
     if let Some(copy) = copy.filter(|copy| copy.gateway == route.gateway) {
         // The copy is for good, and what a router advertised is not.
@@ -183,11 +187,11 @@ fn restored(pod: &Pod, saved: &Saved, slot: u32) -> Option<Route> {
 }
 
 /// Routes of the record that no other attachment needs.
-fn routes(pod: &Pod, notes: &Notes, others: &BTreeMap<String, Notes>) -> Vec<Route> {
+fn routes(pod: &Pod, record: &TableRecord, others: &BTreeMap<String, TableRecord>) -> Vec<Route> {
     let needed = |saved: &Saved| {
         others
             .values()
-            .flat_map(|notes| &notes.routes)
+            .flat_map(|record| &record.routes)
             .any(|other| route::same_entry(&other.route, &saved.route))
     };
     let found = |saved: &Saved| {
@@ -196,16 +200,16 @@ fn routes(pod: &Pod, notes: &Notes, others: &BTreeMap<String, Notes>) -> Vec<Rou
             pod.routes.iter().filter(|there| route::same(there, &route) && there.protocol == names::PROTOCOL);
         there.next().cloned()
     };
-    notes.routes.iter().filter(|saved| !needed(saved)).filter_map(found).collect()
+    record.routes.iter().filter(|saved| !needed(saved)).filter_map(found).collect()
 }
 
-fn rules(pod: &Pod, notes: &Notes) -> Vec<Step> {
-    let tables = [names::home_table(notes.slot), names::egress_table(notes.slot)];
+fn rules(pod: &Pod, record: &TableRecord) -> Vec<Step> {
+    let tables = [names::primary_table(record.slot), names::egress_table(record.slot)];
     pod.rules.iter().filter(|rule| tables.contains(&rule.table)).cloned().map(Step::DeleteRule).collect()
 }
 
-fn tables(pod: &Pod, link: Option<&Link>, notes: &Notes) -> Vec<Step> {
-    let tables = [names::home_table(notes.slot), names::egress_table(notes.slot)];
+fn tables(pod: &Pod, link: Option<&Link>, record: &TableRecord) -> Vec<Step> {
+    let tables = [names::primary_table(record.slot), names::egress_table(record.slot)];
     // Routes through the link go away with it.
     let stays = |route: &&Route| link.is_none_or(|link| route.device != Some(Device::Index(link.index)));
     pod.routes
@@ -218,14 +222,14 @@ fn tables(pod: &Pod, link: Option<&Link>, notes: &Notes) -> Vec<Step> {
 }
 
 /// Backwards, as IPv6's switch for all sets each device's. What somebody has changed since is left alone.
-fn sysctls(pod: &Pod, notes: &Notes, others: &BTreeMap<String, Notes>) -> Vec<Step> {
+fn sysctls(pod: &Pod, record: &TableRecord, others: &BTreeMap<String, TableRecord>) -> Vec<Step> {
     let needed = |changed: &Changed| {
-        others.values().flat_map(|notes| &notes.sysctls).any(|other| other.name == changed.name)
+        others.values().flat_map(|record| &record.sysctls).any(|other| other.name == changed.name)
     };
     let all = sysctl::conf(Family::V6, "all", "forwarding");
     let mut all_changes = false;
     let mut steps = Vec::new();
-    for changed in notes.sysctls.iter().rev().filter(|changed| !needed(changed)) {
+    for changed in record.sysctls.iter().rev().filter(|changed| !needed(changed)) {
         let Some(current) = pod.sysctls.get(&changed.name) else { continue };
         let restore = if changed.value == changed.original {
             all_changes || *current != changed.original

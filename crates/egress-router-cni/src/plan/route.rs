@@ -9,8 +9,8 @@ use crate::netlink::route::{Device, Route};
 use crate::netlink::rule::Rule;
 use crate::observe::Pod;
 
-use super::home::Home;
-use super::{Family, Wanted, sysctl};
+use super::primary::Primary;
+use super::{Desired, Family, sysctl};
 
 /// RT_TABLE_MAIN.
 pub const MAIN: u32 = 254;
@@ -94,9 +94,9 @@ fn host(address: IpAddr) -> IpNet {
 
 /// The route to the gateway, where none of the pod's addresses has it in its network.
 #[must_use]
-pub fn to_gateway(wanted: &Wanted, family: Family, device: Device) -> Option<Route> {
-    let gateway = wanted.gateway(family)?;
-    if link_local(&gateway) || wanted.addresses.iter().any(|net| net.contains(&gateway)) {
+pub fn to_gateway(desired: &Desired, family: Family, device: Device) -> Option<Route> {
+    let gateway = desired.gateway(family)?;
+    if link_local(&gateway) || desired.addresses.iter().any(|net| net.contains(&gateway)) {
         return None;
     }
     Some(on_link(host(gateway), device))
@@ -104,13 +104,13 @@ pub fn to_gateway(wanted: &Wanted, family: Family, device: Device) -> Option<Rou
 
 /// The attachment's default route in main.
 #[must_use]
-pub fn main_default(wanted: &Wanted, family: Family, device: Device) -> Route {
-    let gateway = wanted.gateway(family);
+pub fn main_default(desired: &Desired, family: Family, device: Device) -> Route {
+    let gateway = desired.gateway(family);
     let scope = if gateway.is_none() && family == Family::V4 { LINK } else { 0 };
     Route {
         gateway,
         device: Some(device),
-        source: wanted.source(family),
+        source: desired.source(family),
         scope,
         ..unicast(family.default_net())
     }
@@ -118,18 +118,18 @@ pub fn main_default(wanted: &Wanted, family: Family, device: Device) -> Route {
 
 /// The egress table: its own networks and its gateway, for what has its address as source.
 #[must_use]
-pub fn egress(wanted: &Wanted, slot: u32, device: Device) -> Vec<Route> {
+pub fn egress(desired: &Desired, slot: u32, device: Device) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
-    for net in &wanted.addresses {
+    for net in &desired.addresses {
         let route = on_link(net.trunc(), device);
         // Two addresses of one network need one route.
         if net.prefix_len() < net.max_prefix_len() && !routes.iter().any(|other| same_entry(other, &route)) {
             routes.push(route);
         }
     }
-    for family in wanted.families() {
-        routes.extend(to_gateway(wanted, family, device));
-        routes.push(main_default(wanted, family, device));
+    for family in desired.families() {
+        routes.extend(to_gateway(desired, family, device));
+        routes.push(main_default(desired, family, device));
     }
     for route in &mut routes {
         route.table = names::egress_table(slot);
@@ -137,22 +137,22 @@ pub fn egress(wanted: &Wanted, slot: u32, device: Device) -> Vec<Route> {
     routes
 }
 
-/// The home table: the pod's own network as main has it, nearest routes first (a gateway has to be reachable when its route
-/// comes), `home`'s default last.
+/// The home table: the pod's own network as main has it, nearest routes first (a gateway must be reachable when its route
+/// comes), `primary`'s default last.
 #[must_use]
-pub fn home(pod: &Pod, home: &Home, family: Family, slot: u32, extra: &[Route]) -> Vec<Route> {
+pub fn primary(pod: &Pod, primary: &Primary, family: Family, slot: u32, extra: &[Route]) -> Vec<Route> {
     let own = pod.routes.iter().filter(|route| {
         route.table == MAIN
-            && route.device == Some(Device::Index(home.index))
+            && route.device == Some(Device::Index(primary.index))
             && route.protocol != names::PROTOCOL
             && route.destination.prefix_len() != 0
             && Family::of_net(&route.destination) == family
     });
-    let mut routes: Vec<Route> = own.chain(&home.defaults).chain(extra).cloned().collect();
+    let mut routes: Vec<Route> = own.chain(&primary.defaults).chain(extra).cloned().collect();
     routes.sort_by_key(|route| (route.gateway.is_some(), route.destination.prefix_len() == 0));
     let mut table: Vec<Route> = Vec::new();
     for route in routes {
-        let route = Route { table: names::home_table(slot), protocol: names::PROTOCOL, ..route };
+        let route = Route { table: names::primary_table(slot), protocol: names::PROTOCOL, ..route };
         if !table.iter().any(|other| same_entry(other, &route)) {
             table.push(route);
         }
@@ -160,12 +160,12 @@ pub fn home(pod: &Pod, home: &Home, family: Family, slot: u32, extra: &[Route]) 
     table
 }
 
-/// Who takes which table: what came in by the pod's own network goes back by it, what the attachment hands on and what has its
+/// Who takes which table: what original direction from the primary interface goes back by it, what the attachment hands on and what has its
 /// address goes out by the attachment.
 #[must_use]
-pub fn rules(wanted: &Wanted, slot: u32, homes: impl Fn(Family) -> bool) -> Vec<Rule> {
+pub fn rules(desired: &Desired, slot: u32, primaries: impl Fn(Family) -> bool) -> Vec<Rule> {
     let mut rules = Vec::new();
-    for family in wanted.families() {
+    for family in desired.families() {
         let rule = |mark: Option<(u32, u32)>, from: Option<IpNet>, table: u32| Rule {
             ipv6: family.is_v6(),
             priority: names::rule_priority(slot),
@@ -174,14 +174,14 @@ pub fn rules(wanted: &Wanted, slot: u32, homes: impl Fn(Family) -> bool) -> Vec<
             table,
             protocol: names::PROTOCOL,
         };
-        if homes(family) {
-            rules.push(rule(Some((names::mark(slot), names::MARK_MASK)), None, names::home_table(slot)));
+        if primaries(family) {
+            rules.push(rule(Some((names::mark(slot), names::MARK_MASK)), None, names::primary_table(slot)));
         }
-        if sysctl::hands_on(wanted, family) {
+        if sysctl::has_redirects(desired, family) {
             let mark = names::egress_mark(names::mark(slot));
             rules.push(rule(Some((mark, names::EGRESS_MARK_MASK)), None, names::egress_table(slot)));
         }
-        let own = wanted.addresses.iter().map(IpNet::addr).filter(|address| Family::of(address) == family);
+        let own = desired.addresses.iter().map(IpNet::addr).filter(|address| Family::of(address) == family);
         rules.extend(own.map(|address| rule(None, Some(host(address)), names::egress_table(slot))));
     }
     rules
@@ -189,21 +189,21 @@ pub fn rules(wanted: &Wanted, slot: u32, homes: impl Fn(Family) -> bool) -> Vec<
 
 /// Whether `net` is just the network of one of the attachment's addresses, to which the kernel makes a route by the new link.
 #[must_use]
-pub fn is_own_network(wanted: &Wanted, net: &IpNet) -> bool {
-    net.prefix_len() < net.max_prefix_len() && wanted.addresses.iter().any(|own| own.trunc() == net.trunc())
+pub fn is_own_network(desired: &Desired, net: &IpNet) -> bool {
+    net.prefix_len() < net.max_prefix_len() && desired.addresses.iter().any(|own| own.trunc() == net.trunc())
 }
 
 /// Routes that main needs so that cluster, service and node stay behind the pod's own network. Those that lead there already
 /// are left out, and the attachment's own network: main holds one route to it, and without that of the new link neither the
 /// gateway nor anybody else in there would be reached.
 #[must_use]
-pub fn kept(pod: &Pod, wanted: &Wanted, home: &Home, family: Family) -> Vec<Route> {
-    let Some(default) = home.defaults.first() else { return Vec::new() };
+pub fn kept(pod: &Pod, desired: &Desired, primary: &Primary, family: Family) -> Vec<Route> {
+    let Some(default) = primary.defaults.first() else { return Vec::new() };
     let nodes =
-        wanted.node_addresses.iter().filter(|address| !link_local(address)).map(|address| host(*address));
-    let wanted_nets = wanted.cluster_networks.iter().map(IpNet::trunc).chain(nodes);
+        desired.node_addresses.iter().filter(|address| !link_local(address)).map(|address| host(*address));
+    let desired_nets = desired.cluster_networks.iter().map(IpNet::trunc).chain(nodes);
     let mut routes: Vec<Route> = Vec::new();
-    for destination in wanted_nets.filter(|net| Family::of_net(net) == family && net.prefix_len() != 0) {
+    for destination in desired_nets.filter(|net| Family::of_net(net) == family && net.prefix_len() != 0) {
         let route = Route {
             destination,
             gateway: default.gateway,
@@ -216,8 +216,8 @@ pub fn kept(pod: &Pod, wanted: &Wanted, home: &Home, family: Family) -> Vec<Rout
             ..unicast(destination)
         };
         if !routes.iter().any(|other| same_entry(other, &route))
-            && !is_own_network(wanted, &destination)
-            && !leads_home(pod, wanted, home, &destination)
+            && !is_own_network(desired, &destination)
+            && !leads_to_primary(pod, desired, primary, &destination)
         {
             routes.push(route);
         }
@@ -227,7 +227,7 @@ pub fn kept(pod: &Pod, wanted: &Wanted, home: &Home, family: Family) -> Vec<Rout
 
 /// Whether main leads all of `destination` home once the default is another: a route other than ours covers it, and no
 /// network of the attachment is nearer.
-fn leads_home(pod: &Pod, wanted: &Wanted, home: &Home, destination: &IpNet) -> bool {
+fn leads_to_primary(pod: &Pod, desired: &Desired, primary: &Primary, destination: &IpNet) -> bool {
     let covers = |route: &&Route| {
         route.table == MAIN
             && route.protocol != names::PROTOCOL
@@ -235,10 +235,10 @@ fn leads_home(pod: &Pod, wanted: &Wanted, home: &Home, destination: &IpNet) -> b
             && route.destination.contains(destination)
     };
     let nearest = pod.routes.iter().filter(covers).max_by_key(|route| route.destination.prefix_len());
-    let Some(nearest) = nearest.filter(|route| route.device == Some(Device::Index(home.index))) else {
+    let Some(nearest) = nearest.filter(|route| route.device == Some(Device::Index(primary.index))) else {
         return false;
     };
-    !wanted.addresses.iter().any(|net| {
+    !desired.addresses.iter().any(|net| {
         net.prefix_len() < net.max_prefix_len()
             && net.prefix_len() >= nearest.destination.prefix_len()
             && (net.contains(destination) || destination.contains(&net.trunc()))

@@ -9,9 +9,9 @@ use crate::netlink::link::Link;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
-use super::{Family, Identity, Step, Wanted, note, route, sysctl};
+use super::{Desired, Family, Identity, Step, route, sysctl, table_record};
 
-pub(super) const HOME: u32 = 2;
+pub(super) const PRIMARY: u32 = 2;
 
 #[derive(Debug, Clone)]
 pub(super) struct Simulated {
@@ -55,16 +55,16 @@ pub(super) fn there(destination: &str, gateway: Option<&str>, device: u32, metri
 pub(super) fn pod() -> Simulated {
     let mut simulated = Simulated { pod: Pod::default(), next: 10, made: None };
     let pod = &mut simulated.pod;
-    pod.links = vec![link(1, "lo", ""), link(HOME, "eth0", "veth")];
+    pod.links = vec![link(1, "lo", ""), link(PRIMARY, "eth0", "veth")];
     for address in ["10.244.1.5/24", "fd44::5/64", "fe80::5/64"] {
-        pod.addresses.push(Address { link: HOME, net: net(address), scope: 0, flags: 0 });
+        pod.addresses.push(Address { link: PRIMARY, net: net(address), scope: 0, flags: 0 });
     }
     pod.routes = vec![
-        there("10.244.1.0/24", None, HOME, None),
-        there("fd44::/64", None, HOME, Some(256)),
-        there("fe80::/64", None, HOME, Some(256)),
-        there("0.0.0.0/0", Some("10.244.1.1"), HOME, None),
-        Route { rest: vec![(20, vec![0])], ..there("::/0", Some("fe80::1"), HOME, Some(1024)) },
+        there("10.244.1.0/24", None, PRIMARY, None),
+        there("fd44::/64", None, PRIMARY, Some(256)),
+        there("fe80::/64", None, PRIMARY, Some(256)),
+        there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, None),
+        Route { rest: vec![(20, vec![0])], ..there("::/0", Some("fe80::1"), PRIMARY, Some(1024)) },
     ];
     for interface in ["all", "default", "lo", "eth0"] {
         for (family, key) in
@@ -77,12 +77,12 @@ pub(super) fn pod() -> Simulated {
 }
 
 /// An attachment with addresses 192.168.`number`.9/24, fd50:`number`::9/64.
-pub(super) fn wanted(number: u8, families: &[Family]) -> Wanted {
+pub(super) fn desired(number: u8, families: &[Family]) -> Desired {
     let has = |family: Family| families.contains(&family);
     let mut addresses = Vec::new();
     addresses.extend(has(Family::V4).then(|| net(&format!("192.168.{number}.9/24"))));
     addresses.extend(has(Family::V6).then(|| net(&format!("fd50:{number}::9/64"))));
-    Wanted {
+    Desired {
         identity: Identity { container_id: "c1".into(), ifname: format!("net{number}"), network: "n".into() },
         interface: format!("net{number}"),
         kind: Kind::Macvlan(MacvlanMode::Bridge),
@@ -195,10 +195,10 @@ impl Simulated {
         self.pod.sysctls.retain(|key, _| key[3] != name);
     }
 
-    pub(super) fn act(&mut self, step: &Step) -> Result<(), String> {
+    pub(super) fn apply(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Firewall(firewall) => {
-                let lines = firewall.notes.clone();
+                let lines = firewall.record.clone();
                 if self.pod.attachments.insert(firewall.interface.clone(), lines).is_some() {
                     return Err("table exists".into());
                 }
@@ -254,9 +254,9 @@ impl Simulated {
                 self.pod.rules.push(rule.clone());
             }
             Step::DeleteRule(rule) => self.pod.rules.retain(|other| other != rule),
-            Step::Condemn { index, owner, .. } => {
-                let condemned = self.pod.links.iter_mut().filter(|link| link.index == *index);
-                condemned.for_each(|link| link.alias = Some(owner.clone()));
+            Step::MarkForDeletion { index, owner, .. } => {
+                let marked_for_deletion = self.pod.links.iter_mut().filter(|link| link.index == *index);
+                marked_for_deletion.for_each(|link| link.alias = Some(owner.clone()));
             }
             Step::DeleteLink { index, .. } => self.drop_link(*index),
             Step::DeleteFirewall { interface } => {
@@ -266,7 +266,7 @@ impl Simulated {
         Ok(())
     }
 
-    pub(super) fn undo(&mut self, step: &Step) -> Result<(), String> {
+    pub(super) fn rollback(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Firewall(firewall) => {
                 self.pod.attachments.remove(&firewall.interface);
@@ -285,22 +285,23 @@ impl Simulated {
 
     pub(super) fn run(&mut self, steps: &[Step]) {
         for step in steps {
-            self.act(step).unwrap_or_else(|error| panic!("{step:?}: {error}\n{:#?}", self.pod));
+            self.apply(step).unwrap_or_else(|error| panic!("{step:?}: {error}\n{:#?}", self.pod));
         }
     }
 
-    pub(super) fn add(&mut self, wanted: &Wanted) {
-        let plan = super::add::add(wanted, &self.pod).unwrap();
+    pub(super) fn add(&mut self, desired: &Desired) {
+        let plan = super::add::add(desired, &self.pod).unwrap();
         self.run(&plan.steps);
     }
 
     pub(super) fn del(&mut self, interface: &str) {
-        if let Some(notes) = note::all(&self.pod).get(interface) {
-            self.run(&super::del::del(&self.pod, interface, notes));
+        if let Some(record) = table_record::all(&self.pod).get(interface) {
+            self.run(&super::del::del(&self.pod, interface, record));
         }
         let identity =
             Identity { container_id: "c1".into(), ifname: interface.to_owned(), network: "n".into() };
-        let left: Vec<Step> = super::del::condemned(&self.pod, &identity).map(super::del::end).collect();
+        let left: Vec<Step> =
+            super::del::marked_for_deletion(&self.pod, &identity).map(super::del::delete_link).collect();
         self.run(&left);
     }
 

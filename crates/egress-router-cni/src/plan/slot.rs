@@ -6,18 +6,18 @@ use crate::cni::{Code, Error};
 use crate::names;
 use crate::observe::Pod;
 
-use super::note::Notes;
+use super::table_record::TableRecord;
 
 /// The smallest slot that no attachment has and whose tables and mark nobody uses: another program may route in a table of
 /// that number, and a record may have been flushed with the pod's ruleset.
 ///
 /// # Errors
 /// [`Code::Kernel`] where all are taken.
-pub fn free<'a>(pod: &Pod, others: impl IntoIterator<Item = &'a Notes>) -> Result<u32, Error> {
-    let mut taken: BTreeSet<u32> = others.into_iter().map(|notes| notes.slot).collect();
+pub fn free<'a>(pod: &Pod, others: impl IntoIterator<Item = &'a TableRecord>) -> Result<u32, Error> {
+    let mut taken: BTreeSet<u32> = others.into_iter().map(|record| record.slot).collect();
     let tables = pod.routes.iter().map(|route| route.table).chain(pod.rules.iter().map(|rule| rule.table));
     for table in tables {
-        for base in [names::home_table(0), names::egress_table(0)] {
+        for base in [names::primary_table(0), names::egress_table(0)] {
             taken.extend(table.checked_sub(base).filter(|slot| (1..=names::SLOTS).contains(slot)));
         }
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
-use super::note::{Changed, Notes};
-use super::{Family, Step, Wanted, home::Home};
+use super::table_record::{Changed, TableRecord};
+use super::{Desired, Family, Step, primary::Primary};
 
 /// `net.<family>.conf.<interface>.<key>`.
 #[must_use]
@@ -22,7 +22,7 @@ pub fn routers(interface: &str) -> Vec<String> {
     conf(Family::V6, interface, "accept_ra_defrtr")
 }
 
-/// Which sysctls of the pod have to be different for `wanted`, in the order in which they are set; with what they were before
+/// Which sysctls of the pod have to be different for `desired`, in the order in which they are set; with what they were before
 /// any attachment, which the records of `others` know better than the pod.
 ///
 /// * A pod that drops what comes from where it would not send to (`rp_filter` 1) would drop what comes from other nodes once
@@ -35,27 +35,27 @@ pub fn routers(interface: &str) -> Vec<String> {
 #[must_use]
 pub fn of_pod(
     pod: &Pod,
-    wanted: &Wanted,
-    homes: &BTreeMap<Family, Home>,
-    others: &BTreeMap<String, Notes>,
+    desired: &Desired,
+    primaries: &BTreeMap<Family, Primary>,
+    others: &BTreeMap<String, TableRecord>,
 ) -> Vec<Changed> {
     let mut needed: Vec<(Vec<String>, &str)> = Vec::new();
-    if let Some(home) = homes.get(&Family::V4) {
+    if let Some(primary) = primaries.get(&Family::V4) {
         let strict =
             |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("1");
         let loose =
             |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("2");
         // The kernel takes the greater of both.
-        if (strict("all") || strict(&home.name)) && !loose("all") && !loose(&home.name) {
-            needed.push((conf(Family::V4, &home.name, "rp_filter"), "2"));
+        if (strict("all") || strict(&primary.name)) && !loose("all") && !loose(&primary.name) {
+            needed.push((conf(Family::V4, &primary.name, "rp_filter"), "2"));
         }
-        if hands_on(wanted, Family::V4) {
-            needed.push((conf(Family::V4, &home.name, "forwarding"), "1"));
+        if has_redirects(desired, Family::V4) {
+            needed.push((conf(Family::V4, &primary.name, "forwarding"), "1"));
         }
     }
-    if let Some(home) = homes.get(&Family::V6) {
-        let name = routers(&home.name);
-        if is_advertised(pod, home) || recorded(others, &name).is_some() {
+    if let Some(primary) = primaries.get(&Family::V6) {
+        let name = routers(&primary.name);
+        if is_advertised(pod, primary) || recorded(others, &name).is_some() {
             needed.push((name, "0"));
         }
     }
@@ -66,18 +66,18 @@ pub fn of_pod(
             (original != value).then(|| Changed { name, value: value.to_owned(), original })
         })
         .collect();
-    if homes.contains_key(&Family::V6) && hands_on(wanted, Family::V6) {
+    if primaries.contains_key(&Family::V6) && has_redirects(desired, Family::V6) {
         changed.extend(ipv6_forwarding(pod, others));
     }
     changed
 }
 
-fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Notes>) -> Vec<Changed> {
+fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, TableRecord>) -> Vec<Changed> {
     let all = conf(Family::V6, "all", "forwarding");
     // Whoever turned it on knows how each device was; now they are all on.
-    let known = others.values().find(|notes| notes.sysctls.iter().any(|changed| changed.name == all));
-    if let Some(notes) = known {
-        return notes.sysctls.iter().filter(|changed| is_ipv6_forwarding(&changed.name)).cloned().collect();
+    let known = others.values().find(|record| record.sysctls.iter().any(|changed| changed.name == all));
+    if let Some(record) = known {
+        return record.sysctls.iter().filter(|changed| is_ipv6_forwarding(&changed.name)).cloned().collect();
     }
     let on =
         |original: &String| Changed { name: Vec::new(), value: "1".to_owned(), original: original.clone() };
@@ -93,11 +93,11 @@ fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, Notes>) -> Vec<Changed> 
 /// Those of the new link. Before it goes up: it says who has its address when it does, answers for no other, believes no
 /// router, and does not wait until its addresses are known to be nobody else's. Without an address of IPv6, it speaks none.
 #[must_use]
-pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
+pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
     let mut needed: Vec<(Family, &str, &str)> = Vec::new();
     // A kernel without IPv6 has no such file, and nothing to be told.
     if pod.sysctls.keys().any(|name| name.get(1).is_some_and(|family| family == "ipv6")) {
-        if wanted.source(Family::V6).is_some() {
+        if desired.source(Family::V6).is_some() {
             needed.extend([
                 (Family::V6, "accept_ra", "0"),
                 (Family::V6, "disable_ipv6", "0"),
@@ -109,8 +109,8 @@ pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
             needed.push((Family::V6, "disable_ipv6", "1"));
         }
     }
-    if wanted.source(Family::V4).is_some() {
-        if hands_on(wanted, Family::V4) {
+    if desired.source(Family::V4).is_some() {
+        if has_redirects(desired, Family::V4) {
             needed.push((Family::V4, "forwarding", "1"));
             // What is handed on is answered by hosts that main sends to elsewhere once a younger attachment has the default.
             if strict_when_new(pod) {
@@ -126,7 +126,7 @@ pub fn of_link(pod: &Pod, wanted: &Wanted) -> Vec<Step> {
         ]);
     }
     let step = |(family, key, value): (Family, &str, &str)| Step::Sysctl {
-        name: conf(family, &wanted.interface, key),
+        name: conf(family, &desired.interface, key),
         value: value.to_owned(),
         before: None,
     };
@@ -141,13 +141,13 @@ fn strict_when_new(pod: &Pod) -> bool {
     (is("all", "1") || is("default", "1")) && !is("all", "2") && !is("default", "2")
 }
 
-/// Which sysctls are not as `wanted` needs them, whoever has changed them, and also where ADD found them right: name and value
-/// that is needed. `home` is the name of the pod's own interface.
+/// Which sysctls are not as `desired` needs them, whoever has changed them, and also where ADD found them right: name and value
+/// that is needed. `primary` is the name of the pod's own interface.
 #[must_use]
 pub fn lacking(
     pod: &Pod,
-    wanted: &Wanted,
-    home: impl Fn(Family) -> Option<String>,
+    desired: &Desired,
+    primary: impl Fn(Family) -> Option<String>,
 ) -> Vec<(Vec<String>, &'static str)> {
     let is = |interface: &str, key: &str, value: &str| {
         pod.sysctls.get(&conf(Family::V4, interface, key)).is_some_and(|found| found == value)
@@ -158,19 +158,19 @@ pub fn lacking(
         either("1") && !either("2")
     };
     let mut needed = Vec::new();
-    if hands_on(wanted, Family::V4) && is_strict(&wanted.interface) {
-        needed.push((conf(Family::V4, &wanted.interface, "rp_filter"), "2"));
+    if has_redirects(desired, Family::V4) && is_strict(&desired.interface) {
+        needed.push((conf(Family::V4, &desired.interface, "rp_filter"), "2"));
     }
-    if let Some(home) = home(Family::V4) {
-        if is_strict(&home) {
-            needed.push((conf(Family::V4, &home, "rp_filter"), "2"));
+    if let Some(primary) = primary(Family::V4) {
+        if is_strict(&primary) {
+            needed.push((conf(Family::V4, &primary, "rp_filter"), "2"));
         }
-        if hands_on(wanted, Family::V4) {
-            needed.push((conf(Family::V4, &home, "forwarding"), "1"));
-            needed.push((conf(Family::V4, &wanted.interface, "forwarding"), "1"));
+        if has_redirects(desired, Family::V4) {
+            needed.push((conf(Family::V4, &primary, "forwarding"), "1"));
+            needed.push((conf(Family::V4, &desired.interface, "forwarding"), "1"));
         }
     }
-    if home(Family::V6).is_some() && hands_on(wanted, Family::V6) {
+    if primary(Family::V6).is_some() && has_redirects(desired, Family::V6) {
         needed.push((conf(Family::V6, "all", "forwarding"), "1"));
     }
     // A device that went away took its sysctls along.
@@ -179,26 +179,26 @@ pub fn lacking(
 }
 
 /// What a sysctl was before any attachment.
-fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, Notes>, name: &[String]) -> Option<&'a str> {
+fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, TableRecord>, name: &[String]) -> Option<&'a str> {
     recorded(others, name)
         .map(|changed| changed.original.as_str())
         .or_else(|| pod.sysctls.get(name).map(String::as_str))
 }
 
-fn recorded<'a>(others: &'a BTreeMap<String, Notes>, name: &[String]) -> Option<&'a Changed> {
-    others.values().flat_map(|notes| &notes.sysctls).find(|changed| changed.name == name)
+fn recorded<'a>(others: &'a BTreeMap<String, TableRecord>, name: &[String]) -> Option<&'a Changed> {
+    others.values().flat_map(|record| &record.sysctls).find(|changed| changed.name == name)
 }
 
 /// Whether a router has advertised a default route of home's.
-fn is_advertised(pod: &Pod, home: &Home) -> bool {
-    let through = |route: &Route| route.device == Some(Device::Index(home.index));
+fn is_advertised(pod: &Pod, primary: &Primary) -> bool {
+    let through = |route: &Route| route.device == Some(Device::Index(primary.index));
     pod.routes.iter().any(|route| route.is_advertised_default() && through(route))
 }
 
 /// Whether something that comes in by the pod's own network goes on through the attachment.
 #[must_use]
-pub fn hands_on(wanted: &Wanted, family: Family) -> bool {
-    let destinations = &wanted.destinations;
+pub fn has_redirects(desired: &Desired, family: Family) -> bool {
+    let destinations = &desired.destinations;
     let fallback = match family {
         Family::V4 => destinations.fallback_v4.is_some(),
         Family::V6 => destinations.fallback_v6.is_some(),

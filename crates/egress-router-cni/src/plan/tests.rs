@@ -1,6 +1,6 @@
 mod orders;
 
-use super::simulated::{HOME, Simulated, link, net, pod, there, wanted};
+use super::simulated::{PRIMARY, Simulated, desired, link, net, pod, there};
 use super::*;
 use crate::config::destinations::{Destinations, Protocol, Redirect};
 use crate::netlink::address::Address;
@@ -9,20 +9,20 @@ use crate::netlink::route::Device;
 
 const BOTH: &[Family] = &Family::ALL;
 
-fn redirecting(number: u8, families: &[Family]) -> Wanted {
-    let mut wanted = wanted(number, families);
+fn redirecting(number: u8, families: &[Family]) -> Desired {
+    let mut desired = desired(number, families);
     let to = |family: &Family| {
         if family.is_v6() { "2001:db8::7".parse().unwrap() } else { "203.0.113.7".parse().unwrap() }
     };
-    wanted.destinations.redirects = families
+    desired.destinations.redirects = families
         .iter()
         .map(|family| Redirect { port: 80, protocol: Protocol::Tcp, to: to(family), to_port: None })
         .collect();
-    wanted
+    desired
 }
 
 fn holder(simulated: &Simulated, family: Family) -> Option<String> {
-    let default = home::lowest_default(&simulated.pod, family)?;
+    let default = primary::lowest_default(&simulated.pod, family)?;
     let Some(Device::Index(index)) = default.device else { return None };
     simulated.pod.links.iter().find(|link| link.index == index).map(|link| link.name.clone())
 }
@@ -39,9 +39,9 @@ fn has(simulated: &Simulated, table: u32, destination: &str, gateway: Option<&st
 
 #[test]
 fn the_record_comes_first_and_the_default_route_last() {
-    let plan = add::add(&wanted(1, BOTH), &pod().pod).unwrap();
+    let plan = add::add(&desired(1, BOTH), &pod().pod).unwrap();
     assert!(
-        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.home.as_deref() == Some("eth0"))
+        matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.primary.as_deref() == Some("eth0"))
     );
     let tail: Vec<&Step> = plan.steps.iter().rev().take(2).collect();
     assert!(tail.iter().all(
@@ -52,7 +52,7 @@ fn the_record_comes_first_and_the_default_route_last() {
 #[test]
 fn the_pods_own_network_keeps_cluster_service_and_way_back() {
     let mut simulated = pod();
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("net1"));
     assert_eq!(holder(&simulated, Family::V6).as_deref(), Some("net1"));
     for (destination, gateway) in
@@ -63,7 +63,7 @@ fn the_pods_own_network_keeps_cluster_service_and_way_back() {
     // The node, whose network is the new interface's.
     assert!(has(&simulated, route::MAIN, "192.168.1.2/32", Some("10.244.1.1")));
     assert!(has(&simulated, route::MAIN, "fd50:1::2/128", Some("fe80::1")));
-    let table = crate::names::home_table(1);
+    let table = crate::names::primary_table(1);
     assert!(
         has(&simulated, table, "0.0.0.0/0", Some("10.244.1.1"))
             && has(&simulated, table, "10.244.1.0/24", None)
@@ -74,7 +74,7 @@ fn the_pods_own_network_keeps_cluster_service_and_way_back() {
         has(&simulated, table, "0.0.0.0/0", Some("192.168.1.1"))
             && has(&simulated, table, "192.168.1.0/24", None)
     );
-    let default = home::lowest_default(&simulated.pod, Family::V4).unwrap();
+    let default = primary::lowest_default(&simulated.pod, Family::V4).unwrap();
     assert_eq!(default.source, Some("192.168.1.9".parse().unwrap()));
     assert_eq!(simulated.pod.rules.len(), 4);
 }
@@ -82,48 +82,48 @@ fn the_pods_own_network_keeps_cluster_service_and_way_back() {
 #[test]
 fn what_leads_home_already_is_left_alone() {
     let mut simulated = pod();
-    simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.1"), HOME, None));
-    simulated.pod.routes.push(there("10.0.0.0/8", Some("10.244.1.1"), HOME, None));
-    let plan = add::add(&wanted(1, &[Family::V4]), &simulated.pod).unwrap();
-    let kept: Vec<String> = plan.home_routes.iter().map(|route| route.destination.to_string()).collect();
+    simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.1"), PRIMARY, None));
+    simulated.pod.routes.push(there("10.0.0.0/8", Some("10.244.1.1"), PRIMARY, None));
+    let plan = add::add(&desired(1, &[Family::V4]), &simulated.pod).unwrap();
+    let kept: Vec<String> = plan.primary_routes.iter().map(|route| route.destination.to_string()).collect();
     assert_eq!(kept, ["192.168.1.2/32"]);
 }
 
 /// A flat LAN, or a VPC: pods and the attachment are in one network.
 #[test]
 fn a_network_of_the_cluster_that_is_the_attachments_own_is_reached_by_it() {
-    let mut wanted = wanted(1, BOTH);
-    wanted.cluster_networks.extend([net("192.168.1.7/24"), net("fd50:1::/64"), net("192.168.1.128/25")]);
+    let mut desired = desired(1, BOTH);
+    desired.cluster_networks.extend([net("192.168.1.7/24"), net("fd50:1::/64"), net("192.168.1.128/25")]);
     let mut simulated = pod();
     let before = simulated.state();
-    let plan = add::add(&wanted, &simulated.pod).unwrap();
+    let plan = add::add(&desired, &simulated.pod).unwrap();
     for own in ["192.168.1.0/24", "fd50:1::/64"] {
-        assert!(plan.home_routes.iter().all(|route| route.destination != net(own)), "{own}");
+        assert!(plan.primary_routes.iter().all(|route| route.destination != net(own)), "{own}");
     }
     // A part of it may be behind the pod's own network, and the node is.
     for kept in ["192.168.1.128/25", "192.168.1.2/32"] {
-        assert!(plan.home_routes.iter().any(|route| route.destination == net(kept)), "{kept}");
+        assert!(plan.primary_routes.iter().any(|route| route.destination == net(kept)), "{kept}");
     }
     for named in ["192.168.1.7/24", "fd50:1::/64"] {
-        assert!(plan.remarks.iter().any(|remark| remark.contains(named)), "{:?}", plan.remarks);
+        assert!(plan.warnings.iter().any(|warning| warning.contains(named)), "{:?}", plan.warnings);
     }
-    assert_eq!(plan.remarks.len(), 2, "{:?}", plan.remarks);
-    simulated.add(&wanted);
+    assert_eq!(plan.warnings.len(), 2, "{:?}", plan.warnings);
+    simulated.add(&desired);
     simulated.del("net1");
     assert_eq!(simulated.state(), before);
     // Single addresses are no network.
-    wanted.addresses = vec![net("192.168.1.9/32")];
-    wanted.cluster_networks = vec![net("192.168.1.0/24")];
-    assert!(!route::is_own_network(&wanted, &net("192.168.1.0/24")));
+    desired.addresses = vec![net("192.168.1.9/32")];
+    desired.cluster_networks = vec![net("192.168.1.0/24")];
+    assert!(!route::is_own_network(&desired, &net("192.168.1.0/24")));
 }
 
 #[test]
 fn a_gateway_outside_of_the_network_gets_a_route_of_its_own() {
-    let mut wanted = wanted(1, BOTH);
-    wanted.addresses = vec![net("192.168.1.9/32"), net("fd50:1::9/128")];
+    let mut desired = desired(1, BOTH);
+    desired.addresses = vec![net("192.168.1.9/32"), net("fd50:1::9/128")];
     let mut simulated = pod();
     let before = simulated.state();
-    simulated.add(&wanted);
+    simulated.add(&desired);
     for table in [route::MAIN, crate::names::egress_table(1)] {
         assert!(
             has(&simulated, table, "192.168.1.1/32", None) && has(&simulated, table, "fd50:1::1/128", None)
@@ -135,12 +135,12 @@ fn a_gateway_outside_of_the_network_gets_a_route_of_its_own() {
 
 #[test]
 fn an_ipvlan_on_layer_3_has_a_default_route_by_device() {
-    let mut wanted = wanted(1, BOTH);
-    wanted.kind = Kind::Ipvlan(IpvlanMode::L3);
-    wanted.gateways = Gateways::default();
+    let mut desired = desired(1, BOTH);
+    desired.kind = Kind::Ipvlan(IpvlanMode::L3);
+    desired.gateways = Gateways::default();
     let mut simulated = pod();
-    simulated.add(&wanted);
-    let default = home::lowest_default(&simulated.pod, Family::V4).unwrap();
+    simulated.add(&desired);
+    let default = primary::lowest_default(&simulated.pod, Family::V4).unwrap();
     assert_eq!((default.gateway, default.scope), (None, route::LINK));
 }
 
@@ -148,10 +148,10 @@ fn an_ipvlan_on_layer_3_has_a_default_route_by_device() {
 fn an_interface_or_address_that_is_there_is_refused() {
     let mut simulated = pod();
     simulated.pod.links.push(link(3, "net1", "veth"));
-    assert!(add::add(&wanted(1, BOTH), &simulated.pod).unwrap_err().message.contains("net1 already"));
-    let mut wanted = wanted(2, BOTH);
-    wanted.addresses.push(net("10.244.1.5/16"));
-    assert!(add::add(&wanted, &simulated.pod).unwrap_err().message.contains("10.244.1.5/16"));
+    assert!(add::add(&desired(1, BOTH), &simulated.pod).unwrap_err().message.contains("net1 already"));
+    let mut desired = desired(2, BOTH);
+    desired.addresses.push(net("10.244.1.5/16"));
+    assert!(add::add(&desired, &simulated.pod).unwrap_err().message.contains("10.244.1.5/16"));
 }
 
 /// Multus deletes the default route of the other networks before this plugin runs.
@@ -159,17 +159,17 @@ fn an_interface_or_address_that_is_there_is_refused() {
 fn home_is_found_without_its_default_route() {
     let mut simulated = pod();
     simulated.pod.routes.retain(|route| route.destination.prefix_len() != 0);
-    simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.3"), HOME, None));
-    simulated.pod.routes.push(there("10.128.0.0/14", Some("10.244.1.1"), HOME, None));
+    simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.3"), PRIMARY, None));
+    simulated.pod.routes.push(there("10.128.0.0/14", Some("10.244.1.1"), PRIMARY, None));
     let before = simulated.state();
-    simulated.add(&wanted(1, BOTH));
-    assert!(has(&simulated, crate::names::home_table(1), "0.0.0.0/0", Some("10.244.1.1")));
+    simulated.add(&desired(1, BOTH));
+    assert!(has(&simulated, crate::names::primary_table(1), "0.0.0.0/0", Some("10.244.1.1")));
     assert!(has(&simulated, route::MAIN, "10.244.0.0/16", Some("10.244.1.1")));
     // Multus then replaces our default route by its own.
     let index = simulated.pod.links.iter().find(|link| link.name == "net1").unwrap().index;
     simulated.pod.routes.retain(|route| route.table != route::MAIN || route.destination != net("0.0.0.0/0"));
     simulated.pod.routes.push(there("0.0.0.0/0", Some("192.168.1.1"), index, None));
-    simulated.add(&wanted(2, BOTH));
+    simulated.add(&desired(2, BOTH));
     simulated.del("net1");
     assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("net2"));
     simulated.del("net2");
@@ -180,8 +180,8 @@ fn home_is_found_without_its_default_route() {
 fn home_in_each_way_it_is_found() {
     let none = std::collections::BTreeMap::new();
     let found = |simulated: &Simulated, previous: Option<&Previous>| {
-        home::find(&simulated.pod, Family::V4, &none, previous)
-            .map(|home| (home.name, home.defaults.first().and_then(|route| route.gateway)))
+        primary::find(&simulated.pod, Family::V4, &none, previous)
+            .map(|primary| (primary.name, primary.defaults.first().and_then(|route| route.gateway)))
     };
     let gateway = |text: &str| Some(text.parse().unwrap());
     let mut simulated = pod();
@@ -212,9 +212,9 @@ fn home_in_each_way_it_is_found() {
 #[test]
 fn a_pod_without_other_networks_works_too() {
     let mut simulated = pod();
-    simulated.drop_home();
+    simulated.drop_primary();
     let before = simulated.state();
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     assert_eq!(holder(&simulated, Family::V6).as_deref(), Some("net1"));
     assert!(simulated.pod.rules.iter().all(|rule| rule.mark.is_none()));
     simulated.del("net1");
@@ -222,8 +222,8 @@ fn a_pod_without_other_networks_works_too() {
 }
 
 impl Simulated {
-    fn drop_home(&mut self) {
-        self.act(&Step::DeleteLink { index: HOME, name: "eth0".into() }).unwrap();
+    fn drop_primary(&mut self) {
+        self.apply(&Step::DeleteLink { index: PRIMARY, name: "eth0".into() }).unwrap();
     }
 }
 
@@ -237,7 +237,7 @@ fn sysctls_change_only_as_far_as_needed() {
         sysctls.filter(|name| name.contains(part)).collect::<Vec<_>>()
     };
     let mut simulated = pod();
-    let plan = add::add(&wanted(1, BOTH), &simulated.pod).unwrap();
+    let plan = add::add(&desired(1, BOTH), &simulated.pod).unwrap();
     assert_eq!(named(&plan.steps, "rp_filter"), [""; 0]);
     assert_eq!(named(&plan.steps, "forwarding"), [""; 0]);
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "1".into());
@@ -257,13 +257,13 @@ fn sysctls_change_only_as_far_as_needed() {
         ]
     );
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "2".into());
-    assert_eq!(named(&add::add(&wanted(1, BOTH), &simulated.pod).unwrap().steps, "rp_filter"), [""; 0]);
+    assert_eq!(named(&add::add(&desired(1, BOTH), &simulated.pod).unwrap().steps, "rp_filter"), [""; 0]);
 }
 
 /// What it forwarded before, it forwards still.
 #[test]
 fn a_pod_forwards_nothing_else_because_it_hands_on() {
-    let forwards = |simulated: &Simulated, wanted: &Wanted| match add::add(wanted, &simulated.pod) {
+    let forwards = |simulated: &Simulated, desired: &Desired| match add::add(desired, &simulated.pod) {
         Ok(Plan { steps, .. }) => match steps.first() {
             Some(Step::Firewall(firewall)) => (firewall.forwards.v4, firewall.forwards.v6),
             step => panic!("{step:?}"),
@@ -271,7 +271,7 @@ fn a_pod_forwards_nothing_else_because_it_hands_on() {
         Err(error) => panic!("{error}"),
     };
     let mut simulated = pod();
-    assert_eq!(forwards(&simulated, &wanted(1, BOTH)), (false, false));
+    assert_eq!(forwards(&simulated, &desired(1, BOTH)), (false, false));
     assert_eq!(forwards(&simulated, &redirecting(1, BOTH)), (true, true));
     assert_eq!(forwards(&simulated, &redirecting(1, &[Family::V4])), (true, false));
     // That another attachment turned it on is known.
@@ -286,14 +286,14 @@ fn a_pod_forwards_nothing_else_because_it_hands_on() {
 #[test]
 fn a_network_that_leads_elsewhere_already_is_not_answered_as_the_pods_own() {
     let mut simulated = pod();
-    let before = add::add(&wanted(1, BOTH), &simulated.pod).unwrap();
-    let has = |plan: &Plan| plan.home_routes.iter().any(|route| route.destination == net("172.30.0.0/16"));
+    let before = add::add(&desired(1, BOTH), &simulated.pod).unwrap();
+    let has = |plan: &Plan| plan.primary_routes.iter().any(|route| route.destination == net("172.30.0.0/16"));
     assert!(has(&before));
     simulated.pod.links.push(link(9, "net0", ""));
     simulated.pod.routes.push(there("172.30.0.0/16", None, 9, None));
-    let plan = add::add(&wanted(1, BOTH), &simulated.pod).unwrap();
+    let plan = add::add(&desired(1, BOTH), &simulated.pod).unwrap();
     assert!(!has(&plan));
-    assert!(plan.remarks.iter().any(|remark| remark.contains("172.30.0.0/16")), "{:?}", plan.remarks);
+    assert!(plan.warnings.iter().any(|warning| warning.contains("172.30.0.0/16")), "{:?}", plan.warnings);
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_new_link_is_deaf_to_routers_and_tells_its_addresses() {
     for (families, needed) in
         [(&[v4][..], [&arp[..], none].concat()), (&[v6], ipv6.to_vec()), (BOTH, [&arp[..], &ipv6].concat())]
     {
-        let plan = add::add(&wanted(1, families), &pod().pod).unwrap();
+        let plan = add::add(&desired(1, families), &pod().pod).unwrap();
         let up = plan.steps.iter().position(|step| *step == Step::SetUp).unwrap();
         for (family, key, value) in needed {
             let step =
@@ -325,13 +325,13 @@ fn default_routes_of_the_same_metric_come_back_in_their_order() {
     };
     let mut simulated = pod();
     for gateway in ["10.244.1.3", "10.244.1.4"] {
-        simulated.pod.routes.push(there("0.0.0.0/0", Some(gateway), HOME, None));
+        simulated.pod.routes.push(there("0.0.0.0/0", Some(gateway), PRIMARY, None));
     }
     let before = defaults(&simulated);
     assert_eq!(before, ["10.244.1.1", "10.244.1.3", "10.244.1.4"]);
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     assert_eq!(defaults(&simulated), ["192.168.1.1"]);
-    simulated.add(&wanted(2, BOTH));
+    simulated.add(&desired(2, BOTH));
     let both = simulated.clone();
     for order in [["net1", "net2"], ["net2", "net1"]] {
         simulated = both.clone();
@@ -341,8 +341,8 @@ fn default_routes_of_the_same_metric_come_back_in_their_order() {
     // A DEL that was killed between two of them.
     simulated = both;
     simulated.del("net2");
-    let notes = note::all(&simulated.pod).remove("net1").unwrap();
-    let steps = del::del(&simulated.pod, "net1", &notes);
+    let record = table_record::all(&simulated.pod).remove("net1").unwrap();
+    let steps = del::del(&simulated.pod, "net1", &record);
     for killed in 0..4 {
         let mut again = simulated.clone();
         again.run(&steps[..killed]);
@@ -350,7 +350,7 @@ fn default_routes_of_the_same_metric_come_back_in_their_order() {
         assert_eq!(defaults(&again), before, "killed after {killed}");
     }
     // One that lived on is not made twice, one that is somebody else's stays alone.
-    let stranger = there("0.0.0.0/0", Some("10.244.1.77"), HOME, None);
+    let stranger = there("0.0.0.0/0", Some("10.244.1.77"), PRIMARY, None);
     simulated
         .pod
         .routes
@@ -383,7 +383,7 @@ fn a_router_that_advertised_the_default_route_is_not_heard_until_the_last_attach
     let before = simulated.state();
     for order in [["net1", "net2"], ["net2", "net1"]] {
         for number in [1, 2] {
-            simulated.add(&wanted(number, BOTH));
+            simulated.add(&desired(number, BOTH));
             assert_eq!(defaults(&simulated), [(crate::names::PROTOCOL, 1)]);
             // The kernel's copies have no time: see netlink::route.
             let copies = simulated.pod.routes.iter_mut().filter(|route| route.table != route::MAIN);
@@ -395,12 +395,12 @@ fn a_router_that_advertised_the_default_route_is_not_heard_until_the_last_attach
         assert_eq!(simulated.state(), before, "{order:?}");
     }
     // An attachment without IPv6 is not concerned.
-    simulated.add(&wanted(1, &[Family::V4]));
+    simulated.add(&desired(1, &[Family::V4]));
     assert_eq!((heard(&simulated).as_str(), defaults(&simulated)), ("1", vec![(9, 1024)]));
     // Where there is none yet, one that comes is no way around either.
     let mut later = pod();
     later.pod.routes.retain(|route| route.destination != net("::/0"));
-    later.add(&wanted(1, BOTH));
+    later.add(&desired(1, BOTH));
     assert_eq!(defaults(&later), [(crate::names::PROTOCOL, 1)]);
 }
 
@@ -408,29 +408,35 @@ fn a_router_that_advertised_the_default_route_is_not_heard_until_the_last_attach
 fn check_names_a_default_route_that_may_be_taken_instead() {
     let mut simulated = pod();
     simulated.pod.routes.retain(|route| route.destination != net("::/0"));
-    simulated.pod.routes.push(there("::/0", Some("fe80::1"), HOME, Some(100)));
-    let wanted = wanted(1, BOTH);
-    simulated.add(&wanted);
-    let notes = note::all(&simulated.pod).remove("net1").unwrap();
+    simulated.pod.routes.push(there("::/0", Some("fe80::1"), PRIMARY, Some(100)));
+    let desired = desired(1, BOTH);
+    simulated.add(&desired);
+    let record = table_record::all(&simulated.pod).remove("net1").unwrap();
     let named = |other: Route| {
         let mut simulated = simulated.clone();
         simulated.pod.routes.push(other);
-        let all = check::check(&wanted, &notes, &simulated.pod);
+        let all = check::check(&desired, &record, &simulated.pod);
         all.into_iter().filter(|words| words.contains("default route of")).collect::<Vec<_>>()
     };
     for (other, words) in [
-        (there("::/0", Some("fe80::1"), HOME, Some(100)), "of IPv6 is ::/0 via fe80::1 dev eth0 metric 100"),
-        (there("::/0", Some("fe80::1"), HOME, Some(99)), "of IPv6 is ::/0 via fe80::1 dev eth0 metric 99"),
-        (there("0.0.0.0/0", Some("10.244.1.1"), HOME, None), "of IPv4 is 0.0.0.0/0 via 10.244.1.1 dev eth0"),
         (
-            Route { tos: 8, ..there("0.0.0.0/0", Some("10.244.1.1"), HOME, Some(7)) },
+            there("::/0", Some("fe80::1"), PRIMARY, Some(100)),
+            "of IPv6 is ::/0 via fe80::1 dev eth0 metric 100",
+        ),
+        (there("::/0", Some("fe80::1"), PRIMARY, Some(99)), "of IPv6 is ::/0 via fe80::1 dev eth0 metric 99"),
+        (
+            there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, None),
+            "of IPv4 is 0.0.0.0/0 via 10.244.1.1 dev eth0",
+        ),
+        (
+            Route { tos: 8, ..there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, Some(7)) },
             "of IPv4 is 0.0.0.0/0 via 10.244.1.1 dev eth0 metric 7",
         ),
     ] {
         assert_eq!(named(other), [format!("the default route {words}, not through net1")]);
     }
-    assert_eq!(named(there("::/0", Some("fe80::1"), HOME, Some(101))), [""; 0]);
-    assert_eq!(named(there("0.0.0.0/0", Some("10.244.1.1"), HOME, Some(1))), [""; 0]);
+    assert_eq!(named(there("::/0", Some("fe80::1"), PRIMARY, Some(101))), [""; 0]);
+    assert_eq!(named(there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, Some(1))), [""; 0]);
 }
 
 /// IPv4 looks for a route of a packet's TOS first, whatever the metrics.
@@ -442,11 +448,17 @@ fn a_default_route_for_a_tos_is_not_taken_for_the_default_and_goes_as_well() {
         simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
         let all = net("0.0.0.0/0");
         simulated.pod.routes.retain(|route| route.destination != all);
-        simulated.pod.routes.push(Route { tos: 0x10, ..there("0.0.0.0/0", Some("10.244.1.3"), HOME, None) });
+        simulated
+            .pod
+            .routes
+            .push(Route { tos: 0x10, ..there("0.0.0.0/0", Some("10.244.1.3"), PRIMARY, None) });
         simulated.pod.routes.push(Route { tos: 0x08, ..there("0.0.0.0/0", Some("10.9.0.1"), 3, Some(7)) });
-        simulated.pod.routes.extend(plain.then(|| there("0.0.0.0/0", Some("10.244.1.1"), HOME, Some(100))));
+        simulated
+            .pod
+            .routes
+            .extend(plain.then(|| there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, Some(100))));
         let before = simulated.state();
-        simulated.add(&wanted(1, BOTH));
+        simulated.add(&desired(1, BOTH));
         let index = simulated.pod.links.iter().find(|link| link.name == "net1").unwrap().index;
         let left: Vec<&Route> = route::defaults(&simulated.pod, route::MAIN, Family::V4).collect();
         assert!(
@@ -454,11 +466,11 @@ fn a_default_route_for_a_tos_is_not_taken_for_the_default_and_goes_as_well() {
             "{left:?}"
         );
         // The way back has all of them, and what is kept follows the plain one.
-        let home = route::defaults(&simulated.pod, crate::names::home_table(1), Family::V4);
-        assert_eq!(home.count(), 2 + usize::from(plain));
+        let primary = route::defaults(&simulated.pod, crate::names::primary_table(1), Family::V4);
+        assert_eq!(primary.count(), 2 + usize::from(plain));
         let gateway = if plain { "10.244.1.1" } else { "10.244.1.3" };
         assert!(has(&simulated, route::MAIN, "172.30.0.0/16", Some(gateway)));
-        simulated.add(&wanted(2, BOTH));
+        simulated.add(&desired(2, BOTH));
         simulated.del("net1");
         assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("net2"));
         simulated.del("net2");
@@ -472,11 +484,11 @@ fn what_only_the_younger_attachment_took_away_comes_back_when_it_goes_first() {
     simulated.pod.links.push(link(3, "eth1", "veth"));
     simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
     let first = simulated.state();
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     let late = Route { tos: 0x10, ..there("0.0.0.0/0", Some("10.9.0.1"), 3, None) };
     simulated.pod.routes.push(late.clone());
     let before = simulated.state();
-    simulated.add(&wanted(2, BOTH));
+    simulated.add(&desired(2, BOTH));
     assert!(!simulated.pod.routes.contains(&late));
     simulated.del("net2");
     assert_eq!(simulated.state(), before);
@@ -493,7 +505,7 @@ fn a_default_route_comes_back_although_another_has_come_beside_ours() {
         let mut simulated = pod();
         let is_default = |route: &&Route| route.destination == net(all) && route.table == route::MAIN;
         let before = simulated.pod.routes.iter().find(is_default).unwrap().clone();
-        simulated.add(&wanted(1, BOTH));
+        simulated.add(&desired(1, BOTH));
         let beside = Route { gateway: Some(twin.parse().unwrap()), ..before.clone() };
         simulated.pod.routes.push(beside.clone());
         simulated.del("net1");
@@ -511,10 +523,10 @@ fn a_static_default_comes_back_although_a_router_advertised_one_between_two_atta
     let all = net("::/0");
     let is_default = |route: &&Route| route.destination == all && route.table == route::MAIN;
     let before = simulated.pod.routes.iter().find(is_default).unwrap().clone();
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     let advertised = Route { gateway: Some("fe80::9".parse().unwrap()), protocol: 9, ..before.clone() };
     simulated.pod.routes.push(advertised.clone());
-    simulated.add(&wanted(2, BOTH));
+    simulated.add(&desired(2, BOTH));
     for interface in ["net2", "net1"] {
         simulated.del(interface);
     }
@@ -536,7 +548,7 @@ fn a_default_route_of_the_same_metric_by_another_interface_goes_as_well() {
         main.map(|route| route.gateway.unwrap().to_string()).collect::<Vec<_>>()
     };
     let before = gateways(&simulated);
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     assert_eq!(gateways(&simulated), ["192.168.1.1", "10.9.0.2"]);
     simulated.del("net1");
     let mut after = gateways(&simulated);
@@ -564,21 +576,22 @@ fn a_link_on_its_way_is_known_and_nothing_else_is_taken_for_one() {
     add("egr", "macvlan", false, None);
     let addressed = add("egr6", "macvlan", false, None);
     simulated.pod.addresses.push(Address { link: addressed, net: net("10.9.0.5/24"), scope: 0, flags: 0 });
-    let found: Vec<&str> = del::passing(&simulated.pod).map(|link| link.name.as_str()).collect();
+    let found: Vec<&str> = del::temporary(&simulated.pod).map(|link| link.name.as_str()).collect();
     assert_eq!(found, ["egr1f", "egr2"]);
 }
 
 #[test]
 fn ipv6_does_not_fit_through_every_link() {
-    let mut wanted = wanted(1, BOTH);
-    wanted.mtu = Some(1279);
-    let error = add::add(&wanted, &pod().pod).unwrap_err();
+    let mut desired = desired(1, BOTH);
+    desired.mtu = Some(1279);
+    let error = add::add(&desired, &pod().pod).unwrap_err();
     assert_eq!(error.code, crate::cni::Code::InvalidConfig);
     assert!(error.message.starts_with("interfaceArgs.mtu is 1279"), "{error}");
-    wanted.mtu = Some(1280);
-    assert!(add::add(&wanted, &pod().pod).is_ok());
+    desired.mtu = Some(1280);
+    assert!(add::add(&desired, &pod().pod).is_ok());
     assert!(
-        add::add(&Wanted { mtu: Some(68), ..super::simulated::wanted(1, &[Family::V4]) }, &pod().pod).is_ok()
+        add::add(&Desired { mtu: Some(68), ..super::simulated::desired(1, &[Family::V4]) }, &pod().pod)
+            .is_ok()
     );
 }
 
@@ -586,16 +599,16 @@ fn ipv6_does_not_fit_through_every_link() {
 fn somebody_elses_later_change_is_left_alone() {
     let mut simulated = pod();
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "0".into());
-    // Another plugin's default route is not ours to take.
+    // Another plugin's default route is unexpected to take.
     let default = simulated
         .pod
         .routes
         .iter_mut()
         .find(|route| route.table == route::MAIN && route.destination == net("0.0.0.0/0"))
         .unwrap();
-    *default = there("0.0.0.0/0", Some("10.244.1.77"), HOME, None);
+    *default = there("0.0.0.0/0", Some("10.244.1.77"), PRIMARY, None);
     simulated.del("net1");
     assert_eq!(simulated.pod.sysctls[&sysctl::conf(Family::V4, "eth0", "rp_filter")], "0");
     assert!(has(&simulated, route::MAIN, "0.0.0.0/0", Some("10.244.1.77")));
@@ -608,7 +621,7 @@ fn a_link_that_vanished_leaves_nothing_behind() {
     let before = simulated.state();
     simulated.add(&redirecting(1, BOTH));
     let index = simulated.pod.links.iter().find(|link| link.name == "net1").unwrap().index;
-    simulated.act(&Step::DeleteLink { index, name: "net1".into() }).unwrap();
+    simulated.apply(&Step::DeleteLink { index, name: "net1".into() }).unwrap();
     simulated.del("net1");
     assert_eq!(simulated.state(), before);
 }
@@ -616,7 +629,7 @@ fn a_link_that_vanished_leaves_nothing_behind() {
 #[test]
 fn a_link_of_that_name_that_is_not_ours_stays() {
     let mut simulated = pod();
-    simulated.add(&wanted(1, BOTH));
+    simulated.add(&desired(1, BOTH));
     let net1 = simulated.pod.links.iter_mut().find(|link| link.name == "net1").unwrap();
     net1.kind = "veth".into();
     simulated.del("net1");
@@ -628,25 +641,25 @@ fn a_link_of_that_name_that_is_not_ours_stays() {
 fn check_names_everything_that_differs() {
     let mut simulated = pod();
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
-    let wanted =
-        Wanted { kind: Kind::Macvlan(crate::config::interface::MacvlanMode::Bridge), ..wanted(1, BOTH) };
-    simulated.add(&wanted);
+    let desired =
+        Desired { kind: Kind::Macvlan(crate::config::interface::MacvlanMode::Bridge), ..desired(1, BOTH) };
+    simulated.add(&desired);
     simulated.pod.links.iter_mut().for_each(|link| {
         if link.name == "net1" {
-            link.mode = Some(wanted.kind);
+            link.mode = Some(desired.kind);
         }
     });
     let checked = |simulated: &Simulated| {
-        let notes = note::all(&simulated.pod).remove("net1").unwrap();
-        check::check(&wanted, &notes, &simulated.pod)
+        let record = table_record::all(&simulated.pod).remove("net1").unwrap();
+        check::check(&desired, &record, &simulated.pod)
     };
     assert_eq!(checked(&simulated), [""; 0]);
     let whole = simulated.clone();
     for position in 0..simulated.pod.routes.len() {
         let route = whole.pod.routes[position].clone();
-        let of_home = route.device == Some(Device::Index(HOME)) && route.destination.prefix_len() != 0;
-        // The pod's own networks, and what the kernel makes of addresses, is not ours to watch.
-        if route.protocol == 2 || (of_home && route.table == crate::names::home_table(1)) {
+        let of_primary = route.device == Some(Device::Index(PRIMARY)) && route.destination.prefix_len() != 0;
+        // The pod's own networks, and what the kernel makes of addresses, is unexpected to watch.
+        if route.protocol == 2 || (of_primary && route.table == crate::names::primary_table(1)) {
             continue;
         }
         simulated = whole.clone();
@@ -668,12 +681,12 @@ fn check_names_everything_that_differs() {
     }
     found.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "2".into());
     found.pod.sysctls.insert(sysctl::conf(Family::V6, "all", "forwarding"), "1".into());
-    let handing_on = redirecting(1, BOTH);
-    found.add(&handing_on);
-    let notes = note::all(&found.pod).remove("net1").unwrap();
-    assert_eq!(notes.sysctls, []);
+    let with_redirects = redirecting(1, BOTH);
+    found.add(&with_redirects);
+    let record = table_record::all(&found.pod).remove("net1").unwrap();
+    assert_eq!(record.sysctls, []);
     let sysctls = |simulated: &Simulated| {
-        let all = check::check(&handing_on, &notes, &simulated.pod);
+        let all = check::check(&with_redirects, &record, &simulated.pod);
         all.into_iter().filter(|words| words.starts_with("sysctl")).collect::<Vec<_>>()
     };
     assert_eq!(sysctls(&found), [""; 0]);
@@ -697,17 +710,17 @@ fn check_names_everything_that_differs() {
     );
     simulated = whole.clone();
     simulated.pod.addresses.retain(|address| address.net != net("192.168.1.9/24"));
-    assert_eq!(checked(&simulated), ["interface net1: address 192.168.1.9/24 is not there"]);
+    assert_eq!(checked(&simulated), ["interface net1: address 192.168.1.9/24 is missing"]);
     simulated = whole;
     simulated.pod.links.retain(|link| link.name != "net1");
-    assert_eq!(checked(&simulated), ["interface net1 is not there"]);
+    assert_eq!(checked(&simulated), ["interface net1 is missing"]);
 }
 
 #[test]
 fn nothing_is_allowed_stays_in_the_plan() {
-    let mut wanted = wanted(1, BOTH);
-    wanted.destinations = Destinations { allowed: Some(Vec::new()), ..Destinations::default() };
-    let plan = add::add(&wanted, &pod().pod).unwrap();
+    let mut desired = desired(1, BOTH);
+    desired.destinations = Destinations { allowed: Some(Vec::new()), ..Destinations::default() };
+    let plan = add::add(&desired, &pod().pod).unwrap();
     assert!(
         matches!(plan.steps.first(), Some(Step::Firewall(firewall)) if firewall.destinations.allowed == Some(Vec::new()))
     );

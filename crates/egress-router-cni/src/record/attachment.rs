@@ -6,12 +6,12 @@ use std::path::Path;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Folder, Owned, Place};
+use super::{Folder, Owned, PodNetns};
 use crate::config::destinations::{Destinations, Protocol, Redirect};
 use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
 use crate::config::ip::Gateways;
 use crate::netlink::link::Link;
-use crate::plan::{Identity, Wanted};
+use crate::plan::{Desired, Identity};
 
 /// `<run directory>/attachments/<container>@<interface>.json`. There once ADD has come to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +22,9 @@ pub struct Attachment {
     ifname: String,
     network: String,
     /// The pod's namespace.
-    pub place: Place,
-    /// As in the table ([`crate::plan::note`]).
-    pub notes: Vec<String>,
+    pub netns: PodNetns,
+    /// As in the table ([`crate::plan::table_record`]).
+    pub table_record: Vec<String>,
     kind: String,
     mode: String,
     master: u32,
@@ -70,28 +70,28 @@ const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 impl Attachment {
     /// Of what ADD has made: `link`, as it was right after.
     #[must_use]
-    pub fn new(wanted: &Wanted, link: &Link, place: Place, notes: Vec<String>) -> Self {
+    pub fn new(desired: &Desired, link: &Link, netns: PodNetns, table_record: Vec<String>) -> Self {
         let (kind, mode) = MODES
             .into_iter()
-            .find(|(kind, ..)| *kind == wanted.kind)
+            .find(|(kind, ..)| *kind == desired.kind)
             .map_or(("", ""), |(_, kind, mode)| (kind, mode));
-        let Destinations { allowed, redirects, fallback_v4, fallback_v6 } = wanted.destinations.clone();
+        let Destinations { allowed, redirects, fallback_v4, fallback_v6 } = desired.destinations.clone();
         Self {
-            container_id: wanted.identity.container_id.clone(),
-            interface: wanted.interface.clone(),
-            ifname: wanted.identity.ifname.clone(),
-            network: wanted.identity.network.clone(),
-            place,
-            notes,
+            container_id: desired.identity.container_id.clone(),
+            interface: desired.interface.clone(),
+            ifname: desired.identity.ifname.clone(),
+            network: desired.identity.network.clone(),
+            netns,
+            table_record,
             kind: kind.to_owned(),
             mode: mode.to_owned(),
             // What is made on a macvlan is put on that one's own master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
-            master: link.parent.unwrap_or(wanted.master),
+            master: link.parent.unwrap_or(desired.master),
             mtu: Some(link.mtu),
             mac: link.mac,
-            addresses: wanted.addresses.clone(),
-            gateway_v4: wanted.gateways.v4,
-            gateway_v6: wanted.gateways.v6,
+            addresses: desired.addresses.clone(),
+            gateway_v4: desired.gateways.v4,
+            gateway_v6: desired.gateways.v6,
             allowed,
             redirects: redirects
                 .iter()
@@ -125,14 +125,14 @@ impl Attachment {
     /// What it was made of, with the hardware address and the MTU that it got; what only making needs is empty. None where another version of the program wrote what this one
     /// does not know.
     #[must_use]
-    pub fn wanted(&self) -> Option<Wanted> {
+    pub fn desired(&self) -> Option<Desired> {
         let (kind, ..) =
             MODES.into_iter().find(|(_, kind, mode)| *kind == self.kind && *mode == self.mode)?;
         let redirects = self.redirects.iter().map(|(port, number, to, to_port)| {
             let protocol = PROTOCOLS.into_iter().find(|protocol| protocol.number() == *number)?;
             Some(Redirect { port: *port, protocol, to: *to, to_port: *to_port })
         });
-        Some(Wanted {
+        Some(Desired {
             identity: self.identity(),
             interface: self.interface.clone(),
             kind,
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn what_was_made_is_known_again() {
         for (kind, ..) in MODES {
-            let wanted = Wanted {
+            let desired = Desired {
                 identity: Identity { container_id: "c".into(), ifname: "eth0".into(), network: "n".into() },
                 interface: "egress0".into(),
                 kind,
@@ -187,26 +187,26 @@ mod tests {
                 cluster_networks: Vec::new(),
                 previous: None,
             };
-            let place = Place { path: "/run/netns/x".into(), identity: (1, 2) };
+            let netns = PodNetns { path: "/run/netns/x".into(), identity: (1, 2) };
             let link = Link {
                 index: 9,
                 name: "egress0".into(),
                 kind: "macvlan".into(),
                 mode: None,
-                mac: wanted.mac,
+                mac: desired.mac,
                 mtu: 1400,
                 up: false,
                 loopback: false,
                 parent: None,
                 alias: None,
             };
-            let record = Attachment::new(&wanted, &link, place, vec!["slot 1 order 1".into()]);
+            let record = Attachment::new(&desired, &link, netns, vec!["slot 1 order 1".into()]);
             let text = serde_json::to_vec(&record).unwrap();
             let read: Attachment = serde_json::from_slice(&text).unwrap();
             assert_eq!(read, record);
-            assert_eq!(read.wanted(), Some(wanted.clone()));
-            let stacked = Attachment::new(&wanted, &Link { parent: Some(3), ..link }, record.place, vec![]);
-            assert_eq!(stacked.wanted().map(|wanted| wanted.master), Some(3));
+            assert_eq!(read.desired(), Some(desired.clone()));
+            let stacked = Attachment::new(&desired, &Link { parent: Some(3), ..link }, record.netns, vec![]);
+            assert_eq!(stacked.desired().map(|desired| desired.master), Some(3));
             let l3 = Kind::Ipvlan(IpvlanMode::L3);
             let at_risk = matches!(kind, Kind::Ipvlan(_)) && kind != l3;
             assert_eq!(read.mode_at_risk(4, l3).is_some(), at_risk, "{kind:?}");

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Folder, Owned, Place};
+use super::{Folder, Owned, PodNetns};
 use crate::aws;
 use crate::cni::{Code, Error};
 
 /// How often a call looks whether its turn has come. Another's turn lasts for a few answers of EC2, 100 ms each.
-const PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// `<state directory>/elastic-ips/<container>@<interface>.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct ElasticIp {
     /// The configuration's `name`.
     pub network: String,
     /// The pod's namespace: when it is gone, so is the pod.
-    pub place: Place,
+    pub netns: PodNetns,
     /// How far it came.
     pub state: aws::State,
 }
@@ -54,11 +54,11 @@ pub fn folder(state_directory: &Path) -> Folder {
 /// A private address that was given back is free for the next pod. Who has read a record before that must not act on it after:
 /// records are read, acted on and removed within one turn.
 #[derive(Debug)]
-pub struct Turn {
+pub struct RecordsLock {
     _folder: File,
 }
 
-impl Turn {
+impl RecordsLock {
     /// The turn, if nobody has it. The folder itself is locked: nothing is written, so a full disk is in nobody's way.
     ///
     /// # Errors
@@ -82,14 +82,14 @@ impl Turn {
     /// [`Code::TryAgain`] where it does not come until `deadline`, and as [`Self::take`].
     pub fn wait(folder: &Folder, deadline: Instant) -> Result<Self, Error> {
         loop {
-            if let Some(turn) = Self::take(folder)? {
-                return Ok(turn);
+            if let Some(lock) = Self::take(folder)? {
+                return Ok(lock);
             }
-            if Instant::now() + PAUSE >= deadline {
-                let message = "another call on this node is still giving Elastic IPs back";
+            if Instant::now() + POLL_INTERVAL >= deadline {
+                let message = "another call on this node is still releasing Elastic IPs";
                 return Err(Error::new(Code::TryAgain, message));
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -103,7 +103,7 @@ pub struct Journal<'a> {
     /// The interface's name in the pod.
     pub interface: &'a str,
     /// The pod's namespace.
-    pub place: &'a Place,
+    pub netns: &'a PodNetns,
 }
 
 impl aws::Journal for Journal<'_> {
@@ -113,7 +113,7 @@ impl aws::Journal for Journal<'_> {
             interface: self.interface.to_owned(),
             ifname: self.identity.ifname.clone(),
             network: self.identity.network.clone(),
-            place: self.place.clone(),
+            netns: self.netns.clone(),
             state: state.clone(),
         })
     }
@@ -136,14 +136,15 @@ mod tests {
     fn one_call_at_a_time_has_the_turn_and_nobody_waits_for_ever() {
         let directory = tempfile::tempdir().unwrap();
         let folder = folder(directory.path());
-        assert_eq!(Turn::take(&folder).unwrap_err().code, Code::Io, "no record has been written yet");
+        assert_eq!(RecordsLock::take(&folder).unwrap_err().code, Code::Io, "no record has been written yet");
         folder.ready().unwrap();
-        let turn = Turn::take(&folder).unwrap().unwrap();
-        assert!(Turn::take(&folder).unwrap().is_none());
-        assert_eq!(Turn::wait(&folder, Instant::now()).unwrap_err().code, Code::TryAgain);
+        let lock = RecordsLock::take(&folder).unwrap().unwrap();
+        assert!(RecordsLock::take(&folder).unwrap().is_none());
+        assert_eq!(RecordsLock::wait(&folder, Instant::now()).unwrap_err().code, Code::TryAgain);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| Turn::wait(&folder, Instant::now() + Duration::from_secs(10)).is_ok());
-            drop(turn);
+            let waits =
+                scope.spawn(|| RecordsLock::wait(&folder, Instant::now() + Duration::from_secs(10)).is_ok());
+            drop(lock);
             assert!(waits.join().unwrap());
         });
         assert_eq!(folder.all::<ElasticIp>(), (Vec::new(), Vec::new()), "it is no record");

@@ -16,8 +16,8 @@ pub fn isolated(test: impl FnOnce() + Send + 'static) {
         let handle = inside
             .spawn(move || {
                 // SAFETY: unshare takes a number; without CLONE_FILES or CLONE_VM it touches no memory of ours.
-                let answer = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-                assert_eq!(answer, 0, "a new network namespace: {}", io::Error::last_os_error());
+                let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+                assert_eq!(result, 0, "a new network namespace: {}", io::Error::last_os_error());
                 test();
             })
             .unwrap();
@@ -60,7 +60,7 @@ pub fn ip(line: &str) -> String {
 ///
 /// # Panics
 /// When the kernel gives none.
-pub fn another() -> super::Namespace {
+pub fn new_namespace() -> super::Namespace {
     super::Namespace::new().unwrap()
 }
 

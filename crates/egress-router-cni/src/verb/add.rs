@@ -13,16 +13,16 @@ use crate::config::ip::Ip;
 use crate::names;
 use crate::netlink::link::Link;
 use crate::observe::Pod;
-use crate::plan::note::Notes;
-use crate::plan::{self, Plan, Previous, Step, Wanted};
+use crate::plan::table_record::TableRecord;
+use crate::plan::{self, Desired, Plan, Previous, Step};
 use crate::record::{Attachment, ElasticIp, attachment, elastic_ip};
 
+use super::namespaces::Namespaces;
 use super::resolve::{self, Master};
-use super::scene::Scene;
-use super::{Context, answer};
+use super::{Context, result};
 
 /// What Elastic IPs of pods that are gone may cost this one.
-const COLLECTING: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The answer.
 ///
@@ -30,25 +30,25 @@ const COLLECTING: Duration = Duration::from_secs(5);
 /// What is wrong with the call, the configuration or the pod, before anything is touched; or what failed, and then everything
 /// is as it was.
 pub fn add(context: &Context<'_>) -> Result<String, Error> {
-    let mut attachment = Attaching::prepare(context)?;
-    let pod = attachment.scene.pod()?;
+    let mut attachment = AddCall::prepare(context)?;
+    let pod = attachment.namespaces.pod()?;
     attachment.name(&pod);
     attachment.mac()?;
-    let pod = attachment.collect_leftovers(pod)?;
+    let pod = attachment.remove_leftovers(pod)?;
     attachment.acquire()?;
-    let made = attachment.plan(&pod).and_then(|(wanted, plan)| {
-        let link = attachment.make(&wanted, &plan)?;
-        Ok((wanted, plan, link))
+    let made = attachment.plan(&pod).and_then(|(desired, plan)| {
+        let link = attachment.make(&desired, &plan)?;
+        Ok((desired, plan, link))
     });
     match made {
-        Ok((wanted, plan, link)) => {
+        Ok((desired, plan, link)) => {
             let previous = context.network.previous.as_ref();
             let netns = context.call.netns.as_deref().unwrap_or(Path::new(""));
             let dns = context.network.dns.as_ref();
-            let result = answer::answer(&wanted, previous, &link, netns, &plan.home_routes, dns);
+            let result = result::result(&desired, previous, &link, netns, &plan.primary_routes, dns);
             Ok(result.to_json(context.network.version))
         }
-        Err(error) => Err(attachment.give_back(error)),
+        Err(error) => Err(attachment.release_elastic_ip(error)),
     }
 }
 
@@ -56,19 +56,18 @@ pub fn add(context: &Context<'_>) -> Result<String, Error> {
 ///
 /// # Errors
 /// As [`add`].
-pub fn rehearse(context: &Context<'_>) -> Result<String, Error> {
-    let mut attachment = Attaching::prepare(context)?;
-    let pod = attachment.scene.pod()?;
+pub fn dry_run(context: &Context<'_>) -> Result<String, Error> {
+    let mut attachment = AddCall::prepare(context)?;
+    let pod = attachment.namespaces.pod()?;
     attachment.name(&pod);
     if attachment.interface_type == InterfaceType::AwsElasticIp {
-        let message =
-            "an Elastic IP cannot be rehearsed: its private address is known once EC2 has assigned it";
+        let message = "--dry-run does not support aws-elastic-ip: the private address is not known before EC2 assigns it";
         return Err(Error::new(Code::InvalidConfig, message));
     }
     let (_, plan) = attachment.plan(&pod)?;
-    let steps = plan.steps.iter().map(|step| format!("{}\n", apply::Doing(step)));
-    let remarks = plan.remarks.iter().map(|remark| format!("# {remark}\n"));
-    Ok(steps.chain(remarks).collect())
+    let steps = plan.steps.iter().map(|step| format!("{}\n", apply::Applying(step)));
+    let warnings = plan.warnings.iter().map(|warning| format!("# {warning}\n"));
+    Ok(steps.chain(warnings).collect())
 }
 
 /// Whether `CNI_IFNAME` is another plugin's: of those before this one, as they say, or as the pod shows. Some tell nothing of
@@ -78,13 +77,13 @@ fn chained(context: &Context<'_>, pod: &Pod) -> bool {
     if context.network.previous.is_none() {
         return false;
     }
-    let ours = |link: &Link| pod.attachments.contains_key(name) || plan::del::is_condemned(link);
+    let ours = |link: &Link| pod.attachments.contains_key(name) || plan::del::is_marked_for_deletion(link);
     context.network.was_made_before(name) || pod.links.iter().any(|link| link.name == *name && !ours(link))
 }
 
-struct Attaching<'a> {
+struct AddCall<'a> {
     context: &'a Context<'a>,
-    scene: Scene,
+    namespaces: Namespaces,
     interface: String,
     interface_type: InterfaceType,
     kind: Kind,
@@ -94,17 +93,17 @@ struct Attaching<'a> {
     acquired: bool,
 }
 
-impl<'a> Attaching<'a> {
+impl<'a> AddCall<'a> {
     fn prepare(context: &'a Context<'a>) -> Result<Self, Error> {
         let mut ip = resolve::ip(context)?;
         let (interface_type, kind) = resolve::interface(context)?;
-        let mut scene = Scene::of_call(context)?;
+        let mut namespaces = Namespaces::of_call(context)?;
         let master = match interface_type {
             InterfaceType::AwsElasticIp => None,
-            _ => Some(resolve::master(context, &mut scene.host, &mut ip, kind)?),
+            _ => Some(resolve::master(context, &mut namespaces.host, &mut ip, kind)?),
         };
         let interface = context.call.ifname.clone();
-        Ok(Self { context, scene, interface, interface_type, kind, ip, master, acquired: false })
+        Ok(Self { context, namespaces, interface, interface_type, kind, ip, master, acquired: false })
     }
 
     /// The interface's name in the pod: `CNI_IFNAME`, unless a plugin before this one has made that.
@@ -116,9 +115,10 @@ impl<'a> Attaching<'a> {
     }
 
     /// The pod, after what a killed ADD left of this very interface is gone.
-    fn collect_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
-        let passing: Vec<Step> = plan::del::passing(&pod).map(plan::del::end).collect();
-        let pod = if passing.is_empty() || !self.scene.is_alone() { pod } else { self.clear(&passing)? };
+    fn remove_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
+        let temporary: Vec<Step> = plan::del::temporary(&pod).map(plan::del::delete_link).collect();
+        let pod =
+            if temporary.is_empty() || !self.namespaces.is_alone() { pod } else { self.clear(&temporary)? };
         let link = pod.links.iter().find(|link| link.name == self.interface);
         let there = link.is_some();
         // Said before EC2 is asked for anything: what would be undone then is that of the attachment that stands.
@@ -128,27 +128,29 @@ impl<'a> Attaching<'a> {
         let Some(lines) = pod.attachments.get(&self.interface) else {
             return match link {
                 None => Ok(pod),
-                Some(link) if plan::del::is_condemned(link) => self.clear(&[plan::del::end(link)]),
+                Some(link) if plan::del::is_marked_for_deletion(link) => {
+                    self.clear(&[plan::del::delete_link(link)])
+                }
                 Some(_) => Err(taken()),
             };
         };
-        let notes = Notes::parse(lines).unwrap_or_default();
+        let table_record = TableRecord::parse(lines).unwrap_or_default();
         let identity = self.context.identity();
         let folder = attachment::folder(&self.context.settings.run_directory);
         let whole = folder.read::<Attachment>(&identity.container_id, &self.interface);
-        // An attachment that stands has its record; a link that another container's call made is not ours to end.
-        if there && (!notes.belongs_to(&identity) || !matches!(whole, Ok(None))) {
+        // An attachment that stands has its record; a link that another container's call made is unexpected to end.
+        if there && (!table_record.belongs_to(&identity) || !matches!(whole, Ok(None))) {
             return Err(taken());
         }
-        self.clear(&plan::del::del(&pod, &self.interface, &notes))
+        self.clear(&plan::del::del(&pod, &self.interface, &table_record))
     }
 
     fn clear(&mut self, steps: &[Step]) -> Result<Pod, Error> {
         self.context
             .log
-            .verbose(format_args!("{}: what a call that was killed has left is removed", self.interface));
-        apply::run_all(steps, &mut Linux::new(&mut self.scene.sockets))?;
-        self.scene.pod()
+            .verbose(format_args!("{}: removing the leftovers of an interrupted call", self.interface));
+        apply::run_all(steps, &mut Linux::new(&mut self.namespaces.sockets))?;
+        self.namespaces.pod()
     }
 
     /// For aws-elastic-ip: address, gateway and master are what EC2 and the metadata service say. What speaks against the master
@@ -158,23 +160,23 @@ impl<'a> Attaching<'a> {
             return Ok(());
         }
         let (context, kind) = (self.context, self.kind);
-        let Self { scene, interface, ip, .. } = self;
-        let deadline = Instant::now() + aws::PATIENCE;
-        let (mac, master) = scene.on_node(|socket| {
+        let Self { namespaces, interface, ip, .. } = self;
+        let deadline = Instant::now() + aws::TIMEOUT;
+        let (mac, master) = namespaces.on_node(|socket| {
             let mac = match resolve::master_mac(context, socket)? {
                 Some(mac) => mac,
                 None => aws::primary(context.settings, deadline)?,
             };
             Ok((mac, resolve::master_of_aws(context, socket, mac, kind)?))
         })?;
-        spare_the_mode_of_others(context, master.index, kind)?;
-        let (identity, place) = (context.identity(), scene.place.clone());
+        check_ipvlan_mode(context, master.index, kind)?;
+        let (identity, netns) = (context.identity(), namespaces.netns.clone());
         let folder = elastic_ip::folder(&context.settings.state_directory);
-        collect_elastic_ips(context, scene, &folder)?;
+        release_orphaned_elastic_ips(context, namespaces, &folder)?;
         let before = folder.read::<ElasticIp>(&identity.container_id, interface)?;
         let mut journal =
-            elastic_ip::Journal { folder: &folder, identity: &identity, interface, place: &place };
-        let acquired = scene.on_node(|_| {
+            elastic_ip::Journal { folder: &folder, identity: &identity, interface, netns: &netns };
+        let acquired = namespaces.on_node(|_| {
             let request = aws::Request {
                 addresses: &ip.addresses,
                 master: Some(mac),
@@ -190,14 +192,14 @@ impl<'a> Attaching<'a> {
         Ok(())
     }
 
-    fn plan(&mut self, pod: &Pod) -> Result<(Wanted, Plan), Error> {
+    fn plan(&mut self, pod: &Pod) -> Result<(Desired, Plan), Error> {
         let (network, settings) = (self.context.network, self.context.settings);
         let master =
             self.master.clone().ok_or_else(|| Error::new(Code::InvalidConfig, "no master is known"))?;
-        spare_the_mode_of_others(self.context, master.index, self.kind)?;
+        check_ipvlan_mode(self.context, master.index, self.kind)?;
         let mut cluster_networks = settings.cluster_networks.clone();
         cluster_networks.extend(&network.cluster_networks);
-        let wanted = Wanted {
+        let desired = Desired {
             identity: self.context.identity(),
             interface: self.interface.clone(),
             kind: self.kind,
@@ -211,11 +213,11 @@ impl<'a> Attaching<'a> {
             cluster_networks,
             previous: self.previous(),
         };
-        let plan = plan::add::add(&wanted, pod)?;
-        for remark in &plan.remarks {
-            self.context.log.verbose(format_args!("{}: {remark}", self.interface));
+        let plan = plan::add::add(&desired, pod)?;
+        for warning in &plan.warnings {
+            self.context.log.verbose(format_args!("{}: {warning}", self.interface));
         }
-        Ok((wanted, plan))
+        Ok((desired, plan))
     }
 
     /// An ipvlan has its master's hardware address, and no other.
@@ -227,7 +229,7 @@ impl<'a> Attaching<'a> {
             (Kind::Ipvlan(_), Some(mac)) => Err(Error::new(
                 Code::InvalidConfig,
                 format!(
-                    "the pod asks for the hardware address {}: an ipvlan has its master's, only a macvlan has its own",
+                    "the pod requests the MAC address {}: an ipvlan uses its master's MAC address, only a macvlan has its own",
                     aws::metadata::mac_text(mac)
                 ),
             )),
@@ -249,19 +251,19 @@ impl<'a> Attaching<'a> {
         })
     }
 
-    fn make(&mut self, wanted: &Wanted, plan: &Plan) -> Result<Link, Error> {
-        let Scene { namespace, place, host, sockets, .. } = &mut self.scene;
+    fn make(&mut self, desired: &Desired, plan: &Plan) -> Result<Link, Error> {
+        let Namespaces { namespace, netns, host, sockets, .. } = &mut self.namespaces;
         let mut kernel = Linux::new(sockets).making_links(host, namespace);
         apply::run(&plan.steps, &mut kernel)?;
         let Some(link) = kernel.link().cloned() else {
-            return Err(Error::new(Code::Kernel, format!("{} is not there", wanted.interface)));
+            return Err(Error::new(Code::Kernel, format!("{} is missing", desired.interface)));
         };
-        let record = Attachment::new(wanted, &link, place.clone(), plan.notes.lines());
+        let record = Attachment::new(desired, &link, netns.clone(), plan.record.lines());
         match attachment::folder(&self.context.settings.run_directory).write(&record) {
             Ok(()) => Ok(link),
             Err(mut error) => {
-                if let Err(left) = apply::undo(&plan.steps, &mut kernel) {
-                    error.details.push_str(&format!("; not undone: {left}"));
+                if let Err(left) = apply::rollback(&plan.steps, &mut kernel) {
+                    error.details.push_str(&format!("; not rolled back: {left}"));
                 }
                 Err(error)
             }
@@ -269,7 +271,7 @@ impl<'a> Attaching<'a> {
     }
 
     /// `error`, after the Elastic IP went back.
-    fn give_back(&mut self, mut error: Error) -> Error {
+    fn release_elastic_ip(&mut self, mut error: Error) -> Error {
         if !self.acquired {
             return error;
         }
@@ -277,27 +279,27 @@ impl<'a> Attaching<'a> {
         let folder = elastic_ip::folder(&self.context.settings.state_directory);
         let settings = self.context.settings;
         let given_back = self
-            .scene
+            .namespaces
             .on_node(|_| super::del::release(settings, &folder, &identity.container_id, &interface));
         if let Err(left) = given_back {
-            error.details.push_str(&format!("; not undone: {left}"));
+            error.details.push_str(&format!("; not rolled back: {left}"));
         }
         error
     }
 }
 
 /// A pod that has an ipvlan of this master would lose its mode, and its packets, without anybody being told.
-fn spare_the_mode_of_others(context: &Context<'_>, master: u32, kind: Kind) -> Result<(), Error> {
+fn check_ipvlan_mode(context: &Context<'_>, master: u32, kind: Kind) -> Result<(), Error> {
     let Kind::Ipvlan(_) = kind else { return Ok(()) };
     let (all, _) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
-    let stands = |one: &&Attachment| matches!(one.place.open(), Ok(Some(_)));
+    let stands = |one: &&Attachment| matches!(one.netns.open(), Ok(Some(_)));
     let at_risk = |one: &&Attachment| one.mode_at_risk(master, kind).is_some();
     let Some(other) = all.iter().filter(at_risk).find(stands) else { return Ok(()) };
     let mode = other.mode_at_risk(master, kind).unwrap_or_default();
     Err(Error::new(
         Code::InvalidConfig,
         format!(
-            "all ipvlans of a master have one mode, and container {} has one of mode {mode} on this master: \
+            "all ipvlans of a master share one mode, and container {} has one of mode {mode} on this master: \
              set interfaceArgs.mode to {mode}, or use another master",
             other.identity().container_id
         ),
@@ -305,12 +307,12 @@ fn spare_the_mode_of_others(context: &Context<'_>, master: u32, kind: Kind) -> R
 }
 
 /// Multus forwards no GC, so who comes next ends what nobody has ended: Elastic IPs whose pod's namespace is gone.
-fn collect_elastic_ips(
+fn release_orphaned_elastic_ips(
     context: &Context<'_>,
-    scene: &mut Scene,
+    namespaces: &mut Namespaces,
     folder: &crate::record::Folder,
 ) -> Result<(), Error> {
-    let is_stale = |record: &ElasticIp| matches!(record.place.open(), Ok(None));
+    let is_stale = |record: &ElasticIp| matches!(record.netns.open(), Ok(None));
     let (records, errors) = folder.all::<ElasticIp>();
     for error in errors {
         context.log.error(format_args!("{error}"));
@@ -318,9 +320,9 @@ fn collect_elastic_ips(
     if !records.iter().any(is_stale) {
         return Ok(());
     }
-    let _turn = match elastic_ip::Turn::take(folder) {
-        Ok(Some(turn)) => turn,
-        // Who gives some back just now, or hangs while doing so, is nothing that this pod has to wait for.
+    let _lock = match elastic_ip::RecordsLock::take(folder) {
+        Ok(Some(lock)) => lock,
+        // Who gives some back just now, or hangs while doing so, is nothing that this pod must wait for.
         Ok(None) => return Ok(()),
         Err(error) => {
             context.log.error(format_args!("{error}"));
@@ -330,18 +332,18 @@ fn collect_elastic_ips(
     // Read before, a record may be of what others have given back meanwhile.
     let (mut gone, _) = folder.all::<ElasticIp>();
     gone.retain(is_stale);
-    scene.on_node(|_| {
-        let deadline = Instant::now() + COLLECTING;
+    namespaces.on_node(|_| {
+        let deadline = Instant::now() + RELEASE_TIMEOUT;
         for record in gone {
             let released = aws::release(&record.state, context.settings, deadline)
                 .and_then(|()| folder.remove(&record.container_id, &record.interface));
             match released {
                 Ok(()) => {
-                    context.log.verbose(format_args!("{} of a pod that is gone is free", record.state.public))
+                    context.log.verbose(format_args!("{} of a deleted pod is released", record.state.public))
                 }
-                Err(error) => {
-                    context.log.error(format_args!("{} of a pod that is gone: {error}", record.state.public))
-                }
+                Err(error) => context
+                    .log
+                    .error(format_args!("cannot release {} of a deleted pod: {error}", record.state.public)),
             }
         }
         Ok(())

@@ -9,10 +9,10 @@ use crate::firewall::RULES;
 use crate::netlink::link::Link;
 use crate::netlink::nftables;
 use crate::plan::check::check as differences;
-use crate::plan::{Wanted, add, note};
+use crate::plan::{Desired, add, table_record};
 use crate::record::{Attachment, ElasticIp, Owned as _, attachment, elastic_ip};
 
-use super::scene::Scene;
+use super::namespaces::Namespaces;
 use super::{Context, first};
 
 /// Compares link, addresses, routes, rules, tables, sysctls and firewall with what ADD has recorded, and the Elastic IP with
@@ -22,29 +22,32 @@ use super::{Context, first};
 /// Code 101 with everything that differs; 8 where the pod's namespace is not there.
 pub fn check(context: &Context<'_>) -> Result<(), Error> {
     let identity = context.identity();
-    let mut scene = Scene::of_call(context)?;
-    let pod = scene.pod()?;
+    let mut namespaces = Namespaces::of_call(context)?;
+    let pod = namespaces.pod()?;
     let (interface, record) = attachment(context, &identity.container_id)?;
     let previous = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
     if !previous.clone().any(|listed| listed.name == interface) {
         return Err(failed(&[format!("prevResult lists no interface {interface}")]));
     }
-    let notes = pod.attachments.get(&interface).and_then(|lines| note::Notes::parse(lines));
-    let wanted = record.and_then(|record| record.wanted());
-    let (Some(notes), Some(wanted)) = (notes, wanted) else {
+    let table_record =
+        pod.attachments.get(&interface).and_then(|lines| table_record::TableRecord::parse(lines));
+    let desired = record.and_then(|record| record.desired());
+    let (Some(table_record), Some(desired)) = (table_record, desired) else {
         return Err(failed(&[format!(
-            "{interface} has no record: it was not made by this program, or not to its end"
+            "{interface} has no record: this program did not create it, or its ADD did not complete"
         )]));
     };
     let listed: Vec<&Interface> = previous.filter(|listed| listed.name == interface).collect();
-    let mut found = differences(&as_listed(context, wanted.clone(), &listed), &notes, &pod);
+    let mut found = differences(&as_listed(context, desired.clone(), &listed), &table_record, &pod);
     let link = pod.links.iter().find(|link| link.name == interface);
     found.extend(listed.iter().filter_map(|listed| answered(listed, link?)));
-    if notes.rules == RULES {
-        let ruleset = add::firewall(&wanted, &notes).ruleset();
-        found.extend(nftables::differences(&mut scene.sockets.netfilter, &ruleset)?);
+    if table_record.rules == RULES {
+        let ruleset = add::firewall(&desired, &table_record).ruleset();
+        found.extend(nftables::differences(&mut namespaces.sockets.netfilter, &ruleset)?);
     } else {
-        context.log.verbose(format_args!("another version has made {interface}: its rules are not compared"));
+        context.log.verbose(format_args!(
+            "another version created {interface}: its nf_tables rules are not compared"
+        ));
     }
     if !found.is_empty() {
         return Err(failed(&found));
@@ -52,7 +55,7 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     let elastic_ips = elastic_ip::folder(&context.settings.state_directory);
     match elastic_ips.read::<ElasticIp>(&identity.container_id, &interface)? {
         Some(record) => {
-            scene.on_node(|_| aws::check(&record.state, context.settings, Instant::now() + aws::PATIENCE))
+            namespaces.on_node(|_| aws::check(&record.state, context.settings, Instant::now() + aws::TIMEOUT))
         }
         None => Ok(()),
     }
@@ -76,12 +79,12 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
 
 /// Without what later plugins of a list may have changed (`tuning` does): `prevResult` has the last word about the hardware
 /// address, and about the MTU since 1.1.0; before, nobody says, and only an MTU that the configuration asks for is compared.
-fn as_listed(context: &Context<'_>, wanted: Wanted, listed: &[&Interface]) -> Wanted {
-    let mtu = wanted
+fn as_listed(context: &Context<'_>, desired: Desired, listed: &[&Interface]) -> Desired {
+    let mtu = desired
         .mtu
         .filter(|_| context.network.mtu.is_some() && listed.iter().all(|listed| listed.mtu.is_none()));
-    let mac = wanted.mac.filter(|_| listed.iter().all(|listed| listed.mac.is_none()));
-    Wanted { mtu, mac, ..wanted }
+    let mac = desired.mac.filter(|_| listed.iter().all(|listed| listed.mac.is_none()));
+    Desired { mtu, mac, ..desired }
 }
 
 /// How a link differs from what ADD has answered.

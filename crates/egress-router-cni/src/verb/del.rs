@@ -12,12 +12,12 @@ use crate::netlink::link::Link;
 use crate::netlink::nftables;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
-use crate::plan::note::{self, Notes};
+use crate::plan::table_record::{self, TableRecord};
 use crate::plan::{self, Identity, Step};
 use crate::record::{Attachment, ElasticIp, Folder, Owned, attachment, elastic_ip};
 use crate::sys;
 
-use super::scene::{self, Scene};
+use super::namespaces::{self, Namespaces};
 use super::{Context, first};
 
 /// Ends it: in the pod, at EC2, and its records. Goes on where something fails, so that as little as possible stays.
@@ -34,11 +34,13 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
         // The runtime has unmounted it, and not yet removed the file; or its path is another process's by now, one of the
         // node: the pod is gone.
         Err(error) if error.code == Code::InvalidNamespace => {
-            context.log.verbose(format_args!("{error}: nothing is left there"));
+            context.log.verbose(format_args!("{error}: nothing to delete there"));
         }
         // ADD begins with a table, so without them it has never made anything.
         Err(error) if !nftables::known() => {
-            context.log.verbose(format_args!("{error}: this kernel has no nf_tables, so nothing was made"));
+            context
+                .log
+                .verbose(format_args!("{error}: this kernel has no nf_tables, so ADD has created nothing"));
         }
         Err(error) => errors.push(error),
     }
@@ -92,37 +94,37 @@ impl Records {
 
 /// Ends it in the pod, if that is there.
 fn in_pod(context: &Context<'_>, identity: &Identity, records: &Records) -> Result<(), Error> {
-    let Some((node, namespace)) = scene::find(context.call)? else { return Ok(()) };
+    let Some((node, namespace)) = namespaces::find(context.call)? else { return Ok(()) };
     let path = context.call.netns.clone().unwrap_or_default();
-    let mut scene = Scene::open(context, node, namespace, &path)?;
-    let ended = end(context, identity, records, &mut scene);
-    first([ended, scene.leave()].into_iter().filter_map(Result::err).collect())
+    let mut namespaces = Namespaces::open(context, node, namespace, &path)?;
+    let ended = end(context, identity, records, &mut namespaces);
+    first([ended, namespaces.leave()].into_iter().filter_map(Result::err).collect())
 }
 
 fn end(
     context: &Context<'_>,
     identity: &Identity,
     records: &Records,
-    scene: &mut Scene,
+    namespaces: &mut Namespaces,
 ) -> Result<(), Error> {
     let mut errors = Vec::new();
-    let mut pod = scene.pod()?;
-    if scene.is_alone() {
-        let passing: Vec<Step> = plan::del::passing(&pod).map(plan::del::end).collect();
-        errors.extend(apply::run_all(&passing, &mut Linux::new(&mut scene.sockets)).err());
+    let mut pod = namespaces.pod()?;
+    if namespaces.is_alone() {
+        let temporary: Vec<Step> = plan::del::temporary(&pod).map(plan::del::delete_link).collect();
+        errors.extend(apply::run_all(&temporary, &mut Linux::new(&mut namespaces.sockets)).err());
     }
     let mut interfaces = interfaces(identity, records, &pod).into_iter().peekable();
     while let Some(interface) = interfaces.next() {
         // A path is used again: what is recorded of another namespace says nothing of what has this name here.
-        let of_here = |record: &&Attachment| record.place.identity == scene.place.identity;
+        let of_here = |record: &&Attachment| record.netns.identity == namespaces.netns.identity;
         let mut recorded = records.attachments.iter().filter(of_here);
         let record = recorded.find(|record| record.interface() == interface);
         let steps = steps(context, identity, &pod, &interface, record);
         if !steps.is_empty() {
-            context.log.verbose(format_args!("{interface}: {} steps end it", steps.len()));
-            errors.extend(apply::run_all(&steps, &mut Linux::new(&mut scene.sockets)).err());
+            context.log.verbose(format_args!("{interface}: deleting it in {} steps", steps.len()));
+            errors.extend(apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets)).err());
             if interfaces.peek().is_some() {
-                pod = scene.pod()?;
+                pod = namespaces.pod()?;
             }
         }
     }
@@ -131,10 +133,11 @@ fn end(
 
 /// What may be ours: by the pod's tables, by the node's records, and by its name.
 fn interfaces(identity: &Identity, records: &Records, pod: &Pod) -> BTreeSet<String> {
-    let tables = note::all(pod).into_iter().filter(|(_, notes)| notes.belongs_to(identity));
+    let tables =
+        table_record::all(pod).into_iter().filter(|(_, table_record)| table_record.belongs_to(identity));
     let mut interfaces: BTreeSet<String> = tables.map(|(interface, _)| interface).collect();
     interfaces.extend(records.attachments.iter().map(|record| record.interface().to_owned()));
-    interfaces.extend(plan::del::condemned(pod, identity).map(|link| link.name.clone()));
+    interfaces.extend(plan::del::marked_for_deletion(pod, identity).map(|link| link.name.clone()));
     interfaces.insert(identity.ifname.clone());
     interfaces
 }
@@ -149,19 +152,21 @@ fn steps(
     record: Option<&Attachment>,
 ) -> Vec<Step> {
     if let Some(lines) = pod.attachments.get(interface) {
-        return match Notes::parse(lines) {
-            Some(notes) if notes.belongs_to(identity) => plan::del::del(pod, interface, &notes),
+        return match TableRecord::parse(lines) {
+            Some(table_record) if table_record.belongs_to(identity) => {
+                plan::del::del(pod, interface, &table_record)
+            }
             Some(_) => Vec::new(),
             // A table of ours without a readable record: its name is all that is known.
-            None if interface == identity.ifname => plan::del::del(pod, interface, &Notes::default()),
+            None if interface == identity.ifname => plan::del::del(pod, interface, &TableRecord::default()),
             None => Vec::new(),
         };
     }
-    if let Some(notes) = record.and_then(|record| Notes::parse(&record.notes)) {
-        return plan::del::del(pod, interface, &notes);
+    if let Some(table_record) = record.and_then(|record| TableRecord::parse(&record.table_record)) {
+        return plan::del::del(pod, interface, &table_record);
     }
-    if let Some(link) = plan::del::condemned(pod, identity).find(|link| link.name == interface) {
-        return vec![plan::del::end(link)];
+    if let Some(link) = plan::del::marked_for_deletion(pod, identity).find(|link| link.name == interface) {
+        return vec![plan::del::delete_link(link)];
     }
     // A chain answers in its order: CNI_IFNAME is ours only where no plugin before this one made it, and then it is the last.
     let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
@@ -177,7 +182,7 @@ fn steps(
     let link = pod.links.iter().find(|link| link.name == interface && plan::del::ours(link)).filter(routed);
     match (listed, link) {
         (Some(listed), Some(link)) if mac(link) == listed.mac.as_deref().map(str::to_ascii_lowercase) => {
-            vec![plan::del::end(link)]
+            vec![plan::del::delete_link(link)]
         }
         _ => Vec::new(),
     }
@@ -195,8 +200,8 @@ pub(super) fn release(
     container_id: &str,
     interface: &str,
 ) -> Result<(), Error> {
-    let deadline = Instant::now() + aws::PATIENCE;
-    let _turn = elastic_ip::Turn::wait(folder, deadline)?;
+    let deadline = Instant::now() + aws::TIMEOUT;
+    let _lock = elastic_ip::RecordsLock::wait(folder, deadline)?;
     let Some(record) = folder.read::<ElasticIp>(container_id, interface)? else { return Ok(()) };
     aws::release(&record.state, settings, deadline)?;
     folder.remove(container_id, interface)
@@ -209,7 +214,7 @@ mod tests {
 
     use super::*;
     use crate::config::settings::Aws;
-    use crate::record::Place;
+    use crate::record::PodNetns;
 
     #[test]
     fn what_another_call_gave_back_meanwhile_is_not_given_back_again() {
@@ -220,7 +225,7 @@ mod tests {
             interface: "net1".into(),
             ifname: "net1".into(),
             network: "n".into(),
-            place: Place { path: "/proc/none".into(), identity: (1, 2) },
+            netns: PodNetns { path: "/proc/none".into(), identity: (1, 2) },
             state: aws::State {
                 instance: "i-1".into(),
                 interface: "eni-1".into(),
@@ -237,7 +242,7 @@ mod tests {
         let nowhere = Some("http://127.0.0.1:1".to_owned());
         let aws = Aws { ec2_endpoint: nowhere.clone(), metadata_endpoint: nowhere, ..Aws::default() };
         let settings = Settings { aws, ..Settings::default() };
-        let turn = elastic_ip::Turn::take(&folder).unwrap().unwrap();
+        let lock = elastic_ip::RecordsLock::take(&folder).unwrap().unwrap();
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
             let (folder, settings) = (&folder, &settings);
@@ -245,7 +250,7 @@ mod tests {
             let early = receiver.recv_timeout(Duration::from_millis(100));
             assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "it waits for its turn");
             folder.remove("c", "net1").unwrap();
-            drop(turn);
+            drop(lock);
             assert_eq!(receiver.recv_timeout(Duration::from_secs(10)), Ok(Ok(())));
         });
     }

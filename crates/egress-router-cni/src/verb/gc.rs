@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use crate::apply::{self, Linux};
 use crate::cni::{Code, Error};
 use crate::config::network;
-use crate::plan::{self, Identity, note::Notes};
-use crate::record::{Attachment, ElasticIp, Owned as _, Place, attachment, elastic_ip};
+use crate::plan::{self, Identity, table_record::TableRecord};
+use crate::record::{Attachment, ElasticIp, Owned as _, PodNetns, attachment, elastic_ip};
 use crate::sys;
 
-use super::scene::{Node, Scene};
+use super::namespaces::{Namespaces, Node};
 use super::{Context, del, first};
 
 /// Ends them all, and goes on where one cannot be ended.
@@ -21,7 +21,7 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     let valid: HashSet<&network::Attachment> = match &context.network.valid_attachments {
         Some(valid) => valid.iter().collect(),
         None => {
-            let message = "cni.dev/valid-attachments is missing: without it, nothing is known to be stale";
+            let message = "cni.dev/valid-attachments is missing: without it, GC cannot tell which attachments are stale";
             return Err(Error::new(Code::InvalidConfig, message));
         }
     };
@@ -36,14 +36,14 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     for ((container_id, interface), record) in recorded {
         context
             .log
-            .verbose(format_args!("{container_id} {interface}: the runtime does not know it, it ends"));
-        let ended = match record.place.open() {
+            .verbose(format_args!("{container_id} {interface}: not in valid-attachments, deleting it"));
+        let ended = match record.netns.open() {
             Ok(Some(namespace)) => {
-                let opened =
-                    Node::here().and_then(|node| Scene::open(context, node, namespace, &record.place.path));
-                opened.and_then(|mut scene| {
-                    let ended = end(&mut scene, &interface, &record);
-                    ended.and(scene.leave())
+                let opened = Node::here()
+                    .and_then(|node| Namespaces::open(context, node, namespace, &record.netns.path));
+                opened.and_then(|mut namespaces| {
+                    let ended = end(&mut namespaces, &interface, &record);
+                    ended.and(namespaces.leave())
                 })
             }
             Ok(None) => Ok(()),
@@ -62,8 +62,8 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
 /// What any record says of one attachment.
 struct Recorded {
     identity: Identity,
-    place: Place,
-    notes: Vec<String>,
+    netns: PodNetns,
+    table_record: Vec<String>,
     /// Whether it has one to be given back.
     elastic_ip: bool,
 }
@@ -82,23 +82,31 @@ fn recorded(context: &Context<'_>, errors: &mut Vec<Error>) -> BTreeMap<(String,
             network: record.network.clone(),
         };
         let key = (record.container_id.clone(), record.interface.clone());
-        recorded.insert(key, Recorded { identity, place: record.place, notes: Vec::new(), elastic_ip: true });
+        recorded.insert(
+            key,
+            Recorded { identity, netns: record.netns, table_record: Vec::new(), elastic_ip: true },
+        );
     }
     for record in attachments {
         let key = (record.container_id().to_owned(), record.interface().to_owned());
         let elastic_ip = recorded.remove(&key).is_some_and(|recorded| recorded.elastic_ip);
         let identity = record.identity();
-        recorded.insert(key, Recorded { identity, place: record.place, notes: record.notes, elastic_ip });
+        recorded.insert(
+            key,
+            Recorded { identity, netns: record.netns, table_record: record.table_record, elastic_ip },
+        );
     }
     recorded
 }
 
-fn end(scene: &mut Scene, interface: &str, record: &Recorded) -> Result<(), Error> {
-    let pod = scene.pod()?;
-    let lines = pod.attachments.get(interface).unwrap_or(&record.notes);
-    let Some(notes) = Notes::parse(lines).filter(|notes| notes.belongs_to(&record.identity)) else {
+fn end(namespaces: &mut Namespaces, interface: &str, record: &Recorded) -> Result<(), Error> {
+    let pod = namespaces.pod()?;
+    let lines = pod.attachments.get(interface).unwrap_or(&record.table_record);
+    let Some(table_record) =
+        TableRecord::parse(lines).filter(|table_record| table_record.belongs_to(&record.identity))
+    else {
         return Ok(());
     };
-    let steps = plan::del::del(&pod, interface, &notes);
-    apply::run_all(&steps, &mut Linux::new(&mut scene.sockets))
+    let steps = plan::del::del(&pod, interface, &table_record);
+    apply::run_all(&steps, &mut Linux::new(&mut namespaces.sockets))
 }

@@ -34,7 +34,7 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
         Source::Ip(ip) => ip.clone(),
         Source::PodIp(pods) => {
             let pod = args.pod_name.as_deref().ok_or_else(|| {
-                Error::new(Code::InvalidEnvironment, "CNI_ARGS names no K8S_POD_NAME: podIP needs it")
+                Error::new(Code::InvalidEnvironment, "CNI_ARGS has no K8S_POD_NAME, which podIP needs")
             })?;
             pods.find(pod).cloned().ok_or_else(|| {
                 let keys: Vec<_> = pods.0.keys().map(String::as_str).collect();
@@ -70,7 +70,7 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
         return Err(Error::new(
             Code::InvalidConfig,
             format!(
-                "the pod asks for {}: it gets {}, and allowRequestedIPs in the node's settings does not let it choose",
+                "the pod requests {}: the network assigns {}, and allowRequestedIPs is not set in the node's settings",
                 words(requested),
                 words(&ip.addresses)
             ),
@@ -88,7 +88,7 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     let mut addresses: Vec<IpNet> = Vec::new();
     for address in placed {
         if let Some(wrong) = one_more(&addresses, &address) {
-            return Err(Error::new(Code::InvalidConfig, format!("the pod asks for {address}: {wrong}")));
+            return Err(Error::new(Code::InvalidConfig, format!("the pod requests {address}: {wrong}")));
         }
         addresses.push(address);
     }
@@ -338,7 +338,7 @@ mod tests {
         ] {
             let error = resolved(asks(ips.clone()), "", &allowed).unwrap_err();
             assert_eq!(error.code, Code::InvalidConfig, "{ips}");
-            assert!(error.message.starts_with("the pod asks for 10.0.0."), "{error}");
+            assert!(error.message.starts_with("the pod requests 10.0.0."), "{error}");
         }
         let mut without = asks(json!(["fd00::7/64"]));
         without["ip"]["gateway"] = "10.0.0.254".into();

@@ -90,7 +90,7 @@ fn example(source: &Source) -> Firewall {
     redirects.dedup_by_key(|redirect| (redirect.to.is_ipv6(), redirect.protocol));
     Firewall {
         interface: "status".to_owned(),
-        home: Some("home".to_owned()),
+        primary: Some("home".to_owned()),
         mark: names::mark(1),
         addresses,
         destinations: Destinations {
@@ -100,7 +100,7 @@ fn example(source: &Source) -> Firewall {
             fallback_v6: all().find_map(|destinations| destinations.fallback_v6),
         },
         forwards: Forwards { v4: true, v6: true },
-        notes: vec!["status".to_owned()],
+        record: vec!["status".to_owned()],
     }
 }
 
@@ -108,7 +108,7 @@ fn example(source: &Source) -> Firewall {
 /// batch that is taken back turns connection tracking on for a moment.
 fn takes(ruleset: &Ruleset) -> Result<(), Error> {
     let cannot = |error: std::io::Error| {
-        let message = "cannot make a network namespace to try the rules in";
+        let message = "cannot create a network namespace to test the nf_tables rules in";
         Error::new(Code::NotAvailable, message).details(error.to_string())
     };
     let mut socket = {
@@ -116,11 +116,11 @@ fn takes(ruleset: &Ruleset) -> Result<(), Error> {
         Namespace::new().and_then(|new| new.enter()).map_err(cannot)?;
         let socket = Socket::open(Protocol::Netfilter);
         here.enter().map_err(cannot)?;
-        socket.map_err(|error| error.to_cni("cannot speak with the kernel about nf_tables"))?
+        socket.map_err(|error| error.to_cni("cannot open an nf_tables netlink socket"))?
     };
     nftables::install(&mut socket, ruleset).map_err(|error| {
         let message = format!(
-            "the kernel does not take the rules that this network needs (modules nft_ct, nft_nat, nft_reject_inet; for redirects \
+            "the kernel rejects the nf_tables rules that this network needs (modules nft_ct, nft_nat, nft_reject_inet; for redirects \
              nft_fib_inet too): {}",
             error.message
         );
@@ -134,16 +134,18 @@ fn knows(socket: &mut Socket, kind: Kind) -> Result<(), Error> {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::new(
             Code::NotAvailable,
-            format!("the kernel has no {name}: load the module {name}, or use another interfaceType"),
+            format!(
+                "the kernel does not support {name}: load the module {name}, or use another interfaceType"
+            ),
         )),
-        Err(error) => Err(error.to_cni(format!("cannot ask the kernel for {name}"))),
+        Err(error) => Err(error.to_cni(format!("cannot find out whether the kernel supports {name}"))),
     }
 }
 
 /// What the pods' interfaces are made on: the one that is named, and what is inferred where all pods have the same addresses.
 fn master(context: &Context<'_>, interface_type: InterfaceType, kind: Kind) -> Result<(), Error> {
     let mut socket =
-        Socket::open(Protocol::Route).map_err(|error| error.to_cni("cannot speak with the kernel"))?;
+        Socket::open(Protocol::Route).map_err(|error| error.to_cni("cannot open a netlink socket"))?;
     match (interface_type, &context.network.source) {
         (InterfaceType::AwsElasticIp, _) => {
             resolve::master_mac(context, &mut socket)?;

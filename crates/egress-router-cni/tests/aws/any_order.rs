@@ -6,10 +6,10 @@ use egress_router_cni::cni::Code;
 use proptest::prelude::*;
 
 use super::gate::Fault;
-use super::node::{Fate, Node, Snapshot, World};
+use super::node::{KillPoint, Node, Snapshot, TestEnv};
 
 #[derive(Debug, Clone)]
-enum Act {
+enum Action {
     /// On the first node, or the second; killed at that point, if it gets so far.
     Add(bool, Option<u32>),
     Del(bool, Option<u32>),
@@ -39,44 +39,41 @@ fn faults() -> [Fault; 4] {
     ]
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn action() -> impl Strategy<Value = Action> {
     let point = || proptest::option::weighted(0.6, 0..16u32);
     prop_oneof![
-        4 => (any::<bool>(), point()).prop_map(|(node, point)| Act::Add(node, point)),
-        3 => (any::<bool>(), point()).prop_map(|(node, point)| Act::Del(node, point)),
-        2 => (0..ACTIONS.len(), 0..faults().len()).prop_map(|(action, fault)| Act::Fault(action, fault)),
-        1 => (8..31u8).prop_map(Act::Other),
-        1 => Just(Act::Disassociate),
+        4 => (any::<bool>(), point()).prop_map(|(node, point)| Action::Add(node, point)),
+        3 => (any::<bool>(), point()).prop_map(|(node, point)| Action::Del(node, point)),
+        2 => (0..ACTIONS.len(), 0..faults().len()).prop_map(|(action, fault)| Action::Fault(action, fault)),
+        1 => (8..31u8).prop_map(Action::Other),
+        1 => Just(Action::Disassociate),
     ]
 }
 
-fn run(acts: &[Act]) {
-    let (world, ec2) = World::new();
+fn run(acts: &[Action]) {
+    let (env, ec2) = TestEnv::new();
     // Addresses of the other program.
     let mut others: Vec<Ipv4Addr> = Vec::new();
-    for act in acts {
-        let before = world.snapshot();
-        let node = |first: bool| if first { (&world.a, &world.b) } else { (&world.b, &world.a) };
-        let fate = |point: &Option<u32>| point.map_or_else(Fate::default, Fate::at);
-        match act {
-            Act::Add(first, point) => {
+    for action in acts {
+        let before = env.snapshot();
+        let node = |first: bool| if first { (&env.a, &env.b) } else { (&env.b, &env.a) };
+        let kill_point = |point: &Option<u32>| point.map_or_else(KillPoint::default, KillPoint::at);
+        match action {
+            Action::Add(first, point) => {
                 let (own, other) = node(*first);
-                match own.add_until(&fate(point)) {
+                match own.add_until(&kill_point(point)) {
                     Ok(Ok(acquired)) => {
-                        assert_eq!(
-                            world.snapshot().at,
-                            Some((own.interface.clone(), acquired.address.addr()))
-                        );
+                        assert_eq!(env.snapshot().at, Some((own.interface.clone(), acquired.address.addr())));
                     }
                     Ok(Err(error)) => assert!([Code::TryAgain, Code::Aws].contains(&error.code), "{error}"),
                     Err(_) => {}
                 }
-                unharmed(other, &before, &world.snapshot());
+                unharmed(other, &before, &env.snapshot());
             }
-            Act::Del(first, point) => {
+            Action::Del(first, point) => {
                 let (own, other) = node(*first);
-                let _ = own.del_until(&fate(point));
-                let after = world.snapshot();
+                let _ = own.del_until(&kill_point(point));
+                let after = env.snapshot();
                 unharmed(other, &before, &after);
                 let moved = after.at.is_some() && after.at != before.at;
                 assert!(!moved, "DEL associates nothing");
@@ -84,28 +81,27 @@ fn run(acts: &[Act]) {
                     assert_eq!(after.at, before.at, "DEL took it from the other node");
                 }
             }
-            Act::Fault(action, fault) => world.gate.plan(ACTIONS[*action], faults()[*fault].clone(), 1),
-            Act::Other(last) => {
+            Action::Fault(action, fault) => env.gate.plan(ACTIONS[*action], faults()[*fault].clone(), 1),
+            Action::Other(last) => {
                 let address = Ipv4Addr::new(10, 0, 0, *last);
-                let chosen = [&world.a, &world.b]
-                    .iter()
-                    .any(|n| n.state().is_some_and(|s| s.private.addr() == address));
+                let chosen =
+                    [&env.a, &env.b].iter().any(|n| n.state().is_some_and(|s| s.private.addr() == address));
                 if !chosen && others.len() < 4 && !others.contains(&address) {
                     ec2.lock().unwrap().interfaces.get_mut("eni-a").unwrap().addresses.push(address);
                     others.push(address);
                 }
             }
-            Act::Disassociate => {
-                ec2.lock().unwrap().elastics.get_mut(&world.public).unwrap().association = None;
+            Action::Disassociate => {
+                ec2.lock().unwrap().elastics.get_mut(&env.public).unwrap().association = None;
             }
         }
     }
-    world.gate.calm();
-    for node in [&world.a, &world.b] {
+    env.gate.calm();
+    for node in [&env.a, &env.b] {
         node.del().unwrap();
         assert_eq!(node.state(), None);
     }
-    let left = world.snapshot();
+    let left = env.snapshot();
     assert_eq!(left.at, None);
     let kept = left.secondary.get("eni-a").cloned().unwrap_or_default();
     assert_eq!(kept, others, "the other program's addresses, and no other");
@@ -121,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_left_and_nothing_is_stolen(acts in proptest::collection::vec(act(), 1..12)) {
+    fn nothing_is_left_and_nothing_is_stolen(acts in proptest::collection::vec(action(), 1..12)) {
         run(&acts);
     }
 }

@@ -46,7 +46,7 @@ fn refuse<T>(code: &'static str, message: impl Into<String>) -> Result<T, Refusa
 
 impl Ec2 {
     /// Status and document for a form.
-    pub fn answer(&mut self, form: &Form) -> (u16, String) {
+    pub fn respond(&mut self, form: &Form) -> (u16, String) {
         let action = form.get("Action").cloned().unwrap_or_default();
         match self.call(&action, form) {
             Ok(inner) => (

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use egress_router_cni::cni::Code;
 
 use super::gate::{Fault, Planned};
-use super::node::{Snapshot, World};
+use super::node::{Snapshot, TestEnv};
 
 const ADD: [&str; 4] =
     ["DescribeAddresses", "DescribeNetworkInterfaces", "AssignPrivateIpAddresses", "AssociateAddress"];
 const DEL: [&str; 2] = ["DisassociateAddress", "UnassignPrivateIpAddresses"];
 
 /// What passes, each once or twice.
-fn passing() -> Vec<Fault> {
+fn temporary() -> Vec<Fault> {
     vec![
         Fault::Refuse(503, "RequestLimitExceeded"),
         Fault::Refuse(400, "Throttling"),
@@ -29,14 +29,14 @@ fn passing() -> Vec<Fault> {
 #[test]
 fn what_passes_is_waited_for() {
     for action in ADD.into_iter().chain(DEL) {
-        for (n, fault) in passing().into_iter().enumerate() {
+        for (n, fault) in temporary().into_iter().enumerate() {
             for times in [1, 2] {
-                let (world, _) = World::new();
-                world.gate.plan(action, fault.clone(), times);
-                let acquired = world.a.add().unwrap_or_else(|error| panic!("{action}, fault {n}: {error}"));
-                assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired), "{action}, fault {n}");
-                world.a.del().unwrap_or_else(|error| panic!("{action}, fault {n}: {error}"));
-                assert_eq!(world.snapshot(), Snapshot::clean(), "{action}, fault {n}");
+                let (env, _) = TestEnv::new();
+                env.gate.plan(action, fault.clone(), times);
+                let acquired = env.a.add().unwrap_or_else(|error| panic!("{action}, fault {n}: {error}"));
+                assert_eq!(env.snapshot(), Snapshot::only(&env.a, &acquired), "{action}, fault {n}");
+                env.a.del().unwrap_or_else(|error| panic!("{action}, fault {n}: {error}"));
+                assert_eq!(env.snapshot(), Snapshot::clean(), "{action}, fault {n}");
             }
         }
     }
@@ -46,11 +46,11 @@ fn what_passes_is_waited_for() {
 fn what_does_not_pass_is_to_be_tried_again_and_leaves_nothing() {
     for action in ADD {
         for fault in [Fault::Refuse(503, "RequestLimitExceeded"), Fault::CutBefore, Fault::CutAfter] {
-            let (world, _) = World::new();
-            world.a.patience.set(Duration::from_millis(300));
-            world.gate.plan(action, fault.clone(), u32::MAX);
+            let (env, _) = TestEnv::new();
+            env.a.retry.set(Duration::from_millis(300));
+            env.gate.plan(action, fault.clone(), u32::MAX);
             let start = Instant::now();
-            let result = world.a.add();
+            let result = env.a.add();
             // An answer that is lost after EC2 did it is found out, where what tells is not lost too.
             if let Err(error) = result {
                 assert_eq!(error.code, Code::TryAgain, "{action}: {error}");
@@ -58,10 +58,10 @@ fn what_does_not_pass_is_to_be_tried_again_and_leaves_nothing() {
                 assert!(matches!(fault, Fault::CutAfter), "{action}");
             }
             assert!(start.elapsed() < Duration::from_secs(10), "{action}: {:?}", start.elapsed());
-            world.gate.calm();
-            world.a.patience.set(Duration::from_secs(20));
-            world.a.del().unwrap();
-            assert_eq!(world.snapshot(), Snapshot::clean(), "{action}");
+            env.gate.calm();
+            env.a.retry.set(Duration::from_secs(20));
+            env.a.del().unwrap();
+            assert_eq!(env.snapshot(), Snapshot::clean(), "{action}");
         }
     }
 }
@@ -69,23 +69,23 @@ fn what_does_not_pass_is_to_be_tried_again_and_leaves_nothing() {
 #[test]
 fn a_del_that_ec2_does_not_serve_is_to_be_tried_again() {
     for action in DEL {
-        let (world, _) = World::new();
-        world.a.add().unwrap();
-        world.a.patience.set(Duration::from_millis(300));
-        world.gate.plan(action, Fault::Refuse(503, "RequestLimitExceeded"), u32::MAX);
-        assert_eq!(world.a.del().unwrap_err().code, Code::TryAgain);
-        assert!(world.a.state().is_some(), "what is left is still written down");
-        world.gate.calm();
-        world.a.patience.set(Duration::from_secs(20));
-        world.a.del().unwrap();
-        assert_eq!(world.snapshot(), Snapshot::clean());
+        let (env, _) = TestEnv::new();
+        env.a.add().unwrap();
+        env.a.retry.set(Duration::from_millis(300));
+        env.gate.plan(action, Fault::Refuse(503, "RequestLimitExceeded"), u32::MAX);
+        assert_eq!(env.a.del().unwrap_err().code, Code::TryAgain);
+        assert!(env.a.state().is_some(), "what is left is still written down");
+        env.gate.calm();
+        env.a.retry.set(Duration::from_secs(20));
+        env.a.del().unwrap();
+        assert_eq!(env.snapshot(), Snapshot::clean());
     }
 }
 
 #[test]
 fn an_address_that_was_assigned_and_is_not_listed_yet_is_not_lost() {
     for lag in 1..4 {
-        let (world, ec2) = World::new();
+        let (env, ec2) = TestEnv::new();
         ec2.lock().unwrap().refuses_again = true;
         let meanwhile = move || ec2.lock().unwrap().lag = lag;
         let planned = Planned {
@@ -94,15 +94,15 @@ fn an_address_that_was_assigned_and_is_not_listed_yet_is_not_lost() {
             times: 1,
             meanwhile: Some(Box::new(meanwhile)),
         };
-        world.gate.faults.lock().unwrap().push(planned);
-        let acquired = world.a.add().unwrap();
-        assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired));
+        env.gate.faults.lock().unwrap().push(planned);
+        let acquired = env.a.add().unwrap();
+        assert_eq!(env.snapshot(), Snapshot::only(&env.a, &acquired));
     }
 }
 
 #[test]
 fn an_address_that_others_take_while_the_answer_is_lost_is_theirs() {
-    let (world, ec2) = World::new();
+    let (env, ec2) = TestEnv::new();
     let free = Ipv4Addr::new(10, 0, 0, 19);
     let meanwhile = move || {
         let others = (8..31).chain([4]).map(|last| Ipv4Addr::new(10, 0, 0, last));
@@ -116,14 +116,14 @@ fn an_address_that_others_take_while_the_answer_is_lost_is_theirs() {
         times: 1,
         meanwhile: Some(Box::new(meanwhile)),
     };
-    world.gate.faults.lock().unwrap().push(planned);
-    assert_eq!(world.a.add().unwrap().address.addr(), free);
+    env.gate.faults.lock().unwrap().push(planned);
+    assert_eq!(env.a.add().unwrap().address.addr(), free);
 }
 
 #[test]
 fn an_association_that_was_lost_and_moved_on_is_not_stolen_back() {
     for fault in [Fault::CutBefore, Fault::CutAfter] {
-        let (world, ec2) = World::new();
+        let (env, ec2) = TestEnv::new();
         let meanwhile = move || {
             let mut ec2 = ec2.lock().unwrap();
             let elastic = ec2.elastics.get_mut(&super::node::PUBLIC).unwrap();
@@ -132,22 +132,22 @@ fn an_association_that_was_lost_and_moved_on_is_not_stolen_back() {
         };
         let planned =
             Planned { action: "AssociateAddress", fault, times: 1, meanwhile: Some(Box::new(meanwhile)) };
-        world.gate.faults.lock().unwrap().push(planned);
-        let error = world.a.add().unwrap_err();
+        env.gate.faults.lock().unwrap().push(planned);
+        let error = env.a.add().unwrap_err();
         assert_eq!(error.code, Code::TryAgain);
         assert!(error.message.contains("eni-b"), "{error}");
-        let left = world.snapshot();
+        let left = env.snapshot();
         assert_eq!(left.at, Some(("eni-b".into(), "10.0.0.6".parse().unwrap())));
         assert!(left.secondary.is_empty(), "{left:?}");
-        assert_eq!(world.a.state(), None);
+        assert_eq!(env.a.state(), None);
     }
 }
 
 #[test]
 fn an_answer_that_is_not_understood_is_said() {
-    let (world, _) = World::new();
-    world.gate.plan("DescribeAddresses", Fault::After(200, "<html>portal</html>"), u32::MAX);
-    let error = world.a.add().unwrap_err();
+    let (env, _) = TestEnv::new();
+    env.gate.plan("DescribeAddresses", Fault::After(200, "<html>portal</html>"), u32::MAX);
+    let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("DescribeAddresses") && error.details.contains("html"), "{error}");
 }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use super::ec2::error;
-use super::http::{Answer, Asked, Server};
+use super::http::{Asked, Response, Server};
 use super::metadata::{KEY, REGION, SESSION};
 
 pub type Form = BTreeMap<String, String>;
 
 /// An EC2 behind the gate.
 pub trait Backend: Send + Sync {
-    fn answer(&self, form: &Form) -> (u16, String);
+    fn respond(&self, form: &Form) -> (u16, String);
 }
 
 /// What happens to requests.
@@ -61,24 +61,24 @@ impl Gate {
             let fault = next(&shared, &form["Action"]);
             if let Some((Fault::Refuse(status, code), meanwhile)) = fault {
                 run(meanwhile);
-                return Answer::Reply(status, error(code, "planned"));
+                return Response::Reply(status, error(code, "planned"));
             }
             if let Some((Fault::CutBefore, meanwhile)) = fault {
                 run(meanwhile);
-                return Answer::Cut;
+                return Response::Cut;
             }
             written.lock().unwrap().push(form["Action"].clone());
-            let (status, document) = backend.answer(&form);
+            let (status, document) = backend.respond(&form);
             match fault {
                 Some((Fault::CutAfter, meanwhile)) => {
                     run(meanwhile);
-                    Answer::Cut
+                    Response::Cut
                 }
                 Some((Fault::After(status, document), meanwhile)) => {
                     run(meanwhile);
-                    Answer::Reply(status, document.into())
+                    Response::Reply(status, document.into())
                 }
-                _ => Answer::Reply(status, document),
+                _ => Response::Reply(status, document),
             }
         };
         let server = match tls {

@@ -21,7 +21,7 @@ impl Asked {
 }
 
 /// What comes back.
-pub enum Answer {
+pub enum Response {
     Reply(u16, String),
     /// The connection ends without a word.
     Cut,
@@ -36,14 +36,14 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start(handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub fn start(handler: impl Fn(&Asked) -> Response + Send + Sync + 'static) -> Self {
         Self::listen("http", handler, |stream, handler| serve(stream, handler))
     }
 
     /// With TLS, as `config` says.
     pub fn start_tls(
         config: Arc<rustls::ServerConfig>,
-        handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
+        handler: impl Fn(&Asked) -> Response + Send + Sync + 'static,
     ) -> Self {
         Self::listen("https", handler, move |stream, handler| {
             let connection = rustls::ServerConnection::new(config.clone()).unwrap();
@@ -53,8 +53,8 @@ impl Server {
 
     fn listen(
         scheme: &'static str,
-        handler: impl Fn(&Asked) -> Answer + Send + Sync + 'static,
-        speak: impl Fn(TcpStream, &dyn Fn(&Asked) -> Answer) + Send + Sync + 'static,
+        handler: impl Fn(&Asked) -> Response + Send + Sync + 'static,
+        speak: impl Fn(TcpStream, &dyn Fn(&Asked) -> Response) + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -88,10 +88,10 @@ impl Drop for Server {
     }
 }
 
-fn serve(stream: impl Read + Write, handler: &dyn Fn(&Asked) -> Answer) {
+fn serve(stream: impl Read + Write, handler: &dyn Fn(&Asked) -> Response) {
     let mut reader = BufReader::new(stream);
     while let Some(asked) = read(&mut reader) {
-        let Answer::Reply(status, body) = handler(&asked) else { break };
+        let Response::Reply(status, body) = handler(&asked) else { break };
         let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\n\r\n", body.len());
         let stream = reader.get_mut();
         if stream

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use super::http::{Answer, Asked, Server};
+use super::http::{Asked, Response, Server};
 
 pub const REGION: &str = "eu-central-1";
 pub const KEY: &str = "ASIAEXAMPLE";
@@ -12,7 +12,7 @@ pub const SESSION: &str = "the-session-token-of-the-role";
 
 /// What it does besides answering.
 #[derive(Default)]
-pub struct Mood {
+pub struct Behaviour {
     /// Answers to come, before it serves: a status, or none for a cut connection.
     pub faults: Vec<Option<u16>>,
     /// How many requests a token is good for.
@@ -29,16 +29,19 @@ pub struct Mood {
 
 /// One instance's service.
 pub struct Metadata {
-    pub mood: Arc<Mutex<Mood>>,
+    pub behaviour: Arc<Mutex<Behaviour>>,
     server: Server,
 }
 
 impl Metadata {
     /// `tree` is what is under `latest/meta-data/`, besides the region and the role.
     pub fn start(tree: BTreeMap<String, String>) -> Self {
-        let mood = Arc::new(Mutex::new(Mood::default()));
-        let shared = mood.clone();
-        Self { mood, server: Server::start(move |asked| answer(&mut shared.lock().unwrap(), &tree, asked)) }
+        let behaviour = Arc::new(Mutex::new(Behaviour::default()));
+        let shared = behaviour.clone();
+        Self {
+            behaviour,
+            server: Server::start(move |asked| respond(&mut shared.lock().unwrap(), &tree, asked)),
+        }
     }
 
     pub fn url(&self) -> String {
@@ -46,13 +49,16 @@ impl Metadata {
     }
 }
 
-fn answer(mood: &mut Mood, tree: &BTreeMap<String, String>, asked: &Asked) -> Answer {
-    mood.asked.push(format!("{} {}", asked.method, asked.path));
-    if !mood.faults.is_empty() {
-        return mood.faults.remove(0).map_or(Answer::Cut, |status| Answer::Reply(status, "busy".into()));
+fn respond(behaviour: &mut Behaviour, tree: &BTreeMap<String, String>, asked: &Asked) -> Response {
+    behaviour.asked.push(format!("{} {}", asked.method, asked.path));
+    if !behaviour.faults.is_empty() {
+        return behaviour
+            .faults
+            .remove(0)
+            .map_or(Response::Cut, |status| Response::Reply(status, "busy".into()));
     }
-    let refuse = |status| Answer::Reply(status, format!("status {status}"));
-    if mood.disabled {
+    let refuse = |status| Response::Reply(status, format!("status {status}"));
+    if behaviour.disabled {
         return refuse(403);
     }
     if asked.path == "/latest/api/token" {
@@ -68,11 +74,11 @@ fn answer(mood: &mut Mood, tree: &BTreeMap<String, String>, asked: &Asked) -> An
         if !seconds.is_some_and(|seconds| (1..=21600).contains(&seconds)) {
             return refuse(400);
         }
-        let token = format!("token-{}==", mood.asked.len());
-        mood.tokens.insert(token.clone(), mood.uses.unwrap_or(u32::MAX));
-        return Answer::Reply(200, token);
+        let token = format!("token-{}==", behaviour.asked.len());
+        behaviour.tokens.insert(token.clone(), behaviour.uses.unwrap_or(u32::MAX));
+        return Response::Reply(200, token);
     }
-    let left = asked.header("x-aws-ec2-metadata-token").and_then(|token| mood.tokens.get_mut(token));
+    let left = asked.header("x-aws-ec2-metadata-token").and_then(|token| behaviour.tokens.get_mut(token));
     match left {
         Some(left) if *left > 0 => *left -= 1,
         _ => return refuse(401),
@@ -81,13 +87,13 @@ fn answer(mood: &mut Mood, tree: &BTreeMap<String, String>, asked: &Asked) -> An
     let found = match path {
         "placement/region" => Some(REGION.into()),
         "services/domain" => Some("amazonaws.com".into()),
-        "iam/security-credentials/" if !mood.no_role => Some("node-role".into()),
-        "iam/security-credentials/node-role" if !mood.no_role => Some(format!(
+        "iam/security-credentials/" if !behaviour.no_role => Some("node-role".into()),
+        "iam/security-credentials/node-role" if !behaviour.no_role => Some(format!(
             "{{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"2026-11-20T00:00:00Z\",\n  \"Type\" : \"AWS-HMAC\",\n  \
              \"AccessKeyId\" : \"{KEY}\",\n  \"SecretAccessKey\" : \"{SECRET}\",\n  \"Token\" : \"{SESSION}\",\n  \
              \"Expiration\" : \"2026-11-20T06:00:00Z\"\n}}"
         )),
         path => tree.get(path).cloned(),
     };
-    found.map_or_else(|| refuse(404), |text| Answer::Reply(200, text))
+    found.map_or_else(|| refuse(404), |text| Response::Reply(200, text))
 }

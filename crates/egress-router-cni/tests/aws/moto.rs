@@ -17,7 +17,7 @@ use egress_router_cni::config::settings::{Platform, Settings};
 use super::crashes;
 use super::gate::{Backend, Form};
 use super::metadata::REGION;
-use super::node::{Memory, Snapshot, World};
+use super::node::{Memory, Snapshot, TestEnv};
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 
@@ -25,8 +25,8 @@ const REQUIREMENTS: &str = include_str!("requirements.txt");
 fn python() -> PathBuf {
     let version = REQUIREMENTS.lines().find_map(|line| line.strip_prefix("moto==")).unwrap();
     let cache = || {
-        let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache");
-        std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("perimeter")
+        let primary = || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache");
+        std::env::var_os("XDG_CACHE_HOME").map_or_else(primary, PathBuf::from).join("perimeter")
     };
     let assets = std::env::var_os("PERIMETER_ASSETS").map_or_else(cache, PathBuf::from);
     let python = assets.join(format!("moto-{version}/python"));
@@ -91,7 +91,7 @@ impl Moto {
 
     fn ask(&self, form: &[(&str, &str)]) -> Element {
         let (status, document) =
-            self.answer(&form.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());
+            self.respond(&form.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());
         assert_eq!(status, 200, "{document}");
         Element::parse(document.as_bytes()).unwrap()
     }
@@ -110,11 +110,11 @@ impl Moto {
     }
 
     /// Two nodes' interfaces, and an Elastic IP.
-    fn world(self: &Arc<Self>, subnet: &str) -> World {
+    fn env(self: &Arc<Self>, subnet: &str) -> TestEnv {
         let interface = [("Action", "CreateNetworkInterface"), ("SubnetId", subnet)];
         let interfaces = [(); 2].map(|()| self.make(&interface, "networkInterface", "networkInterfaceId"));
         let public = self.make(&[("Action", "AllocateAddress"), ("Domain", "vpc")], "", "publicIp");
-        World::of(self.clone(), public.parse().unwrap(), interfaces, subnet, "10.0.7.0/24")
+        TestEnv::of(self.clone(), public.parse().unwrap(), interfaces, subnet, "10.0.7.0/24")
     }
 
     fn make(&self, form: &[(&str, &str)], object: &str, id: &str) -> String {
@@ -131,7 +131,7 @@ impl Drop for Moto {
 }
 
 impl Backend for Moto {
-    fn answer(&self, form: &Form) -> (u16, String) {
+    fn respond(&self, form: &Form) -> (u16, String) {
         let body: Vec<String> =
             form.iter().map(|(key, value)| format!("{key}={}", value.replace('/', "%2F"))).collect();
         let response = self.send("", &body.join("&")).unwrap();
@@ -176,25 +176,25 @@ fn write(element: &Element) -> String {
 fn moto_sees_the_same() {
     let moto = Moto::start();
     let subnet = moto.subnet();
-    let make = || moto.world(&subnet);
+    let make = || moto.env(&subnet);
 
-    let world = make();
-    let first = world.a.add().unwrap();
-    assert_eq!(world.snapshot(), Snapshot::only(&world.a, &first));
-    assert_eq!(world.a.add().unwrap(), first);
-    let second = world.b.add().unwrap();
-    world.a.del().unwrap();
-    assert_eq!(world.snapshot(), Snapshot::only(&world.b, &second));
-    world.b.del().unwrap();
-    world.b.del().unwrap();
-    assert_eq!(world.snapshot(), Snapshot::clean());
+    let env = make();
+    let first = env.a.add().unwrap();
+    assert_eq!(env.snapshot(), Snapshot::only(&env.a, &first));
+    assert_eq!(env.a.add().unwrap(), first);
+    let second = env.b.add().unwrap();
+    env.a.del().unwrap();
+    assert_eq!(env.snapshot(), Snapshot::only(&env.b, &second));
+    env.b.del().unwrap();
+    env.b.del().unwrap();
+    assert_eq!(env.snapshot(), Snapshot::clean());
 
-    let mut world = make();
-    world.a.settings.allow_reassociation = Some(false);
-    world.b.add().unwrap();
-    assert_eq!(world.a.add().unwrap_err().code, Code::Aws);
-    world.b.public = Ipv4Addr::new(198, 51, 100, 1);
-    let error = world.b.add().unwrap_err();
+    let mut env = make();
+    env.a.settings.allow_reassociation = Some(false);
+    env.b.add().unwrap();
+    assert_eq!(env.a.add().unwrap_err().code, Code::Aws);
+    env.b.public = Ipv4Addr::new(198, 51, 100, 1);
+    let error = env.b.add().unwrap_err();
     assert!(error.details.contains("InvalidAddress.NotFound"), "{error}");
 
     crashes::del_after_a_killed_add(make);
@@ -205,19 +205,19 @@ fn moto_sees_the_same() {
 }
 
 /// With the functions that the plugin's verbs call.
-fn through_the_front_door(world: &World) {
-    let settings = Settings { platform: Platform::Aws, aws: world.a.settings.clone(), ..Settings::default() };
-    let deadline = Instant::now() + aws::PATIENCE;
+fn through_the_front_door(env: &TestEnv) {
+    let settings = Settings { platform: Platform::Aws, aws: env.a.settings.clone(), ..Settings::default() };
+    let deadline = Instant::now() + aws::TIMEOUT;
     aws::ready(&settings, deadline).unwrap();
     assert_eq!(aws::platform(&settings, "/sys".as_ref()), Platform::Aws);
-    let addresses = [ipnet::IpNet::new(world.public.into(), 32).unwrap()];
-    let request = aws::Request { addresses: &addresses, master: Some(world.a.mac), before: None };
+    let addresses = [ipnet::IpNet::new(env.public.into(), 32).unwrap()];
+    let request = aws::Request { addresses: &addresses, master: Some(env.a.mac), before: None };
     let mut memory = Memory::default();
     let acquired = aws::acquire(request, &settings, &mut memory, deadline).unwrap();
-    assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired));
+    assert_eq!(env.snapshot(), Snapshot::only(&env.a, &acquired));
     let state = memory.0.unwrap();
     aws::check(&state, &settings, deadline).unwrap();
     aws::release(&state, &settings, deadline).unwrap();
-    assert_eq!(world.snapshot(), Snapshot::clean());
+    assert_eq!(env.snapshot(), Snapshot::clean());
     assert_eq!(aws::check(&state, &settings, deadline).unwrap_err().code, Code::CheckFailed);
 }

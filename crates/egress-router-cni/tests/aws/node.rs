@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use egress_router_cni::aws::acquire::{Acquired, acquire};
 use egress_router_cni::aws::cloud::Cloud;
 use egress_router_cni::aws::release::release;
-use egress_router_cni::aws::transport::{Network, Response, Transport, Unanswered};
+use egress_router_cni::aws::transport::{Network, NoResponse, Response, Transport};
 use egress_router_cni::aws::xml::Element;
 use egress_router_cni::aws::{Journal, Request, State, transport};
 use egress_router_cni::cni;
@@ -24,7 +24,7 @@ use super::metadata::Metadata;
 pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 
 /// An EC2 with two nodes in one subnet, and one Elastic IP.
-pub struct World {
+pub struct TestEnv {
     pub gate: Gate,
     pub backend: Arc<dyn Backend>,
     pub public: Ipv4Addr,
@@ -58,12 +58,12 @@ impl Snapshot {
 }
 
 impl Backend for Mutex<Ec2> {
-    fn answer(&self, form: &Form) -> (u16, String) {
-        self.lock().unwrap().answer(form)
+    fn respond(&self, form: &Form) -> (u16, String) {
+        self.lock().unwrap().respond(form)
     }
 }
 
-impl World {
+impl TestEnv {
     /// In front of our own EC2; with it, for what others do there.
     pub fn new() -> (Self, Arc<Mutex<Ec2>>) {
         let mut ec2 = Ec2 { limit: 10, ..Ec2::default() };
@@ -74,9 +74,9 @@ impl World {
         }
         ec2.elastics.insert(PUBLIC, Elastic { allocation: "eipalloc-1".into(), association: None });
         let ec2 = Arc::new(Mutex::new(ec2));
-        let world =
+        let env =
             Self::of(ec2.clone(), PUBLIC, ["eni-a", "eni-b"].map(Into::into), "subnet-1", "10.0.0.0/27");
-        (world, ec2)
+        (env, ec2)
     }
 
     /// In front of any EC2 that has these.
@@ -103,7 +103,7 @@ impl World {
             let form = [("Action", action), ("Version", "2016-11-15"), ("PublicIp.1", which)];
             let form = &form[..if which.is_empty() { 2 } else { 3 }];
             let form = form.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-            let (status, document) = self.backend.answer(&form);
+            let (status, document) = self.backend.respond(&form);
             assert_eq!(status, 200, "{document}");
             Element::parse(document.as_bytes()).unwrap()
         };
@@ -141,7 +141,7 @@ pub struct Node {
     /// The state file's text.
     pub file: RefCell<Option<String>>,
     /// How long a call may take.
-    pub patience: Cell<Duration>,
+    pub retry: Cell<Duration>,
 }
 
 /// The process was killed.
@@ -150,12 +150,12 @@ pub struct Killed;
 
 /// When the process is killed: at its n-th point. Points are before and after each request to EC2 and each write.
 #[derive(Default)]
-pub struct Fate {
+pub struct KillPoint {
     at: Option<u32>,
     passed: Cell<u32>,
 }
 
-impl Fate {
+impl KillPoint {
     pub fn at(point: u32) -> Self {
         Self { at: Some(point), passed: Cell::new(0) }
     }
@@ -169,23 +169,23 @@ impl Fate {
     }
 }
 
-struct Wire<'a>(Network, &'a Fate, &'a str);
+struct Wire<'a>(Network, &'a KillPoint, &'a str);
 
 impl Transport for Wire<'_> {
-    fn send(&self, request: &transport::Request<'_>) -> Result<Response, Unanswered> {
+    fn send(&self, request: &transport::Request<'_>) -> Result<Response, NoResponse> {
         let acts = request.url.starts_with(self.2);
         if acts {
             self.1.point();
         }
-        let answer = self.0.send(request);
+        let respond = self.0.send(request);
         if acts {
             self.1.point();
         }
-        answer
+        respond
     }
 }
 
-struct File<'a>(&'a RefCell<Option<String>>, &'a Fate);
+struct File<'a>(&'a RefCell<Option<String>>, &'a KillPoint);
 
 impl Journal for File<'_> {
     fn write(&mut self, state: &State) -> Result<(), cni::Error> {
@@ -244,8 +244,8 @@ impl Node {
             metadata_endpoint: Some(metadata.url()),
             allow_reassociation: None,
         };
-        let patience = Cell::new(Duration::from_secs(20));
-        Self { metadata, interface, mac, settings, public, file: RefCell::new(None), patience }
+        let retry = Cell::new(Duration::from_secs(20));
+        Self { metadata, interface, mac, settings, public, file: RefCell::new(None), retry }
     }
 
     pub fn state(&self) -> Option<State> {
@@ -253,43 +253,49 @@ impl Node {
     }
 
     /// With the crate's own entrance, for what is asked besides ADD and DEL.
-    pub fn with<T>(&self, act: impl FnOnce(&Cloud<'_>, Instant) -> T) -> T {
+    pub fn with<T>(&self, action: impl FnOnce(&Cloud<'_>, Instant) -> T) -> T {
         let network = Network::new();
         let nothing = |_: &str| None;
-        act(&Cloud::new(&network, &self.settings, &nothing), Instant::now() + self.patience.get())
+        action(&Cloud::new(&network, &self.settings, &nothing), Instant::now() + self.retry.get())
     }
 
     pub fn add(&self) -> Result<Acquired, cni::Error> {
-        self.add_until(&Fate::default()).unwrap()
+        self.add_until(&KillPoint::default()).unwrap()
     }
 
     pub fn del(&self) -> Result<(), cni::Error> {
-        self.del_until(&Fate::default()).unwrap()
+        self.del_until(&KillPoint::default()).unwrap()
     }
 
     /// ADD, with what an earlier call left.
-    pub fn add_until(&self, fate: &Fate) -> Result<Result<Acquired, cni::Error>, Killed> {
+    pub fn add_until(&self, kill_point: &KillPoint) -> Result<Result<Acquired, cni::Error>, Killed> {
         let addresses = [IpNet::new(self.public.into(), 32).unwrap()];
         let before = self.state();
         let request = Request { addresses: &addresses, master: None, before: before.as_ref() };
-        self.alive(fate, |cloud, deadline| acquire(cloud, request, &mut File(&self.file, fate), deadline))
-    }
-
-    /// DEL or GC: the same to a state.
-    pub fn del_until(&self, fate: &Fate) -> Result<Result<(), cni::Error>, Killed> {
-        let Some(state) = self.state() else { return Ok(Ok(())) };
-        self.alive(fate, |cloud, deadline| {
-            release(cloud, &state, deadline)?;
-            File(&self.file, fate).clear()
+        self.alive(kill_point, |cloud, deadline| {
+            acquire(cloud, request, &mut File(&self.file, kill_point), deadline)
         })
     }
 
-    fn alive<T>(&self, fate: &Fate, act: impl FnOnce(&Cloud<'_>, Instant) -> T) -> Result<T, Killed> {
-        let wire = Wire(Network::new(), fate, self.settings.ec2_endpoint.as_deref().unwrap());
+    /// DEL or GC: the same to a state.
+    pub fn del_until(&self, kill_point: &KillPoint) -> Result<Result<(), cni::Error>, Killed> {
+        let Some(state) = self.state() else { return Ok(Ok(())) };
+        self.alive(kill_point, |cloud, deadline| {
+            release(cloud, &state, deadline)?;
+            File(&self.file, kill_point).clear()
+        })
+    }
+
+    fn alive<T>(
+        &self,
+        kill_point: &KillPoint,
+        action: impl FnOnce(&Cloud<'_>, Instant) -> T,
+    ) -> Result<T, Killed> {
+        let wire = Wire(Network::new(), kill_point, self.settings.ec2_endpoint.as_deref().unwrap());
         let nothing = |_: &str| None;
         let cloud = Cloud::new(&wire, &self.settings, &nothing);
-        let deadline = Instant::now() + self.patience.get();
-        catch_unwind(AssertUnwindSafe(|| act(&cloud, deadline))).map_err(|payload| {
+        let deadline = Instant::now() + self.retry.get();
+        catch_unwind(AssertUnwindSafe(|| action(&cloud, deadline))).map_err(|payload| {
             match payload.downcast::<Killed>() {
                 Ok(_) => Killed,
                 Err(other) => resume_unwind(other),

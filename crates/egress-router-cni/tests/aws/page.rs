@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::gate::Fault;
-use super::node::{Fate, World};
+use super::node::{KillPoint, TestEnv};
 
 const PAGE: &str = include_str!("../../../../docs/egress-router-cni/aws.md");
 
@@ -24,13 +24,13 @@ fn the_policy_grants_what_is_asked_for_and_no_more() {
         .map(|action| action.as_str().unwrap().strip_prefix("ec2:").unwrap().to_owned())
         .collect();
 
-    let (world, _) = World::new();
-    world.gate.plan("AssociateAddress", Fault::CutBefore, 1);
-    world.a.add().unwrap();
-    world.a.del().unwrap();
-    world.a.add_until(&Fate::at(9)).unwrap_err();
-    world.a.del().unwrap();
-    let asked: BTreeSet<String> = world.gate.log.lock().unwrap().iter().cloned().collect();
+    let (env, _) = TestEnv::new();
+    env.gate.plan("AssociateAddress", Fault::CutBefore, 1);
+    env.a.add().unwrap();
+    env.a.del().unwrap();
+    env.a.add_until(&KillPoint::at(9)).unwrap_err();
+    env.a.del().unwrap();
+    let asked: BTreeSet<String> = env.gate.log.lock().unwrap().iter().cloned().collect();
     assert_eq!(granted, asked);
     for action in asked {
         assert!(PAGE.split("## Settings").next().unwrap().contains(&action), "{action} is in the table");

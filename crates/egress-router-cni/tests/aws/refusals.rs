@@ -8,47 +8,47 @@ use egress_router_cni::cni::{self, Code};
 
 use super::gate::Fault;
 use super::metadata::{SECRET, SESSION};
-use super::node::{Memory, PUBLIC, Snapshot, World};
+use super::node::{Memory, PUBLIC, Snapshot, TestEnv};
 
 #[test]
 fn a_missing_right_is_named_and_what_was_done_is_undone() {
     for action in
         ["DescribeAddresses", "DescribeNetworkInterfaces", "AssignPrivateIpAddresses", "AssociateAddress"]
     {
-        let (world, _) = World::new();
-        world.gate.plan(action, Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
-        let error = world.a.add().unwrap_err();
+        let (env, _) = TestEnv::new();
+        env.gate.plan(action, Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
+        let error = env.a.add().unwrap_err();
         assert_eq!(error.code, Code::Aws);
         assert!(error.message.contains(&format!("ec2:{action}")), "{error}");
         assert!(error.details.contains("r-err"), "{error}");
-        assert_eq!(world.snapshot(), Snapshot::clean());
-        assert_eq!(world.a.state(), None);
+        assert_eq!(env.snapshot(), Snapshot::clean());
+        assert_eq!(env.a.state(), None);
     }
 }
 
 #[test]
 fn what_cannot_be_undone_is_written_down() {
-    let (world, _) = World::new();
-    world.gate.plan("AssociateAddress", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
-    world.gate.plan("UnassignPrivateIpAddresses", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
-    let error = world.a.add().unwrap_err();
+    let (env, _) = TestEnv::new();
+    env.gate.plan("AssociateAddress", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
+    env.gate.plan("UnassignPrivateIpAddresses", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
+    let error = env.a.add().unwrap_err();
     assert!(error.message.contains("ec2:AssociateAddress"), "{error}");
     assert!(error.details.contains("ec2:UnassignPrivateIpAddresses"), "{error}");
-    assert!(world.a.state().is_some());
-    world.gate.calm();
-    world.a.del().unwrap();
-    assert_eq!(world.snapshot(), Snapshot::clean());
+    assert!(env.a.state().is_some());
+    env.gate.calm();
+    env.a.del().unwrap();
+    assert_eq!(env.snapshot(), Snapshot::clean());
 }
 
 #[test]
 fn an_address_that_is_not_allocated_is_refused() {
-    let (world, ec2) = World::new();
+    let (env, ec2) = TestEnv::new();
     ec2.lock().unwrap().elastics.insert(
         Ipv4Addr::new(198, 51, 100, 1),
         super::ec2::Elastic { allocation: "eipalloc-2".into(), association: None },
     );
     ec2.lock().unwrap().elastics.remove(&PUBLIC);
-    let error = world.a.add().unwrap_err();
+    let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(
         error.message.contains("not allocated") && error.details.contains("InvalidAddress.NotFound"),
@@ -58,65 +58,65 @@ fn an_address_that_is_not_allocated_is_refused() {
 
 #[test]
 fn a_full_interface_is_said() {
-    let (world, ec2) = World::new();
+    let (env, ec2) = TestEnv::new();
     ec2.lock().unwrap().limit = 1;
-    let error = world.a.add().unwrap_err();
+    let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("instance type"), "{error}");
-    assert_eq!((world.snapshot(), world.a.state()), (Snapshot::clean(), None));
+    assert_eq!((env.snapshot(), env.a.state()), (Snapshot::clean(), None));
 }
 
 #[test]
 fn a_full_subnet_is_said_and_the_last_free_address_is_found() {
-    let (world, ec2) = World::new();
+    let (env, ec2) = TestEnv::new();
     let free = Ipv4Addr::new(10, 0, 0, 19);
     let others = (8..31).chain([4]).map(|last| Ipv4Addr::new(10, 0, 0, last)).filter(|other| *other != free);
     ec2.lock().unwrap().interfaces.get_mut("eni-c").unwrap().addresses.extend(others);
     // EC2 says which are taken only when a choice has failed, and in pages.
-    assert_eq!(world.a.add().unwrap().address.addr(), free);
-    let error = world.b.add().unwrap_err();
+    assert_eq!(env.a.add().unwrap().address.addr(), free);
+    let error = env.b.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("subnet-1"), "{error}");
-    assert_eq!(world.b.state(), None);
+    assert_eq!(env.b.state(), None);
 }
 
 #[test]
 fn an_address_that_is_elsewhere_is_left_there_if_the_settings_say_so() {
-    let (mut world, _) = World::new();
-    let acquired = world.b.add().unwrap();
-    world.a.settings.allow_reassociation = Some(false);
-    let error = world.a.add().unwrap_err();
+    let (mut env, _) = TestEnv::new();
+    let acquired = env.b.add().unwrap();
+    env.a.settings.allow_reassociation = Some(false);
+    let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("eni-b") && error.message.contains("allowReassociation"), "{error}");
-    assert_eq!(world.snapshot(), Snapshot::only(&world.b, &acquired));
+    assert_eq!(env.snapshot(), Snapshot::only(&env.b, &acquired));
 }
 
 #[test]
 fn somebody_who_is_quicker_keeps_it_if_the_settings_say_so() {
-    let (mut world, _) = World::new();
-    world.a.settings.allow_reassociation = Some(false);
-    world.gate.plan("AssociateAddress", Fault::Refuse(400, "Resource.AlreadyAssociated"), 1);
-    let error = world.a.add().unwrap_err();
+    let (mut env, _) = TestEnv::new();
+    env.a.settings.allow_reassociation = Some(false);
+    env.gate.plan("AssociateAddress", Fault::Refuse(400, "Resource.AlreadyAssociated"), 1);
+    let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("allowReassociation"), "{error}");
-    assert_eq!((world.snapshot(), world.a.state()), (Snapshot::clean(), None));
+    assert_eq!((env.snapshot(), env.a.state()), (Snapshot::clean(), None));
 }
 
 #[test]
 fn the_nodes_own_elastic_ip_is_not_a_pods() {
-    let (world, ec2) = World::new();
+    let (env, ec2) = TestEnv::new();
     let own = ("eipassoc-own".to_owned(), "eni-a".to_owned(), Ipv4Addr::new(10, 0, 0, 5));
     ec2.lock().unwrap().elastics.get_mut(&PUBLIC).unwrap().association = Some(own.clone());
-    let error = world.a.add().unwrap_err();
+    let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("node's own"), "{error}");
-    assert_eq!(world.snapshot().at, Some((own.1, own.2)));
+    assert_eq!(env.snapshot().at, Some((own.1, own.2)));
 }
 
 #[test]
 fn nor_is_one_on_another_network_interface_of_the_node() {
     for (instance, last, refused) in [("i-a", 7, true), ("i-a", 20, false), ("i-b", 7, false)] {
-        let (world, ec2) = World::new();
+        let (env, ec2) = TestEnv::new();
         {
             let mut ec2 = ec2.lock().unwrap();
             ec2.instances.insert("eni-c".into(), instance);
@@ -124,53 +124,51 @@ fn nor_is_one_on_another_network_interface_of_the_node() {
             let there = ("eipassoc-own".to_owned(), "eni-c".to_owned(), Ipv4Addr::new(10, 0, 0, last));
             ec2.elastics.get_mut(&PUBLIC).unwrap().association = Some(there);
         }
-        let result = world.a.add();
+        let result = env.a.add();
         assert_eq!(result.is_err(), refused, "{instance} {last}: {result:?}");
         if let Err(error) = result {
             assert!(error.message.contains("node's own") && error.message.contains("eni-c"), "{error}");
-            assert_eq!(world.snapshot().at.map(|(interface, _)| interface), Some("eni-c".into()));
+            assert_eq!(env.snapshot().at.map(|(interface, _)| interface), Some("eni-c".into()));
         }
     }
 }
 
 #[test]
 fn exactly_one_address_of_ipv4_is_asked_for() {
-    let (world, _) = World::new();
+    let (env, _) = TestEnv::new();
     for addresses in [&["2001:db8::9/128"][..], &["203.0.113.9/32", "203.0.113.10/32"], &[]] {
         let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         let request = Request { addresses: &addresses, master: None, before: None };
-        let error = world
+        let error = env
             .a
             .with(|cloud, deadline| acquire(cloud, request, &mut Memory::default(), deadline))
             .unwrap_err();
         assert_eq!(error.code, Code::InvalidConfig);
         assert!(error.message.contains("ip.addresses"), "{error}");
     }
-    assert!(world.a.metadata.mood.lock().unwrap().asked.is_empty(), "nobody was asked");
+    assert!(env.a.metadata.behaviour.lock().unwrap().asked.is_empty(), "nobody was asked");
 }
 
 #[test]
 fn a_device_that_is_no_network_interface_of_the_instance_is_refused() {
-    let (world, _) = World::new();
+    let (env, _) = TestEnv::new();
     let addresses = ["203.0.113.9/32".parse().unwrap()];
     let request = Request { addresses: &addresses, master: Some([2, 0, 0, 0, 0, 1]), before: None };
-    let error = world
-        .a
-        .with(|cloud, deadline| acquire(cloud, request, &mut Memory::default(), deadline))
-        .unwrap_err();
+    let error =
+        env.a.with(|cloud, deadline| acquire(cloud, request, &mut Memory::default(), deadline)).unwrap_err();
     assert!(error.message.contains("02:00:00:00:00:01") && error.message.contains("master"), "{error}");
 }
 
 #[test]
 fn a_state_that_cannot_be_written_stops_before_anything_is_done() {
-    let (world, _) = World::new();
+    let (env, _) = TestEnv::new();
     let addresses = ["203.0.113.9/32".parse().unwrap()];
     for writes in 0..3 {
         let request = Request { addresses: &addresses, master: None, before: None };
         let mut full = Full(writes);
-        let error = world.a.with(|cloud, deadline| acquire(cloud, request, &mut full, deadline)).unwrap_err();
+        let error = env.a.with(|cloud, deadline| acquire(cloud, request, &mut full, deadline)).unwrap_err();
         assert_eq!(error.code, Code::Io);
-        assert_eq!(world.snapshot(), Snapshot::clean(), "the disk is full after {writes} writes");
+        assert_eq!(env.snapshot(), Snapshot::clean(), "the disk is full after {writes} writes");
     }
 }
 
@@ -181,9 +179,9 @@ fn no_error_tells_a_secret() {
         ("AssociateAddress", 403, "UnauthorizedOperation"),
         ("AssignPrivateIpAddresses", 400, "SignatureDoesNotMatch"),
     ] {
-        let (world, _) = World::new();
-        world.gate.plan(action, Fault::Refuse(status, code), u32::MAX);
-        let error = world.a.add().unwrap_err();
+        let (env, _) = TestEnv::new();
+        env.gate.plan(action, Fault::Refuse(status, code), u32::MAX);
+        let error = env.a.add().unwrap_err();
         let all = format!("{error} {error:?} {}", error.to_json("1.1.0"));
         assert!(!all.contains(SECRET) && !all.contains(SESSION), "{all}");
     }

@@ -11,7 +11,7 @@ use egress_router_cni::cni::{self, Code};
 use egress_router_cni::config::settings;
 
 use super::gate::Gate;
-use super::node::{Memory, Snapshot, World};
+use super::node::{Memory, Snapshot, TestEnv};
 
 /// A certificate for this host that it signed itself, as a server takes it and as a bundle.
 fn certificate() -> (Arc<rustls::ServerConfig>, String) {
@@ -27,8 +27,8 @@ fn certificate() -> (Arc<rustls::ServerConfig>, String) {
     (Arc::new(config), made.cert.pem())
 }
 
-fn add(network: &Network, settings: &settings::Aws, world: &World) -> Result<Acquired, cni::Error> {
-    let addresses = [ipnet::IpNet::new(world.public.into(), 32).unwrap()];
+fn add(network: &Network, settings: &settings::Aws, env: &TestEnv) -> Result<Acquired, cni::Error> {
+    let addresses = [ipnet::IpNet::new(env.public.into(), 32).unwrap()];
     let request = Request { addresses: &addresses, master: None, before: None };
     let (nothing, deadline) = (|_: &str| None, Instant::now() + Duration::from_secs(20));
     acquire(&Cloud::new(network, settings, &nothing), request, &mut Memory::default(), deadline)
@@ -36,15 +36,15 @@ fn add(network: &Network, settings: &settings::Aws, world: &World) -> Result<Acq
 
 #[test]
 fn only_who_is_trusted_is_asked() {
-    let (world, _) = World::new();
+    let (env, _) = TestEnv::new();
     let (config, bundle) = certificate();
-    let gate = Gate::with(world.backend.clone(), Some(config));
-    let settings = settings::Aws { ec2_endpoint: Some(gate.url()), ..world.a.settings.clone() };
+    let gate = Gate::with(env.backend.clone(), Some(config));
+    let settings = settings::Aws { ec2_endpoint: Some(gate.url()), ..env.a.settings.clone() };
 
     let start = Instant::now();
     let (_, other) = certificate();
     for network in [Network::new(), Network::trusting(other.as_bytes()).unwrap()] {
-        let error = add(&network, &settings, &world).unwrap_err();
+        let error = add(&network, &settings, &env).unwrap_err();
         assert_eq!(error.code, Code::Aws, "{error}");
         assert!(error.message.contains("AWS_CA_BUNDLE") && error.message.contains(&gate.url()), "{error}");
     }
@@ -52,7 +52,7 @@ fn only_who_is_trusted_is_asked() {
     assert!(gate.log.lock().unwrap().is_empty());
 
     let trusting = Network::trusting(bundle.as_bytes()).unwrap();
-    let acquired = add(&trusting, &settings, &world).unwrap();
-    assert_eq!(world.snapshot(), Snapshot::only(&world.a, &acquired));
+    let acquired = add(&trusting, &settings, &env).unwrap();
+    assert_eq!(env.snapshot(), Snapshot::only(&env.a, &acquired));
     assert!(Network::trusting(b"no certificate").is_none());
 }

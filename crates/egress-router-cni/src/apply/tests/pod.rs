@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::netlink::nftables;
 use crate::netlink::socket::{Protocol, Socket, Sockets};
 use crate::sys::Namespace;
-use crate::sys::isolated::{advertise_router, another, ip};
+use crate::sys::isolated::{advertise_router, ip, new_namespace};
 
 /// The calling thread is in the pod, as the plugin is; the node is another namespace.
 pub struct Place {
@@ -28,9 +28,9 @@ pub fn ip_in(_: &Place, line: &str) -> String {
 }
 
 impl Place {
-    /// The calling thread's namespace, which has to be empty, becomes the node.
+    /// The calling thread's namespace, which must be empty, becomes the node.
     pub fn new() -> Self {
-        let (node, pod) = (Namespace::current().unwrap(), another());
+        let (node, pod) = (Namespace::current().unwrap(), new_namespace());
         let file = format!("/proc/{}/fd/{}", std::process::id(), pod.descriptor());
         for line in [
             "link set lo up",

@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::*;
-use crate::aws::transport::{Request, Response, Unanswered};
+use crate::aws::transport::{NoResponse, Request, Response};
 use crate::config::settings::Aws;
 
 struct Service {
@@ -17,12 +17,12 @@ impl Service {
 }
 
 impl Transport for Service {
-    fn send(&self, request: &Request<'_>) -> Result<Response, Unanswered> {
-        assert!(request.timeout <= CONFIRMATION);
+    fn send(&self, request: &Request<'_>) -> Result<Response, NoResponse> {
+        assert!(request.timeout <= CONFIRM_TIMEOUT);
         self.asked.set(self.asked.get() + 1);
         self.status
             .map(|status| Response { status, body: b"token".to_vec() })
-            .ok_or_else(|| Unanswered { why: "nobody".into(), lasting: false })
+            .ok_or_else(|| NoResponse { why: "nobody".into(), permanent: false })
     }
 }
 
@@ -112,7 +112,7 @@ fn a_xen_guest_of_somebody_else_is_asked_once_too() {
         assert_eq!(node.platform(&service), Platform::None);
         assert_eq!(service.asked.get(), 1);
         // The doubt is not for ever.
-        let old = std::time::SystemTime::now() - DOUBT - Duration::from_secs(1);
+        let old = std::time::SystemTime::now() - NEGATIVE_CACHE_TTL - Duration::from_secs(1);
         let file =
             std::fs::File::options().write(true).open(node.settings.run_directory.join(CACHE)).unwrap();
         file.set_modified(old).unwrap();

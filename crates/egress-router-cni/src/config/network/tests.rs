@@ -263,12 +263,12 @@ fn gc_reads_either_name_and_never_half_a_list() {
     let gc =
         |key: &str, value: Value| Network::parse(with(key, value).to_string().as_bytes(), &call(Command::Gc));
     let list = json!([{"containerID": "c0ffee", "ifname": "net1"}]);
-    let wanted = vec![Attachment { container_id: "c0ffee".to_owned(), ifname: "net1".to_owned() }];
+    let desired = vec![Attachment { container_id: "c0ffee".to_owned(), ifname: "net1".to_owned() }];
     assert_eq!(
         gc("cni.dev/valid-attachments", list.clone()).unwrap().valid_attachments,
-        Some(wanted.clone())
+        Some(desired.clone())
     );
-    assert_eq!(gc("cni.dev/attachments", list).unwrap().valid_attachments, Some(wanted));
+    assert_eq!(gc("cni.dev/attachments", list).unwrap().valid_attachments, Some(desired));
     assert_eq!(gc("cni.dev/attachments", json!([])).unwrap().valid_attachments, Some(Vec::new()));
     // What Go makes of a slice that nobody filled.
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {

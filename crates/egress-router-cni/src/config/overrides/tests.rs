@@ -96,7 +96,7 @@ fn an_empty_intersection_allows_nothing() {
 #[test]
 fn redirects_stay_within_what_the_overrides_name() {
     let ip = |destinations: Value| and(of(&["192.0.2.9/24"]), "destinations", destinations);
-    // By an allow-list: the target has to lie in it, and the list stays.
+    // By an allow-list: the target must lie in it, and the list stays.
     let limits = json!({"destinations": ["10.0.0.0/8"]});
     let given = within(&limits, &ip(json!(["80 tcp 10.1.2.3"]))).unwrap().destinations;
     assert_eq!((given.redirects.len(), given.allowed), (1, Some(nets(&["10.0.0.0/8"]))));

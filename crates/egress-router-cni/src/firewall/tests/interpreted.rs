@@ -11,8 +11,8 @@ use crate::netlink::nftables::expression::{Connection, Expression, Header, Meta,
 /// A packet and its surroundings.
 #[derive(Debug, Clone)]
 struct Packet {
-    comes_by: &'static str,
-    leaves_by: &'static str,
+    iifname: &'static str,
+    oifname: &'static str,
     to: IpAddr,
     protocol: u8,
     port: u16,
@@ -29,7 +29,7 @@ struct Tracked {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Passes,
     Fails,
 }
@@ -49,8 +49,8 @@ impl Packet {
     fn meta(&self, key: Meta) -> Vec<u8> {
         let name = |name: &str| [name.as_bytes(), &[0; 16]].concat()[..16].to_vec();
         match key {
-            Meta::InputName => name(self.comes_by),
-            Meta::OutputName => name(self.leaves_by),
+            Meta::InputName => name(self.iifname),
+            Meta::OutputName => name(self.oifname),
             Meta::Family => vec![if self.to.is_ipv6() { 10 } else { 2 }],
             Meta::Protocol => vec![self.protocol],
             Meta::Mark => vec![0; 4],
@@ -70,12 +70,12 @@ impl Tracked {
 }
 
 /// What the chain, and those that it jumps to, decide. None: nothing.
-fn decide(ruleset: &Ruleset, chain: &str, packet: &Packet) -> Option<Fate> {
+fn decide(ruleset: &Ruleset, chain: &str, packet: &Packet) -> Option<Outcome> {
     let chain = ruleset.chains.iter().find(|other| other.name == chain)?;
     chain.rules.iter().find_map(|rule| run(ruleset, rule, packet))
 }
 
-fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Fate> {
+fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Outcome> {
     let mut register = Vec::new();
     for expression in &rule.expressions {
         match expression {
@@ -98,8 +98,8 @@ fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Fate> {
                     return None;
                 }
             }
-            Expression::Verdict(Verdict::Accept) => return Some(Fate::Passes),
-            Expression::Verdict(Verdict::Drop) | Expression::Reject(_) => return Some(Fate::Fails),
+            Expression::Verdict(Verdict::Accept) => return Some(Outcome::Passes),
+            Expression::Verdict(Verdict::Drop) | Expression::Reject(_) => return Some(Outcome::Fails),
             Expression::Verdict(Verdict::Jump(chain)) => return decide(ruleset, chain, packet),
             other => panic!("no filter has {other:?}"),
         }
@@ -165,9 +165,9 @@ fn packet() -> impl Strategy<Value = Packet> {
         prop_oneof![1_u16..5, 130_u16..144],
         proptest::option::of(tracked),
     )
-        .prop_map(|(comes_by, leaves_by, to, protocol, port, connection)| Packet {
-            comes_by,
-            leaves_by,
+        .prop_map(|(iifname, oifname, to, protocol, port, connection)| Packet {
+            iifname,
+            oifname,
             to,
             protocol,
             port,
@@ -178,7 +178,7 @@ fn packet() -> impl Strategy<Value = Packet> {
 /// Whether a program of the pod may send this: the seed's words, not the table's.
 fn may_leave(destinations: &Destinations, packet: &Packet) -> bool {
     let Some(allowed) = &destinations.allowed else { return true };
-    let back = packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
+    let reply_direction = packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
     let related = packet.connection.as_ref().is_some_and(|connection| connection.state == 4);
     let error = related && [1, 58].contains(&packet.protocol);
     let neighbours =
@@ -189,8 +189,8 @@ fn may_leave(destinations: &Destinations, packet: &Packet) -> bool {
     });
     let fallback = destinations.fallback_v4.map(IpAddr::V4) == Some(packet.to)
         || destinations.fallback_v6.map(IpAddr::V6) == Some(packet.to);
-    packet.leaves_by != "net1"
-        || back
+    packet.oifname != "net1"
+        || reply_direction
         || error
         || neighbours
         || redirected
@@ -209,15 +209,15 @@ proptest! {
     #[test]
     fn what_programs_send_passes_exactly_when_it_may(destinations in destinations(), packet in packet()) {
         let may = may_leave(&destinations, &packet);
-        let limited = destinations.allowed.is_some() && packet.leaves_by == "net1";
+        let limited = destinations.allowed.is_some() && packet.oifname == "net1";
         let stood = packet.connection.as_ref().is_some_and(|connection| connection.mark & 0xff00_0000 == 0 && connection.mark & 0x00ff_0000 != 0);
-        let forth = packet.connection.as_ref().is_some_and(|connection| connection.direction == 0);
+        let original_direction = packet.connection.as_ref().is_some_and(|connection| connection.direction == 0);
         let ruleset = both_families(destinations).ruleset();
-        let passes = |chain: &str| decide(&ruleset, chain, &packet) != Some(Fate::Fails);
+        let passes = |chain: &str| decide(&ruleset, chain, &packet) != Some(Outcome::Fails);
         // For another interface, as it may be by then.
         prop_assert_eq!(passes("output"), may || stood);
         // By the attachment.
-        prop_assert_eq!(passes("output") && passes("leave"), may && !(limited && stood && forth));
+        prop_assert_eq!(passes("output") && passes("postrouting_filter"), may && !(limited && stood && original_direction));
     }
 
     #[test]
@@ -226,12 +226,12 @@ proptest! {
         let ours = packet.connection.as_ref().is_some_and(|connection| {
             connection.status & 0x20 != 0 && connection.mark & 0xff00_0000 == 0x0100_0000
         });
-        let way = (packet.comes_by, packet.leaves_by, packet.connection.as_ref().map(|connection| connection.direction));
-        let concerns = packet.comes_by == "net1" || packet.leaves_by == "net1";
+        let way = (packet.iifname, packet.oifname, packet.connection.as_ref().map(|connection| connection.direction));
+        let concerns = packet.iifname == "net1" || packet.oifname == "net1";
         let may = !concerns
             || redirects && ours && [("eth0", "net1", Some(0)), ("net1", "eth0", Some(1))].contains(&way);
         let ruleset = both_families(destinations).ruleset();
-        let passes = decide(&ruleset, "forward", &packet) != Some(Fate::Fails);
+        let passes = decide(&ruleset, "forward", &packet) != Some(Outcome::Fails);
         prop_assert_eq!(passes, may);
     }
 
@@ -243,20 +243,20 @@ proptest! {
         let alone = decide(&both_families(destinations.clone()).ruleset(), "forward", &packet);
         let translated =
             packet.connection.as_ref().is_some_and(|connection| connection.status & 0x20 != 0);
-        let newly = if packet.to.is_ipv6() { v6 } else { v4 && packet.comes_by == "eth0" };
+        let newly = if packet.to.is_ipv6() { v6 } else { v4 && packet.iifname == "eth0" };
         let ruleset = Firewall { forwards, ..both_families(destinations) }.ruleset();
-        let passes = decide(&ruleset, "forward", &packet) != Some(Fate::Fails);
-        let others = packet.comes_by != "net1" && packet.leaves_by != "net1";
-        let answers = packet.comes_by == "eth0"
+        let passes = decide(&ruleset, "forward", &packet) != Some(Outcome::Fails);
+        let others = packet.iifname != "net1" && packet.oifname != "net1";
+        let answers = packet.iifname == "eth0"
             && packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
         let refused = redirects && others && newly && !translated && !answers;
-        prop_assert_eq!(passes, alone != Some(Fate::Fails) && !refused);
+        prop_assert_eq!(passes, alone != Some(Outcome::Fails) && !refused);
     }
 
     #[test]
     fn without_a_home_nothing_goes_through(destinations in destinations(), packet in packet()) {
-        let concerns = packet.comes_by == "net1" || packet.leaves_by == "net1";
-        let ruleset = Firewall { home: None, ..both_families(destinations) }.ruleset();
-        prop_assert_eq!(decide(&ruleset, "forward", &packet) == Some(Fate::Fails), concerns);
+        let concerns = packet.iifname == "net1" || packet.oifname == "net1";
+        let ruleset = Firewall { primary: None, ..both_families(destinations) }.ruleset();
+        prop_assert_eq!(decide(&ruleset, "forward", &packet) == Some(Outcome::Fails), concerns);
     }
 }

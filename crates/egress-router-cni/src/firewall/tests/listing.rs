@@ -11,7 +11,7 @@ pub(super) fn everything() -> Firewall {
     };
     let addresses = ["192.168.50.10", "2001:db8:50::10", "192.168.50.11"];
     let forwards = Forwards { v4: true, v6: true };
-    Firewall { forwards, notes: vec!["slot=1".into()], ..firewall(&addresses, destinations) }
+    Firewall { forwards, record: vec!["slot=1".into()], ..firewall(&addresses, destinations) }
 }
 
 fn redirects() -> Destinations {
@@ -79,7 +79,7 @@ fn a_list_of_both_families() {
     let destinations = listed(&["10.0.0.0/8", "10.1.0.0/16", "192.0.2.7/32", "2001:db8:1::/48"]);
     let firewall = firewall(&["192.168.50.10", "2001:db8:50::10"], destinations);
     assert_listed(
-        Firewall { notes: vec!["slot=1".into(), "home=eth0".into()], ..firewall },
+        Firewall { record: vec!["slot=1".into(), "home=eth0".into()], ..firewall },
         include_str!("list.nft"),
     );
 }
@@ -90,7 +90,7 @@ fn everything_listed_and_nothing() {
     assert_listed(all, include_str!("all.nft"));
     let end = listed(&["240.0.0.0/4", "10.0.0.0/8", "255.255.255.255/32", "ff00::/8"]);
     assert_listed(firewall(&["192.168.50.10"], end), include_str!("end.nft"));
-    let none = Firewall { home: None, ..firewall(&["2001:db8:50::10"], listed(&[])) };
+    let none = Firewall { primary: None, ..firewall(&["2001:db8:50::10"], listed(&[])) };
     assert_listed(none, include_str!("nothing.nft"));
 }
 
@@ -107,11 +107,11 @@ fn a_list_and_redirects_and_several_addresses() {
 #[test]
 fn no_redirect_without_an_address_to_bear() {
     let ruleset = firewall(&["192.168.50.10"], redirects()).ruleset();
-    let chain = ruleset.chains.iter().find(|chain| chain.name == "hand_on").unwrap();
+    let chain = ruleset.chains.iter().find(|chain| chain.name == "prerouting_dnat").unwrap();
     assert_eq!(chain.rules.len(), 1, "IPv6 has none");
-    let homeless = Firewall { home: None, ..everything() }.ruleset();
+    let without_primary = Firewall { primary: None, ..everything() }.ruleset();
     assert!(
-        homeless.chains.iter().all(|chain| chain.name != "hand_on"),
+        without_primary.chains.iter().all(|chain| chain.name != "prerouting_dnat"),
         "nothing comes by a home that is not there"
     );
 }

@@ -46,15 +46,15 @@ fn assert_rule_named(
 fn a_rule_that_is_gone() {
     assert_rule_named(
         "forward",
-        "no way through the pod",
+        "no forwarding from the attachment",
         "delete",
-        &["chain forward: the rule \"no way through the pod\" is missing or out of place"],
+        &["chain forward: the rule \"no forwarding from the attachment\" is missing or out of place"],
     );
     assert_rule_named(
         "allow",
-        "neighbours and groups of the link",
+        "neighbour discovery and MLD",
         "delete",
-        &["chain allow: the rule \"neighbours and groups of the link\" is missing or out of place"],
+        &["chain allow: the rule \"neighbour discovery and MLD\" is missing or out of place"],
     );
     assert_rule_named(
         "record",
@@ -63,26 +63,26 @@ fn a_rule_that_is_gone() {
         &["chain record: the rule \"slot=1\" is missing or out of place"],
     );
     assert_named(
-        &["flush chain TABLE arrive"],
+        &["flush chain TABLE prerouting_mark"],
         &[
-            "chain arrive: the rule \"came in by the pod's own network\" is missing or out of place",
-            "chain arrive: the rule \"answers go back by it\" is missing or out of place",
+            "chain prerouting_mark: the rule \"original direction from the primary interface\" is missing or out of place",
+            "chain prerouting_mark: the rule \"reply direction to the primary interface\" is missing or out of place",
         ],
     );
 }
 
 #[test]
 fn a_rule_that_is_not_ours() {
-    assert_named(&["insert rule TABLE output accept"], &["chain output: rule 1 (immediate) is not ours"]);
+    assert_named(&["insert rule TABLE output accept"], &["chain output: rule 1 (immediate) is unexpected"]);
     assert_named(
         &["add rule TABLE forward counter accept"],
-        &["chain forward: rule 9 (counter immediate) is not ours"],
+        &["chain forward: rule 9 (counter immediate) is unexpected"],
     );
     assert_rule_named(
         "allow",
-        "neighbours and groups of the link",
+        "neighbour discovery and MLD",
         "add tcp dport 22 accept comment \"mine\"",
-        &["chain allow: rule 6 (\"mine\") is not ours"],
+        &["chain allow: rule 6 (\"mine\") is unexpected"],
     );
 }
 
@@ -90,31 +90,31 @@ fn a_rule_that_is_not_ours() {
 fn a_rule_that_is_another() {
     assert_rule_named(
         "allow",
-        "neighbours and groups of the link",
-        "replace accept comment \"neighbours and groups of the link\"",
-        &["chain allow: the rule \"neighbours and groups of the link\" is not as it was built"],
+        "neighbour discovery and MLD",
+        "replace accept comment \"neighbour discovery and MLD\"",
+        &["chain allow: the rule \"neighbour discovery and MLD\" was modified"],
     );
     assert_rule_named(
-        "source",
-        "leave with its address",
+        "postrouting_snat",
+        "snat to the attachment's address",
         "replace oifname \"net1\" meta nfproto ipv4 ip saddr != 192.168.50.10 ip saddr != 192.168.50.11 \
-         snat ip to 192.168.50.12 comment \"leave with its address\"",
-        &["chain source: the rule \"leave with its address\" is not as it was built"],
+         snat ip to 192.168.50.12 comment \"snat to the attachment's address\"",
+        &["chain postrouting_snat: the rule \"snat to the attachment's address\" was modified"],
     );
     assert_rule_named(
-        "source",
-        "leave with its address",
+        "postrouting_snat",
+        "snat to the attachment's address",
         "replace oifname \"net1\" meta nfproto ipv4 ip saddr != 192.168.50.10 ip saddr != 192.168.50.11 \
-         snat ip to 192.168.50.10 random comment \"leave with its address\"",
-        &["chain source: the rule \"leave with its address\" is not as it was built"],
+         snat ip to 192.168.50.10 random comment \"snat to the attachment's address\"",
+        &["chain postrouting_snat: the rule \"snat to the attachment's address\" was modified"],
     );
     assert_rule_named(
         "allow",
-        "neighbours and groups of the link",
+        "neighbour discovery and MLD",
         "replace reject with icmpx admin-prohibited",
         &[
-            "chain allow: the rule \"neighbours and groups of the link\" is missing or out of place",
-            "chain allow: rule 5 (reject) is not ours",
+            "chain allow: the rule \"neighbour discovery and MLD\" is missing or out of place",
+            "chain allow: rule 5 (reject) is unexpected",
         ],
     );
 }
@@ -125,10 +125,10 @@ fn an_order_that_is_another() {
         let mut socket = netfilter();
         let ruleset = listing::everything().ruleset();
         nftables::install(&mut socket, &ruleset).unwrap();
-        let at = handle("forward", "no way through the pod");
+        let at = handle("forward", "no forwarding from the attachment");
         nft(&[&format!("delete rule {TABLE} forward handle {at}")]);
         nft(&[&format!(
-            "insert rule {TABLE} forward iifname \"net1\" drop comment \"no way through the pod\""
+            "insert rule {TABLE} forward iifname \"net1\" drop comment \"no forwarding from the attachment\""
         )]);
         assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap().len(), 2);
     });
@@ -138,42 +138,42 @@ fn an_order_that_is_another() {
 fn sets_that_differ() {
     assert_named(
         &["delete element TABLE allowed4 { 10.0.0.0/8 }"],
-        &["set allowed4: 2 elements are missing, 0 are not ours"],
+        &["set allowed4: 2 elements are missing, 0 are unexpected"],
     );
     assert_named(
         &["add element TABLE allowed6 { 2001:db8:2::/48 }"],
-        &["set allowed6: 0 elements are missing, 2 are not ours"],
+        &["set allowed6: 0 elements are missing, 2 are unexpected"],
     );
     assert_named(
         &["add element TABLE discovery { 128 }"],
-        &["set discovery: 0 elements are missing, 1 are not ours"],
+        &["set discovery: 0 elements are missing, 1 are unexpected"],
     );
-    assert_named(&["add set TABLE mine { type ipv4_addr; }"], &["set mine is not ours"]);
+    assert_named(&["add set TABLE mine { type ipv4_addr; }"], &["set mine is unexpected"]);
 }
 
 #[test]
 fn chains_and_tables_that_differ() {
     assert_named(&["add chain TABLE forward { policy drop; }"], &["chain forward has the policy drop"]);
-    assert_named(&["add chain TABLE mine"], &["chain mine is not ours"]);
+    assert_named(&["add chain TABLE mine"], &["chain mine is unexpected"]);
     assert_named(&["add table TABLE { flags dormant; }"], &["table egress_router_net1 is dormant"]);
     assert_named(
         &["flush chain TABLE output", "delete chain TABLE output"],
         &[
             "chain output is missing",
-            "chain output: the rule \"the list is for what leaves by it\" is missing or out of place",
+            "chain output: the rule \"apply the allow-list\" is missing or out of place",
         ],
     );
     assert_named(
         &[
-            "flush chain TABLE answer",
-            "delete chain TABLE answer",
-            "add chain TABLE answer { type route hook output priority 0; }",
+            "flush chain TABLE output_mark",
+            "delete chain TABLE output_mark",
+            "add chain TABLE output_mark { type route hook output priority 0; }",
         ],
         &[
-            "chain answer has another type, hook or priority",
-            "chain answer: the rule \"stood before it\" is missing or out of place",
-            "chain answer: the rule \"stood before it\" is missing or out of place",
-            "chain answer: the rule \"answers go back by it\" is missing or out of place",
+            "chain output_mark has another type, hook or priority",
+            "chain output_mark: the rule \"older than the attachment\" is missing or out of place",
+            "chain output_mark: the rule \"older than the attachment\" is missing or out of place",
+            "chain output_mark: the rule \"reply direction to the primary interface\" is missing or out of place",
         ],
     );
 }

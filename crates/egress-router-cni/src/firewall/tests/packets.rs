@@ -156,7 +156,7 @@ fn go_on(pairs: &mut [(TcpStream, TcpStream)]) {
 fn connections_that_stood_before_go_on() {
     isolated(|| {
         let lab = Lab::new();
-        lab.default_through_home();
+        lab.default_through_primary();
         let mut pairs = standing(&lab);
         install(&attachment(1, Destinations::default()));
         lab.default_through(1);
@@ -169,10 +169,10 @@ fn connections_that_stood_before_go_on() {
         );
         // The control: without the chain they end.
         delete(&attachment(1, Destinations::default()));
-        lab.default_through_home();
+        lab.default_through_primary();
         let mut pairs = standing(&lab);
         install(&attachment(1, Destinations::default()));
-        nft(&["flush chain inet egress_router_net1 answer"]);
+        nft(&["flush chain inet egress_router_net1 output_mark"]);
         lab.default_through(1);
         for (ours, theirs) in &mut pairs {
             ours.write_all(b"!").unwrap();
@@ -186,7 +186,7 @@ fn connections_that_stood_before_go_on() {
 fn connections_that_stood_before_a_list_go_on_and_widen_it_for_nobody() {
     isolated(|| {
         let lab = Lab::new();
-        lab.default_through_home();
+        lab.default_through_primary();
         let (mut pairs, mut lost) = (standing(&lab), standing(&lab));
         let list = || listed(&["203.0.113.0/24", "2001:db8:2::/48"]);
         install(&attachment(1, list()));
@@ -217,8 +217,8 @@ fn connections_that_stood_before_a_list_go_on_and_widen_it_for_nobody() {
         ] {
             nft(&[line]);
         }
-        ip(&format!("route del default table {}", names::home_table(1)));
-        ip(&format!("-6 route del default table {}", names::home_table(1)));
+        ip(&format!("route del default table {}", names::primary_table(1)));
+        ip(&format!("-6 route del default table {}", names::primary_table(1)));
         pairs.append(&mut lost);
         for (ours, theirs) in &mut pairs {
             ours.write_all(b"!").unwrap();
@@ -228,7 +228,7 @@ fn connections_that_stood_before_a_list_go_on_and_widen_it_for_nobody() {
         let listed = nft(&["list", "counter", "inet", "other", "out"]);
         assert!(listed.contains("packets 0 "), "{listed}");
         // The control: without the chain they would.
-        nft(&["flush chain inet egress_router_net1 leave"]);
+        nft(&["flush chain inet egress_router_net1 postrouting_filter"]);
         for (ours, _) in &mut pairs {
             ours.write_all(b"!").unwrap();
         }
@@ -323,8 +323,8 @@ fn only_what_is_listed_is_reached() {
             assert_eq!(outside.within(|| told(from, to)), ErrorKind::ConnectionRefused, "{to}");
         }
         // The pod's own network is not the list's.
-        let home = cluster.serves("10.244.1.1:80", here("10.244.1.1:80")).unwrap();
-        assert_eq!(home, seen("10.244.1.5"));
+        let primary = cluster.serves("10.244.1.1:80", here("10.244.1.1:80")).unwrap();
+        assert_eq!(primary, seen("10.244.1.5"));
     });
 }
 

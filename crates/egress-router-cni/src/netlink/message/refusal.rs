@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Attribute, FLAG_ANSWER_ATTRIBUTES, FLAG_CAPPED, HEADER, Header, Malformed, attributes};
+use super::{Attribute, FLAG_ACK_TLVS, FLAG_CAPPED, HEADER, Header, Malformed, attributes};
 
 /// What the kernel does not do, and why, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ fn extended(header: Header, rest: &[u8]) -> Option<Attribute<'_>> {
     const DONE: u16 = 3;
     /// NLMSGERR_ATTR_MSG.
     const TEXT: u16 = 1;
-    if header.flags & FLAG_ANSWER_ATTRIBUTES == 0 {
+    if header.flags & FLAG_ACK_TLVS == 0 {
         return None;
     }
     let echo = if header.kind == DONE {

@@ -75,9 +75,7 @@ fn a_refusal_s_text_is_found_behind_an_echo_of_any_length() {
     assert!(Message::new(16, 0, &[0; 20]).write(1, &mut request));
     let capped = [errno.as_slice(), &request[..16], text.body()].concat();
     let echoed = [errno.as_slice(), &request, text.body()].concat();
-    for (flags, payload) in
-        [(FLAG_CAPPED | FLAG_ANSWER_ATTRIBUTES, &capped), (FLAG_ANSWER_ATTRIBUTES, &echoed)]
-    {
+    for (flags, payload) in [(FLAG_CAPPED | FLAG_ACK_TLVS, &capped), (FLAG_ACK_TLVS, &echoed)] {
         let refusal = acknowledgement(Header { kind: 2, flags, sequence: 1 }, payload).unwrap().unwrap();
         assert_eq!(refusal.to_string(), "No such file or directory: no such thing");
     }

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use super::expression::Expression;
-use super::found;
+use super::observed;
 use super::ruleset::{Chain, Ruleset};
 use super::set::Set;
 use crate::netlink::message::{Message, NESTED, attributes};
 
 /// A table as it is found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct Observed {
     /// None: there is no such table.
-    pub table: Option<found::Table>,
+    pub table: Option<observed::Table>,
     /// Its chains.
-    pub chains: Vec<found::Chain>,
+    pub chains: Vec<observed::Chain>,
     /// Its rules, each chain's in its order.
-    pub rules: Vec<found::Rule>,
+    pub rules: Vec<observed::Rule>,
     /// Its sets, those without a name among them.
-    pub sets: Vec<(found::Set, Vec<found::Element>)>,
+    pub sets: Vec<(observed::Set, Vec<observed::Element>)>,
 }
 
 /// NF_ACCEPT.
@@ -26,39 +26,39 @@ const ACCEPT: u32 = 1;
 
 /// One sentence for each difference; none: as it was built. Attributes that the kernel adds are no difference.
 #[must_use]
-pub fn differences(wanted: &Ruleset, found: &Found) -> Vec<String> {
-    let name = &wanted.table;
+pub fn differences(desired: &Ruleset, found: &Observed) -> Vec<String> {
+    let name = &desired.table;
     let Some(table) = &found.table else { return vec![format!("table {name} is missing")] };
-    let mut said = Vec::new();
+    let mut problems = Vec::new();
     if table.flags & 1 != 0 {
-        said.push(format!("table {name} is dormant"));
+        problems.push(format!("table {name} is dormant"));
     }
-    for chain in &wanted.chains {
+    for chain in &desired.chains {
         match found.chains.iter().find(|other| other.name == chain.name) {
-            None => said.push(format!("chain {} is missing", chain.name)),
-            Some(other) => said.extend(hooked(chain, other)),
+            None => problems.push(format!("chain {} is missing", chain.name)),
+            Some(other) => problems.extend(hooked(chain, other)),
         }
         let rules: Vec<_> = found.rules.iter().filter(|rule| rule.chain == chain.name).collect();
-        said.extend(ruled(chain, &rules));
+        problems.extend(ruled(chain, &rules));
     }
     let foreign =
-        found.chains.iter().filter(|chain| wanted.chains.iter().all(|ours| ours.name != chain.name));
-    said.extend(foreign.map(|chain| format!("chain {} is not ours", chain.name)));
-    for set in &wanted.sets {
+        found.chains.iter().filter(|chain| desired.chains.iter().all(|ours| ours.name != chain.name));
+    problems.extend(foreign.map(|chain| format!("chain {} is unexpected", chain.name)));
+    for set in &desired.sets {
         match found.sets.iter().find(|(other, _)| other.name == set.name) {
-            None => said.push(format!("set {} is missing", set.name)),
-            Some((other, elements)) => said.extend(filled(set, other, elements)),
+            None => problems.push(format!("set {} is missing", set.name)),
+            Some((other, elements)) => problems.extend(filled(set, other, elements)),
         }
     }
-    let foreign = found.sets.iter().filter(|(set, _)| wanted.sets.iter().all(|ours| ours.name != set.name));
-    said.extend(foreign.map(|(set, _)| format!("set {} is not ours", set.name)));
-    said
+    let foreign = found.sets.iter().filter(|(set, _)| desired.sets.iter().all(|ours| ours.name != set.name));
+    problems.extend(foreign.map(|(set, _)| format!("set {} is unexpected", set.name)));
+    problems
 }
 
 /// Hook, priority, type and policy.
-fn hooked(wanted: &Chain, found: &found::Chain) -> Option<String> {
-    let name = wanted.name;
-    let same = match wanted.base {
+fn hooked(desired: &Chain, found: &observed::Chain) -> Option<String> {
+    let name = desired.name;
+    let same = match desired.base {
         None => found.hook.is_none(),
         Some(base) => {
             found.hook == Some((base.hook.number(), base.priority))
@@ -73,49 +73,49 @@ fn hooked(wanted: &Chain, found: &found::Chain) -> Option<String> {
 }
 
 /// Rules, in order.
-fn ruled(wanted: &Chain, found: &[&found::Rule]) -> Vec<String> {
-    let name = wanted.name;
-    let mut said = Vec::new();
+fn ruled(desired: &Chain, found: &[&observed::Rule]) -> Vec<String> {
+    let name = desired.name;
+    let mut problems = Vec::new();
     let mut rest = found.iter().copied().zip(1_usize..).peekable();
-    for rule in &wanted.rules {
+    for rule in &desired.rules {
         let expressions = encoded(&rule.expressions);
-        let is = |other: &found::Rule| {
+        let is = |other: &observed::Rule| {
             other.comment == rule.comment && same_expressions(&other.expressions, &expressions)
         };
         let missing = || format!("chain {name}: the rule \"{}\" is missing or out of place", rule.comment);
         // If it comes later, what is before it does not belong there; if it does not come, what is here may be the next one.
         if !rest.clone().any(|(other, _)| is(other)) {
             let changed = rest.next_if(|(other, _)| other.comment == rule.comment);
-            said.push(match changed {
-                Some(_) => format!("chain {name}: the rule \"{}\" is not as it was built", rule.comment),
+            problems.push(match changed {
+                Some(_) => format!("chain {name}: the rule \"{}\" was modified", rule.comment),
                 None => missing(),
             });
             continue;
         }
         while let Some((other, place)) = rest.next_if(|(other, _)| !is(other)) {
-            said.push(strange(name, other, place));
+            problems.push(foreign_rule(name, other, place));
         }
         rest.next();
     }
-    said.extend(rest.map(|(other, place)| strange(name, other, place)));
-    said
+    problems.extend(rest.map(|(other, place)| foreign_rule(name, other, place)));
+    problems
 }
 
-fn strange(chain: &str, rule: &found::Rule, place: usize) -> String {
+fn foreign_rule(chain: &str, rule: &observed::Rule, place: usize) -> String {
     let names: Vec<_> = rule.expressions.iter().map(|expression| expression.name.as_str()).collect();
     let what = if rule.comment.is_empty() { names.join(" ") } else { format!("\"{}\"", rule.comment) };
-    format!("chain {chain}: rule {place} ({what}) is not ours")
+    format!("chain {chain}: rule {place} ({what}) is unexpected")
 }
 
 /// Kind and elements.
-fn filled(wanted: &Set, found: &found::Set, elements: &[found::Element]) -> Option<String> {
-    let name = wanted.name;
-    if found.flags != wanted.flags() || found.key_length != wanted.key.length() {
+fn filled(desired: &Set, found: &observed::Set, elements: &[observed::Element]) -> Option<String> {
+    let name = desired.name;
+    if found.flags != desired.flags() || found.key_length != desired.key.length() {
         return Some(format!("set {name} is of another type"));
     }
     // What each bound counts for: one of ours, one of the kernel's.
     let mut counted: BTreeMap<(&[u8], bool), (u32, u32)> = BTreeMap::new();
-    for element in &wanted.elements {
+    for element in &desired.elements {
         counted.entry((&element.key, element.end)).or_default().0 += 1;
     }
     for element in elements {
@@ -124,34 +124,34 @@ fn filled(wanted: &Set, found: &found::Set, elements: &[found::Element]) -> Opti
     let missing = counted.values().filter(|(ours, theirs)| ours > theirs).count();
     let more = counted.values().filter(|(ours, theirs)| ours < theirs).count();
     (missing > 0 || more > 0)
-        .then(|| format!("set {name}: {missing} elements are missing, {more} are not ours"))
+        .then(|| format!("set {name}: {missing} elements are missing, {more} are unexpected"))
 }
 
 /// The expressions as they would be read, were they found as they are sent.
-fn encoded(expressions: &[Expression]) -> Vec<found::Expression> {
+fn encoded(expressions: &[Expression]) -> Vec<observed::Expression> {
     let mut message = Message::new(0, 0, &[]);
     expressions.iter().for_each(|expression| expression.write(&mut message));
     let elements = attributes(message.body()).filter_map(Result::ok);
-    elements.filter_map(|element| found::Expression::read(element).ok()).collect()
+    elements.filter_map(|element| observed::Expression::read(element).ok()).collect()
 }
 
-fn same_expressions(found: &[found::Expression], wanted: &[found::Expression]) -> bool {
-    found.len() == wanted.len()
+fn same_expressions(found: &[observed::Expression], desired: &[observed::Expression]) -> bool {
+    found.len() == desired.len()
         && found
             .iter()
-            .zip(wanted)
-            .all(|(found, wanted)| found.name == wanted.name && holds(&found.data, &wanted.data))
+            .zip(desired)
+            .all(|(found, desired)| found.name == desired.name && holds(&found.data, &desired.data))
 }
 
-/// Each attribute of `wanted` is in `found`, with the same payload, or with one that holds what it nests.
-fn holds(found: &[u8], wanted: &[u8]) -> bool {
-    attributes(wanted).filter_map(Result::ok).all(|wanted| {
+/// Each attribute of `desired` is in `found`, with the same payload, or with one that holds what it nests.
+fn holds(found: &[u8], desired: &[u8]) -> bool {
+    attributes(desired).filter_map(Result::ok).all(|desired| {
         let mut same_kind =
-            attributes(found).filter_map(Result::ok).filter(|found| found.kind == wanted.kind);
-        if wanted.raw_kind & NESTED == 0 {
-            same_kind.any(|found| found.payload == wanted.payload)
+            attributes(found).filter_map(Result::ok).filter(|found| found.kind == desired.kind);
+        if desired.raw_kind & NESTED == 0 {
+            same_kind.any(|found| found.payload == desired.payload)
         } else {
-            same_kind.any(|found| holds(found.payload, wanted.payload))
+            same_kind.any(|found| holds(found.payload, desired.payload))
         }
     })
 }

@@ -46,13 +46,13 @@ impl Rule {
 
     /// Came in by `interface`.
     #[must_use]
-    pub fn comes_by(self, interface: &str) -> Self {
+    pub fn iifname(self, interface: &str) -> Self {
         self.equals(Expression::Meta(Meta::InputName), padded(interface))
     }
 
     /// Leaves by `interface`.
     #[must_use]
-    pub fn leaves_by(self, interface: &str) -> Self {
+    pub fn oifname(self, interface: &str) -> Self {
         self.equals(Expression::Meta(Meta::OutputName), padded(interface))
     }
 
@@ -86,13 +86,13 @@ impl Rule {
 
     /// Of the direction in which its connection was opened. Not for packets without a connection.
     #[must_use]
-    pub fn forth(self) -> Self {
+    pub fn original_direction(self) -> Self {
         self.equals(Expression::Connection(Connection::Direction), [0])
     }
 
     /// Of the other direction, what tells errors of packets that went forth among it. Not for packets without a connection.
     #[must_use]
-    pub fn back(self) -> Self {
+    pub fn reply_direction(self) -> Self {
         self.equals(Expression::Connection(Connection::Direction), [1])
     }
 
@@ -106,7 +106,7 @@ impl Rule {
 
     /// The first packet that is seen of a TCP connection, and not the one that opens it: it stood before it was tracked.
     #[must_use]
-    pub fn midway(self) -> Self {
+    pub fn mid_stream(self) -> Self {
         /// NF_CT_STATE_BIT(IP_CT_NEW).
         const NEW: u32 = 8;
         /// SYN, with and without ECE and CWR, which negotiate ECN.
@@ -120,7 +120,7 @@ impl Rule {
 
     /// Of a connection whose destination was translated.
     #[must_use]
-    pub fn handed_on(self) -> Self {
+    pub fn dnat_applied(self) -> Self {
         /// IPS_DST_NAT.
         const DESTINATION: u32 = 0x20;
         self.any_bit(Expression::Connection(Connection::Status), DESTINATION)
@@ -128,7 +128,7 @@ impl Rule {
 
     /// The connection's mark, as far as `mask` goes, is `mark`.
     #[must_use]
-    pub fn connection_marked(self, mark: u32, mask: u32) -> Self {
+    pub fn ct_mark(self, mark: u32, mask: u32) -> Self {
         self.with([
             Expression::Connection(Connection::Mark),
             Expression::Bitwise { mask, xor: 0 },
@@ -138,13 +138,13 @@ impl Rule {
 
     /// Any of the bits of `mask` is set in the connection's mark.
     #[must_use]
-    pub fn connection_marked_at_all(self, mask: u32) -> Self {
+    pub fn ct_mark_any(self, mask: u32) -> Self {
         self.any_bit(Expression::Connection(Connection::Mark), mask)
     }
 
     /// To an address of this namespace, whichever interface has it.
     #[must_use]
-    pub fn to_local(self) -> Self {
+    pub fn daddr_is_local(self) -> Self {
         /// RTN_LOCAL.
         const LOCAL: u32 = 2;
         self.equals(Expression::DestinationKind, LOCAL.to_ne_bytes())
@@ -159,14 +159,14 @@ impl Rule {
 
     /// To an address in `set`.
     #[must_use]
-    pub fn to_any_of(self, set: &Set) -> Self {
+    pub fn daddr_in(self, set: &Set) -> Self {
         let ipv6 = set.ipv6();
         self.family(ipv6).with([destination(ipv6), Expression::Lookup(set.name)])
     }
 
     /// Not from any of `addresses`. After [`Self::family`], which must be theirs.
     #[must_use]
-    pub fn from_none_of(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn saddr_not_in(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         addresses.into_iter().fold(self, |rule, address| {
             let compare = Expression::Compare { equal: false, bytes: octets(address) };
             rule.with([source(address.is_ipv6()), compare])
@@ -182,7 +182,7 @@ impl Rule {
 
     /// The bits of `mask` in the connection's mark become `mark`'s.
     #[must_use]
-    pub fn mark_connection(self, mark: u32, mask: u32) -> Self {
+    pub fn set_ct_mark(self, mark: u32, mask: u32) -> Self {
         self.with([
             Expression::Connection(Connection::Mark),
             Expression::Bitwise { mask: !mask, xor: mark },
@@ -192,7 +192,7 @@ impl Rule {
 
     /// The bits of `mask` in the packet's mark become `mark`'s.
     #[must_use]
-    pub fn mark_packet(self, mark: u32, mask: u32) -> Self {
+    pub fn set_mark(self, mark: u32, mask: u32) -> Self {
         self.with([
             Expression::Meta(Meta::Mark),
             Expression::Bitwise { mask: !mask, xor: mark },
@@ -202,14 +202,14 @@ impl Rule {
 
     /// The connection goes to `address` instead; without `port`, to the same one there.
     #[must_use]
-    pub fn hand_on(self, address: IpAddr, port: Option<u16>) -> Self {
+    pub fn dnat(self, address: IpAddr, port: Option<u16>) -> Self {
         let nat = Expression::Nat { end: End::Destination, ipv6: address.is_ipv6(), port: port.is_some() };
         self.with([Expression::Address(address)]).with(port.map(Expression::Port)).with([nat])
     }
 
     /// The connection comes from `address` instead.
     #[must_use]
-    pub fn appear_as(self, address: IpAddr) -> Self {
+    pub fn snat(self, address: IpAddr) -> Self {
         let nat = Expression::Nat { end: End::Source, ipv6: address.is_ipv6(), port: false };
         self.with([Expression::Address(address), nat])
     }
@@ -246,7 +246,7 @@ impl Rule {
 
     /// The chain that jumped here goes on.
     #[must_use]
-    pub fn back_to_caller(self) -> Self {
+    pub fn return_to_caller(self) -> Self {
         self.with([Expression::Verdict(Verdict::Return)])
     }
 }

@@ -213,12 +213,12 @@ impl Ruleset {
     /// NFT_MSG_NEWSETELEM, as often as needed.
     fn new_elements<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = Message> + 'a {
         /// An element takes up to 36 bytes, and what holds them has a length of 16 bits.
-        const MOST: usize = 1500;
+        const MAX_COUNT: usize = 1500;
         // What nft(8) notes on the range that goes on to the last address there is: NFTNL_UDATA_SET_ELEM_FLAGS, four bytes,
         // SET_ELEM_F_INTERVAL_OPEN.
         let open = [&[1, 4][..], &1_u32.to_ne_bytes()].concat();
         let last = set.elements.last().filter(|last| set.interval && !last.end);
-        set.elements.chunks(MOST).map(move |elements| {
+        set.elements.chunks(MAX_COUNT).map(move |elements| {
             let mut message = message(12, FLAG_CREATE);
             // NFTA_SET_ELEM_LIST_TABLE, _SET, _ELEMENTS.
             message.string(1, &self.table).string(2, set.name).nest(3, |message| {

@@ -40,8 +40,8 @@ impl Socket {
     pub fn routes(&mut self, table: Option<u32>) -> Result<Vec<Route>, Error> {
         self.dump(&Route::all(table), |_, payload| {
             // Kernels before 4.20 do not filter.
-            let wanted = |route: &Route| table.is_none_or(|table| route.table == table);
-            Route::decode(payload).map(|route| route.filter(wanted))
+            let desired = |route: &Route| table.is_none_or(|table| route.table == table);
+            Route::decode(payload).map(|route| route.filter(desired))
         })
     }
 
@@ -74,8 +74,8 @@ impl Socket {
     }
 }
 
-fn found<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
-    match answer {
+fn found<T>(reply: Result<T, Error>) -> Result<Option<T>, Error> {
+    match reply {
         Ok(object) => Ok(Some(object)),
         // ENOENT: kernels before 5.x, for names.
         Err(error @ Error::Refused(_)) if error.is(&[libc::ENODEV, libc::ENOENT]) => Ok(None),

@@ -46,9 +46,9 @@ fn an_object_is_asked_for_and_a_missing_one_is_a_refusal() {
 fn refusals_stand_at_their_requests_and_carry_the_kernels_text() {
     isolated(|| {
         let mut socket = Socket::open(Protocol::Route).unwrap();
-        let answers = all(&mut socket, &[veth("a0"), veth("a0"), veth("a1")]);
-        assert_eq!(answers.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
-        assert_eq!(answers[1].as_ref().unwrap().errno, libc::EEXIST);
+        let replies = all(&mut socket, &[veth("a0"), veth("a0"), veth("a1")]);
+        assert_eq!(replies.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(replies[1].as_ref().unwrap().errno, libc::EEXIST);
         let mut route =
             Message::new(libc::RTM_NEWROUTE, FLAG_CREATE, &[2, 32, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0]);
         route.attribute(libc::RTA_DST, &[10, 0, 0, 1]).attribute(libc::RTA_GATEWAY, &[10, 9, 9, 9]);
@@ -85,10 +85,10 @@ fn a_large_batch_and_a_large_dump_arrive_whole() {
         assert_eq!(mine.len(), 3000);
         let again = all(&mut socket, &routes);
         assert!(
-            again.iter().all(|answer| answer.as_ref().is_some_and(|refusal| refusal.errno == libc::EEXIST))
+            again.iter().all(|reply| reply.as_ref().is_some_and(|refusal| refusal.errno == libc::EEXIST))
         );
         // In one send, beyond the default send and receive buffers: what is lost is said, never taken for done.
-        assert!(socket.transaction(&routes).is_ok_and(|answers| answers.iter().any(Option::is_some)));
+        assert!(socket.transaction(&routes).is_ok_and(|replies| replies.iter().any(Option::is_some)));
     });
 }
 
@@ -143,7 +143,7 @@ fn a_dump_in_a_storm_is_whole_or_refused() {
                         whole += 1;
                     }
                     Err(error) => {
-                        assert!(matches!(error, Error::Restless(_)), "{error}");
+                        assert!(matches!(error, Error::DumpInterrupted(_)), "{error}");
                         assert_eq!(error.to_cni("").code, crate::cni::Code::TryAgain);
                         refused += 1;
                     }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::simulated::{HOME, Simulated, link, net, pod, there};
+use super::super::simulated::{PRIMARY, Simulated, link, net, pod, there};
 use super::*;
 
 prop_compose! {
@@ -24,21 +24,21 @@ prop_compose! {
         let pod = &mut simulated.pod;
         pod.routes.retain(|route| route.destination.prefix_len() != 0);
         pod.routes.extend(default_v4.map(|metric| Route {
-            rest: attributes, ..there("0.0.0.0/0", Some("10.244.1.1"), HOME, metric)
+            rest: attributes, ..there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, metric)
         }));
         let twin = default_v4.filter(|_| twin);
-        pod.routes.extend(twin.map(|metric| there("0.0.0.0/0", Some("10.244.1.3"), HOME, metric)));
+        pod.routes.extend(twin.map(|metric| there("0.0.0.0/0", Some("10.244.1.3"), PRIMARY, metric)));
         let advertised = default_v6.and(advertised);
         pod.routes.extend(default_v6.map(|metric| Route {
             protocol: if advertised.is_some() { 9 } else { 3 },
-            ..there("::/0", Some("fe80::1"), HOME, Some(metric))
+            ..there("::/0", Some("fe80::1"), PRIMARY, Some(metric))
         }));
-        pod.routes.extend(second.map(|metric| there("0.0.0.0/0", Some("10.244.1.2"), HOME, Some(metric))));
+        pod.routes.extend(second.map(|metric| there("0.0.0.0/0", Some("10.244.1.2"), PRIMARY, Some(metric))));
         pod.routes.extend(tos.map(|metric| Route {
-            tos: 0x10, ..there("0.0.0.0/0", Some("10.244.1.4"), HOME, metric)
+            tos: 0x10, ..there("0.0.0.0/0", Some("10.244.1.4"), PRIMARY, metric)
         }));
-        pod.routes.extend(gateway_routes.then(|| there("10.128.0.0/14", Some("10.244.1.1"), HOME, None)));
-        pod.routes.extend(cluster_there.then(|| there("172.30.0.0/16", Some("10.244.1.1"), HOME, Some(5))));
+        pod.routes.extend(gateway_routes.then(|| there("10.128.0.0/14", Some("10.244.1.1"), PRIMARY, None)));
+        pod.routes.extend(cluster_there.then(|| there("172.30.0.0/16", Some("10.244.1.1"), PRIMARY, Some(5))));
         if other_interface {
             pod.links.push(link(3, "eth1", "veth"));
             pod.addresses.push(Address { link: 3, net: net("10.9.0.5/24"), scope: 0, flags: 0 });
@@ -63,27 +63,27 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn any_wanted(number: u8)(kinds in 0..3_usize, redirects: bool, chained: bool) -> Wanted {
+    fn any_desired(number: u8)(kinds in 0..3_usize, redirects: bool, chained: bool) -> Desired {
         let families = [&[Family::V4][..], &[Family::V6], BOTH][kinds];
-        let mut wanted = if redirects { redirecting(number, families) } else { wanted(number, families) };
+        let mut desired = if redirects { redirecting(number, families) } else { desired(number, families) };
         if chained {
-            wanted.previous = Some(Previous { interface: "eth0".into(), gateways: vec!["10.244.1.1".parse().unwrap()] });
+            desired.previous = Some(Previous { interface: "eth0".into(), gateways: vec!["10.244.1.1".parse().unwrap()] });
         }
-        wanted
+        desired
     }
 }
 
-fn any_three() -> impl Strategy<Value = [Wanted; 3]> {
-    (any_wanted(1), any_wanted(2), any_wanted(3)).prop_map(|(one, two, three)| [one, two, three])
+fn any_three() -> impl Strategy<Value = [Desired; 3]> {
+    (any_desired(1), any_desired(2), any_desired(3)).prop_map(|(one, two, three)| [one, two, three])
 }
 
 /// A kernel without IPv6 is asked for none.
-fn without_ipv6(simulated: &Simulated, wanted: Wanted) -> Wanted {
+fn without_ipv6(simulated: &Simulated, desired: Desired) -> Desired {
     if simulated.pod.sysctls.keys().any(|name| name[1] == "ipv6") {
-        return wanted;
+        return desired;
     }
-    let number = wanted.interface.trim_start_matches("net").parse().unwrap();
-    super::simulated::wanted(number, &[Family::V4])
+    let number = desired.interface.trim_start_matches("net").parse().unwrap();
+    super::simulated::desired(number, &[Family::V4])
 }
 
 fn with_ipv4_only_kernel(mut simulated: Simulated) -> Simulated {
@@ -102,28 +102,28 @@ proptest! {
     #[test]
     fn the_last_one_out_restores_everything(
         simulated in any_pod(),
-        wanted in any_three(),
+        desired in any_three(),
         toggles in proptest::collection::vec(0..3_usize, 1..10),
     ) {
         let mut simulated = with_ipv4_only_kernel(simulated);
         let before = simulated.state();
-        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
+        let desired = desired.map(|desired| without_ipv6(&simulated, desired));
         let mut order: Vec<usize> = Vec::new();
         for which in toggles {
-            let one = &wanted[which];
+            let one = &desired[which];
             match order.iter().position(|other| *other == which) {
                 None => { simulated.add(one); order.push(which); }
                 Some(position) => { simulated.del(&one.interface); order.remove(position); }
             }
             for family in Family::ALL {
-                let youngest = order.iter().rev().find(|which| wanted[**which].source(family).is_some());
+                let youngest = order.iter().rev().find(|which| desired[**which].source(family).is_some());
                 if let Some(youngest) = youngest {
-                    prop_assert_eq!(holder(&simulated, family), Some(wanted[*youngest].interface.clone()));
+                    prop_assert_eq!(holder(&simulated, family), Some(desired[*youngest].interface.clone()));
                 }
             }
         }
         for which in order {
-            simulated.del(&wanted[which].interface);
+            simulated.del(&desired[which].interface);
         }
         prop_assert_eq!(simulated.state(), before);
     }
@@ -132,22 +132,22 @@ proptest! {
     #[test]
     fn a_kill_after_any_step_is_repaired(
         simulated in any_pod(),
-        wanted in any_three(),
+        desired in any_three(),
         there_before in 0..3_usize,
         killed in 0..60_usize,
         killed_again in 0..60_usize,
     ) {
         let mut simulated = with_ipv4_only_kernel(simulated);
-        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
-        for other in wanted.iter().take(there_before) {
+        let desired = desired.map(|desired| without_ipv6(&simulated, desired));
+        for other in desired.iter().take(there_before) {
             simulated.add(other);
         }
-        let last = &wanted[2];
+        let last = &desired[2];
         let before = simulated.state();
         let plan = add::add(last, &simulated.pod).unwrap();
         simulated.run(&plan.steps[..killed.min(plan.steps.len())]);
-        if let Some(notes) = note::all(&simulated.pod).get("net3") {
-            let steps = del::del(&simulated.pod, "net3", notes);
+        if let Some(record) = table_record::all(&simulated.pod).get("net3") {
+            let steps = del::del(&simulated.pod, "net3", record);
             simulated.run(&steps[..killed_again.min(steps.len())]);
         }
         simulated.del("net3");
@@ -158,19 +158,19 @@ proptest! {
 
     /// A failure at any step, undone in reverse.
     #[test]
-    fn undoing_is_the_opposite_of_doing(simulated in any_pod(), wanted in any_three(), there_before in 0..3_usize) {
+    fn undoing_is_the_opposite_of_doing(simulated in any_pod(), desired in any_three(), there_before in 0..3_usize) {
         let mut simulated = with_ipv4_only_kernel(simulated);
-        let wanted = wanted.map(|wanted| without_ipv6(&simulated, wanted));
-        for other in wanted.iter().take(there_before) {
+        let desired = desired.map(|desired| without_ipv6(&simulated, desired));
+        for other in desired.iter().take(there_before) {
             simulated.add(other);
         }
         let before = simulated.state();
-        let plan = add::add(&wanted[2], &simulated.pod).unwrap();
+        let plan = add::add(&desired[2], &simulated.pod).unwrap();
         for failed in 0..=plan.steps.len() {
             let mut copy = simulated.clone();
             copy.run(&plan.steps[..failed]);
             for step in plan.steps[..failed].iter().rev() {
-                copy.undo(step).unwrap();
+                copy.rollback(step).unwrap();
             }
             prop_assert_eq!(copy.state(), before.clone());
         }

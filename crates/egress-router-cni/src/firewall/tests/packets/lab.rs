@@ -17,9 +17,9 @@ use crate::sys::Namespace;
 use crate::sys::isolated::ip;
 
 /// Far longer than any answer takes here.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Long enough for whatever is answered at once, short enough to wait for what never comes.
-const SILENCE: Duration = Duration::from_millis(300);
+const NO_REPLY_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A network that the pod is linked to.
 pub(super) struct Network {
@@ -150,16 +150,16 @@ impl Lab {
             std::fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
         }
         for slot in [1, 2] {
-            let (home, egress) = (names::home_table(slot), names::egress_table(slot));
+            let (primary, egress) = (names::primary_table(slot), names::egress_table(slot));
             let (mark, out) = (names::mark(slot), names::egress_mark(names::mark(slot)));
             let (mask, out_mask) = (names::MARK_MASK, names::EGRESS_MARK_MASK);
-            ip(&format!("route add default via 10.244.1.1 table {home}"));
-            ip(&format!("-6 route add default via fd00:1::1 table {home}"));
+            ip(&format!("route add default via 10.244.1.1 table {primary}"));
+            ip(&format!("-6 route add default via fd00:1::1 table {primary}"));
             ip(&format!("route add default via 192.168.5{slot}.1 table {egress}"));
             ip(&format!("-6 route add default via 2001:db8:5{slot}::1 table {egress}"));
             for family in ["-4", "-6"] {
                 let priority = names::rule_priority(slot);
-                ip(&format!("{family} rule add fwmark {mark}/{mask} lookup {home} priority {priority}"));
+                ip(&format!("{family} rule add fwmark {mark}/{mask} lookup {primary} priority {priority}"));
                 ip(&format!("{family} rule add fwmark {out}/{out_mask} lookup {egress} priority {priority}"));
             }
         }
@@ -169,7 +169,7 @@ impl Lab {
     }
 
     /// The main table's default routes, as they are before any attachment.
-    pub(super) fn default_through_home(&self) {
+    pub(super) fn default_through_primary(&self) {
         ip("route replace default via 10.244.1.1");
         ip("-6 route replace default via fd00:1::1");
     }
@@ -211,20 +211,20 @@ pub(super) fn pod_serves(
 
 /// A connection from the calling thread's namespace.
 pub(super) fn connect(address: &str) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address.parse().unwrap(), PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let stream = TcpStream::connect_timeout(&address.parse().unwrap(), TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
 }
 
 /// The same, for whoever expects silence.
 pub(super) fn connect_in_vain(address: &str) -> ErrorKind {
-    TcpStream::connect_timeout(&address.parse().unwrap(), SILENCE).unwrap_err().kind()
+    TcpStream::connect_timeout(&address.parse().unwrap(), NO_REPLY_TIMEOUT).unwrap_err().kind()
 }
 
 /// A socket that has sent something from the calling thread's namespace to `address`.
 pub(super) fn send(from: &str, address: &str) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(SocketAddr::new(from.parse().unwrap(), 0))?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     socket.connect(address)?;
     socket.send(b"?")?;
     Ok(socket)
@@ -234,7 +234,7 @@ pub(super) fn send(from: &str, address: &str) -> io::Result<UdpSocket> {
 fn talk(listener: &TcpListener, connect: impl FnOnce() -> io::Result<TcpStream>) -> io::Result<IpAddr> {
     let mut client = connect()?;
     listener.set_nonblocking(true)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let (mut served, seen) = loop {
         match listener.accept() {
             Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
@@ -251,7 +251,7 @@ fn talk(listener: &TcpListener, connect: impl FnOnce() -> io::Result<TcpStream>)
 
 fn talk_udp(server: &UdpSocket, connect: impl FnOnce() -> io::Result<UdpSocket>) -> io::Result<IpAddr> {
     let client = connect()?;
-    server.set_read_timeout(Some(PATIENCE))?;
+    server.set_read_timeout(Some(TIMEOUT))?;
     let (_, seen) = server.recv_from(&mut [0])?;
     server.send_to(b"!", seen)?;
     client.recv(&mut [0])?;

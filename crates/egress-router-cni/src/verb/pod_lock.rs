@@ -9,16 +9,16 @@ use crate::sys;
 
 /// Held until it is dropped, or the process ends.
 #[derive(Debug)]
-pub struct Turn {
+pub struct PodLock {
     _lock: File,
 }
 
-impl Turn {
+impl PodLock {
     /// Waits until no other call acts in the namespace of that device and inode. None where the folder cannot be written: the
     /// call then says so by its record, and one at a time is the usual case.
     ///
     /// All pods share an empty file, in which each has a byte, by its namespace's number: nobody waits for another pod's DEL,
-    /// and nothing has to be removed. Not the namespace's own file is locked: a program in the pod can open that one as well,
+    /// and nothing must be removed. Not the namespace's own file is locked: a program in the pod can open that one as well,
     /// and would keep DEL waiting.
     #[must_use]
     pub fn wait(run_directory: &Path, (_, inode): (u64, u64)) -> Option<Self> {
@@ -47,13 +47,13 @@ mod tests {
         let run = directory.path().join("run");
         // As the kernel numbers them.
         let pod = (4, 0xf000_0100);
-        let first = Turn::wait(&run, pod).unwrap();
-        let others = [pod.1 - 1, pod.1 + 1, pod.1 + 256].map(|inode| Turn::wait(&run, (4, inode)));
+        let first = PodLock::wait(&run, pod).unwrap();
+        let others = [pod.1 - 1, pod.1 + 1, pod.1 + 256].map(|inode| PodLock::wait(&run, (4, inode)));
         assert!(others.iter().all(Option::is_some));
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
             let run = &run;
-            scope.spawn(move || sender.send(Turn::wait(run, pod).is_some()).unwrap());
+            scope.spawn(move || sender.send(PodLock::wait(run, pod).is_some()).unwrap());
             let early = receiver.recv_timeout(Duration::from_millis(50));
             assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout));
             drop(first);
@@ -63,6 +63,6 @@ mod tests {
 
     #[test]
     fn without_a_folder_nobody_waits() {
-        assert!(Turn::wait(Path::new("/proc/none"), (4, 1)).is_none());
+        assert!(PodLock::wait(Path::new("/proc/none"), (4, 1)).is_none());
     }
 }

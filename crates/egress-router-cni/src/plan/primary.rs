@@ -7,12 +7,12 @@ use crate::netlink::link::Link;
 use crate::netlink::route::{Device, Route};
 use crate::observe::Pod;
 
-use super::note::Notes;
+use super::table_record::TableRecord;
 use super::{Family, Previous, route};
 
 /// The pod's own network, for one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Home {
+pub struct Primary {
     /// Index of its interface.
     pub index: u32,
     /// Name of its interface.
@@ -30,19 +30,19 @@ pub struct Home {
 pub fn find(
     pod: &Pod,
     family: Family,
-    others: &BTreeMap<String, Notes>,
+    others: &BTreeMap<String, TableRecord>,
     previous: Option<&Previous>,
-) -> Option<Home> {
+) -> Option<Primary> {
     let foreign = |link: &&Link| !link.loopback && !others.contains_key(&link.name);
     let current = lowest_default(pod, family);
     let by_default = current.and_then(|default| link(pod, default)).filter(foreign);
     let by_record = || {
-        let mut records: Vec<&Notes> = others.values().collect();
-        records.sort_by_key(|notes| std::cmp::Reverse(notes.order));
+        let mut records: Vec<&TableRecord> = others.values().collect();
+        records.sort_by_key(|record| std::cmp::Reverse(record.order));
         let names = records
             .into_iter()
-            .filter_map(|notes| notes.home.get(&family))
-            .map(|home| home.interface.as_str());
+            .filter_map(|record| record.primary.get(&family))
+            .map(|primary| primary.interface.as_str());
         names.filter_map(|name| named(pod, name)).next()
     };
     let by_previous = || named(pod, &previous?.interface).filter(|link| addressed(pod, link.index, family));
@@ -64,7 +64,7 @@ pub fn find(
         .or_else(by_gateway)
         .or_else(by_address)?;
     let defaults = defaults(pod, link.index, family, others, previous);
-    Some(Home { index: link.index, name: link.name.clone(), defaults })
+    Some(Primary { index: link.index, name: link.name.clone(), defaults })
 }
 
 /// The default route of main that the kernel takes; one for a TOS only where there is no other.
@@ -77,7 +77,7 @@ fn defaults(
     pod: &Pod,
     index: u32,
     family: Family,
-    others: &BTreeMap<String, Notes>,
+    others: &BTreeMap<String, TableRecord>,
     previous: Option<&Previous>,
 ) -> Vec<Route> {
     let through = |table: u32| {
@@ -91,9 +91,9 @@ fn defaults(
     };
     let mut found = through(route::MAIN);
     if found.is_empty() {
-        let mut records: Vec<&Notes> = others.values().collect();
-        records.sort_by_key(|notes| std::cmp::Reverse(notes.order));
-        let mut tables = records.iter().map(|notes| through(names::home_table(notes.slot)));
+        let mut records: Vec<&TableRecord> = others.values().collect();
+        records.sort_by_key(|record| std::cmp::Reverse(record.order));
+        let mut tables = records.iter().map(|record| through(names::primary_table(record.slot)));
         found = tables.find(|defaults| !defaults.is_empty()).unwrap_or_default();
         for default in &mut found {
             default.table = route::MAIN;

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use crate::cni::result::{Interface, Ip, Result, Route};
 use crate::netlink::link::Link;
-use crate::plan::{Family, Wanted, route::main_default};
+use crate::plan::{Desired, Family, route::main_default};
 
 /// `previous`, with the new interface, its addresses and routes after it. A default route of before, in a family that the new
 /// interface took over, no longer holds and is left out.
 #[must_use]
-pub fn answer(
-    wanted: &Wanted,
+pub fn result(
+    desired: &Desired,
     previous: Option<&Result>,
     link: &Link,
     netns: &Path,
@@ -18,26 +18,26 @@ pub fn answer(
     dns: Option<&serde_json::Value>,
 ) -> Result {
     let mut result = previous.cloned().unwrap_or_default();
-    let taken: Vec<Family> = wanted.families().collect();
+    let taken: Vec<Family> = desired.families().collect();
     result.routes.retain(|route| {
         route.destination.prefix_len() != 0 || !taken.contains(&Family::of_net(&route.destination))
     });
     let index = result.interfaces.len();
     result.interfaces.push(Interface {
-        name: wanted.interface.clone(),
+        name: desired.interface.clone(),
         mac: link.mac.map(crate::aws::metadata::mac_text),
         sandbox: Some(netns.to_string_lossy().into_owned()),
         mtu: Some(link.mtu).filter(|mtu| *mtu > 0),
         rest: serde_json::Map::new(),
     });
-    result.ips.extend(wanted.addresses.iter().map(|address| Ip {
+    result.ips.extend(desired.addresses.iter().map(|address| Ip {
         address: *address,
-        gateway: wanted.gateway(Family::of_net(address)),
+        gateway: desired.gateway(Family::of_net(address)),
         interface: Some(index),
         rest: serde_json::Map::new(),
     }));
     let device = crate::netlink::route::Device::New;
-    let own = taken.iter().map(|family| main_default(wanted, *family, device));
+    let own = taken.iter().map(|family| main_default(desired, *family, device));
     for route in own.chain(kept.iter().cloned()) {
         let route =
             Route { destination: route.destination, gateway: route.gateway, rest: serde_json::Map::new() };
@@ -67,8 +67,8 @@ mod tests {
     use crate::plan::Identity;
     use crate::plan::route::unicast;
 
-    fn wanted(addresses: &[&str]) -> Wanted {
-        Wanted {
+    fn desired(addresses: &[&str]) -> Desired {
+        Desired {
             identity: Identity { container_id: "c".into(), ifname: "net1".into(), network: "n".into() },
             interface: "net1".into(),
             kind: Kind::Macvlan(MacvlanMode::Bridge),
@@ -108,7 +108,7 @@ mod tests {
         let mut kept = unicast("172.30.0.0/16".parse().unwrap());
         kept.gateway = Some("10.1.0.1".parse().unwrap());
         let result =
-            answer(&wanted(addresses), previous.as_ref(), &link(), Path::new("/run/netns/x"), &[kept], None);
+            result(&desired(addresses), previous.as_ref(), &link(), Path::new("/run/netns/x"), &[kept], None);
         serde_json::from_str(&result.to_json(version)).unwrap()
     }
 
@@ -134,15 +134,15 @@ mod tests {
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "172.30.0.0/16", "gw": "10.1.0.1"}],
             "dns": {"nameservers": ["10.1.0.2"]},
         });
-        let answer = answered(&["192.168.1.9/24"], Some(previous), Version::V0_4_0);
-        assert_eq!(answer["interfaces"][2]["name"], "net1");
-        assert_eq!(answer["ips"][1]["interface"], 2);
-        assert_eq!(answer["ips"][0]["interface"], 1);
+        let result = answered(&["192.168.1.9/24"], Some(previous), Version::V0_4_0);
+        assert_eq!(result["interfaces"][2]["name"], "net1");
+        assert_eq!(result["ips"][1]["interface"], 2);
+        assert_eq!(result["ips"][0]["interface"], 1);
         // The default route of IPv6 is still the pod's own, that of IPv4 is not.
         assert_eq!(
-            answer["routes"],
+            result["routes"],
             json!([{"dst": "::/0"}, {"dst": "172.30.0.0/16", "gw": "10.1.0.1"}, {"dst": "0.0.0.0/0", "gw": "192.168.1.1"}])
         );
-        assert_eq!(answer["dns"]["nameservers"][0], "10.1.0.2");
+        assert_eq!(result["dns"]["nameservers"][0], "10.1.0.2");
     }
 }

@@ -5,42 +5,42 @@ use std::time::{Duration, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
 
 /// A first pause that a throttled API notices and a person does not.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 /// EC2 refills its buckets every second; pausing for longer only wastes the deadline.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const MAX_BACKOFF: Duration = Duration::from_secs(3);
 /// One exchange. EC2's slow answers take 2 to 3 s; longer is a lost packet, and asking again is quicker.
-const ONE_EXCHANGE: Duration = Duration::from_secs(6);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// One intent's patience: pauses that double, up to a deadline that the whole call shares.
 #[derive(Debug, Clone)]
-pub struct Patience {
+pub struct RetryBudget {
     deadline: Instant,
-    pause: Duration,
+    backoff: Duration,
 }
 
-impl Patience {
+impl RetryBudget {
     /// Until `deadline`.
     #[must_use]
     pub fn until(deadline: Instant) -> Self {
-        Self { deadline, pause: FIRST_PAUSE }
+        Self { deadline, backoff: INITIAL_BACKOFF }
     }
 
     /// How long one exchange may take; none: the deadline has passed.
     #[must_use]
-    pub fn exchange(&self) -> Option<Duration> {
+    pub fn request_timeout(&self) -> Option<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then(|| left.min(ONE_EXCHANGE))
+        (!left.is_zero()).then(|| left.min(REQUEST_TIMEOUT))
     }
 
     /// Waits for half to all of the next pause, by chance, so that nodes that were throttled together do not come back
     /// together. False, at once, where the deadline would pass meanwhile.
-    pub fn pause(&mut self) -> bool {
-        let pause = self.pause.mul_f64(0.5 + 0.5 * chance());
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        if Instant::now() + pause >= self.deadline {
+    pub fn backoff(&mut self) -> bool {
+        let backoff = self.backoff.mul_f64(0.5 + 0.5 * chance());
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        if Instant::now() + backoff >= self.deadline {
             return false;
         }
-        std::thread::sleep(pause);
+        std::thread::sleep(backoff);
         true
     }
 }
@@ -67,18 +67,18 @@ mod tests {
     #[test]
     fn a_pause_that_would_pass_the_deadline_is_not_made() {
         let start = Instant::now();
-        let mut patience = Patience::until(start + Duration::from_millis(20));
-        assert!(!patience.pause());
+        let mut retry = RetryBudget::until(start + Duration::from_millis(20));
+        assert!(!retry.backoff());
         assert!(start.elapsed() < Duration::from_millis(20));
     }
 
     #[test]
     fn pauses_double_up_to_the_longest() {
-        let mut patience = Patience::until(Instant::now());
+        let mut retry = RetryBudget::until(Instant::now());
         for _ in 0..10 {
-            patience.pause();
+            retry.backoff();
         }
-        assert_eq!(patience.pause, LONGEST_PAUSE);
-        assert_eq!(patience.exchange(), None);
+        assert_eq!(retry.backoff, MAX_BACKOFF);
+        assert_eq!(retry.request_timeout(), None);
     }
 }

@@ -19,16 +19,20 @@ const MANGLE: i32 = -150;
 
 /// Adds the chains, if there is a home.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
-    let Some(home) = &firewall.home else { return };
+    let Some(primary) = &firewall.primary else { return };
     let (mark, mask) = (firewall.mark, MARK_MASK);
-    let answers =
-        Rule::new("answers go back by it").back().connection_marked(mark, mask).mark_packet(mark, mask);
+    let answers = Rule::new("reply direction to the primary interface")
+        .reply_direction()
+        .ct_mark(mark, mask)
+        .set_mark(mark, mask);
     // Each packet, not only the first: a mark of an attachment that is gone since then is replaced by ours. Of several
     // attachments the oldest is heard last and so decides, whichever comes or goes beside it.
-    let remember =
-        Rule::new("came in by the pod's own network").comes_by(home).forth().mark_connection(mark, mask);
+    let remember = Rule::new("original direction from the primary interface")
+        .iifname(primary)
+        .original_direction()
+        .set_ct_mark(mark, mask);
     ruleset.chains.push(Chain::base(
-        "arrive",
+        "prerouting_mark",
         Kind::Filter,
         Hook::Prerouting,
         MANGLE,
@@ -37,16 +41,16 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     // What is made here, in a chain that makes routing decide again. Whatever bears the mark: of connections that stood
     // before, tracking may take the pod for the one who opened them.
     let mut made: Vec<_> = [false, true].into_iter().filter_map(|ipv6| before(firewall, ipv6)).collect();
-    made.push(Rule::new("answers go back by it").connection_marked(mark, mask).mark_packet(mark, mask));
-    ruleset.chains.push(Chain::base("answer", Kind::Route, Hook::Output, MANGLE, made));
+    made.push(Rule::new("reply direction to the primary interface").ct_mark(mark, mask).set_mark(mark, mask));
+    ruleset.chains.push(Chain::base("output_mark", Kind::Route, Hook::Output, MANGLE, made));
 }
 
 /// Connections of TCP, which tells, that would leave by the attachment and cannot have begun with it.
 fn before(firewall: &Firewall, ipv6: bool) -> Option<Rule> {
     firewall.source(ipv6)?;
     let (mark, mask) = (firewall.mark, MARK_MASK);
-    let rule = Rule::new("stood before it").leaves_by(&firewall.interface).family(ipv6);
+    let rule = Rule::new("older than the attachment").oifname(&firewall.interface).family(ipv6);
     let rule = if ipv6 { rule.not_from_link_local() } else { rule };
-    let rule = rule.from_none_of(firewall.of_family(ipv6)).midway();
-    Some(rule.mark_connection(mark, mask).mark_packet(mark, mask))
+    let rule = rule.saddr_not_in(firewall.of_family(ipv6)).mid_stream();
+    Some(rule.set_ct_mark(mark, mask).set_mark(mark, mask))
 }

@@ -25,7 +25,7 @@ const IDENTIFIER: usize = 200;
 
 /// A record.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct TableRecord {
     /// `CNI_CONTAINERID`, cut.
     pub container_id: String,
     /// `CNI_IFNAME`.
@@ -39,7 +39,7 @@ pub struct Notes {
     /// One more than that of any attachment of the pod that was there when this one came: the greatest is the youngest.
     pub order: u32,
     /// The pod's own network, for each family that has one.
-    pub home: BTreeMap<Family, Home>,
+    pub primary: BTreeMap<Family, Primary>,
     /// Families that have addresses.
     pub families: Vec<Family>,
     /// Default routes of before, that DEL of the last attachment restores.
@@ -52,7 +52,7 @@ pub struct Notes {
 
 /// The interface of the pod's own network, for one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Home {
+pub struct Primary {
     /// Its name.
     pub interface: String,
     /// Whether the home table got a default route.
@@ -79,7 +79,7 @@ pub struct Changed {
     pub original: String,
 }
 
-impl Notes {
+impl TableRecord {
     /// Whether this is the record of `identity`'s attachment: its container and `CNI_IFNAME`, which no two attachments share.
     /// The network may have got another name since.
     #[must_use]
@@ -104,8 +104,8 @@ impl Notes {
 
     /// The name of the pod's own interface; the first family that has one decides.
     #[must_use]
-    pub fn home_interface(&self) -> Option<&str> {
-        self.home.values().map(|home| home.interface.as_str()).next()
+    pub fn primary_interface(&self) -> Option<&str> {
+        self.primary.values().map(|primary| primary.interface.as_str()).next()
     }
 
     /// Its lines.
@@ -119,9 +119,9 @@ impl Notes {
         let given = names.iter().filter(|(_, name)| !name.is_empty());
         lines.extend(given.map(|(key, name)| format!("{key} {name}")));
         lines.extend(self.families.iter().map(|family| format!("family {}", digit(*family))));
-        lines.extend(self.home.iter().map(|(family, home)| {
-            let default = if home.default { " default" } else { "" };
-            format!("home {} {}{default}", digit(*family), home.interface)
+        lines.extend(self.primary.iter().map(|(family, primary)| {
+            let default = if primary.default { " default" } else { "" };
+            format!("home {} {}{default}", digit(*family), primary.interface)
         }));
         lines.extend(self.defaults.iter().map(|saved| saved.line("default")));
         lines.extend(self.routes.iter().map(|saved| saved.line("route")));
@@ -135,27 +135,28 @@ impl Notes {
     /// None without a slot.
     #[must_use]
     pub fn parse<S: AsRef<str>>(lines: &[S]) -> Option<Self> {
-        let mut notes = Self::default();
+        let mut record = Self::default();
         for statement in lines.iter().flat_map(|line| line.as_ref().split(BETWEEN)) {
             let Some((key, rest)) = statement.trim().split_once(' ') else { continue };
             let words: Vec<&str> = rest.split(' ').collect();
             match (key, words.as_slice()) {
                 ("slot", [slot, "order", order]) => {
-                    notes.slot = slot.parse().unwrap_or(0);
-                    notes.order = order.parse().unwrap_or(0);
+                    record.slot = slot.parse().unwrap_or(0);
+                    record.order = order.parse().unwrap_or(0);
                 }
-                ("rules", [rules]) => notes.rules = rules.parse().unwrap_or(0),
-                ("container", _) => rest.clone_into(&mut notes.container_id),
-                ("ifname", _) => rest.clone_into(&mut notes.ifname),
-                ("network", _) => rest.clone_into(&mut notes.network),
-                ("family", [digit]) => notes.families.extend(family(digit)),
+                ("rules", [rules]) => record.rules = rules.parse().unwrap_or(0),
+                ("container", _) => rest.clone_into(&mut record.container_id),
+                ("ifname", _) => rest.clone_into(&mut record.ifname),
+                ("network", _) => rest.clone_into(&mut record.network),
+                ("family", [digit]) => record.families.extend(family(digit)),
                 ("home", [digit, interface, more @ ..]) => {
-                    let home = Home { interface: (*interface).to_owned(), default: more == ["default"] };
-                    notes.home.extend(family(digit).map(|family| (family, home)));
+                    let primary =
+                        Primary { interface: (*interface).to_owned(), default: more == ["default"] };
+                    record.primary.extend(family(digit).map(|family| (family, primary)));
                 }
-                ("default", words) => notes.defaults.extend(Saved::parse(words)),
-                ("route", words) => notes.routes.extend(Saved::parse(words)),
-                ("sysctl", [name, value, original]) => notes.sysctls.push(Changed {
+                ("default", words) => record.defaults.extend(Saved::parse(words)),
+                ("route", words) => record.routes.extend(Saved::parse(words)),
+                ("sysctl", [name, value, original]) => record.sysctls.push(Changed {
                     name: name.split('/').map(str::to_owned).collect(),
                     value: (*value).to_owned(),
                     original: (*original).to_owned(),
@@ -163,15 +164,17 @@ impl Notes {
                 _ => {}
             }
         }
-        (1..=crate::names::SLOTS).contains(&notes.slot).then_some(notes)
+        (1..=crate::names::SLOTS).contains(&record.slot).then_some(record)
     }
 }
 
 /// All records of a pod that can be read, by interface.
 #[must_use]
-pub fn all(pod: &Pod) -> BTreeMap<String, Notes> {
-    let parsed =
-        pod.attachments.iter().map(|(interface, lines)| Some((interface.clone(), Notes::parse(lines)?)));
+pub fn all(pod: &Pod) -> BTreeMap<String, TableRecord> {
+    let parsed = pod
+        .attachments
+        .iter()
+        .map(|(interface, lines)| Some((interface.clone(), TableRecord::parse(lines)?)));
     parsed.flatten().collect()
 }
 

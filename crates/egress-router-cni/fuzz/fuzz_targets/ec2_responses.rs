@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 use egress_router_cni::aws::credentials::Credentials;
 use egress_router_cni::aws::ec2::{Ec2, Endpoint};
 use egress_router_cni::aws::metadata::Metadata;
-use egress_router_cni::aws::patience::Patience;
-use egress_router_cni::aws::transport::{Request, Response, Transport, Unanswered};
+use egress_router_cni::aws::retry::RetryBudget;
+use egress_router_cni::aws::transport::{NoResponse, Request, Response, Transport};
 use libfuzzer_sys::fuzz_target;
 
 /// Gives the same answer to everything, up to a number of requests: pages could go round.
 struct Says<'a>(u16, &'a [u8], Cell<u32>);
 
 impl Transport for Says<'_> {
-    fn send(&self, _: &Request<'_>) -> Result<Response, Unanswered> {
+    fn send(&self, _: &Request<'_>) -> Result<Response, NoResponse> {
         self.2.set(self.2.get() + 1);
         if self.2.get() > 8 {
-            return Err(Unanswered { why: "enough".into(), lasting: true });
+            return Err(NoResponse { why: "enough".into(), permanent: true });
         }
         Ok(Response { status: self.0, body: self.1.to_vec() })
     }
@@ -32,10 +32,10 @@ fuzz_target!(|input: (u16, &[u8])| {
     // Shorter than the first pause: nothing is asked twice.
     let deadline = || Instant::now() + Duration::from_millis(40);
     let says = || Says(status, body, Cell::new(0));
-    let ec2 = |says: &Says<'_>, act: &dyn Fn(&Ec2<'_>)| {
+    let ec2 = |says: &Says<'_>, call: &dyn Fn(&Ec2<'_>)| {
         let credentials = Credentials { key: "k".into(), secret: "s".into(), session: None };
         let endpoint = Endpoint::parse("https://ec2.invalid").expect("an endpoint");
-        act(&Ec2::new(says, endpoint, "r".into(), credentials, Patience::until(deadline())));
+        call(&Ec2::new(says, endpoint, "r".into(), credentials, RetryBudget::until(deadline())));
     };
     let public = Ipv4Addr::new(203, 0, 113, 9);
     ec2(&says(), &|ec2| drop(ec2.address(public)));

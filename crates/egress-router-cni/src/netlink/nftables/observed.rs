@@ -240,28 +240,28 @@ impl Element {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::nftables::difference::{Found, differences};
+    use crate::netlink::nftables::difference::{Observed, differences};
     use crate::netlink::nftables::ruleset::{Hook, Kind};
-    use crate::netlink::nftables::{Chain as Wanted, Rule as Composed, Ruleset, Set as Listed};
+    use crate::netlink::nftables::{Chain as Desired, Rule as Composed, Ruleset, Set as Listed};
     use proptest::prelude::*;
 
     /// A table with something of each kind.
     fn ruleset() -> Ruleset {
         let set = Listed::prefixes("some", false, &["10.0.0.0/8".parse().unwrap()]);
-        let rule = Composed::new("listed").leaves_by("net1").to_any_of(&set).accept();
-        let translate = Composed::new("").hand_on("10.0.0.1".parse().unwrap(), Some(80));
+        let rule = Composed::new("in the allow-list").oifname("net1").daddr_in(&set).accept();
+        let translate = Composed::new("").dnat("10.0.0.1".parse().unwrap(), Some(80));
         Ruleset {
             table: "t".into(),
             sets: vec![set],
             chains: vec![
-                Wanted::base("out", Kind::Filter, Hook::Output, -150, vec![rule]),
-                Wanted::inner("in", vec![translate]),
+                Desired::base("out", Kind::Filter, Hook::Output, -150, vec![rule]),
+                Desired::inner("in", vec![translate]),
             ],
         }
     }
 
     /// Whatever `payload` is taken for.
-    fn read(found: &mut Found, payload: &[u8]) -> Result<(), Malformed> {
+    fn read(found: &mut Observed, payload: &[u8]) -> Result<(), Malformed> {
         found.table = Some(Table::read(payload)?);
         found.chains.push(Chain::read(payload)?);
         found.rules.push(Rule::read(payload)?);
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn what_is_sent_is_read() {
         let ruleset = ruleset();
-        let mut found = Found::default();
+        let mut found = Observed::default();
         for (_, message) in ruleset.messages() {
             let payload = message.body();
             match message.kind() & 0xff {
@@ -286,13 +286,13 @@ mod tests {
         }
         assert_eq!(differences(&ruleset, &found), Vec::<String>::new());
         found.rules[0].expressions.pop();
-        assert_eq!(differences(&ruleset, &found), ["chain out: the rule \"listed\" is not as it was built"]);
+        assert_eq!(differences(&ruleset, &found), ["chain out: the rule \"in the allow-list\" was modified"]);
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(payload in proptest::collection::vec(any::<u8>(), 0..96)) {
-            let mut found = Found::default();
+            let mut found = Observed::default();
             let _ = read(&mut found, &payload);
             let _ = differences(&ruleset(), &found);
         }
@@ -310,7 +310,7 @@ mod tests {
                 let place = place.index(payload.len());
                 payload[place] = byte;
             }
-            let mut found = Found::default();
+            let mut found = Observed::default();
             let _ = read(&mut found, &payload);
             let _ = read(&mut found, &payload[..cut.index(payload.len())]);
             let _ = differences(&ruleset, &found);

@@ -6,12 +6,12 @@ use crate::netlink::link::name_of;
 use crate::plan::Step;
 
 /// "install the nf_tables table of net1".
-pub struct Doing<'a>(pub &'a Step);
+pub struct Applying<'a>(pub &'a Step);
 
 /// "delete the nf_tables table of net1": what undoing does.
-pub struct Undoing<'a>(pub &'a Step);
+pub struct RollingBack<'a>(pub &'a Step);
 
-impl fmt::Display for Doing<'_> {
+impl fmt::Display for Applying<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Step::Firewall(firewall) => write!(f, "install the nf_tables table of {}", firewall.interface),
@@ -22,36 +22,38 @@ impl fmt::Display for Doing<'_> {
             Step::AddAddress(net) => write!(f, "add the address {net} to the new link"),
             Step::SetUp => write!(f, "set the new link up"),
             Step::AddRoute(route) => write!(f, "add the route {route}"),
-            Step::AppendRoute(route) => write!(f, "add the route {route} behind the one like it"),
+            Step::AppendRoute(route) => write!(f, "append the route {route}"),
             Step::ReplaceRoute { before, after } => write!(f, "replace the route {before} by {after}"),
             Step::DeleteRoute(route) => write!(f, "delete the route {route}"),
             Step::AddRule(rule) => write!(f, "add the rule {rule}"),
             Step::DeleteRule(rule) => write!(f, "delete the rule {rule}"),
-            Step::Condemn { name, owner, .. } => write!(f, "write {owner:?} onto the link {name}"),
+            Step::MarkForDeletion { name, owner, .. } => {
+                write!(f, "set the alias of the link {name} to {owner:?}")
+            }
             Step::DeleteLink { name, .. } => write!(f, "delete the link {name}"),
             Step::DeleteFirewall { interface } => write!(f, "delete the nf_tables table of {interface}"),
         }
     }
 }
 
-impl fmt::Display for Undoing<'_> {
+impl fmt::Display for RollingBack<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Step::Firewall(firewall) => write!(f, "delete the nf_tables table of {}", firewall.interface),
             Step::Sysctl { name, before, .. } => {
-                write!(f, "set {} to {} again", name.join("."), before.as_deref().unwrap_or("what it was"))
+                write!(f, "reset {} to {}", name.join("."), before.as_deref().unwrap_or("its previous value"))
             }
             Step::CreateLink(new) => write!(f, "delete the link {}", new.name),
-            Step::AddAddress(net) => write!(f, "take the address {net} from the new link"),
+            Step::AddAddress(net) => write!(f, "remove the address {net} from the new link"),
             Step::SetUp => write!(f, "set the new link down"),
             Step::AddRoute(route) | Step::AppendRoute(route) => write!(f, "delete the route {route}"),
             Step::ReplaceRoute { before, after } => write!(f, "replace the route {after} by {before}"),
             Step::DeleteRoute(route) => write!(f, "add the route {route} again"),
             Step::AddRule(rule) => write!(f, "delete the rule {rule}"),
             Step::DeleteRule(rule) => write!(f, "add the rule {rule} again"),
-            Step::Condemn { name, .. } => write!(f, "take the alias from the link {name}"),
-            Step::DeleteLink { name, .. } => write!(f, "bring back the link {name}"),
-            Step::DeleteFirewall { interface } => write!(f, "bring back the nf_tables table of {interface}"),
+            Step::MarkForDeletion { name, .. } => write!(f, "clear the alias of the link {name}"),
+            Step::DeleteLink { name, .. } => write!(f, "recreate the link {name}"),
+            Step::DeleteFirewall { interface } => write!(f, "recreate the nf_tables table of {interface}"),
         }
     }
 }

@@ -5,11 +5,11 @@
 use egress_router_cni::config::destinations::Destinations;
 use egress_router_cni::firewall::{Firewall, Forwards};
 use egress_router_cni::netlink::message::{Malformed, messages};
-use egress_router_cni::netlink::nftables::difference::{Found, differences};
-use egress_router_cni::netlink::nftables::found::{Chain, Element, Rule, Set, Table};
+use egress_router_cni::netlink::nftables::difference::{Observed, differences};
+use egress_router_cni::netlink::nftables::observed::{Chain, Element, Rule, Set, Table};
 use libfuzzer_sys::fuzz_target;
 
-fn read(found: &mut Found, kind: u16, payload: &[u8]) -> Result<(), Malformed> {
+fn read(found: &mut Observed, kind: u16, payload: &[u8]) -> Result<(), Malformed> {
     // NFT_MSG_NEW…
     match kind & 0xff {
         0 => found.table = Some(Table::read(payload)?),
@@ -27,18 +27,18 @@ fn read(found: &mut Found, kind: u16, payload: &[u8]) -> Result<(), Malformed> {
 }
 
 fuzz_target!(|datagram: &[u8]| {
-    let mut found = Found::default();
+    let mut found = Observed::default();
     for (header, payload) in messages(datagram).flatten() {
         let _ = read(&mut found, header.kind, payload);
     }
     let firewall = Firewall {
         interface: "net1".into(),
-        home: Some("eth0".into()),
+        primary: Some("eth0".into()),
         mark: 0x1_0000,
         addresses: vec!["192.0.2.1".parse().expect("an address")],
         destinations: Destinations { allowed: Some(Vec::new()), ..Destinations::default() },
         forwards: Forwards::default(),
-        notes: vec!["note".into()],
+        record: vec!["record".into()],
     };
     let _ = differences(&firewall.ruleset(), &found);
 });

@@ -7,25 +7,25 @@ use crate::cni::{Call, Code, Error};
 use crate::netlink;
 use crate::netlink::socket::{Protocol, Socket, Sockets};
 use crate::observe::{self, Pod};
-use crate::record::Place;
+use crate::record::PodNetns;
 use crate::sys::Namespace;
 
 use super::Context;
-use super::turn::Turn;
+use super::pod_lock::PodLock;
 
 /// The node's namespace and the pod's, with sockets in both. The thread is in the pod's from [`Self::open`] on, but for what
 /// [`Self::on_node`] runs.
-pub struct Scene {
+pub struct Namespaces {
     node: Namespace,
     /// The pod's.
     pub namespace: Namespace,
     /// As a record keeps it.
-    pub place: Place,
+    pub netns: PodNetns,
     /// Of the node.
     pub host: Socket,
     /// Of the pod.
     pub sockets: Sockets,
-    turn: Option<Turn>,
+    lock: Option<PodLock>,
 }
 
 /// The node, in whose namespace the calling thread is.
@@ -68,7 +68,7 @@ pub fn find(call: &Call) -> Result<Option<(Node, Namespace)>, Error> {
         return Err(Error::new(
             Code::InvalidNamespace,
             format!(
-                "CNI_NETNS {} is the namespace of the node itself: it has to be a pod's (CNI_NETNS_OVERRIDE=true allows it)",
+                "CNI_NETNS {} is the namespace of the node itself: it must be a pod's (CNI_NETNS_OVERRIDE=true allows it)",
                 path.display()
             ),
         ));
@@ -76,7 +76,7 @@ pub fn find(call: &Call) -> Result<Option<(Node, Namespace)>, Error> {
     Ok(Some((node, namespace)))
 }
 
-impl Scene {
+impl Namespaces {
     /// For ADD and CHECK.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Scene {
         let call = context.call;
         let path = call.netns.as_deref().unwrap_or(Path::new(""));
         let (node, namespace) = find(call)?.ok_or_else(|| {
-            Error::new(Code::InvalidNamespace, format!("CNI_NETNS {} is not there", path.display()))
+            Error::new(Code::InvalidNamespace, format!("CNI_NETNS {} does not exist", path.display()))
         })?;
         Self::open(context, node, namespace, path)
     }
@@ -99,26 +99,25 @@ impl Scene {
         let identity = namespace.identity().map_err(|error| {
             failed(Code::InvalidNamespace, &format!("cannot read {}", path.display()), &error)
         })?;
-        let turn = Turn::wait(&context.settings.run_directory, identity);
+        let lock = PodLock::wait(&context.settings.run_directory, identity);
         namespace.enter().map_err(|error| {
             let message = format!("{} cannot be entered as a network namespace", path.display());
             let is_none = error.raw_os_error() == Some(libc::EINVAL);
             failed(if is_none { Code::InvalidNamespace } else { Code::Kernel }, &message, &error)
         })?;
-        let sockets = Sockets::open().map_err(|error| {
-            error.to_cni("cannot speak with the kernel about the pod's routes and nf_tables")
-        });
+        let sockets = Sockets::open()
+            .map_err(|error| error.to_cni("cannot open netlink sockets in the pod's network namespace"));
         if sockets.is_err() {
             let _ = node.enter();
         }
-        let place = Place { path: path.to_owned(), identity };
-        Ok(Self { node, namespace, place, host, sockets: sockets?, turn })
+        let netns = PodNetns { path: path.to_owned(), identity };
+        Ok(Self { node, namespace, netns, host, sockets: sockets?, lock })
     }
 
     /// Whether no other call acts in the pod, for certain.
     #[must_use]
     pub fn is_alone(&self) -> bool {
-        self.turn.is_some()
+        self.lock.is_some()
     }
 
     /// What stands in the pod.
@@ -134,12 +133,13 @@ impl Scene {
     /// # Errors
     /// That of `work`; code 100 where the namespace cannot be changed.
     pub fn on_node<T>(&mut self, work: impl FnOnce(&mut Socket) -> Result<T, Error>) -> Result<T, Error> {
-        let moved =
-            |error: std::io::Error| failed(Code::Kernel, "cannot change between node and pod", &error);
+        let moved = |error: std::io::Error| {
+            failed(Code::Kernel, "cannot switch between the network namespaces of node and pod", &error)
+        };
         self.node.enter().map_err(moved)?;
-        let answer = work(&mut self.host);
+        let result = work(&mut self.host);
         self.namespace.enter().map_err(moved)?;
-        answer
+        result
     }
 
     /// Back to the node, for the next pod.
@@ -149,7 +149,7 @@ impl Scene {
     pub fn leave(self) -> Result<(), Error> {
         self.node
             .enter()
-            .map_err(|error| failed(Code::Kernel, "cannot go back to the node's namespace", &error))
+            .map_err(|error| failed(Code::Kernel, "cannot return to the node's network namespace", &error))
     }
 }
 
@@ -158,7 +158,7 @@ fn same(one: &Namespace, other: &Namespace) -> Result<bool, Error> {
 }
 
 fn no_socket(error: netlink::Error) -> Error {
-    error.to_cni("cannot speak with the kernel")
+    error.to_cni("cannot open a netlink socket")
 }
 
 fn failed(code: Code, message: &str, error: &std::io::Error) -> Error {

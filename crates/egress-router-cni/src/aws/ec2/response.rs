@@ -112,5 +112,5 @@ fn parse<T: std::str::FromStr>(action: &'static str, item: &Element, name: &str)
 }
 
 pub(super) fn malformed(action: &str, why: impl Into<String>) -> Error {
-    Error::Malformed { whom: format!("EC2, asked for {action},"), why: why.into() }
+    Error::Malformed { peer: format!("EC2, asked for {action},"), why: why.into() }
 }

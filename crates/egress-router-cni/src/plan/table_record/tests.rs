@@ -55,9 +55,9 @@ proptest! {
         routes in proptest::collection::vec(saved(), 0..3),
         default: bool,
     ) {
-        let notes = Notes {
+        let record = TableRecord {
             container_id, ifname: "net1".into(), network, slot, rules, order,
-            home: [(Family::V4, Home { interface: "eth0".into(), default })].into(),
+            primary: [(Family::V4, Primary { interface: "eth0".into(), default })].into(),
             families: vec![Family::V4, Family::V6],
             defaults, routes,
             sysctls: vec![Changed {
@@ -66,14 +66,14 @@ proptest! {
                 original: "1".into(),
             }],
         };
-        let lines = notes.lines();
+        let lines = record.lines();
         prop_assert!(lines.iter().all(|line| line.len() <= LIMIT), "{lines:?}");
-        prop_assert_eq!(Notes::parse(&lines), Some(notes));
+        prop_assert_eq!(TableRecord::parse(&lines), Some(record));
     }
 
     #[test]
     fn no_line_is_a_panic(lines in proptest::collection::vec("(slot|default|route|sysctl|home|) ?.{0,60}", 0..6)) {
-        let _ = Notes::parse(&lines);
+        let _ = TableRecord::parse(&lines);
     }
 }
 
@@ -92,43 +92,43 @@ fn a_route_that_does_not_fit_loses_only_its_other_attributes() {
 fn short_statements_share_a_line() {
     let mut route = super::super::route::unicast("0.0.0.0/0".parse().unwrap());
     route.gateway = Some("10.0.0.1".parse().unwrap());
-    let notes = Notes {
+    let record = TableRecord {
         slot: 1,
         order: 1,
         families: vec![Family::V4],
-        home: [(Family::V4, Home { interface: "eth0".into(), default: true })].into(),
+        primary: [(Family::V4, Primary { interface: "eth0".into(), default: true })].into(),
         defaults: vec![Saved { route, device: Some("eth0".into()) }],
-        ..Notes::default()
+        ..TableRecord::default()
     }
     .with_identity(&Identity {
         container_id: "c".repeat(64),
         ifname: "net1".into(),
         network: "egress".into(),
     });
-    let lines = notes.lines();
+    let lines = record.lines();
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines.iter().all(|line| line.len() <= comment::LIMIT), "{lines:?}");
-    assert_eq!(Notes::parse(&lines), Some(notes));
+    assert_eq!(TableRecord::parse(&lines), Some(record));
     // As they were written one by one.
     let single =
-        Notes::parse(&["slot 7 order 2", "container c", "ifname |", "network n", "home 4 ; default"]);
+        TableRecord::parse(&["slot 7 order 2", "container c", "ifname |", "network n", "home 4 ; default"]);
     let single = single.unwrap();
-    assert_eq!(Notes::parse(&single.lines()), Some(single));
+    assert_eq!(TableRecord::parse(&single.lines()), Some(single));
 }
 
 #[test]
 fn identifiers_are_cut_on_both_sides() {
     let identity =
         Identity { container_id: "c".repeat(400), ifname: "net1".into(), network: "n".repeat(400) };
-    let notes = Notes { slot: 1, ..Notes::default() }.with_identity(&identity);
-    assert!(notes.belongs_to(&identity));
-    assert_eq!(Notes::parse(&notes.lines()), Some(notes.clone()));
-    assert!(notes.is_of_network(&identity.network) && !notes.is_of_network("m"));
-    assert!(!notes.belongs_to(&Identity { ifname: "net2".into(), ..identity }));
+    let record = TableRecord { slot: 1, ..TableRecord::default() }.with_identity(&identity);
+    assert!(record.belongs_to(&identity));
+    assert_eq!(TableRecord::parse(&record.lines()), Some(record.clone()));
+    assert!(record.is_of_network(&identity.network) && !record.is_of_network("m"));
+    assert!(!record.belongs_to(&Identity { ifname: "net2".into(), ..identity }));
 }
 
 #[test]
 fn a_record_without_a_slot_is_none() {
-    assert_eq!(Notes::parse(&["network x"]), None);
-    assert_eq!(Notes::parse(&["slot 256 order 1"]), None);
+    assert_eq!(TableRecord::parse(&["network x"]), None);
+    assert_eq!(TableRecord::parse(&["slot 256 order 1"]), None);
 }
