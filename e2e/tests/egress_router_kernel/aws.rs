@@ -25,8 +25,8 @@ const HARDWARE: &str = "02:00:00:00:00:aa";
 struct Shared(Arc<Mutex<Ec2>>);
 
 impl Backend for Shared {
-    fn answer(&self, form: &Form) -> (u16, String) {
-        self.0.lock().unwrap().answer(form)
+    fn respond(&self, form: &Form) -> (u16, String) {
+        self.0.lock().unwrap().respond(form)
     }
 }
 

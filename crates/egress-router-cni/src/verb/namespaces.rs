@@ -105,8 +105,9 @@ impl Namespaces {
             let is_none = error.raw_os_error() == Some(libc::EINVAL);
             failed(if is_none { Code::InvalidNamespace } else { Code::Kernel }, &message, &error)
         })?;
-        let sockets = Sockets::open()
-            .map_err(|error| error.to_cni("cannot open netlink sockets in the pod's network namespace"));
+        let sockets = Sockets::open().map_err(|error| {
+            error.to_cni("cannot open the rtnetlink and nf_tables sockets in the pod's network namespace")
+        });
         if sockets.is_err() {
             let _ = node.enter();
         }
