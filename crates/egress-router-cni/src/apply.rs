@@ -69,12 +69,20 @@ pub fn rollback(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     all(rolled_back(steps.iter().collect(), kernel))
 }
 
-/// As many of `steps` as can be done, in order: what DEL and GC need, where the rest is better than nothing.
+/// As many of `steps` as can be done, in order, as DEL and GC need it. [`Step::DeleteFirewall`] is skipped where an earlier step
+/// failed: the table is the allow-list of a link that could not be deleted, and the record for the next DEL.
 ///
 /// # Errors
 /// The first that failed; others are in its details.
 pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
-    all(steps.iter().filter_map(|step| kernel.apply(step).err()).collect())
+    let mut errors = Vec::new();
+    for step in steps {
+        let needed = matches!(step, Step::DeleteFirewall { .. }) && !errors.is_empty();
+        if !needed {
+            errors.extend(kernel.apply(step).err());
+        }
+    }
+    all(errors)
 }
 
 fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {

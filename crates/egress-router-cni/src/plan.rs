@@ -212,15 +212,13 @@ pub enum Step {
     AddRule(Rule),
     /// In the pod. Undone by adding it again. One that is not there is no error.
     DeleteRule(Rule),
-    /// In the pod: a link of ours is told whose it was, in its alias, before the record that says so goes. Undone by taking the
-    /// alias away.
-    MarkForDeletion {
+    /// In the pod: a link of ours goes down, with its routes, before it is deleted. Rolled back by setting it up. One that is
+    /// missing is no error.
+    SetDown {
         /// Its index.
         index: u32,
         /// Its name, for messages.
         name: String,
-        /// See [`del::owner`].
-        owner: String,
     },
     /// In the pod: a link of ours, with its addresses and routes. Cannot be undone. One that is not there is no error.
     DeleteLink {
@@ -229,8 +227,8 @@ pub enum Step {
         /// Its name, for messages.
         name: String,
     },
-    /// In the pod: the nf_tables table of an attachment, the last act of DEL but the link's end. Cannot be undone. One that is
-    /// not there is no error.
+    /// In the pod: the nf_tables table of an attachment, the last step of DEL: [`crate::apply::run_all`] skips it where an earlier
+    /// step failed. Cannot be rolled back. One that is missing is no error.
     DeleteFirewall {
         /// The attachment's interface.
         interface: String,

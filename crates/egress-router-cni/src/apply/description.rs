@@ -27,9 +27,7 @@ impl fmt::Display for Applying<'_> {
             Step::DeleteRoute(route) => write!(f, "delete the route {route}"),
             Step::AddRule(rule) => write!(f, "add the rule {rule}"),
             Step::DeleteRule(rule) => write!(f, "delete the rule {rule}"),
-            Step::MarkForDeletion { name, owner, .. } => {
-                write!(f, "set the alias of the link {name} to {owner:?}")
-            }
+            Step::SetDown { name, .. } => write!(f, "set the link {name} down"),
             Step::DeleteLink { name, .. } => write!(f, "delete the link {name}"),
             Step::DeleteFirewall { interface } => write!(f, "delete the nf_tables table of {interface}"),
         }
@@ -51,7 +49,7 @@ impl fmt::Display for RollingBack<'_> {
             Step::DeleteRoute(route) => write!(f, "add the route {route} again"),
             Step::AddRule(rule) => write!(f, "delete the rule {rule}"),
             Step::DeleteRule(rule) => write!(f, "add the rule {rule} again"),
-            Step::MarkForDeletion { name, .. } => write!(f, "clear the alias of the link {name}"),
+            Step::SetDown { name, .. } => write!(f, "set the link {name} up"),
             Step::DeleteLink { name, .. } => write!(f, "recreate the link {name}"),
             Step::DeleteFirewall { interface } => write!(f, "recreate the nf_tables table of {interface}"),
         }

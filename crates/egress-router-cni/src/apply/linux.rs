@@ -193,9 +193,7 @@ impl Kernel for Linux<'_> {
             Step::AppendRoute(route) => self.request(&route.append(new)),
             Step::ReplaceRoute { after, .. } => self.request(&after.replace(new)),
             Step::AddRule(rule) => self.request(&rule.add()),
-            Step::MarkForDeletion { index, owner, .. } => {
-                self.delete(&Link::set_alias(*index, owner)).map(|_| ())
-            }
+            Step::SetDown { index, .. } => self.delete(&Link::set_up(*index, false)).map(|_| ()),
             Step::DeleteLink { index, .. } => self.delete(&Link::delete(*index)).map(|_| ()),
             Step::DeleteRoute(route) => {
                 self.delete_route(route, new).map(|there| self.remember_skipped(step, there))
@@ -265,7 +263,7 @@ impl Kernel for Linux<'_> {
             Step::DeleteRoute(route) => self.restore(route),
             Step::AddRule(rule) => self.request(&rule.delete()),
             Step::DeleteRule(rule) => self.request(&rule.add()),
-            Step::MarkForDeletion { index, .. } => self.delete(&Link::set_alias(*index, "")).map(|_| ()),
+            Step::SetDown { index, .. } => self.delete(&Link::set_up(*index, true)).map(|_| ()),
             Step::DeleteLink { .. } | Step::DeleteFirewall { .. } => {
                 return Err(cni::Error::new(cni::Code::Kernel, format!("cannot {}", RollingBack(step))));
             }

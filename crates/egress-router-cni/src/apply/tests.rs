@@ -239,6 +239,79 @@ fn what_add_makes_del_takes() {
     });
 }
 
+/// Whether `net1` is there, whether it is up, and whether its table is there.
+fn link_and_table(place: &mut Place) -> (Option<bool>, bool) {
+    let pod = observe::pod(place.parts().0).unwrap();
+    let link = pod.links.iter().find(|link| link.name == "net1");
+    (link.map(|link| link.up), pod.attachments.contains_key("net1"))
+}
+
+fn del_steps(place: &mut Place) -> Vec<Step> {
+    let pod = observe::pod(place.parts().0).unwrap();
+    del::del(&pod, "net1", &table_record::all(&pod)["net1"])
+}
+
+#[test]
+fn a_del_that_is_stopped_after_any_step_never_leaves_the_link_up_without_its_table() {
+    isolated(|| {
+        let mut place = Place::new();
+        let before = place.seen();
+        let mut steps = usize::MAX;
+        for stopped in 0.. {
+            if stopped > steps {
+                break;
+            }
+            let add = plan_of(&mut place, 1, &["192.168.50.9/24", "fd50::9/64"]);
+            let (sockets, host, namespace) = place.parts();
+            run(&add, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
+            let del = del_steps(&mut place);
+            steps = del.len();
+            run_all(&del[..stopped], &mut Linux::new(place.parts().0)).unwrap();
+            let (up, table) = link_and_table(&mut place);
+            assert!(up != Some(true) || table, "up without its table after {:?}", del.get(..stopped));
+            if stopped < steps {
+                let rest = del_steps(&mut place);
+                run_all(&rest, &mut Linux::new(place.parts().0)).unwrap();
+            }
+            place.assert_seen(&before, &format!("stopped after {stopped} of {steps} steps, then deleted"));
+        }
+    });
+}
+
+/// Refuses to delete links.
+struct KeepsLinks<'a>(Linux<'a>);
+
+impl Kernel for KeepsLinks<'_> {
+    fn apply(&mut self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::DeleteLink { .. } => Err(Error::new(Code::Kernel, "busy")),
+            step => self.0.apply(step),
+        }
+    }
+
+    fn rollback(&mut self, step: &Step) -> Result<(), Error> {
+        self.0.rollback(step)
+    }
+}
+
+#[test]
+fn a_link_that_cannot_be_deleted_is_down_and_keeps_its_table() {
+    isolated(|| {
+        let mut place = Place::new();
+        let before = place.seen();
+        let add = plan_of(&mut place, 1, &["192.168.50.9/24", "fd50::9/64"]);
+        let (sockets, host, namespace) = place.parts();
+        run(&add, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
+        let del = del_steps(&mut place);
+        let error = run_all(&del, &mut KeepsLinks(Linux::new(place.parts().0))).unwrap_err();
+        assert_eq!(error.message, "busy");
+        assert_eq!(link_and_table(&mut place), (Some(false), true));
+        let del = del_steps(&mut place);
+        run_all(&del, &mut Linux::new(place.parts().0)).unwrap();
+        place.assert_seen(&before, "deleted by the next DEL");
+    });
+}
+
 #[test]
 fn routes_and_rules_that_were_there_come_back_in_their_order() {
     isolated(|| {

@@ -125,8 +125,17 @@ impl IpConfig {
                 )
             })?
         };
+        self.limit(ip, &field.path)
+    }
+
+    /// `ip` within `overrides`. `path` is for the message. What is within them already does not change.
+    ///
+    /// # Errors
+    ///
+    /// Code 7 where it goes beyond the overrides.
+    pub fn limit(&self, ip: Ip, path: &str) -> Result<Ip, Error> {
         match &self.overrides {
-            Some(limits) => overrides::apply(limits, ip, &field.path),
+            Some(limits) => overrides::apply(limits, ip, path),
             None => Ok(ip),
         }
     }

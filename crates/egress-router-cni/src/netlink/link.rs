@@ -165,14 +165,6 @@ impl Link {
         message
     }
 
-    /// Writes a text of at most 255 bytes onto the link of this index.
-    #[must_use]
-    pub fn set_alias(index: u32, alias: &str) -> Message {
-        let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
-        message.string(ALIAS, alias);
-        message
-    }
-
     /// Deletes the link of this index.
     #[must_use]
     pub fn delete(index: u32) -> Message {

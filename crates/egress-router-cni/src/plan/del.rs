@@ -9,14 +9,11 @@ use crate::observe::Pod;
 
 use super::primary;
 use super::table_record::{self, Changed, Saved, TableRecord};
-use super::{Family, Identity, Step, route, sysctl};
-
-/// What the alias of a link that is about to be deleted begins with.
-const DELETION_MARK: &str = "egress-router DEL ";
+use super::{Family, Step, route, sysctl};
 
 /// The steps that end the attachment of `interface`, whose record is `record`: default route, other routes, rules, tables,
-/// sysctls, the record, and the link last. Right after a killed ADD or DEL too: what is not there, or is another's by now,
-/// is left alone.
+/// sysctls, the link, and last the table with the record. This also holds after an interrupted ADD or DEL: what is missing, or
+/// belongs to another program by now, is left alone.
 #[must_use]
 pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
     let mut others = table_record::all(pod);
@@ -30,38 +27,12 @@ pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
     steps.extend(rules(pod, record));
     steps.extend(tables(pod, link, record));
     steps.extend(sysctls(pod, record, &others));
-    // The record before the link: the kernel takes 20 ms to free a table, and closing the socket waits for that. While the link
-    // is deleted, which takes as long, it costs nothing; a link goes down as its deletion begins, so nothing leaves by it
-    // unfiltered. Who is killed between the two has told the link whose it was.
-    steps.extend(link.map(|link| Step::MarkForDeletion {
-        index: link.index,
-        name: link.name.clone(),
-        owner: owner(&record.container_id, &record.ifname),
-    }));
-    steps.push(Step::DeleteFirewall { interface: interface.to_owned() });
+    // The link goes down and is deleted before its table: a link that is up always has its allow-list, wherever DEL stops. The
+    // table is also the record, so it goes when nothing is left that another DEL would need it for.
+    steps.extend(link.map(|link| Step::SetDown { index: link.index, name: link.name.clone() }));
     steps.extend(link.map(delete_link));
+    steps.push(Step::DeleteFirewall { interface: interface.to_owned() });
     steps
-}
-
-/// What a link that is about to be deleted says of itself, since nothing else does any longer.
-#[must_use]
-pub fn owner(container_id: &str, ifname: &str) -> String {
-    format!("{DELETION_MARK}{container_id} {ifname}")
-}
-
-/// Whether a DEL, of whichever call, was about to end this link.
-#[must_use]
-pub fn is_marked_for_deletion(link: &Link) -> bool {
-    ours(link) && link.alias.as_ref().is_some_and(|alias| alias.starts_with(DELETION_MARK))
-}
-
-/// The links that a DEL of this attachment has left standing because it was killed before its last act.
-pub fn marked_for_deletion<'a>(
-    pod: &'a Pod,
-    identity: &Identity,
-) -> impl Iterator<Item = &'a Link> + use<'a> {
-    let owner = owner(table_record::cut(&identity.container_id), &identity.ifname);
-    pod.links.iter().filter(|link| ours(link)).filter(move |link| link.alias.as_ref() == Some(&owner))
 }
 
 /// The links that a killed ADD has left under the name that they have for an instant only ([`names::TEMPORARY_NAME`]): they are not up,
@@ -149,7 +120,7 @@ fn defaults(
             _ => Step::AddRoute(lost.clone()),
         });
     }
-    // Ours is another entry than any of them: what leaves by it until its link goes would pass no list.
+    // Ours is another entry than any of them, and must not outlive the restored ones.
     let replaced = steps.iter().any(|step| matches!(step, Step::ReplaceRoute { .. }));
     if !replaced && !saved.is_empty() {
         steps.extend(held.cloned().map(Step::DeleteRoute));

@@ -254,9 +254,13 @@ impl Simulated {
                 self.pod.rules.push(rule.clone());
             }
             Step::DeleteRule(rule) => self.pod.rules.retain(|other| other != rule),
-            Step::MarkForDeletion { index, owner, .. } => {
-                let marked_for_deletion = self.pod.links.iter_mut().filter(|link| link.index == *index);
-                marked_for_deletion.for_each(|link| link.alias = Some(owner.clone()));
+            Step::SetDown { index, .. } => {
+                self.pod
+                    .links
+                    .iter_mut()
+                    .filter(|link| link.index == *index)
+                    .for_each(|link| link.up = false);
+                self.pod.routes.retain(|route| route.device != Some(Device::Index(*index)));
             }
             Step::DeleteLink { index, .. } => self.drop_link(*index),
             Step::DeleteFirewall { interface } => {
@@ -298,11 +302,6 @@ impl Simulated {
         if let Some(record) = table_record::all(&self.pod).get(interface) {
             self.run(&super::del::del(&self.pod, interface, record));
         }
-        let identity =
-            Identity { container_id: "c1".into(), ifname: interface.to_owned(), network: "n".into() };
-        let left: Vec<Step> =
-            super::del::marked_for_deletion(&self.pod, &identity).map(super::del::delete_link).collect();
-        self.run(&left);
     }
 
     /// Everything that can be seen, in an order that does not tell how it came to be.

@@ -291,7 +291,7 @@ fn attribute(text: &str) -> Option<(u16, Vec<u8>)> {
 }
 
 /// What a note holds of an identifier.
-pub(super) fn cut(text: &str) -> &str {
+fn cut(text: &str) -> &str {
     text.get(..IDENTIFIER).unwrap_or(text)
 }
 

@@ -77,8 +77,8 @@ fn chained(context: &Context<'_>, pod: &Pod) -> bool {
     if context.network.previous.is_none() {
         return false;
     }
-    let ours = |link: &Link| pod.attachments.contains_key(name) || plan::del::is_marked_for_deletion(link);
-    context.network.was_made_before(name) || pod.links.iter().any(|link| link.name == *name && !ours(link))
+    let ours = pod.attachments.contains_key(name);
+    context.network.was_made_before(name) || (!ours && pod.links.iter().any(|link| link.name == *name))
 }
 
 struct AddCall<'a> {
@@ -114,31 +114,24 @@ impl<'a> AddCall<'a> {
         }
     }
 
-    /// The pod, after what a killed ADD left of this very interface is gone.
+    /// The pod, after the leftovers of an interrupted ADD of this interface are removed.
     fn remove_leftovers(&mut self, pod: Pod) -> Result<Pod, Error> {
         let temporary: Vec<Step> = plan::del::temporary(&pod).map(plan::del::delete_link).collect();
         let pod =
             if temporary.is_empty() || !self.namespaces.is_alone() { pod } else { self.clear(&temporary)? };
-        let link = pod.links.iter().find(|link| link.name == self.interface);
-        let there = link.is_some();
-        // Said before EC2 is asked for anything: what would be undone then is that of the attachment that stands.
+        let there = pod.links.iter().any(|link| link.name == self.interface);
+        // Reported before the first request to EC2: a rollback would release the Elastic IP of the existing attachment.
         let taken = || {
             Error::new(Code::InvalidConfig, format!("the pod has an interface {} already", self.interface))
         };
         let Some(lines) = pod.attachments.get(&self.interface) else {
-            return match link {
-                None => Ok(pod),
-                Some(link) if plan::del::is_marked_for_deletion(link) => {
-                    self.clear(&[plan::del::delete_link(link)])
-                }
-                Some(_) => Err(taken()),
-            };
+            return if there { Err(taken()) } else { Ok(pod) };
         };
         let table_record = TableRecord::parse(lines).unwrap_or_default();
         let identity = self.context.identity();
         let folder = attachment::folder(&self.context.settings.run_directory);
         let whole = folder.read::<Attachment>(&identity.container_id, &self.interface);
-        // An attachment that stands has its record; a link that another container's call made is unexpected to end.
+        // An attachment that ADD completed has its record; a link of another container is not deleted.
         if there && (!table_record.belongs_to(&identity) || !matches!(whole, Ok(None))) {
             return Err(taken());
         }

@@ -137,13 +137,12 @@ fn interfaces(identity: &Identity, records: &Records, pod: &Pod) -> BTreeSet<Str
         table_record::all(pod).into_iter().filter(|(_, table_record)| table_record.belongs_to(identity));
     let mut interfaces: BTreeSet<String> = tables.map(|(interface, _)| interface).collect();
     interfaces.extend(records.attachments.iter().map(|record| record.interface().to_owned()));
-    interfaces.extend(plan::del::marked_for_deletion(pod, identity).map(|link| link.name.clone()));
     interfaces.insert(identity.ifname.clone());
     interfaces
 }
 
-/// By the table's record; where the table was flushed, by the file's; without either, the link alone, if its alias or
-/// `prevResult` proves that it is ours.
+/// By the table's record; where the table was flushed, by the file's; without either, the link alone, if
+/// `prevResult` proves that this program created it.
 fn steps(
     context: &Context<'_>,
     identity: &Identity,
@@ -164,9 +163,6 @@ fn steps(
     }
     if let Some(table_record) = record.and_then(|record| TableRecord::parse(&record.table_record)) {
         return plan::del::del(pod, interface, &table_record);
-    }
-    if let Some(link) = plan::del::marked_for_deletion(pod, identity).find(|link| link.name == interface) {
-        return vec![plan::del::delete_link(link)];
     }
     // A chain answers in its order: CNI_IFNAME is ours only where no plugin before this one made it, and then it is the last.
     let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());

@@ -55,7 +55,8 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
     requested(context, ip)
 }
 
-/// What the pod asks for takes the place of what it would get, if the administrator allows that.
+/// Addresses that the pod requests replace those that it would get, if the administrator allows that, and within the `overrides`
+/// of an `ipConfig`.
 fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     let requested = &context.network.requested;
     if context.network.by_arguments.ips && context.network.was_made_before(&context.call.ifname) {
@@ -93,6 +94,10 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
         addresses.push(address);
     }
     ip.addresses = addresses;
+    // What a pod may request is limited as what its ConfigMap may assign.
+    if let Source::IpConfig(config) = &context.network.source {
+        ip = config.limit(ip, "the requested ip")?;
+    }
     // Gateways and redirects may now be without an address of their family.
     ip.coherent("ip")?;
     Ok(ip)
@@ -345,6 +350,55 @@ mod tests {
         let error = resolved(without, "", &allowed).unwrap_err();
         assert_eq!(error.code, Code::InvalidConfig);
         assert!(error.message.contains("10.0.0.254"), "{error}");
+    }
+
+    #[test]
+    fn requested_addresses_stay_within_the_overrides_of_the_config_map() {
+        let resolved = |ips: Value, interface_type: &str| {
+            let get = |name: &str| match name {
+                "CNI_COMMAND" => Some("ADD".into()),
+                "CNI_CONTAINERID" => Some("c".into()),
+                "CNI_NETNS" => Some("/run/netns/none".into()),
+                "CNI_IFNAME" => Some("net1".into()),
+                _ => None,
+            };
+            let call = Call::from_env(get).unwrap().unwrap();
+            let network = json!({
+                "cniVersion": "1.0.0", "name": "n", "type": "egress-router", "interfaceType": interface_type,
+                "ipConfig": {"name": "ips", "overrides": {
+                    "addresses": ["10.0.0.1/24", "10.0.0.2", "fd00::2/64"],
+                    "gateway": ["10.0.0.254", "fd00::fe"],
+                    "destinations": ["203.0.113.0/24"],
+                }},
+                "runtimeConfig": {"ips": ips},
+            });
+            let network = Network::parse(network.to_string().as_bytes(), &call).unwrap();
+            let settings = Settings { allow_requested_ips: true, ..Settings::default() };
+            let log = Log::open(None, Some("panic"));
+            let context = Context { call: &call, network: &network, settings: &settings, log: &log };
+            let Source::IpConfig(config) = &network.source else { panic!("an ipConfig") };
+            let data = [("ip".to_owned(), r#"{"addresses": ["10.0.0.1/24"]}"#.to_owned())].into();
+            requested(&context, config.resolve(&data, None).unwrap())
+        };
+        for interface_type in ["macvlan", "aws-elastic-ip"] {
+            for other in [
+                json!(["10.0.0.7"]),
+                json!(["10.0.0.1/24", "10.0.0.7/24"]),
+                json!(["10.0.0.1/16", "10.0.0.2/16"]),
+            ] {
+                let error = resolved(other.clone(), interface_type).unwrap_err();
+                assert_eq!(error.code, Code::InvalidConfig, "{other}");
+                assert!(error.message.contains("ipConfig.overrides.addresses allows"), "{other}: {error}");
+            }
+            let ip = resolved(json!(["10.0.0.2"]), interface_type).unwrap();
+            assert_eq!(ip.addresses, ["10.0.0.2/24".parse::<IpNet>().unwrap()]);
+            let allowed = Some(vec!["203.0.113.0/24".parse::<IpNet>().unwrap()]);
+            assert_eq!(ip.destinations.allowed, allowed, "the other limits still apply");
+            // An address of another family than the ConfigMap's gets the gateway that the overrides fix.
+            let ip = resolved(json!(["fd00::2"]), interface_type).unwrap();
+            assert_eq!(ip.addresses, ["fd00::2/64".parse::<IpNet>().unwrap()]);
+            assert_eq!((ip.gateways.v4, ip.gateways.v6), (None, Some("fd00::fe".parse().unwrap())));
+        }
     }
 
     #[test]

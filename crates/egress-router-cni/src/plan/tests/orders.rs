@@ -175,4 +175,32 @@ proptest! {
             prop_assert_eq!(copy.state(), before.clone());
         }
     }
+
+    /// A link that is up without the table sends what the allow-list refuses.
+    #[test]
+    fn stopped_after_any_step_of_add_or_del_the_link_is_never_up_without_its_table(
+        simulated in any_pod(),
+        desired in any_three(),
+        there_before in 0..3_usize,
+    ) {
+        let mut simulated = with_ipv4_only_kernel(simulated);
+        let desired = desired.map(|desired| without_ipv6(&simulated, desired));
+        for other in desired.iter().take(there_before) {
+            simulated.add(other);
+        }
+        let unfiltered = |simulated: &Simulated| {
+            let up = simulated.pod.links.iter().any(|link| link.name == "net3" && link.up);
+            up && !simulated.pod.attachments.contains_key("net3")
+        };
+        let add = add::add(&desired[2], &simulated.pod).unwrap().steps;
+        for step in &add {
+            simulated.run(std::slice::from_ref(step));
+            prop_assert!(!unfiltered(&simulated), "ADD stopped after {step:?}");
+        }
+        let record = table_record::all(&simulated.pod).remove("net3").unwrap();
+        for step in &del::del(&simulated.pod, "net3", &record) {
+            simulated.run(std::slice::from_ref(step));
+            prop_assert!(!unfiltered(&simulated), "DEL stopped after {step:?}");
+        }
+    }
 }
