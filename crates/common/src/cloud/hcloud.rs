@@ -4,11 +4,9 @@
 //! read of the network, which is the caller's to do ([`Error::retry`] says when). A list is whole or an error.
 
 mod action;
-mod code;
 mod error;
 mod floating_ip;
 mod network;
-mod provider_id;
 mod server;
 
 use std::time::Duration;
@@ -19,16 +17,14 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::field::or_empty;
 use super::http::{self, Budget, Http, Page, Paging, Response, with_query};
 pub use super::http::{Partial, RateLimit, Retry, Secret as Token, SecretError as TokenError};
+use super::or_empty;
 pub use action::{Action, ActionError, Status};
-pub use code::Code;
-pub use error::Error;
+pub use error::{Code, Error};
 pub use floating_ip::FloatingIp;
 pub use network::{Network, Route, Subnet};
-pub use provider_id::ProviderId;
-pub use server::{PrivateNet, Server};
+pub use server::{PrivateNet, ProviderId, Server};
 
 /// Where the API is, unless it is said otherwise.
 pub const ENDPOINT: &str = "https://api.hetzner.cloud/v1";

@@ -16,7 +16,6 @@ mod paging;
 mod rate_limit;
 mod retry;
 mod secret;
-mod transport;
 mod trust;
 mod wire;
 
@@ -99,11 +98,11 @@ impl Http {
         let endpoint = endpoint::Endpoint::parse(endpoint)?;
         endpoint.warn_if_exposed();
         let trust = if endpoint.tls() { Trust::System } else { Trust::Plain };
-        Http::over(transport::connect(&trust)?, cloud, endpoint, secret, user_agent, registry, retry_policy)
+        Http::over(wire::connect(&trust)?, cloud, endpoint, secret, user_agent, registry, retry_policy)
     }
 
     fn over(
-        transport: transport::Transport,
+        transport: wire::Transport,
         cloud: &'static str,
         endpoint: endpoint::Endpoint,
         secret: Secret,

@@ -22,13 +22,11 @@ mod catalog;
 mod cinder;
 mod cloud_conf;
 mod clouds_yaml;
-mod config_error;
 mod credentials;
 mod endpoint_override;
 mod error;
 mod error_body;
 mod gcfg;
-mod id;
 mod keystone;
 mod neutron;
 mod nova;
@@ -37,7 +35,6 @@ mod page;
 mod request;
 mod rights;
 mod search;
-mod selected_fields;
 mod service;
 mod session;
 
@@ -48,15 +45,14 @@ use prometheus::Registry;
 
 pub use cinder::{Attachment, Snapshot, Volume};
 pub use cloud_conf::CloudConf;
-pub use config_error::ConfigError;
-pub use credentials::Credentials;
+pub use credentials::{ConfigError, Credentials};
 pub use error::Error;
-pub use id::is_id;
 pub use neutron::{
     AddressPair, FixedIp, FloatingIp, Gateway, Network, Port, Route, Router, SecurityGroup, Subnet,
 };
 pub use nova::{Address, Server};
 pub use octavia::LoadBalancer;
+pub use request::is_id;
 pub use rights::{Call, Right, User};
 pub use service::Service;
 

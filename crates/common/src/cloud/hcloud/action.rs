@@ -3,8 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::code::Code;
-use crate::cloud::field::or_empty;
+use super::error::Code;
+use crate::cloud::or_empty;
 
 /// The code of a failure that nothing is said of.
 const UNSAID: &str = "unknown";

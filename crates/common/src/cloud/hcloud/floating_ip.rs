@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cloud::field::or_empty;
+use crate::cloud::or_empty;
 
 /// A floating IP, as much of it as is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use crate::cloud::field::or_empty;
+use crate::cloud::or_empty;
 
 /// A private network, as much of it as is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,18 +1,24 @@
-//! One exchange: a request goes out, the whole answer comes back, within a time and a size.
+//! One exchange: a request is sent, the complete response is read, within a deadline and a size limit. Below it: TCP, TLS, HTTP/1.1.
 
 use std::time::Duration;
 
 use ::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use ::http::{HeaderValue, Request};
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
+use tower::util::BoxCloneSyncService;
 use tracing::Instrument as _;
 
 use super::Response;
-use super::error::{self, Error};
-use super::transport::{self, Transport, Trust};
+use super::error::{self, Error, chain};
+use super::trust::Trust;
 
 /// What one exchange with a cloud may cost.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +44,7 @@ impl Wire {
     /// # Errors
     /// [`Error::Setup`] when there are no authorities to trust.
     pub fn new(cloud: &'static str, trust: &Trust, limits: Limits) -> Result<Wire, Error> {
-        Ok(Wire::over(transport::connect(trust)?, cloud, limits))
+        Ok(Wire::over(connect(trust)?, cloud, limits))
     }
 
     pub(super) fn over(transport: Transport, cloud: &'static str, limits: Limits) -> Wire {
@@ -120,4 +126,55 @@ impl Wire {
 fn compression(value: &HeaderValue) -> Option<&'static str> {
     let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
     ["gzip", "deflate", "br", "zstd", "compress"].into_iter().find(|known| value.contains(known))
+}
+
+/// Sends one request; the answer's body is still to be read. A service, so that tests can answer without a network.
+pub(super) type Transport = BoxCloneSyncService<Request<Full<Bytes>>, ::http::Response<Body>, Error>;
+pub(super) type Body = UnsyncBoxBody<Bytes, Error>;
+
+/// A third of the exchange's deadline: an address that does not answer leaves time for the next one.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Longer than the pause between two polls of an action, shorter than the pause between two passes: a connection that went
+/// through a gateway that has since changed is dead without anyone saying so, and would cost a whole deadline.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// The system's trusted authorities are read here, and only where they are wanted.
+pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
+    let mut client = Client::builder(TokioExecutor::new());
+    client.pool_idle_timeout(IDLE).pool_timer(TokioTimer::new());
+    let mut tcp = HttpConnector::new();
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.set_nodelay(true);
+    if *trust == Trust::Plain {
+        return Ok(boxed(client.build(tcp)));
+    }
+    tcp.enforce_http(false);
+    let tls = match trust.config()? {
+        Some(config) => HttpsConnectorBuilder::new().with_tls_config(config),
+        None => HttpsConnectorBuilder::new()
+            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+            .map_err(|cause| {
+                Error::Setup(format!(
+                    "no trusted certificate authorities ({cause}): install ca-certificates or set SSL_CERT_FILE"
+                ))
+            })?,
+    };
+    // Which scheme an endpoint may have is the endpoint's to say.
+    Ok(boxed(client.build(tls.https_or_http().enable_http1().wrap_connector(tcp))))
+}
+
+fn boxed<C>(client: Client<C, Full<Bytes>>) -> Transport
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
+    BoxCloneSyncService::new(
+        client
+            .map_response(|response| {
+                response.map(|body| body.map_err(|error| Error::Broken(chain(&error))).boxed_unsync())
+            })
+            .map_err(|error| match error.is_connect() {
+                true => Error::Connect(chain(&error)),
+                false => Error::Broken(chain(&error)),
+            }),
+    )
 }

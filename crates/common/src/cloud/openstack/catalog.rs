@@ -6,7 +6,7 @@ use ::http::Uri;
 use serde::Deserialize;
 
 use super::service::Service;
-use crate::cloud::field::or_empty;
+use crate::cloud::or_empty;
 
 /// Which of a service's endpoints: the operator may have one for each kind of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::Cloud;
 use super::error::Error;
 use super::request::ApiRequest;
 use super::rights::Call;
-use crate::cloud::field::or_empty;
+use crate::cloud::or_empty;
 
 /// A page; Cinder's cap is 1000.
 const LIMIT: (&str, &str) = ("limit", "500");

@@ -14,9 +14,10 @@ mod region;
 mod top_level_auth;
 
 use self::file::at;
+pub(super) use self::file::selected_fields;
 use self::region::{Region, in_region};
 use self::top_level_auth::TopLevelAuth;
-use super::config_error::ConfigError;
+use super::credentials::ConfigError;
 use super::credentials::{Credentials, Fields};
 use super::endpoint_override::{self, Settings};
 

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::catalog::Interface;
-use super::config_error::ConfigError;
 use super::endpoint_override::{EndpointOverrides, Settings};
 use crate::cloud::http::Trust;
 
@@ -282,5 +281,26 @@ impl Login {
             Login::Password { password, .. } => password,
             Login::Token { token, .. } => token,
         }
+    }
+}
+
+/// Which text is wrong, at which field, and what is allowed; in one line, without any value of a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {why}")]
+pub struct ConfigError {
+    place: String,
+    why: String,
+}
+
+impl ConfigError {
+    /// `place`: the file, Secret or section.
+    pub(super) fn new(place: impl fmt::Display, why: impl Into<String>) -> ConfigError {
+        ConfigError { place: place.to_string(), why: why.into() }
+    }
+
+    /// Where it is: a file or Secret, and the cloud in it.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        &self.place
     }
 }

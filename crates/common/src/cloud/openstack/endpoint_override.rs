@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::de::{Deserialize, Deserializer};
 
 use super::catalog::{Interface, base};
-use super::selected_fields::selected_fields;
+use super::clouds_yaml::selected_fields;
 use super::service::Service;
 use crate::cloud::http::Endpoint;
 

@@ -3,28 +3,21 @@
 //! Lists of what can belong to other projects name our own, so that a credential with a broad role sees no more of them than
 //! one with a narrow role.
 
-mod floating_ip;
-mod network;
 mod port;
 mod router;
-mod security_group;
-mod subnet;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Cloud;
 use super::error::Error;
 use super::request::ApiRequest;
 use super::rights::Call;
-pub use floating_ip::FloatingIp;
-pub use network::Network;
+use crate::cloud::or_empty;
 pub use port::{AddressPair, FixedIp, Port};
 pub use router::{Gateway, Route, Router};
-pub use security_group::SecurityGroup;
-pub use subnet::Subnet;
 
 /// What is asked for a page; a server may cap it lower. 500 ports are about 300 KB.
 pub(super) const LIMIT: (&str, &str) = ("limit", "500");
@@ -56,5 +49,186 @@ impl Cloud {
         let mut quota: BTreeMap<String, Value> =
             self.read(&ApiRequest::one(Call::Quota, &project), "quota").await?;
         Ok(quota.remove("router_route").and_then(|limit| limit.as_i64()))
+    }
+}
+
+/// A network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Its ID.
+    pub id: String,
+    /// Its name; not unique, may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// Whose it is, in today's words.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub project_id: String,
+    /// The same in those of before 2016, which is all that some say.
+    #[serde(default, deserialize_with = "or_empty", skip_serializing)]
+    pub tenant_id: String,
+    /// Whether other projects may use it.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub shared: bool,
+}
+
+impl Network {
+    /// The project that it belongs to: only the owner of a network sees the ports of other projects on it. Empty if the
+    /// service does not say.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        if self.project_id.is_empty() { &self.tenant_id } else { &self.project_id }
+    }
+}
+
+impl Cloud {
+    /// `GET /v2.0/networks/{id}` (role `reader`).
+    ///
+    /// # Errors
+    /// [`Error::is_not_found`] if there is no such network in our sight; those of every read.
+    pub async fn network(&self, id: &str) -> Result<Network, Error> {
+        self.read(&ApiRequest::one(Call::Network, id), "network").await
+    }
+}
+
+/// A subnet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subnet {
+    /// Its ID.
+    pub id: String,
+    /// The network that it is part of.
+    pub network_id: String,
+    /// Its range.
+    pub cidr: String,
+}
+
+impl Cloud {
+    /// `GET /v2.0/subnets?network_id=` (role `reader`): the subnets of a network that is ours or shared with us.
+    ///
+    /// # Errors
+    /// When `network` is empty; those of every list.
+    pub async fn subnets_of_network(&self, network: &str) -> Result<Vec<Subnet>, Error> {
+        // An empty filter is none: it would bring all subnets of the project.
+        if network.is_empty() {
+            return Err(Error::setup("network GET /subnets", "network_id is empty"));
+        }
+        let query =
+            [("network_id", network), ("fields", "id"), ("fields", "network_id"), ("fields", "cidr"), LIMIT];
+        self.list(ApiRequest::all(Call::Subnets, &query), "subnets").await
+    }
+}
+
+/// Alias of the extension that brings routers and floating IPs.
+const L3: &str = "router";
+
+/// A floating IP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FloatingIp {
+    /// Its ID.
+    pub id: String,
+    /// The address.
+    pub floating_ip_address: String,
+    /// What its maker wrote there; may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub description: String,
+    /// The port it leads to; None if to none.
+    #[serde(default)]
+    pub port_id: Option<String>,
+    /// Whose it is.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub project_id: String,
+    /// Its tags.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub tags: Vec<String>,
+}
+
+impl Cloud {
+    /// `GET /v2.0/floatingips` (role `reader`): all of the project's. None where Neutron has no L3 plugin, which its
+    /// `GET /v2.0/extensions` (any role) tells.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn floating_ips(&self) -> Result<Vec<FloatingIp>, Error> {
+        let project = self.project_id().await?;
+        let query = [("project_id", project.as_str()), LIMIT];
+        let found: Result<Vec<FloatingIp>, Error> =
+            self.list(ApiRequest::all(Call::FloatingIps, &query), "floatingips").await;
+        // Without the plugin Neutron does not know the path; a proxy that has lost its way answers the same.
+        if found.as_ref().is_err_and(Error::is_unknown_path) && !self.extensions().await?.contains(L3) {
+            return Ok(Vec::new());
+        }
+        found
+    }
+
+    /// `GET /v2.0/floatingips/{id}` (role `reader`); None if Neutron says that there is none.
+    ///
+    /// # Errors
+    /// Those of every read.
+    pub async fn floating_ip(&self, id: &str) -> Result<Option<FloatingIp>, Error> {
+        self.find(&ApiRequest::one(Call::FloatingIp, id), "floatingip").await
+    }
+
+    /// `DELETE /v2.0/floatingips/{id}` (role `member`): gives the address back. Gone already is Ok.
+    ///
+    /// # Errors
+    /// Those of every write.
+    pub async fn delete_floating_ip(&self, id: &str) -> Result<(), Error> {
+        self.delete(&ApiRequest::one(Call::DeleteFloatingIp, id)).await
+    }
+}
+
+/// A security group, without its rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecurityGroup {
+    /// Its ID.
+    pub id: String,
+    /// Its name; not unique.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub name: String,
+    /// What its maker wrote there; may be empty.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub description: String,
+    /// Whose it is.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub project_id: String,
+    /// Its tags.
+    #[serde(default, deserialize_with = "or_empty")]
+    pub tags: Vec<String>,
+}
+
+/// Without its rules, which nobody reads here and which can be hundreds.
+const SECURITY_GROUP_FIELDS: [(&str, &str); 5] = [
+    ("fields", "id"),
+    ("fields", "name"),
+    ("fields", "description"),
+    ("fields", "project_id"),
+    ("fields", "tags"),
+];
+
+impl Cloud {
+    /// `GET /v2.0/security-groups` (role `reader`): all of the project's.
+    ///
+    /// # Errors
+    /// Those of every list.
+    pub async fn security_groups(&self) -> Result<Vec<SecurityGroup>, Error> {
+        let project = self.project_id().await?;
+        let query = [&[("project_id", project.as_str())][..], &SECURITY_GROUP_FIELDS, &[LIMIT]].concat();
+        self.list(ApiRequest::all(Call::SecurityGroups, &query), "security_groups").await
+    }
+
+    /// `GET /v2.0/security-groups/{id}` (role `reader`); None if Neutron says that there is none.
+    ///
+    /// # Errors
+    /// Those of every read.
+    pub async fn security_group(&self, id: &str) -> Result<Option<SecurityGroup>, Error> {
+        self.find(&ApiRequest::one(Call::SecurityGroup, id).query(&SECURITY_GROUP_FIELDS), "security_group")
+            .await
+    }
+
+    /// `DELETE /v2.0/security-groups/{id}` (role `member`). Gone already is Ok.
+    ///
+    /// # Errors
+    /// [`Error::is_conflict`] of kind `SecurityGroupInUse` while a port has it. Those of every write.
+    pub async fn delete_security_group(&self, id: &str) -> Result<(), Error> {
+        self.delete(&ApiRequest::one(Call::DeleteSecurityGroup, id)).await
     }
 }

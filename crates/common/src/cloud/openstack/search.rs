@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::cloud_conf;
 use super::clouds_yaml::{self, Texts, filled};
-use super::config_error::ConfigError;
+use super::credentials::ConfigError;
 use super::credentials::{Credentials, Fields};
 use super::endpoint_override::Settings;
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize as _, Deserializer};
 
-use crate::cloud::openstack::config_error::ConfigError;
+use crate::cloud::openstack::credentials::ConfigError;
 
 /// What stands at a path of keys, if anything does.
 pub(super) fn at<T: DeserializeOwned>(
@@ -72,4 +72,36 @@ pub(super) fn broken(place: &str, error: Option<&serde_yaml::Error>) -> ConfigEr
         place,
         format!("{line}this is no YAML, or a field of another kind than clouds.yaml has there"),
     )
+}
+
+/// The fields that are wanted, in their order; all others are passed over. A hyphen in a field's name is an underscore.
+///
+/// # Errors
+/// It is no map, or the value of a field that is wanted is no text.
+pub(in crate::cloud::openstack) fn selected_fields<'de, D: Deserializer<'de>>(
+    from: D,
+    selected: impl Fn(&str) -> bool,
+) -> Result<Vec<(String, Option<String>)>, D::Error> {
+    struct Fields<F>(F);
+    impl<'de, F: Fn(&str) -> bool> Visitor<'de> for Fields<F> {
+        type Value = Vec<(String, Option<String>)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the fields of a cloud")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+            let mut found = Vec::new();
+            while let Some(name) = fields.next_key::<String>()? {
+                let name = name.replace('-', "_");
+                if self.0(&name) {
+                    found.push((name, fields.next_value()?));
+                } else {
+                    fields.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(found)
+        }
+    }
+    from.deserialize_map(Fields(selected))
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::file::{at, broken};
-use crate::cloud::openstack::config_error::ConfigError;
+use crate::cloud::openstack::credentials::ConfigError;
 
 /// One of `regions`.
 #[derive(Clone, Deserialize)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::de::{Deserialize, Deserializer};
 
+use super::file::selected_fields;
 use super::filled;
-use crate::cloud::openstack::selected_fields::selected_fields;
 
 /// What openstacksdk rather takes from beside `auth` than out of it.
 const PREFERRED_AT_TOP_LEVEL: [&str; 12] = [

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::LIMIT;
-use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
 use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
+use crate::cloud::or_empty;
 
 /// A port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

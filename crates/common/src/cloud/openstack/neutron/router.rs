@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::LIMIT;
-use crate::cloud::field::or_empty;
 use crate::cloud::openstack::Cloud;
 use crate::cloud::openstack::error::Error;
 use crate::cloud::openstack::request::ApiRequest;
 use crate::cloud::openstack::rights::Call;
+use crate::cloud::or_empty;
 
 /// A route as Neutron wrote it. The texts are kept to the letter: Neutron compares them as texts when it removes one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
