@@ -1,4 +1,4 @@
-//! Our custom resources: each kind a file, as types that hold the whole truth. The schema that the API server enforces, the texts
+//! Our custom resources: each kind a file, as complete types. The schema that the API server enforces, the texts
 //! of `kubectl explain` and the columns of `kubectl get` are generated from them into `manifests/<controller>/crds` (`make generate`).
 //!
 //! No IO, no client, no clock: a plan may read these types.
@@ -37,7 +37,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
 mod tests {
     use super::*;
 
-    /// What `kubectl explain` has nothing to say about is a field that its user must guess.
+    /// `kubectl explain` describes every field.
     #[test]
     fn every_field_is_explained() {
         for definition in definitions() {

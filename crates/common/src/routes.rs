@@ -1,17 +1,17 @@
-//! A router's routes into the pod networks, and which of them lead to nobody any more.
+//! A router's routes into the pod networks, and which of them are orphaned.
 //!
 //! ```text
-//!   observe   the router, then every port of its networks, then Nova as a witness (and Nodes)  ->  Snapshot
-//!   plan      pure: judge -> confirm -> contest -> threshold                                   ->  Decision
-//!   apply     looks at all of it again, then removes all at once; the answer is compared
+//!   observe   the router, then every port of its networks, then Nova's servers (and Nodes)  ->  Snapshot
+//!   plan      pure: classify -> confirm -> contest -> threshold                             ->  Decision
+//!   apply     rechecks the routes, removes all of them with one request, compares the response
 //! ```
 //!
-//! What must never happen: a route is removed whose next hop lives, whose next hop cannot be seen, or that is not in a pod
-//! network; or a route that somebody else adds meanwhile is lost. What cannot be seen whole is not judged at all.
+//! Safety: a route is never removed if its next hop exists, if it is not visible whether it exists, or if the route is not in a
+//! pod network. A route that another client adds in the meantime is never lost. Nothing is decided on incomplete data.
 //!
-//! * [`route`]: a route to the letter, and what it means. [`policy`]: whose routes are judged, how carefully.
+//! * [`route`]: a route as text and its meaning. [`policy`]: which routes may be removed, and the safety limits.
 //! * [`mod@observe`] and [`mod@apply`]: the only reader and the only writer.
-//! * [`snapshot`]: what was seen. [`mod@plan`]: what follows from it: [`plan::classify`], [`plan::confirm`], [`plan::threshold`].
+//! * [`snapshot`]: the observed state. [`mod@plan`]: the decision: [`plan::classify`], [`plan::confirm`], [`plan::threshold`].
 
 pub mod apply;
 pub mod observe;

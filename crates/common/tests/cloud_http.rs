@@ -1,4 +1,4 @@
-//! `cloud::http` over real connections: what breaks on the wire, what is sent, what no log may show, and TLS trust.
+//! `cloud::http` over real connections: broken connections, requests, secrets in logs, TLS trust.
 #![cfg(feature = "cloud")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -95,7 +95,7 @@ const CUT_CHUNKS: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\
 const HALF_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-le";
 
 #[tokio::test]
-async fn a_request_says_who_asks_and_with_what() {
+async fn a_request_has_user_agent_and_credential() {
     let server = Server::start(vec![vec![OK, OK]]);
     let http = server.client();
     assert_eq!(get(&http).await.unwrap().body, "ok");
@@ -123,14 +123,14 @@ async fn a_request_says_who_asks_and_with_what() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_read_again() {
+async fn a_truncated_response_is_retried() {
     let server = Server::start(vec![vec![CUT], vec![], vec![OK]]);
     assert_eq!(get(&server.client()).await.unwrap().body, "ok");
     assert_eq!(server.requests().len(), 2, "the connection that was closed at once saw none");
 }
 
 #[tokio::test]
-async fn a_cut_answer_is_never_taken_for_a_whole_one() {
+async fn a_truncated_response_is_an_error() {
     for cut in [CUT, CUT_CHUNKS, HALF_HEAD] {
         let server = Server::start(vec![vec![cut]]);
         let error = server.client().post("/things", &serde_json::json!({})).await.unwrap_err();
@@ -139,9 +139,9 @@ async fn a_cut_answer_is_never_taken_for_a_whole_one() {
     }
 }
 
-/// A pooled connection that the server closes after it has read the request is the case where clients like to send again.
+/// Many clients send again if the server closes a pooled connection after it has read the request.
 #[tokio::test]
-async fn a_post_is_on_the_wire_once_even_on_a_connection_that_was_used_before() {
+async fn a_post_is_sent_once_even_on_a_reused_connection() {
     let server = Server::start(vec![vec![OK, b""], vec![OK]]);
     let http = server.client();
     get(&http).await.unwrap();
@@ -153,7 +153,7 @@ async fn a_post_is_on_the_wire_once_even_on_a_connection_that_was_used_before() 
 }
 
 #[tokio::test]
-async fn nobody_listening_is_a_connect_error_in_words() {
+async fn a_refused_connection_is_a_connect_error() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -164,7 +164,7 @@ async fn nobody_listening_is_a_connect_error_in_words() {
 }
 
 #[tokio::test]
-async fn a_body_without_end_is_cut_off_by_us() {
+async fn an_endless_body_is_an_error() {
     let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n".to_vec();
     let endless: &'static [u8] = Box::leak([head, vec![b' '; 9 << 20]].concat().into_boxed_slice());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -190,7 +190,7 @@ async fn the_token_does_not_follow_a_redirect() {
 }
 
 #[tokio::test]
-async fn a_rotated_token_is_used_by_the_next_request_and_a_lost_one_is_said() {
+async fn a_rotated_token_is_used_by_the_next_request_and_a_missing_one_is_reported() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "first\n").unwrap();
     let server = Server::start(vec![vec![OK, OK]]);
@@ -211,7 +211,7 @@ async fn a_rotated_token_is_used_by_the_next_request_and_a_lost_one_is_said() {
     assert!(error.to_string().contains(&path), "{error}");
 }
 
-/// Everything that any crate says through tracing, spans and their later fields included.
+/// Everything that any crate logs through tracing, spans and their later fields included.
 #[derive(Clone, Default)]
 struct Everything(Arc<Mutex<String>>);
 
@@ -276,9 +276,9 @@ async fn neither_logs_nor_spans_nor_errors_show_the_token_or_the_query() {
 /// Set in the child processes of the test below: a process has one environment, and the trusted authorities come from it.
 const CHILD: &str = "CLOUD_HTTP_TEST_TLS_ENDPOINT";
 
-/// A private authority is trusted through SSL_CERT_FILE, and a server of another authority is not spoken to.
+/// A private authority is trusted through SSL_CERT_FILE, and a server of another authority is refused.
 #[test]
-fn tls_trusts_what_ssl_cert_file_names_and_nothing_else() {
+fn tls_trusts_the_authorities_of_ssl_cert_file_only() {
     if let Ok(endpoint) = std::env::var(CHILD) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let end = runtime.block_on(async {
@@ -323,7 +323,7 @@ fn tls_trusts_what_ssl_cert_file_names_and_nothing_else() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), authority).unwrap();
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tls_trusts_what_ssl_cert_file_names_and_nothing_else", "--nocapture"])
+            .args(["--exact", "tls_trusts_the_authorities_of_ssl_cert_file_only", "--nocapture"])
             .env(CHILD, &endpoint)
             .env("SSL_CERT_FILE", file.path())
             .env_remove("SSL_CERT_DIR")

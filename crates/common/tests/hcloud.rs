@@ -1,5 +1,5 @@
-//! `cloud::hcloud` against a small server that knows exactly what the API takes and refuses the rest: every call, paging
-//! while the list changes, routes and their actions, and errors as a person reads them.
+//! `cloud::hcloud` against a small server that accepts exactly what the API accepts: every call, paging while the list changes,
+//! routes and their actions, and error messages.
 #![cfg(feature = "hcloud")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -233,7 +233,7 @@ async fn a_route_is_moved_as_a_controller_moves_it() {
 }
 
 #[tokio::test]
-async fn a_code_that_nobody_knows_counts_as_its_status() {
+async fn an_unknown_error_code_counts_as_its_status() {
     let (hcloud, project) = start().await;
     let route = Route::default_via(Ipv4Addr::new(10, 0, 1, 3));
     for (status, retry) in
@@ -250,7 +250,7 @@ async fn a_code_that_nobody_knows_counts_as_its_status() {
 }
 
 #[tokio::test]
-async fn an_action_in_a_list_of_nothing_is_missing() {
+async fn an_action_in_an_empty_list_is_missing() {
     let (hcloud, project) = start().await;
     project.lock().unwrap().forgetful = true;
     let action = hcloud.add_route(4711, &Route::default_via(Ipv4Addr::new(10, 0, 1, 3))).await.unwrap();
@@ -267,7 +267,7 @@ async fn networks_and_servers_are_read() {
     assert_eq!(hcloud.rate_limit().unwrap().remaining, 3599);
     let error = hcloud.network_by_name("missing").await.unwrap_err();
     assert!(matches!(error, Error::NotFound { .. }) && error.code() == Some(&Code::NotFound));
-    assert!(error.to_string().starts_with("look up network \"missing\": there is none"), "{error}");
+    assert!(error.to_string().starts_with("look up network \"missing\": no object has this name"), "{error}");
 
     let server = hcloud.server(1).await.unwrap();
     assert_eq!((server.name.as_str(), server.private_ip(4711)), ("node-1", Some(Ipv4Addr::new(10, 0, 1, 3))));
@@ -293,7 +293,7 @@ async fn floating_ips_are_listed_by_label() {
 }
 
 #[tokio::test]
-async fn a_long_list_comes_whole_with_one_request_a_page() {
+async fn a_long_list_takes_one_request_a_page() {
     let (hcloud, project) = start().await;
     for (length, pages) in [(0, 1), (50, 1), (51, 2), (120, 3)] {
         project.lock().unwrap().servers = (1..=length).collect();
@@ -318,7 +318,7 @@ async fn a_list_that_shrinks_between_two_pages_is_read_again() {
 }
 
 #[tokio::test]
-async fn a_list_that_never_holds_still_is_an_error_never_a_part() {
+async fn a_list_that_changes_during_every_read_is_an_error() {
     let (hcloud, project) = start().await;
     {
         let mut project = project.lock().unwrap();
@@ -328,12 +328,12 @@ async fn a_list_that_never_holds_still_is_an_error_never_a_part() {
     let error = hcloud.servers().await.unwrap_err();
     assert!(matches!(error, Error::Partial { .. }), "{error:?}");
     assert_eq!(error.retry(), Retry::Soon);
-    assert!(error.to_string().starts_with("list servers: the list was not whole in 3 readings: "), "{error}");
+    assert!(error.to_string().starts_with("list servers: the list was incomplete in 3 reads: "), "{error}");
     assert_eq!(log(&project).len(), 3 * 2);
 }
 
 #[tokio::test]
-async fn pages_that_lie_are_an_error() {
+async fn inconsistent_pages_are_an_error() {
     let twists: [fn(&mut Value); 4] = [
         |meta| meta["total_entries"] = json!(121),
         |meta| meta["next_page"] = json!(1),
@@ -354,7 +354,7 @@ async fn pages_that_lie_are_an_error() {
 }
 
 #[tokio::test]
-async fn the_last_page_says_as_well_that_more_follows() {
+async fn last_page_also_announces_further_pages() {
     let (hcloud, project) = start().await;
     {
         let mut project = project.lock().unwrap();
@@ -366,7 +366,7 @@ async fn the_last_page_says_as_well_that_more_follows() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_said_in_words_and_not_shown() {
+async fn a_wrong_token_is_reported_and_not_shown() {
     let (hcloud, project) = start_with("wr0ng-t0ken").await;
     let error = hcloud.network(4711).await.unwrap_err();
     assert_eq!((error.code(), error.retry()), (Some(&Code::Unauthorized), Retry::Never));
@@ -387,7 +387,7 @@ async fn calls_can_be_moved_to_another_thread() {
 }
 
 #[test]
-fn a_client_that_cannot_work_is_refused_at_the_start() {
+fn an_invalid_configuration_is_refused_at_the_start() {
     let new = |endpoint: &str, registry: &Registry| {
         Hcloud::new(endpoint, Token::new(TOKEN).unwrap(), "perimeter-test/1", registry)
     };

@@ -1,6 +1,6 @@
-//! `cloud::openstack` against a small OpenStack that takes exactly what the real one takes and notes everything else:
-//! logins and their renewal, lists in pages, routes, every call's method and path, errors as programs and people read them,
-//! TLS trust. What nobody may see is looked for in `openstack_secrets.rs`.
+//! `cloud::openstack` against a small OpenStack that accepts exactly what the real one accepts and records everything else:
+//! logins and their renewal, lists in pages, routes, every call's method and path, errors and their messages,
+//! TLS trust. Leaks of secrets are tested in `openstack_secrets.rs`.
 #![cfg(feature = "openstack")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

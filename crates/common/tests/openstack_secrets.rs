@@ -1,4 +1,4 @@
-//! What nobody may see: neither the token nor the secret is in an error, a log, a span or a `Debug`, even if a server
+//! Secrets do not leak: neither the token nor the secret is in an error, a log, a span or a `Debug`, even if a server
 //! repeats them. Alone in its program: what other threads do decides which spans tracing shows to ours.
 #![cfg(feature = "openstack")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -17,7 +17,7 @@ use site::{LOGIN, SECRET, Site, TOKEN, ok, reply};
 #[allow(dead_code)]
 mod site;
 
-/// Everything that any crate says through tracing, spans and their later fields included.
+/// Everything that any crate logs through tracing, spans and their later fields included.
 #[derive(Clone, Default)]
 struct Everything(Arc<Mutex<String>>);
 
@@ -49,7 +49,7 @@ impl Subscriber for Everything {
 }
 
 #[tokio::test]
-async fn nothing_shows_a_token_or_a_secret() {
+async fn no_error_log_span_or_debug_shows_a_token_or_a_secret() {
     let heard = Everything::default();
     let _guard = tracing::subscriber::set_default(heard.clone());
     let (site, cloud) = Site::start().await;
@@ -81,7 +81,7 @@ async fn nothing_shows_a_token_or_a_secret() {
     assert!(said.matches("[redacted]").count() > 10, "{said}");
     said.push_str(&heard.0.lock().unwrap());
     assert!(said.contains("span cloud request") && said.contains("url.path"), "{said}");
-    assert!(said.contains("the request is repeated"), "{said}");
+    assert!(said.contains("the request is retried"), "{said}");
     for line in said.lines() {
         assert!(!line.contains(SECRET) && !line.contains(TOKEN), "{line}");
     }

@@ -100,7 +100,7 @@ impl Error {
             Error::Write { cause, .. } | Error::Management { cause, .. } => {
                 !matches!(cause, kube::Error::Api(_))
             }
-            Error::Cloud { cause, .. } => cause.code() == "no_answer",
+            Error::Cloud { cause, .. } => cause.code() == "no_response",
             _ => false,
         }
     }

@@ -255,7 +255,7 @@ mod tests {
             (200, with("deletionTimestamp", json!("2026-01-01T00:00:00Z")), false),
             (404, gone, false),
         ] {
-            let said = document.still_desired(&client(code, &body)).unwrap().ask().await;
+            let said = document.still_desired(&client(code, &body)).unwrap().check().await;
             assert_eq!(said, wanted, "{body}");
         }
     }

@@ -9,7 +9,7 @@ async fn what_cannot_be_meant_is_refused_by_the_api_server() {
     for (more, why) in [
         (json!({ "podCIDRs": ["10.244.1.0/16"] }), "written with its first address"),
         (json!({ "podCIDRs": ["pods"] }), "each must be a network such as"),
-        (json!({ "podCIDRs": ["0.0.0.0/0"] }), "whole internet"),
+        (json!({ "podCIDRs": ["0.0.0.0/0"] }), "prefix length 0"),
         (json!({ "podCIDRs": [] }), "should have at least 1 items"),
         (json!({ "interval": "1s" }), "at least 10s"),
         (json!({ "interval": "soon" }), "should match"),

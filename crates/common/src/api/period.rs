@@ -1,4 +1,7 @@
-//! A length of time in whole seconds, as people write it in YAML: `5m`, `1h30m`, `90s`.
+//! A duration in whole seconds, as users write it in YAML: `5m`, `1h30m`, `90s`.
+//!
+//! `kube::core::Duration` reads the same texts, but also negative ones and fractions, and it writes a day as `86400s`: the defaults
+//! in a CRD and the output of `kubectl get -o yaml` shall read `24h`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,37 +14,37 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// Hours, minutes and seconds in this order, each at most once. Nine digits a unit cannot overflow 64 bits.
 const PATTERN: &str = r"^([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?$";
 
-/// A length of time in whole seconds. Every text that its schema admits can be read.
+/// A duration in whole seconds. Every text that its schema admits can be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Period(Duration);
 
 impl Period {
-    /// So many seconds.
+    /// A number of seconds.
     #[must_use]
     pub const fn seconds(seconds: u64) -> Period {
         Period(Duration::from_secs(seconds))
     }
 
-    /// So many minutes.
+    /// A number of minutes.
     #[must_use]
     pub const fn minutes(minutes: u64) -> Period {
         Period::seconds(minutes * 60)
     }
 
-    /// So many hours.
+    /// A number of hours.
     #[must_use]
     pub const fn hours(hours: u64) -> Period {
         Period::minutes(hours * 60)
     }
 
-    /// As the standard library has it.
+    /// As a duration of the standard library.
     #[must_use]
     pub const fn duration(self) -> Duration {
         self.0
     }
 }
 
-/// `90s` as `1m30s`: the shortest text that says the same.
+/// The shortest text: 90 seconds are `1m30s`.
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
@@ -57,9 +60,9 @@ impl fmt::Display for Period {
     }
 }
 
-/// A text that is no length of time.
+/// A text that is no duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no length of time; write 90s, 5m or 1h30m")]
+#[error("{0:?} is no duration; write 90s, 5m or 1h30m")]
 pub struct Invalid(String);
 
 impl FromStr for Period {
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_s_spellings_are_read() {
+    fn usual_spellings_are_parsed() {
         for (text, seconds) in
             [("90s", 90), ("5m", 300), ("1h30m", 5400), ("0s", 0), ("5m0s", 300), ("24h", 86_400)]
         {
@@ -130,12 +133,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_schema_admits_is_read(text in "([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?") {
+        fn every_text_that_the_schema_admits_is_parsed(text in "([0-9]{1,9}h)?([0-9]{1,9}m)?([0-9]{1,9}s)?") {
             prop_assert_eq!(text.parse::<Period>().is_ok(), text.len() >= 2);
         }
 
         #[test]
-        fn what_is_written_reads_back(seconds in 0_u64..10_000_000) {
+        fn a_formatted_period_parses_to_the_same_value(seconds in 0_u64..10_000_000) {
             let period = Period::seconds(seconds);
             prop_assert_eq!(period.to_string().parse(), Ok(period));
         }

@@ -1,7 +1,7 @@
-//! Hetzner Cloud: the few calls that are made, typed as slim as they are read.
+//! Hetzner Cloud: the calls that the controllers use, with only the fields that they read.
 //!
-//! Reads repeat themselves while an error is one that passes. Writes are sent once; both are safe to repeat after a fresh
-//! read of the network, which is the caller's to do ([`Error::retry`] says when). A list is whole or an error.
+//! Reads are retried after a transient error. Writes are sent once. The caller may repeat a write after it has read the network
+//! again ([`Error::retry`] says when). A list is complete or an error.
 
 mod action;
 mod error;
@@ -26,18 +26,18 @@ pub use floating_ip::FloatingIp;
 pub use network::{Network, Route, Subnet};
 pub use server::{PrivateNet, ProviderId, Server};
 
-/// Where the API is, unless it is said otherwise.
+/// The default endpoint of the API.
 pub const ENDPOINT: &str = "https://api.hetzner.cloud/v1";
 
-/// The most that the API gives: fewer requests of a bucket that all programs of a project share.
+/// The largest page of the API: fewer requests of the rate limit that all programs of a project share.
 const PER_PAGE: &str = "50";
 /// The page that the API gives to who does not ask for a size (Hetzner's API reference, "Pagination"): fewer objects are no page
-/// of a longer list, whatever the answer lacks.
+/// of a longer list, whatever the response lacks.
 const USUAL_PAGE: usize = 25;
-/// The least and the most time between two looks at an action. A route takes about one second, and until it stands there is
-/// no way out of the network: hcloud-go's look each 500 ms may come half a second late, this one a quarter.
+/// The shortest and the longest interval between two polls of an action. A route takes about one second, and until it exists the
+/// network has no gateway: a poll each 500 ms, as in hcloud-go, may be half a second late, this one a quarter.
 const POLL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
-/// Network actions take seconds; one that takes a minute is not waited for any longer while gateways may fail.
+/// Network actions take seconds. After a minute the wait ends, because gateways may fail in the meantime.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A client of one project. Clones share connections.
@@ -47,16 +47,16 @@ pub struct Hcloud {
 }
 
 impl Hcloud {
-    /// `endpoint` is [`ENDPOINT`] or a stand-in's; plain `http` is for hosts of one's own. Registers
+    /// `endpoint` is [`ENDPOINT`] or that of a stand-in; plain `http` is allowed to private hosts only. Registers
     /// `cloud_api_requests_total`, `cloud_api_request_duration_seconds` and `cloud_api_rate_limit_remaining` with `cloud="hcloud"`, so one
-    /// registry takes one client. Asks nothing yet.
+    /// registry takes one client. Sends nothing yet.
     pub fn new(endpoint: &str, token: Token, user_agent: &str, registry: &Registry) -> Result<Self, Error> {
         let http = Http::new("hcloud", endpoint, token, user_agent, registry, error::retry_policy)
             .map_err(Error::Setup)?;
         Ok(Hcloud { http })
     }
 
-    /// What the last answer said about requests left; None before the first.
+    /// The rate limit in the last response; None before the first.
     #[must_use]
     pub fn rate_limit(&self) -> Option<RateLimit> {
         self.http.rate_limit()
@@ -222,7 +222,7 @@ impl Hcloud {
     }
 }
 
-/// The answer, if its status is 2xx.
+/// The response, if its status is 2xx.
 fn accepted(call: &str, response: Result<Response, http::Error>) -> Result<Response, Error> {
     match response {
         Ok(response) if response.status.is_success() => Ok(response),
@@ -231,7 +231,7 @@ fn accepted(call: &str, response: Result<Response, http::Error>) -> Result<Respo
     }
 }
 
-/// One field of the answer's object; the API wraps everything in one.
+/// One field of the response's object; the API wraps everything in one.
 fn field<T: DeserializeOwned>(call: &str, response: &Response, name: &'static str) -> Result<T, Error> {
     let read = || {
         let mut object: Map<String, Value> = serde_json::from_slice(&response.body)?;
@@ -240,7 +240,7 @@ fn field<T: DeserializeOwned>(call: &str, response: &Response, name: &'static st
     read().map_err(|cause| Error::Decode { call: call.to_owned(), cause })
 }
 
-/// The page with this number. Numbers that nobody gave are null, 0, or left out, by what the other side is written in; without
+/// The page with this number. Missing numbers are null, 0 or absent, depending on the server; without
 /// any, a page that is not full is the last.
 fn numbered<T: DeserializeOwned>(
     call: &str,

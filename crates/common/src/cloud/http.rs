@@ -1,13 +1,13 @@
-//! HTTP for cloud clients: what has to be right once, whatever the cloud.
+//! The HTTP client under every cloud client.
 //!
-//! * One exchange ends within 15 s, body included, and brings at most 8 MiB.
-//! * A GET is repeated within a [`Budget`] (4 times a page, 30 s, full jitter, `Retry-After`), because it changes nothing. A POST
-//!   is sent once: whether it acted is unknown after a broken connection, so the caller reads and compares first.
-//! * Each exchange is one span, counted in `cloud_api_requests_total` and `cloud_api_request_duration_seconds`.
-//! * The credential is read for each exchange and is in no error, span or `Debug`.
+//! * One exchange ends within 15 s, body included, and reads at most 8 MiB.
+//! * A GET is retried within a [`Budget`] (4 retries a page, 30 s, full jitter, a short `Retry-After`), because it changes nothing.
+//!   A POST is sent once: after a broken connection it is not known whether it acted, so the caller reads and compares first.
+//! * Each exchange is one span and is counted in `cloud_api_requests_total` and `cloud_api_request_duration_seconds`.
+//! * The credential is read for each exchange and is never part of an error, span or `Debug`.
 //!
-//! [`Http`] is for a cloud with one endpoint and a bearer token. One that has several endpoints, or a token that is asked for
-//! and expires, builds its own client on [`Wire`], which makes one exchange, [`Endpoint`] and [`Budget`].
+//! [`Http`] is for a cloud with one endpoint and a bearer token. A cloud with several endpoints, or with tokens that expire, builds
+//! its own client on [`Wire`], which makes one exchange, [`Endpoint`] and [`Budget`].
 
 mod endpoint;
 mod error;
@@ -40,25 +40,25 @@ pub use secret::{Secret, SecretError};
 pub use trust::Trust;
 pub use wire::{Limits, Wire};
 
-/// A slow server is treated as one that is away. A page of 50 servers is about half a megabyte; beyond the size it is no list
-/// that we asked for.
+/// A slow server counts as one that is down. A page of 50 servers is about half a megabyte; a much larger body is not a list that
+/// we requested.
 const LIMITS: Limits = Limits { exchange: Duration::from_secs(15), bytes: 8 << 20 };
 
-/// A whole answer, whatever its status.
+/// A complete response of any status.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The status.
     pub status: StatusCode,
     /// All headers.
     pub headers: HeaderMap,
-    /// The whole body.
+    /// The complete body.
     pub body: Bytes,
 }
 
-/// What a cloud's error answer means for a repetition: it is in the body, which only the cloud's client can read.
+/// Decides whether an error response is retried. The reason is in the body, which only the cloud's client can parse.
 pub type RetryPolicy = fn(&Response) -> Retry;
 
-/// A client of one cloud's API. Clones share connections, metrics and what is known of the rate limit.
+/// A client of one cloud's API. Clones share connections, metrics and the rate limit.
 #[derive(Clone)]
 pub struct Http(Arc<Inner>);
 
@@ -86,7 +86,7 @@ impl fmt::Debug for Http {
 
 impl Http {
     /// `cloud` is the metric label. `endpoint` is `https://…`, or `http://` to a host of one's own. The secret goes into
-    /// `Authorization: Bearer`. `retry_policy` is asked about answers whose status is not 2xx.
+    /// `Authorization: Bearer`. `retry_policy` is called for responses whose status is not 2xx.
     pub fn new(
         cloud: &'static str,
         endpoint: &str,
@@ -128,14 +128,14 @@ impl Http {
         })))
     }
 
-    /// What the last answer with `RateLimit-*` headers said.
+    /// The rate limit of the last response with `RateLimit-*` headers.
     #[must_use]
     pub fn rate_limit(&self) -> Option<RateLimit> {
         *self.0.rate_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads. `path` begins with a slash and may have a query. Repeats within the budget what `retry_policy` or the transport
-    /// calls passing; when the budget is spent the last answer or error is returned.
+    /// Sends a GET. `path` begins with a slash and may have a query. Repeats within the budget what `retry_policy` or the transport
+    /// calls transient; when the budget is spent, the last response or error is returned.
     pub async fn get(&self, path: &str, budget: &mut Budget) -> Result<Response, Error> {
         loop {
             let deadline = budget.deadline().min(self.0.wire.deadline());
@@ -151,13 +151,13 @@ impl Http {
                 path = without_query(path),
                 after = ?wait,
                 because = %end.map_or_else(|error| error.to_string(), |response| response.status.to_string()),
-                "cloud request is repeated"
+                "cloud request is retried"
             );
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// Writes, once. After an error it may or may not have acted.
+    /// Sends a POST, once. After an error it may or may not have acted.
     pub async fn post(&self, path: &str, json: &serde_json::Value) -> Result<Response, Error> {
         self.exchange(Method::POST, path, Bytes::from(json.to_string()), self.0.wire.deadline()).await
     }

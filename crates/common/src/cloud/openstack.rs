@@ -1,13 +1,14 @@
-//! OpenStack: the few calls that are made, typed as slim as they are read.
+//! OpenStack: the calls that the controllers use, with only the fields that they read.
 //!
-//! A [`Cloud`] is one project's view, through one [`Credentials`]: Keystone gives a token and a catalogue, and from there on
-//! Neutron, Nova, Cinder and Octavia are spoken to. What is right for all of them:
+//! A [`Cloud`] is a client of one project, with one [`Credentials`]: Keystone issues a token with a catalogue, which has the endpoints
+//! of Neutron, Nova, Cinder and Octavia. For all of them:
 //!
-//! * A list is all of its pages or an error. A read is repeated while its error is one that passes; a write is not, except
-//!   while no connection could be made. Whether a write that failed has acted is found out by reading.
-//! * "Gone" is said by the service itself, in its own envelope. A 404 of a proxy, or of Keystone for the credential, is an error.
-//! * One token serves all clones. It is renewed before it expires and when a service refuses it, by one caller while the
-//!   others wait; a call is repeated once with the new one.
+//! * A list is complete or an error. A read is retried after a transient error. A write is retried only while no connection can be
+//!   made. The caller reads the object to find out whether a failed write has acted.
+//! * An object is gone if the service itself reports that, in its own error body. A 404 of a proxy, or of Keystone for the
+//!   credential, is an error.
+//! * All clones share one token. One caller renews it before it expires or when a service refuses it, while the others wait. A
+//!   refused call is repeated once with the new token.
 //! * Every call is a row of [`Call`]; `docs/openstack-rights.md` is made from it.
 //!
 //! | service  | since   | needed role |
@@ -16,7 +17,7 @@
 //! | Neutron  | v2.0    | `reader` to read, `member` to write; the router and its network must be the project's |
 //! | Nova     | 2.69    | `reader` |
 //! | Cinder   | v3      | `reader` to read, `member` to delete |
-//! | Octavia  | v2      | `load-balancer_observer` to read, `load-balancer_member` to delete, or what the cloud has made of them |
+//! | Octavia  | v2      | `load-balancer_observer` to read, `load-balancer_member` to delete, or the cloud's own equivalents |
 
 mod catalog;
 mod cinder;
@@ -87,7 +88,7 @@ impl fmt::Debug for Cloud {
 }
 
 impl Cloud {
-    /// Asks nothing yet: the first call logs in.
+    /// Sends nothing yet: the first call logs in.
     ///
     /// # Errors
     /// When the authorities to trust cannot be read or `user_agent` is no header.
@@ -95,15 +96,16 @@ impl Cloud {
         Ok(Cloud { shared: Arc::new(session::Shared::new(credentials, user_agent, metrics)?) })
     }
 
-    /// The project that the token is of. Logs in if need be: a way to find out whether the credential works.
+    /// The project of the token. Logs in if necessary, so it also checks the credential.
     ///
     /// # Errors
-    /// Those of the login: [`Error::is_unauthorized`], [`Error::is_credential_gone`], no answer.
+    /// Those of the login: [`Error::is_unauthorized`], [`Error::is_credential_gone`], no response.
     pub async fn project_id(&self) -> Result<String, Error> {
         Ok(self.shared.session().await?.token.project.clone())
     }
 
-    /// Whether the catalogue lists a service in our region, or the login says where it is. False is for a cloud that does not have it.
+    /// Whether the catalogue lists a service in our region, or the credentials override its endpoint. False if the cloud does not have
+    /// it.
     ///
     /// # Errors
     /// As [`Cloud::project_id`], and [`Error::is_no_service`] if it is listed, but not in a way that can be used: another
@@ -116,8 +118,8 @@ impl Cloud {
         }
     }
 
-    /// Whether servers that our Nova does not know may have ports in our Neutron, for the catalogue has a Nova in another region and
-    /// no Neutron for that one alone. One Neutron with two URLs is not recognised.
+    /// Whether servers that our Nova does not know may have ports in our Neutron: the catalogue has a Nova in another region, and no
+    /// Neutron for that region alone. One Neutron with two URLs is not recognised.
     ///
     /// # Errors
     /// As [`Cloud::project_id`].

@@ -1,9 +1,9 @@
-//! The only writer: removes routes, after a last look at each, and compares what the router then has.
+//! The only writer: rechecks each route, removes them, and compares the router in the response.
 //!
-//! Repeatable: what is gone already is not asked for, and the answer is the router as it is, so a second try finds nothing to
-//! do. Nothing but the named pairs of destination and next hop is ever removed: where Neutron removes pairs
-//! (`extraroute-atomic`), by itself; where it only takes whole lists, because the list is written under the revision that it was
-//! read at. Where it has no revisions either, the list is read once more right before it is written, if that is allowed at all.
+//! The removal is idempotent: a route that is already gone is not removed again, and the response is the current router. Only the
+//! given pairs of destination and next hop are removed. With `extraroute-atomic`, Neutron removes pairs. Without it, the whole list
+//! is replaced under the revision at which it was read. Without revisions, the list is read again right before it is written, and
+//! only if the policy allows that.
 
 mod recheck;
 
@@ -19,22 +19,22 @@ use super::route::{self, Route};
 use super::snapshot::Snapshot;
 use crate::cloud::openstack::{self, Cloud, Error, Router};
 
-/// Tries under a revision. Each loses only to somebody else who changed the router in the second between.
+/// Attempts under a revision. An attempt fails only if another client changes the router between read and write.
 const TRIES: usize = 3;
 
-/// Whether the removals are still wanted. Asked after the last look and before each write, for that look may take minutes: whoever
-/// stops the one who decided is heard until then.
+/// Checks whether the removals are still desired. It runs after the recheck, which can take minutes, and before each write: a policy
+/// that is changed or deleted in the meantime takes effect.
 #[derive(Clone)]
 pub struct StillDesired(Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>);
 
 impl StillDesired {
-    /// Of a function that finds out; where it cannot, it says no.
-    pub fn new(ask: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
-        StillDesired(Arc::new(ask))
+    /// From a function that checks. It returns false if it cannot find out.
+    pub fn new(check: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static) -> Self {
+        StillDesired(Arc::new(check))
     }
 
-    /// Whether they are, now.
-    pub async fn ask(&self) -> bool {
+    /// Whether the removals are still desired.
+    pub async fn check(&self) -> bool {
         (self.0)().await
     }
 }
@@ -45,32 +45,32 @@ impl fmt::Debug for StillDesired {
     }
 }
 
-/// What became of the removals.
+/// Result of the removals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Removed by us, as the answer shows.
+    /// Removed, as the response shows.
     pub removed: Vec<Route>,
-    /// Gone before we came.
+    /// Already gone at the recheck.
     pub gone: Vec<Route>,
-    /// Not removed after the last look, and why.
+    /// Not removed after the recheck, with the reason.
     pub skipped: Vec<(Route, String)>,
-    /// Still there in the answer although they were removed: somebody put them back in that instant.
+    /// Still in the response although they were removed: another client re-created them at the same time.
     pub recreated: Vec<Route>,
-    /// How many routes the router has now.
+    /// Number of routes that the router has now.
     pub left: usize,
 }
 
-/// Why nothing was removed, as far as is known. The message is complete: what, why, and what to do.
+/// Why nothing was removed, as far as is known. The message says what, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RemovalError {
-    /// Neutron could not be asked again.
-    #[error("the last look before the removal failed: {0}")]
+    /// Neutron could not be read again.
+    #[error("the recheck before the removal failed: {0}")]
     Recheck(Error),
-    /// The router's neighbourhood could not be seen whole again.
-    #[error("the last look before the removal failed: {0}")]
+    /// The router's networks and ports could not be read completely again.
+    #[error("the recheck before the removal failed: {0}")]
     Observe(ObserveError),
     /// The Nodes could not be listed again.
-    #[error("the last look before the removal failed: the cluster's Nodes cannot be listed: {0}")]
+    #[error("the recheck before the removal failed: cannot list the cluster's Nodes: {0}")]
     Nodes(String),
     /// Another route of the router is not valid, so Neutron refuses every change.
     #[error(
@@ -79,38 +79,38 @@ pub enum RemovalError {
         named(invalid, *hidden)
     )]
     InvalidRoutes {
-        /// Which, out of those that stay; if `hidden`, one of these.
+        /// The invalid routes among those that stay; one of these if `hidden`.
         invalid: Vec<Route>,
-        /// Whether the router is also attached to something that is not shown to us, such as the network of its gateway.
+        /// Whether the router is also attached to a network that is not visible to us, such as that of its gateway.
         hidden: bool,
-        /// Neutron's answer.
+        /// Neutron's error.
         cause: Error,
     },
-    /// Others change the router all the time.
+    /// Other clients change the router all the time.
     #[error(
-        "somebody else changed the router each time: {TRIES} tries under the revision that was read all came too late"
+        "another client changed the router each time: all {TRIES} attempts under the revision that was read came too late"
     )]
     Contention,
-    /// [`StillDesired`] said no: Neutron was not asked to remove anything.
+    /// [`StillDesired`] returned false: nothing was sent to Neutron.
     #[error(
-        "the policy has changed since the decision, is gone, or cannot be read again: nothing was removed"
+        "the policy was changed or deleted since the decision, or cannot be read again: nothing was removed"
     )]
     PolicyChanged,
-    /// Neutron can neither remove pairs nor lock.
+    /// Neutron can neither remove pairs nor compare revisions.
     #[error(
-        "this Neutron has neither extraroute-atomic nor revision-if-match: the whole list would be written, and a route that somebody \
-         adds in that second would be lost; safety.allowUnsafeUpdate: true accepts that"
+        "this Neutron has neither extraroute-atomic nor revision-if-match: the whole list would be replaced, and a route that another \
+         client adds at the same time would be lost; safety.allowUnsafeUpdate: true accepts this"
     )]
     NoLock,
-    /// Neutron refused, or no answer came: then it is not known whether it acted.
-    #[error("the routes cannot be removed: {0}")]
+    /// Neutron refused, or did not respond: then it is not known whether it acted.
+    #[error("cannot remove the routes: {0}")]
     Refused(Error),
 }
 
-/// The routes for which Neutron refuses every change, as far as it can be seen which.
+/// The routes for which Neutron refuses every change, as far as they are visible.
 fn named(invalid: &[Route], hidden: bool) -> String {
     match (invalid, hidden) {
-        ([], _) => "one that is not shown to us".to_owned(),
+        ([], _) => "one that is not visible to this project".to_owned(),
         (_, true) => format!("one of: {}", route::list(invalid)),
         (_, false) => route::list(invalid),
     }
@@ -133,12 +133,12 @@ impl RemovalError {
         }
     }
 
-    /// Whether it is certain that the router was not changed: Neutron was not asked to, or said no. An answer that did not come, or
-    /// that is an error of its own, leaves that open.
+    /// Whether the router certainly was not changed: nothing was sent to Neutron, or it refused. After a missing response or a server
+    /// error this is not known.
     #[must_use]
     pub fn changed_nothing(&self) -> bool {
         match self {
-            // 408 may come from a proxy in between, and later than Neutron's deed.
+            // 408 may come from a proxy, after Neutron has acted.
             RemovalError::Refused(cause) => {
                 cause.status().is_some_and(|status| (400..500).contains(&status) && status != 408)
             }
@@ -149,8 +149,8 @@ impl RemovalError {
 
 /// Removes the routes.
 ///
-/// `snapshot` is what they were decided on; the router, all ports of its networks and `nodes` are read again before. `desired` has
-/// the last word before each write; None: nobody takes the removals back.
+/// `snapshot` is the state of the decision. The router, all ports of its networks and `nodes` are read again before the removal.
+/// `desired` is checked before each write; None if the removals cannot be withdrawn.
 ///
 /// # Errors
 /// As named; nothing but the given routes was removed in any case.
@@ -175,15 +175,15 @@ pub async fn apply(
             return Ok(applied);
         }
         ensure_still_desired(desired).await?;
-        let answer = if atomic {
+        let response = if atomic {
             let pairs: Vec<_> = orphaned.iter().map(Into::into).collect();
-            // Pairs are removed by themselves, so the lock only says that the last look is of the router as it is. Against
-            // somebody who never stops writing, the last try does without.
+            // Pairs are removed atomically, so the revision only ensures that the recheck is about the current router. The last
+            // attempt omits it, so that a client that writes all the time cannot block the removal.
             cloud.remove_extraroutes(&router.id, &pairs, revision.filter(|_| !last)).await
         } else if revision.is_some() {
             cloud.replace_routes(&router.id, &without(&router, &orphaned), revision).await
         } else if policy.allow_unsafe_update {
-            // The last look may have taken minutes, and nothing guards what others have written meanwhile.
+            // The recheck may have taken minutes, and nothing protects what other clients wrote in the meantime.
             let router = cloud.router(&snapshot.router).await.map_err(RemovalError::Recheck)?;
             let there = |route: &Route| router.routes.iter().any(|one| Route::from(one.clone()) == *route);
             let (still, gone): (Vec<_>, Vec<_>) = orphaned.into_iter().partition(there);
@@ -197,11 +197,11 @@ pub async fn apply(
         } else {
             return Err(RemovalError::NoLock);
         };
-        match answer {
+        match response {
             Ok(after) => return Ok(compared(applied, orphaned, after)),
             Err(error) if error.is_precondition_failed() => {}
             Err(cause) if cause.kind() == Some("InvalidRoutes") => {
-                let mut invalid = super::plan::classify::out_of_sight(&seen);
+                let mut invalid = super::plan::classify::on_no_visible_subnet(&seen);
                 invalid.retain(|route| !orphaned.contains(route));
                 return Err(RemovalError::InvalidRoutes { invalid, hidden: seen.hidden, cause });
             }
@@ -213,7 +213,7 @@ pub async fn apply(
 
 async fn ensure_still_desired(desired: Option<&StillDesired>) -> Result<(), RemovalError> {
     let Some(desired) = desired else { return Ok(()) };
-    if desired.ask().await { Ok(()) } else { Err(RemovalError::PolicyChanged) }
+    if desired.check().await { Ok(()) } else { Err(RemovalError::PolicyChanged) }
 }
 
 /// The router's list without these routes.
@@ -222,7 +222,7 @@ fn without(router: &Router, orphaned: &[Route]) -> Vec<openstack::Route> {
     router.routes.iter().filter(keep).cloned().collect()
 }
 
-/// 200 does not prove that a route is gone: the answer shows what the router has.
+/// Status 200 does not prove that a route is gone: the response shows the routes of the router.
 fn compared(applied: Applied, asked: Vec<Route>, after: Router) -> Applied {
     let left = after.routes.len();
     let now: Vec<Route> = after.routes.into_iter().map(Route::from).collect();

@@ -1,4 +1,4 @@
-//! The only reader: a router and its neighbourhood become a [`Snapshot`], whole or not at all.
+//! The only reader: reads a router, its networks, ports and servers into a [`Snapshot`], completely or not at all.
 
 mod error;
 mod inventory;
@@ -17,25 +17,25 @@ use super::route::Route;
 use super::snapshot::{Node, Snapshot};
 use crate::cloud::openstack::{self, Cloud, Router};
 
-/// Much longer than it takes, for the answer is one row of a table, and little of what a pass may take.
+/// Timeout of the quota request. It reads one row of a table, and a reconciliation must not wait for a number that is only shown.
 const QUOTA: Duration = Duration::from_secs(12);
 
-/// Where the cluster's Nodes are read from, each time anew; an error is a text for a person.
+/// Lists the cluster's Nodes, with a request each time. An error is a message for the user.
 #[derive(Clone)]
 pub struct NodeSource(Arc<dyn Fn() -> BoxFuture<'static, Result<Vec<Node>, String>> + Send + Sync>);
 
 impl NodeSource {
-    /// Of a function that lists all Nodes.
+    /// From a function that lists all Nodes.
     pub fn new(
         list: impl Fn() -> BoxFuture<'static, Result<Vec<Node>, String>> + Send + Sync + 'static,
     ) -> Self {
         NodeSource(Arc::new(list))
     }
 
-    /// All Nodes, now.
+    /// Lists all Nodes.
     ///
     /// # Errors
-    /// Why not, for a person.
+    /// The message of the function.
     pub async fn list(&self) -> Result<Vec<Node>, String> {
         (self.0)().await
     }
@@ -59,13 +59,13 @@ impl From<&Route> for openstack::Route {
     }
 }
 
-/// Looks at a router and its neighbourhood. Where none of its routes is judged by `policy`, the neighbourhood is not asked for:
-/// two requests are then all that a pass costs.
+/// Reads a router and its networks, ports and servers. If `policy` applies to none of its routes, only the router and the quota
+/// are read: two requests.
 ///
-/// The router is read first. Whoever had a route then was there then; if it is not there afterwards, it is gone.
+/// The router is read first. A next hop that existed when the route was read and is not found afterwards is gone.
 ///
 /// # Errors
-/// Whatever could not be seen whole: then nothing is known, and nothing may be decided.
+/// Whatever could not be read completely. Nothing may be decided then.
 pub async fn observe(
     cloud: &Cloud,
     policy: &Policy,
@@ -86,18 +86,18 @@ pub async fn observe(
     Ok(snapshot)
 }
 
-/// A router, and nothing of what is around it.
+/// A router without its networks and ports.
 fn alone(router: &Router) -> Snapshot {
     let mut routes: Vec<Route> = router.routes.iter().cloned().map(Route::from).collect();
-    // Neutron's order may be another one each time, and a sentence in another order is one to write anew.
+    // Neutron may return another order each time, and a message in another order would be another message.
     routes.sort_by_cached_key(|route| (route.meaning(), route.clone()));
     Snapshot { router: router.id.clone(), routes, hidden: true, ..Snapshot::default() }
 }
 
-/// A router and the networks and ports around it, as they are now; neither Nova nor Nodes.
+/// Reads a router's networks and ports; neither Nova nor Nodes.
 ///
 /// # Errors
-/// Whatever could not be seen whole, also if it is not one machine.
+/// Whatever could not be read completely, and a router without any machine.
 pub(super) async fn neighbourhood(cloud: &Cloud, router: &Router) -> Result<Snapshot, ObserveError> {
     let mut snapshot = alone(router);
     let gateway = router.external_gateway_info.as_ref();
@@ -109,20 +109,19 @@ pub(super) async fn neighbourhood(cloud: &Cloud, router: &Router) -> Result<Snap
     Ok(snapshot)
 }
 
-/// How many routes the project may have on a router. Nothing depends on it but a number that is shown: where it cannot be read it
-/// is not known, and nothing waits for it.
+/// How many routes a router of the project may have. The number is only shown, so an error is not one of the reconciliation.
 async fn limit(cloud: &Cloud) -> Option<i64> {
     match tokio::time::timeout(QUOTA, cloud.quota_router_route()).await {
         Ok(Ok(limit)) => limit.filter(|limit| *limit >= 0),
         Ok(Err(error)) => {
-            tracing::debug!(%error, "how many routes the router may have is not known");
+            tracing::debug!(%error, "the quota of routes cannot be read");
             None
         }
         Err(_) => None,
     }
 }
 
-/// Whether the route is in a pod network, even if it makes no sense.
+/// Whether the route is in a pod network, even if it is not valid.
 fn concerns(policy: &Policy, route: &Route) -> bool {
     route.destination.parse::<ipnet::IpNet>().is_ok_and(|destination| policy.applies_to(&destination.trunc()))
 }

@@ -14,50 +14,50 @@ use super::route::Route;
 use super::snapshot::Snapshot;
 use crate::api::routegc::{Contested, Counts, Quota};
 
-/// What follows from what was seen.
+/// The result of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     /// Every route of the router, in the snapshot's order.
     pub classified: Vec<ClassifiedRoute>,
-    /// How many of each.
+    /// Number of routes of each class.
     pub counts: Counts,
-    /// How full the router is.
+    /// Routes of the router and their limit.
     pub quota: Quota,
-    /// What the next pass must know.
+    /// The state for the next reconciliation.
     pub history: History,
-    /// Routes that may be removed now: dead, confirmed, old enough, not contested, within the threshold.
+    /// Routes to remove now: orphaned, confirmed, old enough, not contested, within the threshold.
     pub removals: Vec<Removal>,
-    /// Routes that would have been, had they not been so many. Then `removals` is empty.
+    /// Routes that are not removed because they exceed the threshold. Then `removals` is empty.
     pub excess: Option<Excess>,
-    /// Routes that are confirmed but are left alone, because somebody keeps putting them back.
+    /// Orphaned routes that are not removed because another client re-creates them.
     pub contested: Vec<Contested>,
-    /// Routes of whatever destination whose next hop is on no subnet that the router is attached to: Neutron refuses every
-    /// change of a router with one, by whomever. None where a subnet is hidden, such as the gateway's.
+    /// Routes of any destination whose next hop is on no subnet that the router is attached to: Neutron refuses every change of such
+    /// a router. Empty if a subnet is hidden, such as the gateway's.
     pub unconnected: Vec<Route>,
-    /// Routes whose next hops ports may use that may use more addresses than can be seen: only a person can say whether they live.
+    /// Routes whose next hops may be in use by ports that may use more addresses than are visible: only the user can decide.
     pub covered: Option<Covered>,
 }
 
-/// A route that may be removed now.
+/// A route to remove now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Which.
+    /// The route.
     pub route: Route,
-    /// Why.
+    /// Why it is orphaned.
     pub reason: OrphanReason,
-    /// Since when it was seen to be dead.
+    /// Since when it is known to be orphaned.
     pub first_seen: Timestamp,
-    /// In how many passes.
+    /// In how many reconciliations.
     pub observations: u32,
 }
 
-/// Decides what shall become of a router's routes.
+/// Decides which routes of a router are removed.
 ///
-/// `allow` is the hash of a list that a person let through the threshold ([`Excess::hash`]).
+/// `allow` is the hash of a list that the user allowed to exceed the threshold ([`Excess::hash`]).
 ///
-/// Guarantees: `removals` holds no route that is foreign, whose next hop lives or cannot be seen, or that was not found dead in
-/// `confirmations` passes in a row over `min_age`; a Node's own route never counts as dead; the plan of the router without its
-/// removals has no removals.
+/// Guarantees: `removals` holds no route that is foreign, whose next hop exists or is not visible, or that was not found orphaned in
+/// `confirmations` consecutive reconciliations over `min_age`. A Node's own route is never orphaned. The plan of the router without
+/// its removals has no removals.
 #[must_use]
 pub fn plan(
     policy: &Policy,
@@ -85,7 +85,7 @@ pub fn plan(
 }
 
 impl Decision {
-    /// Routes that are dead, whether confirmed or not, in the snapshot's order, without those that somebody keeps putting back.
+    /// Orphaned routes, confirmed or not, in the snapshot's order.
     pub fn orphans(&self) -> impl Iterator<Item = (&Route, &OrphanReason)> {
         self.classified.iter().filter_map(|classified| match &classified.class {
             RouteClass::Orphan(orphaned) => Some((&classified.route, orphaned)),
@@ -94,7 +94,7 @@ impl Decision {
     }
 }
 
-/// Counts in the API are 32 bits wide; no router has four billion routes.
+/// Counts in the API have 32 bits; no router has four billion routes.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Whose routes are judged, and how carefully.
+//! Which routes may be removed, and the safety limits.
 
 use std::time::Duration;
 
@@ -6,41 +6,41 @@ use ipnet::IpNet;
 
 use crate::api::routegc::{NodePrefixLength, RouteGCSpec, Safety};
 
-/// Whose routes are judged, and how carefully.
+/// Which routes may be removed, and the safety limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Routes into these are judged, all others are foreign.
+    /// Routes into these may be removed; all others are foreign.
     pub pod_cidrs: Vec<IpNet>,
-    /// Where given, routes of another prefix length are foreign too.
+    /// If set, routes of another prefix length are foreign too.
     pub node_prefix_length: NodePrefixLength,
-    /// Passes in a row that must find a route dead.
+    /// Consecutive reconciliations that must find a route orphaned.
     pub confirmations: u32,
-    /// Since when it must have been dead.
+    /// How long a route must have been orphaned.
     pub min_age: Duration,
-    /// More removals in one pass than this: none.
+    /// If one reconciliation would remove more routes than this, it removes none.
     pub max_removals: usize,
-    /// A larger share of the judged routes than this, in percent, and more than two: none.
+    /// The same as a percentage of the routes in the pod networks; two may always be removed.
     pub max_percent: usize,
-    /// Whether the whole list may be written without a lock, where the cloud has none.
+    /// Whether the whole list may be replaced without a revision, where the cloud has none.
     pub allow_unsafe_update: bool,
-    /// Whether a port without port security is believed to have no addresses but those that Neutron knows of.
+    /// Whether ports without port security count as using only the addresses that Neutron knows.
     pub ignore_open_ports: bool,
 }
 
-/// A policy that cannot be meant.
+/// A policy that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// The text is no network.
     #[error("{0:?} is no network; write 10.244.0.0/16 or fd00:10::/56")]
     NoNetwork(String),
-    /// The text has host bits: was it meant to be the network, or one address?
-    #[error("{0} has bits behind its prefix; write {1}")]
+    /// The text has host bits: it is not clear whether the network or one address is meant.
+    #[error("{0} has host bits; write {1}")]
     HostBits(String, IpNet),
     /// Every route of the router would be in it.
-    #[error("{0} is the whole internet: no route would be foreign")]
+    #[error("{0} has prefix length 0: no route would be foreign")]
     Everything(IpNet),
     /// No pod network at all.
-    #[error("no pod network is given; it is what the controller manager has as --cluster-cidr")]
+    #[error("no pod network is given; set the value of the controller manager's --cluster-cidr")]
     Nothing,
 }
 
@@ -48,7 +48,7 @@ impl Policy {
     /// Reads the pod networks; `node_prefix_length` and `safety` as the custom resource has them.
     ///
     /// # Errors
-    /// The first network that cannot be meant.
+    /// The first network that is not valid.
     pub fn new<S: AsRef<str>>(
         pod_cidrs: impl IntoIterator<Item = S>,
         node_prefix_length: Option<NodePrefixLength>,
@@ -79,7 +79,7 @@ impl Policy {
         Policy::new(&spec.pod_cidrs, spec.node_prefix_length, &spec.safety)
     }
 
-    /// Whether a destination is ours to judge: wholly inside one of the pod networks, and of a node's prefix length.
+    /// Whether the policy applies to a destination: completely inside one of the pod networks, and of a node's prefix length.
     #[must_use]
     pub fn applies_to(&self, destination: &IpNet) -> bool {
         let length = match destination {
@@ -90,7 +90,7 @@ impl Policy {
             && length.is_none_or(|length| length == destination.prefix_len())
     }
 
-    /// A pod network that the other policy has too, wholly or in part: two that judge one route could undo each other.
+    /// A pod network that overlaps with one of the other policy. Two policies must not apply to one route.
     #[must_use]
     pub fn overlap(&self, other: &Policy) -> Option<IpNet> {
         let shared = |one: &IpNet, two: &IpNet| one.contains(two) || two.contains(one);
@@ -121,9 +121,9 @@ mod tests {
         policy.applies_to(&destination.parse().unwrap())
     }
 
-    /// R7: several networks of both families; a summary route around the pod network is nobody's.
+    /// R7: several networks of both families; a summary route around the pod network is foreign.
     #[test]
-    fn only_what_lies_wholly_inside_is_judged() {
+    fn a_policy_applies_only_to_destinations_completely_inside_a_pod_network() {
         let policy = policy(&["10.244.0.0/16", "fd00:10::/56"]);
         assert!(applies_to(&policy, "10.244.3.0/24") && applies_to(&policy, "10.244.0.0/16"));
         assert!(applies_to(&policy, "fd00:10:0:1::/64"));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_route_is_left_alone_where_the_nodes_length_is_known() {
+    fn a_summary_route_is_foreign_if_the_node_prefix_length_is_set() {
         let length = NodePrefixLength { ipv4: Some(24), ipv6: None };
         let policy =
             Policy::new(["10.244.0.0/16", "fd00:10::/56"], Some(length), &Safety::default()).unwrap();
@@ -149,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused_with_what_to_write() {
+    fn an_invalid_network_is_refused_with_a_suggestion() {
         let refused = |net: &str| Policy::new([net], None, &Safety::default()).unwrap_err().to_string();
         assert!(refused("10.244.1.0/16").ends_with("write 10.244.0.0/16"));
-        assert!(refused("0.0.0.0/0").contains("whole internet"));
+        assert!(refused("0.0.0.0/0").contains("prefix length 0"));
         assert!(refused("pods").contains("write 10.244.0.0/16"));
         assert!(Policy::new([""; 0], None, &Safety::default()).is_err());
     }

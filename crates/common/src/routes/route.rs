@@ -1,7 +1,7 @@
-//! A route as the router has it, to the letter, and what it means.
+//! A route as text, exactly as the router has it, and its meaning.
 //!
-//! Neutron removes a route only if both strings are the ones that it stored: `fd00:0::1` is not `fd00::1` to it. So the text is
-//! kept, and the numbers are compared.
+//! Neutron removes a route only if both strings equal the stored ones: `fd00:0::1` is not `fd00::1`. So the text is kept, and the
+//! parsed values are compared.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-/// One route, to the letter.
+/// One route as text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Route {
     /// `10.244.3.0/24`
@@ -19,13 +19,13 @@ pub struct Route {
 }
 
 impl Route {
-    /// Of its two texts.
+    /// From its two texts.
     #[must_use]
     pub fn new(destination: impl Into<String>, nexthop: impl Into<String>) -> Route {
         Route { destination: destination.into(), nexthop: nexthop.into() }
     }
 
-    /// What it means; None where a text is no network or no address, or where the families differ.
+    /// Its meaning; None if a text is no network or no address, or if the address families differ.
     #[must_use]
     pub fn meaning(&self) -> Option<Meaning> {
         let destination: IpNet = self.destination.parse().ok()?;
@@ -41,7 +41,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// What a route means.
+/// The meaning of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Meaning {
     /// Without host bits.
@@ -50,22 +50,22 @@ pub struct Meaning {
     pub nexthop: IpAddr,
 }
 
-/// `1 route`, `2 routes`: so many, for a person.
+/// `1 route`, `2 routes`.
 #[must_use]
 pub fn so_many(count: usize) -> String {
     format!("{count} route{}", if count == 1 { "" } else { "s" })
 }
 
-/// So many things one line names; who wants all looks at `--dry-run`.
+/// Number of items that one line names. `--dry-run` shows all.
 const NAMED: usize = 20;
 
-/// Routes in one line, for a person: the first twenty.
+/// Routes in one line: the first twenty.
 #[must_use]
 pub fn list<'a>(routes: impl IntoIterator<Item = &'a Route>) -> String {
     first_of(routes.into_iter().map(Route::to_string))
 }
 
-/// Several things in one line, for a person: the first twenty.
+/// Items in one line: the first twenty.
 #[must_use]
 pub fn first_of(all: impl IntoIterator<Item = String>) -> String {
     let all: Vec<String> = all.into_iter().collect();
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_differ_and_mean_the_same() {
+    fn different_spellings_have_the_same_meaning() {
         let (one, other) =
             (Route::new("fd00:0010::/64", "fd00::A"), Route::new("fd00:10:0::/64", "fd00:0:0::a"));
         assert_ne!(one, other);
@@ -96,12 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn one_route_is_no_routes() {
+    fn the_count_has_the_right_plural() {
         assert_eq!([0, 1, 2].map(so_many), ["0 routes", "1 route", "2 routes"]);
     }
 
     #[test]
-    fn what_means_nothing_is_not_guessed_at() {
+    fn an_unparseable_route_has_no_meaning() {
         for (destination, nexthop) in [
             ("", ""),
             ("10.244.1.0", "10.0.0.1"),

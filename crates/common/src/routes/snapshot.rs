@@ -1,4 +1,4 @@
-//! What was seen of a router and its neighbourhood, at one time. Plain data.
+//! The observed state of a router and its networks at one time. Plain data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,34 +7,34 @@ use ipnet::IpNet;
 
 use super::route::Route;
 
-/// The router first, its neighbourhood second: whoever had a route at the first moment was there at the second, or is gone.
+/// The router is read first, its networks second: a next hop that is not found in the second read is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// ID of the router.
     pub router: String,
-    /// All of its routes, to the letter, in an order that depends on nothing but them.
+    /// All of its routes, exactly as the router has them, in a stable order.
     pub routes: Vec<Route>,
     /// Its own addresses.
     pub own: BTreeSet<IpAddr>,
     /// The networks that it is attached to.
     pub networks: Vec<Network>,
-    /// Whether it is also attached to something that its owner cannot see, such as the network of its gateway.
+    /// Whether it is also attached to a network that its owner cannot see, such as that of its gateway.
     pub hidden: bool,
-    /// Who has which address on these networks, according to every port of them.
+    /// The ports that have each address on these networks.
     pub ports: BTreeMap<IpAddr, Vec<Holder>>,
-    /// Address pairs for whole networks, with the port: whoever has one may use any of these addresses, and it cannot be seen
-    /// whether it does.
+    /// Address pairs for whole ranges, with their port: the port may use any of these addresses, and it is not visible whether it
+    /// does.
     pub pairs: Vec<(IpNet, Holder)>,
-    /// Ports without port security that may be a machine's: they may use any address of their network, and it cannot be seen
+    /// Ports without port security that may belong to a machine: they may use any address of their network, and it is not visible
     /// whether they do.
     pub open: Vec<Holder>,
-    /// Ports that are machines, no matter whose: none at all beside routes means that the view is wrong.
+    /// Number of ports of machines of any project. Routes without any machine mean that the view is incomplete.
     pub machines: usize,
-    /// Nova's list of servers, where the cloud has a Nova that says when it does not know all of them.
+    /// Nova's list of servers, where the cloud has a Nova that reports an incomplete list.
     pub servers: Option<Servers>,
     /// The cluster's Nodes, where they are known.
     pub nodes: Option<Vec<Node>>,
-    /// How many routes the project may have on a router, where the cloud says so and there is a limit.
+    /// How many routes a router of the project may have, where there is a limit and the cloud reports it.
     pub limit: Option<i64>,
 }
 
@@ -45,13 +45,13 @@ pub struct Network {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// Whether it belongs to another project: then ports of others on it are not shown to us.
+    /// Whether it belongs to another project: then ports of other projects on it are not visible.
     pub foreign: bool,
-    /// Those of its subnets that the router is attached to; Neutron lets no two of one router's overlap.
+    /// Its subnets that the router is attached to. Those of one router do not overlap.
     pub subnets: Vec<IpNet>,
 }
 
-/// Who has an address.
+/// The port that has an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// ID of the port.
@@ -60,25 +60,25 @@ pub struct Holder {
     pub network: String,
     /// The Nova server of our own project that the port belongs to, if it belongs to one.
     pub server: Option<String>,
-    /// ID of the machine that the port belongs to, whoever owns both; None where a port does not say it in a way that another
-    /// port of the machine would repeat (a trunk's subport), or belongs to none.
+    /// ID of the machine that the port belongs to, of any project. None if it belongs to no machine, or if other ports of the machine
+    /// do not have the same ID (a subport of a trunk).
     pub machine: Option<String>,
 }
 
-/// Nova's complete list of the project's servers, and those that it has beside it.
+/// Nova's complete list of the project's servers, and servers that single requests found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Servers {
     /// IDs of all of them.
     pub ids: BTreeSet<String>,
-    /// Who has which address, on networks that have the name of one that the router is attached to: it may be another network, but
-    /// for next hops that no living port has. No set is empty.
+    /// The servers that have each address, on networks with the name of one that the router is attached to. For next hops without an
+    /// existing port, networks of other routers are excluded. No set is empty.
     pub addresses: BTreeMap<IpAddr, BTreeSet<String>>,
-    /// Whether another region's Nova may have servers with ports on these networks: then nobody can say that one is gone.
+    /// Whether the Nova of another region may have servers with ports on these networks: then no server counts as gone.
     pub others: bool,
 }
 
 impl Servers {
-    /// Whether the port is not one that outlived its server, as far as this list goes.
+    /// Whether the port belongs to no server, or to a server in this list.
     pub(super) fn know(&self, port: &Holder) -> bool {
         port.server.as_ref().is_none_or(|server| self.ids.contains(server))
     }

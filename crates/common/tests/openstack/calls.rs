@@ -1,4 +1,4 @@
-//! Every call: its method, path and query, and what is read of the answer.
+//! Every call: its method, path and query, and what is read of the response.
 
 use common::cloud::openstack::FloatingIp;
 use serde_json::json;
@@ -142,7 +142,7 @@ async fn nova_cinder_octavia() {
 }
 
 #[tokio::test]
-async fn an_id_is_only_an_id() {
+async fn an_id_with_other_characters_is_refused() {
     let (site, cloud) = Site::start().await;
     for id in ["", "..", "a/b", "a?cascade=true", "a%2Fb", "a b", "ü", "a\n"] {
         for error in [
@@ -151,13 +151,13 @@ async fn an_id_is_only_an_id() {
             cloud.router(id).await.unwrap_err(),
         ] {
             assert_eq!(error.code(), "setup", "{error}");
-            assert!(!error.is_not_found() && error.to_string().contains("is no ID"), "{error}");
+            assert!(!error.is_not_found() && error.to_string().contains("is not an ID"), "{error}");
         }
     }
     assert!(site.state().seen.is_empty());
 }
 
-/// What the metrics count, after one login, one call and one refusal.
+/// The metrics after one login, one call and one refusal.
 #[tokio::test]
 async fn calls_are_counted_by_service_method_and_code() {
     let (site, cloud) = Site::start().await;

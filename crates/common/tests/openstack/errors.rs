@@ -1,4 +1,4 @@
-//! What is gone, what passes, what does not.
+//! Errors: an object that is gone, transient failures, permanent ones.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn gone() -> Reply {
 }
 
 #[tokio::test]
-async fn gone_is_what_the_service_itself_says() {
+async fn an_object_is_gone_if_the_service_itself_reports_it() {
     let (site, cloud) = Site::start().await;
     site.on(&format!("GET {VOLUME}"), [gone()]);
     site.on(&format!("DELETE {VOLUME}"), [gone()]);
@@ -37,7 +37,7 @@ async fn gone_is_what_the_service_itself_says() {
 }
 
 #[tokio::test]
-async fn a_404_of_somebody_else_says_nothing_of_the_object() {
+async fn a_404_of_a_proxy_does_not_mean_that_the_object_is_gone() {
     let (site, cloud) = Site::start().await;
     for body in [
         "",
@@ -101,7 +101,7 @@ async fn a_short_retry_after_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_quota_does_not_pass_by_waiting() {
+async fn an_exceeded_quota_is_not_retried() {
     let over = r#"{"overLimit": {"code": 413, "message": "VolumeLimitExceeded: Maximum number of volumes allowed"}}"#;
     for response in [reply(413, over), reply(413, over).with("Retry-After", "0")] {
         let (error, requests) = read(response).await;
@@ -110,7 +110,7 @@ async fn a_quota_does_not_pass_by_waiting() {
 }
 
 #[tokio::test]
-async fn a_read_is_repeated_until_it_works() {
+async fn a_read_is_retried_until_it_succeeds() {
     let (site, cloud) = Site::start().await;
     let volume = json!({"volume": {"id": "v1", "status": "available", "size": 1}});
     let fault = reply(500, r#"{"computeFault": {"code": 500, "message": "Unexpected API Error."}}"#);
@@ -120,7 +120,7 @@ async fn a_read_is_repeated_until_it_works() {
 }
 
 #[tokio::test]
-async fn an_old_nova_is_named() {
+async fn an_old_nova_is_reported() {
     let (site, cloud) = Site::start().await;
     let body = r#"{"computeFault": {"code": 406, "message": "Version 2.69 is not supported by the API. Minimum is 2.1 and maximum is 2.60."}}"#;
     site.on("GET /compute/v2.1/servers/s1", [reply(406, body)]);
@@ -129,19 +129,19 @@ async fn an_old_nova_is_named() {
     assert!(error.to_string().contains("older than this microversion"), "{error}");
 }
 
-/// A service that lists its versions, or a proxy that wants TLS: nothing is sent on to where they lead.
+/// A service may list its versions, and a proxy may redirect to TLS: redirects are not followed.
 #[tokio::test]
-async fn nothing_is_sent_on() {
+async fn redirects_are_not_followed() {
     let versions =
         r#"{"versions": [{"id": "v3.0", "links": [{"rel": "self", "href": "http://elsewhere/v3/"}]}]}"#;
     for response in [reply(300, versions), reply(308, "").with("Location", "http://elsewhere/")] {
         let (error, requests) = read(response.clone()).await;
-        assert!(error.to_string().contains("a token is not sent on"), "{error}");
+        assert!(error.to_string().contains("redirects are not followed"), "{error}");
         assert_eq!((error.retry(), requests, error.code()), (Retry::Never, 1, "refused"));
         let (site, cloud) = Site::start().await;
         site.on(LOGIN, [response]);
         let error = cloud.volume("v1").await.unwrap_err();
-        assert!(error.to_string().contains("a login is not sent on"), "{error}");
+        assert!(error.to_string().contains("redirects of a login are not followed"), "{error}");
         assert_eq!(site.count(""), 1);
     }
 }
@@ -155,9 +155,9 @@ async fn an_absurd_retry_after_is_bounded() {
 }
 
 #[tokio::test]
-async fn an_answer_that_was_compressed_on_the_way_is_named() {
+async fn a_response_that_a_proxy_compressed_is_reported() {
     let (error, requests) = read(reply(200, "\u{1f}").with("Content-Encoding", "gzip")).await;
-    assert!(error.to_string().contains("the answer is encoded (gzip)"), "{error}");
+    assert!(error.to_string().contains("the response is encoded (gzip)"), "{error}");
     assert_eq!(requests, 1);
     let volume = json!({"volume": {"id": "v1", "status": "available", "size": 1}});
     let (site, cloud) = Site::start().await;
@@ -167,7 +167,7 @@ async fn an_answer_that_was_compressed_on_the_way_is_named() {
 }
 
 #[tokio::test]
-async fn an_error_is_one_line_with_all_that_is_needed_to_search_for_it() {
+async fn an_error_is_one_line_with_call_status_and_request_id() {
     let (error, _) =
         read(reply(403, r#"{"forbidden": {"code": 403, "message": "Policy doesn't allow it."}}"#)).await;
     assert_eq!(
@@ -177,7 +177,7 @@ async fn an_error_is_one_line_with_all_that_is_needed_to_search_for_it() {
     );
 }
 
-/// The catalogue's base of a service that nobody listens at, and its address.
+/// An address without a listener as a service's endpoint in the catalogue.
 async fn away(site: &Site, service: &str) -> std::net::SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -190,7 +190,7 @@ async fn away(site: &Site, service: &str) -> std::net::SocketAddr {
 }
 
 #[tokio::test]
-async fn a_write_waits_for_a_connection_because_it_cannot_have_acted() {
+async fn a_write_is_retried_while_no_connection_can_be_made() {
     let (site, cloud) = Site::start().await;
     let address = away(&site, "block-storage").await;
     site.on(&format!("DELETE {VOLUME}"), [reply(202, "")]);
@@ -214,7 +214,7 @@ async fn a_write_waits_for_a_connection_because_it_cannot_have_acted() {
 
 /// The connection breaks after the request was read: it may have acted, so it is not sent again.
 #[tokio::test]
-async fn a_write_that_may_have_acted_is_not_sent_again() {
+async fn a_write_that_may_have_acted_is_not_retried() {
     let (site, cloud) = Site::start().await;
     let address = away(&site, "block-storage").await;
     let listener = tokio::net::TcpListener::bind(address).await.unwrap();
@@ -226,7 +226,7 @@ async fn a_write_that_may_have_acted_is_not_sent_again() {
     };
     let (end, ()) = tokio::join!(cloud.delete_volume("v1", false), cut);
     let error = end.unwrap_err();
-    assert!(error.code() == "no_answer" && error.is_retryable(), "{error}");
-    let again = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
-    assert!(again.is_err(), "there is no second connection");
+    assert!(error.code() == "no_response" && error.is_retryable(), "{error}");
+    let second = tokio::time::timeout(Duration::from_millis(100), listener.accept()).await;
+    assert!(second.is_err(), "there is no second connection");
 }

@@ -1,4 +1,4 @@
-//! A list is all of its pages, or an error.
+//! A list is complete, or an error.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ const GROUP_FIELDS: &str = "fields=id&fields=name&fields=description&fields=proj
 const FIRST: &str = "GET /compute/v2.1/servers/detail";
 
 #[tokio::test]
-async fn pages_are_followed_on_our_own_base() {
+async fn the_next_page_is_requested_at_the_endpoint_of_the_catalogue() {
     let (site, cloud) = Site::start().await;
     site.on(FIRST, [page(&[1, 2], Some("limit=2&marker=s2"))]);
     site.on("GET /compute/v2.1/servers/detail?limit=2&marker=s2", [page(&[3], Some("marker=s3#x"))]);
@@ -36,7 +36,7 @@ async fn pages_are_followed_on_our_own_base() {
 }
 
 #[tokio::test]
-async fn a_page_that_fails_passingly_is_read_again() {
+async fn a_page_is_retried_after_a_transient_error() {
     let (site, cloud) = Site::start().await;
     site.on(FIRST, [page(&[1], Some("marker=s1"))]);
     let busy = reply(503, "<html>busy</html>");
@@ -44,9 +44,9 @@ async fn a_page_that_fails_passingly_is_read_again() {
     assert_eq!(cloud.servers().await.unwrap().len(), 2);
 }
 
-/// As behind a limiter that turns every so manyth request away.
+/// A rate limiter may refuse every tenth request.
 #[tokio::test]
-async fn each_page_may_be_read_again_however_many_there_are() {
+async fn each_page_has_its_own_number_of_retries() {
     let (site, cloud) = Site::start().await;
     for id in 1..=6 {
         let line = if id == 1 { FIRST.to_owned() } else { format!("{FIRST}?marker=s{}", id - 1) };
@@ -93,9 +93,9 @@ async fn a_page_that_fails_fails_the_list() {
     }
 }
 
-/// A server that says nothing of further pages, and cuts: what is as long as it was asked for may not be all.
+/// A server may truncate a list without a link to the next page: a page as long as the limit may not be the last.
 #[tokio::test]
-async fn a_page_of_just_the_length_that_was_asked_for_is_not_taken_for_all() {
+async fn a_page_as_long_as_the_limit_is_followed_by_another_request() {
     let (site, cloud) = Site::start().await;
     let group = |id: u32| json!({"id": format!("g{id}"), "name": "n", "project_id": PROJECT});
     let page = |ids: &[u32]| {
@@ -138,7 +138,7 @@ async fn loops_of_any_length_end() {
         ],
     );
     let error = cloud.servers().await.unwrap_err();
-    assert!(error.to_string().contains("leads back to a page that was read already"), "{error}");
+    assert!(error.to_string().contains("links to a page that was already read"), "{error}");
     assert_eq!(site.count("GET /compute"), 3);
     site.on("GET /compute/v2.1/servers/detail", [page(&[1], Some(""))]);
     let error = cloud.servers().await.unwrap_err();
@@ -146,7 +146,7 @@ async fn loops_of_any_length_end() {
 }
 
 #[tokio::test]
-async fn servers_of_a_cell_that_does_not_answer_are_seen() {
+async fn servers_of_a_cell_that_is_down_are_listed() {
     let (site, cloud) = Site::start().await;
     let down = json!({"id": "s2", "status": "UNKNOWN", "tenant_id": "p", "created": "2026-01-01T00:00:00Z"});
     site.on(FIRST, [ok(&json!({"servers": [server(1), down]}))]);
@@ -160,7 +160,7 @@ async fn servers_of_a_cell_that_does_not_answer_are_seen() {
 }
 
 #[tokio::test]
-async fn floating_ips_are_none_where_neutron_itself_says_that_it_has_no_such_thing() {
+async fn there_are_no_floating_ips_where_neutron_lacks_the_router_extension() {
     let extensions = |aliases: &[&str]| {
         let all: Vec<Value> = aliases.iter().map(|alias| json!({ "alias": alias })).collect();
         ok(&json!({ "extensions": all }))

@@ -1,4 +1,4 @@
-//! Tokens: asked for once, renewed in time, replaced when refused; a credential that is refused ends it.
+//! Tokens: requested once, renewed in time, replaced when refused. A refused credential is an error.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn one_login_serves_all_clones_and_calls() {
 }
 
 #[tokio::test]
-async fn single_services_may_be_reached_in_another_way() {
+async fn the_endpoint_of_a_single_service_can_be_overridden() {
     let (site, _) = Site::start().await;
     let own = format!(
         "    network_endpoint_override: http://{}/elsewhere/%(project_id)s\n    compute_region_name: RegionTwo\n    \
@@ -107,7 +107,7 @@ async fn a_write_that_was_refused_for_its_token_is_sent_again() {
 }
 
 #[tokio::test]
-async fn an_application_credential_that_is_gone_is_said_and_not_taken_for_a_lost_object() {
+async fn a_deleted_application_credential_is_reported_and_not_taken_for_a_missing_object() {
     let (site, cloud) = Site::start().await;
     let gone = r#"{"error": {"code": 404, "message": "Could not find Application Credential: c.", "title": "Not Found"}}"#;
     site.on(LOGIN, [reply(404, gone)]);
@@ -177,7 +177,7 @@ async fn serves_while(away: Reply) {
 }
 
 #[tokio::test]
-async fn a_login_is_repeated_while_its_error_passes() {
+async fn a_login_is_retried_after_a_transient_error() {
     let (site, cloud) = Site::start().await;
     site.state().life = 3600;
     site.on(LOGIN, [reply(503, "<html>busy</html>")]);
@@ -192,7 +192,7 @@ async fn a_login_is_repeated_while_its_error_passes() {
 }
 
 #[tokio::test]
-async fn the_catalogue_decides_what_there_is() {
+async fn the_catalogue_decides_which_services_exist() {
     let (site, cloud) = Site::start().await;
     for service in [Service::Network, Service::Compute, Service::BlockStorage, Service::LoadBalancer] {
         assert!(cloud.has_service(service).await.unwrap());
@@ -214,7 +214,7 @@ async fn the_catalogue_decides_what_there_is() {
     assert!(error.is_no_service() && error.to_string().contains("it has image"), "{error}");
 }
 
-/// Without microversions Nova cannot say which cells did not answer; what can be mended in the login is another error.
+/// Without microversions Nova cannot report which cells are down. What the user can fix in the credentials is another error.
 #[tokio::test]
 async fn a_nova_that_is_listed_without_microversions_alone_is_too_old() {
     let (site, _) = Site::start().await;
@@ -248,7 +248,7 @@ async fn a_nova_of_another_region_without_a_neutron_of_its_own_shares_ours() {
 }
 
 #[tokio::test]
-async fn cinder_is_found_with_a_project_in_its_path_and_without() {
+async fn cinder_is_found_with_and_without_a_project_in_its_path() {
     let (site, cloud) = Site::start().await;
     site.on("GET /volume/v3/snapshots/detail", [ok(&json!({"snapshots": []}))]);
     cloud.snapshots().await.unwrap();

@@ -1,4 +1,4 @@
-//! `common::routes`: what is seen of a router and of what is around it.
+//! `common::routes`: the snapshot of a router and its networks.
 
 use common::api::routegc::Safety;
 use common::cloud::openstack::Cloud;
@@ -120,17 +120,23 @@ async fn subnets_are_the_router_s_where_it_has_a_leg() {
     let leg_outside = port("p2", "n3", ("network:router_gateway", "r1"), "b5", "10.8.0.1");
     let leg_inside = leg("p0", "n1", "b1", "10.7.0.1");
     devices(&site, "r1", &[leg_inside.clone(), leg_outside]);
-    assert_eq!(classes(&seen(&cloud).await), [orphaned, "the next hop is on no subnet that is shown to us"]);
+    assert_eq!(
+        classes(&seen(&cloud).await),
+        [orphaned, "the next hop is on no subnet that is visible to this project"]
+    );
 
     // A subnet that is not listed may be any.
     devices(&site, "r1", &[leg_inside, leg("p3", "n1", "b6", "10.8.0.1")]);
-    assert_eq!(classes(&seen(&cloud).await), [orphaned, "the next hop is on no subnet that is shown to us"]);
+    assert_eq!(
+        classes(&seen(&cloud).await),
+        [orphaned, "the next hop is on no subnet that is visible to this project"]
+    );
     site.was_strict();
 }
 
 /// Clusters of one template have networks of one name and the same addresses, and Nova says no more than the name.
 #[tokio::test]
-async fn a_server_on_another_network_of_the_same_name_is_no_witness() {
+async fn a_server_on_another_network_of_the_same_name_does_not_count() {
     let (site, cloud) =
         site(&[route(1, "10.7.0.5"), route(2, "10.7.0.13"), route(3, "10.7.0.14"), route(4, "10.7.0.15")])
             .await;

@@ -1,4 +1,4 @@
-//! `common::routes`: what came to life between the decision and the removal is seen by the last look.
+//! `common::routes`: the recheck detects a next hop that appeared between the decision and the removal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,12 +42,12 @@ fn ports(ports: &[Value]) -> Reply {
     ok(&json!({ "ports": ports }))
 }
 
-/// Nova's word on a server that is not there.
+/// Nova's response for a server that does not exist.
 fn gone() -> Reply {
     reply(404, r#"{"itemNotFound": {"code": 404, "message": "no"}}"#)
 }
 
-/// A router with routes to two next hops that nobody has, decided on while the network's ports were the first of `seen`.
+/// A router with two orphaned routes. The decision was made with the first list of ports in `seen`.
 async fn decided(seen: [Reply; 2]) -> (Site, Cloud, Policy, Snapshot, Vec<Removal>) {
     let (site, cloud) = Site::start().await;
     let aliases = json!([{"alias": "extraroute-atomic"}, {"alias": "revision-if-match"}]);
@@ -82,8 +82,8 @@ async fn applied(seen: [Reply; 2]) -> (Site, Result<Applied, RemovalError>) {
     (site, applied)
 }
 
-/// Of both routes, the first was spared for this reason, and the second was removed alone.
-async fn one_is_spared(site: &Site, applied: Result<Applied, RemovalError>, why: &str) {
+/// The first route was skipped for this reason, and only the second was removed.
+async fn one_is_skipped(site: &Site, applied: Result<Applied, RemovalError>, why: &str) {
     let applied = applied.unwrap();
     assert_eq!(applied.skipped, [(route(3), why.to_owned())]);
     assert_eq!((applied.removed, applied.recreated, applied.left), (vec![route(4)], vec![], 1));
@@ -96,7 +96,7 @@ async fn one_is_spared(site: &Site, applied: Result<Applied, RemovalError>, why:
 }
 
 #[tokio::test]
-async fn an_address_pair_that_has_just_come_spares_its_route() {
+async fn a_new_address_pair_keeps_its_route() {
     let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
     for (pair, why) in [
         ("10.7.0.3", "server s5 has the next hop now"),
@@ -104,13 +104,14 @@ async fn an_address_pair_that_has_just_come_spares_its_route() {
     ] {
         let after = ports(&[port("p5", "10.7.0.5", "s5", &[pair])]);
         let (site, applied) = applied([before.clone(), after]).await;
-        one_is_spared(&site, applied, why).await;
+        one_is_skipped(&site, applied, why).await;
     }
 }
 
-/// A machine's port without port security may have any address; Neutron's own ports never have it, and no addresses but their own.
+/// A machine's port without port security may have any address. Neutron's own ports have no port security and only their own
+/// addresses.
 #[tokio::test]
-async fn a_port_that_has_lost_its_port_security_spares_all_routes() {
+async fn a_port_that_lost_its_port_security_keeps_all_routes() {
     let own = |owner: &str| {
         let mut own = port("p7", "10.7.0.7", "x", &[]);
         own["device_owner"] = json!(owner);
@@ -130,12 +131,12 @@ async fn a_port_that_has_lost_its_port_security_spares_all_routes() {
 }
 
 #[tokio::test]
-async fn so_does_a_port_or_a_server_that_nova_did_not_list() {
+async fn a_port_or_server_that_nova_did_not_list_keeps_its_route() {
     let machine = port("p5", "10.7.0.5", "s5", &[]);
     let before = ports(std::slice::from_ref(&machine));
     let after = ports(&[machine.clone(), port("p3", "10.7.0.3", "", &[])]);
     let (site, done) = applied([before.clone(), after]).await;
-    one_is_spared(&site, done, "port p3 has the next hop now").await;
+    one_is_skipped(&site, done, "port p3 has the next hop now").await;
 
     // Two ports have the address, of a server that is gone and of a new one.
     let twins = [port("p2", "10.7.0.3", "s2", &[]), port("p3", "10.7.0.3", "s3", &[])];
@@ -144,18 +145,18 @@ async fn so_does_a_port_or_a_server_that_nova_did_not_list() {
     site.on("GET /compute/v2.1/servers/s2", [gone()]);
     site.on("GET /compute/v2.1/servers/s3", [ok(&json!({"server": {"id": "s3", "status": "BUILD"}}))]);
     let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await;
-    one_is_spared(&site, done, "server s3 has the next hop now").await;
+    one_is_skipped(&site, done, "server s3 has the next hop now").await;
 
     // A new server's port may use the next hop among others.
     let after = ports(&[machine, port("p6", "10.7.0.6", "s6", &["10.7.0.2/31"])]);
     let (site, cloud, policy, snapshot, removals) = decided([before, after]).await;
     site.on("GET /compute/v2.1/servers/s6", [ok(&json!({"server": {"id": "s6", "status": "BUILD"}}))]);
     let done = routes::apply(&cloud, &policy, &snapshot, &removals, None, None).await;
-    one_is_spared(&site, done, "port p6 may use any address of 10.7.0.2/31").await;
+    one_is_skipped(&site, done, "port p6 may use any address of 10.7.0.2/31").await;
 }
 
 #[tokio::test]
-async fn a_port_that_outlived_its_server_keeps_no_pair_alive() {
+async fn an_address_pair_of_a_port_without_its_server_keeps_no_route() {
     let pairs = &["10.7.0.3", "10.7.0.4/31"];
     let seen = ports(&[port("p5", "10.7.0.5", "s5", &[]), port("p9", "10.7.0.9", "s9", pairs)]);
     let (site, cloud, policy, snapshot, removals) = decided([seen.clone(), seen]).await;
@@ -165,9 +166,9 @@ async fn a_port_that_outlived_its_server_keeps_no_pair_alive() {
     site.was_strict();
 }
 
-/// Others write while the last look lasts: one adds a route, one removes those that are dead.
+/// Other clients write during the recheck: one adds a route, one removes the orphaned ones.
 #[tokio::test]
-async fn without_a_lock_the_list_is_read_once_more_before_it_is_written() {
+async fn without_revisions_the_list_is_read_again_before_it_is_replaced() {
     let seen = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
     for (meanwhile, removed, gone) in
         [(router(&[4, 5]), vec![route(4)], vec![route(3)]), (router(&[5]), vec![], vec![route(3), route(4)])]
@@ -191,9 +192,9 @@ async fn without_a_lock_the_list_is_read_once_more_before_it_is_written() {
     }
 }
 
-/// Whoever stops the one who decided is asked last, before each write in each of its forms.
+/// The check runs right before the write, for each kind of write.
 #[tokio::test]
-async fn nothing_is_written_that_is_not_wanted_any_more() {
+async fn nothing_is_written_if_the_removals_are_no_longer_desired() {
     let seen = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
     let lost =
         reply(412, r#"{"NeutronError": {"type": "PreconditionFailed", "message": "no", "detail": ""}}"#);
@@ -225,7 +226,7 @@ async fn nothing_is_written_that_is_not_wanted_any_more() {
 }
 
 #[tokio::test]
-async fn nothing_is_removed_on_half_a_last_look() {
+async fn nothing_is_removed_after_an_incomplete_recheck() {
     let before = ports(&[port("p5", "10.7.0.5", "s5", &[])]);
     let refused =
         reply(403, r#"{"NeutronError": {"type": "PolicyNotAuthorized", "message": "no", "detail": ""}}"#);
@@ -236,9 +237,9 @@ async fn nothing_is_removed_on_half_a_last_look() {
     }
 }
 
-/// Neutron does not say which route it is. Behind a gateway is a network that is not shown, and the next hop may be there.
+/// Neutron does not name the route. The network of a gateway is not visible, and the next hop may be on it.
 #[tokio::test]
-async fn a_route_for_which_neutron_refuses_all_is_named() {
+async fn routes_for_which_neutron_refuses_every_change_are_named() {
     let refused = reply(400, r#"{"NeutronError": {"type": "InvalidRoutes", "message": "no", "detail": ""}}"#);
     for (gateway, named) in [
         (Value::Null, "networks: 192.168.1.0/24 via 172.16.0.1; remove"),

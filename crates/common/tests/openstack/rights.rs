@@ -1,4 +1,4 @@
-//! `docs/openstack-rights.md` is the table of calls, for people.
+//! `docs/openstack-rights.md` shows the table of calls.
 
 use common::cloud::openstack::{Call, Service, User};
 
@@ -14,7 +14,7 @@ fn rule(service: Service, path: &str) -> String {
 }
 
 #[test]
-fn the_page_has_every_call_with_those_who_make_it_and_no_other() {
+fn the_page_lists_every_call_with_its_users_and_no_other() {
     let selected: Vec<String> = Call::ALL
         .iter()
         .map(|call| call.right())
@@ -34,7 +34,7 @@ fn the_page_has_every_call_with_those_who_make_it_and_no_other() {
 }
 
 #[test]
-fn calls_that_change_something_are_made_only_by_modes_that_may() {
+fn only_modes_that_may_change_something_use_writing_calls() {
     for call in Call::ALL {
         let right = call.right();
         let reads = right.method == http::Method::GET;

@@ -1,4 +1,4 @@
-//! Routes: what is written is exactly what was meant.
+//! Routes: exactly the given routes are written.
 
 use common::cloud::openstack::Route;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn router(routes: &[u8], revision: u64) -> Value {
 }
 
 #[tokio::test]
-async fn the_three_writes_send_the_pairs_to_the_letter() {
+async fn the_three_writes_send_the_texts_unchanged() {
     let (site, cloud) = Site::start().await;
     let odd = Route { destination: "FD00:0:1::/64".to_owned(), nexthop: "fd00::00A".to_owned() };
     let body = json!({"router": {"routes": [{"destination": "FD00:0:1::/64", "nexthop": "fd00::00A"}]}});
@@ -51,7 +51,7 @@ async fn the_three_writes_send_the_pairs_to_the_letter() {
 }
 
 #[tokio::test]
-async fn what_neutron_would_answer_with_500_is_not_sent() {
+async fn a_request_that_neutron_would_fail_with_500_is_not_sent() {
     let (site, cloud) = Site::start().await;
     let half = Route { destination: "10.0.0.0/24".to_owned(), nexthop: String::new() };
     for routes in [&[][..], &[route(1), half]] {
@@ -67,7 +67,7 @@ async fn what_neutron_would_answer_with_500_is_not_sent() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_apart_and_not_repeated() {
+async fn refusals_are_distinguished_and_not_retried() {
     let (site, cloud) = Site::start().await;
     let path = format!("PUT {ROUTER}/remove_extraroutes");
     let neutron = |kind: &str, message: &str| {
@@ -136,7 +136,7 @@ async fn refusals_are_told_apart_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_router_is_read_with_what_it_lacks() {
+async fn a_router_with_missing_fields_is_read() {
     let (site, cloud) = Site::start().await;
     site.on(&format!("GET {ROUTER}"), [ok(&json!({"router": {"id": "r1", "name": null}}))]);
     let bare = cloud.router("r1").await.unwrap();

@@ -1,4 +1,4 @@
-//! The small OpenStack: one listener for all services, each under a path of its own, as behind one proxy.
+//! A small OpenStack: one listener for all services, each below a path of its own, as behind one proxy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -17,11 +17,11 @@ use tokio::sync::Notify;
 
 pub const SECRET: &str = "s3cr3t-of-the-credential";
 /// Tokens are this and a number.
-pub const TOKEN: &str = "t0k3n-that-nobody-may-see";
+pub const TOKEN: &str = "t0k3n-that-must-not-leak";
 pub const PROJECT: &str = "4aacf05d";
 pub const LOGIN: &str = "POST /identity/v3/auth/tokens";
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub status: u16,
@@ -45,7 +45,7 @@ impl Reply {
     }
 }
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// `GET /networking/v2.0/routers?limit=500`.
@@ -55,20 +55,20 @@ pub struct Seen {
 }
 
 pub struct State {
-    /// Tokens that serve.
+    /// Valid tokens.
     pub valid: BTreeSet<String>,
     pub issued: u32,
     /// Seconds that a token lives.
     pub life: i64,
     pub catalog: Value,
-    /// Answers by method and path; by method, path and query where that is there. The last one stays.
+    /// Responses by method and path, or by method, path and query. The last one stays.
     replies: BTreeMap<String, VecDeque<Reply>>,
     pub seen: Vec<Seen>,
-    /// What a real one would not have taken.
+    /// Requests that a real OpenStack would refuse.
     pub wrong: Vec<String>,
-    /// How many requests were refused for their token.
+    /// Number of requests whose token was refused.
     pub refused: usize,
-    /// A login is answered only when so many requests were refused.
+    /// A login waits until this many requests were refused.
     pub hold: usize,
 }
 

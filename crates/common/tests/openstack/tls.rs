@@ -1,4 +1,4 @@
-//! Whose certificate is believed: of the authority that the credential names, of no other, or anybody's if it says so.
+//! Which certificates are trusted: those of the authority in the credentials and no other, or all with InsecureSkipVerify.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -93,31 +93,30 @@ fn authority(name: &str) -> rcgen::CertifiedKey<rcgen::KeyPair> {
 }
 
 #[tokio::test]
-async fn one_certificate_for_both_sides_is_believed_if_it_is_listed_and_of_this_name() {
-    let (ours, stranger, elsewhere) =
-        (authority("localhost"), authority("localhost"), authority("elsewhere"));
+async fn a_listed_ca_certificate_is_trusted_as_a_server_certificate_of_its_name() {
+    let (ours, foreign, elsewhere) = (authority("localhost"), authority("localhost"), authority("elsewhere"));
     let (url, requests) = keystone(&ours);
     let error = login_at(&url, Some(&ours.cert.pem()), true).await;
     assert!(error.is_unauthorized(), "{error}");
-    assert_eq!(login_at(&url, Some(&stranger.cert.pem()), true).await.code(), "no_answer");
-    assert_eq!(requests.lock().unwrap().len(), 1, "the password is not sent to a stranger");
+    assert_eq!(login_at(&url, Some(&foreign.cert.pem()), true).await.code(), "no_response");
+    assert_eq!(requests.lock().unwrap().len(), 1, "the password is not sent to a foreign");
     let (url, requests) = keystone(&elsewhere);
     let error = login_at(&url, Some(&elsewhere.cert.pem()), true).await;
-    assert!(error.code() == "no_answer" && error.to_string().contains("certificate"), "{error}");
+    assert!(error.code() == "no_response" && error.to_string().contains("certificate"), "{error}");
     assert!(requests.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn the_authority_is_the_credentials_to_name() {
+async fn the_credentials_name_the_trusted_authority() {
     let ours = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let other = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let (url, requests) = keystone(&ours);
     let login = async |cacert: Option<&str>, verify: bool| login_at(&url, cacert, verify).await;
-    for stranger in [None, Some(other.cert.pem())] {
-        let error = login(stranger.as_deref(), true).await;
-        assert!(error.code() == "no_answer" && error.to_string().contains("certificate"), "{error}");
+    for foreign in [None, Some(other.cert.pem())] {
+        let error = login(foreign.as_deref(), true).await;
+        assert!(error.code() == "no_response" && error.to_string().contains("certificate"), "{error}");
     }
-    assert!(requests.lock().unwrap().is_empty(), "the password is not sent to a stranger");
+    assert!(requests.lock().unwrap().is_empty(), "the password is not sent to a foreign");
     assert!(login(Some(&ours.cert.pem()), true).await.is_unauthorized());
     assert!(login(None, false).await.is_unauthorized());
     assert_eq!(*requests.lock().unwrap(), ["POST /identity/v3/auth/tokens HTTP/1.1"; 2]);
@@ -127,14 +126,14 @@ async fn the_authority_is_the_credentials_to_name() {
 const VERSION_1: &[u8] = include_bytes!("version-1.pem");
 
 #[tokio::test]
-async fn where_every_certificate_is_believed_one_of_version_1_is_too() {
+async fn without_verification_a_version_1_certificate_is_accepted() {
     let certificate = CertificateDer::from_pem_slice(VERSION_1).unwrap();
     let key = PrivateKeyDer::from_pem_slice(VERSION_1).unwrap();
     for version in rustls::ALL_VERSIONS {
         let (url, requests) = keystone_of(certificate.clone(), &key, &[version]);
         let error = login_at(&url, None, false).await;
         assert!(error.is_unauthorized(), "{version:?}: {error}");
-        assert_eq!(login_at(&url, None, true).await.code(), "no_answer");
-        assert_eq!(requests.lock().unwrap().len(), 1, "the password is not sent to a stranger");
+        assert_eq!(login_at(&url, None, true).await.code(), "no_response");
+        assert_eq!(requests.lock().unwrap().len(), 1, "the password is not sent to a foreign");
     }
 }

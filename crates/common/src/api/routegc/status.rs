@@ -1,4 +1,4 @@
-//! What a person is told of a router's routes, and what must survive a restart.
+//! The status of a RouteGC: the result of the reconciliations, and the state that survives a restart.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -7,136 +7,138 @@ use serde::{Deserialize, Serialize};
 use crate::api::schema;
 use crate::conditions::Condition;
 
-/// What the passes found. It is written when something in it is new, never just because time went by.
+/// Result of the reconciliations. It is written only if something other than the time has changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteGCStatus {
-    /// The metadata.generation that the last pass worked with.
+    /// The metadata.generation that the last reconciliation used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`: the last pass could decide and do what it should. `SafetyThreshold`, `Contested`, `RouterHasInvalidRoutes` and
-    /// `WideAddressPair` are True while a person should look at them.
+    /// `Ready`: the last reconciliation succeeded. `SafetyThreshold`, `Contested`, `RouterHasInvalidRoutes` and
+    /// `WideAddressPair` are True while you should act on them.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The router's routes by what they are.
+    /// The number of routes of each class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
-    /// How full the router is.
+    /// Routes of the router and their limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
-    /// Routes whose next hop was found dead, and how well that is confirmed. At most 1000 are followed at a time.
+    /// Orphaned routes that are not removed yet, with the number of observations. At most 1000 are tracked at a time.
     pub candidates: Vec<Candidate>,
-    /// Stands for the exact list of routes that the last pass wanted to remove and did not, because of the safety threshold.
-    /// As the value of the annotation `routegc.perimeter.dev/allow-removal` it lets this list, and no other, through.
+    /// Hash of the exact list of routes that the last reconciliation did not remove because of the safety threshold. As the
+    /// value of the annotation `routegc.perimeter.dev/allow-removal` it allows this list and no other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removal_hash: Option<String>,
-    /// Routes that a pass is about to remove. Written down before, so that a pass that was cut short is known for what it did.
+    /// Routes that are about to be removed. They are recorded before the removal, so that an interrupted removal is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removing: Vec<RouteText>,
-    /// Routes that routegc removed and that somebody put back although their next hop is still dead. They are left alone for a
-    /// day; find out who writes them.
+    /// Routes that another client re-created after routegc removed them, although their next hop still does not exist. routegc
+    /// does not remove them again for a day. Find the client that writes them.
     pub contested: Vec<Contested>,
-    /// What routegc removed, the latest last, without what is back and leads to somebody again. At most 100 are kept.
+    /// Routes that routegc removed, the latest last, without those that are in use again. At most 100 are kept.
     pub last_removed: Vec<Removed>,
-    /// When a pass last found or did something new. The time of the last pass of all is the metric
+    /// When this status last changed. The time of the last successful reconciliation is the metric
     /// `routegc_last_success_timestamp_seconds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::optional_time")]
     pub last_change: Option<Timestamp>,
 }
 
-/// The router's routes by what they are: each is one of valid, orphan, foreign, unknown and invalid; the rest overlaps with these.
+/// The number of routes of each class. Each route is one of valid, orphan, foreign, unknown and invalid; duplicates and
+/// contested overlap with these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
-    /// In a pod network, and the next hop lives.
+    /// In a pod network, and the next hop exists.
     pub valid: u32,
-    /// In a pod network, and the next hop is gone.
+    /// In a pod network, and the next hop no longer exists.
     pub orphan: u32,
-    /// In none of the pod networks, or not of a node's prefix length: never touched.
+    /// In none of the pod networks, or of another prefix length than a node's: never removed.
     pub foreign: u32,
-    /// In a pod network, but it cannot be seen whether the next hop lives (a network of another project, an address pair for a
-    /// whole range): never touched.
+    /// In a pod network, but it is not visible whether the next hop exists (a network of another project, an address pair for a
+    /// whole range): never removed.
     pub unknown: u32,
-    /// In a pod network, but no route that could work (its next hop is on no network of the router): never touched.
+    /// In a pod network, but the route cannot work (its next hop is on no network of the router): never removed.
     pub invalid: u32,
     /// In a pod network, and another route has the same destination.
     pub duplicates: u32,
-    /// Orphans that were removed before and put back by somebody: left alone.
+    /// Orphaned routes that another client re-created after their removal: not removed again for a day.
     pub contested: u32,
 }
 
-/// How full the router is.
+/// Routes of the router and their limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Quota {
-    /// Routes on the router, whosever they are.
+    /// All routes of the router.
     pub routes: u32,
-    /// How many the project may have on a router, where the cloud says so (Neutron 2026.2 and newer); 30 is its usual default.
+    /// How many routes a router of the project may have, where the cloud reports it (Neutron 2026.2 and newer). The usual default
+    /// is 30.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<i64>,
 }
 
-/// A route whose next hop was found dead.
+/// An orphaned route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
-    /// Destination, to the letter as the router has it.
+    /// Destination, exactly as the router has it.
     pub destination: String,
-    /// Next hop, to the letter as the router has it.
+    /// Next hop, exactly as the router has it.
     pub nexthop: String,
-    /// Why it counts as dead: NoPort, ServerGone or NodeHasAnother.
+    /// Why it is orphaned: NoPort, ServerGone or NodeHasAnother.
     pub reason: String,
-    /// When it was first found dead, without having been alive since.
+    /// When it was first found orphaned, without being valid since.
     #[schemars(schema_with = "schema::time")]
     pub first_seen: Timestamp,
-    /// In how many passes in a row, counted up to `spec.safety.confirmations`.
+    /// How many consecutive reconciliations found it orphaned, counted up to `spec.safety.confirmations`.
     pub observations: u32,
 }
 
-/// A route, to the letter.
+/// A route, exactly as the router has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RouteText {
-    /// Destination, to the letter as the router has it.
+    /// Destination, exactly as the router has it.
     pub destination: String,
-    /// Next hop, to the letter as the router has it.
+    /// Next hop, exactly as the router has it.
     pub nexthop: String,
 }
 
 /// A route that routegc removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Removed {
-    /// Destination, to the letter as the router had it.
+    /// Destination, exactly as the router had it.
     pub destination: String,
-    /// Next hop, to the letter as the router had it.
+    /// Next hop, exactly as the router had it.
     pub nexthop: String,
     /// When it was last removed.
     #[schemars(schema_with = "schema::time")]
     pub at: Timestamp,
-    /// How often it was removed.
+    /// How many times routegc removed it.
     pub times: u32,
 }
 
-/// A route that somebody keeps putting back.
+/// A route that another client re-created after its removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Contested {
-    /// Destination, to the letter as the router has it.
+    /// Destination, exactly as the router has it.
     pub destination: String,
-    /// Next hop, to the letter as the router has it.
+    /// Next hop, exactly as the router has it.
     pub nexthop: String,
-    /// The Nova server to which the address belongs or belonged, where one can be told.
+    /// The Nova server that has or had the address, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// The Node to which the destination belongs, where Nodes are known: whoever puts the route back does it for this Node.
+    /// The Node that the destination belongs to, where Nodes are known: the other client re-creates the route for this Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// When routegc last removed it.
     #[schemars(schema_with = "schema::time")]
     pub removed_at: Timestamp,
-    /// When it was first seen to be back.
+    /// When it was first found re-created.
     #[schemars(schema_with = "schema::time")]
     pub back_since: Timestamp,
-    /// How often routegc removed it.
+    /// How many times routegc removed it.
     pub times: u32,
 }

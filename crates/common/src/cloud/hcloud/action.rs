@@ -1,4 +1,4 @@
-//! Actions: what the API does after it has answered.
+//! Actions: what the API does after its response.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::error::Code;
 use crate::cloud::or_empty;
 
-/// The code of a failure that nothing is said of.
+/// The code of a failure without a code.
 const UNSAID: &str = "unknown";
 
 /// An asynchronous act of the API.

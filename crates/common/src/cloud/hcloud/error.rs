@@ -1,4 +1,4 @@
-//! What went wrong with a call, for programs and for people.
+//! Errors of a call, and the API's error codes.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,89 +9,88 @@ use thiserror::Error;
 use crate::cloud::http::{self, Partial, RateLimit, Response, Retry, retry_after};
 use crate::cloud::or_empty;
 
-/// A call that did not do what it should. `call` says what was wanted and of which object: `add route 0.0.0.0/0 via
-/// 10.0.0.2 to network 4711`.
+/// A call that failed. `call` names the operation and its object: `add route 0.0.0.0/0 via 10.0.0.2 to network 4711`.
 ///
-/// `Display` is complete: causes are part of the text, so there is no `source` to print a second time.
+/// `Display` includes the causes, so there is no `source`.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The client cannot be built: the endpoint, the trusted authorities or the registry. Only from `new`.
     #[error("Hetzner client: {0}")]
     Setup(http::Error),
     /// The API refused.
-    #[error("{call}: Hetzner answered {code} (HTTP {status}): {message}{}", advice(code))]
+    #[error("{call}: Hetzner responded with {code} (HTTP {status}): {message}{}", advice(code))]
     Api {
-        /// What was wanted.
+        /// The operation.
         call: String,
-        /// The API's code: decide by this.
+        /// The API's code: decisions depend on this.
         code: Code,
-        /// The HTTP status, for people.
+        /// The HTTP status, for the message.
         status: u16,
-        /// What the API said.
+        /// The API's message.
         message: String,
         /// What [`Error::retry`] returns.
         retry: Retry,
     },
-    /// Nothing has the name that was asked for.
-    #[error("{call}: there is none of this name{}", advice(&Code::NotFound))]
+    /// No object has this name.
+    #[error("{call}: no object has this name{}", advice(&Code::NotFound))]
     NotFound {
-        /// What was wanted.
+        /// The operation.
         call: String,
     },
-    /// The action ended with an error. What it did is unknown.
+    /// The action failed. It is not known what it did.
     #[error("{call}: action {action} failed with {code}: {message}{}", advice(code))]
     ActionFailed {
-        /// What was wanted.
+        /// The operation.
         call: String,
         /// The action's ID.
         action: u64,
         /// The action's code.
         code: Code,
-        /// What the API said.
+        /// The API's message.
         message: String,
     },
-    /// The API does not know the action that it gave us. What it did is unknown.
+    /// The API no longer knows the action. It is not known what it did.
     #[error("{call}: the API no longer knows action {action}")]
     ActionMissing {
-        /// What was wanted.
+        /// The operation.
         call: String,
         /// The action's ID.
         action: u64,
     },
-    /// The action was not over in time. It may still succeed.
-    #[error("{call}: action {action} was not over after {:.0} s (last seen: {last})", waited.as_secs_f64())]
+    /// The action did not finish in time. It may still succeed.
+    #[error("{call}: action {action} did not finish within {:.0} s (last status: {last})", waited.as_secs_f64())]
     Timeout {
-        /// What was wanted.
+        /// The operation.
         call: String,
         /// The action's ID.
         action: u64,
-        /// How long it was waited for.
+        /// Time of the wait.
         waited: Duration,
-        /// Its progress, or the last error on asking for it.
+        /// Its progress, or the last error of a poll.
         last: String,
     },
-    /// No answer came. A write may or may not have acted.
+    /// No response came. A write may or may not have acted.
     #[error("{call}: {cause}")]
     Transport {
-        /// What was wanted.
+        /// The operation.
         call: String,
-        /// What happened.
+        /// The cause.
         cause: http::Error,
     },
-    /// The answer is not what the API documents.
-    #[error("{call}: cannot read Hetzner's answer: {cause}")]
+    /// The response does not match the API's documentation.
+    #[error("{call}: cannot parse Hetzner's response: {cause}")]
     Decode {
-        /// What was wanted.
+        /// The operation.
         call: String,
-        /// What was expected, and where.
+        /// The error of the parser.
         cause: serde_json::Error,
     },
-    /// The list could not be read whole.
+    /// The list could not be read completely.
     #[error("{call}: {cause}")]
     Partial {
-        /// What was wanted.
+        /// The operation.
         call: String,
-        /// What was wrong with it.
+        /// Why.
         cause: Partial,
     },
 }
@@ -101,7 +100,7 @@ fn advice(code: &Code) -> String {
 }
 
 impl Error {
-    /// The API's code, of an answer or of an action.
+    /// The API's code, of a response or of an action.
     #[must_use]
     pub fn code(&self) -> Option<&Code> {
         match self {
@@ -111,20 +110,20 @@ impl Error {
         }
     }
 
-    /// When to try again. Before a write is repeated, read the object and compare: the first one may have acted.
+    /// When to retry. Before a write is repeated, read the object and compare: the first write may have acted.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {
             Error::Api { retry, .. } => *retry,
             Error::Transport { cause, .. } => cause.retry(),
-            // A half-done change stays an outage until it is repeated, so only a code that forbids it does.
+            // A change that is half done is an outage until it is repeated, so only a permanent code prevents the retry.
             Error::ActionFailed { code, .. } => code.retry().unwrap_or(Retry::Soon),
             Error::ActionMissing { .. } | Error::Timeout { .. } | Error::Partial { .. } => Retry::Soon,
             Error::Setup(_) | Error::NotFound { .. } | Error::Decode { .. } => Retry::Never,
         }
     }
 
-    /// The error that an answer without a 2xx status is.
+    /// The error of a response without a 2xx status.
     pub(super) fn of(call: &str, response: &Response) -> Error {
         let (code, message) = error_body(response);
         let retry = retry_policy(response);
@@ -132,10 +131,10 @@ impl Error {
     }
 }
 
-/// What an answer without a 2xx status means for a repetition.
+/// Whether a response without a 2xx status is retried.
 pub(super) fn retry_policy(response: &Response) -> Retry {
     let (code, _) = error_body(response);
-    // A code that we do not know decides nothing; then the status says what the matter is, or at least whose fault it was.
+    // For an unknown code, the HTTP status decides.
     let code = if code.retry().is_some() { code } else { Code::of_status(response.status.as_u16()) };
     let unknown = if response.status.is_server_error() { Retry::Soon } else { Retry::Never };
     match (code.retry().unwrap_or(unknown), retry_after(&response.headers)) {
@@ -148,7 +147,7 @@ pub(super) fn retry_policy(response: &Response) -> Retry {
     }
 }
 
-/// The code and message of an error answer; what a load balancer says is shortened to a line.
+/// The code and message of an error response; the page of a load balancer is shortened to one line.
 fn error_body(response: &Response) -> (Code, String) {
     #[derive(Deserialize)]
     struct Body {
@@ -163,10 +162,10 @@ fn error_body(response: &Response) -> (Code, String) {
     match serde_json::from_slice::<Body>(&response.body) {
         Ok(Body { error: ErrorBody { code, message } }) => (code, message),
         Err(_) => {
-            // Enough to recognise a proxy's page by.
+            // Enough to recognise the page of a proxy.
             let text: String = String::from_utf8_lossy(&response.body).chars().take(120).collect();
             let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            (Code::of_status(response.status.as_u16()), format!("this is no answer of the API: \"{line}\""))
+            (Code::of_status(response.status.as_u16()), format!("this is no response of the API: \"{line}\""))
         }
     }
 }
@@ -205,7 +204,7 @@ pub enum Code {
     Unavailable,
     /// `server_error`
     ServerError,
-    /// A code that nothing here decides by, as the API wrote it; `http_<status>` for an answer that is not the API's.
+    /// An unknown code, as the API wrote it; `http_<status>` for a response that is not the API's.
     Other(String),
 }
 
@@ -237,8 +236,8 @@ impl Code {
         }
     }
 
-    /// The code for an answer without one: mostly a load balancer spoke, not the API. A bare 404 is no `not_found`, because a wrong
-    /// endpoint gives it too, and nothing must be concluded from that.
+    /// The code for a response without one, mostly of a load balancer. A bare 404 is not `not_found`, because a wrong endpoint returns
+    /// it too.
     pub(super) fn of_status(status: u16) -> Code {
         match status {
             408 => Code::Timeout,
@@ -253,7 +252,7 @@ impl Code {
         }
     }
 
-    /// What a call that got this code may do; None where the code says nothing.
+    /// Whether a call with this code is retried; None for an unknown code.
     pub(super) fn retry(&self) -> Option<Retry> {
         match self {
             Code::Locked
@@ -275,7 +274,7 @@ impl Code {
         }
     }
 
-    /// What a person can do about it; None where there is nothing to do but wait.
+    /// What the user can do; None if there is nothing to do but wait.
     pub(super) fn advice(&self) -> Option<&'static str> {
         match self {
             Code::TokenReadonly => {
@@ -292,7 +291,7 @@ impl Code {
             }
             Code::Protected => Some("remove the protection of the object"),
             Code::RateLimitExceeded => Some(
-                "the project's requests an hour are used up: look for another client that asks too often",
+                "the project's requests an hour are used up: find another client that sends too many requests",
             ),
             _ => None,
         }
@@ -322,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_there_and_back() {
+    fn codes_and_names_convert_both_ways() {
         for (code, name) in NAMES {
             assert_eq!(Code::from(name.to_owned()), code);
             assert_eq!(code.as_str(), name);

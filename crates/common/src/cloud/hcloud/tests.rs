@@ -82,13 +82,13 @@ async fn an_action_that_is_never_over_is_given_up_after_a_minute() {
     assert!(matches!(error, Error::Timeout { action: 77, .. }));
     assert_eq!(
         error.to_string(),
-        "wait for add_route: action 77 was not over after 60 s (last seen: 40 % done)"
+        "wait for add_route: action 77 did not finish within 60 s (last status: 40 % done)"
     );
     assert!((60.0..60.1).contains(&took.as_secs_f64()), "{took:?}");
     assert!((60..=70).contains(&requests(&log)), "{}", requests(&log));
 
     let (end, took, _) = wait(vec![Play::Silence]).await;
-    assert!(end.unwrap_err().to_string().contains("no whole answer within"));
+    assert!(end.unwrap_err().to_string().contains("no complete response within"));
     assert!((60.0..60.1).contains(&took.as_secs_f64()), "{took:?}");
 }
 
@@ -129,7 +129,7 @@ async fn a_spent_rate_limit_is_waited_for_by_its_refill_not_until_the_bucket_is_
     assert_eq!((requests(&log), hcloud.rate_limit().unwrap().remaining), (1, 0));
 }
 
-/// What each code of the API means, whatever the HTTP status beside it; that counts for a code which nobody knows.
+/// What each code of the API means, whatever the HTTP status; the status counts for an unknown code.
 #[tokio::test(start_paused = true)]
 async fn the_code_decides_not_the_status() {
     let route = Route::default_via([10, 0, 0, 2].into());
@@ -156,7 +156,7 @@ async fn the_code_decides_not_the_status() {
         let error = hcloud.delete_route(4711, &route).await.unwrap_err();
         assert_eq!((error.retry(), error.code().unwrap().as_str()), (retry, code), "{error}");
         assert_eq!(requests(&log), 1, "writes are sent once");
-        let begin = "delete route 0.0.0.0/0 via 10.0.0.2 of network 4711: Hetzner answered ";
+        let begin = "delete route 0.0.0.0/0 via 10.0.0.2 of network 4711: Hetzner responded with ";
         let error_body = format!("{begin}{code} (HTTP {status}): about {code}");
         assert!(error.to_string().starts_with(&error_body), "{error}");
 
@@ -167,7 +167,7 @@ async fn the_code_decides_not_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_not_the_apis_is_judged_by_its_status() {
+async fn a_response_that_is_not_the_apis_counts_by_its_status() {
     for (status, code, retry) in
         [(502, "bad_gateway", Retry::Soon), (504, "timeout", Retry::Soon), (404, "http_404", Retry::Never)]
     {
@@ -186,12 +186,12 @@ async fn advice_is_given_where_a_person_can_do_something() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_another_shape_is_a_decode_error_that_is_not_repeated() {
+async fn a_response_of_another_shape_is_a_decode_error_and_not_retried() {
     for body in ["", "{", "[]", "{}", r#"{"server": {"name": "no id"}}"#] {
         let (hcloud, log) = client(vec![response(200, body)]);
         let error = hcloud.server(1).await.unwrap_err();
         assert!(matches!(error, Error::Decode { .. }), "{error:?}");
-        assert!(error.to_string().starts_with("read server 1: cannot read Hetzner's answer: "), "{error}");
+        assert!(error.to_string().starts_with("read server 1: cannot parse Hetzner's response: "), "{error}");
         assert_eq!((requests(&log), error.retry()), (1, Retry::Never));
     }
 }
@@ -216,7 +216,7 @@ async fn listed(pages: &[serde_json::Value]) -> Result<usize, Error> {
     hcloud.servers().await.map(|servers| servers.len())
 }
 
-/// By what a server is written in, a number that nobody gave is null, 0, or not there.
+/// Depending on the server, a missing number is null, 0 or absent.
 #[tokio::test(start_paused = true)]
 async fn pages_are_followed_however_their_numbers_are_written() {
     let meta = |servers: serde_json::Value, pagination: serde_json::Value| json!({"servers": servers, "meta": {"pagination": pagination}});

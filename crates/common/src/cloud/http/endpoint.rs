@@ -1,4 +1,4 @@
-//! Where a cloud's API is, and how a request names what it wants there.
+//! The URL of a cloud's API, and the paths below it.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -9,9 +9,8 @@ use super::error::Error;
 
 /// The base URL, without a slash at its end.
 ///
-/// `https`, or `http` to a host of one's own, such as a stand-in: a loopback or private address, or a name that no public DNS
-/// serves. Over plain HTTP anyone on the way can read the token: beyond loopback it is [exposed](Endpoint::is_exposed), and a
-/// public host is refused. A private authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
+/// `https`, or `http` to a private host: a loopback or private address, or a name that no public DNS serves. Plain HTTP does not
+/// protect the token: beyond loopback the endpoint is [exposed](Endpoint::is_exposed), and a public host is refused. A private authority is trusted through `SSL_CERT_FILE` or `SSL_CERT_DIR`.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     base: String,
@@ -20,12 +19,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads it.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// [`Error::Setup`] says what it must be; the text is not repeated.
+    /// [`Error::Setup`] says what is allowed; it does not contain the text.
     pub fn parse(url: &str) -> Result<Endpoint, Error> {
-        // The text is not repeated in the message: it may hold a password by mistake.
+        // The message does not contain the text, which may hold a password by mistake.
         let wrong = |why: &str| Error::Setup(format!("the API endpoint {why}"));
         let uri: Uri = url.parse().map_err(|_| wrong("is not a URL"))?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("names no host"))?;
@@ -49,19 +48,19 @@ impl Endpoint {
         Ok(Endpoint { base: url.trim_end_matches('/').to_owned(), host: host.to_owned(), tls })
     }
 
-    /// Who is spoken to.
+    /// The host.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Whether a token on its way there can be read by others.
+    /// Whether a token is sent unencrypted over the network.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         !self.tls && !loopback(&self.host)
     }
 
-    /// Warns if it is exposed. For whoever begins to use it: an endpoint may be read again and again.
+    /// Logs a warning if it is exposed. Call it once for each endpoint that is used.
     pub fn warn_if_exposed(&self) {
         if self.is_exposed() {
             let host = self.host();
@@ -84,14 +83,14 @@ impl Endpoint {
         &self.base
     }
 
-    /// The URL of something there. `path` begins with a slash and may have a query.
+    /// The URL of a path below it. `path` begins with a slash and may have a query.
     ///
     /// # Errors
-    /// [`Error::Setup`] when `path` is no path of a URL.
+    /// [`Error::Setup`] if `path` is not valid in a URL.
     pub fn at(&self, path: &str) -> Result<Uri, Error> {
         format!("{}{path}", self.base)
             .parse()
-            .map_err(|_| Error::Setup(format!("{path} is no path of a URL")))
+            .map_err(|_| Error::Setup(format!("{path} is not a valid path of a URL")))
     }
 }
 
@@ -151,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_http_is_for_hosts_of_ones_own() {
+    fn plain_http_is_only_allowed_to_private_hosts() {
         for good in [
             "http://127.0.0.1:80/v1",
             "http://[::1]:8080",

@@ -1,4 +1,4 @@
-//! Why an exchange brought no answer.
+//! Why an exchange brought no response.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use thiserror::Error;
 use super::retry::Retry;
 use super::secret::SecretError;
 
-/// No answer came, or none that may be used. An answer with an error status is none of these: it is an `Response`.
+/// No usable response came. A response with an error status is not an `Error` but a `Response`.
 ///
-/// `Display` is complete: causes are part of the text, so there is no `source` to print a second time.
+/// `Display` includes the causes, so there is no `source`.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The client cannot be built from what it was given.
+    /// The configuration of the client is not valid.
     #[error("{0}")]
     Setup(String),
     /// The credential cannot be read.
@@ -21,24 +21,22 @@ pub enum Error {
     /// No connection: name, address or TLS handshake.
     #[error("cannot connect: {0}")]
     Connect(String),
-    /// The connection broke before the answer was whole.
-    #[error("the connection broke before the answer was whole: {0}")]
+    /// The connection broke before the response was complete.
+    #[error("the connection broke before the response was complete: {0}")]
     Broken(String),
     /// The deadline of one exchange passed.
-    #[error("no whole answer within {:.0} s", .0.as_secs_f64().ceil())]
+    #[error("no complete response within {:.0} s", .0.as_secs_f64().ceil())]
     Deadline(Duration),
-    /// The answer is larger than the cap.
-    #[error("the answer is larger than {0} bytes")]
+    /// The response is larger than the limit.
+    #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
-    /// The answer is compressed.
-    #[error(
-        "the answer is encoded ({0}) although it was asked for as it is: something on the way compresses it"
-    )]
+    /// The response is compressed.
+    #[error("the response is encoded ({0}) although identity was requested: a proxy compresses it")]
     Encoded(&'static str),
 }
 
 impl Error {
-    /// Whether the same exchange may bring an answer when it is done again.
+    /// Whether a retry may succeed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self {

@@ -1,41 +1,40 @@
-//! A list that comes in numbered pages: all of it, or an error.
+//! A list in numbered pages: all of it, or an error.
 
 use std::collections::HashSet;
 
 use thiserror::Error;
 
-/// One page as the server gave it.
+/// One page as the server returned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// What is on it.
+    /// Its items.
     pub items: Vec<T>,
     /// The number of the next page; None on the last.
     pub next: Option<u64>,
-    /// How many items all pages have together, where the server says so.
+    /// Number of items on all pages, where the server reports it.
     pub total: Option<u64>,
 }
 
-/// The list did not hold still, or the server does not number its pages as it should.
+/// The list changed during each read, or the server does not number its pages correctly.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the list was not whole in {readings} readings: {why}; nothing of it is used")]
+#[error("the list was incomplete in {readings} reads: {why}; it is not used")]
 pub struct Partial {
-    /// How often it was read.
+    /// Number of reads.
     pub readings: u32,
-    /// What was wrong the last time.
+    /// Why the last read failed.
     pub why: String,
 }
 
-/// A list that changes while it is read is normal, twice in a row is not: one reading takes well under a second.
+/// A list that changes during a read is normal, several times in a row is not: one read takes well under a second.
 const READINGS: u32 = 3;
-/// 10,000 objects of 50 a page: beyond every project limit, and few enough that a server that always names a next page is
-/// left soon.
+/// 10,000 objects at 50 a page: beyond every project limit, and a bound for a server that always names a next page.
 const MOST_PAGES: u64 = 200;
 
-/// Reads a list page by page. Pure: the caller fetches [`Paging::page`] and hands it to [`Paging::take`].
+/// Collects a list page by page. Pure: the caller fetches [`Paging::page`] and passes it to [`Paging::take`].
 ///
-/// A reading counts only if its pages follow each other without a gap, no item came twice, and there are as many items as
-/// each page said that there are; else it begins again at page 1. What it cannot see: an item that is deleted from a page
-/// already read while another is created, both between two pages of one reading. Callers look again at their next pass.
+/// A read is complete if its pages follow each other without a gap, no item comes twice, and the number of items equals the total of
+/// each page; else it restarts at page 1. It cannot detect that an item is deleted from a page already read while another one is
+/// created, both between two pages of one read. The next reconciliation lists again.
 #[derive(Debug)]
 pub struct Paging<T> {
     page: u64,
@@ -47,7 +46,7 @@ pub struct Paging<T> {
 }
 
 impl<T> Paging<T> {
-    /// `key` tells items apart.
+    /// `key` identifies an item.
     #[must_use]
     pub fn new(key: fn(&T) -> u64) -> Self {
         Paging { page: 1, readings: 1, total: None, items: Vec::new(), seen: HashSet::new(), key }
@@ -59,7 +58,7 @@ impl<T> Paging<T> {
         self.page
     }
 
-    /// Takes what the server gave for [`Paging::page`]: Some with the whole list at its end, None if there is more to fetch.
+    /// Takes the response for [`Paging::page`]: Some with the complete list, None if there is more to fetch.
     pub fn take(&mut self, page: Page<T>) -> Result<Option<Vec<T>>, Partial> {
         match self.add(page) {
             Ok(true) => Ok(Some(std::mem::take(&mut self.items))),
@@ -73,7 +72,7 @@ impl<T> Paging<T> {
         }
     }
 
-    /// Whether the list is complete with this page, or what is wrong with it.
+    /// Whether the list is complete with this page, or why it is not valid.
     fn add(&mut self, page: Page<T>) -> Result<bool, String> {
         if self.page > 1 && page.total != self.total {
             let say = |total: Option<u64>| total.map_or("no number of".to_owned(), |total| total.to_string());
@@ -152,14 +151,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_that_holds_still_comes_whole(length in 0_u64..200, size in 1_usize..60) {
+        fn an_unchanged_list_is_complete(length in 0_u64..200, size in 1_usize..60) {
             let list: Vec<u64> = (0..length).collect();
             prop_assert_eq!(read_changing(std::slice::from_ref(&list), size), Ok(list));
         }
 
-        /// Items only go away: what is returned is never without an item that was there all the time.
+        /// Items are only deleted: the result has every item that existed all the time.
         #[test]
-        fn a_shrinking_list_never_loses_what_stays(
+        fn a_shrinking_list_never_loses_an_item_that_stays(
             length in 1_u64..40, size in 1_usize..10, gone in proptest::collection::vec(0_u64..40, 0..12),
         ) {
             let mut lists = vec![(0..length).collect::<Vec<u64>>()];
@@ -176,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_shrank_once_is_read_again() {
+    fn a_list_that_shrank_during_a_read_is_read_again() {
         let lists = [vec![1, 2, 3, 4, 5], vec![2, 3, 4, 5]];
         assert_eq!(read_changing(&lists, 2), Ok(vec![2, 3, 4, 5]));
     }
 
     #[test]
-    fn too_few_items_are_an_error_after_three_readings() {
+    fn too_few_items_are_an_error_after_three_reads() {
         let short = page(&[1, 2], None, Some(3));
         let (end, fetched) = read(&[short.clone(), short.clone(), short.clone(), short]);
         assert_eq!(fetched, 3);
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_comes_again_under_another_number_ends() {
+    fn a_page_that_repeats_under_another_number_is_an_error() {
         let same: Vec<Page<u64>> = (0..10).map(|n| page(&[1], Some(n % 2 + 2), None)).collect();
         assert!(read(&same).0.unwrap_err().why.contains("came twice"));
     }

@@ -1,10 +1,10 @@
-//! What the server says about how many requests are left.
+//! The rate limit that a server reports.
 
 use std::time::Duration;
 
 use ::http::HeaderMap;
 
-/// The `RateLimit-*` headers of the last answer that had them.
+/// The `RateLimit-*` headers of the last response that had them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {
     /// `RateLimit-Limit`: requests an hour. The bucket refills evenly: one request each 3600 s / limit.
@@ -15,7 +15,7 @@ pub struct RateLimit {
     pub full_at: u64,
 }
 
-/// Hetzner's limit, for an answer that does not say: 3600 requests an hour for a project.
+/// Hetzner's limit, for a response without the headers: 3600 requests an hour for a project.
 const USUAL_LIMIT: u64 = 3600;
 
 impl RateLimit {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_or_left() {
+    fn incomplete_headers_are_ignored() {
         let mut headers = HeaderMap::new();
         headers.insert("RateLimit-Limit", "3600".parse().unwrap());
         headers.insert("RateLimit-Remaining", "17".parse().unwrap());

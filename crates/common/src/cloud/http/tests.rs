@@ -14,7 +14,7 @@ use super::*;
 /// What the transport does with a request.
 #[derive(Clone, Debug)]
 pub enum Play {
-    /// A whole answer.
+    /// A complete response.
     Response(u16, Vec<(&'static str, String)>, String),
     /// The connection breaks.
     Broken,
@@ -24,7 +24,7 @@ pub enum Play {
     Stall,
 }
 
-/// An answer with a status and a body.
+/// A response with a status and a body.
 pub fn response(status: u16, body: &str) -> Play {
     Play::Response(status, Vec::new(), body.to_owned())
 }
@@ -114,7 +114,7 @@ fn requests(log: &Log) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_get_is_repeated_until_it_works() {
+async fn a_get_is_retried_until_it_succeeds() {
     let (http, log) = client(vec![response(503, ""), Play::Broken, response(200, "ok")]);
     let (end, took) = get(&http).await;
     assert_eq!(end.unwrap().body, "ok");
@@ -123,7 +123,7 @@ async fn a_get_is_repeated_until_it_works() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_get_ends_by_count_with_the_last_answer() {
+async fn a_get_returns_the_last_response_after_all_retries() {
     let (http, log) = client(vec![response(502, "first"), response(503, "last")]);
     let (end, took) = get(&http).await;
     assert_eq!(end.unwrap().body, "last");
@@ -132,7 +132,7 @@ async fn a_get_ends_by_count_with_the_last_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_get_ends_by_time_if_nobody_answers() {
+async fn a_get_ends_at_the_deadline_without_a_response() {
     for silence in [Play::Silence, Play::Stall] {
         let (http, log) = client(vec![silence]);
         let (end, took) = get(&http).await;
@@ -143,7 +143,7 @@ async fn a_get_ends_by_time_if_nobody_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_post_is_sent_once_whatever_happens() {
+async fn a_post_is_never_retried() {
     for play in [response(503, ""), Play::Broken, Play::Silence, Play::Stall] {
         let (http, log) = client(vec![play]);
         let began = Instant::now();
@@ -158,7 +158,7 @@ async fn a_post_is_sent_once_whatever_happens() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_will_fail_again_is_not_repeated() {
+async fn a_permanent_error_is_not_retried() {
     for status in [301, 400, 404, 409] {
         let (http, log) = client(vec![response(status, "")]);
         assert_eq!(get(&http).await.0.unwrap().status, status);

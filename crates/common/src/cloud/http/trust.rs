@@ -1,4 +1,4 @@
-//! Whose certificates are believed.
+//! Which server certificates are trusted.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use rustls::{
 
 use super::error::Error;
 
-/// How a server proves who it is.
+/// How a server's certificate is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// TLS is not spoken: every endpoint is plain `http`.
+    /// No TLS: every endpoint is plain `http`.
     Plain,
-    /// By an authority that the system trusts (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
+    /// With the system's trusted authorities (`SSL_CERT_FILE`, `SSL_CERT_DIR`).
     System,
-    /// By one of these authorities (PEM) and no other.
+    /// With these authorities (PEM) and no others.
     Only(Vec<u8>),
-    /// Not at all: anyone on the way can pose as the cloud and take the credential.
+    /// Not at all: an attacker on the network can pose as the cloud and take the credential.
     InsecureSkipVerify,
 }
 
@@ -36,7 +36,7 @@ impl Trust {
         authorities(pem).map(|_| Trust::Only(pem.to_owned()))
     }
 
-    /// None where the system's authorities are to be read.
+    /// None for the system's authorities.
     pub(super) fn config(&self) -> Result<Option<ClientConfig>, Error> {
         let provider = Arc::new(ring::default_provider());
         let verification = match self {
@@ -78,8 +78,7 @@ fn authorities(pem: &[u8]) -> Result<Authorities, Error> {
     Ok(all)
 }
 
-/// Looks at a server's certificate as it is told; signatures are always checked, so that a broken connection is told from a
-/// strange one.
+/// Verifies a server's certificate. Signatures are always verified, so that a broken connection is an error.
 #[derive(Debug)]
 struct Verifier {
     verification: Verification,
@@ -88,11 +87,11 @@ struct Verifier {
 
 #[derive(Debug)]
 enum Verification {
-    /// What an authority of the list has signed, and a server whose own certificate stands in the list although it calls
-    /// itself an authority: `openssl req -x509` makes one such certificate, which goes to both sides of many a small cloud, and
-    /// the other programs of OpenStack believe it.
+    /// Certificates that an authority of the list signed, and a listed certificate that is marked as an authority and is used by the
+    /// server itself: `openssl req -x509` creates such certificates, many small clouds use them, and other OpenStack programs
+    /// accept them.
     Listed { signed: Arc<WebPkiServerVerifier>, listed: Vec<CertificateDer<'static>> },
-    /// Every certificate.
+    /// Every certificate is accepted.
     Skip,
 }
 
@@ -106,8 +105,8 @@ impl Verification {
 }
 
 impl Verifier {
-    /// Where every certificate is believed, so is one that cannot be read, of version 1 for instance: `openssl x509 -req` makes
-    /// such, and other programs of OpenStack connect to them. A signature that is wrong stays wrong.
+    /// Without verification, a certificate that cannot be parsed is accepted too, for example one of version 1: `openssl x509 -req`
+    /// creates them, and other OpenStack programs connect to such servers. A wrong signature remains an error.
     fn ignore_invalid_certificate(
         &self,
         signed: Result<HandshakeSignatureValid, rustls::Error>,

@@ -20,17 +20,17 @@ use super::Response;
 use super::error::{self, Error, chain};
 use super::trust::Trust;
 
-/// What one exchange with a cloud may cost.
+/// Limits of one exchange with a cloud.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// From the connection to the last byte of the body.
     pub exchange: Duration,
-    /// The size of an answer's body.
+    /// The size of a response's body.
     pub bytes: usize,
 }
 
-/// Connections to a cloud, under every client. It repeats nothing, knows no credential and no endpoint: a client that has
-/// several of them builds its requests itself. Clones share connections.
+/// Connections to a cloud. It does not retry and knows no credential and no endpoint: the client builds its requests. Clones share
+/// connections.
 #[derive(Clone)]
 pub struct Wire {
     cloud: &'static str,
@@ -51,18 +51,18 @@ impl Wire {
         Wire { cloud, limits, transport }
     }
 
-    /// When an exchange that begins now is over at the latest.
+    /// When an exchange that starts now ends at the latest.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.limits.exchange
     }
 
-    /// Sends, once, and reads the whole answer. A body has a length: it is never sent in chunks. The answer is asked for as it is,
-    /// not compressed: who asks for nothing may be sent anything. `path` is what the span says of
-    /// the URL: without a query, which can hold what somebody typed.
+    /// Sends a request once and reads the complete response. A body has a known length and is never sent in chunks. The request asks
+    /// for an uncompressed response, because a server may choose any encoding otherwise. `path` is the URL in the span: without a
+    /// query, which can hold what a user typed.
     ///
     /// # Errors
-    /// When no whole answer came until `deadline`. The request may or may not have acted, except after [`Error::Connect`].
+    /// If no complete response came until `deadline`. The request may or may not have acted, except after [`Error::Connect`].
     pub async fn exchange(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -128,17 +128,17 @@ fn compression(value: &HeaderValue) -> Option<&'static str> {
     ["gzip", "deflate", "br", "zstd", "compress"].into_iter().find(|known| value.contains(known))
 }
 
-/// Sends one request; the answer's body is still to be read. A service, so that tests can answer without a network.
+/// Sends one request; the body of the response is not read yet. A service, so that tests can respond without a network.
 pub(super) type Transport = BoxCloneSyncService<Request<Full<Bytes>>, ::http::Response<Body>, Error>;
 pub(super) type Body = UnsyncBoxBody<Bytes, Error>;
 
-/// A third of the exchange's deadline: an address that does not answer leaves time for the next one.
+/// A third of the exchange's deadline: an address that does not respond leaves time for the next one.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Longer than the pause between two polls of an action, shorter than the pause between two passes: a connection that went
-/// through a gateway that has since changed is dead without anyone saying so, and would cost a whole deadline.
+/// Longer than the interval between two polls of an action, shorter than that between two reconciliations: a connection through a
+/// gateway that has changed since is dropped silently, and would cost a whole deadline.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// The system's trusted authorities are read here, and only where they are wanted.
+/// Reads the system's trusted authorities, if they are used.
 pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
     let mut client = Client::builder(TokioExecutor::new());
     client.pool_idle_timeout(IDLE).pool_timer(TokioTimer::new());
@@ -159,7 +159,7 @@ pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
                 ))
             })?,
     };
-    // Which scheme an endpoint may have is the endpoint's to say.
+    // `Endpoint` decides which scheme is allowed.
     Ok(boxed(client.build(tls.https_or_http().enable_http1().wrap_connector(tcp))))
 }
 

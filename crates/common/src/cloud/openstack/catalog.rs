@@ -1,4 +1,4 @@
-//! The catalogue that comes with a token: which URL is a service's.
+//! The catalogue of a token: the endpoints of the services.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::service::Service;
 use crate::cloud::or_empty;
 
-/// Which of a service's endpoints: the operator may have one for each kind of client.
+/// The interface of an endpoint: the operator may have one for each kind of client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interface {
     Public,
@@ -17,7 +17,7 @@ pub(super) enum Interface {
 }
 
 impl Interface {
-    /// As any of the formats writes it: `public`, or `publicURL` as Keystone v2 had it.
+    /// Parses `public`, or `publicURL` as in Keystone v2.
     pub fn parse(word: &str) -> Option<Interface> {
         match word.strip_suffix("URL").unwrap_or(word).to_ascii_lowercase().as_str() {
             "public" => Some(Interface::Public),
@@ -181,7 +181,7 @@ impl Catalog {
         self.0.iter().filter(move |entry| entry.kind == kind).flat_map(|entry| &entry.endpoints)
     }
 
-    /// What there is of the service, else the types that there are.
+    /// The endpoints of the service, else the types in the catalogue.
     fn found(&self, service: Service) -> String {
         let offers = service.types().iter().flat_map(|kind| {
             self.offers(kind)
@@ -329,7 +329,7 @@ mod tests {
         let nowhere = serde_json::from_value::<Catalog>(catalog).unwrap();
         assert!(!nowhere.shares_neutron(Some("A"), Some("A"), None), "one that has no region is ours");
         let both = read(&[&ours[..], &[nova, neutron]].concat());
-        assert!(both.shares_neutron(None, None, None), "nobody says which is ours");
+        assert!(both.shares_neutron(None, None, None), "it is not known which is ours");
         assert!(both.shares_neutron(Some("B"), Some("A"), None), "that of A may have ports beside B's");
         assert!(!read(&ours).shares_neutron(None, None, None));
     }

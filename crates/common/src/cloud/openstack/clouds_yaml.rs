@@ -1,8 +1,8 @@
 //! `clouds.yaml`, as OpenStack's own clients read it, with `secure.yaml` laid over it, and under it the profile of
 //! `clouds-public.yaml` that it names.
 //!
-//! What would change where or how we log in and is not supported is refused by name, never passed over. Fields of other
-//! services and of other programs are not looked at.
+//! A field that would change the login and is not supported is refused by name, never ignored. Fields of other services and programs
+//! are ignored.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use super::endpoint_override::{self, Settings};
 /// Reads the file that a field names; the error says why not.
 pub(super) type ReadFile<'a> = &'a dyn Fn(&str) -> Result<Vec<u8>, String>;
 
-/// The cloud that is taken where there are several and none is named.
+/// The cloud that is used if there are several and none is named.
 const USUAL: &str = "openstack";
 
 type Names = BTreeMap<String, IgnoredAny>;
@@ -37,7 +37,7 @@ struct Entry {
     auth_type: Option<String>,
     #[serde(alias = "auth-plugin")]
     auth_plugin: Option<String>,
-    /// Read for itself: it may be a list.
+    /// Parsed separately: it may be a list.
     #[serde(skip)]
     region_name: Option<Vec<String>>,
     regions: Option<Vec<Region>>,
@@ -55,10 +55,10 @@ struct Entry {
     identity_api_version: Option<String>,
     #[serde(alias = "identity-endpoint-override")]
     identity_endpoint_override: Option<String>,
-    /// What belongs into `auth` and stands beside it.
+    /// Fields of `auth` that are written next to it.
     #[serde(skip)]
     top_level_auth: TopLevelAuth,
-    /// Of single services: read for itself, for there are forty of them.
+    /// Settings of single services. Parsed separately: there are forty of them.
     #[serde(skip)]
     settings: Settings,
 }
@@ -73,7 +73,7 @@ macro_rules! plain_fields {
     };
 }
 
-/// Whether we look at a field of a cloud, its name with underscores.
+/// Whether a field of a cloud is read; its name has underscores.
 fn is_read(name: &str) -> bool {
     macro_rules! names {
         ($($field:ident)*) => { [$(stringify!($field)),*] };

@@ -1,4 +1,4 @@
-//! How to log in, which endpoints to take, whom to believe.
+//! Credentials: the login, the choice of endpoints, the trusted authorities.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct Credentials {
     pub(super) login: Login,
     pub(super) region: Option<String>,
     pub(super) interface: Interface,
-    /// Where single services differ from that.
+    /// Overrides for single services.
     pub(super) endpoint_overrides: EndpointOverrides,
     pub(super) trust: Trust,
 }
@@ -33,7 +33,7 @@ pub(super) enum Login {
         password: String,
         project: Owned,
     },
-    /// A token of somebody else's login: it cannot be renewed when it has expired.
+    /// A token that another program requested: it cannot be renewed.
     Token {
         token: String,
         project: Option<Owned>,
@@ -246,7 +246,7 @@ impl fmt::Debug for Credentials {
         let trust = match trust {
             Trust::Plain | Trust::System => "the system's authorities",
             Trust::Only(_) => "own authorities",
-            Trust::InsecureSkipVerify => "nobody is verified",
+            Trust::InsecureSkipVerify => "InsecureSkipVerify",
         };
         f.debug_struct("Credentials")
             .field("auth_url", auth_url)
@@ -274,7 +274,7 @@ impl fmt::Debug for Login {
 }
 
 impl Login {
-    /// What nobody may see.
+    /// The secret part.
     pub fn secret(&self) -> &str {
         match self {
             Login::ApplicationCredential { secret, .. } => secret,

@@ -1,7 +1,7 @@
-//! How one service is reached, where a credential says it for this service alone: openstacksdk's settings of single services.
+//! Overrides of the endpoint of one service: openstacksdk's settings of single services.
 //!
-//! Their names are a type of the service, with underscores, and the setting: `block_storage_region_name`. The official type goes
-//! before its aliases, as in openstacksdk (`volumev3_region_name`, `volume_region_name`).
+//! A name is a type of the service, with underscores, and the setting: `block_storage_region_name`. The official type has precedence
+//! over its aliases, as in openstacksdk (`volumev3_region_name`, `volume_region_name`).
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ use crate::cloud::http::Endpoint;
 const INTERFACE: &[&str] = &["interface", "endpoint_type"];
 const REGION: &[&str] = &["region_name"];
 const URL: &[&str] = &["endpoint_override", "endpoint"];
-/// What the catalogue calls it.
+/// Its type in the catalogue.
 const KIND: &[&str] = &["service_type"];
 
-/// How services are reached: those that nothing is said of are not in it.
+/// The overrides by service.
 pub(super) type EndpointOverrides = BTreeMap<Service, EndpointOverride>;
 
-/// How one is reached. What is None is as for all services.
+/// The override of one service. None: as for all services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EndpointOverride {
-    /// Which of its endpoints.
+    /// The interface.
     pub interface: Option<Interface>,
-    /// In which region.
+    /// The region.
     pub region: Option<String>,
-    /// Where it is, whatever the catalogue says; the project may be left open in it, as in a catalogue.
+    /// The URL instead of the catalogue's; it may have a placeholder for the project, as in a catalogue.
     pub url: Option<String>,
 }
 

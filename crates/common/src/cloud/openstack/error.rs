@@ -1,4 +1,4 @@
-//! What went wrong with a call, for programs and for people.
+//! Errors of a call.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use ::http::StatusCode;
 use super::error_body::ErrorBody;
 use crate::cloud::http::{self, Response, Retry, retry_after};
 
-/// A call that did not do what it should.
+/// A call that failed.
 ///
-/// `Display` is complete, in one line: the service, method and path, what was answered, the request ID for the cloud's
-/// operators, what to do. It holds no token, password or secret, not even if a server repeated one.
+/// `Display` is one line with the service, method and path, the response, the request ID for the cloud's operators, and what to do.
+/// It contains no token, password or secret, even if a server repeats one.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
 #[derive(Clone, Debug)]
 struct Inner {
-    /// `network GET /v2.0/routers/4711`, or what was to be done.
+    /// `network GET /v2.0/routers/4711`, or the operation.
     call: String,
     why: Why,
 }
 
 #[derive(Clone, Debug)]
 enum Why {
-    /// The client cannot be built or the call makes no sense: nothing was sent.
+    /// The configuration or the call is not valid: nothing was sent.
     Setup(String),
     /// The catalogue has no such service, or more than one.
     Service(String),
-    /// The catalogue has the service in versions alone that are not spoken any more.
+    /// The catalogue has the service only in versions that are not supported any more.
     Outdated(String),
     /// Keystone refused the credential.
     Login(ErrorResponse),
-    /// A service answered with an error.
+    /// A service responded with an error.
     Response(ErrorResponse),
-    /// No whole answer came.
+    /// No complete response came.
     Transport(Arc<http::Error>),
-    /// The answer is not what is documented.
+    /// The response does not match the documentation.
     Decode(String),
-    /// A list that did not come whole.
+    /// A list that is incomplete.
     Partial(String),
 }
 
@@ -77,7 +77,7 @@ impl Error {
         Error::new(call, Why::Partial(why.into()))
     }
 
-    /// An answer without a 2xx status. `secrets` are not repeated, whoever says them.
+    /// A response without a 2xx status. `secrets` are redacted.
     pub(super) fn response(call: impl Into<String>, response: &Response, secrets: &[&str]) -> Error {
         Error::new(call, Why::Response(ErrorResponse::of(response, secrets)))
     }
@@ -102,15 +102,15 @@ impl Error {
         matches!(&self.0.why, Why::Response(error_response) if error_response.status == status)
     }
 
-    /// The service itself said, with its own kind of error, that there is no such object. Not for a 404 of a proxy, of an
-    /// unknown path, or of a credential that is gone: those say nothing about the object.
+    /// The service itself reports, in its own error body, that the object does not exist. False for a 404 of a proxy, of an unknown
+    /// path, or of a deleted credential: they mean nothing for the object.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.is(StatusCode::NOT_FOUND)
             && self.error_response().is_some_and(|error_response| error_response.error_body.names_object())
     }
 
-    /// A 404 that names no object: of a path that the service does not know, or of somebody else than the service.
+    /// A 404 that names no object: the service does not know the path, or a proxy responded.
     pub(super) fn is_unknown_path(&self) -> bool {
         self.is(StatusCode::NOT_FOUND) && !self.is_not_found()
     }
@@ -121,8 +121,7 @@ impl Error {
         self.error_response().is_some_and(|error_response| error_response.status == StatusCode::UNAUTHORIZED)
     }
 
-    /// Keystone does not know the application credential (404): somebody deleted it, or its user is gone. It will not come
-    /// back, so nothing can be done with it any more.
+    /// Keystone does not know the application credential (404): it or its user was deleted. It will not return.
     #[must_use]
     pub fn is_credential_gone(&self) -> bool {
         matches!(&self.0.why, Why::Login(error_response)
@@ -147,13 +146,13 @@ impl Error {
         self.is(StatusCode::PRECONDITION_FAILED)
     }
 
-    /// 400: what was asked for is not valid, or (Cinder) not possible in this state.
+    /// 400: the request is not valid, or (Cinder) not possible in this state.
     #[must_use]
     pub fn is_bad_request(&self) -> bool {
         self.is(StatusCode::BAD_REQUEST)
     }
 
-    /// 406: the service is older than the microversion that is asked for; or the catalogue has it in older versions alone.
+    /// 406: the service is older than the requested microversion; or the catalogue has it only in older versions.
     #[must_use]
     pub fn is_too_old(&self) -> bool {
         self.is(StatusCode::NOT_ACCEPTABLE) || matches!(self.0.why, Why::Outdated(_))
@@ -165,14 +164,14 @@ impl Error {
         matches!(self.0.why, Why::Service(_) | Why::Outdated(_))
     }
 
-    /// Whether the same call may succeed later although nobody changes anything: no answer, 408, 429, most of 5xx, a list that changed
-    /// while it was read. A 409 or 412 is not among them: look at the object again first.
+    /// Whether the same call may succeed later without any change: no response, 408, 429, most of 5xx, a list that changed while it was
+    /// read. A 409 or 412 is not retryable: read the object again first.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.retry() != Retry::Never
     }
 
-    /// When the same call is worth repeating.
+    /// When to retry the same call.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match &self.0.why {
@@ -183,7 +182,7 @@ impl Error {
         }
     }
 
-    /// One word for the label of a metric or a condition's reason, lower case with underscores.
+    /// A code for a metric label or a condition's reason, in lower case with underscores.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match &self.0.why {
@@ -191,7 +190,7 @@ impl Error {
             Why::Service(_) => "no_service",
             Why::Outdated(_) => "version",
             Why::Login(_) if self.is_credential_gone() => "credential_gone",
-            Why::Transport(_) => "no_answer",
+            Why::Transport(_) => "no_response",
             Why::Decode(_) => "unreadable",
             Why::Partial(_) => "partial_list",
             Why::Response(error_response) if error_response.error_body.over_quota() => "over_quota",
@@ -213,19 +212,19 @@ impl Error {
         }
     }
 
-    /// The service's own word for the error, such as `InvalidRoutes` or `itemNotFound`.
+    /// The service's own type of the error, such as `InvalidRoutes` or `itemNotFound`.
     #[must_use]
     pub fn kind(&self) -> Option<&str> {
         self.error_response()?.error_body.kind()
     }
 
-    /// The HTTP status, where there was an answer.
+    /// The HTTP status, if there was a response.
     #[must_use]
     pub fn status(&self) -> Option<u16> {
         self.error_response().map(|error_response| error_response.status.as_u16())
     }
 
-    /// What the service said, at most 300 characters; else what is wrong, in our words.
+    /// The service's message, at most 300 characters; else our own.
     #[must_use]
     pub fn message(&self) -> String {
         match &self.0.why {
@@ -241,7 +240,7 @@ impl Error {
         }
     }
 
-    /// The message without what is different each time: for what is written down, or compared with what was said before.
+    /// The message without the request ID, which differs each time: for a status, or to compare with an earlier message.
     #[must_use]
     pub fn lasting(&self) -> String {
         let text = self.to_string();
@@ -251,19 +250,19 @@ impl Error {
         }
     }
 
-    /// `x-openstack-request-id`: what the cloud's operators search their logs by.
+    /// `x-openstack-request-id`, by which the cloud's operators search their logs.
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         self.error_response()?.request_id.as_deref()
     }
 
-    /// What the service asked for with `Retry-After`.
+    /// The wait that the service asks for with `Retry-After`: more than zero, at most ten minutes.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.error_response()?.retry_after
     }
 
-    /// What there is to do, for what a person can do something about.
+    /// What the user can do.
     fn advice(&self) -> &'static str {
         match &self.0.why {
             Why::Login(_) if self.is_credential_gone() => {
@@ -273,13 +272,13 @@ impl Error {
                 "check the credential: it is wrong, has expired, or may not use this project"
             }
             Why::Login(error_response) if error_response.status == StatusCode::NOT_FOUND => {
-                "no Keystone answers there: check auth_url"
+                "this is not Keystone: check auth_url"
             }
             Why::Login(error_response) if error_response.status.is_redirection() => {
-                "a login is not sent on to where this leads: check auth_url, its scheme and its path"
+                "redirects of a login are not followed: check the scheme and path of auth_url"
             }
             Why::Response(error_response) if error_response.status.is_redirection() => {
-                "a token is not sent on to where this leads: the service's URL in the catalogue lacks its version, or is another one"
+                "redirects are not followed: the service's URL in the catalogue has no version, or is wrong"
             }
             Why::Response(error_response) => match error_response.status {
                 StatusCode::UNAUTHORIZED => {
@@ -299,11 +298,11 @@ impl ErrorResponse {
     fn of(response: &Response, secrets: &[&str]) -> ErrorResponse {
         let error_body = ErrorBody::of(response, secrets);
         let asked = retry_after(&response.headers);
-        // Cinder and Nova answer 413 to both a quota and too many requests; a quota has no time, or none to wait.
+        // Cinder and Nova respond with 413 to both a quota and too many requests; a quota has no time, or none to wait.
         let may = match response.status.as_u16() {
             _ if error_body.over_quota() => false,
             413 => asked.is_some_and(|asked| !asked.is_zero()),
-            // What is not implemented is not so a second later.
+            // A retry does not help where something is not implemented.
             501 | 505 => false,
             408 | 429 | 500..=599 => true,
             _ => false,
@@ -327,7 +326,7 @@ impl fmt::Display for Error {
             Why::Setup(why) | Why::Service(why) | Why::Outdated(why) | Why::Partial(why) => {
                 f.write_str(why)?;
             }
-            Why::Decode(why) => write!(f, "cannot read the answer: {why}")?,
+            Why::Decode(why) => write!(f, "cannot parse the response: {why}")?,
             Why::Transport(cause) => write!(f, "{cause}")?,
             Why::Login(error_response) | Why::Response(error_response) => {
                 write!(f, "{}", error_response.status.as_u16())?;

@@ -1,4 +1,4 @@
-//! What an error answer says. Each service has its own envelope, and what stands before a service has none.
+//! The body of an error response. Each service has its own format; a proxy has none of them.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,15 +7,15 @@ use crate::cloud::http::Response;
 
 /// A message of Neutron may list a router's whole routing table.
 const MOST_CHARS: usize = 300;
-/// More of a page than anyone reads.
+/// More of a page than is useful.
 const MOST_BYTES: usize = 64 << 10;
 
-/// The error in an answer's body.
+/// The error in a response's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ErrorBody {
     kind: Option<String>,
     message: String,
-    /// Whether it came in the envelope of a service.
+    /// Whether it has the format of a service.
     own: bool,
 }
 
@@ -82,8 +82,8 @@ impl ErrorBody {
         self.kind() == Some("OverQuota")
     }
 
-    /// Whether a 404 is about an object. Services answer an unknown path in their envelope too: Neutron of type
-    /// `HTTPNotFound`, the others with webob's stock sentence.
+    /// Whether a 404 is about an object. Services report an unknown path in their own format too: Neutron with the type `HTTPNotFound`,
+    /// the others with webob's default message.
     pub fn names_object(&self) -> bool {
         self.own
             && self.kind() != Some("HTTPNotFound")
@@ -106,13 +106,13 @@ fn read(body: &[u8]) -> ErrorBody {
     ErrorBody { kind, message, own: true }
 }
 
-/// A proxy's page, or nothing: enough of it to recognise it by.
+/// The page of a proxy, or nothing: enough of it to recognise it.
 fn foreign(body: &[u8]) -> ErrorBody {
     // Not yet cut to the message's length: half of a secret would not be recognised.
     let text = String::from_utf8_lossy(body.get(..MOST_BYTES).unwrap_or(body));
     let message = match text.trim() {
-        "" => "no error in the answer, so it is not known who sent it".to_owned(),
-        text => format!("not the service's own answer: {text}"),
+        "" => "the response has no body, so it is not known who sent it".to_owned(),
+        text => format!("not the service's own response: {text}"),
     };
     ErrorBody { kind: None, message, own: false }
 }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_service_has_its_own_envelope() {
+    fn the_error_format_of_every_service_is_parsed() {
         for (body, kind, message, object) in [
             (
                 r#"{"NeutronError":{"type":"RouterNotFound","message":"Router 1 could not be found","detail":""}}"#,
@@ -230,17 +230,17 @@ mod tests {
             (
                 r#"{"message":"The resource could not be found.<br /><br />","code":"404 Not Found","title":"Not Found"}"#,
                 None,
-                r#"not the service's own answer: {"message":"The resource could not be found.<br /><br />","code":"404 Not Found","title":"Not Found"}"#,
+                r#"not the service's own response: {"message":"The resource could not be found.<br /><br />","code":"404 Not Found","title":"Not Found"}"#,
                 false,
             ),
             (
                 "<html>\n <h1>404 Not Found</h1>\n</html>",
                 None,
-                "not the service's own answer: <html> <h1>404 Not Found</h1> </html>",
+                "not the service's own response: <html> <h1>404 Not Found</h1> </html>",
                 false,
             ),
-            ("", None, "no error in the answer, so it is not known who sent it", false),
-            ("{}", None, "not the service's own answer: {}", false),
+            ("", None, "the response has no body, so it is not known who sent it", false),
+            ("{}", None, "not the service's own response: {}", false),
         ] {
             let error_body = error_body(body);
             assert_eq!(
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_short_line_without_our_secrets() {
+    fn a_message_is_one_short_line_without_secrets() {
         let long = error_body(&format!(r#"{{"error":{{"message":"{}"}}}}"#, "ü t0k3n\\n".repeat(200)));
         assert_eq!(long.message().chars().count(), 300);
         assert!(!long.message().contains("t0k3n") && !long.message().contains('\n'), "{}", long.message());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_is_repeated_in_json_is_seen_too() {
+    fn a_secret_that_is_escaped_in_json_is_redacted() {
         for (secret, repeated) in [
             (r#"pa"ss"#, r#"pa"ss"#),
             (r#"pa"ss"#, r#"pa\"ss"#),
@@ -281,14 +281,14 @@ mod tests {
             let response =
                 Response { status: StatusCode::BAD_REQUEST, headers: HeaderMap::new(), body: body.into() };
             let error_body = ErrorBody::of(&response, &["pa", secret]);
-            let message = "not the service's own answer: <p>you sent [redacted], a [redacted]ssword</p>";
+            let message = "not the service's own response: <p>you sent [redacted], a [redacted]ssword</p>";
             assert_eq!(error_body.message(), message, "{repeated}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_answer_can_be_read(body in any::<Vec<u8>>()) {
+        fn any_body_is_parsed_without_panic(body in any::<Vec<u8>>()) {
             let headers = HeaderMap::new();
             let response = Response { status: StatusCode::BAD_REQUEST, headers, body: body.into() };
             prop_assert!(ErrorBody::of(&response, &["s"]).message().chars().count() <= MOST_CHARS);

@@ -121,7 +121,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
 struct Value {
     text: String,
     quoted: bool,
-    /// How much of the text is not white space at its end that nobody quoted.
+    /// Length of the text without unquoted white space at its end.
     kept: usize,
 }
 

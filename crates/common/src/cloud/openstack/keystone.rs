@@ -1,4 +1,4 @@
-//! A token: how it is asked for, what comes with it, how long it serves.
+//! A token: the request, the response, and its lifetime.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub(super) struct Token {
     pub header: HeaderValue,
     pub project: String,
     pub catalog: Catalog,
-    /// From then on a new one is asked for, while this one still serves.
+    /// When it is renewed, while it is still valid.
     pub renew: Instant,
-    /// From then on it no longer serves.
+    /// When it expires.
     pub expires: Instant,
 }
 
@@ -105,7 +105,7 @@ struct Project {
     id: String,
 }
 
-/// Keystone's times are of UTC and say so; one that does not say it is of UTC too.
+/// Keystone's times are in UTC, also without a zone.
 fn utc<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
     let text = String::deserialize(from)?;
     text.parse::<Timestamp>().or_else(|cause| time(&text).ok_or_else(|| D::Error::custom(cause)))
@@ -122,7 +122,7 @@ fn time(text: &str) -> Option<Timestamp> {
     Some(time.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
-/// The token in a 201. `asked`: when it was asked for. The error says what the answer lacks.
+/// The token in a 201. `asked`: when it was requested. The error says what is missing.
 pub(super) fn token(
     response: &Response,
     login: &Login,
@@ -155,8 +155,8 @@ pub(super) fn token(
     Ok(Token { header, project, catalog, renew: asked + renewal(life), expires: asked + life })
 }
 
-/// At 80 % of its life, or when a minute is left, so that no long list outlives it; but not before half of its life: the token
-/// of an application credential that is about to expire would be asked for with each call.
+/// Renewal at 80 % of the lifetime, or when a minute is left, so that a long list does not outlive the token; but not before half of
+/// the lifetime: otherwise, for an application credential that expires soon, each call would request a token.
 fn renewal(life: Duration) -> Duration {
     life.mul_f64(0.8).min(life.saturating_sub(Duration::from_secs(60))).max(life / 2)
 }

@@ -19,7 +19,7 @@ use crate::cloud::or_empty;
 pub use port::{AddressPair, FixedIp, Port};
 pub use router::{Gateway, Route, Router};
 
-/// What is asked for a page; a server may cap it lower. 500 ports are about 300 KB.
+/// The page size; a server may have a lower limit. 500 ports are about 300 KB.
 pub(super) const LIMIT: (&str, &str) = ("limit", "500");
 
 #[derive(Deserialize)]
@@ -32,7 +32,7 @@ impl Cloud {
     /// `revision-if-match` and `standard-attr-revisions`.
     ///
     /// # Errors
-    /// Those of every read: no answer, a refusal, a list that is not whole.
+    /// Those of every read: no response, a refusal, an incomplete list.
     pub async fn extensions(&self) -> Result<BTreeSet<String>, Error> {
         let extensions: Vec<Extension> =
             self.list(ApiRequest::all(Call::Extensions, &[]), "extensions").await?;
@@ -60,10 +60,10 @@ pub struct Network {
     /// Its name; not unique, may be empty.
     #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
-    /// Whose it is, in today's words.
+    /// Its project.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
-    /// The same in those of before 2016, which is all that some say.
+    /// Its project as it was called before 2016; some clouds have only this field.
     #[serde(default, deserialize_with = "or_empty", skip_serializing)]
     pub tenant_id: String,
     /// Whether other projects may use it.
@@ -84,7 +84,7 @@ impl Cloud {
     /// `GET /v2.0/networks/{id}` (role `reader`).
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if there is no such network in our sight; those of every read.
+    /// [`Error::is_not_found`] if no such network is visible; those of every read.
     pub async fn network(&self, id: &str) -> Result<Network, Error> {
         self.read(&ApiRequest::one(Call::Network, id), "network").await
     }
@@ -127,13 +127,13 @@ pub struct FloatingIp {
     pub id: String,
     /// The address.
     pub floating_ip_address: String,
-    /// What its maker wrote there; may be empty.
+    /// Its description; may be empty.
     #[serde(default, deserialize_with = "or_empty")]
     pub description: String,
-    /// The port it leads to; None if to none.
+    /// The port that it is associated with, if any.
     #[serde(default)]
     pub port_id: Option<String>,
-    /// Whose it is.
+    /// Its project.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
     /// Its tags.
@@ -152,14 +152,14 @@ impl Cloud {
         let query = [("project_id", project.as_str()), LIMIT];
         let found: Result<Vec<FloatingIp>, Error> =
             self.list(ApiRequest::all(Call::FloatingIps, &query), "floatingips").await;
-        // Without the plugin Neutron does not know the path; a proxy that has lost its way answers the same.
+        // Without the plugin Neutron does not know the path; a misconfigured proxy returns the same status.
         if found.as_ref().is_err_and(Error::is_unknown_path) && !self.extensions().await?.contains(L3) {
             return Ok(Vec::new());
         }
         found
     }
 
-    /// `GET /v2.0/floatingips/{id}` (role `reader`); None if Neutron says that there is none.
+    /// `GET /v2.0/floatingips/{id}` (role `reader`); None if Neutron reports that it does not exist.
     ///
     /// # Errors
     /// Those of every read.
@@ -184,10 +184,10 @@ pub struct SecurityGroup {
     /// Its name; not unique.
     #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
-    /// What its maker wrote there; may be empty.
+    /// Its description; may be empty.
     #[serde(default, deserialize_with = "or_empty")]
     pub description: String,
-    /// Whose it is.
+    /// Its project.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
     /// Its tags.
@@ -195,7 +195,7 @@ pub struct SecurityGroup {
     pub tags: Vec<String>,
 }
 
-/// Without its rules, which nobody reads here and which can be hundreds.
+/// Without its rules, which are not read and can be hundreds.
 const SECURITY_GROUP_FIELDS: [(&str, &str); 5] = [
     ("fields", "id"),
     ("fields", "name"),
@@ -215,7 +215,7 @@ impl Cloud {
         self.list(ApiRequest::all(Call::SecurityGroups, &query), "security_groups").await
     }
 
-    /// `GET /v2.0/security-groups/{id}` (role `reader`); None if Neutron says that there is none.
+    /// `GET /v2.0/security-groups/{id}` (role `reader`); None if Neutron reports that it does not exist.
     ///
     /// # Errors
     /// Those of every read.

@@ -9,17 +9,17 @@ use super::error::Error;
 use super::request::ApiRequest;
 use super::rights::Call;
 
-/// A server. One of a cell that does not answer has the status `UNKNOWN` and neither name nor addresses.
+/// A server. One in a cell that is down has the status `UNKNOWN` and neither name nor addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
     /// Its ID.
     pub id: String,
-    /// Its name; None if its cell does not answer.
+    /// Its name; None if its cell is down.
     #[serde(default)]
     pub name: Option<String>,
     /// `ACTIVE`, `SHUTOFF`, `DELETED`, `UNKNOWN`, …
     pub status: String,
-    /// Its addresses by the name of the network; None if its cell does not answer.
+    /// Its addresses by the name of the network; None if its cell is down.
     #[serde(default)]
     pub addresses: Option<BTreeMap<String, Vec<Address>>>,
 }
@@ -35,13 +35,13 @@ pub struct Address {
 }
 
 impl Cloud {
-    /// `GET /servers/detail` at microversion 2.69 (role `reader`): all of the project's servers, those of cells that do not
-    /// answer among them. Where there are more than Nova's `max_limit` (1000) that live, those of such cells are missing.
+    /// `GET /servers/detail` at microversion 2.69 (role `reader`): all of the project's servers, including those in cells
+    /// that are down. Where there are more than Nova's `max_limit` (1000) that live, those of such cells are missing.
     ///
     /// # Errors
     /// [`Error::is_too_old`] if Nova is older than Stein, or in the catalogue without microversions alone. Those of every list.
     pub async fn servers(&self) -> Result<Vec<Server>, Error> {
-        // Nova passes over cells that do not answer as soon as a request has a limit, a marker, an order or a filter.
+        // Nova omits cells that are down as soon as a request has a limit, a marker, an order or a filter.
         self.list(ApiRequest::all(Call::Servers, &[]), "servers").await
     }
 

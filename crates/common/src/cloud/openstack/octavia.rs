@@ -11,7 +11,7 @@ use crate::cloud::or_empty;
 /// A page; Octavia's cap is 1000.
 const LIMIT: (&str, &str) = ("limit", "500");
 
-/// The provisioning status of one that is gone and whose row is not yet purged: some answers still show it.
+/// The provisioning status of a deleted load balancer whose row is not purged yet: some responses still show it.
 const GONE: &str = "DELETED";
 
 /// A load balancer.
@@ -22,7 +22,7 @@ pub struct LoadBalancer {
     /// Its name; not unique.
     #[serde(default, deserialize_with = "or_empty")]
     pub name: String,
-    /// What its maker wrote there; may be empty.
+    /// Its description; may be empty.
     #[serde(default, deserialize_with = "or_empty")]
     pub description: String,
     /// `ACTIVE`, `ERROR`, or `PENDING_…` while Octavia works at it and refuses every change.
@@ -36,7 +36,7 @@ pub struct LoadBalancer {
     /// The Neutron port that has its address; floating IPs lead to it.
     #[serde(default)]
     pub vip_port_id: Option<String>,
-    /// Whose it is.
+    /// Its project.
     #[serde(default, deserialize_with = "or_empty")]
     pub project_id: String,
     /// Its tags.
@@ -51,7 +51,7 @@ impl LoadBalancer {
 }
 
 impl Cloud {
-    /// `GET /v2/lbaas/loadbalancers/{id}` (role `load-balancer_observer`); None if Octavia says that there is none, or that it is
+    /// `GET /v2/lbaas/loadbalancers/{id}` (role `load-balancer_observer`); None if Octavia reports that it does not exist or is
     /// `DELETED`.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! One page of a list, decoded as it is read: each item is handed on before the next one is looked at. So a page of five hundred
-//! costs the memory of its text and of what is kept of it, and never that of the tree of its whole JSON.
+//! One page of a list, decoded as a stream: each item is processed before the next one is decoded. A page of five hundred items needs
+//! the memory of its text and of the kept values, not that of the whole JSON tree.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,11 +10,11 @@ use serde::de::{
 };
 use serde_json::Value;
 
-/// What else there is to know of a page.
+/// The rest of a page.
 pub(super) struct Page {
-    /// Links to other pages; None where the server has none such.
+    /// Links to other pages; None if the server has no such field.
     pub links: Option<Vec<Link>>,
-    /// How many items it has.
+    /// Number of items.
     pub length: usize,
     /// ID of the last one, if that has one.
     pub last: Option<String>,
@@ -29,10 +29,10 @@ pub(super) struct Link {
     pub href: String,
 }
 
-/// Hands on each item that stands under `key`.
+/// Calls `take` for each item under `key`.
 ///
 /// # Errors
-/// The text is no such page; what was handed on before that is nothing to rely on. A page without its list is no empty page.
+/// The text is not such a page; discard the items so far. A page without its list is an error, not an empty page.
 pub(super) fn read<T: DeserializeOwned>(
     text: &[u8],
     key: &str,
@@ -111,7 +111,7 @@ impl<'de, T: DeserializeOwned, F: FnMut(T)> Visitor<'de> for &mut Items<T, F> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        // By way of its tree, which has the ID whatever is read of the item.
+        // Through the JSON tree of the item, which has the ID even if `T` does not.
         while let Some(item) = list.next_element::<Value>()? {
             self.length += 1;
             self.last = item.get("id").and_then(Value::as_str).map(str::to_owned);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn items_and_links_are_found_in_any_order_among_anything() {
+    fn items_and_links_are_found_in_any_order() {
         let text =
             r#"{"x": {"ns": [9]}, "ns_links": [{"rel": "next", "href": "/?a"}], "ns": [1, 2], "y": null}"#;
         assert_eq!(numbers(text).unwrap(), (vec![1, 2], vec!["next /?a".to_owned()]));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_item_is_known_by_its_id() {
+    fn the_id_of_the_last_item_is_returned() {
         let last = |text: &str| read(text.as_bytes(), "xs", |_: Value| {}).unwrap().last;
         assert_eq!(last(r#"{"xs": [{"id": "a"}, {"id": "b"}]}"#), Some("b".to_owned()));
         assert_eq!(last(r#"{"xs": [{"id": "a"}, {}]}"#), None);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_an_error() {
+    fn a_text_that_is_no_page_is_an_error() {
         for (text, why) in [
             ("{}", "it has no \"ns\""),
             (r#"{"ns": null}"#, "expected a list"),

@@ -1,4 +1,4 @@
-//! One call of the table: sent with a token that serves, repeated where that is harmless, read or turned into an error.
+//! One call of the table: sent with a valid token, retried where that is harmless, parsed or turned into an error.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use super::service::Service;
 use super::session::Session;
 use crate::cloud::http::{self, Budget, Response, Retry, with_query};
 
-/// For a read with its repetitions: two exchanges that are never answered, and a little.
+/// For a read with its retries: two exchanges without a response, and a little.
 const READ: Duration = Duration::from_secs(130);
 /// For all pages of a list: 20,000 ports come in 40 pages, and Neutron takes seconds for one.
 const LIST: Duration = Duration::from_secs(300);
-/// For the tries to get a connection for a write.
+/// For the attempts to connect for a write.
 const WRITE: Duration = Duration::from_secs(30);
-/// 500 of a page: beyond every quota, and left soon if a server always names another page.
+/// At 500 items a page, beyond every quota; a bound for a server that always names another page.
 const MOST_PAGES: usize = 2000;
-/// Since 2.69 servers of a cell that does not answer are listed, as UNKNOWN, instead of missing.
+/// Since 2.69, servers of a cell that is down are listed as UNKNOWN instead of missing.
 const MICROVERSION: [&str; 2] = ["compute 2.69", "2.69"];
 
-/// What is sent.
+/// A request to a service.
 pub(super) struct ApiRequest<'a> {
     call: Call,
     id: Option<&'a str>,
@@ -66,12 +66,12 @@ impl<'a> ApiRequest<'a> {
         let path = self.call.right().path;
         match self.id {
             None => Ok(path.to_owned()),
-            // An ID stands in annotations and specs that anyone may have written; in a path it may only be an ID.
+            // An ID may come from an annotation or spec that any client can write.
             Some(id) if !is_id(id) => {
                 let right = self.call.right();
                 Err(Error::setup(
                     format!("{} {} {path}", right.service, right.method),
-                    format!("{id:?} is no ID: letters, digits, - and _ are allowed"),
+                    format!("{id:?} is not an ID: letters, digits, - and _ are allowed"),
                 ))
             }
             Some(id) => Ok(path.replace("{id}", id)),
@@ -80,7 +80,7 @@ impl<'a> ApiRequest<'a> {
 }
 
 impl Cloud {
-    /// The object that `key` holds in the answer.
+    /// Reads the object under `key` in the response.
     pub(super) async fn read<T: DeserializeOwned>(
         &self,
         request: &ApiRequest<'_>,
@@ -100,12 +100,12 @@ impl Cloud {
         absent(self.read(request, key).await)
     }
 
-    /// Sends a DELETE. One that is gone already is as good.
+    /// Sends a DELETE. An object that is already gone is Ok.
     pub(super) async fn delete(&self, request: &ApiRequest<'_>) -> Result<(), Error> {
         absent(self.send(request, &mut Budget::with_timeout(WRITE)).await).map(|_| ())
     }
 
-    /// A write with an answer to read.
+    /// Sends a write and parses the response.
     pub(super) async fn write<T: DeserializeOwned>(
         &self,
         request: &ApiRequest<'_>,
@@ -118,9 +118,9 @@ impl Cloud {
 
     /// All pages of a list, or an error.
     ///
-    /// The next page is where `<key>_links` says with `rel: next`, of which only the query is taken: the rest is the server's
-    /// idea of its own address, which a proxy often makes wrong. A server that has no such links may have cut the list at the
-    /// length that was asked for: after a page of just that length it is asked for what comes behind the last item.
+    /// The next page is the link with `rel: next` in `<key>_links`. Only its query is used, because behind a proxy the server's own
+    /// address is often wrong. A server without such links may have truncated the list at the limit: after a page of exactly that
+    /// length, the items after the last one are requested.
     pub(super) async fn list<T: DeserializeOwned>(
         &self,
         request: ApiRequest<'_>,
@@ -129,8 +129,8 @@ impl Cloud {
         self.list_kept(request, key, Some).await
     }
 
-    /// The same of what `keep` makes of each item, which is called before the next one is decoded: the memory of a list is that
-    /// of what is kept, and of one page's text.
+    /// The same, with `keep` applied to each item before the next one is decoded: only the kept values and the text of one page are in
+    /// memory.
     pub(super) async fn list_kept<T: DeserializeOwned, K>(
         &self,
         request: ApiRequest<'_>,
@@ -143,7 +143,7 @@ impl Cloud {
         let mut seen = BTreeSet::new();
         loop {
             let (call, response) = self.send(&request, &mut budget).await?;
-            // A limiter that turns each tenth request away must not end a list of fifty pages in every pass.
+            // A rate limiter that refuses every tenth request must not fail a list of fifty pages each time.
             budget.progressed();
             let page = page::read(&response.body, key, |item| items.extend(keep(item)));
             let page = page.map_err(|cause| Error::decode(&call, cause))?;
@@ -161,19 +161,19 @@ impl Cloud {
                 },
             };
             if !seen.insert(marker(&query).to_owned()) {
-                let why = "the list leads back to a page that was read already; nothing of it is used";
+                let why = "the list links to a page that was already read; it is not used";
                 return Err(Error::partial(&call, why));
             }
             if seen.len() >= MOST_PAGES {
-                let why = format!("more than {MOST_PAGES} pages; nothing of the list is used");
+                let why = format!("more than {MOST_PAGES} pages; the list is not used");
                 return Err(Error::partial(&call, why));
             }
             request.query = format!("?{query}");
         }
     }
 
-    /// A 2xx answer, with the name of the call for messages. A read is repeated within the budget; a write only while there
-    /// is no connection that it could have been sent on. A refused token is replaced once.
+    /// The 2xx response, with the name of the call for messages. A read is retried within the budget; a write only while no connection
+    /// can be made. A refused token is replaced once.
     async fn send(&self, request: &ApiRequest<'_>, budget: &mut Budget) -> Result<(String, Response), Error> {
         let right = request.call.right();
         let path = request.path()?;
@@ -199,12 +199,12 @@ impl Cloud {
                 Err(cause) => Error::transport(&call, cause),
             };
             let retry = match end.status() {
-                // What a write did that was answered with an error is the caller's to find out.
+                // The caller finds out what a failed write has done.
                 Some(_) if right.method != Method::GET => Retry::Never,
                 _ => end.retry(),
             };
             let Some(wait) = budget.next_wait(retry) else { return Err(end) };
-            tracing::debug!(error = %end, after = ?wait, "the request is repeated");
+            tracing::debug!(error = %end, after = ?wait, "the request is retried");
             tokio::time::sleep(wait).await;
         }
     }
@@ -232,7 +232,7 @@ impl Cloud {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
         if let Some(revision) = request.revision {
-            // The one spelling that Neutron knows: any other is ignored and the write goes through.
+            // The only format that Neutron knows: it ignores any other, and the write is not conditional.
             let value = HeaderValue::try_from(format!("revision_number={revision}"));
             headers.insert(IF_MATCH, value.map_err(|cause| http::Error::Setup(cause.to_string()))?);
         }
@@ -271,13 +271,13 @@ fn take<T: DeserializeOwned>(call: &str, object: &mut Map<String, Value>, key: &
     serde_json::from_value(value).map_err(|cause| Error::decode(call, format!("\"{key}\": {cause}")))
 }
 
-/// What stands between `?` and `#`.
+/// The query of a URL.
 fn query_of(href: &str) -> Option<&str> {
     let (_, query) = href.split_once('?')?;
     query.split('#').next().filter(|query| !query.is_empty())
 }
 
-/// The query for what comes behind a page that is just as long as the query asks for; None for any other page.
+/// The query for the items after a page that is exactly as long as the limit; None for any other page.
 fn behind(query: &str, page: &Page) -> Option<String> {
     let query = query.strip_prefix('?')?;
     let limit: usize = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?.parse().ok()?;
@@ -286,14 +286,13 @@ fn behind(query: &str, page: &Page) -> Option<String> {
     Some(with_query("", &[("marker", last)]).replacen('?', &format!("{}&", rest.join("&")), 1))
 }
 
-/// What tells one page from another.
+/// What identifies a page.
 fn marker(query: &str) -> &str {
     query.split('&').find_map(|pair| pair.strip_prefix("marker=")).unwrap_or(query)
 }
 
-/// Whether it can be the ID of something in OpenStack: not empty, and of letters, digits, `-` and `_` alone. What stands in
-/// annotations, handles and fields of a port anyone may have written, and as part of a path it would be refused or mean
-/// something else.
+/// Whether a text can be an ID in OpenStack: not empty, only letters, digits, `-` and `_`. Any client can write annotations, volume
+/// handles and fields of a port; in a path, another text could mean something else.
 #[must_use]
 pub fn is_id(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
@@ -304,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_stand_in_a_path_is_an_id() {
+    fn only_texts_that_are_safe_in_a_path_are_ids() {
         assert!(is_id("0d5c9f3e-0000-4000-8000-000000000003") && is_id("web_1"));
         assert!(!is_id("") && !is_id("a/b") && !is_id("..") && !is_id("a?b=c") && !is_id("ü"));
     }

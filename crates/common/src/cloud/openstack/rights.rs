@@ -1,5 +1,5 @@
-//! Every call that can be made, and who makes it: there is no other way to a service than through a row of this table, so
-//! it is also the list of access rules that an application credential needs (`docs/openstack-rights.md`).
+//! Every call, with its users. Every request is a row of this table, so it is also the list of access rules that an application
+//! credential needs (`docs/openstack-rights.md`).
 
 use std::fmt;
 
@@ -38,17 +38,17 @@ impl fmt::Display for User {
     }
 }
 
-/// What a row says.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
-    /// Whose API it is.
+    /// The service.
     pub service: Service,
     /// The method.
     pub method: Method,
     /// The path after the service's version (and Octavia's `/lbaas`), with `{id}` where an ID stands. Cinder's has a project
     /// before it in some clouds.
     pub path: &'static str,
-    /// Which modes make the call; none for one that only people and tests make so far.
+    /// The modes that make the call; empty for calls that only tests make.
     pub users: &'static [User],
 }
 
@@ -87,7 +87,7 @@ const NONE: &[User] = &[];
 const DELETE: &[User] = &[User::DeorbiterDelete];
 
 calls! {
-    /// What Neutron can do here.
+    /// The extensions of Neutron.
     Extensions = Network GET "/extensions": EVERY;
     /// One router.
     Router = Network GET "/routers/{id}": EVERY;

@@ -1,4 +1,4 @@
-//! Where a credential is looked for: the files and variables of OpenStack's own clients, and a Secret.
+//! The places of a credential: the files and variables of OpenStack's own clients, and a Secret.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

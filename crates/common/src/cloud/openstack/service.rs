@@ -1,4 +1,4 @@
-//! The services that are spoken to.
+//! The services that are used.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl Service {
         }
     }
 
-    /// The official type: the label of metrics and the word in messages.
+    /// The official type: the metric label, and the name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -42,8 +42,8 @@ impl Service {
         }
     }
 
-    /// Where the API begins, from a URL of the catalogue, which has the version or not, as the operator likes. Prefixes stay.
-    /// None if the URL is of a version that we do not speak.
+    /// The base URL of the API, from a URL of the catalogue with or without a version. Prefixes are kept. None for a version that is not
+    /// supported.
     #[must_use]
     pub(super) fn base(self, url: &str) -> Option<String> {
         let url = url.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! The login: one token for all clones of a client, renewed by one of them while the others wait.
+//! The login: all clones of a client share one token, which one caller renews while the others wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use super::keystone::{self, Token};
 use super::service::Service;
 use crate::cloud::http::{Budget, Endpoint, Limits, Response, Trust, Wire};
 
-/// A page of detailed servers takes Nova long, and a write of Neutron waits for the agents' database.
+/// Nova takes long for a page of detailed servers, and a write in Neutron waits for its database.
 const LIMITS: Limits = Limits { exchange: Duration::from_secs(60), bytes: 32 << 20 };
-/// For a login with its repetitions; all callers wait for it.
+/// For a login with its retries; all callers wait for it.
 const LOGIN: Duration = Duration::from_secs(60);
-/// For a renewal while the old token serves: nobody shall wait long for what is not needed yet.
+/// For a renewal while the old token is still valid: the callers must not wait long for it.
 const EARLY: Duration = Duration::from_secs(10);
-/// After a failed renewal the old token is used this long before it is tried again.
+/// Time between two attempts of an early renewal, at least.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The label of metrics and the word in messages.
+/// The metric label, and the name in messages.
 const IDENTITY: &str = "identity";
 
 /// What every exchange needs, and the login that is shared.
@@ -45,24 +45,24 @@ pub(super) struct Shared {
 #[derive(Default)]
 struct State {
     session: Option<Arc<Session>>,
-    /// The last failure and when it was known: for those who asked before that.
+    /// The last failure and its time: for callers that were waiting at that time.
     failed: Option<(Instant, Error)>,
     /// Before this the token is not renewed early again.
     pause: Option<Instant>,
 }
 
-/// A token and where it leads.
+/// A token and the endpoints of its catalogue.
 pub(super) struct Session {
     pub token: Token,
     endpoints: BTreeMap<Service, Result<Endpoint, Error>>,
-    /// Services that the catalogue lists at all.
+    /// Services that the catalogue lists.
     listed: Vec<Service>,
     /// Whether servers of another region's Nova may have ports in our Neutron.
     pub shares_neutron: bool,
 }
 
 impl Session {
-    /// Where a service is; the error says what the catalogue has instead.
+    /// The endpoint of a service; the error says what the catalogue has instead.
     pub fn endpoint(&self, service: Service) -> Result<&Endpoint, Error> {
         match self.endpoints.get(&service) {
             Some(Ok(endpoint)) => Ok(endpoint),
@@ -71,19 +71,18 @@ impl Session {
         }
     }
 
-    /// Whether the catalogue lists a service at all.
+    /// Whether the catalogue lists a service.
     pub fn lists(&self, service: Service) -> bool {
         self.listed.contains(&service)
     }
 
-    /// All that can be spoken to.
+    /// All usable endpoints.
     fn reached(&self) -> impl Iterator<Item = &Endpoint> {
         self.endpoints.values().filter_map(|endpoint| endpoint.as_ref().ok())
     }
 }
 
-/// Of all endpoints of a session, those that are exposed and on no host that is known already, one for each host: a token is
-/// renewed each hour, and that is no news.
+/// The exposed endpoints on hosts that are not known yet, one for each host: a renewed token must not repeat the warnings.
 fn newly_exposed<'a>(
     known: impl Iterator<Item = &'a Endpoint>,
     now: impl Iterator<Item = &'a Endpoint>,
@@ -101,11 +100,11 @@ impl Shared {
         if credentials.trust == Trust::InsecureSkipVerify {
             tracing::warn!(
                 auth_url = credentials.auth_url,
-                "TLS certificates of this cloud are not verified: anyone on the way can take the credential"
+                "TLS certificates of this cloud are not verified: an attacker on the network can take the credential"
             );
         }
         let wire = match Wire::new("openstack", &credentials.trust, LIMITS) {
-            // Nobody's certificate has to be believed where TLS is not spoken.
+            // Without TLS, no trusted authorities are needed.
             Err(_) if credentials.trust == Trust::System && !identity.tls() => {
                 Wire::new("openstack", &Trust::Plain, LIMITS)
             }
@@ -125,20 +124,20 @@ impl Shared {
         })
     }
 
-    /// Without what is secret in them.
+    /// The credentials; their `Debug` shows no secret.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }
 
-    /// What no message may show.
+    /// The texts that no message may contain.
     pub fn secrets<'a>(&'a self, session: Option<&'a Session>) -> Vec<&'a str> {
         let mut secrets = vec![self.credentials.login.secret()];
         secrets.extend(session.map(|session| session.token.text()));
         secrets
     }
 
-    /// A token that serves. Renewed early, so that no call has to fail first; a failure of that is no failure of the call
-    /// while the old token serves, unless Keystone refuses the credential itself.
+    /// A valid token. It is renewed early, so that no call fails first. If the early renewal fails, the old token is used while it is
+    /// valid, unless Keystone refuses the credential itself.
     pub async fn session(&self) -> Result<Arc<Session>, Error> {
         let asked = Instant::now();
         let mut state = self.state.lock().await;
@@ -150,11 +149,11 @@ impl Shared {
             return Ok(session);
         }
         match self.log_in(&mut state, asked, EARLY).await {
-            // A proxy that answers instead of Keystone refuses nothing.
+            // The error of a proxy is not a refusal.
             Err(error)
                 if !error.is_unauthorized() && !error.is_forbidden() && !error.is_credential_gone() =>
             {
-                tracing::warn!(%error, "the token could not be renewed; the old one serves for now");
+                tracing::warn!(%error, "the token could not be renewed; the old one is used until it expires");
                 state.pause = Some(Instant::now() + error.retry_after().unwrap_or_default().max(PAUSE));
                 Ok(session)
             }
@@ -162,7 +161,7 @@ impl Shared {
         }
     }
 
-    /// Another token than `refused`: the one that somebody else has got meanwhile, or a new one.
+    /// Another token than `refused`: the one that another caller has obtained, or a new one.
     pub async fn renewed(&self, refused: &Arc<Session>) -> Result<Arc<Session>, Error> {
         let asked = Instant::now();
         let mut state = self.state.lock().await;
@@ -174,8 +173,8 @@ impl Shared {
         }
     }
 
-    /// Logs in, unless somebody did so in vain while we waited for our turn: the same would come out, and passwords that are
-    /// tried often get their user locked.
+    /// Logs in, unless another caller failed to do so while this one waited for the lock: the result would be the same, and repeated
+    /// attempts with a wrong password can lock the user.
     async fn log_in(
         &self,
         state: &mut State,
@@ -213,11 +212,10 @@ impl Shared {
         let found = |service: Service| -> Result<Endpoint, String> {
             let endpoint_override = endpoint_override(service);
             if let Some(url) = &endpoint_override.url {
-                let base = catalog::base(service, url, &token.project).ok_or_else(|| {
-                    format!("its endpoint that is written in the login, {url}, cannot be used")
-                })?;
+                let base = catalog::base(service, url, &token.project)
+                    .ok_or_else(|| format!("its endpoint in the credentials, {url}, cannot be used"))?;
                 return Endpoint::parse(&base)
-                    .map_err(|cause| format!("its endpoint that is written in the login, {url}: {cause}"));
+                    .map_err(|cause| format!("its endpoint in the credentials, {url}: {cause}"));
             }
             let interface = endpoint_override.interface.unwrap_or(*interface);
             let url = token.catalog.choose(
@@ -256,8 +254,8 @@ impl Shared {
         Session { token, endpoints, listed, shares_neutron }
     }
 
-    /// `POST /v3/auth/tokens`. It changes nothing that lasts, so it is repeated like a read. `before`: whose token may still serve
-    /// somewhere.
+    /// `POST /v3/auth/tokens`. It changes nothing permanently, so it is retried like a read. `before`: the session whose token may still
+    /// be valid.
     async fn token(&self, within: Duration, before: Option<&Session>) -> Result<Token, Error> {
         let call = format!(
             "{IDENTITY} POST {}",
@@ -278,7 +276,7 @@ impl Shared {
                 Err(error) => error,
             };
             let Some(wait) = budget.next_wait(end.retry()) else { return Err(end) };
-            tracing::debug!(error = %end, after = ?wait, "the login is repeated");
+            tracing::debug!(error = %end, after = ?wait, "the login is retried");
             tokio::time::sleep(wait).await;
         }
     }
@@ -307,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_host_that_is_exposed_is_new_once() {
+    fn an_exposed_host_is_reported_once() {
         let parse = |url: &&str| Endpoint::parse(url).unwrap();
         let identity = [parse(&"http://10.0.0.1:5000/v3")];
         let first: Vec<Endpoint> =
@@ -319,7 +317,7 @@ mod tests {
         assert_eq!(new.iter().map(|one| one.url()).collect::<Vec<_>>(), ["http://10.0.0.2:8774"]);
         assert!(
             newly_exposed(identity.iter().chain(&first), first.iter()).is_empty(),
-            "a renewal is no news"
+            "a renewal reports nothing"
         );
     }
 }

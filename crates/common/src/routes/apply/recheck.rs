@@ -1,12 +1,12 @@
-//! One more look at each route, just before it is removed.
+//! The recheck of each route just before its removal.
 //!
-//! What is read anew: the router, every port of its networks, and the Nodes; Nova is asked for each server whose port has a next
-//! hop, or may use it, and that its list did not have. Then the rules judge once more. Neutron cannot be asked for the ports whose
-//! address pairs hold one address, so all ports are read: once for all removals of a pass, however many they are.
+//! The router, every port of its networks and the Nodes are read again. Nova is queried for each server that its list did not have
+//! and whose port has a next hop or may use it. Then the routes are classified again. Neutron cannot filter ports by an address
+//! inside an address pair, so all ports are read, once for all removals of a reconciliation.
 //!
-//! What can still happen is that a next hop comes to life between this look and the removal, which is the next request but for
-//! Nova's, the policy's, and the router's once more where Neutron has no lock: that is about the router, and no port changes its
-//! revision.
+//! A race remains: a next hop can appear between the recheck and the removal, which are separated only by the requests to Nova, the
+//! check of the policy, and another read of the router where Neutron has no revisions. A port does not change the revision of a
+//! router.
 
 use super::RemovalError;
 use crate::cloud::openstack::{Cloud, Router};
@@ -17,23 +17,24 @@ use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
 
-/// What the last look came to.
+/// Result of the recheck.
 #[derive(Debug, Default)]
 pub(super) struct Rechecked {
-    /// Still there, and still dead.
+    /// Still there and still orphaned.
     pub orphaned: Vec<Route>,
-    /// Not there any more.
+    /// Already gone.
     pub gone: Vec<Route>,
-    /// Not dead after all, and why.
+    /// No longer orphaned, with the reason.
     pub skipped: Vec<(Route, String)>,
-    /// What was seen; empty where none of the routes is there any more.
+    /// The state that was read; empty if none of the routes exists any more.
     pub seen: Snapshot,
 }
 
-/// Looks at the router as it was just read, and at its neighbourhood as it is now. `before` is what the removals were decided on.
+/// Classifies the removals again with the router as it was just read and its current networks and ports. `before` is the state of
+/// the decision.
 ///
 /// # Errors
-/// Whatever could not be seen whole: then nothing may be removed.
+/// Whatever could not be read completely. Nothing may be removed then.
 pub(super) async fn all(
     cloud: &Cloud,
     policy: &Policy,
@@ -50,7 +51,7 @@ pub(super) async fn all(
     }
     let mut fresh = observe::neighbourhood(cloud, router).await.map_err(RemovalError::Observe)?;
     if let Some(servers) = &before.servers {
-        // Nova's list is as old as the decision: a server that it lacks may be a new one.
+        // Nova's list is as old as the decision: a server that it does not have may be new.
         let missing = observe::missing(cloud, policy, &fresh, &there, servers).await;
         let mut servers = servers.clone();
         servers.ids.extend(missing.map_err(RemovalError::Observe)?);

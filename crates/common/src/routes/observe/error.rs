@@ -1,47 +1,47 @@
-//! What could not be seen whole. Each message is complete: what, why, and what to do.
+//! Why a router and its networks could not be read completely. Each message says what, why, and what to do.
 
 use crate::cloud::openstack::Error;
 use crate::routes::route::so_many;
 
-/// Nothing is known, so nothing is decided and nothing is removed.
+/// The state is not known completely, so nothing is decided and nothing is removed.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
-    /// The router is not there, or not ours.
+    /// The router does not exist or belongs to another project.
     #[error("there is no such router in this project; see `openstack router list`: {0}")]
     NoRouter(Error),
     /// The router could not be read.
     #[error("the router cannot be read: {0}")]
     Router(Error),
-    /// The neighbourhood could not be read whole.
-    #[error("{what} cannot be listed whole: {cause}")]
+    /// Networks, ports or servers could not be listed completely.
+    #[error("cannot list {what} completely: {cause}")]
     Inventory {
         /// `the ports of network …`
         what: String,
-        /// The cloud's answer.
+        /// The cloud's error.
         cause: Error,
     },
     /// A subnet's range or a port's address is no such thing.
-    #[error("Neutron says {0}, which cannot be read; nothing is decided on half a view")]
+    #[error("Neutron reports {0}, which cannot be parsed; nothing is decided on incomplete data")]
     Unreadable(String),
-    /// There is not one machine on the router's networks.
+    /// There is no machine on the router's networks.
     #[error(
-        "the router has {}, but not one port of a machine is seen on its networks: wrong project or rights rather than an empty \
-         cloud; if all machines are gone, remove the routes by hand", so_many(*routes)
+        "the router has {}, but no port of a machine is visible on its networks: the project or the rights are probably wrong; \
+         if all machines are deleted, remove the routes by hand", so_many(*routes)
     )]
     Empty {
         /// Of the router.
         routes: usize,
     },
-    /// Nova did not answer.
-    #[error("Nova cannot be asked which servers there are: {0}")]
+    /// Nova did not respond.
+    #[error("cannot list the servers in Nova: {0}")]
     Nova(Error),
-    /// Nova's list has servers of which it knows nothing.
+    /// Nova's list has servers without data.
     #[error(
-        "Nova does not know everything: {0}; a cell that does not answer must not look like servers that are gone"
+        "Nova's list of servers is incomplete: {0}; servers of a cell that is down must not count as deleted"
     )]
     Partial(String),
     /// The Nodes could not be listed.
-    #[error("the cluster's Nodes cannot be listed: {0}")]
+    #[error("cannot list the cluster's Nodes: {0}")]
     Nodes(String),
 }
 
@@ -68,7 +68,7 @@ impl ObserveError {
         }
     }
 
-    /// The cloud's answer, where it is one.
+    /// The cloud's error, if it is one.
     #[must_use]
     pub fn cause(&self) -> Option<&Error> {
         match self {

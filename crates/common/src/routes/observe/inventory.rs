@@ -1,4 +1,4 @@
-//! Who has which address on the networks of a router: Neutron's ports, which are the authority.
+//! The addresses on the networks of a router and the ports that have them, according to Neutron, which is the authority.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,24 +9,24 @@ use super::ObserveError;
 use crate::cloud::openstack::{Cloud, Port, is_id};
 use crate::routes::snapshot::{Holder, Network, Snapshot};
 
-/// The router's own ports on networks that no project has: they are shown to administrators only.
-const NOBODY_S: [&str; 2] = ["network:router_gateway", "network:router_ha_interface"];
+/// The router's own ports on networks without a project: only administrators see them.
+const HIDDEN_OWNERS: [&str; 2] = ["network:router_gateway", "network:router_ha_interface"];
 
 /// Ports of Zun's containers, whose IDs are none of Nova's.
-const ZUN_S: &str = "compute:kuryr";
+const ZUN_OWNER: &str = "compute:kuryr";
 
-/// What Neutron makes for itself has no port security, and no addresses but its own: DHCP, routers, health monitors.
-const NEUTRON_S: [&str; 3] = ["network:", "neutron:", "ovn-lb-hm:"];
+/// Ports that Neutron creates for itself (DHCP, routers, health monitors) have no port security and use only their own addresses.
+const NEUTRON_OWNERS: [&str; 3] = ["network:", "neutron:", "ovn-lb-hm:"];
 
-/// Fills in the networks, the addresses on them and who has them.
+/// Adds the networks, the addresses on them and the ports that have them.
 pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), ObserveError> {
     let project = cloud.project_id().await.map_err(ObserveError::router)?;
     let own = cloud.ports_of_device(&snapshot.router).await;
     let own = own.map_err(|cause| failed("the ports of the router", cause))?;
-    // A network may have other subnets beside those that the router has a leg in: Neutron takes no next hop on one of them.
+    // A network may have subnets that the router is not attached to. Neutron accepts no next hop on them.
     let mut networks = BTreeMap::<String, BTreeSet<String>>::new();
     for port in &own {
-        if NOBODY_S.contains(&port.device_owner.as_str()) {
+        if HIDDEN_OWNERS.contains(&port.device_owner.as_str()) {
             snapshot.hidden = true;
             continue;
         }
@@ -57,7 +57,7 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), O
         for port in &ports {
             record_removal(snapshot, port, &project)?;
         }
-        // An administrator may have attached the router to a network that is shown to nobody else.
+        // An administrator may have attached the router to a network that only administrators see.
         let Some(network) = network else {
             snapshot.hidden = true;
             continue;
@@ -69,7 +69,7 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), O
                 connected.push(range);
             }
         }
-        // A subnet may belong to another project than its network, and is then not shown to us.
+        // A subnet may belong to another project than its network; then it is not visible to us.
         snapshot.hidden |= connected.len() < attached.len();
         snapshot.networks.push(Network {
             foreign: network.owner() != project,
@@ -82,16 +82,17 @@ pub(super) async fn fill(cloud: &Cloud, snapshot: &mut Snapshot) -> Result<(), O
 }
 
 fn record_removal(snapshot: &mut Snapshot, port: &Port, project: &str) -> Result<(), ObserveError> {
-    // What is neither the network's own (DHCP, router, load balancer's agent) nor nobody's is a machine.
+    // A port with a device that is not the network's own (DHCP, router, load balancer's agent) is a machine.
     if !port.device_id.is_empty() && !port.device_owner.starts_with("network:") {
         snapshot.machines += 1;
     }
-    // Nova's list is of our own project: of another one's server it says nothing, and of no container of Zun's.
-    let ours =
-        port.owner() == project && port.device_owner.starts_with("compute:") && port.device_owner != ZUN_S;
-    // Anybody may write anything there: what cannot be an ID can be asked of nobody, so its port simply lives.
+    // Nova lists the servers of our own project only, and no containers of Zun.
+    let ours = port.owner() == project
+        && port.device_owner.starts_with("compute:")
+        && port.device_owner != ZUN_OWNER;
+    // Any client can write any text there. A text that cannot be an ID cannot be looked up, so its port counts as existing.
     let server = Some(&port.device_id).filter(|id| ours && is_id(id)).cloned();
-    if !port.port_security_enabled && !NEUTRON_S.iter().any(|kind| port.device_owner.starts_with(kind)) {
+    if !port.port_security_enabled && !NEUTRON_OWNERS.iter().any(|kind| port.device_owner.starts_with(kind)) {
         snapshot.open.push(holder(port, server.clone()));
     }
     for fixed in &port.fixed_ips {
@@ -113,9 +114,9 @@ fn hold(snapshot: &mut Snapshot, address: IpAddr, port: &Port, server: Option<St
 }
 
 fn holder(port: &Port, server: Option<String>) -> Holder {
-    // Nova's ports and Ironic's: all of one machine have its ID.
-    let told = ["compute:", "baremetal:"].iter().any(|kind| port.device_owner.starts_with(kind));
-    let machine = Some(&port.device_id).filter(|id| told && !id.is_empty()).cloned();
+    // Ports of Nova and Ironic: all ports of one machine have its ID.
+    let has_machine_id = ["compute:", "baremetal:"].iter().any(|kind| port.device_owner.starts_with(kind));
+    let machine = Some(&port.device_id).filter(|id| has_machine_id && !id.is_empty()).cloned();
     Holder { port: port.id.clone(), network: port.network_id.clone(), server, machine }
 }
 

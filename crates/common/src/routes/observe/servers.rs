@@ -1,4 +1,4 @@
-//! Nova as a witness: which servers there are, and whether it knows all of them.
+//! The servers in Nova as a further source, and whether its list is complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::{Network, Servers, Snapshot};
 
-/// Servers without any address that are looked at one by one before the list is called partial. A few without a network card
-/// are somebody's wish; many are a fault.
+/// Servers without any address that are checked one by one before the list counts as incomplete. A few servers without a network
+/// card are intended; many are a fault.
 const MOST_BARE: usize = 20;
 
-/// Servers that are asked for at a time, each for itself: they are few but where a whole node pool is gone.
+/// Concurrent requests for single servers. They are few, unless a whole node pool is deleted.
 const AT_A_TIME: usize = 8;
 
-/// States in which a server may have no address yet, or no more.
+/// States in which a server may have no address.
 const WITHOUT_ADDRESS: [&str; 5] = ["BUILD", "ERROR", "DELETED", "SOFT_DELETED", "REBUILD"];
 
-/// Nova's word on the servers around a router; None in a cloud without Nova, or with one that is too old to say which cells did not
-/// answer: then the ports alone decide.
+/// The servers on the router's networks according to Nova. None in a cloud without Nova, or with one that is too old to report
+/// which cells are down: then only the ports count.
 pub(super) async fn list_servers(
     cloud: &Cloud,
     policy: &Policy,
@@ -34,7 +34,7 @@ pub(super) async fn list_servers(
         Ok(Some(list)) => list,
         Ok(None) => return Ok(None),
         Err(error) if error.is_too_old() => {
-            tracing::info!(%error, "Nova is no witness: it does not speak microversion 2.69, so every port counts as alive");
+            tracing::info!(%error, "Nova is not used as a source: it does not support microversion 2.69, so every port counts as existing");
             return Ok(None);
         }
         Err(error) => return Err(ObserveError::Nova(error)),
@@ -60,9 +60,9 @@ async fn list(cloud: &Cloud) -> Result<Option<Vec<Server>>, Error> {
     }
 }
 
-/// Servers that Nova's list does not have and that are there when they are asked for: one that was deleted softly can be restored,
-/// one came after the list, one is of a cell that does not answer. Asked for are those only whose ports have the next hop of one
-/// of these routes, or may use it.
+/// Servers that Nova's list does not have and that a single request finds: a soft-deleted one that can be restored, one that was
+/// created after the list, one in a cell that is down. Only servers are requested whose ports have the next hop of one of these
+/// routes, or may use it.
 pub(in crate::routes) async fn missing(
     cloud: &Cloud,
     policy: &Policy,
@@ -80,9 +80,9 @@ pub(in crate::routes) async fn missing(
     Ok(found.map_err(ObserveError::Nova)?.into_iter().flatten().collect())
 }
 
-/// Next hops, and the servers that have them on a network of another router. Nova knows networks by their names alone, and clusters
-/// that are made from one template have the same name and the same addresses. Neutron is asked, once for each such server, and only
-/// where a next hop has no port that lives: there Nova's word decides. A server whose port is not shown keeps its address.
+/// Next hops, and the servers that have them on a network of another router. Nova reports networks by name only, and clusters that
+/// are created from one template have the same network name and the same addresses. Neutron lists the ports of each such server,
+/// once, and only for next hops without an existing port. A server whose port is not visible keeps its address.
 async fn namesakes(
     cloud: &Cloud,
     policy: &Policy,
@@ -102,12 +102,12 @@ async fn namesakes(
     let asked = claims.into_iter().map(async |(server, addresses)| {
         ports_of(cloud, &server).await.map(|ports| (server, addresses, ports))
     });
-    let answers: Vec<Result<_, ObserveError>> =
+    let responses: Vec<Result<_, ObserveError>> =
         stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
     let ours: BTreeSet<&String> = snapshot.networks.iter().map(|network| &network.id).collect();
     let mut elsewhere = Vec::new();
-    for answer in answers {
-        let (server, addresses, ports) = answer?;
+    for response in responses {
+        let (server, addresses, ports) = response?;
         for address in addresses {
             let has = |port: &&Port| port.fixed_ips.iter().any(|one| one.ip_address.parse() == Ok(address));
             let there: Vec<&Port> = ports.iter().filter(has).collect();
@@ -153,7 +153,7 @@ async fn read(cloud: &Cloud, list: &[Server], networks: &[Network]) -> Result<Se
     Ok(servers)
 }
 
-/// Neutron is asked whether a server without addresses really has none. A port on a network without subnets has none either.
+/// Checks in Neutron whether a server without addresses in Nova has none. A port on a network without subnets has none either.
 async fn none_of_them_has_an_address(cloud: &Cloud, bare: &[&Server]) -> Result<(), ObserveError> {
     if bare.len() > MOST_BARE {
         return Err(ObserveError::Partial(format!(

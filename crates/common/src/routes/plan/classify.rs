@@ -1,4 +1,4 @@
-//! What each route is: somebody else's, alive, dead, or nothing that could be said.
+//! The class of each route: foreign, valid, orphaned, or not known.
 
 mod duplicates;
 
@@ -15,37 +15,36 @@ use crate::routes::policy::Policy;
 use crate::routes::route::{Meaning, Route, first_of};
 use crate::routes::snapshot::{Holder, Network, Node, Snapshot};
 
-/// A route and what it is.
+/// A route and its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassifiedRoute {
-    /// Which.
+    /// The route.
     pub route: Route,
-    /// What it is.
+    /// Its class.
     pub class: RouteClass,
     /// Whether another route in a pod network has the same destination.
     pub duplicate: bool,
 }
 
-/// What a route is.
+/// The class of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteClass {
-    /// Not in a pod network, or not of a node's length: not ours to judge.
+    /// Not in a pod network, or of another prefix length than a node's: never removed.
     Foreign,
-    /// The next hop lives: who it is.
+    /// The next hop exists: what has it.
     Valid(String),
-    /// It cannot be seen whether the next hop lives: why.
+    /// It is not visible whether the next hop exists: why.
     Unknown(String),
-    /// Nobody has the next hop for itself, but these ports may use it among others: that is no sign of life, and none of death
-    /// either.
+    /// No port has the next hop as its own address, but these ports may use it: it is not known whether it exists.
     Covered(Vec<CoveringPort>),
-    /// No route that could work: why.
+    /// The route cannot work: why.
     Invalid(String),
-    /// The next hop is gone: how that is known.
+    /// The next hop no longer exists: how that is known.
     Orphan(OrphanReason),
 }
 
 impl RouteClass {
-    /// Who lives there, or why nothing can be said, or how it is known, for a person. Empty for what is foreign.
+    /// The explanation of the class, for the user. Empty for a foreign route.
     #[must_use]
     pub fn why(&self) -> String {
         match self {
@@ -60,7 +59,7 @@ impl RouteClass {
     }
 }
 
-/// How it is known that a next hop is gone.
+/// How it is known that a next hop no longer exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OrphanReason {
     /// No port on the network has the address, no server and no Node.
@@ -68,16 +67,16 @@ pub enum OrphanReason {
         /// Name of the network.
         network: String,
     },
-    /// A port has it whose server Nova does not know any more.
+    /// Only a port has the address whose server no longer exists in Nova.
     ServerGone {
         /// ID of the port.
         port: String,
         /// ID of the server.
         server: String,
     },
-    /// The destination is the pod network of a Node that has another address, and whose own route leads to a port that lives.
+    /// The destination is the pod network of a Node with another address, and the Node's own route leads to an existing port.
     NodeHasAnother {
-        /// The Node.
+        /// The Node's name.
         node: String,
         /// The next hop of its own route.
         nexthop: String,
@@ -85,7 +84,7 @@ pub enum OrphanReason {
 }
 
 impl OrphanReason {
-    /// One word of a closed set.
+    /// A reason code of a closed set.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -118,10 +117,10 @@ impl Serialize for OrphanReason {
     }
 }
 
-/// A port that may use more addresses than can be seen.
+/// A port that may use more addresses than are visible.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CoveringPort {
-    /// Of its address pair; None for a port without port security, which may use every address.
+    /// Range of its address pair; None for a port without port security, which may use every address.
     pub range: Option<IpNet>,
     /// ID of the port.
     pub port: String,
@@ -136,16 +135,16 @@ impl fmt::Display for CoveringPort {
     }
 }
 
-/// Routes that cannot be judged because of ports that may use more addresses than can be seen.
+/// Routes that cannot be classified because ports may use more addresses than are visible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
-    /// Which, in the snapshot's order.
+    /// The routes, in the snapshot's order.
     pub routes: Vec<Route>,
     /// The ports that may use their next hops.
     pub covers: BTreeSet<CoveringPort>,
 }
 
-/// Judges every route of the router, in the snapshot's order.
+/// Classifies every route of the router, in the snapshot's order.
 #[must_use]
 pub fn classify(policy: &Policy, snapshot: &Snapshot) -> Vec<ClassifiedRoute> {
     let meanings: Vec<Option<Meaning>> = snapshot.routes.iter().map(Route::meaning).collect();
@@ -154,14 +153,14 @@ pub fn classify(policy: &Policy, snapshot: &Snapshot) -> Vec<ClassifiedRoute> {
         together.entry(meaning.destination).or_default().push(meaning.nexthop);
     }
     let classify = |(route, meaning): (&Route, &Option<Meaning>)| {
-        let beside = meaning.and_then(|meaning| together.get(&meaning.destination));
-        let duplicate = beside.is_some_and(|beside| beside.len() > 1);
+        let nexthops = meaning.and_then(|meaning| together.get(&meaning.destination));
+        let duplicate = nexthops.is_some_and(|nexthops| nexthops.len() > 1);
         let class = match meaning {
-            None => senseless(policy, route),
+            None => unparseable(policy, route),
             Some(meaning) if !policy.applies_to(&meaning.destination) => RouteClass::Foreign,
             Some(meaning) => {
-                let beside = beside.map_or(&[][..], Vec::as_slice);
-                duplicates::superseded(policy, snapshot, meaning, beside)
+                let nexthops = nexthops.map_or(&[][..], Vec::as_slice);
+                duplicates::superseded(policy, snapshot, meaning, nexthops)
                     .unwrap_or_else(|| alive(policy, snapshot, meaning.nexthop))
             }
         };
@@ -170,8 +169,8 @@ pub fn classify(policy: &Policy, snapshot: &Snapshot) -> Vec<ClassifiedRoute> {
     snapshot.routes.iter().zip(&meanings).map(classify).collect()
 }
 
-/// A route that means nothing is ours only as far as its destination says so.
-fn senseless(policy: &Policy, route: &Route) -> RouteClass {
+/// A route that cannot be parsed is in a pod network only if its destination is.
+fn unparseable(policy: &Policy, route: &Route) -> RouteClass {
     match route.destination.parse::<IpNet>() {
         Ok(destination) if policy.applies_to(&destination.trunc()) => {
             RouteClass::Invalid("the next hop is no address of the destination's family".to_owned())
@@ -180,7 +179,7 @@ fn senseless(policy: &Policy, route: &Route) -> RouteClass {
     }
 }
 
-/// Whether the address is on a network of ours, and what speaks against saying so.
+/// Whether the address is on a network of our project, and the foreign network that also has it.
 fn located(snapshot: &Snapshot, nexthop: IpAddr) -> (bool, Option<&Network>) {
     let on = |network: &&Network| network.subnets.iter().any(|net| net.contains(&nexthop));
     let foreign = snapshot.networks.iter().filter(|network| network.foreign).find(on);
@@ -195,10 +194,10 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
         return RouteClass::Valid(format!("Node {}", node.name));
     }
     let (gone, doubt) = match at_port(snapshot, nexthop) {
-        AtPort::Lives(who) => return RouteClass::Valid(who),
-        AtPort::Doubtful(why) => (None, Some(why)),
+        AtPort::Exists(who) => return RouteClass::Valid(who),
+        AtPort::Unknown(why) => (None, Some(why)),
         AtPort::Gone(orphaned) => (Some(orphaned), None),
-        AtPort::Nobody => (None, None),
+        AtPort::NoPort => (None, None),
     };
     let servers = snapshot.servers.as_ref().and_then(|servers| servers.addresses.get(&nexthop));
     if let Some(server) = servers.and_then(BTreeSet::first) {
@@ -220,7 +219,7 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
             RouteClass::Orphan(gone.unwrap_or(OrphanReason::NoPort { network }))
         }
         (false, None) if snapshot.hidden => {
-            RouteClass::Unknown("the next hop is on no subnet that is shown to us".to_owned())
+            RouteClass::Unknown("the next hop is on no subnet that is visible to this project".to_owned())
         }
         (false, None) => {
             RouteClass::Invalid("the next hop is on no subnet that the router is attached to".to_owned())
@@ -228,13 +227,13 @@ fn alive(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> RouteClass {
     }
 }
 
-/// The ports that may use the address among others. One that outlived its server uses none.
+/// The ports that may use the address among others, without ports whose server no longer exists.
 fn covers(policy: &Policy, snapshot: &Snapshot, nexthop: IpAddr) -> Vec<CoveringPort> {
     let living = users(policy, snapshot, nexthop).into_iter().filter(|(_, port)| may_live(snapshot, port));
     living.map(|(range, port)| CoveringPort { range, port: port.port.clone() }).collect()
 }
 
-/// The ports that may use the address among others if they live, and the range of the address pair by which they may.
+/// All ports that may use the address among others, with the range of the address pair that allows it.
 fn users<'a>(policy: &Policy, snapshot: &'a Snapshot, nexthop: IpAddr) -> Vec<(Option<IpNet>, &'a Holder)> {
     let pairs = snapshot.pairs.iter().filter(|(range, _)| range.contains(&nexthop));
     let pairs = pairs.filter(|(_, port)| !elsewhere(snapshot, port, nexthop));
@@ -245,8 +244,8 @@ fn users<'a>(policy: &Policy, snapshot: &'a Snapshot, nexthop: IpAddr) -> Vec<(O
     pairs.chain(open).collect()
 }
 
-/// Whether the port is on a network of the router that has no such address: nobody on it is asked for one. It is not known where
-/// the network or its subnets are not shown.
+/// Whether the port is on a network of the router that does not contain the address. False where the network or its subnets are not
+/// visible.
 fn elsewhere(snapshot: &Snapshot, port: &Holder, address: IpAddr) -> bool {
     let network = snapshot.networks.iter().find(|network| network.id == port.network);
     let subnets = network.map_or(&[][..], |network| network.subnets.as_slice());
@@ -271,25 +270,25 @@ fn node_at(snapshot: &Snapshot, nexthop: IpAddr) -> Option<&Node> {
     snapshot.nodes.iter().flatten().find(|node| node.addresses.contains(&nexthop))
 }
 
-/// What the ports say of an address.
+/// The result of the search for a port with an address.
 enum AtPort {
-    /// Who lives there.
-    Lives(String),
-    /// Only ports whose servers may be another Nova's: why nothing can be said.
-    Doubtful(String),
-    /// Only ports that outlived their servers.
+    /// What has the address.
+    Exists(String),
+    /// Only ports whose servers may be in the Nova of another region: the explanation.
+    Unknown(String),
+    /// Only ports whose server no longer exists.
     Gone(OrphanReason),
     /// No port has it.
-    Nobody,
+    NoPort,
 }
 
-/// A port outlives its server now and then; that counts only if Nova's complete list does not have the server.
+/// A port sometimes outlives its server. This counts only if Nova's complete list does not have the server.
 fn at_port(snapshot: &Snapshot, nexthop: IpAddr) -> AtPort {
-    let mut gone = AtPort::Nobody;
+    let mut gone = AtPort::NoPort;
     for holder in holders(snapshot, nexthop) {
         match &holder.server {
             Some(server) if !lives(snapshot, holder) && may_live(snapshot, holder) => {
-                gone = AtPort::Doubtful(format!(
+                gone = AtPort::Unknown(format!(
                     "port {} has the next hop, and Nova does not know its server {server}, but that of another region may; delete the \
                      port if the server is gone",
                     holder.port
@@ -301,8 +300,8 @@ fn at_port(snapshot: &Snapshot, nexthop: IpAddr) -> AtPort {
                     server: server.clone(),
                 });
             }
-            Some(server) => return AtPort::Lives(format!("server {server}")),
-            None => return AtPort::Lives(format!("port {}", holder.port)),
+            Some(server) => return AtPort::Exists(format!("server {server}")),
+            None => return AtPort::Exists(format!("port {}", holder.port)),
         }
     }
     gone
@@ -312,26 +311,25 @@ fn holders(snapshot: &Snapshot, address: IpAddr) -> impl Iterator<Item = &Holder
     snapshot.ports.get(&address).into_iter().flatten()
 }
 
-/// A port lives unless it is a server's that Nova's complete list does not have.
+/// Whether the port exists for us: it belongs to no server, or to one that Nova's complete list has.
 fn lives(snapshot: &Snapshot, holder: &Holder) -> bool {
     snapshot.servers.as_ref().is_none_or(|servers| servers.know(holder))
 }
 
-/// The same, where another Nova may have the server.
+/// The same, or the Nova of another region may have the server.
 fn may_live(snapshot: &Snapshot, holder: &Holder) -> bool {
     lives(snapshot, holder) || snapshot.servers.as_ref().is_some_and(|servers| servers.others)
 }
 
-/// Routes whose next hop is on no subnet that the router is attached to, whosever they are. None where one is hidden.
+/// Routes whose next hop is on no subnet that the router is attached to, foreign ones included. Empty if a subnet is hidden.
 #[must_use]
 pub fn unconnected(snapshot: &Snapshot) -> Vec<Route> {
-    if snapshot.hidden { Vec::new() } else { out_of_sight(snapshot) }
+    if snapshot.hidden { Vec::new() } else { on_no_visible_subnet(snapshot) }
 }
 
-/// Routes whose next hop is on no subnet that is seen to be the router's, whosever they are. Where one is hidden, it may be on
-/// that.
+/// Routes whose next hop is on no visible subnet of the router, foreign ones included. If a subnet is hidden, it may be on that.
 #[must_use]
-pub fn out_of_sight(snapshot: &Snapshot) -> Vec<Route> {
+pub fn on_no_visible_subnet(snapshot: &Snapshot) -> Vec<Route> {
     let connected = |route: &&Route| {
         route.nexthop.parse().is_ok_and(|nexthop: IpAddr| {
             snapshot.networks.iter().flat_map(|network| &network.subnets).any(|net| net.contains(&nexthop))
@@ -340,7 +338,7 @@ pub fn out_of_sight(snapshot: &Snapshot) -> Vec<Route> {
     snapshot.routes.iter().filter(|route| !connected(route)).cloned().collect()
 }
 
-/// The routes that cannot be judged because ports may use more addresses than can be seen, and these ports, each once.
+/// The routes that cannot be classified because ports may use more addresses than are visible, and these ports.
 #[must_use]
 pub fn covered(classified: &[ClassifiedRoute]) -> Option<Covered> {
     let mut covered = Covered::default();
@@ -353,11 +351,11 @@ pub fn covered(classified: &[ClassifiedRoute]) -> Option<Covered> {
     (!covered.routes.is_empty()).then_some(covered)
 }
 
-/// How many routes of each kind.
+/// Number of routes of each class.
 #[must_use]
 pub fn count(classified: &[ClassifiedRoute], contested: &[Contested]) -> Counts {
     let of =
-        |desired: fn(&ClassifiedRoute) -> bool| small(classified.iter().filter(|one| desired(one)).count());
+        |filter: fn(&ClassifiedRoute) -> bool| small(classified.iter().filter(|one| filter(one)).count());
     Counts {
         valid: of(|one| matches!(one.class, RouteClass::Valid(_))),
         orphan: of(|one| matches!(one.class, RouteClass::Orphan(_))),

@@ -1,4 +1,4 @@
-//! How well it is confirmed that a route is dead, and whether somebody keeps putting it back: what one pass tells the next.
+//! How often a route was found orphaned, and whether another client re-creates it: the state between two reconciliations.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,31 @@ use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
 
-/// Candidates that are followed at a time: a status must stay far under etcd's limit of 1.5 MB. Those that come after are
-/// followed when the first are gone.
+/// Candidates that are tracked at a time: a status must stay far below etcd's limit of 1.5 MB. Further ones are tracked when the
+/// first are gone.
 const MOST_CANDIDATES: usize = 1000;
 
-/// Removed routes that are remembered. More of them in a day are no accident, and only their being contested goes unnoticed.
+/// Removed routes that are kept. If more are removed in a day, only the detection of contested routes is affected.
 const MOST_REMOVED: usize = 100;
 
-/// For how long a route that was put back is left alone, counted from its removal: once a day is not again and again, and
-/// whoever put it back may be gone by then.
-const TRUCE: SignedDuration = SignedDuration::from_hours(24);
+/// How long a re-created route is not removed again, counted from its removal. One removal a day does not fight with another client,
+/// and that client may be gone by then.
+const CONTESTED_FOR: SignedDuration = SignedDuration::from_hours(24);
 
-/// What one pass tells the next. It is kept where a restart finds it.
+/// The state between two reconciliations. It is stored in the status and survives a restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Routes that were dead.
+    /// Orphaned routes.
     pub candidates: Vec<Candidate>,
-    /// Routes that a pass was about to remove when it last wrote this down.
+    /// Routes that were about to be removed when this was last stored.
     pub removing: Vec<Route>,
     /// Routes that were removed, the latest last.
     pub removed: Vec<Removed>,
-    /// Routes that were removed and are back.
+    /// Routes that were removed and re-created.
     pub contested: Vec<Contested>,
 }
 
-/// What is known now, after what was known and what was seen.
+/// The new history, from the last one and the snapshot.
 pub(super) fn update(
     policy: &Policy,
     snapshot: &Snapshot,
@@ -54,27 +54,27 @@ pub(super) fn update(
         if left_alone.contains(&one.route) || candidates.len() >= MOST_CANDIDATES {
             continue;
         }
-        // Another cause is another problem: a port that is gone after its server was gone has been dead since then all the same.
+        // Another reason does not restart the count: if first the server and then its port is deleted, the route is orphaned all the time.
         let known = known.get(&one.route);
         candidates.push(Candidate {
             destination: one.route.destination.clone(),
             nexthop: one.route.nexthop.clone(),
             reason: orphaned.code().to_owned(),
-            // A clock that was set back must not keep a route for ever.
+            // A clock that was set back must not keep a route forever.
             first_seen: known.map_or(now, |known| known.first_seen.min(now)),
             observations: known
                 .map_or(1, |known| known.observations.saturating_add(1))
                 .min(policy.confirmations),
         });
     }
-    // The same order each time, whatever order the router answers in: nothing new is nothing to write.
+    // A stable order, whatever the router returns: an unchanged state is not written.
     candidates.sort_by_key(candidate_route);
     candidates.dedup_by_key(|one| candidate_route(one));
     History { candidates, removing: Vec::new(), removed, contested }
 }
 
-/// What was about to be removed and is not there any more was removed, even if the process ended before it could say so. A route
-/// that is back and leads to somebody is a new one: when that one dies in its turn, nobody has put back the old one.
+/// A route that was about to be removed and no longer exists was removed, even if the process ended before it recorded that. A route
+/// that is valid again counts as a new one: if it is orphaned later, it is not contested.
 fn removed(
     snapshot: &Snapshot,
     classified: &[ClassifiedRoute],
@@ -82,10 +82,10 @@ fn removed(
     now: Timestamp,
 ) -> Vec<Removed> {
     let valid = |one: &&ClassifiedRoute| matches!(one.class, RouteClass::Valid(_));
-    let alive: BTreeSet<&Route> = classified.iter().filter(valid).map(|one| &one.route).collect();
+    let valid_routes: BTreeSet<&Route> = classified.iter().filter(valid).map(|one| &one.route).collect();
     let mut removed = before.removed.clone();
-    removed.retain(|one| !alive.contains(&removed_route(one)));
-    // A clock that was ahead must not make a day of being left alone longer.
+    removed.retain(|one| !valid_routes.contains(&removed_route(one)));
+    // A clock that was ahead must not extend the day.
     for one in &mut removed {
         one.at = one.at.min(now);
     }
@@ -95,7 +95,7 @@ fn removed(
     removed
 }
 
-/// Notes a removal.
+/// Records a removal.
 pub fn record_removal(removed: &mut Vec<Removed>, route: &Route, now: Timestamp) {
     let before = removed.iter().position(|one| removed_route(one) == *route).map(|at| removed.remove(at));
     removed.push(Removed {
@@ -123,7 +123,7 @@ fn contested(
     let mut contested = Vec::new();
     for one in removed {
         let route = removed_route(one);
-        if !orphans.contains(&route) || now.duration_since(one.at) >= TRUCE {
+        if !orphans.contains(&route) || now.duration_since(one.at) >= CONTESTED_FOR {
             continue;
         }
         let known = before.iter().find(|known| contested_route(known) == route && known.removed_at == one.at);
@@ -141,8 +141,8 @@ fn contested(
     contested
 }
 
-/// For whom somebody may be putting the route back: the Node that the destination belongs to, its server, or the server whose
-/// port has the address.
+/// The Node and server for which the route may have been re-created: the Node that has the destination and its server, or the server
+/// whose port has the next hop.
 fn claimant(snapshot: &Snapshot, route: &Route) -> (Option<String>, Option<String>) {
     let Some(meaning) = route.meaning() else { return (None, None) };
     let nodes = snapshot.nodes.as_deref().unwrap_or_default();
@@ -152,7 +152,7 @@ fn claimant(snapshot: &Snapshot, route: &Route) -> (Option<String>, Option<Strin
     (node.map(|node| node.name.clone()), server.or_else(|| node.and_then(|node| node.server.clone())))
 }
 
-/// The routes that are dead for long enough and in enough passes, in the snapshot's order.
+/// The routes that are orphaned for long enough and in enough reconciliations, in the snapshot's order.
 pub(super) fn confirmed(
     policy: &Policy,
     classified: &[ClassifiedRoute],
@@ -177,7 +177,7 @@ pub(super) fn confirmed(
     classified.iter().filter_map(ready).collect()
 }
 
-/// How many candidates are not confirmed yet.
+/// Number of candidates that are not confirmed yet.
 #[must_use]
 pub fn unconfirmed(history: &History, ready: usize) -> u32 {
     small(history.candidates.len().saturating_sub(ready))

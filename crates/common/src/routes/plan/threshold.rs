@@ -1,5 +1,5 @@
-//! How many routes may go at once. A cloud that answers wrongly makes many routes look dead at the same time; then none goes,
-//! until a person has looked at exactly this list.
+//! The safety threshold: how many routes may be removed at once. If a cloud returns wrong data, many routes look orphaned at the same
+//! time. Then none is removed until the user allows exactly this list.
 
 use std::fmt;
 
@@ -11,19 +11,19 @@ use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
 
-/// So many may always go, whatever share of the routes they are: in a cluster of three nodes each is a third.
+/// This many may always be removed, whatever their percentage: in a cluster of three nodes each route is a third.
 const ALWAYS: usize = 2;
 
-/// More routes than may go at once.
+/// More routes than may be removed at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excess {
-    /// Which.
+    /// The routes.
     pub routes: Vec<Route>,
-    /// Out of how many that are judged at all.
+    /// Number of routes in the pod networks.
     pub of: usize,
     /// Which limit is exceeded.
     pub limit: Limit,
-    /// Stands for exactly these routes of this router, dead since exactly then: whoever says it has seen the list.
+    /// Hash of exactly these routes of this router and since when they are orphaned: a user who sets it has read the list.
     pub hash: String,
 }
 
@@ -38,19 +38,19 @@ pub enum Limit {
 
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} routes look dead, and ", self.routes.len(), self.of)?;
+        write!(f, "{} of {} routes look orphaned, and ", self.routes.len(), self.of)?;
         match self.limit {
             Limit::Removals(most) => {
-                write!(f, "no more than {most} may be removed in one pass (maxRemovals)")
+                write!(f, "no more than {most} may be removed in one reconciliation (maxRemovals)")
             }
             Limit::Percent(most) => {
-                write!(f, "no more than {most} % may be removed in one pass (maxPercent)")
+                write!(f, "no more than {most} % may be removed in one reconciliation (maxPercent)")
             }
         }
     }
 }
 
-/// The removals if they are few enough or let through, else what is too much.
+/// The removals if they are within the limits or allowed, else the excess.
 pub(super) fn within(
     policy: &Policy,
     snapshot: &Snapshot,
@@ -75,11 +75,11 @@ pub(super) fn within(
     (Vec::new(), Some(Excess { routes, of, limit, hash }))
 }
 
-/// Stands for exactly these routes of this router, in whatever order, and for since when each is dead: the same ones, dead anew,
-/// are another problem, and nobody has looked at that. 128 bits: nobody finds a second list for it by accident.
+/// Hash of exactly these routes of this router, in any order, and of the time since when each is orphaned: if the same routes are
+/// orphaned again later, the user has not seen that list. 128 bits exclude a collision by accident.
 #[must_use]
 pub fn hash(router: &str, removals: &[Removal]) -> String {
-    // The time as it is kept, to the nanosecond: it is the same in each pass and after a restart.
+    // The time as it is stored, to the nanosecond: it is the same in each reconciliation and after a restart.
     let line = |one: &Removal| format!("{} since {}", one.route, one.first_seen);
     let mut lines: Vec<String> = removals.iter().map(line).collect();
     lines.sort_unstable();

@@ -1,4 +1,4 @@
-//! One thing out of a file, wherever it stands; all else may be as odd as it likes.
+//! Reads single values of a YAML file and ignores the rest.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use serde::{Deserialize as _, Deserializer};
 
 use crate::cloud::openstack::credentials::ConfigError;
 
-/// What stands at a path of keys, if anything does.
+/// The value at a path of keys, if there is one.
 pub(super) fn at<T: DeserializeOwned>(
     place: &str,
     text: &str,
@@ -64,7 +64,7 @@ impl<'de, T: DeserializeOwned> Visitor<'de> for At<'_, T> {
     }
 }
 
-/// In our words: the parser's own message has an excerpt of the text, and the text has secrets.
+/// Without the parser's own message: it has an excerpt of the text, which has secrets.
 pub(super) fn broken(place: &str, error: Option<&serde_yaml::Error>) -> ConfigError {
     let line = error.and_then(serde_yaml::Error::location);
     let line = line.map(|at| format!("line {}: ", at.line())).unwrap_or_default();
@@ -74,10 +74,10 @@ pub(super) fn broken(place: &str, error: Option<&serde_yaml::Error>) -> ConfigEr
     )
 }
 
-/// The fields that are wanted, in their order; all others are passed over. A hyphen in a field's name is an underscore.
+/// The selected fields of a cloud, in their order; all others are ignored. A hyphen in a name counts as an underscore.
 ///
 /// # Errors
-/// It is no map, or the value of a field that is wanted is no text.
+/// It is no map, or the value of a selected field is no text.
 pub(in crate::cloud::openstack) fn selected_fields<'de, D: Deserializer<'de>>(
     from: D,
     selected: impl Fn(&str) -> bool,

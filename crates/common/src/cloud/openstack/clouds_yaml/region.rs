@@ -1,4 +1,4 @@
-//! In which of a cloud's regions we are.
+//! The choice of a cloud's region.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl Region {
         }
     }
 
-    /// Fields that the cloud has in this region only, as far as they say something about the login.
+    /// Fields of the login that the cloud has in this region only.
     pub(super) fn values(&self) -> Vec<&str> {
         match self {
             Region::Name(_) => Vec::new(),

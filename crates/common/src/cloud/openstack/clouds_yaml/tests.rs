@@ -226,7 +226,7 @@ fn of_several_regions_one_is_named() {
 }
 
 #[test]
-fn what_other_clouds_look_like_is_nobody_s_business() {
+fn other_clouds_of_the_file_are_ignored() {
     let odd =
         "  odd: {verify: 1, interface: [internal, public], auth: [none], regions: 7, region_name: {a: b}}\n";
     let text = cloud("", PASSWORD) + odd + "  list: [a]\n  nothing:\n";

@@ -1,4 +1,4 @@
-//! Fields of a login that stand beside `auth`, where openstacksdk takes them too.
+//! Fields of `auth` at the top level of a cloud, where openstacksdk accepts them too.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer};
 use super::file::selected_fields;
 use super::filled;
 
-/// What openstacksdk rather takes from beside `auth` than out of it.
+/// Fields for which the top level has precedence over `auth` in openstacksdk.
 const PREFERRED_AT_TOP_LEVEL: [&str; 12] = [
     "domain_id",
     "domain_name",
@@ -23,7 +23,7 @@ const PREFERRED_AT_TOP_LEVEL: [&str; 12] = [
     "auth_token",
 ];
 
-/// What it takes from beside `auth` where that does not have it: all else that a login may need.
+/// Fields that are taken from the top level if `auth` does not have them.
 const FALLBACK_AT_TOP_LEVEL: [&str; 12] = [
     "auth_url",
     "user_id",
@@ -39,12 +39,12 @@ const FALLBACK_AT_TOP_LEVEL: [&str; 12] = [
     "system_scope",
 ];
 
-/// Whether a field is looked at beside `auth`.
+/// Whether a field is read at the top level.
 pub(super) fn is_read(name: &str) -> bool {
     PREFERRED_AT_TOP_LEVEL.contains(&name) || FALLBACK_AT_TOP_LEVEL.contains(&name)
 }
 
-/// Fields of a login that stand beside `auth`. All others are passed over. A hyphen in a field's name is an underscore.
+/// Fields of `auth` at the top level. All others are ignored. A hyphen in a name counts as an underscore.
 #[derive(Clone, Default)]
 pub(super) struct TopLevelAuth(BTreeMap<String, String>);
 
@@ -56,13 +56,13 @@ impl<'de> Deserialize<'de> for TopLevelAuth {
 }
 
 impl TopLevelAuth {
-    /// With what stands beside `auth` in another place, which has the last word.
+    /// Merged with the top-level fields of another file, which has precedence.
     pub(super) fn under(mut self, over: TopLevelAuth) -> TopLevelAuth {
         self.0.extend(over.0);
         self
     }
 
-    /// All that a login has, by names with underscores.
+    /// All fields of a login, by names with underscores.
     pub(super) fn with(self, auth: BTreeMap<String, Option<String>>) -> BTreeMap<String, String> {
         let underscores = auth.into_iter().map(|(name, value)| (name.replace('-', "_"), filled(value)));
         let mut all: BTreeMap<String, String> =

@@ -61,7 +61,7 @@ impl Cloud {
     /// `GET /v2.0/routers/{id}` (role `reader`).
     ///
     /// # Errors
-    /// [`Error::is_not_found`] if there is no such router in our sight; those of every read.
+    /// [`Error::is_not_found`] if no such router is visible; those of every read.
     pub async fn router(&self, id: &str) -> Result<Router, Error> {
         self.read(&ApiRequest::one(Call::Router, id), "router").await
     }
@@ -77,7 +77,7 @@ impl Cloud {
     }
 
     /// `PUT /v2.0/routers/{id}/remove_extraroutes` (role `member`; extension `extraroute-atomic`): removes these pairs of
-    /// destination and next hop and leaves all others. Pairs that are not there are accepted, so look at the answer, which is
+    /// destination and next hop and leaves all others. Missing pairs are accepted, so read the response, which is
     /// the router as it is now. With `revision`, another one by now is [`Error::is_precondition_failed`]; it is compared only
     /// if there is something to remove.
     ///
@@ -133,8 +133,7 @@ impl Cloud {
         let whole = |route: &Route| !route.destination.is_empty() && !route.nexthop.is_empty();
         if routes.is_empty() || !routes.iter().all(whole) {
             let right = call.right();
-            let why =
-                "no routes, or one without destination or next hop, and Neutron would answer that with 500";
+            let why = "no routes, or one without destination or next hop, for which Neutron fails with 500";
             return Err(Error::setup(
                 format!("{} {} {}", right.service, right.method, right.path.replace("{id}", router)),
                 why,

@@ -1,30 +1,30 @@
 //! Several routes to the pod network of one Node.
 
-use super::env::{at, classes, holder, ip, policy, removed, second_pass, snapshot};
+use super::env::{at, classes, holder, ip, policy, removed, second_reconciliation, snapshot};
 use crate::routes::plan::{History, plan};
 use crate::routes::policy::Policy;
 use crate::routes::snapshot::Holder;
 
-/// R6: with two routes to one Node's network the router would share its traffic out to a stranger.
+/// R6: with two routes to one Node's network, the router would send part of the traffic to another machine.
 #[test]
-fn of_two_routes_to_a_node_the_stranger_s_goes() {
+fn of_two_routes_to_a_node_the_one_to_another_machine_is_orphaned() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.12"), ("10.244.1.0/24", "10.9.0.5")];
     let env = snapshot(&routes).server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
-    assert_eq!(classes(&env), ["valid", "valid", "unknown"], "nobody can say which, without Nodes");
+    assert_eq!(classes(&env), ["valid", "valid", "unknown"], "without Nodes it is not known which");
     let known = env.clone().node("node-1", "10.0.0.11", "10.244.1.0/24");
     assert_eq!(classes(&known), ["valid", "NodeHasAnother", "unknown"]);
     let own_is_missing = env.clone().node("node-1", "10.0.0.77", "10.244.1.0/24");
     assert_eq!(classes(&own_is_missing), ["valid", "valid", "unknown"]);
-    let two_claim_it = known.node("node-2", "10.0.0.12", "10.244.1.0/24");
-    assert_eq!(classes(&two_claim_it), ["valid", "valid", "unknown"]);
-    let counts = plan(&policy(), &two_claim_it, &History::default(), None, at(0)).counts;
+    let two_owners = known.node("node-2", "10.0.0.12", "10.244.1.0/24");
+    assert_eq!(classes(&two_owners), ["valid", "valid", "unknown"]);
+    let counts = plan(&policy(), &two_owners, &History::default(), None, at(0)).counts;
     assert_eq!((counts.duplicates, counts.valid, counts.unknown), (3, 2, 1));
 }
 
-/// A Node lists addresses that it had once, where no controller manager keeps them, and not every one that it has.
+/// Without a cloud controller manager, a Node may list old addresses and omit current ones.
 #[test]
-fn a_node_s_word_alone_removes_no_live_route() {
+fn the_status_of_a_node_alone_makes_no_route_orphaned() {
     let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.12")];
     let env = || snapshot(&routes).node("node-1", "10.0.0.11", "10.244.1.0/24");
     let stale = env().server("server-of-node-1", "10.0.0.12");
@@ -42,13 +42,13 @@ fn a_node_s_word_alone_removes_no_live_route() {
     assert_eq!(classes(&pair), ["valid", "valid"], "an address pair of its own port");
     let left_over = env().port("p1", Some("server-of-node-1"), "10.0.0.11").server("s2", "10.0.0.12");
     assert_eq!(classes(&left_over), ["valid", "valid"], "the port of the own route has no server");
-    let stranger = env().server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
-    assert_eq!(classes(&stranger), ["valid", "NodeHasAnother"]);
+    let foreign = env().server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
+    assert_eq!(classes(&foreign), ["valid", "NodeHasAnother"]);
 }
 
-/// Nova's list is of one project, and its servers' ports may be another's; some ports do not say whose they are at all.
+/// Nova lists one project, and the ports of its servers may belong to another; some ports name no machine.
 #[test]
-fn a_machine_that_is_no_server_of_ours_is_told_apart_by_its_ports_alone() {
+fn a_machine_of_another_project_is_identified_by_its_ports() {
     let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.12")];
     let env = |own: Option<&str>, other: Option<&str>| {
         let mut env = snapshot(&routes).node("node-1", "10.0.0.11", "10.244.1.0/24");
@@ -68,12 +68,12 @@ fn a_machine_that_is_no_server_of_ours_is_told_apart_by_its_ports_alone() {
     assert_eq!(classes(&env(node, Some("s2"))), ["valid", "NodeHasAnother"]);
     let mut nameless = env(None, Some("s2"));
     nameless.nodes.as_mut().unwrap()[0].server = None;
-    assert_eq!(classes(&nameless), ["valid", "valid"], "nothing says which machine is the Node's");
+    assert_eq!(classes(&nameless), ["valid", "valid"], "the machine of the Node is not known");
 }
 
-/// A second address of the Node's machine may stand nowhere but in a range.
+/// A second address of the Node's machine may be covered only by a range.
 #[test]
-fn a_range_of_the_node_s_own_port_may_have_the_other_next_hop() {
+fn an_address_pair_of_the_nodes_own_port_may_cover_the_other_next_hop() {
     let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.1.0/24", "10.0.0.50")];
     let env = snapshot(&routes).server("server-of-node-1", "10.0.0.11").server("s2", "10.0.0.12");
     let env = env.node("node-1", "10.0.0.11", "10.244.1.0/24");
@@ -83,12 +83,12 @@ fn a_range_of_the_node_s_own_port_may_have_the_other_next_hop() {
     assert_eq!(classes(&pair("port-of-server-of-node-1", None)), ["valid", "unknown"], "the port says so");
     assert_eq!(classes(&pair("p", Some("s2"))), ["valid", "NodeHasAnother"], "another machine's");
     let claimed = pair("p", Some("server-of-node-1")).node("node-2", "10.0.0.50", "10.244.2.0/24");
-    assert_eq!(classes(&claimed), ["valid", "valid"], "another Node's, as far as it says itself");
+    assert_eq!(classes(&claimed), ["valid", "valid"], "another Node's, according to its status only");
     let seen = claimed.server("server-of-node-2", "10.0.0.50");
     assert_eq!(classes(&seen), ["valid", "NodeHasAnother"], "another Node's");
     let mut open = env.clone();
     open.open.push(holder("p", "nodes", Some("server-of-node-1")));
     assert_eq!(classes(&open), ["valid", "unknown"]);
     let ignoring = Policy { ignore_open_ports: true, ..policy() };
-    assert_eq!(removed(&second_pass(&ignoring, &open, None)), ["10.244.1.0/24 via 10.0.0.50"]);
+    assert_eq!(removed(&second_reconciliation(&ignoring, &open, None)), ["10.244.1.0/24 via 10.0.0.50"]);
 }

@@ -1,4 +1,4 @@
-//! A small world: one network of ours, one of another project, nodes' routes.
+//! A small environment: one network of our project, one of another project, routes of Nodes.
 
 use std::net::IpAddr;
 
@@ -95,10 +95,13 @@ pub(super) fn classes(snapshot: &Snapshot) -> Vec<&'static str> {
     decision.classified.iter().map(|one| word(&one.class)).collect()
 }
 
-/// Two passes, ten minutes apart: what the second one removes is confirmed.
-pub(super) fn second_pass(policy: &Policy, snapshot: &Snapshot, allow: Option<&str>) -> Decision {
+/// Two reconciliations, ten minutes apart: what the second one removes is confirmed.
+pub(super) fn second_reconciliation(policy: &Policy, snapshot: &Snapshot, allow: Option<&str>) -> Decision {
     let first = plan(policy, snapshot, &History::default(), allow, at(0));
-    assert!(first.removals.is_empty() && first.excess.is_none(), "nothing is removed at first sight");
+    assert!(
+        first.removals.is_empty() && first.excess.is_none(),
+        "nothing is removed at the first observation"
+    );
     plan(policy, snapshot, &first.history, allow, at(10))
 }
 

@@ -1,5 +1,5 @@
-//! Every history of two routes, explored to the end: next hops that die, come back and become invisible, routes that somebody
-//! puts back, passes that are complete or cut short between any two writes, hours that go by.
+//! A model check of two routes: next hops that disappear, return and become invisible, routes that another client re-creates,
+//! reconciliations that are complete or end between any two writes, and time that passes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,14 +12,14 @@ use crate::routes::policy::Policy;
 use crate::routes::route::Route;
 use crate::routes::snapshot::Snapshot;
 
-/// Half of the time for which a route that was put back is left alone: two steps of the clock are enough to see its end.
+/// Half of the time for which a re-created route is not removed again: two steps of the clock reach its end.
 const STEP: SignedDuration = SignedDuration::from_hours(12);
 const ROUTES: [(&str, &str); 2] = [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12")];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Hop {
-    Lives,
-    OrphanReason,
+    Exists,
+    Gone,
     Hidden,
 }
 
@@ -28,7 +28,7 @@ struct State {
     present: [bool; 2],
     hops: [Hop; 2],
     history: History,
-    /// When each route was last removed, as nobody but the model knows it.
+    /// When each route was last removed, which only the model knows.
     removed: [Option<Timestamp>; 2],
 }
 
@@ -37,10 +37,10 @@ enum Event {
     Hours,
     Change(usize, Hop),
     PutBack(usize),
-    Pass(Cut),
+    Reconcile(Cut),
 }
 
-/// Where a pass is cut short.
+/// Where a reconciliation ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cut {
     Never,
@@ -60,8 +60,8 @@ fn see(env: &State) -> Snapshot {
     let mut seen = snapshot(&present);
     for ((_, nexthop), hop) in ROUTES.iter().zip(env.hops) {
         seen = match hop {
-            Hop::Lives => seen.server(nexthop, nexthop),
-            Hop::OrphanReason => seen,
+            Hop::Exists => seen.server(nexthop, nexthop),
+            Hop::Gone => seen,
             Hop::Hidden => seen.pair("wide", None, "nodes", &format!("{nexthop}/32")),
         };
     }
@@ -72,14 +72,14 @@ fn route(index: usize) -> Route {
     Route::new(ROUTES[index].0, ROUTES[index].1)
 }
 
-/// The world after an event at `now`; what must never be seen, is seen here.
+/// The state after an event at `now`. The invariants are checked here.
 fn step(before: &State, event: Event, now: Timestamp) -> State {
     let mut env = before.clone();
     match event {
         Event::Hours => {}
         Event::Change(index, hop) => env.hops[index] = hop,
         Event::PutBack(index) => env.present[index] = true,
-        Event::Pass(cut) => {
+        Event::Reconcile(cut) => {
             let decision = plan(&policy_of_the_model(), &see(&env), &env.history, None, now);
             if cut == Cut::BeforeAnything {
                 return env;
@@ -95,15 +95,15 @@ fn step(before: &State, event: Event, now: Timestamp) -> State {
                 }
                 assert_eq!(
                     before.hops[index],
-                    Hop::OrphanReason,
-                    "removed, and its next hop is no corpse: {before:?}"
+                    Hop::Gone,
+                    "removed, although its next hop is not gone: {before:?}"
                 );
                 assert!(before.present[index]);
                 if let Some(last) = before.removed[index] {
-                    assert!(now.duration_since(last) >= STEP, "removed again and again: {before:?}");
+                    assert!(now.duration_since(last) >= STEP, "removed again within a day: {before:?}");
                 }
                 env.present[index] = false;
-                // Whoever ends before the record, and sees the route back at its next sight, cannot know that it was gone.
+                // A process that ends before the record, and then finds the route re-created, cannot know that it was removed.
                 env.removed[index] = (cut == Cut::Never).then_some(now);
             }
             if cut == Cut::AfterRemoval {
@@ -137,21 +137,22 @@ fn key(env: &State, now: Timestamp) -> String {
 }
 
 #[test]
-fn every_history_of_two_routes_is_safe_and_comes_to_rest() {
+fn every_history_of_two_routes_is_safe_and_converges() {
     let start = Timestamp::from_second(1_700_000_000).unwrap();
     let empty =
-        State { present: [true; 2], hops: [Hop::Lives; 2], history: History::default(), removed: [None; 2] };
+        State { present: [true; 2], hops: [Hop::Exists; 2], history: History::default(), removed: [None; 2] };
     let mut events = vec![Event::Hours];
     for index in 0..2 {
         events.push(Event::PutBack(index));
-        events.extend([Hop::Lives, Hop::OrphanReason, Hop::Hidden].map(|hop| Event::Change(index, hop)));
+        events.extend([Hop::Exists, Hop::Gone, Hop::Hidden].map(|hop| Event::Change(index, hop)));
     }
-    events.extend([Cut::Never, Cut::BeforeAnything, Cut::AfterIntent, Cut::AfterRemoval].map(Event::Pass));
+    events
+        .extend([Cut::Never, Cut::BeforeAnything, Cut::AfterIntent, Cut::AfterRemoval].map(Event::Reconcile));
     let mut seen = BTreeMap::from([(key(&empty, start), ())]);
     let mut queue = VecDeque::from([(empty, start)]);
     let mut steps = 0_usize;
     while let Some((env, now)) = queue.pop_front() {
-        comes_to_rest(&env, now);
+        converges(&env, now);
         for event in &events {
             let then = if matches!(event, Event::Hours) { now + STEP } else { now };
             let next = step(&env, *event, then);
@@ -161,20 +162,20 @@ fn every_history_of_two_routes_is_safe_and_comes_to_rest() {
             }
         }
     }
-    println!("{} worlds, {steps} steps, 0 violations", seen.len());
-    assert!(seen.len() > 1000, "the model is blind: {} worlds", seen.len());
+    println!("{} states, {steps} steps, 0 violations", seen.len());
+    assert!(seen.len() > 1000, "the model explores too little: {} states", seen.len());
 }
 
-/// Left alone, the router ends with no route to a corpse, and then nothing is written any more.
-fn comes_to_rest(env: &State, start: Timestamp) {
+/// Without further events, the router ends without orphaned routes, and then nothing is written any more.
+fn converges(env: &State, start: Timestamp) {
     let (mut env, mut now) = (env.clone(), start);
     for _ in 0..6 {
         now += STEP;
-        env = step(&env, Event::Pass(Cut::Never), now);
+        env = step(&env, Event::Reconcile(Cut::Never), now);
     }
     for index in 0..2 {
-        assert!(!(env.present[index] && env.hops[index] == Hop::OrphanReason), "still there: {env:?}");
+        assert!(!(env.present[index] && env.hops[index] == Hop::Gone), "still there: {env:?}");
     }
-    let quiet = step(&env, Event::Pass(Cut::Never), now + STEP);
-    assert_eq!(quiet, env, "something is written though nothing happens");
+    let quiet = step(&env, Event::Reconcile(Cut::Never), now + STEP);
+    assert_eq!(quiet, env, "something is written although nothing changed");
 }

@@ -1,4 +1,4 @@
-//! Worlds at random: whatever is seen, no removal is unsafe, and what was removed is not planned again.
+//! Random states: no removal is unsafe, and what was removed is not planned again.
 
 use ipnet::IpNet;
 use proptest::collection::vec;
@@ -103,7 +103,7 @@ fn env() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-/// Says again, in other words than the plan's, what may go.
+/// Checks what may be removed, independently of the plan's code.
 fn assert_safe(env: &Snapshot, decision: &Decision) {
     for removal in &decision.removals {
         let text = removal.route.to_string();
@@ -134,7 +134,7 @@ fn assert_safe(env: &Snapshot, decision: &Decision) {
             let servers = |address| -> Vec<&String> {
                 env.ports.get(&address).into_iter().flatten().flat_map(|holder| &holder.server).collect()
             };
-            assert!(env.ports.contains_key(&ip(own)), "the own route is dead: {text}");
+            assert!(env.ports.contains_key(&ip(own)), "the own route is orphaned: {text}");
             let here: Vec<_> = servers(ip(own)).into_iter().chain(&node.server).collect();
             assert!(!servers(nexthop).iter().any(|id| here.contains(id)), "the Node's machine: {text}");
             let is_another = |one: &Node| one.name != node.name && one.addresses.contains(&nexthop);
@@ -146,7 +146,7 @@ fn assert_safe(env: &Snapshot, decision: &Decision) {
         }
         let holders = env.ports.get(&nexthop).into_iter().flatten();
         for holder in holders {
-            assert!(holder.server.as_ref().is_some_and(|id| !known(id)), "a port lives: {text}");
+            assert!(holder.server.as_ref().is_some_and(|id| !known(id)), "a port exists: {text}");
         }
         assert!(!nova.is_some_and(|nova| nova.addresses.contains_key(&nexthop)), "Nova: {text}");
         assert!(!env.nodes.iter().flatten().any(|node| node.addresses.contains(&nexthop)), "a Node: {text}");
@@ -158,14 +158,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_removal_is_unsafe_and_every_world_comes_to_rest(env in env(), before in env()) {
+    fn no_removal_is_unsafe_and_every_state_converges(env in env(), before in env()) {
         let policy = policy();
         let first = plan(&policy, &before, &History::default(), None, at(0));
-        prop_assert!(first.removals.is_empty(), "at first sight");
+        prop_assert!(first.removals.is_empty(), "at the first observation");
         let second = plan(&policy, &env, &first.history, None, at(10));
         assert_safe(&env, &second);
         for removal in &second.removals {
-            prop_assert!(before.routes.contains(&removal.route), "one pass confirms nothing");
+            prop_assert!(before.routes.contains(&removal.route), "one reconciliation confirms nothing");
         }
         prop_assert!(second.removals.is_empty() || second.excess.is_none());
         let total = second.counts.valid + second.counts.orphan + second.counts.foreign
@@ -174,7 +174,7 @@ proptest! {
 
         let mut after = env.clone();
         after.routes.retain(|route| !second.removals.iter().any(|removal| removal.route == *route));
-        // The second pass has confirmed what the first had not seen; the third is the last that could remove anything new.
+        // The second reconciliation confirmed what the first observed; the third is the last that can remove anything new.
         let third = plan(&policy, &after, &second.history, None, at(20));
         assert_safe(&after, &Decision { removals: Vec::new(), ..third.clone() });
         for removal in &third.removals {

@@ -1,6 +1,6 @@
 use jiff::SignedDuration;
 
-use super::env::{at, classes, holder, ip, policy, removed, second_pass, snapshot};
+use super::env::{at, classes, holder, ip, policy, removed, second_reconciliation, snapshot};
 use crate::routes::plan::confirm::record_removal;
 use crate::routes::plan::{History, plan};
 use crate::routes::policy::Policy;
@@ -19,18 +19,18 @@ fn cluster(count: usize, orphaned: usize) -> Snapshot {
     all
 }
 
-/// R4, R5: whoever has a port lives, whether Nova knows it or not.
+/// R4, R5: an address with a port exists, whether Nova knows a server or not.
 #[test]
-fn a_port_is_alive_whosever_it_is() {
+fn a_next_hop_with_a_port_of_any_owner_is_valid() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
     let env = snapshot(&routes).server("s1", "10.0.0.11").port("vip", None, "10.0.0.12");
     assert_eq!(classes(&env), ["valid", "valid", "NoPort"]);
 }
 
-/// R7, R8: what is not in a pod network is nobody's business here; families are kept apart.
+/// R7, R8: a route outside the pod networks is foreign; address families are separate.
 #[test]
-fn foreign_and_senseless_routes_are_never_orphans() {
+fn foreign_and_invalid_routes_are_never_orphaned() {
     let routes = [
         ("0.0.0.0/0", "10.0.0.99"),
         ("10.244.0.0/15", "10.0.0.99"),
@@ -45,7 +45,7 @@ fn foreign_and_senseless_routes_are_never_orphans() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_unknown() {
+fn a_next_hop_that_is_not_visible_is_unknown() {
     let routes =
         [("10.244.1.0/24", "10.9.0.5"), ("10.244.2.0/24", "203.0.113.5"), ("10.244.3.0/24", "10.0.0.200")];
     let mut env = snapshot(&routes);
@@ -55,9 +55,9 @@ fn what_cannot_be_seen_is_unknown() {
     assert_eq!(classes(&env), ["unknown", "unknown", "unknown"]);
 }
 
-/// A pair for a range says nothing of one address in it, so its route is neither removed nor passed over.
+/// An address pair for a range does not show whether one address is in use, so the route is neither removed nor ignored.
 #[test]
-fn pairs_for_whole_ranges_are_named_with_the_routes_that_they_cover() {
+fn address_pairs_for_ranges_are_reported_with_the_routes_that_they_cover() {
     let routes = [
         ("10.244.1.0/24", "10.0.0.11"),
         ("10.244.2.0/24", "10.0.0.12"),
@@ -81,13 +81,13 @@ fn pairs_for_whole_ranges_are_named_with_the_routes_that_they_cover() {
     assert!(
         classified(&env).classified[2].class.why().contains("port p3 may use any address of 10.0.0.128/25")
     );
-    let second = second_pass(&policy(), &env, None);
+    let second = second_reconciliation(&policy(), &env, None);
     assert!(second.removals.is_empty() && second.counts.unknown == 3);
 }
 
-/// A pair lets its port answer on the port's own network, and nobody answers where the server is gone.
+/// An address pair counts on the network of its port, and only as long as the server exists.
 #[test]
-fn a_pair_covers_its_own_network_as_long_as_its_server_lives() {
+fn an_address_pair_covers_its_own_network_while_its_server_exists() {
     let routes = [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12")];
     let with = |network: &str, server: &str| {
         snapshot(&routes).server("s1", "10.0.0.11").pair("p", Some(server), network, "0.0.0.0/0")
@@ -96,7 +96,7 @@ fn a_pair_covers_its_own_network_as_long_as_its_server_lives() {
     assert_eq!(classes(&with("theirs", "s1")), ["valid", "NoPort"], "of another network");
     assert_eq!(classes(&with("nodes", "gone")), ["valid", "NoPort"], "its server is gone");
     let blind = Snapshot { servers: None, ..with("nodes", "gone") };
-    assert_eq!(classes(&blind), ["valid", "unknown"], "nobody says that its server is gone");
+    assert_eq!(classes(&blind), ["valid", "unknown"], "without Nova its server counts as existing");
     assert_eq!(
         classes(&with("hidden", "s1")),
         ["valid", "unknown"],
@@ -107,10 +107,10 @@ fn a_pair_covers_its_own_network_as_long_as_its_server_lives() {
     both.networks[1].subnets.push("10.0.0.0/16".parse().unwrap());
     assert_eq!(classes(&both), ["valid", "unknown"], "the address may be on either network");
     both.networks[1].subnets.clear();
-    assert_eq!(classes(&both), ["valid", "unknown"], "its network's subnets are not shown");
+    assert_eq!(classes(&both), ["valid", "unknown"], "the subnets of its network are not visible");
 }
 
-/// A port without port security may have any address of its network: a keepalived's needs neither port nor pair.
+/// A port without port security may have any address of its network, such as keepalived's, without a port or pair for it.
 #[test]
 fn ports_without_port_security_cover_their_network() {
     let routes =
@@ -131,12 +131,12 @@ fn ports_without_port_security_cover_their_network() {
     assert_eq!(classes(&open("theirs", "s1")), ["valid", "NoPort", "NoPort"], "of another network");
     assert_eq!(classes(&open("nodes", "gone")), ["valid", "NoPort", "NoPort"], "its server is gone");
     let ignoring = Policy { ignore_open_ports: true, ..policy() };
-    assert_eq!(second_pass(&ignoring, &env, None).removals.len(), 2);
+    assert_eq!(second_reconciliation(&ignoring, &env, None).removals.len(), 2);
 }
 
-/// R6: a port that outlived its server hides no orphan; a server that Nova still has on the network does live.
+/// R6: a port without its server does not keep a route; a server that Nova has on the network does.
 #[test]
-fn nova_is_a_witness_for_and_against() {
+fn nova_can_show_that_a_next_hop_exists_and_that_it_is_gone() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
     let mut env = snapshot(&routes)
@@ -146,19 +146,23 @@ fn nova_is_a_witness_for_and_against() {
     env.servers.as_mut().unwrap().addresses.insert(ip("10.0.0.13"), ["s3".to_owned()].into());
     assert_eq!(classes(&env), ["ServerGone", "valid", "valid"]);
     env.servers = None;
-    assert_eq!(classes(&env), ["valid", "valid", "NoPort"], "without Nova a port's server is believed");
+    assert_eq!(
+        classes(&env),
+        ["valid", "valid", "NoPort"],
+        "without Nova a port's server counts as existing"
+    );
 }
 
 /// Regions may share a Neutron, and each has a Nova of its own.
 #[test]
-fn a_server_that_may_be_another_nova_s_is_not_gone() {
+fn a_server_that_may_be_in_another_regions_nova_is_not_gone() {
     let routes =
         [("10.244.1.0/24", "10.0.0.11"), ("10.244.2.0/24", "10.0.0.12"), ("10.244.3.0/24", "10.0.0.13")];
     let mut env = snapshot(&routes).server("s1", "10.0.0.11").port("p2", Some("s2"), "10.0.0.12");
     assert_eq!(classes(&env), ["valid", "ServerGone", "NoPort"]);
     env.servers.as_mut().unwrap().others = true;
-    assert_eq!(classes(&env), ["valid", "unknown", "NoPort"], "a port is seen whosever it is");
-    let second = second_pass(&policy(), &env, None);
+    assert_eq!(classes(&env), ["valid", "unknown", "NoPort"], "ports of all regions are visible");
+    let second = second_reconciliation(&policy(), &env, None);
     assert_eq!(removed(&second), ["10.244.3.0/24 via 10.0.0.13"]);
     let why = second.classified[1].class.why();
     assert!(why.starts_with("port p2 has the next hop, and Nova does not know its server s2"), "{why}");
@@ -169,13 +173,13 @@ fn a_server_that_may_be_another_nova_s_is_not_gone() {
 }
 
 #[test]
-fn a_node_s_address_lives_even_without_a_port() {
+fn an_address_of_a_node_is_valid_without_a_port() {
     let env = snapshot(&[("10.244.1.0/24", "10.0.0.11")]).node("node-1", "10.0.0.11", "10.244.1.0/24");
     assert_eq!(classes(&env), ["valid"]);
 }
 
 #[test]
-fn a_route_must_be_dead_twice_and_for_long_enough() {
+fn a_route_is_removed_after_enough_observations_and_enough_time() {
     let (policy, env) = (policy(), cluster(5, 1));
     let first = plan(&policy, &env, &History::default(), None, at(0));
     let soon = plan(&policy, &env, &first.history, None, at(1));
@@ -183,17 +187,17 @@ fn a_route_must_be_dead_twice_and_for_long_enough() {
     let late = plan(&policy, &env, &soon.history, None, at(5));
     assert_eq!(removed(&late), ["10.244.5.0/24 via 10.0.0.15"]);
     assert_eq!((late.removals[0].first_seen, late.removals[0].observations), (at(0), 2));
-    // Alive once: all begins again.
-    let alive = plan(&policy, &cluster(5, 0), &soon.history, None, at(5));
-    assert!(alive.history.candidates.is_empty());
-    let again = plan(&policy, &env, &alive.history, None, at(20));
-    assert!(again.removals.is_empty());
+    // Valid once: the count restarts.
+    let valid = plan(&policy, &cluster(5, 0), &soon.history, None, at(5));
+    assert!(valid.history.candidates.is_empty());
+    let later = plan(&policy, &env, &valid.history, None, at(20));
+    assert!(later.removals.is_empty());
 }
 
 #[test]
-fn a_steady_state_has_nothing_new_to_remember() {
+fn an_unchanged_state_does_not_change_the_history() {
     let (policy, env) = (policy(), cluster(5, 1));
-    let second = second_pass(&policy, &env, None);
+    let second = second_reconciliation(&policy, &env, None);
     let mut shuffled = env.clone();
     shuffled.routes.reverse();
     let third = plan(&policy, &shuffled, &second.history, None, at(15));
@@ -201,7 +205,7 @@ fn a_steady_state_has_nothing_new_to_remember() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_neither_hastens_nor_stops_a_removal() {
+fn a_clock_that_was_set_back_neither_speeds_up_nor_blocks_a_removal() {
     let (policy, env) = (policy(), cluster(5, 1));
     let first = plan(&policy, &env, &History::default(), None, at(1000));
     let back = plan(&policy, &env, &first.history, None, at(0));
@@ -209,40 +213,54 @@ fn a_clock_that_was_set_back_neither_hastens_nor_stops_a_removal() {
     assert_eq!(plan(&policy, &env, &back.history, None, at(5)).removals.len(), 1);
 }
 
-/// R2, R3: when much looks dead at once, the view is wrong rather than the world.
+/// R2, R3: if many routes look orphaned at once, the data is probably wrong.
 #[test]
-fn many_at_once_are_not_removed() {
+fn more_routes_than_the_threshold_are_not_removed() {
     let policy = policy();
-    assert_eq!(second_pass(&policy, &cluster(3, 2), None).removals.len(), 2, "two may always go");
-    assert_eq!(second_pass(&policy, &cluster(6, 3), None).removals.len(), 3, "half is not more than half");
-    let share = second_pass(&policy, &cluster(5, 3), None);
+    assert_eq!(
+        second_reconciliation(&policy, &cluster(3, 2), None).removals.len(),
+        2,
+        "two may always be removed"
+    );
+    assert_eq!(
+        second_reconciliation(&policy, &cluster(6, 3), None).removals.len(),
+        3,
+        "half is not more than half"
+    );
+    let share = second_reconciliation(&policy, &cluster(5, 3), None);
     assert!(share.removals.is_empty());
     let text = share.excess.unwrap().to_string();
     assert_eq!(
         text,
-        "3 of 5 routes look dead, and no more than 50 % may be removed in one pass (maxPercent)"
+        "3 of 5 routes look orphaned, and no more than 50 % may be removed in one reconciliation (maxPercent)"
     );
-    let number = second_pass(&policy, &cluster(40, 11), None).excess.unwrap();
-    assert!(number.to_string().ends_with("no more than 10 may be removed in one pass (maxRemovals)"));
+    let number = second_reconciliation(&policy, &cluster(40, 11), None).excess.unwrap();
+    assert!(
+        number.to_string().ends_with("no more than 10 may be removed in one reconciliation (maxRemovals)")
+    );
 }
 
 #[test]
-fn a_person_lets_one_exact_list_through_and_no_other() {
+fn the_user_allows_one_exact_list_and_no_other() {
     let policy = policy();
-    let hash = second_pass(&policy, &cluster(5, 3), None).excess.unwrap().hash;
-    assert_eq!(second_pass(&policy, &cluster(5, 3), Some(&hash)).removals.len(), 3);
-    assert!(second_pass(&policy, &cluster(5, 4), Some(&hash)).removals.is_empty());
+    let hash = second_reconciliation(&policy, &cluster(5, 3), None).excess.unwrap().hash;
+    assert_eq!(second_reconciliation(&policy, &cluster(5, 3), Some(&hash)).removals.len(), 3);
+    assert!(second_reconciliation(&policy, &cluster(5, 4), Some(&hash)).removals.is_empty());
     let mut elsewhere = cluster(5, 3);
     elsewhere.router = "router-2".to_owned();
-    assert!(second_pass(&policy, &elsewhere, Some(&hash)).removals.is_empty());
+    assert!(second_reconciliation(&policy, &elsewhere, Some(&hash)).removals.is_empty());
     let mut reversed = cluster(5, 3);
     reversed.routes.reverse();
-    assert_eq!(second_pass(&policy, &reversed, Some(&hash)).removals.len(), 3, "the order means nothing");
+    assert_eq!(
+        second_reconciliation(&policy, &reversed, Some(&hash)).removals.len(),
+        3,
+        "the order means nothing"
+    );
 }
 
-/// Weeks later the same routes look dead because the cloud answers wrongly: what was said then was not said of that.
+/// If the same routes look orphaned again weeks later, the old permission does not apply.
 #[test]
-fn a_list_that_was_let_through_is_not_let_through_when_it_dies_anew() {
+fn a_list_that_was_allowed_is_not_allowed_when_it_is_orphaned_again() {
     let (policy, orphaned) = (policy(), cluster(5, 3));
     let start = at(0) + SignedDuration::from_nanos(123_456_789);
     let first = plan(&policy, &orphaned, &History::default(), None, start);
@@ -254,17 +272,17 @@ fn a_list_that_was_let_through_is_not_let_through_when_it_dies_anew() {
     assert_eq!(restarted.excess.unwrap().hash, hash, "a restart changes nothing");
     assert_eq!(plan(&policy, &orphaned, &history, Some(&hash), at(20)).removals.len(), 3);
 
-    let alive = plan(&policy, &cluster(5, 0), &history, Some(&hash), at(30));
-    let again = plan(&policy, &orphaned, &alive.history, Some(&hash), at(40));
-    let later = plan(&policy, &orphaned, &again.history, Some(&hash), at(50));
+    let valid = plan(&policy, &cluster(5, 0), &history, Some(&hash), at(30));
+    let first = plan(&policy, &orphaned, &valid.history, Some(&hash), at(40));
+    let later = plan(&policy, &orphaned, &first.history, Some(&hash), at(50));
     assert!(later.removals.is_empty() && later.excess.is_some_and(|excess| excess.hash != hash));
 }
 
 #[test]
-fn a_route_that_is_put_back_is_reported_and_tried_again_a_day_later() {
+fn a_re_created_route_is_reported_and_removed_again_a_day_later() {
     let (policy, env) = (policy(), cluster(5, 1).node("node-5", "10.0.0.115", "10.244.5.0/24"));
     let orphaned = Route::new("10.244.5.0/24", "10.0.0.15");
-    let mut history = second_pass(&policy, &env, None).history;
+    let mut history = second_reconciliation(&policy, &env, None).history;
     record_removal(&mut history.removed, &orphaned, at(10));
     let back = plan(&policy, &env, &history, None, at(20));
     assert!(back.removals.is_empty() && back.history.candidates.is_empty());
@@ -274,49 +292,49 @@ fn a_route_that_is_put_back_is_reported_and_tried_again_a_day_later() {
     assert_eq!(contested.server.as_deref(), Some("server-of-node-5"));
     assert_eq!((back.counts.orphan, back.counts.contested), (1, 1));
     let still = plan(&policy, &env, &back.history, None, at(30));
-    assert_eq!(still.history, back.history, "nothing new, nothing to write");
+    assert_eq!(still.history, back.history, "an unchanged state is not written");
     let day = 24 * 60;
     let over = plan(&policy, &env, &still.history, None, at(10 + day));
-    let again = plan(&policy, &env, &over.history, None, at(20 + day));
-    assert_eq!(again.removals.len(), 1);
+    let later = plan(&policy, &env, &over.history, None, at(20 + day));
+    assert_eq!(later.removals.len(), 1);
     record_removal(&mut history.removed, &orphaned, at(20 + day));
     assert_eq!(history.removed.last().map(|one| one.times), Some(2));
 }
 
-/// The clock was a month ahead when the removal was noted.
+/// The clock was a month ahead when the removal was recorded.
 #[test]
-fn a_removal_in_the_future_is_contested_for_a_day_and_no_longer() {
+fn a_removal_with_a_future_time_is_contested_for_one_day_only() {
     let (policy, env) = (policy(), cluster(5, 1));
     let day = 24 * 60;
-    let mut history = second_pass(&policy, &env, None).history;
+    let mut history = second_reconciliation(&policy, &env, None).history;
     record_removal(&mut history.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(30 * day));
     let back = plan(&policy, &env, &history, None, at(20));
     assert_eq!(back.contested[0].removed_at, at(20));
     let still = plan(&policy, &env, &back.history, None, at(30));
-    assert_eq!(still.history, back.history, "nothing new, nothing to write");
+    assert_eq!(still.history, back.history, "an unchanged state is not written");
     let over = plan(&policy, &env, &still.history, None, at(20 + day));
     assert!(over.contested.is_empty() && over.history.candidates.len() == 1);
 }
 
-/// An address and a pod network that a new Node has again are no fight: when it dies too, its route goes like any other.
+/// A new Node may get the address and pod network of an old one. When it is deleted too, its route is removed like any other.
 #[test]
-fn a_route_that_came_back_to_life_is_not_contested_when_it_dies_again() {
+fn a_route_that_was_valid_again_is_not_contested_when_it_is_orphaned_again() {
     let (policy, orphaned) = (policy(), cluster(5, 1));
-    let mut history = second_pass(&policy, &orphaned, None).history;
+    let mut history = second_reconciliation(&policy, &orphaned, None).history;
     record_removal(&mut history.removed, &Route::new("10.244.5.0/24", "10.0.0.15"), at(10));
-    let lives = plan(&policy, &cluster(5, 0), &history, None, at(20));
-    assert!(lives.history.removed.is_empty() && lives.contested.is_empty());
-    let again = plan(&policy, &orphaned, &lives.history, None, at(30));
-    assert!(again.contested.is_empty() && again.removals.is_empty());
+    let valid = plan(&policy, &cluster(5, 0), &history, None, at(20));
+    assert!(valid.history.removed.is_empty() && valid.contested.is_empty());
+    let later = plan(&policy, &orphaned, &valid.history, None, at(30));
+    assert!(later.contested.is_empty() && later.removals.is_empty());
     assert_eq!(
-        removed(&plan(&policy, &orphaned, &again.history, None, at(40))),
+        removed(&plan(&policy, &orphaned, &later.history, None, at(40))),
         ["10.244.5.0/24 via 10.0.0.15"]
     );
 }
 
 /// The process ended between a removal and its record.
 #[test]
-fn what_was_being_removed_and_is_gone_was_removed() {
+fn a_route_that_was_being_removed_and_is_gone_counts_as_removed() {
     let policy = policy();
     let (gone, there) = (Route::new("10.244.9.0/24", "10.0.0.99"), Route::new("10.244.5.0/24", "10.0.0.15"));
     let history = History { removing: vec![gone.clone(), there], ..History::default() };
@@ -328,18 +346,18 @@ fn what_was_being_removed_and_is_gone_was_removed() {
 }
 
 #[test]
-fn a_thousand_dead_routes_are_followed_in_turn() {
+fn at_most_a_thousand_orphaned_routes_are_tracked_at_a_time() {
     let routes: Vec<(String, String)> =
         (0..1500).map(|n| (format!("10.244.{}.{}/32", n / 256, n % 256), "10.0.0.99".to_owned())).collect();
     let texts: Vec<(&str, &str)> = routes.iter().map(|(one, two)| (one.as_str(), two.as_str())).collect();
     let policy = Policy { max_removals: 2000, max_percent: 100, ..policy() };
-    let decision = second_pass(&policy, &snapshot(&texts), None);
+    let decision = second_reconciliation(&policy, &snapshot(&texts), None);
     assert_eq!((decision.removals.len(), decision.counts.orphan), (1000, 1500));
 }
 
-/// R10: which route it is that makes Neutron refuse every change.
+/// R10: an invalid route makes Neutron refuse every change of the router.
 #[test]
-fn routes_that_make_the_router_unchangeable_are_named() {
+fn routes_for_which_neutron_refuses_every_change_are_named() {
     let env = snapshot(&[("192.168.7.0/24", "172.16.0.1"), ("10.244.1.0/24", "10.0.0.11")]);
     let decision = plan(&policy(), &env, &History::default(), None, at(0));
     assert_eq!(decision.unconnected, [Route::new("192.168.7.0/24", "172.16.0.1")]);
