@@ -1,5 +1,5 @@
-//! The Hetzner stand-in refuses what the real API refuses, takes the time that it takes, and is accepted by Hetzner's
-//! own Python client.
+//! The Hetzner stand-in refuses what the real API refuses, takes as long as the real API, and works with Hetzner's own Python
+//! client.
 
 mod client;
 mod faults;

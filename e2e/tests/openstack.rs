@@ -1,7 +1,6 @@
-//! Keystone and Neutron of both releases: what the controllers rely on, asked of the services themselves.
+//! Keystone and Neutron: the behaviour that the controllers rely on, tested with the real services.
 //!
-//! Each fact here was once a mistake that somebody could have made. If a release changes one, this says so before a
-//! controller does.
+//! If a release changes this behaviour, these tests fail before a controller does.
 
 mod lists;
 mod login;

@@ -1,5 +1,4 @@
-//! `common::cloud::openstack` against the services themselves, of both releases: what the stand-in of its own tests only
-//! claims.
+//! `common::cloud::openstack` against the real services: it confirms what the stand-in of its own tests assumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use futures::future::join_all;
 use prometheus::Registry;
 use serde_json::json;
 
-/// An ID that nothing has.
+/// An ID that no object has.
 const NOTHING: &str = "6a0d9c1e-0000-4000-8000-000000000000";
 
 fn client(credentials: &Credentials) -> Cloud {
