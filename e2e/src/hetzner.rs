@@ -151,7 +151,7 @@ fn run(settings: Settings, stop: &CancellationToken, ready: oneshot::Sender<Star
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            // Nobody listens any more if the send fails.
+            // If the send fails, the receiver is gone.
             let _unheard = ready.send(Err(error.into()));
             return;
         }

@@ -15,7 +15,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-const TOKEN: &str = "t0k3n-that-nobody-may-see";
+const TOKEN: &str = "t0k3n-that-must-not-leak";
 
 /// A server on a thread: each connection gets the next script; a script answers its requests with these bytes in order and
 /// then closes.
@@ -339,6 +339,6 @@ fn tls_trusts_the_authorities_of_ssl_cert_file_only() {
         "{error_body}"
     );
     let requests = requests.lock().unwrap();
-    assert_eq!(requests.len(), 1, "the token is not sent to a stranger");
+    assert_eq!(requests.len(), 1, "the token is not sent to another server");
     assert!(requests[0].contains(TOKEN));
 }

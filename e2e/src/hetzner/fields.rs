@@ -47,7 +47,7 @@ impl Fields {
         self.optional(name, read)
     }
 
-    /// All that was wrong, the fields that nobody asked for included.
+    /// All errors, unknown fields included.
     pub fn refusal(mut self) -> Refusal {
         self.problems.extend(self.left.into_iter().map(|(name, _)| (name, "Unknown field.".to_owned())));
         Refusal::fields(&self.problems)

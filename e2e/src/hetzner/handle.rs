@@ -40,7 +40,7 @@ impl Hetzner {
         self.shared.write(|state| change(&mut state.project))
     }
 
-    /// A stranger's hand: the one route for that destination, or none.
+    /// A change by another client: sets the only route for that destination, or removes it.
     pub fn set_route(
         &self,
         network: u64,
@@ -81,7 +81,7 @@ impl Hetzner {
             .map_err(anyhow::Error::msg)
     }
 
-    /// Deletes a server; its floating IPs become nobody's.
+    /// Deletes a server; its floating IPs become unassigned.
     pub fn delete_server(&self, server: u64) -> anyhow::Result<()> {
         self.change(|project| project.remove_server(server)).map_err(anyhow::Error::msg)
     }
@@ -91,7 +91,7 @@ impl Hetzner {
         self.change(|project| project.remove_network(network)).map_err(anyhow::Error::msg)
     }
 
-    /// Gives a floating IP to a server, or to nobody.
+    /// Assigns a floating IP to a server, or unassigns it.
     pub fn assign_floating_ip(&self, ip: u64, server: Option<u64>) -> anyhow::Result<()> {
         self.change(|project| project.floating_ip_mut(ip).map(|ip| ip.server = server))
             .map_err(anyhow::Error::msg)

@@ -102,7 +102,7 @@ pub(super) fn attach(
     Ok(PrivateNet { network: network.id, ip, alias_ips })
 }
 
-/// Aliases have to lie in a subnet and belong to nobody else; the server's own may stay.
+/// Aliases must be in a subnet and not in use by another server; the server's own may stay.
 pub(super) fn check_aliases(
     project: &Project,
     server: u64,

@@ -177,7 +177,7 @@ impl NewServer {
 }
 
 impl NewFloatingIp {
-    /// Nobody's, until a server is named.
+    /// Unassigned, until a server is named.
     pub fn new(name: &str, ip: &str) -> Self {
         Self { name: name.to_owned(), ip: ip.to_owned(), ..Self::default() }
     }

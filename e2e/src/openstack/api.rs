@@ -113,7 +113,7 @@ impl Api {
         token.context("Keystone gave no token")?.context("a token")
     }
 
-    /// Any request, as it is, with any answer. A token that is no longer good is taken anew, once.
+    /// Any request, unchanged, with any response. An expired token is replaced once.
     ///
     /// # Errors
     /// No answer, or no token.

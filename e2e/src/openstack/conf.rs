@@ -27,14 +27,14 @@ pub(super) struct Conf<'a> {
     pub(super) state: &'a Path,
     /// MariaDB's socket.
     pub(super) socket: &'a Path,
-    /// RabbitMQ's port; nobody asks for it where there is none.
+    /// RabbitMQ's port; unused if there is none.
     pub(super) broker: Option<u16>,
     /// The network that amphorae boot in, once it is there.
     pub(super) amphora_network: Option<&'a str>,
 }
 
 impl Conf<'_> {
-    /// Writes all files into `folder`. Those of services that do not run here are written too, and read by nobody.
+    /// Writes all files into `folder`. Those of services that do not run here are written too, and are unused.
     pub(super) fn write(&self, folder: &Path) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         for (name, template) in FILES {

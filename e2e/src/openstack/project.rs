@@ -220,7 +220,7 @@ impl Project {
         text(&self.api.create(Service::Network, "/ports", "port", port).await?, "id")
     }
 
-    /// Waits until `field` of what `path` shows is `wanted`, and returns it. An end in error is an error.
+    /// Waits until `field` of the object at `path` is `wanted`, and returns it. A final error state is an error.
     ///
     /// # Errors
     /// It is not there, it ended in error, or two minutes are over.

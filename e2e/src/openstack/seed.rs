@@ -148,7 +148,7 @@ async fn make(parts: Parts, release: Release, seed: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a folder that nobody writes to.
+/// Copies a folder that no process writes to.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     let status = Command::new("cp").args(["-a", "--reflink=auto", "--"]).arg(from).arg(to).status()?;
     ensure!(status.success(), "cp {} {}: {status}", from.display(), to.display());
@@ -249,7 +249,7 @@ async fn furnish(site: &Site) -> Result<Facts> {
         admin.create(Service::Network, "/subnets", "subnet", subnet).await?;
         anyhow::Ok(network)
     };
-    // Ranges for benchmarks and for documentation: nobody's own.
+    // Ranges for benchmarks and for documentation: unassigned.
     let outside = json!({
         "router:external": true, "provider:network_type": "flat", "provider:physical_network": "public" });
     let mut facts = Facts {

@@ -41,7 +41,7 @@ impl StillDesired {
 
 impl fmt::Debug for StillDesired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StillWanted")
+        f.write_str("StillDesired")
     }
 }
 

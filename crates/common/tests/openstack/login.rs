@@ -81,7 +81,7 @@ async fn eight_calls_that_wait_for_a_refused_login_share_its_failure() {
     }
     assert_eq!(site.count(LOGIN), 1, "a password that is tried again and again gets its user locked");
     assert!(cloud.routers().await.is_err());
-    assert_eq!(site.count(LOGIN), 2, "a later call asks anew");
+    assert_eq!(site.count(LOGIN), 2, "a later call logs in again");
 }
 
 #[tokio::test]

@@ -101,7 +101,8 @@ fn classes(snapshot: &Snapshot) -> Vec<String> {
     classified.iter().map(|one| one.class.why()).collect()
 }
 
-/// A network's other subnets are none of the router's: it reaches nobody there, and they may overlap with those it has.
+/// A network may have subnets that the router is not attached to: the router reaches no address there, and they may overlap with its
+/// own.
 #[tokio::test]
 async fn subnets_are_the_router_s_where_it_has_a_leg() {
     let (site, cloud) = site(&[route(1, "10.7.0.9"), route(2, "10.8.0.7")]).await;

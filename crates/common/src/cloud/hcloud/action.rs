@@ -24,7 +24,7 @@ pub struct Action {
     pub progress: u8,
     /// Means something only with [`Status::Error`]: the API fills it in while running too. Read it through
     /// [`Action::failure`].
-    #[serde(default, deserialize_with = "whatever_is_said")]
+    #[serde(default, deserialize_with = "any_error")]
     pub error: Option<ActionError>,
 }
 
@@ -34,7 +34,7 @@ fn percent<'de, D: Deserializer<'de>>(from: D) -> Result<u8, D::Error> {
 }
 
 /// It is looked at when an action has failed, and then a reason that cannot be read is none: the failure counts.
-fn whatever_is_said<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ActionError>, D::Error> {
+fn any_error<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ActionError>, D::Error> {
     let value = Value::deserialize(from)?;
     let text = |key| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let (code, message) = (text("code"), text("message"));

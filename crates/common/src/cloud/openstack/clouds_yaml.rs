@@ -133,8 +133,8 @@ pub(super) fn fields(
     Ok((place, fields))
 }
 
-/// One cloud of a file, whole; what the others look like is nobody's business. Settings of single services, and of a login beside
-/// `auth`, are found by their names in readings of their own.
+/// One cloud of a file; the other clouds are ignored. Settings of single services and the fields of `auth` at the top level are parsed
+/// separately, by their names.
 fn entry_of(place: &str, text: &str, section: &str, name: &str) -> Result<Option<Entry>, ConfigError> {
     let path = [section, name];
     let Some(mut entry) = at::<Entry>(place, text, &path)? else { return Ok(None) };
