@@ -9,17 +9,21 @@ mod objects;
 pub use changes::Changes;
 pub use driver::Driver;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
+use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, CustomResourceExt};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::control_plane::{ControlPlane, Reservation};
+use crate::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
 use crate::openstack::Project;
 use crate::program::{Launch, Program};
 
@@ -34,9 +38,14 @@ pub struct TestEnv {
     pub control_plane: ControlPlane,
     /// An administrator's client.
     pub client: Client,
+    /// Between deorbiter and the API server, which is its management cluster and the target at once: see [`as_another_cluster`].
+    pub management: FaultProxy,
+    /// A kubeconfig that leads to it.
+    pub management_kubeconfig: PathBuf,
     /// Where Deorbits and their Secrets are, and everything else with a namespace.
     pub namespace: String,
     _alone: Reservation,
+    _folder: TempDir,
 }
 
 impl TestEnv {
@@ -51,7 +60,20 @@ impl TestEnv {
         let params = PatchParams::apply("e2e").force();
         crds.patch("deorbits.deorbiter.perimeter.dev", &params, &Patch::Apply(Deorbit::crd())).await?;
         let namespace = control_plane.namespace("deorbit").await?;
-        let env = TestEnv { control_plane, client, namespace, _alone: alone };
+        let management = FaultProxy::start(upstream(&control_plane)?).await?;
+        as_another_cluster(&management);
+        let folder = tempfile::tempdir()?;
+        let management_kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&management_kubeconfig, kubeconfig(&management.url(), None, &[])?)?;
+        let env = TestEnv {
+            control_plane,
+            client,
+            management,
+            management_kubeconfig,
+            namespace,
+            _alone: alone,
+            _folder: folder,
+        };
         env.wait("the kind Deorbit", async || Ok(env.deorbits().list(&ListParams::default()).await.is_ok()))
             .await?;
         env.clear().await?;
@@ -104,7 +126,7 @@ impl TestEnv {
     /// # Errors
     /// It is not built.
     pub fn launch(&self) -> Result<Launch> {
-        Ok(Program::binary("deorbiter")?.env("KUBECONFIG", self.control_plane.kubeconfig()).args([
+        Ok(Program::binary("deorbiter")?.env("KUBECONFIG", &self.management_kubeconfig).args([
             "--admin-address",
             "127.0.0.1:0",
             "--log-format",
@@ -175,6 +197,36 @@ impl TestEnv {
         }
     }
 
+    /// Waits until a condition reports a refusal with this in its message.
+    ///
+    /// # Errors
+    /// It does not, in time.
+    pub async fn wait_for_refusal(&self, name: &str, condition: &str, why: &str) -> Result<()> {
+        self.wait(&format!("{condition} of {name} to be refused: {why}"), async || {
+            let status = self.status(name).await?;
+            anyhow::ensure!(!status.phase.is_final(), "it ended: {status:#?}");
+            Ok(status
+                .conditions
+                .iter()
+                .any(|one| one.kind == condition && one.reason != "Unavailable" && one.message.contains(why)))
+        })
+        .await
+    }
+
+    /// Waits for so many further reconciliations.
+    ///
+    /// # Errors
+    /// They do not happen in time.
+    pub async fn wait_for_reconciliations(&self, deorbiter: &Program, count: u32) -> Result<()> {
+        let reconciled = async || {
+            let metrics = deorbiter.metrics().await?;
+            Ok::<_, anyhow::Error>(metrics.sum("controller_runtime_reconcile_total", &[]).unwrap_or_default())
+        };
+        let before = reconciled().await?;
+        self.wait("further reconciliations", async || Ok(reconciled().await? >= before + f64::from(count)))
+            .await
+    }
+
     /// Whether any freeze stands in the cluster.
     ///
     /// # Errors
@@ -205,6 +257,26 @@ impl TestEnv {
         }
         Ok(())
     }
+}
+
+/// The control plane, as its administrator.
+///
+/// # Errors
+/// The cluster is not ours.
+pub fn upstream(control_plane: &ControlPlane) -> Result<Upstream> {
+    let (certificate, key) = control_plane.admin_identity_pem()?;
+    Ok(Upstream::kubernetes(control_plane.url())
+        .ca_pem(control_plane.ca_pem()?)
+        .client_certificate(certificate, key))
+}
+
+/// Gives the namespace kube-system another UID in the responses of this proxy. deorbiter then takes the API server behind it
+/// for another cluster than the target, so one control plane plays both.
+pub fn as_another_cluster(proxy: &FaultProxy) {
+    let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
+    let metadata = json!({"name": "kube-system", "uid": "management", "resourceVersion": "1"});
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+    proxy.rule(identity, Fault::Replace(Answer::status(StatusCode::OK).body(namespace.to_string())));
 }
 
 /// A kubeconfig with one cluster and one user; fields that end in `-data` are encoded.

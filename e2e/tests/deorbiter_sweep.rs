@@ -39,7 +39,6 @@ impl Stage {
             .client_certificate(certificate, key);
         let proxy = FaultProxy::start(upstream).await?;
         let text = kubeconfig(&proxy.url(), None, &[])?;
-        env.secret("target", "value", &text).await?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("kubeconfig");
         std::fs::write(&file, &text)?;
@@ -55,7 +54,8 @@ impl Stage {
         self.env.claim(&claim, VOLUME, "Delete").await?;
         self.env.claim_of(&foreign, "nfs.csi.k8s.io", "share", "Delete").await?;
         self.env.service(&service, "0d5c9f3e-0000-4000-8000-0000000000bb").await?;
-        let spec = json!({"timeouts": {"loadBalancerGrace": "1s", "apiUnavailable": "2m"}});
+        let spec = json!({"kubeconfig": null, "inCluster": true,
+            "timeouts": {"loadBalancerGrace": "1s", "apiUnavailable": "2m"}});
         self.env.deorbit(name, spec).await.map(drop)
     }
 

@@ -132,7 +132,10 @@ impl<'a> Apply<'a> {
             if retry_after.is_some() || result.as_ref().is_err_and(Error::is_no_response) {
                 silent.insert(server);
             }
-            ran.results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
+            // A change by another client is no failure: the next reconciliation decides on the new version.
+            if !matches!(result, Err(Error::Changed { .. })) {
+                ran.results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
+            }
         }
         Ok(ran)
     }
@@ -141,7 +144,8 @@ impl<'a> Apply<'a> {
         let (action, reason) = (step.action.name(), step.because.code());
         let started = Instant::now();
         let result = self.act(&step.action.act).await;
-        self.metrics.acted(action, started.elapsed(), result.as_ref().err());
+        let failed = result.as_ref().err().filter(|error| !matches!(error, Error::Changed { .. }));
+        self.metrics.acted(action, started.elapsed(), failed);
         match &result {
             Ok(()) => {
                 self.metrics.common.action(action, reason, ActionResult::Done);
@@ -151,6 +155,7 @@ impl<'a> Apply<'a> {
                     tracing::info!(action, reason, "{}", step.action);
                 }
             }
+            Err(error @ Error::Changed { .. }) => tracing::debug!(action, reason, %error, "requeued"),
             Err(error) => {
                 self.metrics.common.action(action, reason, ActionResult::Failed);
                 if tell {
@@ -173,7 +178,7 @@ impl<'a> Apply<'a> {
             Act::AddFinalizer => store::add_finalizer(self.management, namespace, name, uid).await,
             Act::RemoveFinalizer => store::remove_finalizer(self.management, namespace, name, uid).await,
             Act::Freeze { form } => freeze::create(target()?, *form, uid).await,
-            Act::RemoveFreeze { name } => freeze::lift(target()?, name).await,
+            Act::RemoveFreeze { name, seen } => freeze::remove(target()?, name, seen).await,
             Act::DeleteObject { object, .. } => object::delete(target()?, object).await,
             Act::SetDeletePolicy { object } => object::release(target()?, object).await,
             Act::DeleteInCloud { kind, id, .. } => cloud::delete(cloud()?, *kind, id).await,
@@ -268,7 +273,7 @@ mod tests {
                 namespace: "a".into(),
                 name: name.into(),
                 uid: name.into(),
-                version: None,
+                version: "1".into(),
                 snapshot_api: Default::default(),
             };
             let act = Act::DeleteObject { object, id: None };

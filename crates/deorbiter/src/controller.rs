@@ -15,13 +15,14 @@ use common::runtime::Runtime;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kube::Api;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 use self::memo::Memo;
 use self::queue::Queue;
 use self::reconcile::{Key, reconcile};
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::observe::target;
 use crate::settings::Settings;
 
 /// What all reconciles share.
@@ -34,6 +35,18 @@ pub struct Context {
     pub metrics: Metrics,
     /// Those of the OpenStack client.
     pub openstack: openstack::Metrics,
+    management: OnceCell<String>,
+}
+
+impl Context {
+    /// The UID of the management cluster's namespace kube-system. It is read once.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn management_identity(&self) -> Result<&str, String> {
+        let read = async || target::identity(&self.runtime.client).await.map_err(|error| error.to_string());
+        self.management.get_or_try_init(read).await.map(String::as_str)
+    }
 }
 
 /// First wait after a reconcile that could not store anything; doubled with each further one, up to a minute.
@@ -49,7 +62,7 @@ const HEARTBEAT: Duration = Duration::from_secs(60);
 pub async fn run(runtime: Runtime, settings: Settings, max_concurrent: usize) -> anyhow::Result<()> {
     let metrics = Metrics::new(runtime.metrics.clone())?;
     let openstack = openstack::Metrics::register(runtime.metrics.registry())?;
-    let context = Context { runtime, settings, metrics, openstack };
+    let context = Context { runtime, settings, metrics, openstack, management: OnceCell::new() };
     let changed = Arc::new(Notify::new());
     let api = Api::<Deorbit>::all(context.runtime.client.clone());
     // The cache only says when to look; a status may be large, and is read anew in each reconcile.

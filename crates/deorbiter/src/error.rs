@@ -16,6 +16,12 @@ pub enum Error {
         /// The API server's answer.
         cause: kube::Error,
     },
+    /// The object is not as it was read. Nothing was done to it; the next reconciliation reads it again.
+    #[error("cannot {what}: it has changed since it was read")]
+    Changed {
+        /// The intent.
+        what: String,
+    },
     /// Something of the cluster that the Deorbit is in could not be read or written.
     #[error("cannot {what}: {}", error_chain(cause))]
     Management {
@@ -87,6 +93,7 @@ impl Error {
             Error::Cloud { cause, .. } => cause.code(),
             Error::Routes { .. } => "Routes",
             Error::Records { .. } => "Records",
+            Error::Changed { .. } => "Conflict",
             Error::NoTarget => "NoTarget",
             Error::NoCloud => "NoCloud",
             Error::NotLeading => "NotLeading",

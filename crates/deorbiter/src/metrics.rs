@@ -8,9 +8,13 @@ use common::metrics::Metrics as Common;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
 use crate::error::Error;
+use crate::plan::conditions::is_refusal;
 
 /// Kind of debris that has no [`Kind`].
 const OTHER: &str = "Other";
+
+/// The servers of a run, with the condition that tells whether each can be read.
+const SERVERS: [(&str, &str); 2] = [("target", "TargetReachable"), ("openstack", "CloudReachable")];
 
 /// Counters and gauges of deorbiter, beside those that all controllers have.
 #[derive(Clone)]
@@ -21,6 +25,7 @@ pub struct Metrics {
     phase: IntGaugeVec,
     remaining: IntGaugeVec,
     debris: IntGaugeVec,
+    refused: IntGaugeVec,
     seconds: HistogramVec,
     failures: IntCounterVec,
 }
@@ -69,6 +74,11 @@ impl Metrics {
                 "Objects that were left at the end, by kind",
                 &["namespace", "name", "kind"],
             )?,
+            refused: gauge(
+                "deorbiter_access_refused",
+                "1 while a Deorbit waits because its target cluster or OpenStack refuses access",
+                &["namespace", "name", "server"],
+            )?,
             failures: counter(
                 "deorbiter_operation_failures_total",
                 "Outward acts that failed, by act and answer",
@@ -95,6 +105,11 @@ impl Metrics {
                 .set((phase == status.phase).into());
         }
         self.remaining.with_label_values(&[namespace, name]).set(status.remaining);
+        for (server, condition) in SERVERS {
+            let refusal = status.conditions.iter().any(|one| one.kind == condition && is_refusal(one));
+            let waits = refusal && !status.phase.is_final();
+            self.refused.with_label_values(&[namespace, name, server]).set(waits.into());
+        }
         if status.phase.is_final() {
             // The status lists only the first of many: the rest counts as OTHER, as does what is no thing of OpenStack.
             let mut rest = status.debris_count;
@@ -118,6 +133,9 @@ impl Metrics {
             drop(self.phase.remove_label_values(&[namespace, name, &phase.to_string()]));
         }
         drop(self.remaining.remove_label_values(&[namespace, name]));
+        for (server, _) in SERVERS {
+            drop(self.refused.remove_label_values(&[namespace, name, server]));
+        }
         for kind in Kind::ALL {
             drop(self.debris.remove_label_values(&[namespace, name, &format!("{kind:?}")]));
         }

@@ -35,7 +35,7 @@ use jiff::Timestamp;
 pub use self::action::{Act, Action};
 pub use self::freeze::{frozen_is_unknown, is_thawed, may_be_frozen};
 pub use self::reason::Reason;
-use crate::observe::snapshot::{Cloud, Snapshot};
+use crate::observe::snapshot::{Cloud, Snapshot, Unread};
 use crate::settings::Settings;
 
 /// What one reconcile decides.
@@ -130,13 +130,22 @@ impl<'a> Planner<'a> {
     /// Since when one of those who do not answer now has not answered once.
     fn availability(&mut self) {
         let (mut target, mut cloud) = (None, None);
-        if let Err(why) = &self.snapshot.cluster {
-            target = Some(self.unavailable_since("TargetReachable"));
-            self.find(Reason::TargetUnavailable { why: why.clone() });
+        // Whoever deletes the Deorbit waits for a freeze at most so long, whatever keeps it from being read.
+        let counts = |unread: &Unread| unread.is_outage() || self.snapshot.run.deleting;
+        if let Err(unread) = &self.snapshot.cluster {
+            target = counts(unread).then(|| self.unavailable_since("TargetReachable"));
+            let why = unread.to_string();
+            self.find(match unread {
+                Unread::Outage(_) => Reason::TargetUnavailable { why },
+                Unread::Refused(_) => Reason::TargetRefused { why },
+                Unread::ManagementCluster(_) => Reason::TargetIsManagementCluster { why },
+            });
         }
-        if let Some(Err(why)) = &self.snapshot.cloud {
-            cloud = Some(self.unavailable_since("CloudReachable"));
-            self.find(Reason::CloudUnavailable { why: why.clone() });
+        if let Some(Err(unread)) = &self.snapshot.cloud {
+            cloud = counts(unread).then(|| self.unavailable_since("CloudReachable"));
+            let why = unread.to_string();
+            let outage = unread.is_outage();
+            self.find(if outage { Reason::CloudUnavailable { why } } else { Reason::CloudRefused { why } });
         }
         self.status.first_unavailable_at = target.into_iter().chain(cloud).min();
     }
@@ -144,10 +153,12 @@ impl<'a> Planner<'a> {
     /// Since when the one that this condition is about, and that does not answer now, has not answered once. How long the other
     /// was silent before is not held against it.
     fn unavailable_since(&self, condition: &str) -> Timestamp {
-        let stored = &self.snapshot.run.status;
+        let run = &self.snapshot.run;
+        let stored = &run.status;
         let Some(first) = stored.first_unavailable_at else { return self.now };
         let was = stored.conditions.iter().find(|one| one.kind == condition);
-        match was.filter(|was| was.status == common::conditions::Status::False) {
+        let was = was.filter(|was| was.status == common::conditions::Status::False);
+        match was.filter(|was| run.deleting || !conditions::is_refusal(was)) {
             // The time that is noted is the younger one where a run is tried again.
             Some(was) => first.max(was.last_transition_time),
             None => self.recorded_while_deleted().unwrap_or(self.now),
@@ -164,11 +175,22 @@ impl<'a> Planner<'a> {
         stored.first_unavailable_at.filter(|first| run.deleting && before.all(|time| time < *first))
     }
 
-    /// Protected time is nobody's delay: what is waited for begins anew when the protection ends.
+    /// Whether a person has to act before the run goes on: the target or OpenStack refuses, or is not the one that is meant.
+    fn is_refused(&self) -> bool {
+        let target = self.snapshot.cluster.as_ref().err();
+        let cloud = self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().err());
+        target.into_iter().chain(cloud).any(|unread| !unread.is_outage())
+    }
+
+    /// The time of a protection or a refusal does not count: all timeouts restart when it ends.
     fn resumed(&mut self) {
+        use common::conditions::Status;
         let run = &self.snapshot.run;
-        let was = run.status.conditions.iter().find(|condition| condition.kind == "Protected");
-        let ended = !run.protected && was.is_some_and(|was| was.status == common::conditions::Status::True);
+        let condition = |kind: &str| run.status.conditions.iter().find(|condition| condition.kind == kind);
+        let was_protected = condition("Protected").is_some_and(|was| was.status == Status::True);
+        let was_refused = ["TargetReachable", "CloudReachable"].into_iter().filter_map(condition);
+        let was_refused = was_refused.into_iter().any(conditions::is_refusal);
+        let ended = (was_protected && !run.protected) || (was_refused && !self.is_refused());
         if ended && !run.status.phase.is_final() {
             self.status.started_at = self.status.started_at.map(|_| self.now);
             self.status.phase_since = self.status.phase_since.map(|_| self.now);
@@ -199,7 +221,7 @@ impl<'a> Planner<'a> {
         }
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {
-                self.step(Act::RemoveFreeze { name: self.freeze_name() }, Reason::RunEnded);
+                self.step(self.remove_freeze(cluster), Reason::RunEnded);
                 Some(LATER)
             }
             Ok(_) => None,

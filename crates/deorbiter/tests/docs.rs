@@ -102,12 +102,15 @@ fn what_cluster_api_is_told_is_on_the_page() {
 }
 
 #[test]
-fn the_examples_are_good() {
+fn the_examples_are_valid() {
     let binding = read("manifests/examples/deorbiter/kluster-binding.yaml");
     let binding: common::api::deorbit_binding::DeorbitBinding = serde_yaml::from_str(&binding).unwrap();
     deorbiter::trigger::rules::rules(&binding.spec, Some(true)).unwrap();
     assert_eq!(binding.spec.finalizer, "deorbiter");
-    let deorbit = read("manifests/examples/deorbiter/deorbit.yaml");
-    let deorbit: common::api::deorbit::Deorbit = serde_yaml::from_str(&deorbit).unwrap();
-    assert!(deorbit.spec.dry_run, "an example that is applied by mistake must delete nothing");
+    for (name, dry_run) in [("deorbit", false), ("deorbit-dry-run", true)] {
+        let text = read(&format!("manifests/examples/deorbiter/{name}.yaml"));
+        let deorbit: common::api::deorbit::Deorbit = serde_yaml::from_str(&text).unwrap();
+        assert_eq!(deorbit.spec.dry_run, dry_run, "{name}");
+        assert_eq!(text.contains("condition=Complete"), !dry_run, "a dry run is never Complete: {name}");
+    }
 }

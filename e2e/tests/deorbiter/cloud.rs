@@ -191,7 +191,7 @@ async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_
         "spec": {"type": "LoadBalancer", "loadBalancerClass": "metallb.io/metallb", "ports": [{"port": 80}]}});
     env.create_in::<core::Service>(foreign).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", spec(json!({"timeouts": {"perObject": "12s"}}))).await.unwrap();
+    env.deorbit("run", spec(json!({"timeouts": {"perObject": "1h"}}))).await.unwrap();
     env.wait_for_phase("run", Phase::Wait).await.unwrap();
     let services = Api::<core::Service>::namespaced(env.client.clone(), &env.namespace);
     tags(&project, &shared, &[neighbour]).await;
@@ -199,6 +199,11 @@ async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         services.patch(name, &PatchParams::default(), &free).await.unwrap();
     }
+    // Both Services are gone; the run waits for the load balancer that is left, and no longer for the shared one.
+    env.wait_for_phase("run", Phase::Verify).await.unwrap();
+    env.wait("one that remains", async || Ok(env.status("run").await?.remaining == 1)).await.unwrap();
+    let only_the_limit = Patch::Merge(json!({"spec": {"timeouts": {"perObject": "1s"}}}));
+    env.deorbits().patch("run", &PatchParams::default(), &only_the_limit).await.unwrap();
     let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let debris: Vec<_> = status.debris.iter().map(|one| one.id.as_deref().unwrap()).collect();
     assert_eq!(debris, [left.as_str()], "{status:#?}");
@@ -272,24 +277,27 @@ async fn between_two_reconciles_that_take_long_a_load_balancer_is_asked_about() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d13_d8_a_wrong_region_and_revoked_credentials_stop_everything_and_are_told() {
+async fn d13_d8_a_wrong_region_and_revoked_credentials_are_reported_and_never_release_the_cluster() {
     let (env, _cloud, project) = start().await;
     let volume = project.volume("pvc-1", json!({})).await.unwrap();
     env.claim("data", &volume, "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     let elsewhere = json!({"identityRef": {"name": "cloud", "region": "Elsewhere"}});
-    let timeouts = json!({"apiUnavailable": "5s"});
+    let timeouts = json!({"apiUnavailable": "1s", "hang": "1s"});
     env.deorbit("region", spec(json!({"openstack": elsewhere, "timeouts": timeouts}))).await.unwrap();
-    let status = env.wait_for_phase("region", Phase::CompletedWithDebris).await.unwrap();
-    assert!(status.debris.iter().any(|one| one.id.as_deref() == Some(volume.as_str())), "{status:#?}");
+    env.wait_for_refusal("region", "CloudReachable", "Elsewhere").await.unwrap();
     let (id, secret) = project.new_credential("revoked", json!({})).await.unwrap();
     let keystone = project.api().endpoints().base(Service::Identity).unwrap();
     env.secret("cloud", "clouds.yaml", &project.clouds_yaml_of(&keystone, &id, &secret)).await.unwrap();
     let path = format!("/users/{}/application_credentials/{id}", project.user);
     project.api().delete(Service::Identity, &path).await.unwrap();
     env.deorbit("revoked", spec(json!({"timeouts": timeouts}))).await.unwrap();
-    let status = env.wait_for_phase("revoked", Phase::CompletedWithDebris).await.unwrap();
-    assert!(status.debris.iter().any(|one| one.id.as_deref() == Some(volume.as_str())), "{status:#?}");
+    env.wait_for_refusal("revoked", "CloudReachable", "").await.unwrap();
+    env.wait_for_reconciliations(&deorbiter, 4).await.unwrap();
+    for name in ["region", "revoked"] {
+        let status = env.status(name).await.unwrap();
+        assert!(!status.phase.is_final(), "a refusal never releases: {status:#?}");
+    }
     assert!(
         there(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await,
         "nothing was deleted"
@@ -306,7 +314,8 @@ async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its
     let lost = project.volume("pvc-lost", json!({ key: "prod" })).await.unwrap();
     let neighbour = project.volume("pvc-other", json!({ key: "prod_7" })).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", spec(json!({"sweep": true, "leftovers": "Delete"}))).await.unwrap();
+    let swept = json!({"sweep": true, "leftovers": "Delete", "retained": "Delete"});
+    env.deorbit("run", spec(swept)).await.unwrap();
     env.wait_for_phase("run", Phase::Complete).await.unwrap();
     assert!(!there(&project, Service::BlockStorage, &format!("/volumes/{lost}")).await);
     assert!(there(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);

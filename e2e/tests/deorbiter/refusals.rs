@@ -147,14 +147,14 @@ async fn another_cluster_under_the_same_name_is_not_touched() {
     // Nothing is deleted before the freeze, and this keeps it from being made.
     let freeze = Matcher::any().method(Method::POST).path("/apis/admissionregistration.k8s.io/v1/*");
     let frozen = proxy.rule(freeze, Fault::Reject(Answer::unavailable()));
-    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "8s"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1s", "hang": "1s"}})).await.unwrap();
     env.wait_for_phase("run", Phase::Freeze).await.unwrap();
     let answer = Answer::status(StatusCode::OK).body(other.to_string());
     proxy.rule(identity, Fault::Reject(answer));
     proxy.remove(frozen);
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
-    let reachable = status.conditions.iter().find(|one| one.kind == "TargetReachable").unwrap();
-    assert!(reachable.message.contains("another cluster answers"), "{status:#?}");
+    env.wait_for_refusal("run", "TargetReachable", "another cluster responds").await.unwrap();
+    env.wait_for_reconciliations(&deorbiter, 2).await.unwrap();
+    assert_eq!(env.status("run").await.unwrap().phase, Phase::Freeze, "a refusal never releases");
     let claims = Api::<k8s_openapi::api::core::v1::PersistentVolumeClaim>::namespaced(
         env.client.clone(),
         &env.namespace,
@@ -185,5 +185,52 @@ async fn lost_records_are_told_and_nothing_is_done_without_them() {
     env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
     env.wait("its end", async || Ok(env.deorbits().get_opt("run").await?.is_none())).await.unwrap();
     assert!(!env.is_frozen().await.unwrap());
+    drop(deorbiter);
+}
+
+/// As a kubeconfig that was made from the wrong context.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubeconfig_that_leads_to_the_management_cluster_is_refused_and_nothing_is_deleted() {
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", &id(8), "Delete").await.unwrap();
+    env.service("web", &id(9)).await.unwrap();
+    let launch = env.launch().unwrap().env("KUBECONFIG", env.control_plane.kubeconfig());
+    let deorbiter = launch.start().unwrap();
+    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1s", "hang": "1s"}})).await.unwrap();
+    let why = "the cluster that deorbiter runs in";
+    env.wait_for_refusal("run", "TargetReachable", why).await.unwrap();
+    env.wait_for_reconciliations(&deorbiter, 2).await.unwrap();
+    let deorbit = env.deorbits().get("run").await.unwrap();
+    assert_eq!(deorbit.metadata.finalizers, None, "it is not started");
+    assert_eq!(deorbit.status.unwrap().phase, Phase::Pending);
+    let claims = Api::<PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
+    assert_eq!(claims.get("data").await.unwrap().metadata.deletion_timestamp, None);
+    let services = Api::<k8s_openapi::api::core::v1::Service>::namespaced(env.client.clone(), &env.namespace);
+    assert_eq!(services.get("web").await.unwrap().metadata.deletion_timestamp, None);
+    let warned = |(type_, note): &(String, String)| type_ == "Warning" && note.contains(why);
+    env.wait("the Event", async || Ok(events(&env).await.iter().any(warned))).await.unwrap();
+    // With inCluster it is what is meant.
+    env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
+    let _drivers = Driver::pretended(env.client.clone());
+    let own = json!({"kubeconfig": null, "inCluster": true, "timeouts": {"loadBalancerGrace": "1s"}});
+    env.deorbit("own", own).await.unwrap();
+    env.wait_for_phase("own", Phase::Complete).await.unwrap();
+    assert!(claims.get_opt("data").await.unwrap().is_none());
+    drop(deorbiter);
+}
+
+/// The identity of the management cluster cannot be read: it could be the target.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_management_cluster_whose_identity_is_forbidden_keeps_a_run_from_starting() {
+    let env = TestEnv::start().await.unwrap();
+    env.claim("data", &id(20), "Delete").await.unwrap();
+    env.management.clear();
+    let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
+    let rule = env.management.rule(identity, Fault::Reject(Answer::status(StatusCode::FORBIDDEN)));
+    let deorbiter = env.deorbiter().unwrap();
+    env.deorbit("run", json!({})).await.unwrap();
+    env.wait_for_refusal("run", "TargetReachable", "the management cluster is unknown").await.unwrap();
+    assert!(env.management.applied(rule) > 0);
+    assert_eq!(env.deorbits().get("run").await.unwrap().metadata.finalizers, None);
     drop(deorbiter);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use common::api::deorbit::{Deorbit, Phase};
 use common::api::deorbit_binding::DeorbitBinding;
 use e2e::control_plane::ControlPlane;
+use e2e::deorbiter::as_another_cluster;
 use e2e::fault_proxy::{FaultProxy, Upstream};
 use e2e::kustomize::manifests;
 use e2e::program::{Launch, Program};
@@ -126,6 +127,7 @@ impl TestEnv {
             .client_certificate(certificate, key)
             .impersonate(&user.name, user.groups.clone());
         let api_proxy = FaultProxy::start(upstream).await.unwrap();
+        as_another_cluster(&api_proxy);
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         let text = json!({

@@ -9,6 +9,7 @@ const REMAINING: &str = "deorbiter_remaining{exported_namespace=\"team\",name=\"
 const WAIT: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Wait\"}";
 const FAILED: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Failed\"}";
 const DEBRIS: &str = "deorbiter_debris{exported_namespace=\"team\",name=\"prod\",kind=\"Volume\"}";
+const REFUSED_ACCESS: &str = "deorbiter_access_refused{exported_namespace=\"team\",name=\"prod\",server=\"target\"}";
 const HELD: &str = "deorbiter_binding_held{binding=\"klusters\"}";
 const READY: &str = "deorbiter_binding_ready{binding=\"klusters\"}";
 const REFUSED: &str = "deorbiter_hook_answers_total{answer=\"refused\"}";
@@ -53,6 +54,11 @@ fn cases() -> Vec<Case> {
             vec![("14m", vec![]), ("30m", vec!["DeorbiterRunStuck"])],
         ),
         ("nothing is left to go", vec![(REMAINING, "0x300")], vec![("145m", vec![])]),
+        (
+            "the target cluster refuses access",
+            vec![(REFUSED_ACCESS, "1x300")],
+            vec![("9m", vec![]), ("11m", vec!["DeorbiterAccessRefused"])],
+        ),
         ("debris", vec![(DEBRIS, "2x300")], vec![("1m", vec!["DeorbiterDebris"])]),
         ("held", vec![(HELD, "1x300")], vec![("29m", vec![]), ("31m", vec!["DeorbiterTargetHeld"])]),
         ("held for a moment", vec![(HELD, "1x20 0x280")], vec![("31m", vec![])]),

@@ -4,7 +4,6 @@ use common::api::deorbit::{Deorbit, DeorbitStatus, Kind, Phase};
 use e2e::openstack::{Part, Service};
 use e2e::program::Program;
 use e2e::providers::{DELETE, Provider, RETAIN};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
@@ -25,15 +24,6 @@ pub async fn deorbiter(env: &TestEnv) -> Program {
     let client = env.control_plane.client();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     definitions.create(&PostParams::default(), &Deorbit::crd()).await.unwrap();
-    let ca = ByteString(env.control_plane.ca_pem().unwrap().into_bytes());
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "e2e",
-        "contexts": [{ "name": "e2e", "context": { "cluster": "e2e", "user": "e2e" } }],
-        "clusters": [{ "name": "e2e", "cluster": {
-            "server": env.control_plane.url(), "certificate-authority-data": ca } }],
-        "users": [{ "name": "e2e", "user": { "token": env.control_plane.user("admin").unwrap() } }],
-    });
-    secret(env, "target", "value", &kubeconfig.to_string()).await;
     secret(env, "cloud", "clouds.yaml", &env.project.clouds_yaml().unwrap()).await;
     let program = Program::binary("deorbiter").unwrap().env("KUBECONFIG", env.control_plane.kubeconfig());
     let arguments = ["--admin-address", "127.0.0.1:0", "--log-format", "json", "--leader-elect=false"];
@@ -47,7 +37,7 @@ pub async fn deorbit(env: &TestEnv, name: &str, leftovers: &str, timeout: &str) 
 
 /// The same, with this in its spec.
 pub async fn deorbit_as(env: &TestEnv, name: &str, mut spec: Value) {
-    spec["kubeconfig"] = json!({ "secretRef": { "name": "target" } });
+    spec["inCluster"] = true.into();
     spec["openstack"] = json!({ "identityRef": { "name": "cloud" } });
     spec["clusterName"] = env.name.as_str().into();
     let run = json!({

@@ -4,9 +4,10 @@
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::object::send;
+use super::object::{delete_version, settled};
 use crate::error::Error;
 use crate::names;
+use crate::observe::snapshot::{Freeze, Version};
 use crate::plan::action::Form;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -63,25 +64,22 @@ fn knows_conditions(shown: &Value) -> bool {
     })
 }
 
-/// Takes every form of it away, and tries all of them.
+/// Deletes all objects of it that were read. One that cannot be deleted does not keep the others.
 ///
 /// # Errors
-/// [`Error::Write`] with the API server's last refusal.
-pub async fn lift(client: &Client, name: &str) -> Result<(), Error> {
+/// The first failure.
+pub async fn remove(client: &Client, name: &str, seen: &Freeze) -> Result<(), Error> {
     let mut result = Ok(());
     // The binding before its policy: a binding without a policy would be looked at as an error.
-    for plural in [
-        "validatingadmissionpolicybindings",
-        "validatingadmissionpolicies",
-        "validatingwebhookconfigurations",
+    for (plural, seen) in [
+        ("validatingadmissionpolicybindings", &seen.binding),
+        ("validatingadmissionpolicies", &seen.policy),
+        ("validatingwebhookconfigurations", &seen.webhook),
     ] {
-        let request = http::Request::delete(format!("{GROUP}/{plural}/{name}"))
-            .header("content-type", "application/json");
-        match send(client, request, &json!({"apiVersion": "v1", "kind": "DeleteOptions"})).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(cause) => result = Err(Error::Write { what: format!("delete {plural}/{name}"), cause }),
-            Ok(()) => {}
-        }
+        let Some(Version { uid, resource_version }) = seen else { continue };
+        let path = format!("{GROUP}/{plural}/{name}");
+        let deleted = delete_version(client, &path, uid, resource_version).await;
+        result = result.and(settled(|| format!("delete {plural}/{name}"), deleted));
     }
     result
 }

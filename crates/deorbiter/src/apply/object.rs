@@ -26,27 +26,37 @@ fn path(object: &Object) -> String {
     }
 }
 
-/// Deletes it. Gone is done; so is another object in its place, which the next look judges for itself.
+/// Deletes this version of it. An object that is gone is deleted.
 ///
 /// # Errors
-/// [`Error::Write`] with the API server's answer.
+/// [`Error::Changed`] where the object has changed or is another one; [`Error::Write`] with the API server's response.
 pub async fn delete(client: &Client, object: &Object) -> Result<(), Error> {
-    let mut preconditions = json!({"uid": object.uid});
-    if let (Some(version), Some(map)) = (&object.version, preconditions.as_object_mut()) {
-        map.insert("resourceVersion".to_owned(), json!(version));
-    }
-    let body = json!({
-        "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions, "propagationPolicy": "Background",
-    });
-    let request = http::Request::delete(path(object)).header("content-type", "application/json");
-    settled(send(client, request, &body).await)
-        .map_err(|cause| Error::Write { what: format!("delete {object}"), cause })
+    let deleted = delete_version(client, &path(object), &object.uid, &object.version).await;
+    settled(|| format!("delete {object}"), deleted)
 }
 
-/// Turns its Retain policy into Delete.
+/// Deletes an object if it still has this UID and this resourceVersion.
 ///
 /// # Errors
-/// [`Error::Write`] with the API server's answer.
+/// The API server's response, or that there was none.
+pub async fn delete_version(
+    client: &Client,
+    path: &str,
+    uid: &str,
+    resource_version: &str,
+) -> Result<(), kube::Error> {
+    let body = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+        "preconditions": {"uid": uid, "resourceVersion": resource_version},
+    });
+    let request = http::Request::delete(path).header("content-type", "application/json");
+    send(client, request, &body).await
+}
+
+/// Changes its policy from Retain to Delete.
+///
+/// # Errors
+/// As [`delete`].
 pub async fn release(client: &Client, object: &Object) -> Result<(), Error> {
     let spec = match object.kind {
         ObjectKind::VolumeSnapshotContent => json!({"deletionPolicy": "Delete"}),
@@ -55,8 +65,7 @@ pub async fn release(client: &Client, object: &Object) -> Result<(), Error> {
     let body = json!({"metadata": {"uid": object.uid}, "spec": spec});
     let request = http::Request::patch(format!("{}?fieldManager={}", path(object), names::MANAGER))
         .header("content-type", "application/merge-patch+json");
-    settled(send(client, request, &body).await)
-        .map_err(|cause| Error::Write { what: format!("set the policy of {object}"), cause })
+    settled(|| format!("set the policy of {object}"), send(client, request, &body).await)
 }
 
 /// Sends one request with a JSON body.
@@ -69,9 +78,11 @@ pub async fn send(client: &Client, request: http::request::Builder, body: &Value
 }
 
 /// 404: it is gone. 409: it is another one, or has changed since; nothing was done to it.
-fn settled(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+pub fn settled(what: impl FnOnce() -> String, result: Result<(), kube::Error>) -> Result<(), Error> {
     match result {
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        other => other,
+        Ok(()) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Err(Error::Changed { what: what() }),
+        Err(cause) => Err(Error::Write { what: what(), cause }),
     }
 }

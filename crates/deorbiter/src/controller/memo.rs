@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use super::Context;
 use super::glance::Glance;
 use crate::apply::{Place, Ran};
+use crate::observe::snapshot::Unread;
 
 /// See the module.
 pub struct Memo {
@@ -70,18 +71,20 @@ impl Memo {
         context: &Context,
         namespace: &str,
         spec: &DeorbitSpec,
-    ) -> Result<Client, String> {
+    ) -> Result<Client, Unread> {
         let Some(source) = &spec.kubeconfig else { return Ok(context.runtime.client.clone()) };
         let (name, key) = (&source.secret_ref.name, &source.secret_ref.key);
         let data = read(&context.runtime.client, namespace, name).await?;
-        let bytes = data.get(key).ok_or_else(|| format!("Secret {namespace}/{name} has no key {key}"))?;
+        let bytes = data
+            .get(key)
+            .ok_or_else(|| Unread::Refused(format!("Secret {namespace}/{name} has no key {key}")))?;
         let print = Sha256::digest(bytes).to_vec();
         if let Some((known, client)) = &self.target
             && *known == print
         {
             return Ok(client.clone());
         }
-        let refuse = |why: String| format!("Secret {namespace}/{name}, key {key}: {why}");
+        let refuse = |why: String| Unread::Refused(format!("Secret {namespace}/{name}, key {key}: {why}"));
         let text = std::str::from_utf8(bytes).map_err(|_| refuse("no text".to_owned()))?;
         let program = &context.runtime.program;
         let client = common::cluster::of_kubeconfig(text, program, &context.runtime.metrics)
@@ -100,7 +103,7 @@ impl Memo {
         context: &Context,
         namespace: &str,
         spec: &DeorbitSpec,
-    ) -> Result<Option<Cloud>, String> {
+    ) -> Result<Option<Cloud>, Unread> {
         let Some(identity) = spec.openstack.as_ref().map(|openstack| &openstack.identity_ref) else {
             return Ok(None);
         };
@@ -117,7 +120,7 @@ impl Memo {
         {
             return Ok(Some(cloud.clone()));
         }
-        let refuse = |why: String| format!("Secret {namespace}/{name}: {why}");
+        let refuse = |why: String| Unread::Refused(format!("Secret {namespace}/{name}: {why}"));
         let region = identity.region.as_deref().filter(|region| !region.is_empty());
         let credentials = Credentials::from_secret(&data, &identity.cloud_name, region)
             .map_err(|error| refuse(error.to_string()))?;
@@ -155,10 +158,12 @@ fn connect(context: &Context, credentials: &Credentials) -> Result<Cloud, openst
     Cloud::new(credentials, &context.runtime.program.user_agent(), &context.openstack)
 }
 
-async fn read(client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, String> {
+async fn read(client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, Unread> {
     let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(name).await;
-    let secret = secret
-        .map_err(|error| format!("Secret {namespace}/{name} cannot be read: {}", error_chain(&error)))?;
+    // Also where the management cluster does not respond: that is no outage of the target or of OpenStack.
+    let secret = secret.map_err(|error| {
+        Unread::Refused(format!("Secret {namespace}/{name} cannot be read: {}", error_chain(&error)))
+    })?;
     Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
 }
 

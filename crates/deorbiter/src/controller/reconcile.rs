@@ -15,7 +15,7 @@ use super::memo::Memo;
 use crate::apply::{Apply, store};
 use crate::error::Error;
 use crate::names;
-use crate::observe::snapshot::{Cluster, Run, Snapshot};
+use crate::observe::snapshot::{Cluster, Run, Snapshot, Unread};
 use crate::observe::{cloud, target};
 use crate::plan::{self, Reason, frozen_is_unknown, is_thawed};
 use crate::{routes, status};
@@ -56,8 +56,8 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
         read => read?,
     };
     if is_quiet(&run) {
-        if !run.deleting {
-            // After a restart nobody else tells how it ended.
+        if !run.deleting && !run.spec.dry_run {
+            // After a restart the metrics do not know yet how it ended.
             context.metrics.stored((namespace, name), run.status.phase, &run.status);
         }
         return Ok(None);
@@ -78,7 +78,9 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
         if wrote {
             memo.records = None;
         }
-        context.metrics.stored((namespace, name), run.status.phase, &decision.status);
+        if !run.spec.dry_run {
+            context.metrics.stored((namespace, name), run.status.phase, &decision.status);
+        }
     } else if decision.status.first_unavailable_at != run.status.first_unavailable_at {
         store::record_outage(management, &deorbit, decision.status.first_unavailable_at).await?;
     }
@@ -140,7 +142,8 @@ fn is_quiet(run: &Run) -> bool {
     if run.deleting {
         return !run.held;
     }
-    let settled = run.status.phase.is_final() && !frozen_is_unknown(&run.status);
+    let planned = run.spec.dry_run && run.status.inventory.taken;
+    let settled = planned || (run.status.phase.is_final() && !frozen_is_unknown(&run.status));
     settled && run.status.observed_generation == run.generation
 }
 
@@ -179,9 +182,13 @@ fn without_records(mut status: DeorbitStatus) -> DeorbitStatus {
     status
 }
 
-/// A freeze is named after its run: it is looked for wherever the kubeconfig leads.
-fn verified(run: &Run, cluster: Cluster) -> Result<Cluster, String> {
-    if run.deleting { Ok(cluster) } else { run.verify_identity(cluster) }
+/// The freeze has the Deorbit's UID in its name: while the Deorbit is being deleted only the freeze is read, in any cluster.
+async fn verified(context: &Context, run: &Run, cluster: Cluster) -> Result<Cluster, Unread> {
+    if run.deleting {
+        return Ok(cluster);
+    }
+    let management = context.management_identity().await;
+    run.verify_identity(cluster, management)
 }
 
 async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Option<Client>, Option<Cloud>) {
@@ -199,8 +206,11 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
             } else {
                 target::read(&client, &context.settings, &run.uid, frozen_is_unknown(&run.status)).await
             };
-            let cluster = cluster.map_err(|error| error.to_string());
-            (Some(client), cluster.and_then(|cluster| verified(&run, cluster)))
+            let cluster = match cluster {
+                Ok(cluster) => verified(context, &run, cluster).await,
+                Err(error) => Err(error.unread()),
+            };
+            (Some(client), cluster)
         }
     };
     let (project, seen) = match memo.cloud(context, &run.namespace, &run.spec).await {
@@ -213,7 +223,7 @@ async fn observe(context: &Context, run: Run, memo: &mut Memo) -> (Snapshot, Opt
                 .map_err(|error| {
                     tracing::debug!(namespace = run.namespace, name = run.name, %error, "OpenStack");
                     memo.retry_after = error.retry_after();
-                    error.lasting()
+                    cloud::unread(&error)
                 })
                 .and_then(|seen| run.verify_project(seen));
             if let (Ok(whole), Some(asked), Phase::Inventory | Phase::Routes) =

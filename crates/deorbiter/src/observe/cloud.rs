@@ -42,6 +42,15 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
     Ok(out)
 }
 
+/// What the plan makes of an error: only a service that does not respond, or responds with 5xx, is unavailable. A login or a
+/// region that is wrong is refused, and so is a call by rate limiting: the service runs.
+#[must_use]
+pub fn unread(error: &Error) -> seen::Unread {
+    let outage = matches!(error.code(), "no_answer" | "server_error" | "partial_list");
+    let why = error.lasting();
+    if outage { seen::Unread::Outage(why) } else { seen::Unread::Refused(why) }
+}
+
 /// Whether load balancers of Ingresses are looked for, which only have names.
 fn has_ingresses(run: &Run, cluster: Option<&Cluster>) -> bool {
     !run.spec.cluster_name.is_empty()

@@ -7,6 +7,8 @@ use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::snapshot::{Unread, Version};
+
 /// Objects a page: client-go's own number.
 const PAGE: usize = 500;
 
@@ -58,6 +60,15 @@ impl Unreadable {
         self.status() == Some(404)
     }
 
+    /// What the plan makes of it: only a server that does not respond, or responds with 5xx, is unavailable.
+    #[must_use]
+    pub fn unread(&self) -> Unread {
+        match self {
+            Unreadable::Kubernetes { cause, .. } if is_outage(cause) => Unread::Outage(self.to_string()),
+            _ => Unread::Refused(self.to_string()),
+        }
+    }
+
     /// Whether the rights are missing.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
@@ -99,6 +110,30 @@ fn is_passing(error: &kube::Error) -> bool {
     }
 }
 
+/// Whether the server did not respond, or responded that it cannot. A certificate that is not trusted is a response.
+#[must_use]
+pub fn is_outage(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code >= 500,
+        kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
+        kube::Error::Service(cause) => !is_tls(&**cause),
+        _ => false,
+    }
+}
+
+fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An io::Error does not name what it wraps as its source.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if error.is::<rustls::Error>() || wrapped.is_some_and(|one| one.is::<rustls::Error>()) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 /// All objects at `path`, each through `keep`.
 ///
 /// # Errors
@@ -135,14 +170,19 @@ fn escape(token: &str) -> String {
     })
 }
 
-/// Whether there is something at `path`.
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: Version,
+}
+
+/// The version of the object at `path`; None where there is none.
 ///
 /// # Errors
 /// Anything but an object or a 404.
-pub async fn exists(client: &Client, path: &str) -> Result<bool, Unreadable> {
-    match get::<serde::de::IgnoredAny>(client, path).await {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_no_kind() => Ok(false),
+pub async fn version(client: &Client, path: &str) -> Result<Option<Version>, Unreadable> {
+    match get::<Versioned>(client, path).await {
+        Ok(found) => Ok(Some(found.metadata)),
+        Err(error) if error.is_no_kind() => Ok(None),
         Err(error) => Err(error),
     }
 }

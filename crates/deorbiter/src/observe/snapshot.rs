@@ -2,6 +2,7 @@
 
 mod cloud;
 mod cluster;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,9 +11,10 @@ use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Kind, Recorded};
 
 pub use cloud::{Cloud, CloudSnapshot, CloudVolume, DoubtfulRoute, FloatingIp, LoadBalancer, SecurityGroup};
 pub use cluster::{
-    Claim, Cleaner, Cluster, Content, Freeze, Ingress, Meta, Pod, Service, SnapshotApi, Volume,
+    Claim, Cleaner, Cluster, Content, Freeze, Ingress, Meta, Pod, Service, SnapshotApi, Version, Volume,
     VolumeSnapshot,
 };
+pub use unread::Unread;
 
 use crate::names;
 
@@ -22,9 +24,9 @@ pub struct Snapshot {
     /// The Deorbit.
     pub run: Run,
     /// The target cluster, or why it could not be read.
-    pub cluster: Result<Cluster, String>,
+    pub cluster: Result<Cluster, Unread>,
     /// OpenStack, or why it could not be read; None where the Deorbit names no credentials.
-    pub cloud: Option<Result<Cloud, String>>,
+    pub cloud: Option<Result<Cloud, Unread>>,
     /// What the last try to do something about an object failed with, by [`key`].
     pub failures: BTreeMap<String, String>,
 }
@@ -76,21 +78,44 @@ pub struct Run {
 }
 
 impl Run {
-    /// The cluster, if it is the one that the records are about. A Secret can be given the kubeconfig of another cluster
-    /// meanwhile, for one of the same name is often made anew.
+    /// The target cluster, if it may be cleaned up: it is not the management cluster, unless `inCluster` says so, and it is the one
+    /// that the records are about. A kubeconfig can be made from the wrong context, and a Secret can get the kubeconfig of
+    /// another cluster during the run. `management`: the UID of the management cluster's namespace kube-system, or why it is
+    /// not known.
     ///
     /// # Errors
-    /// It is another one, or does not say which it is any more; for a person.
-    pub fn verify_identity(&self, cluster: Cluster) -> Result<Cluster, String> {
+    /// The cluster must not be touched.
+    pub fn verify_identity(
+        &self,
+        cluster: Cluster,
+        management: Result<&str, String>,
+    ) -> Result<Cluster, Unread> {
+        let namespace = names::CLUSTER_IDENTITY;
+        if !self.spec.in_cluster {
+            let management = management.map_err(|why| {
+                Unread::Refused(format!("the identity of the management cluster is unknown: {why}"))
+            })?;
+            match cluster.uid.as_deref() {
+                Some(uid) if uid == management => {
+                    return Err(Unread::ManagementCluster(format!(
+                        "the kubeconfig leads to the cluster that deorbiter runs in (UID {uid} of namespace {namespace}); nothing is deleted there unless spec.inCluster is true"
+                    )));
+                }
+                Some(_) => {}
+                None => {
+                    return Err(Unread::Refused(format!(
+                        "namespace {namespace} of the target cluster cannot be read, so it could be the management cluster; permit get on it"
+                    )));
+                }
+            }
+        }
         match (&self.status.inventory.cluster, &cluster.uid) {
-            (Some(known), Some(seen)) if known != seen => Err(format!(
-                "another cluster answers: the UID of its namespace {} is {seen}, and {known} was recorded; nothing is done there",
-                names::CLUSTER_IDENTITY
-            )),
-            (Some(_), None) => Err(format!(
-                "the namespace {} cannot be read any more, so it could be another cluster; nothing is done there",
-                names::CLUSTER_IDENTITY
-            )),
+            (Some(known), Some(seen)) if known != seen => Err(Unread::Refused(format!(
+                "another cluster responds: the UID of its namespace {namespace} is {seen}, and {known} was recorded; nothing is done there"
+            ))),
+            (Some(_), None) => Err(Unread::Refused(format!(
+                "namespace {namespace} can no longer be read, so it could be another cluster; nothing is done there"
+            ))),
             _ => Ok(cluster),
         }
     }
@@ -98,13 +123,13 @@ impl Run {
     /// The project, if it is the one that the records are about.
     ///
     /// # Errors
-    /// It is another one; for a person.
-    pub fn verify_project(&self, cloud: Cloud) -> Result<Cloud, String> {
+    /// It is another one.
+    pub fn verify_project(&self, cloud: Cloud) -> Result<Cloud, Unread> {
         match &self.status.inventory.project {
-            Some(known) if *known != cloud.project => Err(format!(
+            Some(known) if *known != cloud.project => Err(Unread::Refused(format!(
                 "the login is for project {}, and the records are about project {known}",
                 cloud.project
-            )),
+            ))),
             _ => Ok(cloud),
         }
     }

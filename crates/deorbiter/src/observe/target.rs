@@ -3,7 +3,7 @@
 use kube::Client;
 
 use super::kinds;
-use super::pages::{Unreadable, exists, get, list};
+use super::pages::{Unreadable, get, list, version};
 use super::snapshot::{Cluster, Freeze, SnapshotApi};
 use crate::names;
 use crate::settings::Settings;
@@ -30,7 +30,11 @@ pub async fn read(
         contents = or_none(list(client, &format!("{group}/volumesnapshotcontents"), ours).await)?;
     }
     Ok(Cluster {
-        uid: identity(client).await?,
+        uid: match identity(client).await {
+            Ok(uid) => Some(uid),
+            Err(error) if error.is_forbidden() || matches!(error, Unreadable::Odd { .. }) => None,
+            Err(error) => return Err(error),
+        },
         snapshot_api: api.unwrap_or_default(),
         snapshots,
         contents,
@@ -104,22 +108,18 @@ async fn snapshot_api(client: &Client) -> Result<Option<SnapshotApi>, Unreadable
     }
 }
 
-#[derive(serde::Deserialize)]
-struct Identified {
-    metadata: Uid,
-}
-
-#[derive(serde::Deserialize)]
-struct Uid {
-    uid: String,
-}
-
-/// What tells this cluster from all others; None where it may not be read.
-async fn identity(client: &Client) -> Result<Option<String>, Unreadable> {
-    match get::<Identified>(client, &format!("/api/v1/namespaces/{}", names::CLUSTER_IDENTITY)).await {
-        Ok(found) => Ok(Some(found.metadata.uid)),
-        Err(error) if error.is_forbidden() || error.is_no_kind() => Ok(None),
-        Err(error) => Err(error),
+/// The UID of the namespace kube-system: no two clusters have the same.
+///
+/// # Errors
+/// It cannot be read.
+pub async fn identity(client: &Client) -> Result<String, Unreadable> {
+    let path = format!("/api/v1/namespaces/{}", names::CLUSTER_IDENTITY);
+    match version(client, &path).await? {
+        Some(found) => Ok(found.uid),
+        None => {
+            let why = "the namespace does not exist, or this is no Kubernetes API server".to_owned();
+            Err(Unreadable::Odd { what: path, why })
+        }
     }
 }
 
@@ -137,7 +137,7 @@ fn or_none<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Vec<T>, Unreadable> 
 pub async fn freeze(client: &Client, uid: &str) -> Result<Freeze, Unreadable> {
     let group = "/apis/admissionregistration.k8s.io/v1";
     let name = names::freeze(uid);
-    let there = async |plural: &str| exists(client, &format!("{group}/{plural}/{name}")).await;
+    let there = async |plural: &str| version(client, &format!("{group}/{plural}/{name}")).await;
     Ok(Freeze {
         policies: has_policies(client).await?,
         forbidden: false,

@@ -9,7 +9,7 @@ use common::routes::Route;
 use serde::Serialize;
 
 use super::reason::Reason;
-use crate::observe::snapshot::{Meta, Run, SnapshotApi, key};
+use crate::observe::snapshot::{Freeze, Meta, Run, SnapshotApi, key};
 
 /// One act. Its Events appear on the Deorbit: the objects are in another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +39,9 @@ pub enum Act {
     RemoveFreeze {
         /// Their name.
         name: String,
+        /// Those that were read.
+        #[serde(skip)]
+        seen: Freeze,
     },
     /// Deletes an object of the target.
     DeleteObject {
@@ -134,9 +137,9 @@ pub struct Object {
     pub name: String,
     /// metadata.uid: another object of the name is never touched.
     pub uid: String,
-    /// metadata.resourceVersion, where the decision holds for this version only.
+    /// metadata.resourceVersion: the decision holds for this version only.
     #[serde(skip)]
-    pub version: Option<String>,
+    pub version: String,
     /// Of VolumeSnapshots and their contents: how the cluster serves them.
     #[serde(skip)]
     pub snapshot_api: SnapshotApi,
@@ -151,7 +154,7 @@ impl Object {
             namespace: meta.namespace.clone(),
             name: meta.name.clone(),
             uid: meta.uid.clone(),
-            version: None,
+            version: meta.version.clone(),
             snapshot_api: SnapshotApi::default(),
         }
     }
@@ -160,13 +163,6 @@ impl Object {
     #[must_use]
     pub fn served_in(mut self, api: SnapshotApi) -> Object {
         self.snapshot_api = api;
-        self
-    }
-
-    /// Only in the version that was seen.
-    #[must_use]
-    pub fn as_seen(mut self, meta: &Meta) -> Object {
-        self.version = Some(meta.version.clone());
         self
     }
 }
@@ -242,7 +238,7 @@ impl fmt::Display for Action {
             Act::Freeze { form: Form::Webhook } => f.write_str(
                 "refuse new claims, snapshots and load balancers by a ValidatingWebhookConfiguration",
             ),
-            Act::RemoveFreeze { name } => write!(f, "remove the freeze {name}"),
+            Act::RemoveFreeze { name, .. } => write!(f, "remove the freeze {name}"),
             Act::DeleteObject { object, id: Some(id) } => write!(f, "delete {object} ({id})"),
             Act::DeleteObject { object, id: None } => write!(f, "delete {object}"),
             Act::SetDeletePolicy { object } => write!(f, "set the policy of {object} to Delete"),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use common::api::deorbit::{DeorbitStatus, Phase, Recorded};
-use common::conditions::{self, Seen, Status};
+use common::conditions::{self, Condition, Seen, Status};
 use jiff::Timestamp;
 
 use super::{inventory, may_be_frozen, outlook};
-use crate::observe::snapshot::{Cleaner, Cluster, Snapshot};
+use crate::observe::snapshot::{Cleaner, Cluster, Snapshot, Unread};
 
 /// A Lease that was not renewed for so many of its durations belongs to nobody: a successor would have taken it long ago.
 const DURATIONS: i64 = 4;
@@ -23,6 +23,12 @@ pub fn stale(cluster: &Cluster, now: Timestamp) -> Vec<String> {
         })
     };
     cluster.cleaners.iter().filter(is_stale).map(|cleaner| cleaner.name.clone()).collect()
+}
+
+/// Whether `TargetReachable` or `CloudReachable` reports a refusal, and not an outage.
+#[must_use]
+pub fn is_refusal(condition: &Condition) -> bool {
+    condition.status == Status::False && condition.reason != Unread::OUTAGE
 }
 
 /// Sets one.
@@ -70,7 +76,7 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
             }
         }
         Err(why) => {
-            say(("TargetReachable", Status::False), "Unavailable", why.clone());
+            say(("TargetReachable", Status::False), why.reason(), why.to_string());
             // What was never frozen, or lifted before the end, is not frozen by an outage.
             if snapshot.run.held && may_be_frozen(&snapshot.run) {
                 say(("Frozen", Status::Unknown), "Unavailable", "the target cluster cannot be read".into());
@@ -84,7 +90,7 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
             "spec.openstack is not given: nothing can be proven".into(),
         ),
         Some(Ok(_)) => say(("CloudReachable", Status::True), "Read", "OpenStack was read".into()),
-        Some(Err(why)) => say(("CloudReachable", Status::False), "Unavailable", why.clone()),
+        Some(Err(why)) => say(("CloudReachable", Status::False), why.reason(), why.to_string()),
     }
     if snapshot.run.protected {
         let message = format!("nothing is done while it carries {}", crate::names::PROTECT);
@@ -99,8 +105,8 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
     let (generation, dry_run) = (snapshot.run.generation, snapshot.run.spec.dry_run);
     let (remaining, debris) = (status.remaining, status.debris_count);
     let (what, reason, message) = match status.phase {
-        Phase::Complete if dry_run => {
-            (Status::True, "DryRun", format!("{} would be deleted; status.inventory lists them", remaining))
+        _ if dry_run => {
+            (Status::False, "DryRun", "a dry run deletes nothing and is never complete".to_owned())
         }
         Phase::Complete => (Status::True, "Complete", "everything is gone".to_owned()),
         Phase::CompletedWithDebris => (
@@ -112,10 +118,19 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
         phase => (Status::False, word(phase), format!("{remaining} remaining")),
     };
     set(status, generation, now, ("Complete", what), reason, message);
+    if dry_run {
+        let (what, reason, message) = match status.inventory.taken {
+            true => {
+                let message = format!("{remaining} would be deleted; status.inventory lists them");
+                (Status::True, "InventoryTaken", message)
+            }
+            false => (Status::False, word(status.phase), "the inventory is not taken yet".to_owned()),
+        };
+        set(status, generation, now, ("Planned", what), reason, message);
+    }
     // What was proven at the end stays proven.
     if status.phase.is_final() && !snapshot.run.status.phase.is_final() {
         let (what, reason, message) = match status.phase {
-            Phase::Complete if dry_run => (Status::False, "NotClean", "nothing was deleted".to_owned()),
             Phase::Complete if is_proven(snapshot, records) => (Status::True, "Proven", "0 left".to_owned()),
             Phase::Complete => {
                 let why = match snapshot.cloud {

@@ -15,6 +15,10 @@ impl Planner<'_> {
         names::freeze(&self.snapshot.run.uid)
     }
 
+    pub(super) fn remove_freeze(&self, cluster: &Cluster) -> Act {
+        Act::RemoveFreeze { name: self.freeze_name(), seen: cluster.freeze.clone() }
+    }
+
     /// Puts it in place, and goes on where it stands, or where nobody lets it.
     pub(super) fn freeze(&mut self, cluster: &Cluster) -> Option<Duration> {
         let form = match self.snapshot.run.spec.freeze {
@@ -23,8 +27,8 @@ impl Planner<'_> {
             api::Freeze::Policy | api::Freeze::Webhook => Form::Webhook,
         };
         let in_place = match form {
-            Form::Policy => cluster.freeze.policy && cluster.freeze.binding,
-            Form::Webhook => cluster.freeze.webhook,
+            Form::Policy => cluster.freeze.policy.is_some() && cluster.freeze.binding.is_some(),
+            Form::Webhook => cluster.freeze.webhook.is_some(),
         };
         if in_place {
             return self.start();
@@ -51,7 +55,7 @@ impl Planner<'_> {
     pub(super) fn lifted(&mut self) -> bool {
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {
-                self.step(Act::RemoveFreeze { name: self.freeze_name() }, Reason::RunEnded);
+                self.step(self.remove_freeze(cluster), Reason::RunEnded);
                 false
             }
             Ok(_) => true,

@@ -32,6 +32,9 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
             if !stored.contains(&(kind, id)) || !done.insert((kind, id.to_owned())) {
                 continue;
             }
+            if sweep::reported(run, one.record).is_some() {
+                continue;
+            }
             if snapshot.foreign(one.record).is_some() || (early && ObjectKind::Ingress.has(one.record)) {
                 continue;
             }

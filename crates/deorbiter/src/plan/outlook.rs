@@ -8,7 +8,7 @@ use common::api::deorbit::{Debris, Kind, Leftovers, Phase, Recorded, Retained};
 use jiff::Timestamp;
 
 use super::action::ObjectKind;
-use super::{inventory, sharing};
+use super::{inventory, sharing, sweep};
 use crate::observe::snapshot::{Cloud, Meta, Snapshot, key};
 
 /// How one record stands.
@@ -170,7 +170,7 @@ impl<'a> Judge<'a> {
         });
         let refused = in_cloud.as_deref() == Some("error_deleting")
             && self.snapshot.run.spec.leftovers == Leftovers::Report;
-        let swept = record.object.is_none() && self.snapshot.run.spec.leftovers == Leftovers::Report;
+        let reported = sweep::reported(&self.snapshot.run, record);
         let mut why = Vec::new();
         if let (true, Some(kind)) = (object_stays, &record.object) {
             why.push(match object.and_then(|object| object.deleting) {
@@ -194,9 +194,7 @@ impl<'a> Judge<'a> {
         if let Some(other) = self.snapshot.foreign(record) {
             why.push(format!("its {} is {other}: it is left to that cluster", crate::names::CSI_CLUSTER));
         }
-        if swept {
-            why.push("it was found by its name, and spec.leftovers is Report".to_owned());
-        }
+        why.extend(reported.map(str::to_owned));
         if blind || (silent && record.object.is_some() && in_cloud.is_none()) {
             why.extend(
                 self.snapshot
@@ -216,7 +214,7 @@ impl<'a> Judge<'a> {
             untouched: object_stays && object.is_some_and(|object| object.by_us && object.deleting.is_none()),
             refused: self.failure(record).is_some(),
             in_cloud,
-            stuck: over || refused || swept,
+            stuck: over || refused || reported.is_some(),
             why: why.join("; "),
         })
     }

@@ -17,6 +17,10 @@ impl Planner<'_> {
     /// The work of the stored phase, and the next one where that is done.
     pub(super) fn forward(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
+        if self.is_refused() {
+            self.count_left(false);
+            return Some(LATER);
+        }
         if !run.held {
             self.step(Act::AddFinalizer, Reason::RunStarted);
             return Some(Duration::ZERO);
@@ -43,7 +47,7 @@ impl Planner<'_> {
             inventory::name_late(&mut self.records, &run.spec.cluster_name, cloud);
             inventory::record_seen(&mut self.records, cloud);
         }
-        if self.outage_is_over_limit() {
+        if self.outage_is_over_limit() && !run.spec.dry_run {
             return self.without_an_answer();
         }
         if self.hangs() {
@@ -105,9 +109,9 @@ impl Planner<'_> {
             self.find(Reason::NothingFoundInCloud);
         }
         if self.snapshot.run.spec.dry_run {
+            // It stays in this phase: whoever waits for the end of a clean-up must not take a dry run for one.
             self.status.remaining = count(self.records.iter().filter(|record| record.kept.is_none()).count());
-            self.status.completed_at = Some(self.now);
-            return self.go(Phase::Complete);
+            return None;
         }
         self.count_left(false);
         self.go(Phase::Freeze)

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Leftovers, Phase, Recorded};
+use common::api::deorbit::{Kind, Phase, Recorded};
 use common::plan::Plan;
 use jiff::Timestamp;
 
@@ -67,9 +67,9 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
                 out.problem((*about).clone(), Reason::Kept { why });
                 continue;
             }
-            _ if record.object.is_none() => match snapshot.run.spec.leftovers {
-                Leftovers::Delete => "no object names it: it is deleted in OpenStack",
-                Leftovers::Report => "no object names it: it is listed as debris, since leftovers is Report",
+            _ if record.object.is_none() => match sweep::reported(&snapshot.run, record) {
+                None => "no object names it: it is deleted in OpenStack",
+                Some(why) => &format!("it is listed as debris: {why}"),
             },
             (None, Kind::FloatingIP | Kind::SecurityGroup) => "it is deleted with its load balancer",
             _ if asked.contains(&object) => continue,

@@ -60,6 +60,21 @@ pub enum Reason {
         /// What it said.
         why: String,
     },
+    /// The target cluster, or the Secret of its kubeconfig, refuses.
+    TargetRefused {
+        /// The response.
+        why: String,
+    },
+    /// The kubeconfig leads to the cluster that deorbiter runs in.
+    TargetIsManagementCluster {
+        /// How that is known.
+        why: String,
+    },
+    /// OpenStack, or the Secret of its login, refuses.
+    CloudRefused {
+        /// The response.
+        why: String,
+    },
     /// Objects of the target name things in OpenStack, and the login shows none of them.
     NothingFoundInCloud,
     /// The routes that lead to nobody are not known.
@@ -112,6 +127,9 @@ impl plan::Reason for Reason {
             Reason::DeletedWithOwner { .. } => "DeletedWithOwner",
             Reason::TargetUnavailable { .. } => "TargetUnavailable",
             Reason::CloudUnavailable { .. } => "CloudUnavailable",
+            Reason::TargetRefused { .. } => "TargetRefused",
+            Reason::TargetIsManagementCluster { .. } => "TargetIsManagementCluster",
+            Reason::CloudRefused { .. } => "CloudRefused",
             Reason::NothingFoundInCloud => "NothingFoundInCloud",
             Reason::RoutesUnknown { .. } => "RoutesUnknown",
             Reason::CleanerNotRunning { .. } => "CleanerNotRunning",
@@ -164,6 +182,13 @@ impl fmt::Display for Reason {
             Reason::DeletedWithOwner { what } => f.write_str(what),
             Reason::TargetUnavailable { why } => write!(f, "the target cluster cannot be read: {why}"),
             Reason::CloudUnavailable { why } => write!(f, "OpenStack cannot be read: {why}"),
+            Reason::TargetRefused { why } => {
+                write!(f, "the run waits until this is fixed: the target cluster cannot be used: {why}")
+            }
+            Reason::TargetIsManagementCluster { why } => f.write_str(why),
+            Reason::CloudRefused { why } => {
+                write!(f, "the run waits until this is fixed: OpenStack cannot be used: {why}")
+            }
             Reason::NothingFoundInCloud => f.write_str(super::inventory::SHOWS_NOTHING),
             Reason::RoutesUnknown { router, why } => {
                 write!(f, "the stale routes of router {router} cannot be determined: {why}")

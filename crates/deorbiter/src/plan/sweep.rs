@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::api::deorbit::{Kind, Recorded};
+use common::api::deorbit::{Kind, Leftovers, Recorded, Retained};
 
 use super::found::Found;
 use crate::names;
@@ -76,6 +76,23 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
         }
     }
     out
+}
+
+/// Why a resource that the sweep found is reported and not deleted, where it is. Once its PersistentVolume or
+/// VolumeSnapshotContent is gone, nothing tells a lost volume or snapshot from one that the policy Retain kept on purpose.
+#[must_use]
+pub fn reported(run: &Run, record: &Recorded) -> Option<&'static str> {
+    let found = record.object.is_none();
+    let retained =
+        run.spec.retained == Retained::Keep && matches!(record.kind, Kind::Volume | Kind::Snapshot);
+    match run.spec.leftovers {
+        _ if !found => None,
+        Leftovers::Report => Some("it was found by its name, and spec.leftovers is Report"),
+        Leftovers::Delete if retained => Some(
+            "no object names it, and the policy Retain may have kept it: delete it, or set spec.retained to Delete",
+        ),
+        Leftovers::Delete => None,
+    }
 }
 
 /// By its description, its name and all of its tags.

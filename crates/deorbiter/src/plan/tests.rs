@@ -6,3 +6,4 @@ mod laws;
 mod model;
 mod ownership;
 mod proofs;
+mod refusals;

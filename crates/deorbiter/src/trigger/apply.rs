@@ -112,7 +112,12 @@ pub async fn abort(
     uid: &str,
 ) -> Result<(), Error> {
     let api = Api::<Deorbit>::namespaced(client.clone(), namespace);
-    let only_this = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    let found = api.get_metadata_opt(name).await;
+    let found = found.map_err(|cause| Error::Kubernetes { what: what.to_string(), cause })?;
+    let found = found.map(|found| found.metadata).filter(|found| found.uid.as_deref() == Some(uid));
+    let gone = || Error::Outdated(format!("Deorbit {namespace}/{name} is gone, or another of the same name"));
+    let resource_version = found.ok_or_else(gone)?.resource_version;
+    let only_this = Preconditions { uid: Some(uid.to_owned()), resource_version };
     let params = DeleteParams { preconditions: Some(only_this), ..DeleteParams::default() };
     match api.delete(name, &params).await {
         Ok(_) => Ok(()),

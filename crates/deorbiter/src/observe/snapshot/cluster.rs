@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use serde::Deserialize;
 
 /// Which version of VolumeSnapshots a cluster serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,6 +195,16 @@ pub struct Cleaner {
     pub seconds: i64,
 }
 
+/// One version of one object: what a delete names, so that nothing else is deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    /// metadata.uid
+    pub uid: String,
+    /// metadata.resourceVersion
+    pub resource_version: String,
+}
+
 /// What is there of this Deorbit's freeze.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freeze {
@@ -201,18 +212,18 @@ pub struct Freeze {
     pub forbidden: bool,
     /// The cluster has ValidatingAdmissionPolicies.
     pub policies: bool,
-    /// Ours is there.
-    pub policy: bool,
-    /// Its binding is there.
-    pub binding: bool,
-    /// Our ValidatingWebhookConfiguration is there.
-    pub webhook: bool,
+    /// Our ValidatingAdmissionPolicy, where it exists.
+    pub policy: Option<Version>,
+    /// Its binding, where it exists.
+    pub binding: Option<Version>,
+    /// Our ValidatingWebhookConfiguration, where it exists.
+    pub webhook: Option<Version>,
 }
 
 impl Freeze {
     /// Whether anything of it is there.
     #[must_use]
     pub fn any(&self) -> bool {
-        self.policy || self.binding || self.webhook
+        self.policy.is_some() || self.binding.is_some() || self.webhook.is_some()
     }
 }

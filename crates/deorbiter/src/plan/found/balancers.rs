@@ -58,8 +58,7 @@ impl Finder<'_> {
             let object = Object::new(ObjectKind::Service, meta);
             self.out.push(Found {
                 record: load_balancer,
-                // One that has lost its load balancer meanwhile has nothing in OpenStack any more.
-                delete: Some(if service.former { object.as_seen(meta) } else { object }),
+                delete: Some(object),
                 deleting: meta.deleting,
                 release: None,
             });

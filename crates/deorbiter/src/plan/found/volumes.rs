@@ -60,8 +60,7 @@ impl Finder<'_> {
             let release = volume.filter(|volume| volume.retain && kept.is_none());
             self.out.push(Found {
                 record: record(Kind::Volume, id, object.kind, &claim.meta, kept),
-                // Until it is bound it may still become another driver's.
-                delete: Some(if volume.is_some() { object } else { object.as_seen(&claim.meta) }),
+                delete: Some(object),
                 deleting: claim.meta.deleting,
                 release: release.map(|volume| Object::new(ObjectKind::PersistentVolume, &volume.meta)),
             });

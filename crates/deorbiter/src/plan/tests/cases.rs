@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::env::*;
 use crate::names;
-use crate::observe::snapshot::{CloudVolume, Cluster, FloatingIp, Freeze, Pod};
+use crate::observe::snapshot::{CloudVolume, Cluster, FloatingIp, Freeze, Pod, Version};
 use crate::plan::{Act, preview};
 use crate::settings::Settings;
 
@@ -113,7 +113,7 @@ fn an_unbound_claim_is_deleted_only_in_the_version_that_was_seen() {
     let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
         panic!("{:?}", decision.plan)
     };
-    assert_eq!(object.version.as_deref(), Some("1"));
+    assert_eq!(object.version.as_str(), "1");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_service_that_is_no_load_balancer_any_more_is_recorded_until_its_own_is_gone
         let Act::DeleteObject { object, .. } = &decision.plan.steps[0].action.act else {
             panic!("{:?}", decision.plan)
         };
-        assert_eq!(object.version.as_deref(), Some("1"), "one that has lost it is not deleted");
+        assert_eq!(object.version.as_str(), "1", "one that has lost it is not deleted");
         env.finish();
         let (status, cloud) = (&env.run.status, env.cloud.as_ref().unwrap());
         assert_eq!(status.phase, phase, "{:?}", status.debris);
@@ -373,7 +373,9 @@ fn an_aborted_run_lifts_its_freeze_also_one_that_it_does_not_remember() {
         let mut env = proven(json!({}));
         env.claim("data");
         env.run.held = true;
-        env.cluster.freeze = Freeze { policies: true, policy, webhook: !policy, ..Freeze::default() };
+        let seen = |is: bool| is.then(Version::default);
+        env.cluster.freeze =
+            Freeze { policies: true, policy: seen(policy), webhook: seen(!policy), ..Freeze::default() };
         env.course.aborted = Some(0);
         env.finish();
         assert!(env.gone && !env.cluster.freeze.any());
@@ -389,7 +391,7 @@ fn an_old_cluster_gets_the_webhook() {
     for _ in 0..5 {
         env.step();
     }
-    assert!(env.cluster.freeze.webhook);
+    assert!(env.cluster.freeze.webhook.is_some());
 }
 
 #[test]
@@ -421,7 +423,7 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let mut dry = build(true);
     let preview = preview::preview(&Settings::default(), &dry.snapshot_now(), dry.now);
     dry.finish();
-    assert_eq!((dry.run.status.phase, dry.deletes(), dry.did("refuse")), (Phase::Complete, 0, 0));
+    assert_eq!((dry.run.status.phase, dry.deletes(), dry.did("refuse")), (Phase::Inventory, 0, 0));
     let mut real = build(false);
     real.finish();
     let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
@@ -438,7 +440,7 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
 
 #[test]
 fn a_preview_names_what_goes_without_a_step_of_its_own() {
-    let mut env = proven(json!({"sweep": true, "leftovers": "Delete",
+    let mut env = proven(json!({"sweep": true, "leftovers": "Delete", "retained": "Delete",
         "resources": {"routes": {"routerID": "r1", "podCIDRs": ["10.0.0.0/8"]}}}));
     // A claim that is gone already: its volume goes by the policy.
     env.claim("released");
@@ -481,7 +483,7 @@ fn a_preview_knows_what_the_drivers_name_after_an_object_that_has_no_id_yet() {
 
 #[test]
 fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
-    let mut env = proven(json!({"sweep": true, "leftovers": "Delete"}));
+    let mut env = proven(json!({"sweep": true, "leftovers": "Delete", "retained": "Delete"}));
     env.service("web");
     env.claim("kept").meta.keep = true;
     env.cinder("kept").cluster = Some("prod".into());
@@ -537,7 +539,8 @@ fn a_sweep_takes_the_floating_ips_of_the_load_balancers_that_it_takes() {
 #[test]
 fn an_empty_cluster_is_done_at_once() {
     let mut env = proven(json!({}));
-    env.cluster = Cluster { freeze: Freeze { policies: true, ..Freeze::default() }, ..Cluster::default() };
+    let freeze = Freeze { policies: true, ..Freeze::default() };
+    env.cluster = Cluster { uid: Some("target".into()), freeze, ..Cluster::default() };
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Complete);
 }

@@ -7,7 +7,7 @@ use common::conditions::Status;
 use serde_json::json;
 
 use super::env::*;
-use crate::observe::snapshot::{Cloud, Cluster};
+use crate::observe::snapshot::{Cloud, Cluster, Version};
 
 /// The freeze stands, and a claim is left whose driver is dead.
 fn frozen() -> TestEnv {
@@ -234,13 +234,22 @@ fn another_cluster_or_project_in_the_place_is_not_touched() {
     let inventory = &env.run.status.inventory;
     assert_eq!((inventory.cluster.as_deref(), inventory.project.as_deref()), (Some("one"), Some("p")));
     let of = |uid: Option<&str>| Cluster { uid: uid.map(str::to_owned), ..Cluster::default() };
-    assert!(env.run.verify_identity(of(Some("one"))).is_ok());
+    assert!(env.run.verify_identity(of(Some("one")), Ok("management")).is_ok());
     for other in [Some("two"), None] {
-        let why = env.run.verify_identity(of(other)).unwrap_err();
-        assert!(why.contains("nothing is done there"), "{why}");
+        let why = env.run.verify_identity(of(other), Ok("management")).unwrap_err();
+        assert!(!why.is_outage());
+        let why = why.to_string();
+        assert!(
+            why.contains(if other.is_some() {
+                "nothing is done there"
+            } else {
+                "could be the management cluster"
+            }),
+            "{why}"
+        );
     }
     let other = Cloud { project: "q".into(), ..Cloud::default() };
-    assert!(env.run.verify_project(other).unwrap_err().contains("project q"));
+    assert!(env.run.verify_project(other).unwrap_err().to_string().contains("project q"));
 }
 
 #[test]
@@ -334,7 +343,7 @@ fn a_freeze_that_was_seen_may_stand_whatever_the_spec_says() {
     let mut env = proven(json!({"freeze": "None"}));
     env.course.csi_dead = true;
     env.claim("data");
-    env.cluster.freeze.policy = true;
+    env.cluster.freeze.policy = Some(Version::default());
     while env.run.status.phase < Phase::Wait {
         env.step();
     }

@@ -26,6 +26,10 @@ pub struct Course {
     pub recreates: bool,
     pub outage: std::ops::Range<usize>,
     pub cloud_outage: std::ops::Range<usize>,
+    /// The target, or its kubeconfig, refuses.
+    pub refused: std::ops::Range<usize>,
+    /// OpenStack, or its login, refuses.
+    pub cloud_refused: std::ops::Range<usize>,
     /// The process dies after the status is stored.
     pub dies_before_acts: Option<usize>,
     /// The process dies after its first act.
@@ -57,6 +61,8 @@ impl Default for Course {
             recreates: false,
             outage: 0..0,
             cloud_outage: 0..0,
+            refused: 0..0,
+            cloud_refused: 0..0,
             dies_before_acts: None,
             dies_after_first: None,
             aborted: None,
@@ -72,6 +78,8 @@ pub struct TestEnv {
     pub run: Run,
     pub cluster: Cluster,
     pub cloud: Option<Cloud>,
+    /// UID of the management cluster's namespace kube-system.
+    pub management: String,
     pub now: Timestamp,
     pub reconcile: usize,
     pub course: Course,
@@ -85,7 +93,7 @@ pub struct TestEnv {
 }
 
 pub fn spec(change: serde_json::Value) -> DeorbitSpec {
-    let mut spec = json!({"inCluster": true, "clusterName": "prod"});
+    let mut spec = json!({"kubeconfig": {"secretRef": {"name": "prod"}}, "clusterName": "prod"});
     for (key, value) in change.as_object().into_iter().flatten() {
         spec[key] = value.clone();
     }
@@ -132,11 +140,13 @@ impl TestEnv {
                 records: Vec::new(),
             },
             cluster: Cluster {
+                uid: Some("target".into()),
                 classes: ["cinder".to_owned()].into(),
                 freeze: Freeze { policies: true, ..Freeze::default() },
                 ..Cluster::default()
             },
             cloud,
+            management: "management".into(),
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             reconcile: 0,
             course: Course::default(),
@@ -260,8 +270,22 @@ impl TestEnv {
         }
         Snapshot {
             run: self.run.clone(),
-            cluster: if blind { Err("connection refused".into()) } else { Ok(self.cluster.clone()) },
-            cloud: cloud.map(|cloud| if dark { Err("503".into()) } else { Ok(cloud) }),
+            cluster: if self.course.refused.contains(&self.reconcile) {
+                Err(Unread::Refused("Unauthorized".into()))
+            } else if blind {
+                Err(Unread::Outage("connection refused".into()))
+            } else {
+                self.run.verify_identity(self.cluster.clone(), Ok(&self.management))
+            },
+            cloud: cloud.map(|cloud| {
+                if self.course.cloud_refused.contains(&self.reconcile) {
+                    Err(Unread::Refused("401".into()))
+                } else if dark {
+                    Err(Unread::Outage("503".into()))
+                } else {
+                    Ok(cloud)
+                }
+            }),
             failures: self.failures.clone(),
         }
     }
@@ -278,6 +302,13 @@ impl TestEnv {
                 new.kind == old.kind && new.uid == old.uid && (old.id.is_none() || new.id == old.id)
             };
             assert!(decision.records.iter().any(stays), "forgotten: {old:?}");
+        }
+        let refusal = |unread: Option<&Unread>| unread.is_some_and(|unread| !unread.is_outage());
+        let cloud_unread = snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().err());
+        let refused = refusal(snapshot.cluster.as_ref().err()) || refusal(cloud_unread);
+        if refused && !self.run.deleting && !self.run.status.phase.is_final() {
+            assert!(decision.plan.steps.is_empty(), "it acts in a refusal: {}", decision.plan);
+            assert_eq!(decision.status.phase, self.run.status.phase, "a refusal moves the run");
         }
         let stored = self.run.records.clone();
         if self.run.deleting {
@@ -308,15 +339,15 @@ impl TestEnv {
                 self.gone = self.run.deleting;
             }
             Act::Freeze { form: Form::Policy } => {
-                self.cluster.freeze.policy = true;
-                self.cluster.freeze.binding = true;
+                self.cluster.freeze.policy = Some(Version::default());
+                self.cluster.freeze.binding = Some(Version::default());
             }
-            Act::Freeze { form: Form::Webhook } => self.cluster.freeze.webhook = true,
+            Act::Freeze { form: Form::Webhook } => self.cluster.freeze.webhook = Some(Version::default()),
             Act::RemoveFreeze { .. } if self.course.clings > 0 => {
                 self.course.clings -= 1;
                 self.failures.insert(key("Freeze", "lift"), "503".into());
             }
-            Act::RemoveFreeze { name } => {
+            Act::RemoveFreeze { name, .. } => {
                 self.failures.remove(&key("Freeze", "lift"));
                 assert_eq!(*name, names::freeze(&self.run.uid));
                 self.cluster.freeze = Freeze { policies: true, ..Freeze::default() };
@@ -392,9 +423,8 @@ impl TestEnv {
     pub fn finish(&mut self) -> Decision {
         for _ in 0..3000 {
             let decision = self.step();
-            let over = self.run.status.phase.is_final()
-                && decision.requeue_after.is_none()
-                && decision.plan.is_empty();
+            let ended = self.run.status.phase.is_final() || self.run.spec.dry_run;
+            let over = ended && decision.requeue_after.is_none() && decision.plan.is_empty();
             if self.gone || over || (self.run.deleting && !self.run.held) {
                 return decision;
             }

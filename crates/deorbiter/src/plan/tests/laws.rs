@@ -14,6 +14,7 @@ prop_compose! {
         services in prop::collection::vec(0_u8..5, 0..4),
         (retained, leftovers, freeze, sweep) in (any::<bool>(), any::<bool>(), 0_usize..3, any::<bool>()),
         (start, length, cloud_start, cloud_length) in (0_usize..30, 0_usize..200, 0_usize..30, 0_usize..200),
+        (refused, refused_for, cloud_refused, cloud_refused_for) in (0_usize..30, 0_usize..60, 0_usize..30, 0_usize..60),
         (csi_dead, ccm_dead, recreates, stale) in any::<(bool, bool, bool, bool)>(),
         dies in prop::option::of(0_usize..20),
         aborted in prop::option::weighted(0.2, 0_usize..40),
@@ -58,6 +59,8 @@ prop_compose! {
         }
         env.course = Course {
             csi_dead, ccm_dead, recreates, outage: start..start + length, cloud_outage: cloud_start..cloud_start + cloud_length,
+            refused: refused..refused + refused_for,
+            cloud_refused: cloud_refused..cloud_refused + cloud_refused_for,
             dies_before_acts: dies,
             aborted,
             ..Course::default()
@@ -72,7 +75,8 @@ proptest! {
     #[test]
     fn every_run_ends_within_the_law(mut env in envs()) {
         env.finish();
-        let blind = env.course.outage.contains(&(env.reconcile - 1));
+        let last = env.reconcile - 1;
+        let blind = env.course.outage.contains(&last) || env.course.refused.contains(&last);
         prop_assert!(!env.cluster.freeze.any() || blind, "a freeze is left");
         let cloud = env.cloud.as_ref().unwrap();
         for id in &env.untouchable {

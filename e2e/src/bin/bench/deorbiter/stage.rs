@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use common::api::deorbit::{DeorbitStatus, Phase};
 use common::api::deorbit_binding::DeorbitBinding;
-use e2e::deorbiter::{TestEnv, kubeconfig};
+use e2e::deorbiter::{TestEnv, as_another_cluster, kubeconfig};
 use e2e::fault_proxy::{FaultProxy, Upstream};
 use e2e::natgw::wait_for;
 use e2e::openstack::{OpenStack, Project};
@@ -53,6 +53,7 @@ impl Stage {
             .client_certificate(certificate, key);
         let user = Rights::of("deorbiter")?.give(&env.client, &env.namespace).await?;
         let home = FaultProxy::start(upstream.clone().impersonate(&user.name, user.groups.clone())).await?;
+        as_another_cluster(&home);
         let target = FaultProxy::start(upstream).await?;
         env.secret(COUNTED_TARGET, "value", &kubeconfig(&target.url(), None, &[])?).await?;
         let folder = tempfile::tempdir()?;
@@ -60,9 +61,9 @@ impl Stage {
         Ok(Self { env, openstack, project, home, target, binary: binary.to_owned(), folder })
     }
 
-    /// deorbiter straight to the API server over TLS.
+    /// deorbiter through a proxy that only tells management cluster and target apart.
     pub(crate) fn direct(&self) -> Launch {
-        self.launch(self.env.control_plane.kubeconfig())
+        self.launch(&self.env.management_kubeconfig)
     }
 
     /// deorbiter with the rights of its manifests, through the proxy, which counts.

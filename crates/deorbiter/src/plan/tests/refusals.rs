@@ -1,0 +1,182 @@
+//! A server that refuses, or a cluster that is not the one that is meant: the run waits for a person, and no timeout ends that.
+
+use std::time::Duration;
+
+use common::api::deorbit::Phase;
+use common::conditions::Status;
+use serde_json::json;
+
+use super::env::*;
+use crate::plan::Decision;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn problems(decision: &Decision) -> Vec<&'static str> {
+    use common::plan::Reason as _;
+    decision.plan.problems.iter().map(|problem| problem.because.code()).collect()
+}
+
+/// Reconciles for two days.
+fn two_days(env: &mut TestEnv) -> Decision {
+    let mut last = env.step();
+    for _ in 0..20 {
+        env.now += DAY / 10;
+        last = env.step();
+    }
+    last
+}
+
+#[test]
+fn a_kubeconfig_of_the_management_cluster_is_refused_and_nothing_is_deleted() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.service("web");
+    env.management = env.cluster.uid.clone().unwrap();
+    let last = two_days(&mut env);
+    assert_eq!(env.acts, [""; 0], "not even the finalizer is added");
+    assert_eq!(env.run.status.phase, Phase::Pending);
+    assert_eq!(env.condition("TargetReachable"), (Status::False, "IsManagementCluster".to_owned()));
+    assert_eq!(env.condition("Complete").0, Status::False);
+    assert!(problems(&last).contains(&"TargetIsManagementCluster"), "{:?}", problems(&last));
+}
+
+#[test]
+fn the_management_cluster_is_cleaned_up_where_in_cluster_says_so() {
+    let mut env = proven(json!({"kubeconfig": null, "inCluster": true}));
+    env.claim("data");
+    env.management = env.cluster.uid.clone().unwrap();
+    env.finish();
+    assert_eq!((env.run.status.phase, env.deletes()), (Phase::Complete, 1));
+}
+
+#[test]
+fn an_identity_that_cannot_be_read_refuses_to_start() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.cluster.uid = None;
+    two_days(&mut env);
+    assert_eq!((env.acts.len(), env.run.status.phase), (0, Phase::Pending));
+    assert_eq!(env.condition("TargetReachable"), (Status::False, "Refused".to_owned()));
+    let unknown = env.run.verify_identity(env.cluster.clone(), Err("forbidden".to_owned())).unwrap_err();
+    assert!(
+        !unknown.is_outage() && unknown.to_string().contains("management cluster is unknown"),
+        "{unknown}"
+    );
+    let own = TestEnv::new(spec(json!({"kubeconfig": null, "inCluster": true})));
+    assert!(own.run.verify_identity(own.cluster.clone(), Err("forbidden".to_owned())).is_ok());
+}
+
+#[test]
+fn d8_a_refusal_never_releases_the_cluster_and_the_run_goes_on_when_it_ends() {
+    for target in [true, false] {
+        for phase in [Phase::Pending, Phase::Freeze, Phase::Wait, Phase::Verify] {
+            let mut env = proven(json!({}));
+            env.claim("data");
+            while env.run.status.phase < phase {
+                env.step();
+            }
+            let refused = env.reconcile..env.reconcile + 21;
+            *if target { &mut env.course.refused } else { &mut env.course.cloud_refused } = refused;
+            let last = two_days(&mut env);
+            assert_eq!(env.run.status.phase, phase, "target {target}");
+            assert_eq!(env.run.status.first_unavailable_at, None, "no outage is counted");
+            let (condition, code) = match target {
+                true => ("TargetReachable", "TargetRefused"),
+                false => ("CloudReachable", "CloudRefused"),
+            };
+            assert_eq!(env.condition(condition), (Status::False, "Refused".to_owned()));
+            assert!(problems(&last).contains(&code), "{:?}", problems(&last));
+            env.finish();
+            assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
+        }
+    }
+}
+
+#[test]
+fn an_outage_after_a_refusal_has_its_whole_time() {
+    let mut env = proven(json!({}));
+    env.claim("data");
+    env.course.csi_dead = true;
+    while env.run.status.phase < Phase::Wait {
+        env.step();
+    }
+    env.course.refused = env.reconcile..env.reconcile + 21;
+    two_days(&mut env);
+    env.course.outage = env.reconcile..usize::MAX;
+    let begun = env.now;
+    env.finish_blind();
+    assert!(env.now.duration_since(begun).as_secs() >= 600);
+}
+
+#[test]
+fn a_deorbit_whose_target_refuses_can_be_deleted_after_the_outage_timeout() {
+    let mut env = proven(json!({}));
+    env.course.csi_dead = true;
+    env.claim("data");
+    while env.run.status.phase < Phase::Wait {
+        env.step();
+    }
+    env.course.refused = env.reconcile..usize::MAX;
+    env.step();
+    env.run.deleting = true;
+    let begun = env.now;
+    for _ in 0..200 {
+        if !env.gone {
+            env.step();
+        }
+    }
+    assert!(env.gone, "{:?}", env.acts);
+    assert!(env.now.duration_since(begun).as_secs() >= 590);
+    assert_eq!(env.did("as soon as it can be done, delete"), 1, "{:?}", env.acts);
+}
+
+#[test]
+fn a_dry_run_is_never_complete() {
+    for unavailable in [false, true] {
+        let mut env = proven(json!({"dryRun": true}));
+        env.claim("data");
+        env.claim("kept").meta.keep = true;
+        if unavailable {
+            env.course.cloud_outage = 0..usize::MAX;
+        }
+        let last = two_days(&mut env);
+        assert_eq!((env.run.status.phase, env.run.status.completed_at), (Phase::Inventory, None));
+        assert_eq!(env.condition("Complete"), (Status::False, "DryRun".to_owned()));
+        let planned = if unavailable { Status::False } else { Status::True };
+        assert_eq!(env.condition("Planned").0, planned);
+        assert_eq!(env.run.status.inventory.taken, !unavailable);
+        assert_eq!((last.requeue_after.is_none(), env.deletes()), (!unavailable, 0));
+    }
+}
+
+#[test]
+fn a_sweep_reports_volumes_and_snapshots_that_the_policy_retain_may_have_kept() {
+    use crate::observe::snapshot::{CloudSnapshot, CloudVolume};
+    for retained in ["Keep", "Delete"] {
+        let asked = json!({"sweep": true, "leftovers": "Delete", "retained": retained, "timeouts": {"perObject": "5m"}});
+        let mut env = proven(asked);
+        env.claim("data");
+        let cloud = env.cloud.as_mut().unwrap();
+        // Their PersistentVolume and VolumeSnapshotContent were deleted before the run.
+        let cluster = Some("prod".to_owned());
+        let volume =
+            CloudVolume { status: "available".into(), cluster: cluster.clone(), ..CloudVolume::default() };
+        let snapshot = CloudSnapshot {
+            status: "available".into(),
+            volume: "elsewhere".into(),
+            cluster,
+            ..CloudSnapshot::default()
+        };
+        cloud.volumes.insert("orphan".into(), volume);
+        cloud.snapshots.insert("orphan-snapshot".into(), snapshot);
+        if retained == "Keep" {
+            env.untouchable.extend(["orphan".into(), "orphan-snapshot".into()]);
+        }
+        env.finish();
+        let status = &env.run.status;
+        let listed = status.debris.iter().filter(|one| one.reason.contains("Retain")).count();
+        let (phase, count) =
+            if retained == "Keep" { (Phase::CompletedWithDebris, 2) } else { (Phase::Complete, 0) };
+        assert_eq!((status.phase, status.debris.len(), listed), (phase, count, count), "{:?}", status.debris);
+    }
+}
