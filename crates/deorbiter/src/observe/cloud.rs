@@ -46,7 +46,8 @@ pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> R
 /// region that is wrong is refused, and so is a call by rate limiting: the service runs.
 #[must_use]
 pub fn unread(error: &Error) -> seen::Unread {
-    let outage = matches!(error.code(), "no_answer" | "server_error" | "partial_list");
+    // Without a status: no response, or a list that changed while it was read; or a login, region or Secret that cannot be used.
+    let outage = error.status().map_or_else(|| error.is_retryable(), |status| status >= 500);
     let why = error.lasting();
     if outage { seen::Unread::Outage(why) } else { seen::Unread::Refused(why) }
 }
