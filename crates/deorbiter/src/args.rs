@@ -31,7 +31,7 @@ pub struct OwnArgs {
     // A reconciliation takes one or two seconds, and nine seconds where a server does not respond: ten keep two hundred clusters moving.
     #[arg(long, env = "PERIMETER_MAX_CONCURRENT_RECONCILES", default_value_t = 10, value_name = "NUMBER",
         value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub max_concurrent: u16,
+    pub max_concurrent_reconciles: u16,
     /// CSI driver whose volumes are Cinder's; may be repeated, or joined with ','
     #[arg(long, env = "PERIMETER_CINDER_DRIVER", value_name = "NAME", value_delimiter = ',',
         default_value = crate::settings::DRIVER)]

@@ -31,7 +31,7 @@ pub fn run() -> ExitCode {
         load_balancer_classes: args.own.load_balancer_class.clone(),
     };
     if !args.own.dry_run {
-        let max_concurrent = usize::from(args.own.max_concurrent);
+        let max_concurrent = usize::from(args.own.max_concurrent_reconciles);
         return runtime::run(program, args.runtime, flags, async move |runtime| {
             let triggers = trigger::run(runtime.clone(), &args.hook);
             tokio::try_join!(controller::run(runtime, settings, max_concurrent), triggers).map(|_| ())

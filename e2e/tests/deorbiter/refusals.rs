@@ -142,12 +142,12 @@ async fn another_cluster_under_the_same_name_is_not_touched() {
     env.claim("data", &id(6), "Delete").await.unwrap();
     let proxy = behind_a_proxy(&env).await;
     let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
-    let other = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "kube-system", "uid": "another" } });
+    let other = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "kube-system", "uid": "another", "resourceVersion": "1" } });
     let deorbiter = env.deorbiter().unwrap();
     // Nothing is deleted before the freeze, and this keeps it from being made.
     let freeze = Matcher::any().method(Method::POST).path("/apis/admissionregistration.k8s.io/v1/*");
     let frozen = proxy.rule(freeze, Fault::Reject(Answer::unavailable()));
-    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1s", "hang": "1s"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1h"}})).await.unwrap();
     env.wait_for_phase("run", Phase::Freeze).await.unwrap();
     let answer = Answer::status(StatusCode::OK).body(other.to_string());
     proxy.rule(identity, Fault::Reject(answer));

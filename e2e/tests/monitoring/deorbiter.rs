@@ -9,7 +9,8 @@ const REMAINING: &str = "deorbiter_remaining{exported_namespace=\"team\",name=\"
 const WAIT: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Wait\"}";
 const FAILED: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Failed\"}";
 const DEBRIS: &str = "deorbiter_debris{exported_namespace=\"team\",name=\"prod\",kind=\"Volume\"}";
-const REFUSED_ACCESS: &str = "deorbiter_access_refused{exported_namespace=\"team\",name=\"prod\",server=\"target\"}";
+const REFUSED_ACCESS: &str =
+    "deorbiter_access_refused{exported_namespace=\"team\",name=\"prod\",server=\"target\"}";
 const HELD: &str = "deorbiter_binding_held{binding=\"klusters\"}";
 const READY: &str = "deorbiter_binding_ready{binding=\"klusters\"}";
 const REFUSED: &str = "deorbiter_hook_answers_total{answer=\"refused\"}";
