@@ -1,17 +1,18 @@
-//! What an attachment's nf_tables table holds: who may go where, what is handed on, the way back, and the record of what was
-//! there before.
+//! The nf_tables table of an attachment: the allow-list, redirects (DNAT and SNAT), the conntrack marks that route the reply
+//! direction, and the record of the previous state.
 //!
 //! ```text
 //!            prerouting                   forward                      postrouting
-//!   home ──▶ mark the connection ───────▶ only what is handed on, ───▶ source := the attachment's ──▶ attachment
-//!            hand on (dnat)               and its answers              address (snat)
-//!   home ◀── answers of marked connections bear the mark, ◀─────────── attachment (prerouting), own programs (output)
-//!            and a rule sends them home
-//!                                         own programs (output): only to what is listed ────────────▶ attachment
+//!   primary ──▶ ct mark ────────────────▶ redirected traffic only, ──▶ snat to the attachment's ────▶ attachment
+//!               dnat                      and its replies              address
+//!   primary ◀── replies get the fwmark of their connection, ◀───────── attachment (prerouting), local programs (output)
+//!               and an ip rule routes them
+//!                                         local programs (output): only to the allow-list ──────────▶ attachment
 //! ```
 //!
 //! Interfaces are named, not numbered: one that is replaced under its name is still meant. Each chain leaves alone what
-//! neither comes from nor goes to the attachment or home, but for what the pod would forward only because it hands on.
+//! neither comes from nor goes to the attachment or the primary interface, except what the pod would forward only because of
+//! its redirects.
 
 pub mod allow_list;
 pub mod forward;
@@ -42,19 +43,19 @@ pub struct Firewall {
     pub mark: u32,
     /// The attachment's addresses; the first of each family is the source of what is forwarded.
     pub addresses: Vec<IpAddr>,
-    /// Who may go where, and what is handed on.
+    /// The allow-list and the redirects.
     pub destinations: Destinations,
-    /// Which families the pod forwards only since something is handed on: nothing else shall be.
+    /// Families that the pod forwards only because of redirects: other traffic of theirs is not forwarded.
     pub forwards: Forwards,
     /// The record: one line each, of any length without a zero byte, kept as comments of rules in a chain of their own.
     /// [`crate::plan`] writes and reads them.
     pub record: Vec<String>,
 }
 
-/// What a pod forwards that did not before.
+/// Which families the pod forwards only because of redirects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forwards {
-    /// IPv4 that comes by home.
+    /// IPv4 that arrives on the primary interface.
     pub v4: bool,
     /// IPv6, wherever it comes from.
     pub v6: bool,

@@ -1,14 +1,14 @@
 //! egress-router: a CNI plugin that gives a pod a static, cluster-external egress interface.
 //!
-//! One call is one walk, and data goes through it once:
+//! One call is one reconciliation, and data passes through its stages once:
 //!
 //! ```text
 //!   environment ─┐         ┌─ host, pod (netlink)                               ┌─ links, addresses, routes, rules
 //!                ├─ cni ── observe ── config ── plan ── [Step] ── apply ────────┼─ sysctls
-//!   stdin ───────┘         └─ ConfigMap, EC2 (pure)                  └─ undo    └─ one nf_tables table
+//!   stdin ───────┘         └─ ConfigMap, EC2 (pure)                  └─ rollback    └─ one nf_tables table
 //! ```
 //!
-//! Everything is read, validated and decided before the pod is touched; what is done is undone when a later step fails.
+//! Everything is read, validated and decided before the pod is changed. When a step fails, the steps before it are rolled back.
 //!
 //! * [`program`]: which verb is asked for. [`verb`]: one file for each: add, del, check, status, gc, version.
 //! * [`cni`]: the protocol: call, versions, results, errors. [`config`]: what a network configuration may say.

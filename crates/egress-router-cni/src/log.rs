@@ -123,7 +123,7 @@ impl Log {
     }
 }
 
-/// Control characters, line ends above all, as Rust writes them: nobody's words make a line of their own.
+/// Control characters, line ends above all, as Rust writes them: no quoted text can forge a line.
 fn one_line(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut line, letter| {
         if letter.is_control() {

@@ -29,24 +29,24 @@ pub fn mark(slot: u32) -> u32 {
     slot << 16
 }
 
-/// Which bits of packet and connection marks say by which attachment something was handed on, and only inside a pod. None of
-/// [`MARK_MASK`]'s: what came in by home and is handed on bears both.
+/// The bits of fwmark and conntrack mark that identify the attachment of a redirected connection; only inside a pod. They do not
+/// overlap [`MARK_MASK`]: a redirected connection from the primary interface has both.
 pub const EGRESS_MARK_MASK: u32 = MARK_MASK << 8;
 
-/// The mark of what the attachment whose mark is `mark` hands on. A rule for it looks [`egress_table`] up, so that it leaves by
-/// this attachment whatever the main table says: of several attachments the newest has the default route there.
+/// The mark of connections that the attachment with the mark `mark` redirects. A rule for it looks up [`egress_table`], so that they
+/// leave by this attachment: in the main table, the newest attachment has the default route.
 #[must_use]
 pub fn egress_mark(mark: u32) -> u32 {
     mark << 8
 }
 
-/// Routing table of `slot` that holds the pod's own network as it was before: the way back, and what DEL restores.
+/// Routing table of `slot` with the previous routes of the primary interface: for the reply direction, and for DEL to restore.
 #[must_use]
 pub fn primary_table(slot: u32) -> u32 {
     71_000 + slot
 }
 
-/// Routing table of `slot` that holds the way out of its own interface, for what has its address as source.
+/// Routing table of `slot` with the routes of its own interface, for packets with its source address.
 #[must_use]
 pub fn egress_table(slot: u32) -> u32 {
     72_000 + slot

@@ -1,4 +1,4 @@
-//! What shall be done, as plain data: decided from the configuration and what was observed, without asking anybody.
+//! The plan: pure data, decided from the configuration and the observed state, without IO.
 //!
 //! [`add`](add::add) makes a pod's attachment out of a [`Desired`], [`del`](del::del) undoes one by its record ([`note`]), and
 //! [`check`](check::check) tells what is no longer as it was made. [`master`] and [`gateway`] infer what was not said.
@@ -92,7 +92,7 @@ pub struct Identity {
     pub network: String,
 }
 
-/// An attachment with nothing left to be asked.
+/// The desired state of an attachment, completely resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
     /// Whose.
@@ -113,7 +113,7 @@ pub struct Desired {
     pub addresses: Vec<IpNet>,
     /// One for each family that has addresses, unless [`needs_gateway`] says that there is none.
     pub gateways: Gateways,
-    /// Who may go where, and what is handed on.
+    /// The allow-list and the redirects.
     pub destinations: Destinations,
     /// Reached by the pod's own network.
     pub cluster_networks: Vec<IpNet>,
@@ -172,7 +172,7 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// One act. Each carries what it needs to be undone, so that undoing asks nobody either.
+/// One write. Each step has what its rollback needs, so that a rollback reads nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// In the pod: the attachment's nf_tables table, in one batch. Undone by deleting the table. First, because it is also

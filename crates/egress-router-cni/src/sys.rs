@@ -43,7 +43,7 @@ impl Namespace {
     ///
     /// # Errors
     /// The kernel's: EPERM without CAP_SYS_ADMIN, ENOSPC where there may be no more (`user.max_net_namespaces`). Where the
-    /// way back fails, the thread is in the new one.
+    /// return fails, the thread is in the new one.
     pub fn new() -> io::Result<Self> {
         let here = Self::current()?;
         // SAFETY: unshare takes a number; without CLONE_FILES or CLONE_VM it touches no memory of ours.
@@ -158,7 +158,7 @@ impl Netlink {
 
     /// The kernel's next datagram takes the place of what `buffer` holds, as far as its capacity goes. Returns the datagram's
     /// whole length: when that is more than the buffer's, the rest is lost. With `wait`, waits for it as long as the socket's
-    /// patience lasts.
+    /// timeout lasts.
     ///
     /// # Errors
     /// `WouldBlock` when there is none; the kernel's, ENOBUFS among them (datagrams were lost before this one). The buffer is
@@ -167,13 +167,13 @@ impl Netlink {
         let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
         loop {
             buffer.clear();
-            // Memory that nobody has written to yet: an answer is short, and each page that is touched costs a fault.
+            // Uninitialized memory: an answer is short, and each page that is touched costs a fault.
             let room = buffer.spare_capacity_mut();
             let most = room.len();
             // SAFETY: sockaddr_nl is plain numbers, for all of which zero is a value.
             let mut sender: libc::sockaddr_nl = unsafe { mem::zeroed() };
             let mut size = length_of(&sender);
-            // SAFETY: pointer and length are those of memory of the buffer's own, which nobody else uses meanwhile and which
+            // SAFETY: pointer and length are those of memory of the buffer's own, which is not used otherwise meanwhile and which
             // is only written; sender and size are live, and size is sender's.
             let length = repeated(|| unsafe {
                 libc::recvfrom(
@@ -203,7 +203,7 @@ impl Netlink {
     }
 }
 
-/// Waits until nobody else has locked the byte `at` of the file that `file` is, which need not be so long, and locks it until
+/// Waits until no other descriptor locks the byte `at` of the file that `file` is, which need not be so long, and locks it until
 /// `file` is closed (F_OFD_SETLKW: the lock is the descriptor's, whichever thread it is in).
 ///
 /// # Errors

@@ -1,16 +1,16 @@
-//! The API server's answer: a ConfigMap, or words that fit in an Event.
+//! The API server's answer: a ConfigMap, or details that fit in an Event.
 #![no_main]
 
-use egress_router_cni::kubernetes::request::{Answer, read};
+use egress_router_cni::kubernetes::request::{Response, read};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (u16, &[u8])| {
     let (status, body) = input;
     for status in [200, status] {
         match read(status, body) {
-            Answer::Data(_) => assert_eq!(status, 200),
-            Answer::Refused { words, .. } | Answer::Untrusted(words) | Answer::Again(words) => {
-                assert!(words.chars().count() < 1000);
+            Response::Data(_) => assert_eq!(status, 200),
+            Response::Refused { details, .. } | Response::Untrusted(details) | Response::Retry(details) => {
+                assert!(details.chars().count() < 1000);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Which private address an attachment gets.
 //!
-//! EC2 would choose one itself (`SecondaryPrivateIpAddressCount`), but then nobody could tell afterwards which one it was when
+//! EC2 would choose one itself (`SecondaryPrivateIpAddressCount`), but then it would be unknown which one it was when
 //! its answer was lost: other programs (Amazon's own CNI plugin first of all) assign addresses to the same interface at the
 //! same time, and giving back the wrong one would cut off a pod. So the address is chosen here, written down, and asked for by
 //! name.

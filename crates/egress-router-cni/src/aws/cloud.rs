@@ -1,4 +1,4 @@
-//! What is asked of AWS, and with which endpoints, rights and patience: everything that acquiring and releasing have in common.
+//! Endpoints, credentials and the retry budget of requests to AWS: what acquire and release have in common.
 
 use std::ffi::OsString;
 use std::time::Instant;

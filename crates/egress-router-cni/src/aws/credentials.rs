@@ -48,7 +48,7 @@ impl Credentials {
         })
     }
 
-    /// Those of the instance's role. They are taken anew for each call: the service renews them five minutes before they
+    /// Those of the instance's role. They are fetched for each call: the service renews them five minutes before they
     /// expire, and a call is shorter.
     ///
     /// # Errors

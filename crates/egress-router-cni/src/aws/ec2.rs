@@ -122,7 +122,7 @@ impl<'a> Ec2<'a> {
     /// [`Error::Uncertain`] where the answer was lost, and as `read`.
     pub fn assign(&self, interface: &str, private: Ipv4Addr) -> Result<(), Error> {
         let private = private.to_string();
-        // AllowReassignment stays false: nobody loses an address.
+        // AllowReassignment stays false: no interface loses an address.
         let parameters = [("NetworkInterfaceId", interface), ("PrivateIpAddress.1", &private)];
         self.call_once("AssignPrivateIpAddresses", &parameters).map(drop)
     }
@@ -160,7 +160,7 @@ impl<'a> Ec2<'a> {
             ("AllowReassociation", if reassociate { "true" } else { "false" }),
         ];
         let root = self.call_once(ACTION, &parameters)?;
-        // It was done, though nobody knows as what: the caller looks.
+        // It was carried out, but the association ID is unknown: the caller describes the address.
         root.text_of("associationId").map(Into::into).ok_or_else(|| Error::Uncertain {
             action: ACTION,
             why: "the response has no associationId".into(),

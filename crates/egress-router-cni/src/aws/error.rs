@@ -8,7 +8,7 @@ const MAX_DETAILS: usize = 1024;
 /// What went wrong on the way to an Elastic IP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Nobody answered in time.
+    /// No response in time.
     #[error("{peer} did not respond in time")]
     Unreachable {
         /// EC2 or the metadata service, with its endpoint.

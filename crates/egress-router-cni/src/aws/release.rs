@@ -37,7 +37,7 @@ pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
     let private = state.private.addr();
     match &state.stage {
         Stage::Assigning => {
-            // The request may not have come through. What is there then is unexpected: it was not there before (see choose).
+            // The request may not have come through. An address there is not ours: choose found it free before.
             let listed = match ec2.on_interface(&state.interface) {
                 Err(error) if error.is_refused_as(INTERFACE_GONE) => return Ok(()),
                 listed => listed?,

@@ -1,4 +1,4 @@
-//! How long is waited, and how often is asked again.
+//! The retry budget: exponential backoff with jitter, up to a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(3);
 /// One exchange. EC2's slow answers take 2 to 3 s; longer is a lost packet, and asking again is quicker.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// One intent's patience: pauses that double, up to a deadline that the whole call shares.
+/// Exponential backoff up to a deadline that the whole call shares.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
     deadline: Instant,

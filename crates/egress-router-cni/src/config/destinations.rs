@@ -1,4 +1,4 @@
-//! `destinations`: where a pod may go (an entry with `/`), and what it hands on (`port proto ip [rport]`, or an IP alone).
+//! `destinations`: the allow-list (entries with `/`) and the redirects (`port proto ip [rport]`, or an IP alone).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -180,7 +180,7 @@ fn port(entry: &Field<'_>, word: &str) -> Result<u16, Error> {
         .ok_or_else(|| entry.invalid(format_args!("{word:?} is no port: it must be 1 to 65535")))
 }
 
-/// One host that traffic can be handed on to.
+/// The target of a redirect: one host.
 fn target(entry: &Field<'_>, word: &str) -> Result<IpAddr, Error> {
     let net = cidr(word).ok_or_else(|| entry.invalid(GRAMMAR))?;
     if net.prefix_len() != net.max_prefix_len() {

@@ -37,7 +37,7 @@ pub struct Network {
     pub mac: Option<[u8; 6]>,
     /// `runtimeConfig.ips`, else `args.cni.ips`, else `IP` of `CNI_ARGS`.
     pub requested: Vec<IpNet>,
-    /// `mac` and `requested`, as far as nobody but `CNI_ARGS` said them. libcni gives these to each plugin of a list: they are about
+    /// `mac` and `requested`, where only `CNI_ARGS` has them. libcni gives these to each plugin of a list: they are about
     /// `CNI_IFNAME`, whoever makes it.
     pub by_arguments: ByArguments,
     /// `prevResult`.
@@ -332,14 +332,14 @@ pub(super) fn networks(dict: &Dict<'_>, key: &str) -> Result<Vec<IpNet>, Error> 
 }
 
 /// The attachments that a runtime knows. The specification (1.1.0, GC) has a list, which may be empty. Go's libcni writes `null`
-/// for that one: `GCNetworkList` (libcni/api.go) hands on the caller's slice as it is, and encoding/json writes a nil slice as
+/// for that one: `GCNetworkList` (libcni/api.go) passes the caller's slice as it is, and encoding/json writes a nil slice as
 /// `null`; it has by then called DEL for every attachment of the network in its own cache. Who called it without
 /// arguments says nothing, and neither key is there: then nothing is known.
 fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<Attachment>>, Error> {
     const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
     let Some(list) = KEYS.into_iter().find_map(|key| dict.get(key)) else {
-        let said = KEYS.into_iter().any(|key| dict.entries.contains_key(key));
-        return Ok(said.then(Vec::new));
+        let present = KEYS.into_iter().any(|key| dict.entries.contains_key(key));
+        return Ok(present.then(Vec::new));
     };
     let parse = |field: &Field<'_>| {
         let attachment = field.dict()?;

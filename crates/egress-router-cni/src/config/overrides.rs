@@ -7,7 +7,7 @@
 //! 2. `gateway` is what the ConfigMap gets when it names none, and the only one that it may name.
 //! 3. `destinations` and `fallbackIP` are one unit. A ConfigMap that says nothing of them gets the overrides' whole. Else its
 //!    allow-list is intersected with the overrides'; an intersection without a block allows nothing. What it hands on has
-//!    to be among what the overrides hand on, or go to an address within their allow-list; else the ConfigMap is refused:
+//!    to be among what the overrides redirect, or go to an address within their allow-list; else the ConfigMap is refused:
 //!    to leave a redirect out in silence would look like a service that is down. Redirects of the overrides that such a
 //!    ConfigMap does not repeat are not taken over.
 

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_matches_nobody_is_refused() {
+    fn a_key_that_matches_no_pod_is_refused() {
         let ip = json!({"addresses": ["192.0.2.1/24"]});
         for key in ["", "DB", "a*b", "**", "a_b", "-a", "a b", &"a".repeat(254)] {
             let error = parse(&json!({ key: ip })).unwrap_err();

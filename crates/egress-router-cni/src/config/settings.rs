@@ -89,7 +89,7 @@ impl Settings {
     }
 
     /// For DEL and GC: what undoing needs (both directories, both endpoints of AWS), and what is wrong with the file, if
-    /// anything is. Nobody's mistake in it keeps a pod from being torn down: what cannot be read keeps its default.
+    /// anything is. A mistake in the file does not block the deletion of a pod: what cannot be read keeps its default.
     ///
     /// The pod's own table says what is to be undone in it, wherever the directories are. An Elastic IP whose record is not
     /// found is given back by the next ADD of one on this node: its pod is gone by then.
@@ -230,7 +230,7 @@ fn boolean(dict: &Dict<'_>, key: &str) -> Result<Option<bool>, Error> {
     dict.get(key).map(|field| field.boolean()).transpose()
 }
 
-/// An absolute path: a runtime's working directory is nobody's business.
+/// An absolute path: a runtime's working directory is unknown.
 fn path(dict: &Dict<'_>, key: &str) -> Result<Option<PathBuf>, Error> {
     let (Some(field), Some(text)) = (dict.get(key), dict.text(key)?) else { return Ok(None) };
     if text.starts_with('/') && !text.contains('\0') {

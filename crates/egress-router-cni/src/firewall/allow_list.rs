@@ -1,4 +1,4 @@
-//! Where the pod's own programs may go by the attachment.
+//! The allow-list: which destinations the pod's local programs may reach through the attachment.
 
 use super::forward::FILTER;
 use super::{Firewall, redirect};
@@ -30,7 +30,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
             ruleset.sets.push(set);
         }
     }
-    // Whom the pod hands on to, its own programs may ask as well: the same service, no other.
+    // Local programs may connect to redirect targets too: to the same address and port, and no other.
     rules.extend(redirect::redirects(firewall).map(|redirect| {
         let port = redirect.to_port.unwrap_or(redirect.port);
         Rule::new("redirect target")
@@ -42,14 +42,14 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     rules.extend(
         redirect::fallbacks(firewall).map(|address| Rule::new("redirect target").to(address).accept()),
     );
-    // A program that connects holds its socket while the kernel makes an ICMP error for it: the error is only noted then, and
-    // told a second later, after the first repetition. A reset is heard as soon as the socket is let go.
+    // connect() holds the socket lock while the kernel makes an ICMP error for it: the error is only recorded then, and reported a
+    // second later, after the first retransmission. A reset is processed as soon as the lock is released.
     rules.push(Rule::new("not in the allow-list").reset());
     rules.push(Rule::new("not in the allow-list").reject());
     let leave = Rule::new("apply the allow-list").oifname(&firewall.interface).jump("allow");
     ruleset.chains.push(Chain::base("output", Kind::Filter, Hook::Output, FILTER, vec![leave]));
-    // The way back has sent what stood before the attachment home by now, but this hook still names the interface that it
-    // would have left by. Behind routing that name is true, and whom home has no way for does not leave by the attachment.
+    // Connections older than the attachment were rerouted to the primary interface (reply_direction), but the output hook still
+    // has the old oifname. In postrouting it is the final one: without a route there, they do not leave by the attachment.
     if firewall.primary.is_some() {
         // Any attachment's: those that stood before two of them bear the mark of the first.
         let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);

@@ -1,4 +1,4 @@
-//! What comes to the pod by home is handed on, and whatever leaves by the attachment bears its address.
+//! Redirects: DNAT of what arrives on the primary interface, and SNAT of everything that leaves by the attachment to its address.
 
 use std::net::IpAddr;
 
@@ -41,26 +41,25 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     ));
 }
 
-/// Of connections that this attachment hands on, and of their packets that go forth; and its mask. Addresses would not tell
-/// whose they are: two attachments may hand on to the same one.
+/// The conntrack mark, with its mask, of connections that this attachment redirects, and the fwmark of their packets in the
+/// original direction. Addresses are ambiguous: two attachments may redirect to the same target.
 pub(super) fn mark(firewall: &Firewall) -> (u32, u32) {
     (names::egress_mark(firewall.mark), names::EGRESS_MARK_MASK)
 }
 
-/// Those redirects that can be served: of a family of which the attachment has an address, what it hands on would bear a
-/// stranger's otherwise.
+/// The redirects of families in which the attachment has an address: without one there is no address for SNAT.
 pub(super) fn redirects(firewall: &Firewall) -> impl Iterator<Item = &Redirect> {
     firewall.destinations.redirects.iter().filter(|redirect| firewall.source(redirect.to.is_ipv6()).is_some())
 }
 
-/// Where all goes that no redirect takes, at most one a family.
+/// Targets of all ports without a redirect, at most one per family.
 pub(super) fn fallbacks(firewall: &Firewall) -> impl Iterator<Item = IpAddr> {
     let destinations = &firewall.destinations;
     let both = [destinations.fallback_v4.map(IpAddr::V4), destinations.fallback_v6.map(IpAddr::V6)];
     both.into_iter().flatten().filter(|address| firewall.source(address.is_ipv6()).is_some())
 }
 
-/// Whether anything is handed on.
+/// Whether there is any redirect.
 pub(super) fn any(firewall: &Firewall) -> bool {
     redirects(firewall).next().is_some() || fallbacks(firewall).next().is_some()
 }

@@ -1,13 +1,14 @@
-//! Connections that came in by home are answered by home, whatever the routes say: they may come from anywhere in the
-//! cluster, and nobody tells a plugin which networks that is.
+//! The reply direction of connections that arrive on the primary interface leaves by the primary interface, whatever the routes
+//! are: clients may be in any network of the cluster, and a plugin does not know all of them.
 //!
-//! So do those that stood before the attachment, in either direction, when a pod gets it while it lives: what its programs send
-//! next would otherwise leave by the attachment, with an address that the other side does not know.
+//! The same holds, in both directions, for connections that are older than the attachment, where a running pod gets one:
+//! their next packets would otherwise leave by the attachment, with a source address that the peer does not know.
 //!
-//! No allow-list is wider by that ([`super::allow_list`]): whatever bears a mark without having come in by home does not
-//! leave by the attachment.
+//! This does not widen an allow-list ([`super::allow_list`]): a packet with such a mark that did not arrive on the primary interface
+//! does not leave by the attachment.
 //!
-//! The connection's mark remembers; a rule (see [`crate::plan`]) sends packets that bear it to home's own table.
+//! The conntrack mark identifies these connections, and an ip rule (see [`crate::plan`]) looks their packets up in the primary
+//! table.
 
 use super::Firewall;
 use crate::names::MARK_MASK;
@@ -17,16 +18,16 @@ use crate::netlink::nftables::{Chain, Rule, Ruleset};
 /// NF_IP_PRI_MANGLE: after connection tracking (-200), before translation (-100) and routing.
 const MANGLE: i32 = -150;
 
-/// Adds the chains, if there is a home.
+/// Adds the chains, if the pod has a primary interface.
 pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     let Some(primary) = &firewall.primary else { return };
     let (mark, mask) = (firewall.mark, MARK_MASK);
-    let answers = Rule::new("reply direction to the primary interface")
+    let replies = Rule::new("reply direction to the primary interface")
         .reply_direction()
         .ct_mark(mark, mask)
         .set_mark(mark, mask);
-    // Each packet, not only the first: a mark of an attachment that is gone since then is replaced by ours. Of several
-    // attachments the oldest is heard last and so decides, whichever comes or goes beside it.
+    // Every packet, not only the first: the mark of a deleted attachment is replaced by ours. Of several attachments the chain of
+    // the oldest runs last and decides, whichever others are added or deleted.
     let remember = Rule::new("original direction from the primary interface")
         .iifname(primary)
         .original_direction()
@@ -36,16 +37,16 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
         Kind::Filter,
         Hook::Prerouting,
         MANGLE,
-        vec![remember, answers],
+        vec![remember, replies],
     ));
-    // What is made here, in a chain that makes routing decide again. Whatever bears the mark: of connections that stood
-    // before, tracking may take the pod for the one who opened them.
+    // Locally generated packets, in a route chain, which reroutes them. In either direction: of older connections, conntrack
+    // may take the pod for the originator.
     let mut made: Vec<_> = [false, true].into_iter().filter_map(|ipv6| before(firewall, ipv6)).collect();
     made.push(Rule::new("reply direction to the primary interface").ct_mark(mark, mask).set_mark(mark, mask));
     ruleset.chains.push(Chain::base("output_mark", Kind::Route, Hook::Output, MANGLE, made));
 }
 
-/// Connections of TCP, which tells, that would leave by the attachment and cannot have begun with it.
+/// TCP connections that would leave by the attachment and were not opened through it: their first tracked packet is no SYN.
 fn before(firewall: &Firewall, ipv6: bool) -> Option<Rule> {
     firewall.source(ipv6)?;
     let (mark, mask) = (firewall.mark, MARK_MASK);

@@ -58,7 +58,7 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 /// IFLA_MACVLAN_MODE (32 bits) and IFLA_IPVLAN_MODE (16 bits).
 const MODE: u16 = 1;
-/// RTEXT_FILTER_SKIP_STATS: counters are most of an answer, and nobody here reads them.
+/// RTEXT_FILTER_SKIP_STATS: counters are most of a reply, and unused here.
 const SKIP_COUNTERS: u32 = 1 << 3;
 /// AF_INET, as the type of an attribute.
 const INET: u16 = 2;

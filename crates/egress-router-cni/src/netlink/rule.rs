@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_are_not_ours_are_nobody_s() {
+    fn rules_with_other_conditions_are_ignored() {
         let mut message = Message::new(0, 0, &[2, 0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0]);
         assert!(Rule::decode(message.body()).unwrap().is_some());
         message.string(3, "eth0");

@@ -25,7 +25,7 @@ const FIRST_OF_FAMILY: u16 = 16;
 const BUFFER: usize = 32 * 1024;
 
 /// How often something that comes and goes is tried: changes during a dump, a dump that waits for another. On a node with
-/// 1000 links, whose dump takes 5 ms, and 200 changes a second, two of three attempts are in vain: thirty in a row are one
+/// 1000 links, whose dump takes 5 ms, and 200 changes a second, two of three attempts fail: thirty in a row are one
 /// in a million, and last no longer than a quarter of a second.
 const ATTEMPTS: u32 = 30;
 

@@ -36,7 +36,7 @@ pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
 }
 
 /// The links that a killed ADD has left under the name that they have for an instant only ([`names::TEMPORARY_NAME`]): they are not up,
-/// and nobody has written onto them. For who knows that no other call acts in the pod.
+/// and have no alias. Only for a caller that holds the pod lock.
 pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
     let number = |link: &Link| {
         let digits = link.name.strip_prefix(names::TEMPORARY_NAME).unwrap_or_default();
@@ -90,7 +90,7 @@ fn defaults(
         return steps;
     }
     let saved: Vec<Route> = defaults().filter_map(|saved| restored(pod, saved, record.slot)).collect();
-    // Several may be alike but for where they lead: those that a killed DEL has restored already are no stranger's.
+    // Several may be alike but for where they lead: those that an interrupted DEL has restored already are not foreign.
     let foreign = |lost: &Route| {
         let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
         defaults.any(|there| {
@@ -99,7 +99,7 @@ fn defaults(
     };
     let mut steps: Vec<Step> = Vec::new();
     for (position, lost) in saved.iter().enumerate() {
-        // Where ours is the default until now, of whatever metric, its place has not become a stranger's.
+        // Where ours is the default until now, of whatever metric, no foreign route has taken its place.
         if there(lost) || (held.is_none() && foreign(lost)) {
             continue;
         }

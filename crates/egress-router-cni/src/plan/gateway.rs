@@ -166,7 +166,7 @@ mod tests {
         assert!(several.ends_with("several there: 192.168.50.7, 192.168.50.8"), "{several}");
         let none = inferred(&[], &["192.168.50.99/24"], Gateways::default()).unwrap_err();
         assert!(none.starts_with("ip.gateway is not given for 192.168.50.0/24"), "{none}");
-        // The pod's own address is nobody's gateway.
+        // The pod's own address is no gateway.
         let own = [("0.0.0.0/0", "192.168.50.99", MASTER, 0)];
         assert!(inferred(&own, &["192.168.50.99/24"], Gateways::default()).is_err());
     }

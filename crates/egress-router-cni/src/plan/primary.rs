@@ -1,4 +1,4 @@
-//! Home: the pod's own network, which was its default before any attachment of ours.
+//! The primary interface: the one that had the pod's default route before any attachment of ours.
 
 use std::collections::BTreeMap;
 
@@ -109,10 +109,11 @@ fn defaults(
 fn inferred(pod: &Pod, index: u32, family: Family, previous: Option<&Previous>) -> Option<Route> {
     let widest = gateways(pod, index, family)
         .min_by_key(|found| (found.destination.prefix_len(), route::metric(found)));
-    let told = || previous?.gateways.iter().find(|gateway| Family::of(gateway) == family).copied();
+    let previous_gateway =
+        || previous?.gateways.iter().find(|gateway| Family::of(gateway) == family).copied();
     let (gateway, flags) = match widest {
         Some(found) => (found.gateway, found.flags),
-        None => (Some(told()?), 0),
+        None => (Some(previous_gateway()?), 0),
     };
     let device = Some(Device::Index(index));
     Some(Route { gateway, device, flags, ..route::unicast(family.default_net()) })

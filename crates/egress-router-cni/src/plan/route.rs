@@ -1,4 +1,4 @@
-//! Routes and rules of an attachment: its own way out, the pod's own network as it was, and who takes which.
+//! Routes and rules of an attachment: the egress table, the primary table, and the rules that select them.
 
 use std::net::IpAddr;
 
@@ -160,8 +160,8 @@ pub fn primary(pod: &Pod, primary: &Primary, family: Family, slot: u32, extra: &
     table
 }
 
-/// Who takes which table: what original direction from the primary interface goes back by it, what the attachment hands on and what has its
-/// address goes out by the attachment.
+/// The rules: the reply direction of what arrives on the primary interface uses the primary table; redirected traffic and what
+/// has the attachment's source address use the egress table.
 #[must_use]
 pub fn rules(desired: &Desired, slot: u32, primaries: impl Fn(Family) -> bool) -> Vec<Rule> {
     let mut rules = Vec::new();

@@ -8,7 +8,7 @@ use crate::observe::Pod;
 
 use super::table_record::TableRecord;
 
-/// The smallest slot that no attachment has and whose tables and mark nobody uses: another program may route in a table of
+/// The smallest slot that no attachment has and whose tables and mark are unused: another program may route in a table of
 /// that number, and a record may have been flushed with the pod's ruleset.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_that_nobody_uses() {
+    fn the_smallest_unused_slot_is_taken() {
         assert_eq!(free(&Pod::default(), []), Ok(1));
         let pod = Pod { rules: vec![rule(1, None), rule(4, Some(2))], ..Pod::default() };
         assert_eq!(free(&pod, []), Ok(3));

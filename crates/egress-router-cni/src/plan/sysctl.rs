@@ -29,7 +29,7 @@ pub fn routers(interface: &str) -> Vec<String> {
 ///   its default route leads elsewhere; 2 asks only that there is a way.
 /// * A router that has advertised home's default route does so again every few minutes, and each time the kernel would put it
 ///   beside the one that took its place.
-/// * Forwarding is on only for who hands on. IPv4 asks the device by which a packet came; IPv6 only knows one switch for all
+/// * Forwarding is on only for redirects. IPv4 asks the device by which a packet came; IPv6 only knows one switch for all
 ///   (which sets each device's as well, so those that were on already are set again when it goes off: they come before it, as
 ///   undoing goes backwards).
 #[must_use]
@@ -91,7 +91,7 @@ fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, TableRecord>) -> Vec<Cha
 }
 
 /// Those of the new link. Before it goes up: it says who has its address when it does, answers for no other, believes no
-/// router, and does not wait until its addresses are known to be nobody else's. Without an address of IPv6, it speaks none.
+/// router, and skips duplicate address detection. Without an address of IPv6, it speaks none.
 #[must_use]
 pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
     let mut needed: Vec<(Family, &str, &str)> = Vec::new();
@@ -105,14 +105,14 @@ pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
                 (Family::V6, "ndisc_notify", "1"),
             ]);
         } else {
-            // Nobody out there reaches the pod by a link-local address, and the kernel has less to do when the link goes up.
+            // No host outside reaches the pod by a link-local address, and the kernel has less to do when the link goes up.
             needed.push((Family::V6, "disable_ipv6", "1"));
         }
     }
     if desired.source(Family::V4).is_some() {
         if has_redirects(desired, Family::V4) {
             needed.push((Family::V4, "forwarding", "1"));
-            // What is handed on is answered by hosts that main sends to elsewhere once a younger attachment has the default.
+            // Replies to redirected connections come from hosts that main routes elsewhere once a newer attachment has the default route.
             if strict_when_new(pod) {
                 needed.push((Family::V4, "rp_filter", "2"));
             }
@@ -120,7 +120,7 @@ pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
         // Last, next to what else the kernel is asked for by netlink.
         needed.extend([
             (Family::V4, "arp_notify", "1"),
-            // Not for the pod's other addresses, which are nobody's business out there.
+            // Not for the pod's other addresses, which do not belong to this network.
             (Family::V4, "arp_ignore", "1"),
             (Family::V4, "arp_announce", "2"),
         ]);

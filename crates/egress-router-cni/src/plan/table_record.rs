@@ -59,7 +59,7 @@ pub struct Primary {
     pub default: bool,
 }
 
-/// A route, its device by name: an index means nothing once a link was made anew.
+/// A route, its device by name: an index means nothing once a link was re-created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// Without device.

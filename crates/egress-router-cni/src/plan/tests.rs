@@ -50,7 +50,7 @@ fn the_record_comes_first_and_the_default_route_last() {
 }
 
 #[test]
-fn the_pods_own_network_keeps_cluster_service_and_way_back() {
+fn the_primary_interface_keeps_cluster_routes_service_routes_and_the_reply_direction() {
     let mut simulated = pod();
     simulated.add(&desired(1, BOTH));
     assert_eq!(holder(&simulated, Family::V4).as_deref(), Some("net1"));
@@ -80,7 +80,7 @@ fn the_pods_own_network_keeps_cluster_service_and_way_back() {
 }
 
 #[test]
-fn what_leads_home_already_is_left_alone() {
+fn routes_through_the_primary_interface_are_kept() {
     let mut simulated = pod();
     simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.1"), PRIMARY, None));
     simulated.pod.routes.push(there("10.0.0.0/8", Some("10.244.1.1"), PRIMARY, None));
@@ -156,7 +156,7 @@ fn an_interface_or_address_that_is_there_is_refused() {
 
 /// Multus deletes the default route of the other networks before this plugin runs.
 #[test]
-fn home_is_found_without_its_default_route() {
+fn the_primary_interface_is_found_without_its_default_route() {
     let mut simulated = pod();
     simulated.pod.routes.retain(|route| route.destination.prefix_len() != 0);
     simulated.pod.routes.push(there("172.30.0.0/16", Some("10.244.1.3"), PRIMARY, None));
@@ -177,7 +177,7 @@ fn home_is_found_without_its_default_route() {
 }
 
 #[test]
-fn home_in_each_way_it_is_found() {
+fn the_primary_interface_is_found_by_each_of_its_sources() {
     let none = std::collections::BTreeMap::new();
     let found = |simulated: &Simulated, previous: Option<&Previous>| {
         primary::find(&simulated.pod, Family::V4, &none, previous)
@@ -262,7 +262,7 @@ fn sysctls_change_only_as_far_as_needed() {
 
 /// What it forwarded before, it forwards still.
 #[test]
-fn a_pod_forwards_nothing_else_because_it_hands_on() {
+fn redirects_do_not_make_the_pod_forward_other_traffic() {
     let forwards = |simulated: &Simulated, desired: &Desired| match add::add(desired, &simulated.pod) {
         Ok(Plan { steps, .. }) => match steps.first() {
             Some(Step::Firewall(firewall)) => (firewall.forwards.v4, firewall.forwards.v6),
@@ -350,12 +350,12 @@ fn default_routes_of_the_same_metric_come_back_in_their_order() {
         assert_eq!(defaults(&again), before, "killed after {killed}");
     }
     // One that lived on is not made twice, one that is somebody else's stays alone.
-    let stranger = there("0.0.0.0/0", Some("10.244.1.77"), PRIMARY, None);
+    let foreign = there("0.0.0.0/0", Some("10.244.1.77"), PRIMARY, None);
     simulated
         .pod
         .routes
-        .retain(|route| route.table != route::MAIN || route.destination != stranger.destination);
-    simulated.pod.routes.push(stranger);
+        .retain(|route| route.table != route::MAIN || route.destination != foreign.destination);
+    simulated.pod.routes.push(foreign);
     simulated.del("net1");
     assert_eq!(defaults(&simulated), ["10.244.1.77"]);
 }
@@ -465,7 +465,7 @@ fn a_default_route_for_a_tos_is_not_taken_for_the_default_and_goes_as_well() {
             matches!(left.as_slice(), [one] if one.tos == 0 && one.device == Some(Device::Index(index))),
             "{left:?}"
         );
-        // The way back has all of them, and what is kept follows the plain one.
+        // The primary table has all of them, and what is kept follows the plain one.
         let primary = route::defaults(&simulated.pod, crate::names::primary_table(1), Family::V4);
         assert_eq!(primary.count(), 2 + usize::from(plain));
         let gateway = if plain { "10.244.1.1" } else { "10.244.1.3" };
@@ -493,7 +493,7 @@ fn what_only_the_younger_attachment_took_away_comes_back_when_it_goes_first() {
     simulated.del("net2");
     assert_eq!(simulated.state(), before);
     simulated.del("net1");
-    assert!(simulated.pod.routes.contains(&late), "nobody's but its own");
+    assert!(simulated.pod.routes.contains(&late), "it belongs to no attachment");
     simulated.pod.routes.retain(|route| *route != late);
     assert_eq!(simulated.state(), first);
 }
@@ -601,7 +601,7 @@ fn somebody_elses_later_change_is_left_alone() {
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
     simulated.add(&desired(1, BOTH));
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "0".into());
-    // Another plugin's default route is unexpected to take.
+    // Another plugin's default route is not ours to take.
     let default = simulated
         .pod
         .routes
@@ -658,7 +658,7 @@ fn check_names_everything_that_differs() {
     for position in 0..simulated.pod.routes.len() {
         let route = whole.pod.routes[position].clone();
         let of_primary = route.device == Some(Device::Index(PRIMARY)) && route.destination.prefix_len() != 0;
-        // The pod's own networks, and what the kernel makes of addresses, is unexpected to watch.
+        // The pod's own networks, and what the kernel makes of addresses, is not compared.
         if route.protocol == 2 || (of_primary && route.table == crate::names::primary_table(1)) {
             continue;
         }
@@ -699,7 +699,7 @@ fn check_names_everything_that_differs() {
         changed.pod.sysctls.insert(sysctl::conf(family, interface, key), value.into());
         assert_eq!(sysctls(&changed), [format!("sysctl {needed}")]);
     }
-    // Its own link hands on as well.
+    // Its own link forwards as well.
     found.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "1".into());
     assert_eq!(
         sysctls(&found),

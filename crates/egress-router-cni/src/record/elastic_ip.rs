@@ -49,7 +49,7 @@ pub fn folder(state_directory: &Path) -> Folder {
     Folder::new(state_directory, "elastic-ips", true)
 }
 
-/// The turn of giving Elastic IPs back, one call of the node at a time; held until it is dropped, or the process ends.
+/// The lock for releasing Elastic IPs: one call of the node at a time holds it, until it is dropped or the process ends.
 ///
 /// A private address that was given back is free for the next pod. Who has read a record before that must not act on it after:
 /// records are read, acted on and removed within one turn.
@@ -59,7 +59,7 @@ pub struct RecordsLock {
 }
 
 impl RecordsLock {
-    /// The turn, if nobody has it. The folder itself is locked: nothing is written, so a full disk is in nobody's way.
+    /// The lock, if it is free. The folder itself is locked: nothing is written, so it works on a full disk.
     ///
     /// # Errors
     /// [`Code::Io`], with the path: there is no such folder, and so no record.
@@ -76,7 +76,7 @@ impl RecordsLock {
         }
     }
 
-    /// The turn, once it comes.
+    /// Waits for the lock.
     ///
     /// # Errors
     /// [`Code::TryAgain`] where it does not come until `deadline`, and as [`Self::take`].
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_call_at_a_time_has_the_turn_and_nobody_waits_for_ever() {
+    fn one_call_at_a_time_holds_the_lock_and_waiting_ends_at_the_deadline() {
         let directory = tempfile::tempdir().unwrap();
         let folder = folder(directory.path());
         assert_eq!(RecordsLock::take(&folder).unwrap_err().code, Code::Io, "no record has been written yet");

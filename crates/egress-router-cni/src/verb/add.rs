@@ -52,7 +52,7 @@ pub fn add(context: &Context<'_>) -> Result<String, Error> {
     }
 }
 
-/// What ADD would do, one step a line. Nothing is touched, and nobody but the API server is asked.
+/// What ADD would do, one step a line. It changes nothing, and sends requests to the API server only.
 ///
 /// # Errors
 /// As [`add`].
@@ -281,7 +281,7 @@ impl<'a> AddCall<'a> {
     }
 }
 
-/// A pod that has an ipvlan of this master would lose its mode, and its packets, without anybody being told.
+/// Another mode would silently change that of the ipvlans on this master, and their pods would lose packets.
 fn check_ipvlan_mode(context: &Context<'_>, master: u32, kind: Kind) -> Result<(), Error> {
     let Kind::Ipvlan(_) = kind else { return Ok(()) };
     let (all, _) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
@@ -299,7 +299,7 @@ fn check_ipvlan_mode(context: &Context<'_>, master: u32, kind: Kind) -> Result<(
     ))
 }
 
-/// Multus forwards no GC, so who comes next ends what nobody has ended: Elastic IPs whose pod's namespace is gone.
+/// Multus forwards no GC, so an ADD releases orphaned Elastic IPs: those whose pod's network namespace is gone.
 fn release_orphaned_elastic_ips(
     context: &Context<'_>,
     namespaces: &mut Namespaces,

@@ -78,7 +78,7 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
 }
 
 /// Without what later plugins of a list may have changed (`tuning` does): `prevResult` has the last word about the hardware
-/// address, and about the MTU since 1.1.0; before, nobody says, and only an MTU that the configuration asks for is compared.
+/// address, and about the MTU since 1.1.0; before, it is unknown, and only an MTU that the configuration asks for is compared.
 fn as_listed(context: &Context<'_>, desired: Desired, listed: &[&Interface]) -> Desired {
     let mtu = desired
         .mtu

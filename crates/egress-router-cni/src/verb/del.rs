@@ -234,7 +234,7 @@ mod tests {
             },
         };
         folder.write(&record).unwrap();
-        // Nobody answers there: who asks fails.
+        // No server listens there: a request fails.
         let nowhere = Some("http://127.0.0.1:1".to_owned());
         let aws = Aws { ec2_endpoint: nowhere.clone(), metadata_endpoint: nowhere, ..Aws::default() };
         let settings = Settings { aws, ..Settings::default() };

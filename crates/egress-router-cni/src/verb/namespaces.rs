@@ -129,7 +129,7 @@ impl Namespaces {
         observe::pod(&mut self.sockets)
     }
 
-    /// Runs `work`, which speaks with the world, where the node's network is.
+    /// Runs `work`, which needs the node's network, in the node's network namespace.
     ///
     /// # Errors
     /// That of `work`; code 100 where the namespace cannot be changed.

@@ -17,7 +17,7 @@ impl PodLock {
     /// Waits until no other call acts in the namespace of that device and inode. None where the folder cannot be written: the
     /// call then says so by its record, and one at a time is the usual case.
     ///
-    /// All pods share an empty file, in which each has a byte, by its namespace's number: nobody waits for another pod's DEL,
+    /// All pods share an empty file, in which each has a byte, by its namespace's number: no call waits for another pod's DEL,
     /// and nothing must be removed. Not the namespace's own file is locked: a program in the pod can open that one as well,
     /// and would keep DEL waiting.
     #[must_use]
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_folder_nobody_waits() {
+    fn without_a_folder_there_is_no_lock() {
         assert!(PodLock::wait(Path::new("/proc/none"), (4, 1)).is_none());
     }
 }

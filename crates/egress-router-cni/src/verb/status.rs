@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_tried_where_nobody_is() {
+    fn rules_are_tested_in_a_namespace_of_their_own() {
         isolated(|| {
             let here = Namespace::current().unwrap();
             let everything = json!({"addresses": ["192.0.2.9/24", "2001:db8::9/64"],

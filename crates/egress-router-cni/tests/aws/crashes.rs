@@ -2,7 +2,7 @@
 
 use super::node::{KillPoint, Snapshot, TestEnv};
 
-/// Runs `story` for each point of an ADD at which it may be killed; it gets the world after the kill.
+/// Runs `story` for each point of an ADD at which it may be killed; it gets the environment after the kill.
 fn killed_adds(make: impl Fn() -> TestEnv, story: impl Fn(&TestEnv, u32)) {
     // Two descriptions, two acts, three writes; one point before and one after each. More where a choice was not free.
     for point in 0.. {

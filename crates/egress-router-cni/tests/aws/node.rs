@@ -1,4 +1,4 @@
-//! A world of two nodes, what they do, and what is left of it.
+//! An environment of two nodes, what they do, and what is left of it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ impl Transport for Service {
         self.asked.set(self.asked.get() + 1);
         self.status
             .map(|status| Response { status, body: b"token".to_vec() })
-            .ok_or_else(|| NoResponse { why: "nobody".into(), permanent: false })
+            .ok_or_else(|| NoResponse { why: "refused".into(), permanent: false })
     }
 }
 
@@ -61,7 +61,7 @@ const XEN: (&str, &str) = ("class/dmi/id/sys_vendor", "Xen\n");
 const UUID: (&str, &str) = ("hypervisor/uuid", "ec2e1916-9099-7caf-fd21-012345abcdef\n");
 
 #[test]
-fn nitro_names_its_vendor_and_nobody_is_asked() {
+fn on_nitro_the_vendor_decides_without_a_request() {
     let service = Service::answering(None);
     let node = Node::new(&[("class/dmi/id/sys_vendor", "Amazon EC2\n")]);
     assert_eq!(node.platform(&service), Platform::Aws);

@@ -119,7 +119,7 @@ impl<'a> Attribute<'a> {
     }
 
     /// A text, up to its first zero byte. What is not UTF-8 in it is replaced by U+FFFD: the kernel takes any bytes for names
-    /// and aliases, and a stranger's must not hide what is ours.
+    /// and aliases, and a foreign one must not hide ours.
     #[must_use]
     pub fn string(&self) -> String {
         let text = self.payload.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -43,7 +43,7 @@ proptest! {
 }
 
 #[test]
-fn a_stranger_s_bytes_are_no_reason_to_read_nothing() {
+fn an_alias_that_is_not_utf_8_is_still_read() {
     let mut message = Message::new(0, 0, &[]);
     message.attribute(20, b"caf\xe9\0behind");
     let attribute = attributes(message.body()).next().unwrap().unwrap();

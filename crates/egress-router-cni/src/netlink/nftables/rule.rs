@@ -200,39 +200,39 @@ impl Rule {
         ])
     }
 
-    /// The connection goes to `address` instead; without `port`, to the same one there.
+    /// DNAT to `address`; without `port`, to the same port.
     #[must_use]
     pub fn dnat(self, address: IpAddr, port: Option<u16>) -> Self {
         let nat = Expression::Nat { end: End::Destination, ipv6: address.is_ipv6(), port: port.is_some() };
         self.with([Expression::Address(address)]).with(port.map(Expression::Port)).with([nat])
     }
 
-    /// The connection comes from `address` instead.
+    /// SNAT to `address`.
     #[must_use]
     pub fn snat(self, address: IpAddr) -> Self {
         let nat = Expression::Nat { end: End::Source, ipv6: address.is_ipv6(), port: false };
         self.with([Expression::Address(address), nat])
     }
 
-    /// Passes.
+    /// Accepts.
     #[must_use]
     pub fn accept(self) -> Self {
         self.with([Expression::Verdict(Verdict::Accept)])
     }
 
-    /// Goes nowhere, and nobody is told.
+    /// Drops the packet without an error.
     #[must_use]
     pub fn drop(self) -> Self {
         self.with([Expression::Verdict(Verdict::Drop)])
     }
 
-    /// Goes nowhere, and its sender is told: administratively prohibited.
+    /// Rejects with ICMP administratively prohibited.
     #[must_use]
     pub fn reject(self) -> Self {
         self.with([Expression::Reject(Refusal::Prohibited)])
     }
 
-    /// A TCP connection ends, as if nobody listened.
+    /// Rejects with a TCP reset.
     #[must_use]
     pub fn reset(self) -> Self {
         self.protocol(TCP).with([Expression::Reject(Refusal::Reset)])
