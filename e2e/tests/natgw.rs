@@ -6,6 +6,7 @@
 mod commands;
 mod features;
 mod input;
+mod isolation;
 mod jobs;
 mod nodes;
 mod rulings;

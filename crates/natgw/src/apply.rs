@@ -1,8 +1,8 @@
-//! The only writer: runs a Plan's steps in their order.
+//! The only writer: runs the actions of a Plan in order.
 //!
-//! A failed step ends what is planned for its Node; a failed step that others rely on (the route, the new primary's role)
-//! ends the reconciliation. Before each step the process asks itself whether it still leads. Nodes of which nothing has begun (Jobs, marks)
-//! wait for the next reconciliation when this one has taken long: see [`RECONCILE_BUDGET`].
+//! Failures are isolated: the route, the role label and each Node fail separately (see [`Failures`]). Each action is run only
+//! while the process leads. Nodes on which nothing has started wait for the next reconciliation if this one has taken longer than
+//! [`RECONCILE_BUDGET`].
 
 pub mod job;
 pub mod node;
@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::plan::Action;
-use crate::plan::action::NodeRef;
+use crate::plan::action::{Failures, NodeRef};
 
 /// After so long a reconciliation begins with no further Node, once the steps are done that others rely on. While sixty Jobs are made, each
 /// refused by an admission webhook after ten seconds, nobody would look whether the gateway still lives. What has begun is brought to
@@ -47,7 +47,7 @@ pub struct Apply<'a> {
 }
 
 impl Apply<'_> {
-    /// Runs the plan. Returns how many steps were done. `resume` is the Node that the reconciliation before this one did not reach any
+    /// Runs the plan. Returns how many actions were carried out. `resume` is the Node that the reconciliation before this one did not reach any
     /// more, and becomes the one that this one did not reach: it comes first, so that each Node has its turn.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Apply<'_> {
     pub async fn run(&self, plan: &Plan<Action>, resume: &mut Option<String>) -> Result<usize, Error> {
         let started = Instant::now();
         let mut versions = BTreeMap::new();
-        let (mut blocked, mut begun) = (BTreeSet::new(), BTreeSet::new());
+        let (mut failures, mut begun) = (Failures::default(), BTreeSet::new());
         let mut failure: Option<Error> = None;
         let mut done = 0;
         let any_shared = plan.steps.iter().any(|step| step.action.is_shared());
@@ -65,10 +65,7 @@ impl Apply<'_> {
         let single = single.into_iter().map(|step| (true, step));
         for (single, step) in shared.iter().map(|step| (false, step)).chain(single) {
             let node = step.action.node();
-            if blocked.contains(&node.name) {
-                if step.action.is_shared() {
-                    break;
-                }
+            if failures.prevent(&step.action) {
                 continue;
             }
             let late = started.elapsed() >= self.longest;
@@ -100,12 +97,9 @@ impl Apply<'_> {
             match self.step(step, &mut versions).await {
                 Ok(()) => done += 1,
                 Err(error) => {
-                    blocked.insert(node.name.clone());
+                    failures.record(&step.action, error.is_outdated());
                     if failure.as_ref().is_none_or(Error::is_outdated) {
                         failure = Some(error);
-                    }
-                    if step.action.is_shared() {
-                        break;
                     }
                 }
             }
@@ -136,7 +130,7 @@ impl Apply<'_> {
 
     async fn act(&self, action: &Action, versions: &mut BTreeMap<String, String>) -> Result<(), Error> {
         match action {
-            Action::MoveRoute { network, from, to, server, node } => {
+            Action::MoveRoute { network, from, to, server, node, .. } => {
                 node::unchanged(self.client, node, version_of(node, versions)).await?;
                 route::move_to(self.hcloud, *network, *from, *to, *server).await
             }

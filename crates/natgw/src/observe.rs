@@ -7,20 +7,21 @@ pub mod snapshot;
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use common::k8s::{Job, Node};
 
 use self::network::Cloud;
 use self::snapshot::Snapshot;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::error::Error;
 use crate::plan;
 
 /// Takes a Snapshot of the Nodes and Jobs given and of what the cloud says now.
 ///
 /// # Errors
-/// Any list that could not be read whole: then there is no Snapshot, and nothing is done. The floating IPs are one of them only
-/// where labels are written from them and they were never read; later the last list stands.
+/// Any list that could not be read completely: there is no Snapshot, and nothing is done. This includes the floating IPs only if
+/// labels are written from them and there is no earlier list.
 pub async fn observe(
     config: &Config,
     nodes: &[impl Borrow<Node>],
@@ -43,19 +44,36 @@ pub async fn observe(
         jobs: by_node,
         network: view.snapshot(),
         floating_ips: None,
-        floating_ips_unread: None,
+        floating_ip_polls: 0,
+        floating_ips_error: None,
     };
-    if plan::needs_floating_ips(config, &snapshot) {
-        match cloud.floating_ips().await {
-            Ok(floating_ips) => snapshot.floating_ips = Some(floating_ips),
-            // A label that was taken off by mistake is put back: not to know of that would cost the Node its role.
-            Err(error) if config.keeps_labels() && cloud.last_floating_ips().is_none() => return Err(error),
-            // Otherwise the route is not left at a dead gateway for want of them.
-            Err(error) => {
-                snapshot.floating_ips_unread = Some(error.to_string());
-                snapshot.floating_ips = cloud.last_floating_ips().filter(|_| config.keeps_labels()).cloned();
-            }
+    if config.mode == Mode::Run {
+        let started = Instant::now();
+        list_floating_ips(config, cloud, &mut snapshot, None).await?;
+        // The route follows a label only by a list that is current.
+        if plan::moves_route(config, &snapshot) {
+            list_floating_ips(config, cloud, &mut snapshot, Some(started)).await?;
         }
     }
     Ok(snapshot)
+}
+
+/// Lists the floating IPs into the Snapshot. The last list counts if they cannot be listed: without it, a label that was removed
+/// by mistake would not be restored, and the route would stay at a dead gateway.
+async fn list_floating_ips(
+    config: &Config,
+    cloud: &mut Cloud,
+    snapshot: &mut Snapshot,
+    since: Option<Instant>,
+) -> Result<(), Error> {
+    snapshot.floating_ips_error = match cloud.list_floating_ips(&snapshot.nodes, since).await {
+        Ok(()) => None,
+        Err(error) if config.keeps_labels() && cloud.floating_ips().is_none() => return Err(error),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some((floating_ips, polls)) = cloud.floating_ips() {
+        snapshot.floating_ips = Some(floating_ips.clone());
+        snapshot.floating_ip_polls = polls;
+    }
+    Ok(())
 }

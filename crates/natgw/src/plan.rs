@@ -33,8 +33,8 @@ pub(crate) type Output = Plan<Action>;
 #[must_use]
 pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut out = Plan::default();
-    if let Some(why) = &snapshot.floating_ips_unread {
-        out.problem(about_natgw(config), Reason::FloatingIPsUnknown(why.clone()));
+    if let Some(error) = &snapshot.floating_ips_error {
+        out.problem(about_natgw(config), Reason::FloatingIPsUnknown(error.clone()));
     }
     // What follows sees the labels as this plan writes them: a gateway whose label was lost by mistake is no gateway lost.
     let snapshot = &*floating_ip::labels(config, snapshot, &mut out);
@@ -59,13 +59,9 @@ pub fn assess<'a>(config: &Config, snapshot: &'a Snapshot) -> (Vec<Assessed<'a>>
     (assessed, elected)
 }
 
-/// Whether a decision about this Snapshot depends on which server holds which floating IP: labels contradict each other,
-/// the route is about to move, or the labels themselves are to be kept true.
+/// Whether the plan of this Snapshot moves the route.
 #[must_use]
-pub fn needs_floating_ips(config: &Config, snapshot: &Snapshot) -> bool {
-    if config.keeps_labels() || !floating_ip::duplicates(snapshot).is_empty() {
-        return true;
-    }
+pub fn moves_route(config: &Config, snapshot: &Snapshot) -> bool {
     let (_, elected) = assess(config, snapshot);
     elected.is_some_and(|primary| snapshot.network.default_route != Some(primary.private_ip))
 }

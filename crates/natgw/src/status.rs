@@ -76,7 +76,7 @@ fn reason(unfit: Unfit) -> &'static str {
         Unfit::NotReady => "not Ready",
         Unfit::Cordoned => "cordoned",
         Unfit::NotInNetwork => "not in the network",
-        Unfit::FloatingIPElsewhere => "its floating IP is assigned elsewhere",
+        Unfit::FloatingIPNotAssigned => "its floating IP is not assigned to its server",
         Unfit::FloatingIPContested => "its floating IP is on another Node too",
     }
 }

@@ -185,11 +185,15 @@ async fn while_nothing_happens_nothing_is_written_and_the_cloud_is_asked_once_a_
     env.reconciles(&natgw, 2).await.unwrap();
     env.api_proxy.clear_requests();
     env.cloud_proxy.clear_requests();
-    let polls = |requests: &[e2e::fault_proxy::Recorded]| requests.len() >= 4;
+    let polls = |requests: &[e2e::fault_proxy::Recorded]| requests.len() >= 8;
     let asked = env.cloud_proxy.wait_for(polls, e2e::natgw::TIMEOUT).await.unwrap();
-    for (one, next) in asked.iter().zip(asked.iter().skip(1)) {
-        let gap = next.at.duration_since(one.at).unwrap();
-        assert!(gap >= Duration::from_millis(2900), "{gap:?} between {} and {}", one.path, next.path);
+    for list in ["networks", "floating_ips"] {
+        let polls: Vec<_> = asked.iter().filter(|request| request.path.contains(list)).collect();
+        assert!(polls.len() >= 3, "{list}: {polls:?}");
+        for (one, next) in polls.iter().zip(polls.iter().skip(1)) {
+            let gap = next.at.duration_since(one.at).unwrap();
+            assert!(gap >= Duration::from_millis(2900), "{gap:?} between two lists of {list}");
+        }
     }
     assert!(asked.iter().all(|request| request.method == "GET"));
     for request in env.api_proxy.requests() {

@@ -143,7 +143,7 @@ async fn defect_18_a_label_that_the_cloud_contradicts_elects_nobody() {
     env.hetzner.assign_floating_ip(stale.floating_ip(), Some(stranger)).unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_setup(&stale, FIRST).await.unwrap();
-    env.wait_for_event("Node", &stale.name, "StaleFloatingIP").await.unwrap();
+    env.wait_for_event("Node", &stale.name, "FloatingIPNotAssigned").await.unwrap();
     env.reconciles(&natgw, 2).await.unwrap();
     assert_eq!(env.route(), None);
     assert!(env.role_holders().await.unwrap().is_empty());

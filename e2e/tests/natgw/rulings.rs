@@ -170,7 +170,7 @@ async fn ruling_of_nodes_with_the_same_ip_the_one_that_the_cloud_names_is_electe
     for gateway in [&older, &owner] {
         env.wait_for_event("Node", &gateway.name, "DuplicateFloatingIP").await.unwrap();
     }
-    env.wait_for_event("Node", &older.name, "StaleFloatingIP").await.unwrap();
+    env.wait_for_event("Node", &older.name, "FloatingIPNotAssigned").await.unwrap();
     let moved = acts(&natgw).iter().filter(|act| act.contains("0.0.0.0/0")).count();
     assert_eq!(moved, 1, "it never was elsewhere");
 }

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use common::cloud::hcloud::{self, Hcloud, ProviderId};
 use common::k8s::Node;
 
-use super::snapshot::{self, Server};
+use super::snapshot::{self, FloatingIPs, Server};
 use crate::config::{Config, NetworkName};
 use crate::error::Error;
+use crate::plan::floating_ip;
 
 /// How long the list of servers is believed while neither the network's members nor the Nodes change: a server could have
 /// left the network and come back with another address between two looks.
@@ -24,11 +25,21 @@ pub struct Cloud {
     floating_ip_selector: Option<String>,
     poll: Duration,
     last: Option<View>,
-    last_floating_ips: Option<FloatingIps>,
+    floating_ips: Option<FloatingIPList>,
 }
 
-/// Which server holds each IPv4 floating IP.
-type FloatingIps = BTreeMap<Ipv4Addr, Option<u64>>;
+/// The last complete list of floating IPs.
+struct FloatingIPList {
+    servers: FloatingIPs,
+    /// None: something was written since, so that the next use lists them again.
+    read: Option<Instant>,
+    /// Floating IPs in labels of Nodes that are not assigned to the Node's server, with this server.
+    denied: BTreeSet<(Ipv4Addr, u64)>,
+    /// Polls in a row with the same `denied`.
+    polls: u32,
+    /// When the last of them was counted: lists that are read in quick succession count as one poll.
+    counted: Instant,
+}
 
 /// The network and its servers at one time.
 #[derive(Clone)]
@@ -51,13 +62,16 @@ impl Cloud {
             floating_ip_selector: config.floating_ip_selector.clone(),
             poll: config.hetzner.poll_interval.into(),
             last: None,
-            last_floating_ips: None,
+            floating_ips: None,
         }
     }
 
     /// What the cloud said last is not believed any more: something was written, or turned out to be outdated.
     pub fn invalidate(&mut self) {
         self.last = None;
+        if let Some(list) = &mut self.floating_ips {
+            list.read = None;
+        }
     }
 
     /// The network and its servers: as read last, if that is younger than the poll interval and knows every Node's server.
@@ -101,18 +115,47 @@ impl Cloud {
         read.map_err(|cause| Error::ReadNetwork { network: name, cause })
     }
 
-    /// Which server holds each IPv4 floating IP.
-    pub(super) async fn floating_ips(&mut self) -> Result<FloatingIps, Error> {
+    /// Lists the floating IPs, if the last list is older than the poll interval or than `since`, or if the label of a Node has
+    /// changed to an IP that is not assigned to its server by the last list.
+    pub(super) async fn list_floating_ips(
+        &mut self,
+        nodes: &[snapshot::Node],
+        since: Option<Instant>,
+    ) -> Result<(), Error> {
+        let denied = |servers: &FloatingIPs| -> BTreeSet<(Ipv4Addr, u64)> {
+            let claims = nodes.iter().filter_map(|node| match node.server {
+                Server::Cloud { id, .. } => Some((floating_ip::assigned(node)?, id)),
+                Server::Robot | Server::Unknown => None,
+            });
+            claims.filter(|(ip, id)| servers.get(ip) != Some(&Some(*id))).collect()
+        };
+        let is_current = |list: &FloatingIPList| {
+            list.read
+                .is_some_and(|read| read.elapsed() < self.poll && since.is_none_or(|since| read >= since))
+                && denied(&list.servers).is_subset(&list.denied)
+        };
+        if self.floating_ips.as_ref().is_some_and(is_current) {
+            return Ok(());
+        }
         let listed = self.hcloud.floating_ips(self.floating_ip_selector.as_deref()).await;
         let listed = listed.map_err(Error::ListFloatingIPs)?;
-        let listed: FloatingIps = listed.into_iter().filter_map(|ip| Some((ip.ipv4()?, ip.server))).collect();
-        self.last_floating_ips = Some(listed.clone());
-        Ok(listed)
+        let servers: FloatingIPs =
+            listed.into_iter().filter_map(|ip| Some((ip.ipv4()?, ip.server))).collect();
+        let (denied, now) = (denied(&servers), Instant::now());
+        let (polls, counted) = match &self.floating_ips {
+            Some(last) if last.denied == denied && last.counted.elapsed() < self.poll => {
+                (last.polls, last.counted)
+            }
+            Some(last) if last.denied == denied => (last.polls.saturating_add(1), now),
+            _ => (1, now),
+        };
+        self.floating_ips = Some(FloatingIPList { servers, read: Some(now), denied, polls, counted });
+        Ok(())
     }
 
-    /// What was listed last.
-    pub(super) fn last_floating_ips(&self) -> Option<&FloatingIps> {
-        self.last_floating_ips.as_ref()
+    /// The last complete list, and for how many polls in a row it has denied the same labels.
+    pub(super) fn floating_ips(&self) -> Option<(&FloatingIPs, u32)> {
+        self.floating_ips.as_ref().map(|list| (&list.servers, list.polls))
     }
 }
 

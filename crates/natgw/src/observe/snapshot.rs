@@ -17,10 +17,13 @@ pub struct Snapshot {
     pub jobs: BTreeMap<String, Vec<Job>>,
     /// The private network.
     pub network: Network,
-    /// Servers that hold each IPv4 floating IP (None: assigned to no server), or None if the cloud was not asked.
-    pub floating_ips: Option<BTreeMap<Ipv4Addr, Option<u64>>>,
-    /// Why the cloud was asked for them in vain; where labels are written from them, those of the last list are above.
-    pub floating_ips_unread: Option<String>,
+    /// The server of each IPv4 floating IP (None: assigned to no server), by the last complete list. None if there is no list
+    /// yet.
+    pub floating_ips: Option<FloatingIPs>,
+    /// Polls in a row after which the same labels of Nodes had no floating IP assigned to their server.
+    pub floating_ip_polls: u32,
+    /// Why the floating IPs could not be listed for this Snapshot: `floating_ips` is an earlier list then.
+    pub floating_ips_error: Option<String>,
 }
 
 impl Snapshot {
@@ -30,6 +33,9 @@ impl Snapshot {
         self.jobs.get(node).map_or(&[], Vec::as_slice)
     }
 }
+
+/// The server of each IPv4 floating IP; None: it is assigned to no server.
+pub type FloatingIPs = BTreeMap<Ipv4Addr, Option<u64>>;
 
 /// The kubelet's word about itself, as the `Ready` condition of the Node has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

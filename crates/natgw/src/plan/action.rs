@@ -1,5 +1,6 @@
 //! What natgw can do to the world: every outward act.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -76,8 +77,10 @@ pub enum Action {
     MoveRoute {
         /// Network ID.
         network: u64,
-        /// Today's next hop.
+        /// The current next hop.
         from: Option<Ipv4Addr>,
+        /// The Node at the current next hop, if it is one.
+        from_node: Option<String>,
         /// Next hop desired.
         to: Ipv4Addr,
         /// The Node's server ID.
@@ -192,11 +195,74 @@ impl Action {
         }
     }
 
-    /// Whether everything after it in the plan relies on it: then its failure ends the reconciliation. A failed act on one Node
-    /// only ends what is planned for that Node.
+    /// Whether it is about the route or the role label: these come before the work on single Nodes.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         matches!(self, Action::MoveRoute { .. } | Action::RemoveRoute { .. } | Action::SetRole { .. })
+    }
+
+    /// Whether it is part of a Node's chain of Jobs and annotations, whose actions depend on each other.
+    fn is_job_work(&self) -> bool {
+        !self.is_shared() && !matches!(self, Action::ClearRole { .. })
+    }
+
+    /// Whether it starts a teardown.
+    fn tears_down(&self) -> bool {
+        match self {
+            Action::RecordPending { task, .. } => !task.kind.is_setup(),
+            Action::CreateJob { job, .. } => !job.task.kind.is_setup(),
+            _ => false,
+        }
+    }
+
+    /// Whether the failure of `failed`, earlier in the same plan, prevents this action. `is_outdated`: the failure says that the
+    /// Node is not as the plan has it.
+    ///
+    /// Everything else goes on: the route, the role label and each Node fail separately.
+    #[must_use]
+    pub fn is_prevented_by(&self, failed: &Action, is_outdated: bool) -> bool {
+        let same_node = self.node().name == failed.node().name;
+        match failed {
+            // The role follows the route, and a Node that still has the traffic keeps its rules.
+            Action::MoveRoute { from_node: holder, .. } => {
+                !self.is_job_work()
+                    || self.tears_down() && Some(&self.node().name) == holder.as_ref()
+                    || same_node && is_outdated
+            }
+            Action::RemoveRoute { .. } => {
+                !self.is_job_work() || same_node && (is_outdated || self.tears_down())
+            }
+            // At least one Node has the role label at any time.
+            Action::SetRole { .. } => matches!(self, Action::ClearRole { .. }) || same_node && is_outdated,
+            Action::ClearRole { .. } => same_node && is_outdated,
+            _ => same_node,
+        }
+    }
+}
+
+/// The failures of one plan, and what they prevent.
+#[derive(Debug, Default)]
+pub struct Failures<'a> {
+    failed: Vec<(&'a Action, bool)>,
+    /// Nodes on which an action was prevented: the later ones of the same chain rely on it.
+    stopped: BTreeSet<&'a str>,
+}
+
+impl<'a> Failures<'a> {
+    /// Records that the action failed; see [`Action::is_prevented_by`].
+    pub fn record(&mut self, action: &'a Action, is_outdated: bool) {
+        self.failed.push((action, is_outdated));
+    }
+
+    /// Whether the action is not to be run, because of what has failed before it.
+    pub fn prevent(&mut self, action: &'a Action) -> bool {
+        let node = action.node().name.as_str();
+        let prevented = action.is_job_work() && self.stopped.contains(node)
+            || self.failed.iter().any(|(failed, is_outdated)| action.is_prevented_by(failed, *is_outdated));
+        if prevented && action.is_job_work() {
+            self.stopped.insert(node);
+        }
+        prevented
     }
 }
 

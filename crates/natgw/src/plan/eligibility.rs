@@ -38,9 +38,9 @@ pub enum Unfit {
     Cordoned,
     /// No address in the network.
     NotInNetwork,
-    /// The cloud says that the floating IP is not this server's.
-    FloatingIPElsewhere,
-    /// Another Node has the same label, and the cloud's word is not known.
+    /// The floating IP is assigned to another server or to none, or the project does not have it.
+    FloatingIPNotAssigned,
+    /// Another Node has the same label, and there is no list of floating IPs.
     FloatingIPContested,
 }
 
@@ -96,8 +96,8 @@ fn standing(
         Standing::Eligible(Unfit::NotReady)
     } else if node.cordoned {
         Standing::Eligible(Unfit::Cordoned)
-    } else if claim == Claim::Denied {
-        Standing::Eligible(Unfit::FloatingIPElsewhere)
+    } else if matches!(claim, Claim::Denied(_)) {
+        Standing::Eligible(Unfit::FloatingIPNotAssigned)
     } else if claim == Claim::Unknown && duplicates.contains_key(&ip) && !is_current {
         Standing::Eligible(Unfit::FloatingIPContested)
     } else {
@@ -112,8 +112,10 @@ fn report_label(snapshot: &Snapshot, node: &Node, out: &mut Output) {
         out.problem(regarding(node), Reason::InvalidFloatingIP(label.clone()));
         return;
     };
-    if floating_ip::claim(snapshot, node, ip) == Claim::Denied {
-        out.problem(regarding(node), Reason::StaleFloatingIP(ip));
+    if let (Server::Cloud { .. }, Claim::Denied(assignment)) =
+        (node.server, floating_ip::claim(snapshot, node, ip))
+    {
+        out.problem(regarding(node), Reason::FloatingIPNotAssigned { ip, assignment });
     }
     match node.server {
         Server::Robot => out.problem(regarding(node), Reason::UnsupportedServer(Role::Gateway)),

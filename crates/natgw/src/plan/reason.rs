@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use common::plan;
 use serde::{Serialize, Serializer};
 
+use super::floating_ip::{Assignment, CONFIRMATIONS};
 use crate::task::{Role, Task};
 
 /// Why a step is taken, or what a person should know.
@@ -94,8 +95,20 @@ pub enum Reason {
         /// All Nodes with this label.
         nodes: Vec<String>,
     },
-    /// The floating IP is not assigned to the Node's server.
-    StaleFloatingIP(Ipv4Addr),
+    /// The floating IP in the label is not assigned to the Node's server.
+    FloatingIPNotAssigned {
+        /// The IP in the label.
+        ip: Ipv4Addr,
+        /// Where it is.
+        assignment: Assignment,
+    },
+    /// Labels are not removed (yet), though the list of floating IPs says so.
+    LabelRemovalHeld {
+        /// The Nodes that keep their label.
+        nodes: Vec<String>,
+        /// They wait for further polls; otherwise the Node is the last eligible gateway.
+        is_unconfirmed: bool,
+    },
     /// Several floating IPs are assigned to the Node's server.
     MultipleFloatingIPs(Vec<Ipv4Addr>),
     /// A dedicated server can be no gateway.
@@ -166,7 +179,8 @@ impl plan::Reason for Reason {
             Reason::InvalidFloatingIP(_) => "InvalidFloatingIP",
             Reason::InvalidAnnotation { .. } => "InvalidAnnotation",
             Reason::DuplicateFloatingIP { .. } => "DuplicateFloatingIP",
-            Reason::StaleFloatingIP(_) => "StaleFloatingIP",
+            Reason::FloatingIPNotAssigned { .. } => "FloatingIPNotAssigned",
+            Reason::LabelRemovalHeld { .. } => "LabelRemovalHeld",
             Reason::MultipleFloatingIPs(_) => "MultipleFloatingIPs",
             Reason::UnsupportedServer(_) => "UnsupportedServer",
             Reason::ServerNotFound => "ServerNotFound",
@@ -258,12 +272,26 @@ impl fmt::Display for Reason {
             Reason::DuplicateFloatingIP { ip, nodes } => {
                 write!(f, "{ip} is in the floating-IP label of several Nodes: {}", nodes.join(", "))
             }
-            Reason::StaleFloatingIP(ip) => {
-                write!(
-                    f,
-                    "the floating-IP label names {ip}, which is not assigned to this Node's server; the Node is not a candidate"
-                )
+            Reason::FloatingIPNotAssigned { ip, assignment } => {
+                write!(f, "the floating-IP label names {ip}, which ")?;
+                match assignment {
+                    Assignment::Server(id) => write!(f, "is assigned to server {id}")?,
+                    Assignment::None => f.write_str("is assigned to no server")?,
+                    Assignment::NotListed => f.write_str("is not among the project's floating IPs")?,
+                }
+                f.write_str("; the Node is not a candidate")
             }
+            Reason::LabelRemovalHeld { nodes, is_unconfirmed: true } => write!(
+                f,
+                "the list of floating IPs takes the label from {}: from more than half of the gateways, or from the last one; \
+                 the labels are kept until {CONFIRMATIONS} polls in a row have reported the same",
+                nodes.join(", ")
+            ),
+            Reason::LabelRemovalHeld { nodes, is_unconfirmed: false } => write!(
+                f,
+                "the floating IP of {} is not assigned to its server; the label is kept until another gateway is eligible",
+                nodes.join(", ")
+            ),
             Reason::MultipleFloatingIPs(ips) => {
                 write!(f, "several floating IPs are assigned to this Node's server (")?;
                 for (number, ip) in ips.iter().enumerate() {
@@ -296,7 +324,7 @@ impl fmt::Display for Reason {
             ),
             Reason::FloatingIPsUnknown(message) => write!(
                 f,
-                "{message}; the last list counts meanwhile, and where there is none labels are believed, and of Nodes with the same floating IP none is elected anew"
+                "{message}; the last list is used. Without one, labels count as true, and no Node with a duplicate floating IP is newly elected"
             ),
             Reason::ObserveFailed(message) => write!(f, "{message}; nothing is changed until this is fixed"),
         }

@@ -39,6 +39,7 @@ pub(super) fn towards<'a>(
         Action::MoveRoute {
             network: network.id,
             from: network.default_route,
+            from_node: holder(assessed, network.default_route).map(|holder| holder.node.name.clone()),
             to: primary.private_ip,
             server: primary.server,
             node: NodeRef::from(primary.node),
@@ -62,9 +63,14 @@ pub(super) fn is_left_to_others(
     })
 }
 
+/// The Node at a next hop.
+fn holder<'a, 'n>(assessed: &'a [Assessed<'n>], next_hop: Option<Ipv4Addr>) -> Option<&'a Assessed<'n>> {
+    assessed.iter().find(|one| next_hop.is_some() && one.node.private_ip() == next_hop)
+}
+
 /// Why the route cannot stay at `current`, which is not the primary's address.
 fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) -> Reason {
-    let Some(holder) = assessed.iter().find(|assessed| assessed.node.private_ip() == Some(current)) else {
+    let Some(holder) = holder(assessed, Some(current)) else {
         return match snapshot.network.servers.get(&current) {
             Some(server) => Reason::ForeignRoute { gateway: current, server: server.clone() },
             None => Reason::GatewayGone(current),
@@ -75,7 +81,7 @@ fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) 
         Standing::Eligible(Unfit::Terminating) => Reason::GatewayTerminating(name),
         Standing::Eligible(Unfit::NotReady) => Reason::GatewayNotReady(name),
         Standing::Eligible(Unfit::Cordoned) => Reason::GatewayCordoned(name),
-        Standing::Eligible(Unfit::FloatingIPElsewhere | Unfit::FloatingIPContested) => {
+        Standing::Eligible(Unfit::FloatingIPNotAssigned | Unfit::FloatingIPContested) => {
             Reason::GatewayLostFloatingIP(name)
         }
         // A candidate at the current address would have been elected.
@@ -87,10 +93,7 @@ fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) 
 
 /// No Node can be the primary: the route stays, unless it can be told to be natgw's and the settings want it gone.
 fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<'_>], out: &mut Output) {
-    let holder = snapshot
-        .network
-        .default_route
-        .and_then(|gateway| assessed.iter().find(|assessed| assessed.node.private_ip() == Some(gateway)));
+    let holder = holder(assessed, snapshot.network.default_route);
     let remove = |out: &mut Output, holder: &Assessed<'_>, gateway, because| {
         let node = NodeRef::from(holder.node);
         out.step(Action::RemoveRoute { network: snapshot.network.id, gateway, node }, because);

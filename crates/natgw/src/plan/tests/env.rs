@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::config::Config;
 use crate::observe::snapshot::{Job, Network, Node, Outcome, Ready, Server, Snapshot};
-use crate::plan::{Action, needs_floating_ips, plan};
+use crate::plan::{Action, plan};
 use crate::task::{Part, Role, Task};
 
 pub fn fip(n: u8) -> Ipv4Addr {
@@ -37,8 +37,10 @@ pub struct TestEnv {
     pub now: Timestamp,
     /// What each Node's kernel really holds.
     pub kernel: BTreeMap<String, BTreeSet<Part>>,
-    /// Where each floating IP really is.
+    /// The server of each floating IP.
     pub assigned: BTreeMap<Ipv4Addr, Option<u64>>,
+    /// Whether the floating IPs can be listed.
+    pub can_list: bool,
     /// The text of every step done.
     pub log: Vec<String>,
     version: u32,
@@ -59,11 +61,13 @@ impl TestEnv {
                     servers: BTreeMap::new(),
                 },
                 floating_ips: None,
-                floating_ips_unread: None,
+                floating_ip_polls: 1,
+                floating_ips_error: None,
             },
             now: "2026-11-21T12:00:00Z".parse().unwrap(),
             kernel: BTreeMap::new(),
             assigned: BTreeMap::new(),
+            can_list: true,
             log: Vec::new(),
             version: 1,
         }
@@ -145,7 +149,7 @@ impl TestEnv {
 
     pub fn observe(&self) -> Snapshot {
         let mut snapshot = self.snapshot.clone();
-        if needs_floating_ips(&self.config, &snapshot) {
+        if self.can_list {
             snapshot.floating_ips = Some(self.assigned.clone());
         }
         snapshot

@@ -39,6 +39,7 @@ fn bounds(nodes: usize, start: Start, disturbances: usize) -> Bounds {
         disturbances: Some(disturbances),
         start,
         flaw: Flaw::None,
+        refuses_route_and_role: false,
     }
 }
 
@@ -84,6 +85,17 @@ fn two_gateways_through_more_trouble() {
     explore_all("labels, readiness, cordons", Bounds { alphabet: SMALL, ..bounds(2, Start::Gateways, 4) });
 }
 
+/// Law of defect 25: what is refused for the route and the role label stops no Node.
+#[test]
+fn defect_25_refused_writes_of_route_and_role_stop_no_node() {
+    for start in [Start::Gateways, Start::Labels] {
+        let most = if start == Start::Labels { 1 } else { 2 };
+        let bounds = Bounds { refuses_route_and_role: true, ..bounds(2, start, most) };
+        let seen = explore(bounds).unwrap_or_else(|way| panic!("{way}"));
+        assert!(seen.refused > 0 && seen.teardowns > 0, "{seen:?}");
+    }
+}
+
 #[test]
 fn three_nodes() {
     explore_all("everything", bounds(3, Start::Nothing, 2));
@@ -93,7 +105,9 @@ fn three_nodes() {
 #[test]
 fn each_flaw_is_caught() {
     for flaw in Flaw::ALL {
-        let bounds = Bounds { config: flaw.config(), flaw, ..bounds(2, Start::Gateways, 2) };
+        let refuses_route_and_role = matches!(flaw, Flaw::SharedFate | Flaw::IgnoresFailures);
+        let bounds =
+            Bounds { config: flaw.config(), flaw, refuses_route_and_role, ..bounds(2, Start::Gateways, 2) };
         let Err(way) = explore(bounds) else { panic!("{flaw:?} was not caught") };
         println!("plan model: {flaw:?} is caught: {}", way.lines().next().unwrap());
     }

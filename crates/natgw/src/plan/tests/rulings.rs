@@ -165,7 +165,7 @@ fn ruling_of_nodes_with_the_same_ip_the_clouds_choice_is_elected() {
 #[test]
 fn ruling_of_nodes_with_the_same_ip_none_is_elected_anew_while_the_cloud_does_not_know() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(1)));
-    env.assigned.clear();
+    env.can_list = false;
     env.settle();
     assert_eq!((env.snapshot.network.default_route, env.primary().len()), (None, 0));
     env.snapshot.network.default_route = Some(private(3));
@@ -273,7 +273,7 @@ fn clients_are_set_up_where_wanted_and_give_way_to_gateways() {
 }
 
 #[test]
-fn labels_follow_the_clouds_assignments_where_wanted() {
+fn with_label_management_labels_follow_the_assignments() {
     let mut env = TestEnv::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
     env.assigned.insert(fip(1), Some(1));
     env.settle();
@@ -282,10 +282,23 @@ fn labels_follow_the_clouds_assignments_where_wanted() {
         (Some("198.51.100.1".into()), vec!["node-1"])
     );
     env.assigned.insert(fip(1), Some(2));
+    let labels = |env: &TestEnv| -> Vec<String> {
+        env.steps().into_iter().filter(|step| step.contains("floating")).collect()
+    };
+    assert_eq!(labels(&env), ["label Node node-2 with floating IP 198.51.100.1"]);
+    let problems = env.problems();
+    assert!(
+        problems.contains(&"FloatingIPNotAssigned") && problems.contains(&"LabelRemovalHeld"),
+        "{problems:?}"
+    );
+    while env.get("node-2").setup.is_none() {
+        env.reconcile();
+        env.end_jobs(&|_| true);
+    }
     assert_eq!(
-        env.steps().iter().filter(|step| step.contains("floating")).collect::<Vec<_>>(),
-        ["label Node node-2 with floating IP 198.51.100.1", "remove the floating-IP label from Node node-1"],
-        "the new holder first"
+        labels(&env),
+        ["remove the floating-IP label from Node node-1"],
+        "the old gateway is torn down once the new one is eligible"
     );
     env.settle();
     assert_eq!((env.get("node-1").label.clone(), env.primary()), (None, vec!["node-2"]));

@@ -39,6 +39,8 @@ pub enum Outcome {
     Then(Act),
     /// Refused: the cluster is not as the decision had it.
     Outdated,
+    /// Refused by the API server or the cloud for another reason.
+    Refused,
 }
 
 impl Act {
@@ -93,12 +95,60 @@ impl Act {
         }
     }
 
-    /// Its failure ends the reconciliation.
-    pub fn is_shared(self) -> bool {
+    /// It writes the route or a role label.
+    pub fn is_route_or_role(self) -> bool {
         matches!(
             self,
-            Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. } | Act::SetRole(_)
+            Act::MoveRoute { .. }
+                | Act::AddRoute { .. }
+                | Act::RemoveRoute { .. }
+                | Act::SetRole(_)
+                | Act::ClearRole(_)
         )
+    }
+
+    fn tears_down(self) -> bool {
+        matches!(self, Act::Mark(_, Work { setup: false, .. }, _))
+            || matches!(self, Act::Create(_, Job { work: Work { setup: false, .. }, .. }))
+    }
+
+    /// The same rule as `Action::is_prevented_by`.
+    fn is_prevented_by(self, failed: Act, is_outdated: bool) -> bool {
+        let same_node = self.node() == failed.node();
+        match failed {
+            Act::MoveRoute { from, .. } => {
+                self.is_route_or_role()
+                    || self.tears_down() && matches!(from, Hop::Node(holder) if self.node() == Some(holder))
+                    || same_node && is_outdated
+            }
+            Act::AddRoute { .. } => self.is_route_or_role() || same_node && is_outdated,
+            Act::RemoveRoute { .. } => {
+                self.is_route_or_role() || same_node && (is_outdated || self.tears_down())
+            }
+            Act::SetRole(_) => matches!(self, Act::ClearRole(_)) || same_node && is_outdated,
+            Act::ClearRole(_) => same_node && is_outdated,
+            _ => same_node,
+        }
+    }
+
+    /// What is left of a plan after this act has failed.
+    pub fn prune(self, acts: &mut Vec<Act>, is_outdated: bool, flaw: Flaw) {
+        if flaw == Flaw::SharedFate {
+            return acts.clear();
+        }
+        if flaw == Flaw::IgnoresFailures && !is_outdated {
+            return;
+        }
+        let mut stopped = 0_u8;
+        acts.retain(|act| {
+            let node = act.node().map_or(0, |node| 1_u8 << node);
+            let is_job_work = !act.is_route_or_role();
+            let prevented = is_job_work && stopped & node != 0 || act.is_prevented_by(self, is_outdated);
+            if prevented && is_job_work {
+                stopped |= node;
+            }
+            !prevented
+        });
     }
 
     /// Whether it is right depends on which Nodes are candidates.

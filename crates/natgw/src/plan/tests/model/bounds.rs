@@ -1,5 +1,6 @@
 //! What is explored, from where, and what was seen on the way.
 
+use super::act::Act;
 use super::cluster::{Cluster, Ip};
 use super::environment::{Alphabet, Event};
 use super::flaw::Flaw;
@@ -14,6 +15,14 @@ pub struct Bounds {
     pub disturbances: Option<usize>,
     pub start: Start,
     pub flaw: Flaw,
+    /// Every write of the route and of role labels is refused, as for a read-only token and an admission webhook.
+    pub refuses_route_and_role: bool,
+}
+
+impl Bounds {
+    pub fn refuses(&self, act: Act) -> bool {
+        self.refuses_route_and_role && act.is_route_or_role()
+    }
 }
 
 /// Where it begins.

@@ -219,9 +219,4 @@ impl Cluster {
         }
         self
     }
-
-    /// Several Nodes carry the same floating IP.
-    pub fn has_duplicates(&self) -> bool {
-        Ip::ALL.iter().any(|ip| self.nodes().iter().filter(|node| node.label == Some(*ip)).count() > 1)
-    }
 }

@@ -30,9 +30,12 @@ impl Explorer {
                         cluster = next;
                     }
                     None => {
-                        law::in_the_end(self.clusters.get(cluster)).map_err(|why| (why, at))?;
-                        law::at_rest(&self.bounds.config, self.clusters.get(cluster))
-                            .map_err(|why| (why, at))?;
+                        let refused = self.bounds.refuses_route_and_role;
+                        law::in_the_end(self.clusters.get(cluster), refused).map_err(|why| (why, at))?;
+                        if !refused {
+                            law::at_rest(&self.bounds.config, self.clusters.get(cluster))
+                                .map_err(|why| (why, at))?;
+                        }
                         reconciles_left.insert(cluster, 0);
                         break 0;
                     }
@@ -59,11 +62,22 @@ impl Explorer {
         let mut acts = self.reconciles.get(plan).acts.clone();
         while !acts.is_empty() {
             let act = acts.remove(0);
-            match act.apply(&mut there, 0, self.bounds.flaw) {
+            let outcome = if self.bounds.refuses(act) {
+                Outcome::Refused
+            } else {
+                act.apply(&mut there, 0, self.bounds.flaw)
+            };
+            match outcome {
                 Outcome::Done => {}
                 Outcome::Then(rest) => acts.insert(0, rest),
-                Outcome::Outdated => acts.retain(|other| !act.is_shared() && other.node() != act.node()),
+                Outcome::Outdated | Outcome::Refused => {
+                    act.prune(&mut acts, outcome == Outcome::Outdated, self.bounds.flaw);
+                }
             }
+        }
+        if there == here {
+            // All that is left is refused each time.
+            self.bounds.alphabet.quiet(&here)?.happen(&mut there);
         }
         Some((true, self.clusters.of(there)))
     }

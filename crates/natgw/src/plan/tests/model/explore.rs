@@ -171,16 +171,20 @@ impl Explorer {
         let Reconcile { mut acts, stale, touched } = self.reconciles.get(reconcile).clone();
         let act = acts.remove(0);
         let mut there = here;
-        let outcome = act.apply(&mut there, stale, self.bounds.flaw);
+        let outcome = if self.bounds.refuses(act) {
+            Outcome::Refused
+        } else {
+            act.apply(&mut there, stale, self.bounds.flaw)
+        };
         match outcome {
-            Outcome::Outdated => {
+            Outcome::Outdated | Outcome::Refused => {
                 self.seen.refused += 1;
-                acts.retain(|other| !act.is_shared() && other.node() != act.node());
+                act.prune(&mut acts, outcome == Outcome::Outdated, self.bounds.flaw);
             }
             Outcome::Then(rest) => acts.insert(0, rest),
             Outcome::Done => {}
         }
-        if outcome != Outcome::Outdated {
+        if !matches!(outcome, Outcome::Outdated | Outcome::Refused) {
             law::of_act(&self.bounds.config, &here, act, touched)
                 .map_err(|why| (format!("{why} by {act:?}"), from))?;
             self.count(act, touched);

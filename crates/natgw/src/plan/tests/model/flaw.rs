@@ -6,7 +6,7 @@ use crate::config::{Config, OnNoCandidate};
 use crate::observe::snapshot::{Outcome, Snapshot};
 use crate::plan::jobs::generation;
 use crate::plan::tests::env::{config, config_with};
-use crate::plan::{Action, Reason, needs_floating_ips, plan};
+use crate::plan::{Action, Reason, plan};
 use common::plan::{Plan, Step};
 
 /// Mistakes that a plan, or its apply, could make.
@@ -56,13 +56,17 @@ pub enum Flaw {
     TakesAll,
     /// Removes the route that it is told to keep.
     RemovesTheRoute,
-    /// Moves the route without a look at it, and is told to leave that of others.
+    /// Moves the route without reading it first, although the settings leave that of others alone.
     MovesBlindly,
+    /// Runs nothing more after an action that was refused.
+    SharedFate,
+    /// Runs everything after an action that was refused.
+    IgnoresFailures,
 }
 
 impl Flaw {
     /// Each of them.
-    pub const ALL: [Flaw; 22] = [
+    pub const ALL: [Flaw; 24] = [
         Flaw::RouteLast,
         Flaw::NoMarker,
         Flaw::MarksAfterwards,
@@ -85,6 +89,8 @@ impl Flaw {
         Flaw::TakesAll,
         Flaw::RemovesTheRoute,
         Flaw::MovesBlindly,
+        Flaw::SharedFate,
+        Flaw::IgnoresFailures,
     ];
 
     /// The settings that it goes against.
@@ -106,9 +112,8 @@ impl Flaw {
     /// The plan of a natgw with this flaw. `snapshot` has the cloud's floating IPs, which are seen only if they are asked for.
     pub fn plan(self, config: &Config, snapshot: &mut Snapshot) -> Plan<Action> {
         let mut config = config.clone();
-        let floating_ips = snapshot.floating_ips.take();
-        if needs_floating_ips(&config, snapshot) && self != Flaw::IgnoresTheCloud {
-            snapshot.floating_ips = floating_ips;
+        if self == Flaw::IgnoresTheCloud {
+            snapshot.floating_ips = None;
         }
         match self {
             Flaw::TakesAll => config.adopt_foreign_route = true,
@@ -198,7 +203,7 @@ fn fail_back(snapshot: &Snapshot, steps: &mut Vec<Step<Action>>) {
     let mut fresh = plan(&config(), &elsewhere, *NOW).steps.into_iter();
     let found = fresh.find_map(|step| match step.action {
         Action::MoveRoute { to, network, server, node, .. } if here != Some(to) => {
-            Some(Action::MoveRoute { network, from: here, to, server, node })
+            Some(Action::MoveRoute { network, from: here, from_node: None, to, server, node })
         }
         _ => None,
     });

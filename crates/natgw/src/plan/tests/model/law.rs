@@ -30,11 +30,6 @@ pub fn is_candidate(cluster: &Cluster, i: u8) -> bool {
     is_fit(&cluster.nodes[usize::from(i)]) && is_confirmed(cluster, i)
 }
 
-/// The route may stay there. While labels do not contradict each other and the route need not move, the cloud is not asked.
-fn may_stay(cluster: &Cluster, i: u8) -> bool {
-    is_fit(&cluster.nodes[usize::from(i)]) && (is_confirmed(cluster, i) || !cluster.has_duplicates())
-}
-
 fn candidates(cluster: &Cluster) -> impl Iterator<Item = u8> {
     (0..cluster.len).filter(|i| is_candidate(cluster, *i))
 }
@@ -114,7 +109,7 @@ pub fn of_act(config: &Config, before: &Cluster, act: Act, touched: u8) -> Resul
 pub fn at_rest(config: &Config, cluster: &Cluster) -> Result<(), String> {
     let roles: Vec<u8> = (0..cluster.len).filter(|i| cluster.nodes[usize::from(*i)].role).collect();
     let primary = match cluster.route {
-        Hop::Node(i) if may_stay(cluster, i) => Some(i),
+        Hop::Node(i) if is_candidate(cluster, i) => Some(i),
         _ => None,
     };
     if roles.len() > 1 {
@@ -130,9 +125,14 @@ pub fn at_rest(config: &Config, cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// Where natgw has nothing to do and nothing is under way: as the labels want it.
-pub fn in_the_end(cluster: &Cluster) -> Result<(), String> {
+/// Where natgw has nothing to do and nothing is running: as the labels say. `route_refused`: the Node at the next hop may be left,
+/// since the route could not be moved away from it.
+pub fn in_the_end(cluster: &Cluster, route_refused: bool) -> Result<(), String> {
+    let is_left = |i: usize| route_refused && cluster.route == Hop::Node(i as u8);
     for (i, node) in cluster.nodes().iter().enumerate().filter(|(_, node)| node.ready != Ready::Unknown) {
+        if is_left(i) {
+            continue;
+        }
         let desired = |ip: Ip| node.label == Some(ip);
         for ip in Ip::ALL {
             let kernel = node.kernel[ip as usize];

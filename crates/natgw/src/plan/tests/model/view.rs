@@ -34,7 +34,8 @@ impl Cluster {
                 servers: servers.chain([(Hop::Foreign.address().unwrap(), "stranger".into())]).collect(),
             },
             floating_ips: Some(self.floating_ips()),
-            floating_ips_unread: None,
+            floating_ip_polls: 1,
+            floating_ips_error: None,
         }
     }
 

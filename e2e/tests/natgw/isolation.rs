@@ -1,0 +1,115 @@
+//! Failures and wrong lists that must not spread: defects 23 to 25.
+
+use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv};
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use super::{FIRST, SECOND};
+
+const THIRD: &str = "198.51.100.3";
+
+#[tokio::test]
+async fn defect_23_the_route_leaves_a_primary_whose_floating_ip_is_unassigned() {
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+
+    env.hetzner.assign_floating_ip(first.floating_ip(), None).unwrap();
+    env.wait_for_primary(&second).await.unwrap();
+    env.wait_for_event("Node", &second.name, "GatewayLostFloatingIP").await.unwrap();
+    let event = env.wait_for_event("Node", &first.name, "FloatingIPNotAssigned").await.unwrap();
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert_eq!(first.tasks(), ["setup:198.51.100.1"], "its label is not natgw's to change");
+}
+
+#[tokio::test]
+async fn defect_24_an_empty_list_of_floating_ips_leaves_the_last_gateway() {
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let natgw = env.natgw("floatingIPs: {label: true}").unwrap().start().unwrap();
+    env.wait_for_primary(&first).await.unwrap();
+
+    let empty = json!({
+        "floating_ips": [],
+        "meta": { "pagination": { "page": 1, "per_page": 50, "previous_page": null, "next_page": null,
+            "last_page": 1, "total_entries": 0 } },
+    });
+    let lists = || Matcher::any().method(Method::GET).path("*/floating_ips*");
+    let answer = Answer::status(StatusCode::OK).body(empty.to_string());
+    let lie = env.cloud_proxy.rule(lists(), Fault::Reject(answer));
+    let event = env.wait_for_event("Namespace", &env.namespace, "LabelRemovalHeld").await.unwrap();
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    // More polls than the confirmation takes.
+    env.cloud_proxy.wait_applied(lie, 6, TIMEOUT).await.unwrap();
+    env.reconciles(&natgw, 1).await.unwrap();
+    let labels = env.get(&first.name).await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels.get(FLOATING_IP_LABEL).map(String::as_str), Some(FIRST));
+    assert_eq!(env.route(), Some(first.private_ip.to_string()));
+    assert_eq!(first.tasks(), ["setup:198.51.100.1"]);
+
+    env.cloud_proxy.remove(lie);
+    env.wait_for_primary(&first).await.unwrap();
+}
+
+#[tokio::test]
+async fn defect_25_a_refused_route_write_stops_no_job() {
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let adds = Matcher::any().method(Method::POST).path("*/actions/add_route");
+    let refused = env.cloud_proxy.rule(adds, Fault::Reject(Answer::status(StatusCode::FORBIDDEN)));
+    let _natgw = env.natgw("").unwrap().start().unwrap();
+    env.wait_for_setup(&first, FIRST).await.unwrap();
+    env.cloud_proxy.wait_applied(refused, 1, TIMEOUT).await.unwrap();
+
+    let second = env.node(Some(SECOND)).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+    second.node.label(FLOATING_IP_LABEL, None).await.unwrap();
+    env.wait_for_no_annotations(&second).await.unwrap();
+    assert_eq!(env.route(), None);
+    assert!(env.role_holders().await.unwrap().is_empty(), "the role follows the route");
+
+    env.cloud_proxy.remove(refused);
+    env.wait_for_primary(&first).await.unwrap();
+}
+
+#[tokio::test]
+async fn defect_25_a_node_that_cannot_be_patched_stops_no_other_and_a_refused_role_label_no_job() {
+    let env = TestEnv::start().await.unwrap();
+    let first = env.node(Some(FIRST)).await.unwrap();
+    let role = env.role_label();
+    let of_role = move |call: &e2e::fault_proxy::Call| {
+        let body = String::from_utf8_lossy(&call.body).into_owned();
+        call.method == Method::PATCH && body.contains(&role)
+    };
+    let forbidden = || Fault::Reject(Answer::status(StatusCode::FORBIDDEN));
+    let refused = env.api_proxy.rule(Matcher::any().when(of_role), forbidden());
+    let natgw = env.natgw("").unwrap().start().unwrap();
+    env.api_proxy.wait_applied(refused, 1, TIMEOUT).await.unwrap();
+    assert_eq!(env.route(), Some(first.private_ip.to_string()), "the route does not wait for the label");
+
+    let second = env.node(None).await.unwrap();
+    let path = format!("/api/v1/nodes/{}", second.name);
+    let locked = env.api_proxy.rule(Matcher::any().method(Method::PATCH).path(&path), forbidden());
+    second.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
+    env.api_proxy.wait_applied(locked, 1, TIMEOUT).await.unwrap();
+    let third = env.node(Some(THIRD)).await.unwrap();
+    env.wait_for_setup(&third, THIRD).await.unwrap();
+    assert!(second.tasks().is_empty(), "no Job without its annotation");
+    let metrics = natgw.metrics().await.unwrap();
+    for action in ["SetRole", "RecordPending"] {
+        let failed = [("action", action), ("result", "failed")];
+        assert!(metrics.sum("perimeter_actions_total", &failed) >= Some(1.0), "{action}");
+    }
+    assert!(
+        metrics.sum("perimeter_actions_total", &[("action", "RecordSetup"), ("result", "done")]) >= Some(2.0)
+    );
+
+    env.api_proxy.remove(refused);
+    env.api_proxy.remove(locked);
+    env.wait_for_primary(&first).await.unwrap();
+    env.wait_for_setup(&second, SECOND).await.unwrap();
+}
