@@ -75,7 +75,7 @@ impl Explorer {
                 }
             }
         }
-        if there == here {
+        if self.bounds.refuses_route_and_role && there == here {
             // All that is left is refused each time.
             self.bounds.alphabet.quiet(&here)?.happen(&mut there);
         }
