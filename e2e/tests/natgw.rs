@@ -1,7 +1,6 @@
-//! natgw on a real control plane: the seed's story from a label to a route, and every way on from there.
+//! natgw on a real control plane: from a label to a route, and every state after it.
 //!
-//! One binary, so that one control plane serves nearly all. Numbers of defects are those of the original controllers, as
-//! listed in the project's notes; a ruling is an answer to a question that the first description leaves open.
+//! docs/natgw/defects.md lists the numbered defects and the rulings.
 
 mod commands;
 mod features;

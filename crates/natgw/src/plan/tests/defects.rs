@@ -1,5 +1,4 @@
-//! What the original got wrong or left undone, by its number in the list of 22; those that show in a Job's form, in the
-//! settings, in the scripts or only on a real API server are tested there under the same numbers.
+//! The numbered defects of docs/natgw/defects.md that the plan decides; the others are tested where they show.
 
 use common::plan::Reason as _;
 use jiff::SignedDuration;
