@@ -97,6 +97,12 @@ impl Leadership {
         Leadership { view: None, step_down: None }
     }
 
+    /// Never leads.
+    #[cfg(test)]
+    pub(crate) fn never() -> Leadership {
+        Leadership { view: Some(watch::channel(View::default()).1), step_down: None }
+    }
+
     /// True only while the last accepted renewal was sent less than `renew_deadline` ago. Reads a clock; never waits.
     #[must_use]
     pub fn is_leading(&self) -> bool {

@@ -17,7 +17,7 @@
 //! | feature   | modules |
 //! |-----------|---------|
 //! | (none)    | [`plan`], [`names`], [`conditions`] |
-//! | `runtime` | [`runtime`], [`args`], [`config`], [`cluster`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`events`], [`leader`], [`k8s`] |
+//! | `runtime` | [`runtime`], [`command`], [`args`], [`config`], [`cluster`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`events`], [`executor`], [`leader`], [`k8s`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
 //! | `api`     | [`api`]: our custom resources |
@@ -40,11 +40,15 @@ pub mod cache;
 #[cfg(feature = "runtime")]
 pub mod cluster;
 #[cfg(feature = "runtime")]
+pub mod command;
+#[cfg(feature = "runtime")]
 pub mod config;
 #[cfg(feature = "runtime")]
 pub mod controller;
 #[cfg(feature = "runtime")]
 pub mod events;
+#[cfg(feature = "runtime")]
+pub mod executor;
 #[cfg(feature = "runtime")]
 pub mod k8s;
 #[cfg(feature = "runtime")]

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as Group, Parser, ValueEnum};
+use clap::{Args as Group, Parser};
 use common::args::RuntimeArgs;
+use common::command::PlanArgs;
 
 use crate::trigger::hook::HookArgs;
 
@@ -15,6 +16,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub own: OwnArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub hook: HookArgs,
@@ -39,27 +43,12 @@ pub struct OwnArgs {
     /// loadBalancerClass of Services whose load balancers are Octavia's, beside those without a class; may be repeated
     #[arg(long, env = "PERIMETER_LOAD_BALANCER_CLASS", value_name = "CLASS", value_delimiter = ',')]
     pub load_balancer_class: Vec<String>,
-    /// Print what a Deorbit of the cluster of --kubeconfig would delete, with IDs, and what it would leave alone; do nothing.
-    /// Needs no Deorbit and no CRD
-    #[arg(long, env = "PERIMETER_DRY_RUN")]
-    pub dry_run: bool,
-    /// With --dry-run: the spec of the Deorbit (YAML); where it is not given, all defaults
+    /// With --dry-run: the spec of the Deorbit (YAML), all defaults without it. The dry run is for the cluster of --kubeconfig and needs
+    /// no Deorbit and no CRD
     #[arg(long, env = "PERIMETER_SPEC", value_name = "FILE", requires = "dry_run")]
     pub spec: Option<PathBuf>,
     /// With --dry-run: entry of clouds.yaml (or OS_* variables, as "envvars") that the cluster is in; without it OpenStack is
     /// not asked
     #[arg(long, env = "PERIMETER_CLOUD", value_name = "NAME", requires = "dry_run")]
     pub cloud: Option<String>,
-    /// How --dry-run prints
-    #[arg(long, env = "PERIMETER_OUTPUT", value_enum, default_value_t = Output::Text, value_name = "FORMAT")]
-    pub output: Output,
-}
-
-/// How a plan is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For a person
-    Text,
-    /// One JSON object
-    Json,
 }

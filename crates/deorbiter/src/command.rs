@@ -1,16 +1,15 @@
 //! What the command line asks for, carried out.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
 use common::api::deorbit::{DeorbitSpec, DeorbitStatus, Phase};
 use common::cloud::openstack::{self, Cloud, Credentials};
-use common::runtime::{self, ConfigError, Runtime};
+use common::command::{self, Output, Work};
+use common::runtime::{ConfigError, Runtime};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::args::{Args, Output, OwnArgs};
+use crate::args::{Args, OwnArgs};
 use crate::controller;
 use crate::observe::snapshot::{Run, Snapshot};
 use crate::observe::{cloud, target};
@@ -21,31 +20,27 @@ use crate::{routes, trigger};
 /// Parses the command line and does what it says.
 #[must_use]
 pub fn run() -> ExitCode {
-    let command_line = Args::command();
-    let matches = command_line.clone().get_matches();
-    let flags = common::args::in_force(&command_line, &matches);
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let program = common::program!();
-    let settings = Settings {
-        drivers: args.own.cinder_driver.clone(),
-        load_balancer_classes: args.own.load_balancer_class.clone(),
-    };
-    if !args.own.dry_run {
-        let max_concurrent = usize::from(args.own.max_concurrent_reconciles);
-        return runtime::run(program, args.runtime, flags, async move |runtime| {
-            let triggers = trigger::run(runtime.clone(), &args.hook);
-            tokio::try_join!(controller::run(runtime, settings, max_concurrent), triggers).map(|_| ())
-        });
-    }
-    let spec = match spec(&args.own) {
-        Ok(spec) => spec,
-        Err(error) => return runtime::refuse(&program, &error),
-    };
-    runtime::command(program, args.runtime, async move |runtime| {
-        let text = show(&runtime, &settings, &args.own, spec).await?;
-        // A closed pipe (`| head`) is the reader's choice, no failure.
-        let _ = std::io::stdout().write_all(text.as_bytes());
-        Ok(())
+    command::main(common::program!(), |args: Args| {
+        args.plan.check()?;
+        let settings = Settings {
+            drivers: args.own.cinder_driver.clone(),
+            load_balancer_classes: args.own.load_balancer_class.clone(),
+        };
+        let (own, hook, output) = (args.own, args.hook, args.plan.output);
+        let work = if args.plan.dry_run {
+            let spec = spec(&own)?;
+            Work::command(async move |runtime| {
+                command::print(&show(&runtime, &settings, &own, spec, output).await?);
+                Ok(())
+            })
+        } else {
+            let max_concurrent = usize::from(own.max_concurrent_reconciles);
+            Work::run(async move |runtime| {
+                let triggers = trigger::run(runtime.clone(), &hook);
+                tokio::try_join!(controller::run(runtime, settings, max_concurrent), triggers).map(|_| ())
+            })
+        };
+        Ok((args.runtime, work))
     })
 }
 
@@ -62,6 +57,7 @@ async fn show(
     settings: &Settings,
     own: &OwnArgs,
     spec: DeorbitSpec,
+    output: Output,
 ) -> anyhow::Result<String> {
     let mut run = Run {
         namespace: runtime.namespace.clone(),
@@ -94,8 +90,5 @@ async fn show(
     run.status = DeorbitStatus::default();
     let snapshot = Snapshot { run, cluster: Ok(cluster), cloud: seen, failures: Default::default() };
     let plan = preview::preview(settings, &snapshot, Timestamp::now());
-    Ok(match own.output {
-        Output::Text => plan.to_string(),
-        Output::Json => format!("{:#}\n", plan.to_json()),
-    })
+    Ok(output.plan(&plan))
 }

@@ -12,10 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use common::cloud::hcloud::Hcloud;
-use common::events::Events;
-use common::leader::Leadership;
-use common::metrics::ActionResult;
-use common::plan::{Action as _, Plan, Reason as _, Step};
+use common::executor::Executor;
+use common::plan::{Plan, Step};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -36,11 +34,9 @@ pub struct Apply<'a> {
     pub client: &'a kube::Client,
     /// The cloud.
     pub hcloud: &'a Hcloud,
-    /// Asked before each step.
-    pub leadership: &'a Leadership,
-    /// Told after each step.
-    pub events: &'a Events,
-    /// Counted after each step.
+    /// Executes each step.
+    pub executor: Executor<'a>,
+    /// Measures each step that succeeded.
     pub metrics: &'a Metrics,
     /// [`RECONCILE_BUDGET`]; the longest time that there is where no reconciliation follows that could do the rest.
     pub longest: Duration,
@@ -90,12 +86,10 @@ impl Apply<'_> {
                 }
                 begun.insert(node.name.clone());
             }
-            if !self.leadership.is_leading() {
-                return Err(Error::NotLeading);
-            }
             tried += 1;
             match self.step(step, &mut versions).await {
                 Ok(()) => done += 1,
+                Err(Error::NotLeading) => return Err(Error::NotLeading),
                 Err(error) => {
                     failures.record(&step.action, error.is_outdated());
                     if failure.as_ref().is_none_or(Error::is_outdated) {
@@ -108,22 +102,10 @@ impl Apply<'_> {
     }
 
     async fn step(&self, step: &Step<Action>, versions: &mut BTreeMap<String, String>) -> Result<(), Error> {
-        let (action, reason) = (step.action.name(), step.because.code());
         let started = Instant::now();
-        let result = self.act(&step.action, versions).await;
-        match &result {
-            Ok(()) => {
-                self.metrics.common.action(action, reason, ActionResult::Done);
-                self.metrics.acted(&step.action, started.elapsed());
-                self.events.done(step);
-            }
-            Err(error) if error.is_outdated() => {
-                tracing::debug!(action, reason, node = %step.action.node().name, %error, "not done: {}", step.action);
-            }
-            Err(error) => {
-                self.metrics.common.action(action, reason, ActionResult::Failed);
-                self.events.failed(step, error);
-            }
+        let result = self.executor.execute(step, self.act(&step.action, versions)).await;
+        if result.is_ok() {
+            self.metrics.acted(&step.action, started.elapsed());
         }
         result
     }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use clap::{Args as Group, Parser, Subcommand};
 use common::args::{RuntimeArgs, duration};
+use common::command::PlanArgs;
 
 /// Keeps one primary NAT-gateway Node in a cluster on Hetzner Cloud, and points the private network's default route to it.
 #[derive(Parser, Clone, Debug)]
@@ -13,6 +14,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub own: OwnArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub runtime: RuntimeArgs,
@@ -37,12 +41,6 @@ pub struct OwnArgs {
     /// File with the Hetzner Cloud API token (Read & Write), reloaded when it changes. Default: the variable HCLOUD_TOKEN
     #[arg(long, env = "HCLOUD_TOKEN_FILE", value_name = "FILE", global = true)]
     pub hcloud_token_file: Option<PathBuf>,
-    /// Print the actions of one reconciliation with their reasons, and run none of them
-    #[arg(long, env = "PERIMETER_DRY_RUN", global = true)]
-    pub dry_run: bool,
-    /// Output format of --dry-run
-    #[arg(long, env = "PERIMETER_OUTPUT", value_enum, default_value_t = Output::Text, value_name = "FORMAT", global = true)]
-    pub output: Output,
     /// Reconcile once, holding the lease, and exit
     #[arg(long, env = "PERIMETER_ONCE", conflicts_with = "dry_run")]
     pub once: bool,
@@ -60,13 +58,4 @@ pub enum Command {
         #[arg(long, env = "PERIMETER_TIMEOUT", default_value = "5m", value_name = "DURATION", value_parser = duration::parse)]
         timeout: Duration,
     },
-}
-
-/// How a plan is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For a person
-    Text,
-    /// One JSON object
-    Json,
 }

@@ -286,8 +286,7 @@ impl Reconciler<'_> {
             config: self.config,
             client: &self.runtime.client,
             hcloud: self.hcloud,
-            leadership: &self.runtime.leadership,
-            events: &self.runtime.events,
+            executor: self.runtime.into(),
             metrics: self.metrics,
             longest: self.longest,
         };

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use common::cloud::hcloud;
 use common::cluster::error_chain;
+use common::executor::ActionError;
 
 /// A reconciliation that could not be finished. Each message is complete: it holds what its cause says, and the cause of that, so
 /// there is no `source` that would say it twice.
@@ -79,6 +80,16 @@ pub enum Error {
     /// This process does not hold the Lease any more.
     #[error("this process does not lead any more")]
     NotLeading,
+}
+
+impl ActionError for Error {
+    fn not_leading() -> Self {
+        Error::NotLeading
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.is_outdated()
+    }
 }
 
 impl Error {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args as Group, Parser, ValueEnum};
 use common::api::routegc::Mode;
 use common::args::{RuntimeArgs, duration};
+use common::command::PlanArgs;
 
 /// Finds, and in mode enforce removes, router routes whose next hop no longer exists. Without --router-id and --cloud-config it
 /// serves the RouteGC objects of its namespace.
@@ -15,6 +16,9 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub own: OwnArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub single: SingleArgs,
@@ -27,12 +31,6 @@ pub struct Args {
 #[derive(Group, Clone, Debug)]
 #[command(next_help_heading = "Route clean-up")]
 pub struct OwnArgs {
-    /// Print every route, what it is, and what a pass would do now, and do nothing
-    #[arg(long, env = "PERIMETER_DRY_RUN")]
-    pub dry_run: bool,
-    /// How --dry-run prints
-    #[arg(long, env = "PERIMETER_OUTPUT", value_enum, default_value_t = Output::Text, value_name = "FORMAT")]
-    pub output: Output,
     /// One pass for each policy, under the lease, and end
     #[arg(long, env = "PERIMETER_ONCE", conflicts_with = "dry_run")]
     pub once: bool,
@@ -95,15 +93,6 @@ pub struct SingleArgs {
     /// Ask the cluster's Nodes too: an address of a Node is alive
     #[arg(long, env = "PERIMETER_NODES")]
     pub nodes: bool,
-}
-
-/// How a plan is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For a person
-    Text,
-    /// One JSON object
-    Json,
 }
 
 /// [`Mode`], as a flag has it.

@@ -1,17 +1,16 @@
 //! What the command line asks for, carried out.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _};
 use common::api::routegc::RouteGC;
 use common::cluster::error_chain;
-use common::runtime::{self, Runtime};
+use common::command::{self, Output, Work};
+use common::runtime::Runtime;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use crate::args::{Args, Output};
+use crate::args::Args;
 use crate::config::Config;
 use crate::home::Home;
 use crate::{controller, show};
@@ -19,24 +18,16 @@ use crate::{controller, show};
 /// Parses the command line and does what it says.
 #[must_use]
 pub fn run() -> ExitCode {
-    let command_line = Args::command();
-    let matches = command_line.clone().get_matches();
-    let flags = common::args::in_force(&command_line, &matches);
-    let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let program = common::program!();
-    let config = match Config::new(&args.single) {
-        Ok(config) => config,
-        Err(error) => return runtime::refuse(&program, &error),
-    };
-    if args.own.dry_run {
-        let output = args.own.output;
-        return runtime::command(program, args.runtime, async move |runtime| {
-            dry_run(&runtime, config, output).await
-        });
-    }
-    let once = args.own.once;
-    runtime::run(program, args.runtime, flags, async move |runtime| {
-        controller::run(runtime, config, once).await
+    command::main(common::program!(), |args: Args| {
+        args.plan.check()?;
+        let config = Config::new(&args.single)?;
+        let (plan, once) = (args.plan, args.own.once);
+        let work = if plan.dry_run {
+            Work::command(async move |runtime| dry_run(&runtime, config, plan.output).await)
+        } else {
+            Work::run(async move |runtime| controller::run(runtime, config, once).await)
+        };
+        Ok((args.runtime, work))
     })
 }
 
@@ -85,8 +76,7 @@ async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::R
         Output::Text => text,
         Output::Json => format!("{:#}\n", json!({ "policies": all })),
     };
-    // A closed pipe (`| head`) is the reader's choice, no failure.
-    let _ = std::io::stdout().write_all(printed.as_bytes());
+    command::print(&printed);
     if failed.is_empty() {
         Ok(())
     } else {
