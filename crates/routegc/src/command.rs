@@ -1,10 +1,11 @@
-//! What the command line asks for, carried out.
+//! Executes the command line.
 
 use std::process::ExitCode;
 
 use common::api::routegc::RouteGC;
 use common::cluster::error_chain;
 use common::command::{self, Output, Work};
+use common::controller::Reconciler as _;
 use common::runtime::Runtime;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
@@ -12,10 +13,10 @@ use serde_json::json;
 
 use crate::args::Args;
 use crate::config::Config;
-use crate::home::Home;
+use crate::source::PolicySource;
 use crate::{controller, show};
 
-/// Parses the command line and does what it says.
+/// Parses the command line and runs the controller or the command.
 #[must_use]
 pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {
@@ -31,10 +32,10 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// Prints what a pass of each policy would do now. Reads with the same code and the same rights as a pass, and writes nothing.
+/// Prints what a reconciliation of each policy would do now. Reads with the same code and the same rights, and writes nothing.
 async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::Result<()> {
-    let homes = match &config {
-        Config::Single(_) => vec![Home::Flags],
+    let sources = match &config {
+        Config::Single(_) => vec![PolicySource::Flags],
         Config::Objects => {
             let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
             let list = api.list(&ListParams::default()).await;
@@ -42,24 +43,24 @@ async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::R
                 let namespace = &runtime.namespace;
                 anyhow::anyhow!("cannot list the RouteGCs of namespace {namespace}: {}", error_chain(&error))
             })?;
-            list.items.iter().map(|object| Home::Object(object.name_any())).collect()
+            list.items.iter().map(|object| PolicySource::Object(object.name_any())).collect()
         }
     };
-    let walker = controller::walker(runtime, config)?;
+    let reconciler = controller::reconciler(runtime, config)?;
     let (mut text, mut all, mut failed) = (String::new(), Vec::new(), Vec::new());
-    let conflicts = controller::conflicts_of(runtime, &homes).await?;
-    for home in &homes {
-        let document = walker.load(home).await?;
+    let conflicts = controller::conflicts_of(runtime, &sources).await?;
+    for source in &sources {
+        let document = reconciler.load(source).await?;
         let name = document.regarding.to_string();
         let (router, mode) = (&document.spec.router_id, document.spec.mode);
-        let looked = match conflicts.get(home) {
+        let observed = match conflicts.get(source) {
             Some(conflict) => Err(crate::error::Error::Conflict(conflict.clone())),
-            None => walker.look(home, &document).await,
+            None => reconciler.observe(source, &mut reconciler.memo(source), &document).await,
         };
-        match looked {
-            Ok(looked) => {
-                text.push_str(&show::text(&name, router, mode, &looked.decision, &looked.plan));
-                all.push(show::json(&name, router, mode, &looked.decision, &looked.plan));
+        match observed {
+            Ok(observed) => {
+                text.push_str(&show::text(&name, router, mode, &observed.decision, &observed.plan));
+                all.push(show::json(&name, router, mode, &observed.decision, &observed.plan));
             }
             Err(error) => {
                 text.push_str(&format!("{name}: router {router}: {error} ({})\n", error.code()));
@@ -69,7 +70,7 @@ async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::R
         }
         text.push('\n');
     }
-    if homes.is_empty() {
+    if sources.is_empty() {
         text = format!("no RouteGC in namespace {}\n", runtime.namespace);
     }
     let printed = match output {

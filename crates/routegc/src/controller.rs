@@ -1,253 +1,317 @@
-//! When passes are made, and how many at a time: each policy at its own interval, at once when it changes, soon when a Node goes,
-//! later when it failed; none waits for another.
+//! When each policy is reconciled: at its interval, at once when it changes, soon after a Node of its cluster is deleted, and later
+//! after a failure. A policy whose cloud does not respond delays no other one.
 
 mod schedule;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use common::api::routegc::{NodesFrom, RouteGC};
-use common::cache::Cache;
-use common::plan::Problem;
-use common::routes::Policy;
+use common::api::routegc::{ALLOW_ANNOTATION, NodesFrom, RouteGC, RouteGCSpec};
+use common::cache::{Cache, Change, ObjectKey};
+use common::cloud::openstack::{self, Cloud, Credentials};
+use common::controller::{Backoff, Controller, Next, Queue};
+use common::events::Events;
+use common::routes::{Policy, Route};
 use common::runtime::Runtime;
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt as _};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use self::schedule::{Mark, Schedule};
+use self::schedule::{Schedule, Trigger};
 use crate::config::Config;
-use crate::home::Home;
-use crate::login::Logins;
-use crate::metrics::{Metrics, Whose};
-use crate::nodes::departures::Departures;
-use crate::pass::{Refusals, Report, Walker};
-use crate::plan::Reason;
+use crate::error::Error;
+use crate::metrics::{Metrics, Series};
+use crate::names::CONTROLLER;
+use crate::nodes;
+use crate::reconcile::Reconciler;
+use crate::source::PolicySource;
 
-/// Passes at a time: a few clouds that hang leave room for the others, and the memory for a thousand ports each is small.
-const AT_A_TIME: usize = 16;
+/// Policies at a time: a few clouds that do not respond leave workers for the others, and the memory for a thousand ports each is
+/// small.
+const MAX_CONCURRENT_RECONCILES: usize = 16;
 
-/// The loop turns at least so often, for the heartbeat, however long passes last; the longest that a leader may be silent is ten
-/// minutes.
-const HEARTBEAT: Duration = Duration::from_secs(120);
+/// A cloud's API that restarts needs longer than the first delay; `RoutegcReconcileErrors` looks for failures in half an hour.
+const BACKOFF: Backoff =
+    Backoff { base: Duration::from_secs(5), max: Duration::from_secs(300), per_second: 10.0, burst: 100.0 };
 
-/// After a change, so that several become one pass.
-const DEBOUNCE: Duration = Duration::from_millis(100);
+/// The longest Retry-After of a cloud that is honoured.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
-/// Fills the cache, waits for the lead, and makes passes until the end is asked for; `once`: one pass for each policy.
+/// After a conflict of two writes: the next reconciliation reads the other one's.
+const CONFLICT_DELAY: Duration = Duration::from_millis(200);
+
+/// The index of the cached RouteGCs by router.
+const BY_ROUTER: &str = "router";
+
+/// Serves the policies until the process is asked to end; `once`: reconciles each of them once.
 ///
 /// # Errors
-/// `once`: what made a pass fail. A lost lease is no error of this function: the runtime ends the process.
+/// `once`: the first failure. A lost lease is no error of this function: the runtime ends the process.
 pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result<()> {
-    let walker = walker(&runtime, config)?;
-    let changed = Arc::new(Notify::new());
-    let objects = matches!(walker.config, Config::Objects);
-    let store = if objects {
+    let policies = matches!(config, Config::Objects).then(|| {
         let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
-        let store = runtime.cache(api).trim(trim).start();
-        let notify = Arc::clone(&changed);
-        store.subscribe(move |_| notify.notify_one());
-        Some(store)
-    } else {
-        // Nothing is cached: ready from the start.
-        runtime.readiness.check("flags").ready();
-        None
-    };
-    let work = async {
-        if let Some(store) = &store {
-            tokio::select! {
-                biased;
-                () = runtime.shutdown.cancelled() => {}
-                () = store.synced() => {}
-            }
+        runtime.cache(api).trim(trim).index(BY_ROUTER, |object| vec![router(object)]).start()
+    });
+    let queue = Arc::new(OnceLock::new());
+    let mut reconciler = reconciler(&runtime, config)?;
+    reconciler.policies = policies.clone();
+    reconciler.queue = Arc::clone(&queue);
+    let controller = Controller::new(&runtime, CONTROLLER, reconciler)
+        .max_concurrent_reconciles(MAX_CONCURRENT_RECONCILES)
+        .backoff(BACKOFF);
+    let controller = match policies {
+        Some(policies) => {
+            let of_router = policies.clone();
+            controller.watches(&policies, move |change, queue| enqueue(&of_router, change, queue))
         }
-        if !runtime.leading().await {
-            return if once { Err(anyhow::anyhow!("asked to end before a pass was made")) } else { Ok(()) };
+        None => {
+            // Nothing is cached: ready from the start.
+            runtime.readiness.check("flags").ready();
+            controller.queue().add(PolicySource::Flags);
+            controller
         }
-        let departures = Departures::new(runtime.clone(), Arc::clone(&changed));
-        turn(&walker, store.as_ref(), &changed, departures, once).await
     };
-    work.await
+    if once {
+        return controller.once().await;
+    }
+    // Set once: nobody else does. Without it no Nodes are watched.
+    let _set = queue.set(controller.queue());
+    controller.run().await
 }
 
-/// Makes what passes are made with.
+/// Makes what policies are reconciled with.
 ///
 /// # Errors
 /// A metric's name that is registered already.
-pub fn walker(runtime: &Runtime, config: Config) -> anyhow::Result<Walker> {
-    let metrics = Metrics::new(runtime.metrics.clone())?;
-    let openstack = common::cloud::openstack::Metrics::register(runtime.metrics.registry())?;
-    let logins = Logins::new(runtime.program.user_agent(), openstack);
-    Ok(Walker { runtime: runtime.clone(), metrics, logins, config, refusals: Refusals::default() })
+pub fn reconciler(runtime: &Runtime, config: Config) -> anyhow::Result<Reconciler> {
+    Ok(Reconciler {
+        runtime: runtime.clone(),
+        metrics: Metrics::new(runtime.metrics.clone())?,
+        openstack: openstack::Metrics::register(runtime.metrics.registry())?,
+        config,
+        policies: None,
+        queue: Arc::default(),
+    })
 }
 
-/// What the schedule does not look at is not kept, and its change wakes nobody.
+/// What no decision reads is not cached, and its change reconciles nothing.
 fn trim(object: &mut RouteGC) {
     object.status = None;
-    object.metadata.managed_fields = None;
 }
 
-async fn turn(
-    walker: &Walker,
-    store: Option<&Cache<RouteGC>>,
-    changed: &Notify,
-    mut departures: Departures,
-    once: bool,
-) -> anyhow::Result<()> {
-    let mut schedule = Schedule::default();
-    let mut running = FuturesUnordered::new();
-    let mut problems = BTreeMap::<Home, Vec<Problem<Reason>>>::new();
-    let mut routers = BTreeMap::<Home, Whose>::new();
-    let mut failure = None;
-    loop {
-        // At each turn: where something changes all the time, the sleep below never ends.
-        walker.runtime.status.heartbeat(walker.runtime.program.name);
-        let (wanted, conflicts) = policies(store);
-        walker.metrics.policies(wanted.len());
-        schedule.wanted(wanted, Instant::now());
-        if !once {
-            departures.listen(nodes_of(walker, store));
-            departures.take().iter().for_each(|home| schedule.wake(home, Instant::now()));
+/// A router's ID may be written with capitals.
+fn router(object: &RouteGC) -> String {
+    object.spec.router_id.to_ascii_lowercase()
+}
+
+fn is_deleting(object: &RouteGC) -> bool {
+    object.metadata.deletion_timestamp.is_some()
+}
+
+/// A policy whose own change needs a reconciliation, and the others of its routers: they may be in conflict with it, or no longer.
+fn enqueue(policies: &Cache<RouteGC>, change: &Change<RouteGC>, queue: &Queue<PolicySource>) {
+    let versions: &[&Arc<RouteGC>] = match change {
+        Change::Updated { old, new } => &[old, new],
+        Change::Added(object) | Change::Deleted(object) => &[object],
+    };
+    queue.add(PolicySource::Object(change.object().name_any()));
+    for object in versions {
+        for other in policies.indexed(BY_ROUTER, &router(object)) {
+            queue.add(PolicySource::Object(other.name_any()));
         }
-        retire(walker, &schedule, &mut problems, &mut routers);
-        while running.len() < AT_A_TIME {
-            let Some(home) = schedule.next(Instant::now()) else { break };
-            let conflict = conflicts.get(&home).cloned();
-            running.push(async move { walker.pass(&home, conflict).await });
+    }
+}
+
+/// What the process keeps of one policy. A restart loses nothing that matters.
+pub struct Memo {
+    /// Reports a problem once for this policy.
+    pub events: Events,
+    /// The client of its cloud, which keeps its token, and the credentials that it was made with.
+    pub login: Option<(Credentials, Cloud)>,
+    /// What the last reconciliation was about to remove when the cloud refused it with certainty, or when it found the policy changed.
+    /// The intent stays in the status, so that a lasting refusal causes no writes; that it was not carried out is known here. A
+    /// restarted process does not know it, and writes the intent once more.
+    pub not_removed: Option<Vec<Route>>,
+    /// Whose series its reconciliations are counted in.
+    pub series: Option<Series>,
+    /// Its key on `/statusz`.
+    pub page: Option<String>,
+    /// How long between two reconciliations.
+    pub interval: Duration,
+    schedule: Schedule,
+    nodes: Option<(NodesFrom, Cache<PartialObjectMeta<nodes::Node>>)>,
+}
+
+impl common::controller::Reconciler for Reconciler {
+    type Key = PolicySource;
+    type Memo = Memo;
+    type Error = Error;
+
+    fn memo(&self, _: &PolicySource) -> Memo {
+        Memo {
+            events: self.runtime.events.scoped(),
+            login: None,
+            not_removed: None,
+            series: None,
+            page: None,
+            interval: BACKOFF.max,
+            schedule: Schedule::default(),
+            nodes: None,
         }
-        if once && running.is_empty() {
-            return failure.map_or(Ok(()), |error: crate::error::Error| Err(error.into()));
+    }
+
+    async fn reconcile(&self, source: &PolicySource, memo: &mut Memo) -> Result<Next, Error> {
+        self.metrics.policies(self.policies.as_ref().map_or(1, Cache::len));
+        let Some(trigger) = self.trigger(source) else { return Ok(self.gone(memo)) };
+        let wait = memo.schedule.wait(&trigger, Instant::now());
+        if !wait.is_zero() {
+            return Ok(Next::NotYet(wait));
         }
-        let due = schedule.due().unwrap_or_else(|| Instant::now() + HEARTBEAT);
-        let due = if running.len() < AT_A_TIME { due } else { Instant::now() + HEARTBEAT };
-        tokio::select! {
-            biased;
-            () = walker.runtime.shutdown.cancelled() => break,
-            Some(report) = running.next(), if !running.is_empty() => {
-                let error = finished(walker, &mut schedule, &mut problems, &mut routers, report, once).await;
-                // Those that have not had their pass have it first.
-                failure = failure.or(error.filter(|_| once));
+        let conflict = trigger.conflict.clone();
+        memo.schedule.begins(trigger);
+        let next = match self.reconcile_policy(source, memo, conflict).await {
+            Ok(problems) => {
+                memo.events.found(&problems);
+                // Many policies must not be reconciled at the same moment.
+                memo.interval.mul_f64(0.9 + fastrand::f64() / 5.0)
             }
-            () = async { changed.notified().await; tokio::time::sleep(DEBOUNCE).await } => {}
-            () = tokio::time::sleep_until(due.min(Instant::now() + HEARTBEAT)) => {}
+            Err((error, _)) if error.is_gone() => return Ok(self.gone(memo)),
+            // Where each policy is reconciled once, nothing would follow: that is a failure there.
+            Err((error, _)) if error.is_outdated() && self.queue.get().is_some() => CONFLICT_DELAY,
+            Err((error, problem)) => {
+                memo.events.found(problem.as_slice());
+                return Err(error);
+            }
+        };
+        memo.schedule.ended(false, next, Instant::now());
+        Ok(Next::After(next))
+    }
+
+    fn retry_after(&self, memo: &mut Memo, error: &Error, backoff: Duration) -> Duration {
+        let delay = retry_after(error, memo.interval, backoff);
+        memo.schedule.ended(true, delay, Instant::now());
+        delay
+    }
+}
+
+/// After a failure sooner than the interval, and never sooner than the cloud asks for.
+fn retry_after(error: &Error, interval: Duration, backoff: Duration) -> Duration {
+    let delay = backoff.min(interval.max(BACKOFF.base));
+    error.retry_after().map_or(delay, |asked| delay.max(asked.min(RETRY_AFTER_MAX)))
+}
+
+impl Reconciler {
+    /// What of the policy asks for a reconciliation at once when it changes. None: there is no such policy any more.
+    fn trigger(&self, source: &PolicySource) -> Option<Trigger> {
+        let (Some(policies), PolicySource::Object(name)) = (&self.policies, source) else {
+            return Some(Trigger::default());
+        };
+        let key = ObjectKey::new(&self.runtime.namespace, name);
+        let object = policies.get(&key).filter(|object| !is_deleting(object))?;
+        let mut rivals = policies.indexed(BY_ROUTER, &router(&object));
+        rivals.retain(|object| !is_deleting(object));
+        Some(Trigger {
+            uid: object.uid().unwrap_or_default(),
+            generation: object.metadata.generation,
+            allow: object.annotations().get(ALLOW_ANNOTATION).cloned(),
+            conflict: conflicts(&rivals).remove(source),
+        })
+    }
+
+    fn gone(&self, memo: &mut Memo) -> Next {
+        if let Some(series) = memo.series.take() {
+            self.metrics.forget(&series);
+        }
+        if let Some(page) = memo.page.take() {
+            self.runtime.status.remove(&page);
+        }
+        Next::Gone
+    }
+
+    /// Watches the Nodes of the policy, so that the route of a deleted Node is removed soon and not an interval later. What the
+    /// watch misses, the interval finds. A watch that fails is replaced: the kubeconfig may be another one by now.
+    pub fn watch_nodes(
+        &self,
+        source: &PolicySource,
+        spec: &RouteGCSpec,
+        memo: &mut Memo,
+        client: Option<&kube::Client>,
+    ) {
+        let (Some(queue), Some(from), Some(client)) = (self.queue.get(), &spec.nodes_from, client) else {
+            memo.nodes = None;
+            return;
+        };
+        let works = |(watched, cache): &(NodesFrom, Cache<_>)| {
+            watched == from && cache.health().borrow().problem.is_none()
+        };
+        if !memo.nodes.as_ref().is_some_and(works) {
+            let (queue, source, deletions) = (queue.clone(), source.clone(), memo.schedule.deletions());
+            let cache = nodes::watch(client, &self.runtime.metrics, move || {
+                queue.add_after(source.clone(), deletions.record(Instant::now()));
+            });
+            memo.nodes = Some((from.clone(), cache));
         }
     }
-    // What runs is finished, and no more is begun.
-    while running.next().await.is_some() {}
-    Ok(())
 }
 
-async fn finished(
-    walker: &Walker,
-    schedule: &mut Schedule,
-    problems: &mut BTreeMap<Home, Vec<Problem<Reason>>>,
-    routers: &mut BTreeMap<Home, Whose>,
-    report: Report,
-    once: bool,
-) -> Option<crate::error::Error> {
-    if let Some(whose) = &report.whose {
-        // A RouteGC that was deleted and made anew may have another router.
-        let before = routers.insert(report.home.clone(), whose.clone());
-        before.iter().filter(|before| *before != whose).for_each(|before| walker.metrics.forget(before));
-    }
-    problems.insert(report.home.clone(), report.problems);
-    // All at once: what the last pass of any policy found is still so.
-    let all: Vec<_> = problems.values().flatten().cloned().collect();
-    walker.runtime.events.found(&all);
-    let wait = schedule::wait(report.error.as_ref(), report.interval, schedule.failures(&report.home));
-    schedule.finished(&report.home, report.error.is_some(), (!once).then_some(wait), Instant::now());
-    report.error
-}
-
-/// Policies that are not there any more are forgotten.
-fn retire(
-    walker: &Walker,
-    schedule: &Schedule,
-    problems: &mut BTreeMap<Home, Vec<Problem<Reason>>>,
-    routers: &mut BTreeMap<Home, Whose>,
-) {
-    let gone: Vec<Home> = routers.keys().filter(|home| !schedule.knows(home)).cloned().collect();
-    if gone.is_empty() {
-        return;
-    }
-    gone.iter().filter_map(|home| routers.remove(home)).for_each(|whose| walker.metrics.forget(&whose));
-    problems.retain(|home, _| schedule.knows(home));
-    walker.logins.keep(|home| schedule.knows(home));
-    walker.refusals.keep(|home| schedule.knows(home));
-}
-
-/// The policies that are wanted, each with a mark that changes when a pass should be made at once, and those that contradict
-/// each other.
-fn policies(store: Option<&Cache<RouteGC>>) -> (BTreeMap<Home, Mark>, BTreeMap<Home, String>) {
-    let Some(store) = store else {
-        return (BTreeMap::from([(Home::Flags, Mark::default())]), BTreeMap::new());
-    };
-    let objects: Vec<Arc<RouteGC>> =
-        store.list().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none()).collect();
-    let conflicts = conflicts(&objects);
-    let mark = |object: &RouteGC| Mark {
-        uid: object.uid().unwrap_or_default(),
-        generation: object.metadata.generation,
-        allow: object.annotations().get(common::api::routegc::ALLOW_ANNOTATION).cloned(),
-        conflict: conflicts.get(&Home::Object(object.name_any())).cloned(),
-    };
-    let wanted = objects.iter().map(|object| (Home::Object(object.name_any()), mark(object))).collect();
-    (wanted, conflicts)
-}
-
-/// Where the Nodes of the policies are that know them.
-fn nodes_of(walker: &Walker, store: Option<&Cache<RouteGC>>) -> BTreeMap<Home, NodesFrom> {
-    let Some(store) = store else {
-        let from = walker.flags().and_then(|spec| spec.nodes_from.clone());
-        return from.map(|from| (Home::Flags, from)).into_iter().collect();
-    };
-    let live = store.list().into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
-    live.filter_map(|object| Some((Home::Object(object.name_any()), object.spec.nodes_from.clone()?)))
-        .collect()
-}
-
-/// The same for a `--dry-run`, which keeps no cache.
+/// The conflicts for a `--dry-run`, which has no cache.
 ///
 /// # Errors
-/// When the RouteGCs cannot be listed.
-pub async fn conflicts_of(runtime: &Runtime, homes: &[Home]) -> anyhow::Result<BTreeMap<Home, String>> {
-    if homes.iter().all(|home| *home == Home::Flags) {
+/// The RouteGCs cannot be listed.
+pub async fn conflicts_of(
+    runtime: &Runtime,
+    sources: &[PolicySource],
+) -> anyhow::Result<BTreeMap<PolicySource, String>> {
+    if sources.iter().all(|source| *source == PolicySource::Flags) {
         return Ok(BTreeMap::new());
     }
     let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
-    let list = api.list(&kube::api::ListParams::default()).await?;
-    let live = list.items.into_iter().filter(|object| object.metadata.deletion_timestamp.is_none());
+    let list = api.list(&ListParams::default()).await?;
+    let live = list.items.into_iter().filter(|object| !is_deleting(object));
     Ok(conflicts(&live.map(Arc::new).collect::<Vec<_>>()))
 }
 
-/// Policies of one router that overlap: each is told of the others, and none of them acts.
-fn conflicts(objects: &[Arc<RouteGC>]) -> BTreeMap<Home, String> {
+/// Policies of one router whose pod networks overlap: each reports the others, and none of them acts.
+fn conflicts(objects: &[Arc<RouteGC>]) -> BTreeMap<PolicySource, String> {
     let read: Vec<(String, String, Policy)> = objects
         .iter()
-        .filter_map(|object| {
-            let router = object.spec.router_id.to_ascii_lowercase();
-            Some((object.name_any(), router, Policy::of(&object.spec).ok()?))
-        })
+        .filter_map(|object| Some((object.name_any(), router(object), Policy::of(&object.spec).ok()?)))
         .collect();
     let mut conflicts = BTreeMap::new();
     for (name, router, policy) in &read {
         let others = read.iter().filter(|(other, same, _)| other != name && same == router);
         let mut overlaps: Vec<String> = others
             .filter_map(|(other, _, theirs)| {
-                Some(format!("RouteGC {other} judges {} too", policy.overlap(theirs)?))
+                Some(format!("RouteGC {other} covers {} too", policy.overlap(theirs)?))
             })
             .collect();
         overlaps.sort_unstable();
         if !overlaps.is_empty() {
             let message = format!(
-                "{}: two policies must not judge the same routes of one router, so neither acts; give them other podCIDRs or delete one",
+                "{}: two policies must not cover the same routes of one router, so neither acts; change podCIDRs of one or delete it",
                 overlaps.join(", ")
             );
-            conflicts.insert(Home::Object(name.clone()), message);
+            conflicts.insert(PolicySource::Object(name.clone()), message);
         }
     }
     conflicts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_retried_sooner_than_the_interval_and_ever_later() {
+        let minutes = Duration::from_secs(300);
+        let error = Error::Login("no".to_owned());
+        let delays = |interval| -> Vec<u64> {
+            (1..9).map(|failures| retry_after(&error, interval, BACKOFF.delay(failures)).as_secs()).collect()
+        };
+        assert_eq!(delays(minutes), [5, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(delays(minutes * 12), delays(minutes), "the alert looks for failures in half an hour");
+        assert_eq!(delays(Duration::from_secs(10)), [5, 10, 10, 10, 10, 10, 10, 10]);
+    }
 }

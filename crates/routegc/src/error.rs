@@ -1,4 +1,4 @@
-//! What ends a pass. Each message is complete: what failed, on which object, what to do.
+//! Why a reconciliation fails. Each message is complete: what failed, on which object, what to do.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use common::cloud::openstack;
 use common::cluster::error_chain;
 use common::routes::{ObserveError, RemovalError};
 
-/// The code of a pass that took too long, which an alert asks for.
+/// The code of a reconciliation that took too long; an alert uses it.
 pub const TIMED_OUT: &str = "TimedOut";
 
-/// Why a pass could not be finished.
+/// Why a reconciliation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The policy, or its state, could not be read.
@@ -17,7 +17,7 @@ pub enum Error {
     Read {
         /// `RouteGC a/b`
         what: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
     /// Its status could not be written.
@@ -25,7 +25,7 @@ pub enum Error {
     Write {
         /// `RouteGC a/b`
         what: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
     /// The policy contradicts itself or another one.
@@ -34,20 +34,20 @@ pub enum Error {
     /// Another policy judges the same routes.
     #[error("{0}")]
     Conflict(String),
-    /// The login could not be read.
+    /// The credentials could not be read.
     #[error("cannot log in to OpenStack: {0}")]
     Login(String),
-    /// The world could not be seen whole.
+    /// The state could not be observed completely.
     #[error(transparent)]
     Observe(#[from] ObserveError),
     /// The routes could not be removed.
     #[error(transparent)]
     Removal(#[from] RemovalError),
-    /// The pass took too long.
-    #[error("the pass was given up after {0:?}: OpenStack answers too slowly")]
+    /// The reconciliation took too long.
+    #[error("the reconciliation timed out after {0:?}: OpenStack responds too slowly")]
     TooSlow(Duration),
-    /// This process does not hold the Lease any more.
-    #[error("this process does not lead any more")]
+    /// This process no longer holds the Lease.
+    #[error("this process no longer leads")]
     NotLeading,
 }
 
@@ -67,7 +67,7 @@ impl Error {
         }
     }
 
-    /// The word for `routegc_blocked_total`, if this is a guard that held rather than a fault.
+    /// The word for `routegc_blocked_total`, if a guard prevented removals.
     #[must_use]
     pub fn guard(&self) -> Option<&'static str> {
         match self.code() {
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// Whether the object changed under the pass: no news for a person, only a reason to look again.
+    /// Whether the object changed meanwhile: nothing to report, only a reason to reconcile again.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {
@@ -87,14 +87,14 @@ impl Error {
         }
     }
 
-    /// Whether there is nothing any more to do a pass for.
+    /// Whether the policy no longer exists.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, Error::Read { cause: kube::Error::Api(status), .. } | Error::Write { cause: kube::Error::Api(status), .. }
             if status.code == 404)
     }
 
-    /// The wait that the cloud asks for, if it does.
+    /// The Retry-After of the cloud.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let cause: Option<&openstack::Error> = match self {

@@ -1,31 +1,31 @@
 //! routegc: removes router routes whose next hop no longer exists.
 //!
 //! ```text
-//!   RouteGC, Secret ── home, login ─┐
-//!                                   ├─ observe ── plan ── apply ─── the router's routes
-//!   OpenStack (Nodes) ──────────────┘            │
-//!                                                └─ status ── the RouteGC's status, Events, metrics
+//!   RouteGC, Secret ── source, login ─┐
+//!                                     ├─ observe ── plan ── apply ─── the router's routes
+//!   OpenStack (Nodes) ────────────────┘            │
+//!                                                  └─ status ── the RouteGC's status, Events, metrics
 //! ```
 //!
-//! observe, plan and apply of routes are in [`common::routes`], because deorbiter walks the same way. Here is what stands around:
+//! observe, plan and apply of routes are in [`common::routes`], because deorbiter removes routes too. This crate has:
 //!
-//! * [`args`], [`command`], [`config`]: what a user says. [`names`]: every name of ours.
-//! * [`home`]: where a policy comes from and its status goes: a RouteGC, or flags and a ConfigMap.
-//! * [`login`]: from a Secret or a file to a cloud. [`nodes`]: the cluster's Nodes as one more witness.
-//! * [`mod@plan`]: a decision in the grammar that all controllers speak. [`status`]: what a person is told. [`show`]: `--dry-run`.
-//! * [`pass`]: one walk for one policy. [`controller`]: when, and how many at a time.
+//! * [`args`], [`command`], [`config`]: the command line. [`names`]: every name of ours.
+//! * [`source`]: where a policy comes from and where its status is stored: a RouteGC, or flags and a ConfigMap.
+//! * [`login`]: credentials from a Secret. [`nodes`]: the cluster's Nodes as one more source of live addresses.
+//! * [`mod@plan`]: a decision as the steps and problems that all controllers have. [`status`]: the RouteGC's status. [`show`]: `--dry-run`.
+//! * [`reconcile`]: one reconciliation of one policy. [`controller`]: when, and how many at a time.
 
 pub mod args;
 pub mod command;
 pub mod config;
 pub mod controller;
 pub mod error;
-pub mod home;
 pub mod login;
 pub mod metrics;
 pub mod names;
 pub mod nodes;
-pub mod pass;
 pub mod plan;
+pub mod reconcile;
 pub mod show;
+pub mod source;
 pub mod status;

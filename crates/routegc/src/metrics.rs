@@ -1,5 +1,5 @@
-//! routegc's own metrics. `cluster` is the RouteGC, as `namespace/name`: several may judge routes of one router. What it counted
-//! goes with it.
+//! routegc's own metrics. `namespace` and `name` are those of the RouteGC, or of the ConfigMap with the status where the policy comes
+//! from flags; several RouteGCs may cover routes of one router. The series of a RouteGC are removed with it.
 
 use std::collections::HashMap;
 
@@ -13,14 +13,16 @@ use crate::error::TIMED_OUT;
 
 /// States of a route: each has its own series, also while it is zero.
 const STATES: [&str; 7] = ["valid", "orphan", "foreign", "unknown", "invalid", "duplicate", "contested"];
-/// Guards that may hold a removal back.
+/// Guards that may prevent a removal.
 const GUARDS: [&str; 3] = ["threshold", "partial", "precondition"];
 
-/// Whose series.
+/// Labels that the series of one policy share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whose {
-    /// The RouteGC, as `namespace/name`; where flags are the policy, the ConfigMap that remembers for them.
-    pub cluster: String,
+pub struct Series {
+    /// Namespace of the object.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
     /// ID of its router.
     pub router: String,
 }
@@ -59,9 +61,9 @@ impl Metrics {
         let success = GaugeVec::new(
             Opts::new(
                 "routegc_last_success_timestamp_seconds",
-                "When a pass over the router last succeeded.",
+                "When a reconciliation of the router last succeeded.",
             ),
-            &["cluster", "router"],
+            &["namespace", "name", "router"],
         )?;
         registry.register(Box::new(success.clone()))?;
         let policies = IntGauge::new("routegc_policies", "Policies that are served.")?;
@@ -70,27 +72,27 @@ impl Metrics {
             routes: gauges(
                 "routegc_routes",
                 "Routes of the router by what they are; duplicate and contested overlap with the others.",
-                &["cluster", "router", "state"],
+                &["namespace", "name", "router", "state"],
             )?,
             limit: gauges(
                 "routegc_routes_limit",
                 "How many routes the cloud allows on the router; absent where it does not say.",
-                &["cluster", "router"],
+                &["namespace", "name", "router"],
             )?,
             removed: counters(
                 "routegc_orphaned_routes_removed_total",
                 "Routes removed.",
-                &["cluster", "router"],
+                &["namespace", "name", "router"],
             )?,
             failed: counters(
                 "routegc_failed_operations_total",
-                "Passes that could not be finished, by the reason in the condition Ready.",
-                &["cluster", "router", "reason"],
+                "Reconciliations that failed, by the reason of the condition Ready.",
+                &["namespace", "name", "router", "reason"],
             )?,
             blocked: counters(
                 "routegc_blocked_total",
-                "Passes in which a guard held removals back: threshold, partial view, or a router that keeps changing.",
-                &["cluster", "router", "reason"],
+                "Reconciliations in which a guard prevented removals: threshold, partial inventory, or a router that keeps changing.",
+                &["namespace", "name", "router", "reason"],
             )?,
             success,
             policies,
@@ -98,9 +100,9 @@ impl Metrics {
         })
     }
 
-    /// Takes over what a pass that succeeded has found.
-    pub fn observed(&self, whose: &Whose, counts: &Counts, quota: &Quota, now: Timestamp) {
-        let [cluster, router] = whose.labels();
+    /// Records what a reconciliation that succeeded observed.
+    pub fn observed(&self, series: &Series, counts: &Counts, quota: &Quota, now: Timestamp) {
+        let [namespace, name, router] = series.labels();
         let values = [
             counts.valid,
             counts.orphan,
@@ -111,44 +113,44 @@ impl Metrics {
             counts.contested,
         ];
         for (state, value) in STATES.iter().zip(values) {
-            self.routes.with_label_values(&[cluster, router, state]).set(value.into());
+            self.routes.with_label_values(&[namespace, name, router, state]).set(value.into());
         }
         match quota.limit {
-            Some(limit) => self.limit.with_label_values(&[cluster, router]).set(limit),
-            None => drop(self.limit.remove_label_values(&[cluster, router])),
+            Some(limit) => self.limit.with_label_values(&[namespace, name, router]).set(limit),
+            None => drop(self.limit.remove_label_values(&[namespace, name, router])),
         }
-        self.begun(whose);
-        self.success.with_label_values(&[cluster, router]).set(now.as_second() as f64);
+        self.begun(series);
+        self.success.with_label_values(&[namespace, name, router]).set(now.as_second() as f64);
     }
 
-    /// Counters of a RouteGC begin at zero, so that their first rise is one; and so does the time of its last success, whose first
+    /// Counters of a RouteGC begin at zero, so that their first rise is one; and so does the time of its last success, series first
     /// change is one.
-    pub fn begun(&self, whose: &Whose) {
-        let [cluster, router] = whose.labels();
-        self.removed.with_label_values(&[cluster, router]);
-        self.success.with_label_values(&[cluster, router]);
+    pub fn begun(&self, series: &Series) {
+        let [namespace, name, router] = series.labels();
+        self.removed.with_label_values(&[namespace, name, router]);
+        self.success.with_label_values(&[namespace, name, router]);
         for guard in GUARDS {
-            self.blocked.with_label_values(&[cluster, router, guard]);
+            self.blocked.with_label_values(&[namespace, name, router, guard]);
         }
-        self.failed.with_label_values(&[cluster, router, TIMED_OUT]);
+        self.failed.with_label_values(&[namespace, name, router, TIMED_OUT]);
     }
 
     /// Routes were removed.
-    pub fn removed(&self, whose: &Whose, count: usize) {
-        self.removed.with_label_values(&whose.labels()).inc_by(count as u64);
+    pub fn removed(&self, series: &Series, count: usize) {
+        self.removed.with_label_values(&series.labels()).inc_by(count as u64);
     }
 
-    /// A pass could not be finished.
-    pub fn failed(&self, whose: &Whose, reason: &str) {
-        self.begun(whose);
-        let [cluster, router] = whose.labels();
-        self.failed.with_label_values(&[cluster, router, reason]).inc();
+    /// A reconciliation failed.
+    pub fn failed(&self, series: &Series, reason: &str) {
+        self.begun(series);
+        let [namespace, name, router] = series.labels();
+        self.failed.with_label_values(&[namespace, name, router, reason]).inc();
     }
 
-    /// A guard held removals back.
-    pub fn blocked(&self, whose: &Whose, guard: &str) {
-        let [cluster, router] = whose.labels();
-        self.blocked.with_label_values(&[cluster, router, guard]).inc();
+    /// A guard prevented removals.
+    pub fn blocked(&self, series: &Series, guard: &str) {
+        let [namespace, name, router] = series.labels();
+        self.blocked.with_label_values(&[namespace, name, router, guard]).inc();
     }
 
     /// How many policies are served.
@@ -156,31 +158,31 @@ impl Metrics {
         self.policies.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// A RouteGC is gone, or has another router: its series go.
-    pub fn forget(&self, whose: &Whose) {
-        take_out(&self.routes, whose);
-        take_out(&self.limit, whose);
-        take_out(&self.removed, whose);
-        take_out(&self.failed, whose);
-        take_out(&self.blocked, whose);
-        take_out(&self.success, whose);
+    /// A RouteGC is gone, or has another router: its series are removed.
+    pub fn forget(&self, series: &Series) {
+        remove(&self.routes, series);
+        remove(&self.limit, series);
+        remove(&self.removed, series);
+        remove(&self.failed, series);
+        remove(&self.blocked, series);
+        remove(&self.success, series);
     }
 }
 
-impl Whose {
-    fn labels(&self) -> [&str; 2] {
-        [&self.cluster, &self.router]
+impl Series {
+    fn labels(&self) -> [&str; 3] {
+        [&self.namespace, &self.name, &self.router]
     }
 }
 
-/// Which reasons there are is known to the series alone.
-fn take_out<T: MetricVecBuilder>(all: &MetricVec<T>, whose: &Whose) {
-    let theirs = [Some(whose.cluster.as_str()), Some(whose.router.as_str())];
+/// The series themselves have the only list of their reasons.
+fn remove<T: MetricVecBuilder>(all: &MetricVec<T>, series: &Series) {
+    let theirs = series.labels().map(Some);
     for family in all.collect() {
-        for series in family.get_metric() {
+        for metric in family.get_metric() {
             let labels: HashMap<&str, &str> =
-                series.get_label().iter().map(|label| (label.name(), label.value())).collect();
-            if ["cluster", "router"].map(|name| labels.get(name).copied()) == theirs {
+                metric.get_label().iter().map(|label| (label.name(), label.value())).collect();
+            if ["namespace", "name", "router"].map(|name| labels.get(name).copied()) == theirs {
                 drop(all.remove(&labels));
             }
         }
@@ -192,29 +194,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_routegc_of_a_router_has_series_of_its_own_and_they_go_with_it() {
+    fn each_routegc_of_a_router_has_series_of_its_own_and_are_removed_with_it() {
         let metrics = Metrics::new(Common::new("routegc").unwrap()).unwrap();
-        let whose = |cluster: &str| Whose { cluster: cluster.to_owned(), router: "r1".to_owned() };
-        let (one, two) = (whose("team/one"), whose("team/two"));
-        for (whose, orphan) in [(&one, 1), (&two, 2)] {
+        let of = |name: &str| Series {
+            namespace: "team".to_owned(),
+            name: name.to_owned(),
+            router: "r1".to_owned(),
+        };
+        let (one, two) = (of("one"), of("two"));
+        for (series, orphan) in [(&one, 1), (&two, 2)] {
             let counts = Counts { orphan, ..Counts::default() };
             let quota = Quota { limit: Some(30), ..Quota::default() };
-            metrics.observed(whose, &counts, &quota, Timestamp::UNIX_EPOCH);
-            metrics.failed(whose, "Forbidden");
-            metrics.removed(whose, 3);
+            metrics.observed(series, &counts, &quota, Timestamp::UNIX_EPOCH);
+            metrics.failed(series, "Forbidden");
+            metrics.removed(series, 3);
         }
-        let value = |cluster: &str| metrics.routes.with_label_values(&[cluster, "r1", "orphan"]).get();
-        assert_eq!((value("team/one"), value("team/two")), (1, 2));
-        let series = |cluster: &str| {
+        let value = |name: &str| metrics.routes.with_label_values(&["team", name, "r1", "orphan"]).get();
+        assert_eq!((value("one"), value("two")), (1, 2));
+        let series = |name: &str| {
             let families = metrics.common.registry().gather();
             let all = families.iter().flat_map(|family| family.get_metric());
-            all.filter(|one| one.get_label().iter().any(|label| label.value() == cluster)).count()
+            all.filter(|one| one.get_label().iter().any(|label| label.value() == name)).count()
         };
         let each = STATES.len() + GUARDS.len() + 5;
-        assert_eq!((series("team/one"), series("team/two")), (each, each));
-        metrics.forget(&Whose { router: "r2".to_owned(), ..one.clone() });
-        assert_eq!(series("team/one"), each, "those of another router");
+        assert_eq!((series("one"), series("two")), (each, each));
+        metrics.forget(&Series { router: "r2".to_owned(), ..one.clone() });
+        assert_eq!(series("one"), each, "those of another router");
         metrics.forget(&one);
-        assert_eq!((series("team/one"), series("team/two")), (0, each));
+        assert_eq!((series("one"), series("two")), (0, each));
     }
 }

@@ -1,28 +1,29 @@
-//! The cluster's Nodes as one more witness: name, internal addresses, pod networks.
-
-pub mod departures;
+//! The cluster's Nodes as one more source of live addresses: name, internal addresses, pod networks.
 
 use common::api::routegc::NodesFrom;
+use common::cache::{Builder, Cache, Change};
 use common::cluster::error_chain;
 use common::cluster::of_kubeconfig;
+use common::metrics::Metrics;
+use common::routes::NodeSource;
 use common::routes::snapshot::Node as Seen;
-use common::routes::{NodeSource, ObserveError};
 use common::runtime::Runtime;
 use futures::FutureExt as _;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::login;
 
 /// A slim Node is 300 bytes, but the API server sends it whole: 500 of them are 5 MB.
 const PAGE: u32 = 500;
 
+/// What is read of a Node.
 #[derive(Resource, Clone, Debug, Serialize, Deserialize)]
 #[resource(inherit = core::Node)]
-struct Node {
+pub struct Node {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Spec,
@@ -55,20 +56,43 @@ struct Address {
 }
 
 /// Where the Nodes of a policy are read from.
-///
-/// # Errors
-/// When the kubeconfig cannot be used; the message names its Secret.
-pub async fn source(runtime: &Runtime, from: &NodesFrom) -> Result<NodeSource, Error> {
-    let client = client(runtime, from).await.map_err(|why| Error::Observe(ObserveError::Nodes(why)))?;
-    Ok(NodeSource::new(move || list(client.clone()).boxed()))
+#[must_use]
+pub fn source(client: Client) -> NodeSource {
+    NodeSource::new(move || list(client.clone()).boxed())
 }
 
-/// A client of the cluster whose Nodes they are. A kubeconfig that somebody else wrote may not make us run programs or read our
-/// own files.
+/// Watches the Nodes, and calls `deleted` for each that is deleted, also while the watch was broken.
+#[must_use]
+pub fn watch(
+    client: &Client,
+    metrics: &Metrics,
+    deleted: impl Fn() + Send + Sync + 'static,
+) -> Cache<PartialObjectMeta<Node>> {
+    let api = Api::<PartialObjectMeta<Node>>::all(client.clone());
+    // Kubelets and controllers write the rest of a Node all the time.
+    let slim = |node: &mut PartialObjectMeta<Node>| {
+        let metadata = std::mem::take(&mut node.metadata);
+        node.metadata = ObjectMeta {
+            name: metadata.name,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            ..ObjectMeta::default()
+        };
+    };
+    let cache = Builder::metadata(api, &(), metrics).trim(slim).start();
+    cache.subscribe(move |change| {
+        if matches!(change, Change::Deleted(_)) {
+            deleted();
+        }
+    });
+    cache
+}
+
+/// A client of the cluster that the Nodes belong to. A kubeconfig from a Secret cannot run programs or read files of this process.
 ///
 /// # Errors
 /// Why the kubeconfig cannot be used, with its Secret, for a person.
-async fn client(runtime: &Runtime, from: &NodesFrom) -> Result<Client, String> {
+pub async fn client(runtime: &Runtime, from: &NodesFrom) -> Result<Client, String> {
     let Some(reference) = &from.secret_ref else { return Ok(runtime.client.clone()) };
     let namespace = &runtime.namespace;
     let failed = |why: String| format!("Secret {namespace}/{}, key {}: {why}", reference.name, reference.key);

@@ -80,8 +80,8 @@ mod tests {
         };
         for number in [1, 2] {
             for reason in [
-                Reason::Spared(route(number), "it lives".to_owned()),
-                Reason::BackAtOnce(route(number)),
+                Reason::Skipped(route(number), "it lives".to_owned()),
+                Reason::RecreatedImmediately(route(number)),
                 Reason::Contested(contested(number)),
             ] {
                 assert_eq!(reason.related().map(|one| one.name), Some(about(number)), "{reason}");

@@ -1,4 +1,4 @@
-//! What a person is told of a policy, and what the next pass must know. Pure.
+//! The status of a policy: conditions for its user, and what the next reconciliation needs. Pure.
 
 use common::api::routegc::{Mode, RouteGCStatus, RouteText};
 use common::conditions::{self, Seen, Status};
@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use crate::error::Error;
 use crate::plan::Reason;
 
-/// What the plan remembers, out of a status.
+/// The history that the plan needs, from a status.
 #[must_use]
-pub fn memory(status: &RouteGCStatus) -> History {
+pub fn history(status: &RouteGCStatus) -> History {
     History {
         candidates: status.candidates.clone(),
         removing: status.removing.iter().map(|one| Route::new(&one.destination, &one.nexthop)).collect(),
@@ -22,8 +22,8 @@ pub fn memory(status: &RouteGCStatus) -> History {
     }
 }
 
-/// The status while routes are being removed: what the next pass must know, if this one does not come to its end. What a person is
-/// told stays as it was, for nothing has come of it yet.
+/// The status while routes are being removed: what the next reconciliation needs if this one does not finish. The conditions stay as they
+/// were, because nothing has changed yet.
 #[must_use]
 pub fn intended(before: &RouteGCStatus, memory: &History) -> RouteGCStatus {
     RouteGCStatus {
@@ -35,7 +35,7 @@ pub fn intended(before: &RouteGCStatus, memory: &History) -> RouteGCStatus {
     }
 }
 
-/// The status after a pass that could decide; `failed` is what came of the removals, if they could not be made.
+/// The status after a reconciliation that could decide; `failed` is why the removals failed, if they did.
 #[must_use]
 pub fn decided(
     before: &RouteGCStatus,
@@ -77,7 +77,7 @@ pub fn decided(
     dated(before, status, now)
 }
 
-/// The status after a pass that could not decide: what was found before stays, and so does what was confirmed.
+/// The status after a reconciliation that could not decide: counts and confirmations stay as they were.
 #[must_use]
 pub fn undecided(
     before: &RouteGCStatus,
@@ -100,8 +100,8 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
     let open = counts.orphan.saturating_sub(counts.contested);
     if open == 0 && counts.contested > 0 {
         let message = match counts.contested {
-            1 => "1 dead route is put back by somebody and left alone".to_owned(),
-            many => format!("{many} dead routes are put back by somebody and left alone"),
+            1 => "1 orphaned route was recreated and is not removed again for a day".to_owned(),
+            many => format!("{many} orphaned routes were recreated and are not removed again for a day"),
         };
         return (Status::True, "Contested", message);
     }
@@ -113,17 +113,13 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
         return (Status::True, "UnknownNextHops", unknown(decision));
     }
     if open == 0 {
-        return (
-            Status::True,
-            "NoOrphans",
-            "no route of the pod networks leads to a dead next hop".to_owned(),
-        );
+        return (Status::True, "NoOrphans", "no route of the pod networks is orphaned".to_owned());
     }
-    // In mode Enforce none is left to be removed by then.
+    // In mode Enforce they are removed by then.
     if decision.removals.is_empty() || mode == Mode::Enforce {
         let message = match open {
-            1 => "1 route looks dead and is being confirmed".to_owned(),
-            many => format!("{many} routes look dead and are being confirmed"),
+            1 => "1 route is orphaned and is being confirmed".to_owned(),
+            many => format!("{many} routes are orphaned and are being confirmed"),
         };
         return (Status::True, "Confirming", message);
     }
@@ -131,7 +127,7 @@ fn verdict(mode: Mode, decision: &Decision) -> (Status, &'static str, String) {
     (Status::True, "OrphansFound", format!("mode Enforce would remove {routes}"))
 }
 
-/// Which routes cannot be judged, and why.
+/// Which routes are unknown, and why.
 fn unknown(decision: &Decision) -> String {
     let unknown = decision.classified.iter().filter_map(|one| match &one.class {
         RouteClass::Unknown(why) => Some(format!("{} ({why})", one.route)),
@@ -139,7 +135,7 @@ fn unknown(decision: &Decision) -> String {
     });
     let so_many = so_many(decision.counts.unknown as usize);
     format!(
-        "no other route leads to a dead next hop, but it cannot be seen whether those of {so_many} live: {}",
+        "no other route is orphaned, but whether the next hops of {so_many} exist cannot be observed: {}",
         first_of(unknown)
     )
 }
@@ -167,7 +163,7 @@ fn set(
     generation: Option<i64>,
     now: Timestamp,
 ) {
-    // The same error has another request ID each time; that alone is nothing to write.
+    // The same error has another request ID each time; that alone is no reason to write.
     let known = status.conditions.iter().find(|one| one.kind == kind && one.reason == reason);
     let message = match known {
         Some(known) if without_ids(&known.message) == without_ids(&message) => known.message.clone(),
@@ -177,7 +173,7 @@ fn set(
     conditions::set(&mut status.conditions, seen, now);
 }
 
-/// A message without the cloud's request IDs, which are others each time.
+/// A message without the cloud's request IDs, which differ each time.
 #[must_use]
 pub fn without_ids(message: &str) -> String {
     message.split_whitespace().filter(|word| !is_request_id(word)).collect::<Vec<_>>().join(" ")
@@ -191,7 +187,7 @@ fn is_request_id(word: &str) -> bool {
     (word.starts_with("(req-") && word.ends_with(')')) || bare.strip_prefix("req-").is_some_and(uuid)
 }
 
-/// The time moves only with something else.
+/// The time changes only together with something else.
 fn dated(before: &RouteGCStatus, mut status: RouteGCStatus, now: Timestamp) -> RouteGCStatus {
     if status != *before {
         status.last_change = Some(now);
@@ -199,7 +195,7 @@ fn dated(before: &RouteGCStatus, mut status: RouteGCStatus, now: Timestamp) -> R
     status
 }
 
-/// What is about to be removed, written down before.
+/// What is about to be removed, for the status.
 #[must_use]
 pub fn texts(routes: &[Route]) -> Vec<RouteText> {
     let text =

@@ -42,7 +42,7 @@ async fn a_cloud_conf_and_a_pod_network_are_enough() {
         .unwrap();
     let maps = Api::<ConfigMap>::namespaced(env.client.clone(), &env.namespace);
     let state = maps.get(&format!("routegc-{}", env.project.router)).await.unwrap();
-    assert!(state.data.unwrap()["status.json"].contains("\"passes\":1"), "it survives a restart");
+    assert!(state.data.unwrap()["status.json"].contains("\"observations\":1"), "it survives a restart");
     let (code, said) = run(&command).await.unwrap();
     assert_eq!(code, 0, "{said}");
     assert_eq!(env.destinations().await.unwrap(), [pods(1)]);

@@ -54,7 +54,7 @@ async fn r2_a_partial_list_of_servers_removes_nothing() {
     nova.say(json!({ "id": "no-addresses", "name": "x", "status": "ACTIVE" }));
     assert!(env.failing_pass().await.unwrap().contains("no-addresses"));
     nova.fail();
-    assert!(env.failing_pass().await.unwrap().contains("Nova cannot be asked"));
+    assert!(env.failing_pass().await.unwrap().contains("cannot list the servers in Nova"));
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "!PartialInventory");
     assert_eq!(env.destinations().await.unwrap().len(), 3);
     // What was confirmed before is not forgotten: the next pass that sees everything is the second one.
@@ -262,7 +262,7 @@ async fn r6_a_server_that_was_deleted_softly_is_there() {
     env.passes(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
     let events = env.events().await.unwrap();
-    assert!(events.iter().all(|(reason, _)| reason != "Spared"), "{events:?}");
+    assert!(events.iter().all(|(reason, _)| reason != "Skipped"), "{events:?}");
     let asked = |request: &&e2e::fault_proxy::Recorded| request.path.ends_with("-8000-000000000001");
     assert_eq!(
         nova.proxy().requests().iter().filter(asked).count(),

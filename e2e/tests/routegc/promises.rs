@@ -114,7 +114,7 @@ async fn overlapping_policies_refuse_both() {
     for (name, other) in [("one", "two"), ("two", "one")] {
         assert_eq!(env.reason(name, "Ready").await.unwrap(), "!Conflict");
         let status = env.status(name).await.unwrap();
-        assert!(status.conditions[0].message.contains(&format!("RouteGC {other} judges 10.244.0.0/")));
+        assert!(status.conditions[0].message.contains(&format!("RouteGC {other} covers 10.244.0.0/")));
     }
     assert_eq!(env.reason("apart", "Ready").await.unwrap(), "NoOrphans");
     assert_eq!(env.destinations().await.unwrap().len(), 3);
@@ -202,7 +202,7 @@ async fn the_last_look_spares_a_next_hop_that_has_just_come() {
     assert_eq!(env.destinations().await.unwrap().len(), 3);
     assert!(env.neutron.writes().is_empty());
     let events = env.events().await.unwrap();
-    assert!(events.iter().any(|(reason, _)| reason == "Spared"), "{events:?}");
+    assert!(events.iter().any(|(reason, _)| reason == "Skipped"), "{events:?}");
 }
 
 /// Whoever stops a policy while a pass of it looks for the last time has stopped it.
@@ -255,7 +255,7 @@ async fn the_last_look_sees_address_pairs_that_have_just_come() {
     fired.unwrap().wait(e2e::natgw::TIMEOUT).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(3)]);
     let events = env.events().await.unwrap();
-    assert!(events.iter().any(|(reason, _)| reason == "Spared"), "{events:?}");
+    assert!(events.iter().any(|(reason, _)| reason == "Skipped"), "{events:?}");
 }
 
 /// A pair for a range is no sign of life, and none of death: the route stays, and a person is told which port it is.

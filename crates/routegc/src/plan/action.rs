@@ -1,4 +1,4 @@
-//! What routegc can do to the world: remove routes.
+//! The actions of routegc: it removes routes.
 
 use std::fmt;
 
@@ -9,27 +9,27 @@ use serde::Serialize;
 
 use super::Reason;
 
-/// One outward act. What makes it repeatable stands in [`mod@common::routes::apply`].
+/// One action. Why it can be repeated is described in [`mod@common::routes::apply`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "name", rename_all_fields = "camelCase")]
 pub enum Action {
     /// Remove one route.
     RemoveRoute {
-        /// Which, to the letter.
+        /// The route exactly as Neutron has it.
         route: Route,
-        /// Of which router.
+        /// The router.
         router: String,
-        /// Whose policy it is.
+        /// The object of the policy.
         #[serde(skip)]
         regarding: Regarding,
     },
-    /// Several that went in one request, and of which one Event tells.
+    /// Several routes that one request removed, for one Event.
     RemoveRoutes {
-        /// Which, to the letter.
+        /// The route exactly as Neutron has it.
         routes: Vec<Route>,
-        /// Of which router.
+        /// The router.
         router: String,
-        /// Whose policy it is.
+        /// The object of the policy.
         #[serde(skip)]
         regarding: Regarding,
     },

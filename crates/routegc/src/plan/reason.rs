@@ -1,4 +1,4 @@
-//! Why routegc acts, and what it finds wrong: every reason, its code and its sentence.
+//! Why routegc acts, and the problems it reports: every reason, its code and its sentence.
 
 use std::fmt;
 
@@ -11,26 +11,26 @@ use serde::{Serialize, Serializer};
 
 use super::action::related;
 
-/// Why a route is removed, or what a person should know.
+/// Why a route is removed, or a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reason {
     /// The next hop is gone.
     Orphaned(OrphanReason),
     /// Mode Audit: these would be removed.
     WouldRemove(Vec<Route>),
-    /// More routes look dead than may be removed at once.
+    /// More routes are orphaned than may be removed at once.
     SafetyThreshold(Excess),
-    /// Somebody puts a removed route back.
+    /// A removed route was recreated.
     Contested(Contested),
     /// Neutron refuses every change of the router.
     InvalidRoutes(Vec<Route>),
-    /// Ports may use more addresses than can be seen, among them next hops that nobody else has.
+    /// Ports may use more addresses than can be observed, among them next hops that nothing else has.
     WideAddressPair(Covered),
-    /// A route was not removed after the last look.
-    Spared(Route, String),
-    /// A route was there again in the very answer to its removal.
-    BackAtOnce(Route),
-    /// The pass could not be finished.
+    /// A route was not removed after the last read.
+    Skipped(Route, String),
+    /// A route was in the response to its own removal.
+    RecreatedImmediately(Route),
+    /// The reconciliation failed.
     Failed(&'static str, String),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Reason {
             }
             Reason::SafetyThreshold(excess) => write!(
                 f,
-                "{excess}; nothing is removed. If they are all dead indeed, annotate with {ALLOW_ANNOTATION}={}: {}",
+                "{excess}; nothing is removed. If all of them are orphaned, annotate with {ALLOW_ANNOTATION}={}: {}",
                 excess.hash,
                 list(&excess.routes)
             ),
@@ -54,8 +54,8 @@ impl fmt::Display for Reason {
                 };
                 write!(
                     f,
-                    "route {} via {}, removed at {}, is back since {} although its next hop is dead; it was removed {times} and is left \
-                     alone for a day. Find out who writes it",
+                    "route {} via {}, removed at {}, is back since {} although its next hop is gone; it was removed {times} and is not \
+                     removed again for a day. Find out what writes it",
                     one.destination, one.nexthop, one.removed_at, one.back_since
                 )?;
                 if let Some(node) = &one.node {
@@ -77,27 +77,31 @@ impl fmt::Display for Reason {
                     covered.covers.iter().partition(|cover| cover.range.is_some());
                 write!(
                     f,
-                    "it cannot be seen whether the next hops of {} live, for ports may use any address of ranges that they are in: ",
+                    "whether the next hops of {} exist cannot be observed, because ports may use any address of ranges that contain them: ",
                     so_many(covered.routes.len())
                 )?;
                 if !pairs.is_empty() {
-                    f.write_str("narrow the ports' allowed_address_pairs to addresses that they use, ")?;
+                    f.write_str("narrow the ports' allowed_address_pairs to the addresses that they use, ")?;
                 }
                 if !open.is_empty() {
                     f.write_str(
-                        "enable port security on the ports without it, or, if they have no addresses but those that Neutron knows, set \
+                        "enable port security on the ports without it, or, if they use only the addresses that Neutron knows, set \
                          safety.ignoreOpenPorts: true, ",
                     )?;
                 }
                 write!(
                     f,
-                    "or remove what is dead by hand (openstack router unset --route): {}; {}",
+                    "or remove orphaned routes by hand (openstack router unset --route): {}; {}",
                     list(&covered.routes),
                     first_of(covered.covers.iter().map(ToString::to_string))
                 )
             }
-            Reason::Spared(route, why) => write!(f, "route {route} was not removed after a last look: {why}"),
-            Reason::BackAtOnce(route) => write!(f, "route {route} was put back in the moment of its removal"),
+            Reason::Skipped(route, why) => {
+                write!(f, "route {route} was not removed after the last read: {why}")
+            }
+            Reason::RecreatedImmediately(route) => {
+                write!(f, "route {route} was recreated at the moment of its removal")
+            }
             Reason::Failed(_, why) => f.write_str(why),
         }
     }
@@ -112,15 +116,15 @@ impl plan::Reason for Reason {
             Reason::Contested(_) => "Contested",
             Reason::InvalidRoutes(_) => "RouterHasInvalidRoutes",
             Reason::WideAddressPair(_) => "WideAddressPair",
-            Reason::Spared(..) => "Spared",
-            Reason::BackAtOnce(_) => "BackAtOnce",
+            Reason::Skipped(..) => "Skipped",
+            Reason::RecreatedImmediately(_) => "RecreatedImmediately",
             Reason::Failed(code, _) => code,
         }
     }
 
     fn related(&self) -> Option<Related> {
         match self {
-            Reason::Spared(route, _) | Reason::BackAtOnce(route) => Some(related(route)),
+            Reason::Skipped(route, _) | Reason::RecreatedImmediately(route) => Some(related(route)),
             Reason::Contested(one) => Some(related(&Route::new(&one.destination, &one.nexthop))),
             _ => None,
         }

@@ -1,5 +1,6 @@
-//! Where a policy comes from and where its status goes: a RouteGC, or flags and a ConfigMap that remembers for them.
+//! Where a policy comes from and where its status is stored: a RouteGC, or flags and a ConfigMap with their status.
 
+use std::fmt;
 use std::time::Duration;
 
 use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCSpec, RouteGCStatus};
@@ -12,45 +13,54 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 
 use crate::error::Error;
-use crate::metrics::Whose;
+use crate::metrics::Series;
 use crate::names::{CONTROLLER, STATE_KEY, STATE_PREFIX};
 
-/// For the last question before a write to OpenStack: just longer than the one request may take that it usually is. With all that
-/// may be repeated, a list of routes that was read before it would be a minute old.
-const ANSWER: Duration = Duration::from_secs(10);
+/// For the last read before a write to OpenStack: just longer than one request may take. With all its retries, a list of routes that
+/// was read before it would be a minute old.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Home {
+pub enum PolicySource {
     /// A RouteGC of our namespace, by its name.
     Object(String),
-    /// The one of the flags.
+    /// The flags.
     Flags,
 }
 
-/// A policy and what was remembered of it, as they are now.
+impl fmt::Display for PolicySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicySource::Object(name) => f.write_str(name),
+            PolicySource::Flags => f.write_str("flags"),
+        }
+    }
+}
+
+/// A policy and its status, as they are now.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// What is wanted.
+    /// The desired state.
     pub spec: RouteGCSpec,
-    /// What was found before.
+    /// The status of the reconciliations before.
     pub status: RouteGCStatus,
     /// metadata.generation; None for flags.
     pub generation: Option<i64>,
-    /// The list that a person let through the threshold.
+    /// The hash of the removals that a person approved although they exceed the threshold.
     pub allow: Option<String>,
     /// Where Events about it appear.
     pub regarding: Regarding,
-    kept: Kept,
+    stored: Stored,
 }
 
 #[derive(Clone, Debug)]
-enum Kept {
+enum Stored {
     Object(Box<RouteGC>),
     State(Box<ConfigMap>),
 }
 
-impl Home {
+impl PolicySource {
     /// Reads it from the API server, not from a cache: a decision is made on what is.
     ///
     /// # Errors
@@ -62,20 +72,20 @@ impl Home {
         flags: Option<&RouteGCSpec>,
     ) -> Result<Document, Error> {
         match (self, flags) {
-            (Home::Object(name), _) => {
+            (PolicySource::Object(name), _) => {
                 let read = Api::<RouteGC>::namespaced(client.clone(), namespace).get(name).await;
                 let object =
                     read.map_err(|cause| Error::Read { what: format!("RouteGC {namespace}/{name}"), cause })?;
                 Ok(Document::object(object))
             }
-            (Home::Flags, Some(spec)) => {
+            (PolicySource::Flags, Some(spec)) => {
                 let name = state_name(&spec.router_id);
                 let read = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(&name).await;
                 let map = read
                     .map_err(|cause| Error::Read { what: format!("ConfigMap {namespace}/{name}"), cause })?;
                 Ok(Document::state(spec.clone(), map.unwrap_or_else(|| empty(namespace, &name))))
             }
-            (Home::Flags, None) => Err(Error::Policy("no router is given".to_owned())),
+            (PolicySource::Flags, None) => Err(Error::Policy("no router is given".to_owned())),
         }
     }
 }
@@ -88,7 +98,7 @@ impl Document {
             generation: object.metadata.generation,
             allow: annotation(&object.metadata),
             regarding: regarding("routegc.perimeter.dev/v1alpha1", "RouteGC", &object.metadata),
-            kept: Kept::Object(Box::new(object)),
+            stored: Stored::Object(Box::new(object)),
         }
     }
 
@@ -101,24 +111,22 @@ impl Document {
             generation: None,
             allow: annotation(&map.metadata),
             regarding: regarding("v1", "ConfigMap", &map.metadata),
-            kept: Kept::State(Box::new(map)),
+            stored: Stored::State(Box::new(map)),
         }
     }
 
-    /// Whose series its passes are counted in.
+    /// The series that its reconciliations are counted in.
     #[must_use]
-    pub fn whose(&self) -> Whose {
-        let Regarding { namespace, name, .. } = &self.regarding;
-        let cluster = format!("{}/{name}", namespace.as_deref().unwrap_or_default());
-        Whose { cluster, router: self.spec.router_id.clone() }
+    pub fn series(&self) -> Series {
+        let Regarding { namespace, name, .. } = self.regarding.clone();
+        Series { namespace: namespace.unwrap_or_default(), name, router: self.spec.router_id.clone() }
     }
 
-    /// Whether a removal that was decided by it is still wanted: the RouteGC is there, with the same spec and the same approval, and
-    /// is not being deleted.
-    /// None for flags, which cannot change under a pass.
+    /// Whether a removal that was decided by it is still desired: the RouteGC exists with the same spec and the same approval, and
+    /// is not being deleted. None for flags, which cannot change meanwhile.
     #[must_use]
     pub fn still_desired(&self, client: &Client) -> Option<StillDesired> {
-        let Kept::Object(object) = &self.kept else { return None };
+        let Stored::Object(object) = &self.stored else { return None };
         let (client, read) = (client.clone(), object.metadata.clone());
         Some(StillDesired::new(move || is_unchanged(client.clone(), read.clone()).boxed()))
     }
@@ -133,15 +141,15 @@ impl Document {
         }
         let parameters = PostParams { field_manager: Some(names::field_manager(CONTROLLER)), dry_run: false };
         let failed = |cause| Error::Write { what: self.regarding.to_string(), cause };
-        match &mut self.kept {
-            Kept::Object(object) => {
+        match &mut self.stored {
+            Stored::Object(object) => {
                 let mut next = object.clone();
                 next.status = Some(status.clone());
                 let (name, namespace) = place(&next.metadata);
                 let api = Api::<RouteGC>::namespaced(client.clone(), &namespace);
                 **object = api.replace_status(&name, &parameters, &next).await.map_err(failed)?;
             }
-            Kept::State(map) => {
+            Stored::State(map) => {
                 let mut next = map.clone();
                 let text = serde_json::to_string(&status).unwrap_or_default();
                 next.data = Some([(STATE_KEY.to_owned(), text)].into());
@@ -162,7 +170,7 @@ impl Document {
 async fn is_unchanged(client: Client, read: ObjectMeta) -> bool {
     let (name, namespace) = place(&read);
     let api = Api::<RouteGC>::namespaced(client, &namespace);
-    match tokio::time::timeout(ANSWER, api.get(&name)).await {
+    match tokio::time::timeout(TIMEOUT, api.get(&name)).await {
         Ok(Ok(RouteGC { metadata: now, .. })) => {
             now.deletion_timestamp.is_none()
                 && annotation(&now) == annotation(&read)

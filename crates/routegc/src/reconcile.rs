@@ -1,0 +1,323 @@
+//! One reconciliation of one policy: observe, plan, apply, report.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use common::api::routegc::{RouteGC, RouteGCSpec, RouteGCStatus};
+use common::cache::Cache;
+use common::cloud::openstack::{self, Cloud};
+use common::controller::Queue;
+use common::metrics::ActionResult;
+use common::plan::{Action as _, Plan, Problem, Reason as _, Regarding, Step};
+use common::routes::plan::confirm::record_removal;
+use common::routes::{self, Applied, Decision, NodeSource, ObserveError, Policy, RemovalError, Snapshot};
+use common::runtime::Runtime;
+use jiff::Timestamp;
+
+use crate::config::Config;
+use crate::controller::Memo;
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::plan::{self, Action, Reason};
+use crate::source::{Document, PolicySource};
+use crate::{login, nodes, show, status};
+
+/// A reconciliation takes seconds; where the cloud is slow and the network large, one that removes takes minutes, for it observes
+/// twice. A cloud that does not respond delays its own policy for so long, and no other one.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What policies are reconciled with.
+pub struct Reconciler {
+    /// The cluster, Events, leadership.
+    pub runtime: Runtime,
+    /// routegc's own metrics.
+    pub metrics: Metrics,
+    /// The metrics of the OpenStack clients.
+    pub openstack: openstack::Metrics,
+    /// Objects or flags.
+    pub config: Config,
+    /// The RouteGCs. None where the policy comes from flags, and in a `--dry-run`.
+    pub policies: Option<Cache<RouteGC>>,
+    /// Where deleted Nodes wake their policy. Unset where each policy is reconciled once.
+    pub queue: Arc<OnceLock<Queue<PolicySource>>>,
+}
+
+/// A decision and what it was made from.
+pub struct Observed {
+    /// The policy.
+    pub policy: Policy,
+    /// The observed state.
+    pub snapshot: Snapshot,
+    /// What follows from it.
+    pub decision: Decision,
+    /// The same as steps and problems.
+    pub plan: Plan<Action>,
+    cloud: Cloud,
+    nodes: Option<NodeSource>,
+}
+
+impl Reconciler {
+    /// The policy of the flags, where it is not of objects.
+    pub fn flags(&self) -> Option<&RouteGCSpec> {
+        match &self.config {
+            Config::Objects => None,
+            Config::Single(single) => Some(&single.spec),
+        }
+    }
+
+    /// The policy as it is now.
+    ///
+    /// # Errors
+    /// As [`PolicySource::load`].
+    pub async fn load(&self, source: &PolicySource) -> Result<Document, Error> {
+        source.load(&self.runtime.client, &self.runtime.namespace, self.flags()).await
+    }
+
+    /// Reconciles a policy; `conflict` names another policy that covers the same routes. Returns the problems that it found.
+    ///
+    /// # Errors
+    /// What failed, and the problem to report.
+    pub async fn reconcile_policy(
+        &self,
+        source: &PolicySource,
+        memo: &mut Memo,
+        conflict: Option<String>,
+    ) -> Result<Vec<Problem<Reason>>, (Error, Option<Problem<Reason>>)> {
+        let mut document = self.load(source).await.map_err(|error| (error, None))?;
+        let series = document.series();
+        // A RouteGC that was recreated may have another router.
+        if let Some(before) = memo.series.replace(series.clone()).filter(|before| *before != series) {
+            self.metrics.forget(&before);
+        }
+        memo.page = Some(document.regarding.to_string());
+        memo.interval = document.spec.interval.duration();
+        let result = match conflict {
+            Some(conflict) => Err(Error::Conflict(conflict)),
+            None => match tokio::time::timeout(TIMEOUT, self.observe_and_apply(source, memo, &mut document))
+                .await
+            {
+                Ok(result) => result,
+                Err(_) => Err(Error::TooSlow(TIMEOUT)),
+            },
+        };
+        match result {
+            Err(error) if !error.is_outdated() && !error.is_gone() => {
+                let problem = self.failed(&mut document, &error).await;
+                Err((error, Some(problem)))
+            }
+            result => result.map_err(|error| (error, None)),
+        }
+    }
+
+    /// Reads the state and decides; nothing is written anywhere.
+    ///
+    /// # Errors
+    /// Whatever could not be observed completely.
+    pub async fn observe(
+        &self,
+        source: &PolicySource,
+        memo: &mut Memo,
+        document: &Document,
+    ) -> Result<Observed, Error> {
+        let spec = &document.spec;
+        let policy = Policy::of(spec).map_err(|error| Error::Policy(format!("spec.podCIDRs: {error}")))?;
+        let cloud = self.cloud(memo, spec).await?;
+        let client = match &spec.nodes_from {
+            Some(from) => Some(
+                nodes::client(&self.runtime, from)
+                    .await
+                    .map_err(|why| Error::Observe(ObserveError::Nodes(why)))?,
+            ),
+            None => None,
+        };
+        self.watch_nodes(source, spec, memo, client.as_ref());
+        let nodes = client.map(nodes::source);
+        let snapshot = routes::observe(&cloud, &policy, &spec.router_id, nodes.as_ref()).await?;
+        let mut history = status::history(&document.status);
+        // The removal was refused; so if these routes are gone, somebody else removed them.
+        if memo.not_removed.as_ref() == Some(&history.removing) {
+            history.removing.clear();
+        }
+        let allow = document.allow.as_deref();
+        let decision = routes::plan(&policy, &snapshot, &history, allow, Timestamp::now());
+        let plan = plan::plan(spec.mode, &spec.router_id, &document.regarding, &decision);
+        Ok(Observed { policy, snapshot, decision, plan, cloud, nodes })
+    }
+
+    /// The client of the policy's cloud, by its Secret or file as it is now. Unchanged credentials keep their token.
+    async fn cloud(&self, memo: &mut Memo, spec: &RouteGCSpec) -> Result<Cloud, Error> {
+        let credentials = match &self.config {
+            Config::Objects => {
+                let (client, namespace) = (&self.runtime.client, self.runtime.namespace.as_str());
+                login::of_secret(client, namespace, &spec.identity_ref).await?
+            }
+            Config::Single(single) => single.login.read().map_err(|error| Error::Login(error.to_string()))?.0,
+        };
+        if let Some((_, cloud)) = memo.login.as_ref().filter(|(same, _)| *same == credentials) {
+            return Ok(cloud.clone());
+        }
+        let cloud = Cloud::new(&credentials, &self.runtime.program.user_agent(), &self.openstack)
+            .map_err(|error| Error::Login(error.to_string()))?;
+        memo.login = Some((credentials, cloud.clone()));
+        Ok(cloud)
+    }
+
+    async fn observe_and_apply(
+        &self,
+        source: &PolicySource,
+        memo: &mut Memo,
+        document: &mut Document,
+    ) -> Result<Vec<Problem<Reason>>, Error> {
+        let mut observed = self.observe(source, memo, document).await?;
+        let series = document.series();
+        if observed.decision.excess.is_some() {
+            self.metrics.blocked(&series, "threshold");
+        }
+        let (name, spec) = (document.regarding.to_string(), &document.spec);
+        let text = show::text(&name, &spec.router_id, spec.mode, &observed.decision, &observed.plan);
+        self.runtime.status.set(name, text);
+        let mut problems = observed.plan.problems.clone();
+        if !observed.plan.steps.is_empty() {
+            problems.extend(self.remove(memo, document, &mut observed).await?);
+        }
+        let now = Timestamp::now();
+        let (generation, mode) = (document.generation, document.spec.mode);
+        let next = status::decided(&document.status, generation, mode, &observed.decision, None, now);
+        self.store(document, next).await?;
+        memo.not_removed = None;
+        self.metrics.observed(&series, &observed.decision.counts, &observed.decision.quota, now);
+        Ok(problems)
+    }
+
+    /// Removes what the plan says. The status gets the intent first: after a crash in between the next process knows that the
+    /// removals may be its own.
+    async fn remove(
+        &self,
+        memo: &mut Memo,
+        document: &mut Document,
+        observed: &mut Observed,
+    ) -> Result<Vec<Problem<Reason>>, Error> {
+        let removals = observed.decision.removals.clone();
+        let removing: Vec<routes::Route> = removals.iter().map(|one| one.route.clone()).collect();
+        observed.decision.history.removing.clone_from(&removing);
+        let intent = status::intended(&document.status, &observed.decision.history);
+        self.store(document, intent).await?;
+        if !self.runtime.leadership.is_leading() {
+            return Err(Error::NotLeading);
+        }
+        // From here on the removals may have happened, wherever this future is dropped.
+        let refused_before = memo.not_removed.take();
+        let (nodes, desired) = (observed.nodes.as_ref(), document.still_desired(&self.runtime.client));
+        let (cloud, policy, snapshot) = (&observed.cloud, &observed.policy, &observed.snapshot);
+        let cause = match routes::apply(cloud, policy, snapshot, &removals, nodes, desired.as_ref()).await {
+            Ok(applied) => {
+                if applied.removed.is_empty() && applied.recreated.is_empty() {
+                    // Should the status not be written now, the next reconciliation must not count another's removals as its own.
+                    memo.not_removed = Some(removing);
+                }
+                self.report_removals(&observed.plan, &applied);
+                self.metrics.removed(&document.series(), applied.removed.len());
+                return Ok(settle(&document.regarding, &mut observed.decision, &applied));
+            }
+            Err(cause) => cause,
+        };
+        if matches!(cause, RemovalError::PolicyChanged) {
+            // The status cannot be written with the version that was read. The next reconciliation reads the intent, and knows here
+            // that it was not carried out.
+            memo.not_removed = Some(removing);
+            let error = Error::from(cause);
+            tracing::info!(reason = error.code(), "{error}");
+            return Err(error);
+        }
+        if cause.changed_nothing() {
+            // The second time the intent stays: it is that of the next reconciliation already.
+            if refused_before.as_ref() != Some(&removing) {
+                observed.decision.history.removing.clear();
+            }
+            memo.not_removed = Some(removing);
+        }
+        let error = Error::from(cause);
+        for step in &observed.plan.steps {
+            self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Failed);
+        }
+        if let Some(step) = observed.plan.steps.first() {
+            self.runtime.events.failed(step, &error);
+        }
+        let (now, generation, mode) = (Timestamp::now(), document.generation, document.spec.mode);
+        let next = status::decided(&document.status, generation, mode, &observed.decision, Some(&error), now);
+        self.store(document, next).await?;
+        Err(error)
+    }
+
+    /// One count for each removed route, and one Event for all: they were removed by one request.
+    fn report_removals(&self, plan: &Plan<Action>, applied: &Applied) {
+        let removed = |step: &&Step<Action>| match &step.action {
+            Action::RemoveRoute { route, .. } => applied.removed.contains(route),
+            Action::RemoveRoutes { .. } => false,
+        };
+        let steps: Vec<&Step<Action>> = plan.steps.iter().filter(removed).collect();
+        for step in &steps {
+            self.metrics.common.action(step.action.name(), step.because.code(), ActionResult::Done);
+        }
+        match steps.as_slice() {
+            [] => {}
+            [only] => self.runtime.events.done(only),
+            [first, ..] => {
+                let Action::RemoveRoute { router, regarding, .. } = &first.action else { return };
+                let action = Action::RemoveRoutes {
+                    routes: applied.removed.clone(),
+                    router: router.clone(),
+                    regarding: regarding.clone(),
+                };
+                self.runtime.events.done(&Step { action, because: first.because.clone() });
+            }
+        }
+    }
+
+    async fn store(&self, document: &mut Document, next: RouteGCStatus) -> Result<(), Error> {
+        if !self.runtime.leadership.is_leading() {
+            return Err(Error::NotLeading);
+        }
+        document.store(&self.runtime.client, next).await.map(|_| ())
+    }
+
+    /// Reports a failure: in the status, if it can be written, in the metrics and on `/statusz`.
+    async fn failed(&self, document: &mut Document, error: &Error) -> Problem<Reason> {
+        let series = document.series();
+        self.metrics.failed(&series, error.code());
+        if let Some(guard) = error.guard() {
+            self.metrics.blocked(&series, guard);
+        }
+        let next = status::undecided(&document.status, document.generation, error, Timestamp::now());
+        if let Err(cause) = self.store(document, next).await {
+            tracing::warn!(error = %cause, "the status does not report this failure");
+        }
+        let text = format!("{}: {error}", document.regarding);
+        self.runtime.status.set(document.regarding.to_string(), text);
+        Problem {
+            regarding: document.regarding.clone(),
+            because: Reason::Failed(error.code(), status::without_ids(&error.to_string())),
+        }
+    }
+}
+
+/// The decision as it stands after the removals, and what went otherwise than planned.
+fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> Vec<Problem<Reason>> {
+    let now = Timestamp::now();
+    let gone = |route: &routes::Route| applied.removed.contains(route) || applied.gone.contains(route);
+    for route in applied.removed.iter().chain(&applied.recreated) {
+        record_removal(&mut decision.history.removed, route, now);
+    }
+    let before = decision.classified.len();
+    decision.classified.retain(|one| !gone(&one.route));
+    let removed = u32::try_from(before - decision.classified.len()).unwrap_or(u32::MAX);
+    decision.counts.orphan = decision.counts.orphan.saturating_sub(removed);
+    decision.quota.routes = u32::try_from(applied.left).unwrap_or(u32::MAX);
+    let open = |destination: &str, nexthop: &str| !gone(&routes::Route::new(destination, nexthop));
+    decision.history.candidates.retain(|one| open(&one.destination, &one.nexthop));
+    decision.history.removing.clear();
+    decision.removals.clear();
+    let skipped = applied.skipped.iter().map(|(route, why)| Reason::Skipped(route.clone(), why.clone()));
+    let recreated = applied.recreated.iter().cloned().map(Reason::RecreatedImmediately);
+    skipped.chain(recreated).map(|because| Problem { regarding: regarding.clone(), because }).collect()
+}
