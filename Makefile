@@ -35,14 +35,14 @@ help: ## This list
 demo: build-packages ## Watch natgw make a gateway, and the route move, on a real control plane; needs no root
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
-	cargo build --locked -p natgw -p e2e --bins
+	cargo build --locked -p natgw -p demo
 	@"$$(scripts/target.sh)/debug/demo" natgw
 
 .PHONY: demo-egress-router
 demo-egress-router: ## Watch a pod leave through an address of its own, with packets; needs no root where users may make namespaces
 	@scripts/packages.sh $(LAB_PACKAGES)
 	@scripts/prerequisites.sh
-	cargo build --locked -p egress-router-cni -p e2e --bins
+	cargo build --locked -p egress-router-cni -p demo
 	@"$$(scripts/target.sh)/debug/demo" egress-router
 
 .PHONY: demo-routegc
@@ -51,7 +51,7 @@ demo-routegc: ## Watch routegc find a dead route on a real Neutron, and remove i
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
 	@scripts/openstack.sh main >/dev/null
-	cargo build --locked -p routegc -p e2e --bins
+	cargo build --locked -p routegc -p demo
 	@"$$(scripts/target.sh)/debug/demo" routegc
 
 .PHONY: demo-deorbiter
@@ -61,7 +61,7 @@ demo-deorbiter: ## Watch deorbiter clean up a cluster on a real OpenStack, with 
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
 	@scripts/assets.sh providers >/dev/null
 	@scripts/openstack.sh main >/dev/null
-	cargo build --locked -p deorbiter -p e2e --bins
+	cargo build --locked -p deorbiter -p demo
 	@"$$(scripts/target.sh)/debug/demo" deorbiter
 
 .PHONY: demo-cluster
@@ -70,7 +70,7 @@ demo-cluster: ## The same on a cluster of real nodes, with packets; needs root (
 	@scripts/packages.sh $(FULL_PACKAGES)
 	@scripts/assets.sh 1.36 >/dev/null
 	@scripts/assets.sh cluster >/dev/null
-	cargo build --locked -p natgw -p e2e --bins
+	cargo build --locked -p natgw -p demo
 	@"$$(scripts/target.sh)/debug/demo" natgw-cluster
 
 .PHONY: check
@@ -92,7 +92,7 @@ test-full: ## Everything: also real nodes, release images, the OpenStack drivers
 	@scripts/prerequisites.sh full
 	@scripts/packages.sh $(FULL_PACKAGES)
 	@$(MAKE) --no-print-directory --jobs=3 full-assets full-services test-programs
-	@MAKEFLAGS= scripts/test.sh crates full oldest-kubernetes fuzz cgroup2
+	@MAKEFLAGS= scripts/test.sh crates full oldest-kubernetes tools fuzz cgroup2
 
 # What the tests run on is built side by side with the tests: one waits for a download while the other compiles.
 .PHONY: test-assets test-services full-assets full-services test-programs
@@ -146,7 +146,7 @@ lint: ## Format, clippy, licences and sources, links, each crate alone, scripts,
 .PHONY: generate
 generate: ## Write the generated files again: the command line in docs/, the schemas in manifests/*/crds/
 	@# With what the tests need of the dependencies, so that nothing is compiled twice.
-	cargo build --locked --workspace --bins --examples
+	cargo build --locked --workspace --exclude demo --exclude bench --bins --examples
 	@set -eo pipefail; programs=$$(scripts/target.sh)/debug; for crate in natgw routegc deorbiter; do \
 	  "$$programs/$$crate" --help | scripts/without-environment.sh >docs/$$crate-help.txt; \
 	done; "$$programs/examples/crds" manifests
@@ -159,7 +159,7 @@ bench-natgw: build-packages ## natgw's part (about 6 minutes; ONLY=start,crowd: 
 	@scripts/packages.sh musl-tools
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
-	cargo build --release --locked -p e2e --bin bench
+	cargo build --release --locked -p bench
 	@scripts/static.sh natgw
 	@target=$$(scripts/target.sh); "$$target/release/bench" natgw \
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/natgw" $(if $(ONLY),--only $(ONLY))
@@ -168,7 +168,7 @@ bench-natgw: build-packages ## natgw's part (about 6 minutes; ONLY=start,crowd: 
 bench-egress-router: ## The CNI plugin's part, against Debian's plugins (2 minutes on a machine where nothing else runs)
 	@scripts/packages.sh $(LAB_PACKAGES) musl-tools containernetworking-plugins
 	@scripts/prerequisites.sh
-	cargo build --release --locked -p e2e --bin bench
+	cargo build --release --locked -p bench --no-default-features
 	@scripts/static.sh egress-router-cni
 	@target=$$(scripts/target.sh); "$$target/release/bench" egress-router \
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/egress-router"
@@ -179,7 +179,7 @@ bench-routegc: ## routegc's part, on a real Neutron (about 6 minutes; ONLY=start
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
 	@scripts/openstack.sh main >/dev/null
-	cargo build --release --locked -p e2e --bin bench
+	cargo build --release --locked -p bench
 	@scripts/static.sh routegc
 	@target=$$(scripts/target.sh); "$$target/release/bench" routegc \
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/routegc" $(if $(ONLY),--only $(ONLY))
@@ -191,7 +191,7 @@ bench-deorbiter: ## deorbiter's part, on a real OpenStack with the real drivers 
 	@scripts/assets.sh $(KUBERNETES) >/dev/null
 	@scripts/assets.sh providers >/dev/null
 	@scripts/openstack.sh main >/dev/null
-	cargo build --release --locked -p e2e --bin bench
+	cargo build --release --locked -p bench
 	@scripts/static.sh deorbiter
 	@target=$$(scripts/target.sh); "$$target/release/bench" deorbiter \
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/deorbiter" $(if $(ONLY),--only $(ONLY))

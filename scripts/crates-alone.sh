@@ -12,3 +12,4 @@ for manifest in crates/*/Cargo.toml; do
   [[ $crate == common ]] || check -p "$crate"
 done
 check -p e2e
+check -p bench --no-default-features

@@ -7,6 +7,7 @@
 #   integration         e2e/tests/main.rs without its ignored tests, with a slice of each sweep
 #   full                e2e/tests/main.rs with its ignored tests and whole sweeps, and what the crates' tests ignore
 #   oldest-kubernetes   `integration` on Kubernetes 1.33
+#   tools               what the demo and the bench are made of
 #   fuzz                each fuzz target for seconds, the same inputs each time
 #   cgroup2             a node on a stock kernel
 #
@@ -14,13 +15,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-(($#)) || { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 1; }
+(($#)) || { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=()
 
 # One selection of packages for every step: cargo compiles the dependencies again for another set of features.
-workspace=(--locked --workspace)
+workspace=(--locked --workspace --exclude demo --exclude bench)
 own=(crates/*/tests/*.rs)
 own=("${own[@]##*/}")
 own=("${own[@]/#/--test=}")
@@ -53,6 +54,7 @@ for name in "$@"; do
       step full "${integration[@]}" --test-threads="${THREADS:-32}" --include-ignored
       ;;
     oldest-kubernetes) step oldest-kubernetes env KUBERNETES=1.33 "${integration[@]}" --test-threads="${THREADS:-32}" ;;
+    tools) step tools cargo test --locked -p demo -p bench ;;
     fuzz) step fuzz env FUZZ_SEED=1 scripts/fuzz.sh 1 ;;
     cgroup2) step cgroup2 scripts/cgroup2.sh ;;
     *) echo "test.sh: there is no step $name" >&2; exit 1 ;;

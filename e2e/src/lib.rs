@@ -18,12 +18,14 @@ pub mod fault_proxy;
 pub mod hetzner;
 pub mod hollow_node;
 pub mod kustomize;
+#[cfg(feature = "controllers")]
 pub mod natgw;
 pub mod netns;
 pub mod openstack;
 pub mod program;
 pub mod providers;
 pub mod rights;
+#[cfg(feature = "controllers")]
 pub mod routegc;
 pub mod slots;
 mod state_dir;

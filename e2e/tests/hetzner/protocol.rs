@@ -125,8 +125,8 @@ async fn the_program_serves_a_state_file() {
           floating_ips: [{name: egress, ip: 198.51.100.7, server: a, labels: {pool: egress}}]\n",
     )
     .unwrap();
-    let program = env!("CARGO_BIN_EXE_hetzner");
-    let mut child = Command::new(program)
+    let program = e2e::program::built("hetzner").unwrap();
+    let mut child = Command::new(&program)
         .args(["--listen", "127.0.0.1:0", "--action-duration", "10ms", "--state"])
         .arg(file.path())
         .env("HCLOUD_TOKEN", "secret")
@@ -145,7 +145,7 @@ async fn the_program_serves_a_state_file() {
     assert_eq!(network["routes"][0]["gateway"], "10.0.0.2");
 
     file.write_all(b"colour: red\n").unwrap();
-    let refused = Command::new(program).arg("--state").arg(file.path()).output().unwrap();
+    let refused = Command::new(&program).arg("--state").arg(file.path()).output().unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("colour"), "{text}");
 }

@@ -2,26 +2,37 @@
 //! Progress goes to standard error.
 //!
 //! It talks to loopback only, and leaves nothing behind. What is measured should be what users get, the static release
-//! build: `make bench` does so.
+//! build: `make bench` does so. Built without its feature `controllers` it measures the CNI plugin alone, and compiles no controller.
+#![cfg_attr(not(feature = "controllers"), allow(dead_code))]
 
+#[cfg(feature = "controllers")]
 mod deorbiter;
 mod egress_router;
 mod figures;
 mod machine;
+#[cfg(feature = "controllers")]
 mod natgw;
+#[cfg(feature = "controllers")]
 mod process;
 mod report;
+#[cfg(feature = "controllers")]
 mod routegc;
+#[cfg(feature = "controllers")]
 mod run;
+#[cfg(feature = "controllers")]
 mod start;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+#[cfg(feature = "controllers")]
+use anyhow::bail;
+use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
+#[cfg(feature = "controllers")]
 use tokio::signal::unix::{SignalKind, signal};
 
+#[cfg(feature = "controllers")]
 use crate::report::Report;
 
 /// Measures a program and prints a table.
@@ -61,12 +72,15 @@ enum Part {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Controller {
     /// The NAT gateway controller.
+    #[cfg(feature = "controllers")]
     Natgw,
     /// The CNI plugin, against Debian's macvlan and static plugins.
     EgressRouter,
     /// The remover of dead routes, on a real Neutron.
+    #[cfg(feature = "controllers")]
     Routegc,
     /// The cleaner of dying clusters, on a real OpenStack.
+    #[cfg(feature = "controllers")]
     Deorbiter,
     /// The part of egress-router within the node's namespaces.
     #[value(hide = true)]
@@ -88,8 +102,11 @@ fn main() -> ExitCode {
 
 fn measured(args: &Args) -> Result<String> {
     let parts: &[Part] = match args.controller {
+        #[cfg(feature = "controllers")]
         Controller::Natgw => &natgw::PARTS,
+        #[cfg(feature = "controllers")]
         Controller::Routegc => &routegc::PARTS,
+        #[cfg(feature = "controllers")]
         Controller::Deorbiter => &deorbiter::PARTS,
         Controller::EgressRouter | Controller::EgressRouterDriver => &[],
     };
@@ -104,8 +121,11 @@ fn measured(args: &Args) -> Result<String> {
     let (program, wanted) =
         (program.as_deref(), |part: Part| args.only.is_empty() || args.only.contains(&part));
     match args.controller {
+        #[cfg(feature = "controllers")]
         Controller::Natgw => run_through(async |report| natgw::measure(program, wanted, report).await),
+        #[cfg(feature = "controllers")]
         Controller::Routegc => run_through(async |report| routegc::measure(program, wanted, report).await),
+        #[cfg(feature = "controllers")]
         Controller::Deorbiter => {
             run_through(async |report| deorbiter::measure(program, wanted, report).await)
         }
@@ -115,6 +135,7 @@ fn measured(args: &Args) -> Result<String> {
     }
 }
 
+#[cfg(feature = "controllers")]
 fn run_through(measure: impl AsyncFnOnce(&mut Report) -> Result<()>) -> Result<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut report = Report::default();
@@ -127,6 +148,7 @@ fn run_through(measure: impl AsyncFnOnce(&mut Report) -> Result<()>) -> Result<S
 }
 
 /// A signal drops what is measured, and with it all processes and files.
+#[cfg(feature = "controllers")]
 async fn until_interrupted(measure: impl Future<Output = Result<()>>) -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
