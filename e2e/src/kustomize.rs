@@ -23,30 +23,60 @@ pub fn kubectl() -> Result<Command> {
     Ok(Command::new(crate::assets::kubectl()?))
 }
 
-/// The base of a controller with these components (`monitoring/natgw`), as a user writes it: an overlay in a folder of its own.
+/// An overlay, as a user writes it.
+#[derive(Debug, Clone, Default)]
+pub struct Overlay<'a> {
+    /// The bases: names of folders of `manifests`.
+    pub controllers: Vec<&'a str>,
+    /// Folders of `manifests/components`: `ha/natgw`, `otlp`.
+    pub components: Vec<&'a str>,
+    /// Kustomize's `namespace:`.
+    pub namespace: Option<&'a str>,
+    /// Kustomize's `namePrefix:`.
+    pub name_prefix: Option<&'a str>,
+}
+
+impl Overlay<'_> {
+    /// Writes it to a folder of its own.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn write(&self) -> Result<TempDir> {
+        let manifests = manifests().canonicalize().context("manifests")?;
+        let overlay = tempfile::tempdir()?;
+        // kustomize takes no absolute paths: up to the root, and down again.
+        let depth = overlay.path().canonicalize()?.components().count() - 1;
+        let of = |path: PathBuf| {
+            let below = path.strip_prefix("/").unwrap_or(&path).to_owned();
+            PathBuf::from("../".repeat(depth)).join(below)
+        };
+        let resources: Vec<PathBuf> = self.controllers.iter().map(|name| of(manifests.join(name))).collect();
+        let components: Vec<PathBuf> =
+            self.components.iter().map(|name| of(manifests.join("components").join(name))).collect();
+        // JSON is YAML.
+        let mut kustomization = json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": resources,
+            "components": components,
+        });
+        let fields = kustomization.as_object_mut().context("an object")?;
+        for (field, value) in [("namespace", self.namespace), ("namePrefix", self.name_prefix)] {
+            if let Some(value) = value {
+                fields.insert(field.to_owned(), json!(value));
+            }
+        }
+        std::fs::write(overlay.path().join("kustomization.yaml"), kustomization.to_string())?;
+        Ok(overlay)
+    }
+}
+
+/// An overlay of one controller with these components.
 ///
 /// # Errors
-/// The folder cannot be made.
+/// The folder cannot be written.
 pub fn overlay(controller: &str, components: &[&str]) -> Result<TempDir> {
-    let manifests = manifests().canonicalize().context("manifests")?;
-    let overlay = tempfile::tempdir()?;
-    // kustomize takes no absolute paths: up to the root, and down again.
-    let depth = overlay.path().canonicalize()?.components().count() - 1;
-    let of = |path: &Path| {
-        let below = path.strip_prefix("/").unwrap_or(path);
-        PathBuf::from("../".repeat(depth)).join(below)
-    };
-    let components: Vec<PathBuf> =
-        components.iter().map(|component| of(&manifests.join("components").join(component))).collect();
-    // JSON is YAML.
-    let kustomization = json!({
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [of(&manifests.join(controller))],
-        "components": components,
-    });
-    std::fs::write(overlay.path().join("kustomization.yaml"), kustomization.to_string())?;
-    Ok(overlay)
+    Overlay { controllers: vec![controller], components: components.to_vec(), ..Overlay::default() }.write()
 }
 
 /// What `kubectl apply -k` of this folder would apply: YAML.

@@ -1,5 +1,7 @@
-//! What `kubectl apply -k` installs: accepted by a real API server with strict validation and its own admission, alone and with
-//! each component; and true to natgw: its flags, its settings file, its ports.
+//! What `kubectl apply -k` installs of natgw: flags, settings, ports and pods are natgw's own. `compose` renders and applies the
+//! manifests of all controllers, alone and together.
+
+mod compose;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,19 +16,12 @@ use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use kube::{Client, ResourceExt};
 use natgw::config::Config;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
-/// What is tested here; those with kinds of their own have tests of their own.
-const COMPONENTS: [&str; 2] = ["ha", "networkpolicy"];
-/// Who else reads a variable: the Deployment itself, in another's value; and the runtime, for the name of this instance.
+/// Variables without a flag: the Deployment uses one in another's value, and the runtime reads the name of this instance.
 const NO_FLAGS: [&str; 2] = ["HOST_IP", "POD_NAME"];
 
 fn kubectl() -> Command {
     kustomize::kubectl().unwrap()
-}
-
-fn overlay(components: &[&str]) -> TempDir {
-    kustomize::overlay("natgw", components).unwrap()
 }
 
 fn render(folder: &Path) -> Vec<Value> {
@@ -52,37 +47,19 @@ fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str]) -
     kustomize::apply(control_plane, from, path, more).unwrap()
 }
 
-/// On a control plane of its own: the namespace is natgw's real one. A setting that an existing cluster cannot have keeps
-/// this test away from one.
+/// On a control plane of its own: an existing cluster may have this namespace already.
 #[tokio::test]
-async fn a_real_api_server_accepts_every_rendering_and_makes_the_pods() {
+async fn pods_are_created_and_a_second_apply_changes_nothing() {
     let control_plane = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
     let client = control_plane.client();
-    // A dry run of a whole folder fails at what lies in a namespace that is not there.
-    apply(&control_plane, "-f", &manifests().join("natgw/namespace.yaml"), &[]);
-
-    let mut combinations: Vec<Vec<&str>> = vec![vec![]];
-    combinations.extend(COMPONENTS.iter().map(|name| vec![*name]));
-    combinations.push(COMPONENTS.to_vec());
-    let mut folders: Vec<TempDir> = combinations.iter().map(|components| overlay(components)).collect();
-    let example = manifests().join("examples/natgw");
-    for folder in folders.iter().map(TempDir::path).chain([example.as_path()]) {
-        let said = apply(&control_plane, "-k", folder, &["--dry-run=server"]);
-        assert_eq!(said.len(), render(folder).len(), "{said:?}");
-        assert!(said.iter().all(|line| line.ends_with("(server dry run)")), "{said:?}");
-        println!("{} objects accepted: {}", said.len(), folder.display());
-    }
-
-    // Not only dry: admission of pods comes after that of their Deployment.
-    let everything = folders.pop().unwrap();
-    apply(&control_plane, "-k", everything.path(), &[]);
+    let folder = manifests().join("examples/natgw");
+    apply(&control_plane, "-k", &folder, &[]);
     let pods = Api::<Pod>::namespaced(client.clone(), "natgw");
     wait_for("two pods of natgw", || async { Ok(pods.list(&ListParams::default()).await?.items.len() == 2) })
         .await
         .unwrap();
-    // What the API server makes of it is what was meant: a second look finds no difference.
     let mut diff = kubectl();
-    diff.args(["diff", "--kubeconfig"]).arg(control_plane.kubeconfig()).arg("-k").arg(everything.path());
+    diff.args(["diff", "--kubeconfig"]).arg(control_plane.kubeconfig()).arg("-k").arg(&folder);
     let diff = diff.output().unwrap();
     assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
     restricted(client, &pods.list(&ListParams::default()).await.unwrap().items[0]).await;
@@ -124,22 +101,6 @@ async fn restricted(client: Client, pod: &Pod) {
     pods.create(&PostParams::default(), &pod).await.unwrap();
 }
 
-#[test]
-fn every_object_bears_the_recommended_labels() {
-    for object in render(overlay(&COMPONENTS).path()) {
-        let labels = &object["metadata"]["labels"];
-        let named = format!("{} {}", object["kind"], object["metadata"]["name"]);
-        for (key, value) in [
-            ("name", "natgw"),
-            ("part-of", "perimeter"),
-            ("component", "controller"),
-            ("managed-by", "kustomize"),
-        ] {
-            assert_eq!(labels[format!("app.kubernetes.io/{key}")], value, "{named}");
-        }
-    }
-}
-
 #[tokio::test]
 async fn variables_flags_ports_and_files_are_those_that_natgw_knows() {
     let (code, help) = run(&Program::binary("natgw").unwrap().arg("--help")).await.unwrap();
@@ -172,9 +133,6 @@ async fn variables_flags_ports_and_files_are_those_that_natgw_knows() {
     for (probe, path) in [("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
         assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": "admin"}));
     }
-    assert_eq!(container["resources"]["limits"], json!({"memory": "64Mi"}), "no limit of CPU");
-    assert_eq!(container["resources"]["requests"]["memory"], "64Mi");
-
     let mounted = |volume: &str| {
         let mounts = container["volumeMounts"].as_array().unwrap();
         let mount = mounts.iter().find(|mount| mount["name"] == volume).unwrap();
@@ -210,12 +168,12 @@ async fn settings_are_natgws_own_and_a_missing_network_is_said_in_one_line() {
 }
 
 #[test]
-fn two_replicas_keep_apart_and_their_selector_leaves_the_pods_of_jobs_alone() {
-    let objects = render(overlay(&["ha"]).path());
+fn two_replicas_run_on_two_nodes() {
+    let objects = render(kustomize::overlay("natgw", &["ha/natgw"]).unwrap().path());
     let deployment = &only(&objects, "Deployment")["spec"];
     assert_eq!(deployment["replicas"], 2);
     let pods = &deployment["selector"]["matchLabels"];
-    // natgw's Jobs say which type they are in this label; their pods are natgw's by name, too.
+    // The pods of natgw's Jobs have the name, too, but another component.
     assert_eq!(pods["app.kubernetes.io/component"], "controller");
     let terms = &deployment["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     assert_eq!(
@@ -223,25 +181,79 @@ fn two_replicas_keep_apart_and_their_selector_leaves_the_pods_of_jobs_alone() {
         &json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": pods}}])
     );
     let budget = only(&objects, "PodDisruptionBudget");
-    assert_eq!(&budget["spec"]["selector"]["matchLabels"], pods);
     assert_eq!(budget["spec"]["minAvailable"], 1);
-    assert_eq!(
-        (&budget["metadata"]["name"], &budget["metadata"]["namespace"]),
-        (&json!("natgw"), &json!("natgw"))
-    );
     assert_eq!(deployment["strategy"]["rollingUpdate"], json!({"maxSurge": 0, "maxUnavailable": 1}));
 }
 
+/// NetworkPolicies do not apply to pods on the host network. A policy for natgw would be without effect.
 #[test]
-fn a_policy_shuts_the_namespace_and_opens_what_a_controller_needs() {
-    let objects = render(overlay(&["networkpolicy"]).path());
-    let policies: Vec<&Value> = objects.iter().filter(|object| object["kind"] == "NetworkPolicy").collect();
-    assert_eq!(policies.len(), 2);
-    assert!(policies.iter().all(|policy| policy["metadata"]["namespace"] == "natgw"));
-    let by_name = |name: &str| *policies.iter().find(|policy| policy["metadata"]["name"] == name).unwrap();
-    assert_eq!(by_name("nobody")["spec"], json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
-    let deployment = &only(&objects, "Deployment")["spec"];
-    assert_eq!(by_name("natgw")["spec"]["podSelector"], deployment["selector"]);
-    let port = &by_name("natgw")["spec"]["ingress"][0]["ports"][0]["port"];
-    assert_eq!(port, &container(&objects)["ports"][0]["name"]);
+fn natgw_is_on_the_host_network_and_has_no_network_policy() {
+    assert_eq!(only(&base(), "Deployment")["spec"]["template"]["spec"]["hostNetwork"], true);
+    assert!(!manifests().join("components/networkpolicy/natgw").exists());
+}
+
+#[test]
+fn a_network_policy_admits_metrics_dns_and_the_apis_that_the_controller_calls() {
+    for (controller, ports) in [
+        ("routegc", &[443, 6443, 5000, 8774, 9696, 53, 53, 5353, 5353, 4317][..]),
+        ("deorbiter", &[443, 6443, 5000, 8776, 9696, 9876, 53, 53, 5353, 5353, 4317]),
+    ] {
+        let component = format!("networkpolicy/{controller}");
+        let objects = render(kustomize::overlay(controller, &[&component]).unwrap().path());
+        let spec = &only(&objects, "NetworkPolicy")["spec"];
+        assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
+        let port = &spec["ingress"][0]["ports"][0]["port"];
+        let container = &only(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(port, &container["ports"][0]["name"]);
+        assert_eq!(spec["ingress"].as_array().unwrap().len(), 1);
+        let opened: Vec<&Value> = spec["egress"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|rule| rule["ports"].as_array().unwrap())
+            .collect();
+        let opened: Vec<i64> = opened.iter().map(|port| port["port"].as_i64().unwrap()).collect();
+        assert_eq!(opened, ports);
+    }
+    let component = "networkpolicy/egress-router-cni";
+    let objects = render(kustomize::overlay("egress-router-cni", &[component]).unwrap().path());
+    let spec = &only(&objects, "NetworkPolicy")["spec"];
+    assert_eq!(spec["policyTypes"], json!(["Ingress", "Egress"]));
+    assert!(spec.get("ingress").is_none() && spec.get("egress").is_none(), "the installer uses no network");
+}
+
+/// The certificate and the registration name the Service, whatever `namespace:` and `namePrefix:` say.
+#[test]
+fn the_hooks_certificate_and_registration_follow_namespace_and_prefix() {
+    for (setting, service, namespace) in [
+        ("", "deorbiter-hook", "deorbiter"),
+        ("namespace: edge\n", "deorbiter-hook", "edge"),
+        ("namePrefix: acme-\n", "acme-deorbiter-hook", "deorbiter"),
+        ("namespace: edge\nnamePrefix: acme-\n", "acme-deorbiter-hook", "edge"),
+    ] {
+        let copy = tempfile::tempdir().unwrap();
+        let copied = Command::new("cp").arg("-r").arg(manifests()).arg(copy.path()).status().unwrap();
+        assert!(copied.success());
+        let example = copy.path().join("manifests/examples/deorbiter-cluster-api");
+        let file = example.join("kustomization.yaml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{text}{setting}")).unwrap();
+
+        let objects = render(&example);
+        let metadata = &only(&objects, "Service")["metadata"];
+        assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!(service), &json!(namespace)));
+        let certificate = &only(&objects, "Certificate")["spec"];
+        let host = format!("{service}.{namespace}.svc");
+        assert_eq!(certificate["dnsNames"], json!([host, format!("{host}.cluster.local")]));
+        assert_eq!(certificate["issuerRef"]["name"], only(&objects, "Issuer")["metadata"]["name"]);
+        let volumes = &only(&objects, "Deployment")["spec"]["template"]["spec"]["volumes"];
+        assert_eq!(certificate["secretName"], volumes[0]["secret"]["secretName"]);
+        let extension = only(&objects, "ExtensionConfig");
+        assert_eq!(
+            extension["spec"]["clientConfig"]["service"],
+            json!({"name": service, "namespace": namespace, "port": 443})
+        );
+        let from = &extension["metadata"]["annotations"]["runtime.cluster.x-k8s.io/inject-ca-from-secret"];
+        assert_eq!(from, &json!(format!("{namespace}/deorbiter-hook")));
+    }
 }

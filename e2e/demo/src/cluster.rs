@@ -80,7 +80,8 @@ impl<'a> Show<'a> {
         self.screen.command("cat natgw.yaml");
         self.screen.output(&installation.settings()?);
         let since = Instant::now();
-        self.screen.command("kubectl apply -k .   # manifests/natgw, components/ha, natgw.yaml, the token");
+        self.screen
+            .command("kubectl apply -k .   # manifests/natgw, components/ha/natgw, natgw.yaml, the token");
         installation.apply(&self.cluster).await?;
         self.seen_as_any(since).await?;
         self.nodes().await

@@ -37,7 +37,7 @@ impl Installation {
         let manifests = manifests.display();
         let overlay = format!(
             "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
-             resources: [{manifests}/natgw]\ncomponents: [{manifests}/components/ha]\n\
+             resources: [{manifests}/natgw]\ncomponents: [{manifests}/components/ha/natgw]\n\
              configMapGenerator: [{{name: natgw-settings, namespace: natgw, behavior: replace, files: [natgw.yaml]}}]\n\
              secretGenerator: [{{name: hcloud, namespace: natgw, literals: [token={}]}}]\n",
             cloud.hetzner.token()

@@ -22,8 +22,8 @@ pub struct Alert {
 impl Component {
     pub fn of(controller: &'static str) -> Component {
         // As a user has it who takes everything.
-        let own = format!("monitoring/{controller}");
-        let overlay = kustomize::overlay(controller, &["ha", "networkpolicy", "otlp", &own]).unwrap();
+        let own = ["ha", "monitoring"].map(|component| format!("{component}/{controller}"));
+        let overlay = kustomize::overlay(controller, &["otlp", &own[0], &own[1]]).unwrap();
         let yaml = kustomize::render(overlay.path()).unwrap();
         let objects = kustomize::objects(&yaml).unwrap();
         Component { controller, yaml, objects }

@@ -1,0 +1,389 @@
+//! Manifests compose: every controller alone, every pair and all of them, with their components, with `namespace:` and with
+//! `namePrefix:`. Each combination is rendered once, checked for references and labels, and sent to a real API server as a
+//! server-side dry run.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+use e2e::assets;
+use e2e::control_plane::ControlPlane;
+use e2e::kustomize::{self, Overlay, manifests};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, ValidationDirective};
+use serde_json::{Value, json};
+
+/// The controllers and their components: all that `manifests` has, as a test compares.
+const CONTROLLERS: [(&str, &[&str]); 4] = [
+    (
+        "deorbiter",
+        &["ha/deorbiter", "networkpolicy/deorbiter", "monitoring/deorbiter", "otlp", "deorbiter-hook"],
+    ),
+    ("egress-router-cni", &["networkpolicy/egress-router-cni"]),
+    ("natgw", &["ha/natgw", "monitoring/natgw", "otlp"]),
+    ("routegc", &["ha/routegc", "networkpolicy/routegc", "monitoring/routegc", "otlp", "routegc-nodes"]),
+];
+/// The component that an overlay with `namespace:` and two controllers needs.
+const SHARED: &str = "shared-namespace";
+const EDGE: &str = "edge";
+const PREFIX: &str = "acme-";
+/// Requests to the API server at the same time.
+const PARALLEL: usize = 16;
+
+struct Rendering {
+    overlay: Overlay<'static>,
+    objects: Vec<Value>,
+}
+
+impl Rendering {
+    /// What the list of combinations shows.
+    fn title(&self) -> String {
+        let Overlay { controllers, components, namespace, name_prefix } = &self.overlay;
+        format!(
+            "{} + [{}] namespace: {} namePrefix: {}",
+            controllers.join(" "),
+            components.join(" "),
+            namespace.unwrap_or("-"),
+            name_prefix.unwrap_or("-")
+        )
+    }
+
+    fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
+    fn has(&self, kind: &str, namespace: &Value, name: &Value) -> bool {
+        self.of_kind(kind).any(|object| {
+            object["metadata"]["name"] == *name && object["metadata"]["namespace"] == *namespace
+        })
+    }
+
+    /// The workloads: (the controller, its object).
+    fn workloads(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.of_kind("Deployment")
+            .chain(self.of_kind("DaemonSet"))
+            .map(|object| (object["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap(), object))
+    }
+}
+
+/// One, two, or all of the controllers.
+fn groups() -> Vec<Vec<&'static str>> {
+    let names: Vec<&str> = CONTROLLERS.iter().map(|(name, _)| *name).collect();
+    let mut groups: Vec<Vec<&str>> = names.iter().map(|name| vec![*name]).collect();
+    for (index, first) in names.iter().enumerate() {
+        groups.extend(names[index + 1..].iter().map(|second| vec![*first, *second]));
+    }
+    groups.push(names);
+    groups
+}
+
+fn components_of(group: &[&str]) -> Vec<&'static str> {
+    let mut components = Vec::new();
+    for (_, more) in CONTROLLERS.iter().filter(|(name, _)| group.contains(name)) {
+        components
+            .extend(more.iter().filter(|component| !components.contains(*component)).collect::<Vec<_>>());
+    }
+    components
+}
+
+/// Without components, with all, and a single controller with each of them.
+fn overlays() -> Vec<Overlay<'static>> {
+    let mut overlays = Vec::new();
+    for group in groups() {
+        let all = components_of(&group);
+        let mut choices = vec![Vec::new(), all.clone()];
+        if group.len() == 1 && all.len() > 1 {
+            choices.extend(all.iter().map(|component| vec![*component]));
+        }
+        for mut components in choices {
+            for (namespace, name_prefix) in
+                [(None, None), (None, Some(PREFIX)), (Some(EDGE), None), (Some(EDGE), Some(PREFIX))]
+            {
+                if namespace.is_some() && group.len() > 1 && !components.contains(&SHARED) {
+                    components.push(SHARED);
+                }
+                let components = components.clone();
+                overlays.push(Overlay { controllers: group.clone(), components, namespace, name_prefix });
+            }
+        }
+    }
+    overlays
+}
+
+fn rendered() -> &'static [Rendering] {
+    static RENDERED: OnceLock<Vec<Rendering>> = OnceLock::new();
+    RENDERED.get_or_init(|| {
+        let render = |overlay: Overlay<'static>| {
+            let folder = overlay.write().unwrap();
+            let objects = kustomize::objects(&kustomize::render(folder.path()).unwrap()).unwrap();
+            Rendering { overlay, objects }
+        };
+        overlays().into_iter().map(render).collect()
+    })
+}
+
+#[test]
+fn all_controllers_and_components_of_the_folder_are_combined() {
+    let folders = |path: &str| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(manifests().join(path)).unwrap().map(Result::unwrap);
+        entries
+            .filter(|entry| entry.path().is_dir())
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect()
+    };
+    let names: BTreeSet<String> = CONTROLLERS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let bases: BTreeSet<String> = folders(".")
+        .into_iter()
+        .filter(|name| !["components", "crds", "examples"].contains(&name.as_str()))
+        .collect();
+    assert_eq!(bases, names);
+
+    let mut components = BTreeSet::new();
+    for name in folders("components") {
+        let own = folders(&format!("components/{name}"));
+        components.extend(own.iter().map(|controller| format!("{name}/{controller}")));
+        if own.is_empty() {
+            components.insert(name);
+        }
+    }
+    let all: Vec<&str> = CONTROLLERS.iter().map(|(name, _)| *name).collect();
+    let combined = components_of(&all).into_iter().chain([SHARED]).map(str::to_owned).collect();
+    assert_eq!(components, combined);
+}
+
+/// A pair is the union of its parts: no base and no component changes the objects of another controller.
+#[test]
+fn controllers_in_one_overlay_render_as_they_render_alone() {
+    let key = |object: &Value| object.to_string();
+    for rendering in rendered().iter().filter(|rendering| rendering.overlay.namespace.is_none()) {
+        let Overlay { controllers, components, name_prefix, .. } = &rendering.overlay;
+        let together: BTreeSet<String> = rendering.objects.iter().map(key).collect();
+        let mut apart = BTreeSet::new();
+        for controller in controllers {
+            let own = components_of(&[*controller]);
+            let alone = rendered()
+                .iter()
+                .find(|other| {
+                    let these: Vec<&str> =
+                        own.iter().filter(|name| components.contains(*name)).copied().collect();
+                    other.overlay.controllers == [*controller]
+                        && other.overlay.components == these
+                        && other.overlay.namespace.is_none()
+                        && other.overlay.name_prefix == *name_prefix
+                })
+                .unwrap();
+            apart.extend(alone.objects.iter().map(key));
+        }
+        assert_eq!(together, apart, "{}", rendering.title());
+        assert_eq!(together.len(), rendering.objects.len(), "{}", rendering.title());
+    }
+}
+
+#[test]
+fn namespace_and_prefix_apply_to_every_object_and_reference() {
+    for rendering in rendered() {
+        let title = rendering.title();
+        let Overlay { namespace, name_prefix, .. } = &rendering.overlay;
+        for object in &rendering.objects {
+            let (kind, metadata) = (object["kind"].as_str().unwrap(), &object["metadata"]);
+            let name = metadata["name"].as_str().unwrap();
+            if kind == "Namespace" {
+                assert_eq!(name, namespace.unwrap_or(name), "{title}");
+            } else {
+                assert!(name.starts_with(name_prefix.unwrap_or_default()), "{kind} {name}: {title}");
+                if let (Some(expected), Some(actual)) = (namespace, metadata["namespace"].as_str()) {
+                    assert_eq!(actual, *expected, "{kind} {name}: {title}");
+                }
+            }
+            if let Some(own) = metadata.get("namespace") {
+                assert!(rendering.of_kind("Namespace").any(|it| it["metadata"]["name"] == *own), "{title}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_binding_refers_to_a_role_and_an_account_of_the_same_overlay() {
+    for rendering in rendered() {
+        let title = rendering.title();
+        for binding in rendering.of_kind("RoleBinding").chain(rendering.of_kind("ClusterRoleBinding")) {
+            let (role, namespace) = (&binding["roleRef"], &binding["metadata"]["namespace"]);
+            let place = if role["kind"] == "Role" { namespace } else { &Value::Null };
+            assert!(rendering.has(role["kind"].as_str().unwrap(), place, &role["name"]), "{role}: {title}");
+            for subject in binding["subjects"].as_array().unwrap() {
+                assert!(
+                    rendering.has("ServiceAccount", &subject["namespace"], &subject["name"]),
+                    "{subject}: {title}"
+                );
+            }
+        }
+        for (_, workload) in rendering.workloads() {
+            let account = &workload["spec"]["template"]["spec"]["serviceAccountName"];
+            assert!(rendering.has("ServiceAccount", &workload["metadata"]["namespace"], account), "{title}");
+        }
+    }
+}
+
+/// The names that a program has compiled in, or that its user gives: a prefix must not change them.
+#[test]
+fn leases_and_secrets_in_roles_keep_their_names() {
+    for rendering in rendered() {
+        for role in rendering.of_kind("Role") {
+            let controller = role["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap();
+            for rule in
+                role["rules"].as_array().unwrap().iter().filter(|rule| rule["resourceNames"].is_array())
+            {
+                let expected =
+                    if rule["resources"] == json!(["leases"]) { controller } else { "cloud-config" };
+                assert_eq!(rule["resourceNames"], json!([expected]), "{}", rendering.title());
+            }
+        }
+    }
+}
+
+/// Selectors of PodDisruptionBudgets, NetworkPolicies, Services, PodMonitors and anti-affinity select the pods of exactly one
+/// workload.
+#[test]
+fn every_selector_matches_the_pods_of_its_own_controller_only() {
+    for rendering in rendered() {
+        let title = rendering.title();
+        let check = |owner: &Value, selector: &Value| {
+            let selector = selector.as_object().unwrap();
+            assert!(!selector.is_empty(), "{title}");
+            let matched: Vec<&str> = rendering
+                .workloads()
+                .filter(|(_, workload)| {
+                    let labels = &workload["spec"]["template"]["metadata"]["labels"];
+                    selector.iter().all(|(key, value)| labels[key] == *value)
+                })
+                .map(|(name, _)| name)
+                .collect();
+            let name = owner["metadata"]["labels"]["app.kubernetes.io/name"].as_str().unwrap();
+            assert_eq!(matched, [name], "{} {name}: {title}", owner["kind"]);
+        };
+        for object in &rendering.objects {
+            let spec = &object["spec"];
+            match object["kind"].as_str().unwrap() {
+                "Service" => check(object, &spec["selector"]),
+                "NetworkPolicy" => check(object, &spec["podSelector"]["matchLabels"]),
+                "PodDisruptionBudget" | "PodMonitor" | "DaemonSet" => {
+                    check(object, &spec["selector"]["matchLabels"]);
+                }
+                "Deployment" => {
+                    check(object, &spec["selector"]["matchLabels"]);
+                    let terms = &spec["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+                    for term in terms.as_array().into_iter().flatten() {
+                        check(object, &term["labelSelector"]["matchLabels"]);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn every_object_and_pod_has_the_recommended_labels() {
+    let version = env!("CARGO_PKG_VERSION");
+    for rendering in rendered() {
+        let check = |labels: &Value, what: &Value| {
+            let label = |key: &str| labels[format!("app.kubernetes.io/{key}")].as_str();
+            let title = rendering.title();
+            let name = label("name").unwrap_or_else(|| panic!("{what}: {title}"));
+            assert!(rendering.overlay.controllers.contains(&name) || name == "perimeter", "{what}: {title}");
+            let component = match name {
+                "perimeter" => "namespace",
+                "egress-router-cni" => "installer",
+                _ => "controller",
+            };
+            for (key, expected) in [
+                ("instance", name),
+                ("version", version),
+                ("component", component),
+                ("part-of", "perimeter"),
+                ("managed-by", "kustomize"),
+            ] {
+                assert_eq!(label(key), Some(expected), "{key} of {what}: {title}");
+            }
+        };
+        for object in &rendering.objects {
+            check(&object["metadata"]["labels"], &object["kind"]);
+        }
+        for (_, workload) in rendering.workloads() {
+            check(&workload["spec"]["template"]["metadata"]["labels"], &json!("pod"));
+        }
+    }
+}
+
+/// A limit of memory above the request makes a pod that the kernel may kill when the Node runs out of memory.
+#[test]
+fn every_container_requests_the_memory_of_its_limit_and_has_no_limit_of_cpu() {
+    for (name, workload) in rendered().iter().flat_map(Rendering::workloads) {
+        let pod = &workload["spec"]["template"]["spec"];
+        for field in ["initContainers", "containers"] {
+            for container in pod[field].as_array().into_iter().flatten() {
+                let resources = &container["resources"];
+                assert_eq!(resources["limits"], json!({"memory": resources["requests"]["memory"]}), "{name}");
+                assert!(resources["requests"]["cpu"].is_string(), "{name}");
+            }
+        }
+    }
+}
+
+async fn would_apply(client: &Client, object: &Value) -> anyhow::Result<()> {
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let types = object.types.clone().ok_or_else(|| anyhow::anyhow!("no kind"))?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+    let api: Api<DynamicObject> = match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let params = PatchParams {
+        dry_run: true,
+        field_validation: Some(ValidationDirective::Strict),
+        ..PatchParams::apply("e2e").force()
+    };
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
+    applied.map_err(|error| anyhow::anyhow!("{} {name}: {error}", types.kind))?;
+    Ok(())
+}
+
+/// On a control plane of its own: an existing cluster may have these namespaces already.
+#[tokio::test]
+async fn a_real_api_server_accepts_every_combination() {
+    let control_plane = ControlPlane::builder().without_controllers().start().await.unwrap();
+    let kubectl = |args: &[&str]| {
+        let output = kustomize::kubectl()
+            .unwrap()
+            .args(args)
+            .arg("--kubeconfig")
+            .arg(control_plane.kubeconfig())
+            .output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let monitoring = assets::monitoring().unwrap();
+    for kind in ["podmonitors", "prometheusrules"] {
+        kubectl(&["apply", "--server-side", "-f", monitoring.join(format!("{kind}.yaml")).to_str().unwrap()]);
+    }
+    kubectl(&["apply", "--server-side", "-k", manifests().join("crds").to_str().unwrap()]);
+    kubectl(&["wait", "--for=condition=Established", "--timeout=120s", "crd", "--all"]);
+    // A dry run in a namespace that does not exist fails.
+    let names = CONTROLLERS.iter().map(|(name, _)| *name).chain([EDGE, "perimeter"]);
+    for namespace in names {
+        kubectl(&["create", "namespace", namespace]);
+    }
+
+    let client = control_plane.client();
+    for rendering in tokio::task::spawn_blocking(rendered).await.unwrap() {
+        let applied: Result<Vec<()>, _> = stream::iter(&rendering.objects)
+            .map(|object| would_apply(&client, object))
+            .buffer_unordered(PARALLEL)
+            .try_collect()
+            .await;
+        let count = applied.unwrap_or_else(|error| panic!("{}: {error}", rendering.title())).len();
+        println!("{count:3} objects applied: {}", rendering.title());
+    }
+    println!("{} combinations", rendered().len());
+}
