@@ -30,9 +30,7 @@ pub fn run() -> ExitCode {
         let (config, token) = prepare(&args)?;
         let plan = args.plan;
         let work = match (&args.command, plan.dry_run) {
-            (Some(Command::Status), _) => {
-                show(config, token, |config, snapshot, planned| status::render(config, snapshot, planned))
-            }
+            (Some(Command::Status), _) => show(config, token, status::render),
             (_, true) => show(config, token, move |_, _, planned| plan.output.plan(planned)),
             (Some(Command::Cleanup { timeout }), false) => {
                 let until = Until::Clean(*timeout);

@@ -30,10 +30,15 @@ async fn defect_02_a_teardown_waits_until_the_setup_and_its_pod_are_really_gone(
     })
     .await
     .unwrap();
+    // The garbage collector takes its time.
+    env.wait("the pod to be deleted", || async {
+        Ok(env.pod_api().get(&pod).await?.metadata.deletion_timestamp.is_some())
+    })
+    .await
+    .unwrap();
     env.reconciles(&natgw, 2).await.unwrap();
     let jobs = env.jobs_of(&gateway).await.unwrap();
     assert_eq!(jobs.iter().map(task_of).collect::<Vec<_>>(), ["setup:198.51.100.1"]);
-    assert!(env.pod_api().get(&pod).await.unwrap().metadata.deletion_timestamp.is_some());
 
     let deleted = env.api_proxy.writes().into_iter().find(|write| write.method == "DELETE").unwrap();
     let options = deleted.json().unwrap();

@@ -72,9 +72,9 @@ pub(in crate::routes) async fn missing(
 ) -> Result<Vec<String>, ObserveError> {
     let meanings = routes.iter().filter(|route| concerns(policy, route)).filter_map(Route::meaning);
     let ids = meanings.flat_map(|meaning| servers_at(policy, snapshot, meaning.nexthop));
-    let suspects: BTreeSet<&String> = ids.filter(|id| !servers.ids.contains(*id)).collect();
+    let suspects: BTreeSet<String> = ids.filter(|id| !servers.ids.contains(*id)).cloned().collect();
     // Owned: the compiler cannot prove that a future of a borrowed ID is Send.
-    let asked = suspects.into_iter().cloned().map(async |id| Ok(cloud.server(&id).await?.map(|_| id)));
+    let asked = suspects.into_iter().map(async |id| Ok(cloud.server(&id).await?.map(|_| id)));
     let found: Vec<Result<Option<String>, _>> =
         stream::iter(asked).buffer_unordered(AT_A_TIME).collect().await;
     let found: Result<Vec<Option<String>>, _> = found.into_iter().collect();
