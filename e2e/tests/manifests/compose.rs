@@ -86,23 +86,25 @@ fn components_of(group: &[&str]) -> Vec<&'static str> {
     components
 }
 
-/// Without components, with all, and a single controller with each of them.
+/// Where objects go: `namespace:` and `namePrefix:`.
+const PLACES: [(Option<&str>, Option<&str>); 3] =
+    [(None, None), (Some(EDGE), None), (Some(EDGE), Some(PREFIX))];
+
+/// Without components and with all of them, in each place; and a single controller with each component.
 fn overlays() -> Vec<Overlay<'static>> {
     let mut overlays = Vec::new();
     for group in groups() {
         let all = components_of(&group);
-        let mut choices = vec![Vec::new(), all.clone()];
+        let mut choices = vec![(Vec::new(), &PLACES[..]), (all.clone(), &PLACES[..])];
         if group.len() == 1 && all.len() > 1 {
-            choices.extend(all.iter().map(|component| vec![*component]));
+            choices.extend(all.iter().map(|component| (vec![*component], &PLACES[1..2])));
         }
-        for mut components in choices {
-            for (namespace, name_prefix) in
-                [(None, None), (None, Some(PREFIX)), (Some(EDGE), None), (Some(EDGE), Some(PREFIX))]
-            {
-                if namespace.is_some() && group.len() > 1 && !components.contains(&SHARED) {
+        for (components, places) in choices {
+            for (namespace, name_prefix) in places.iter().copied() {
+                let mut components = components.clone();
+                if namespace.is_some() && group.len() > 1 {
                     components.push(SHARED);
                 }
-                let components = components.clone();
                 overlays.push(Overlay { controllers: group.clone(), components, namespace, name_prefix });
             }
         }
@@ -156,7 +158,7 @@ fn all_controllers_and_components_of_the_folder_are_combined() {
 fn controllers_in_one_overlay_render_as_they_render_alone() {
     let key = |object: &Value| object.to_string();
     for rendering in rendered().iter().filter(|rendering| rendering.overlay.namespace.is_none()) {
-        let Overlay { controllers, components, name_prefix, .. } = &rendering.overlay;
+        let Overlay { controllers, components, .. } = &rendering.overlay;
         let together: BTreeSet<String> = rendering.objects.iter().map(key).collect();
         let mut apart = BTreeSet::new();
         for controller in controllers {
@@ -169,7 +171,6 @@ fn controllers_in_one_overlay_render_as_they_render_alone() {
                     other.overlay.controllers == [*controller]
                         && other.overlay.components == these
                         && other.overlay.namespace.is_none()
-                        && other.overlay.name_prefix == *name_prefix
                 })
                 .unwrap();
             apart.extend(alone.objects.iter().map(key));
