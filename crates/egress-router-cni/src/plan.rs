@@ -227,7 +227,7 @@ pub enum Step {
         /// Its name, for messages.
         name: String,
     },
-    /// In the pod: the nf_tables table of an attachment, the last step of DEL: [`crate::apply::run_all`] skips it where an earlier
+    /// In the pod: the nf_tables table of an attachment, the last step of DEL: `run_all` of the apply stage skips it where an earlier
     /// step failed. Cannot be rolled back. One that is missing is no error.
     DeleteFirewall {
         /// The attachment's interface.

@@ -51,7 +51,7 @@ async fn a_server_without_streamed_lists_is_listed_in_pages() {
     let scene = Scene::with(TestEnv::on(control_plane).await.unwrap()).await;
     let program = scene.program();
     let end = story::play(&scene, "without WatchList").await;
-    let fallback = program.output().matching(|line| line.contains("streams no lists"));
+    let fallback = program.output().matching(|line| line.contains("does not stream lists"));
     assert_eq!(fallback.len(), 2, "said once for each cache: {fallback:?}");
 
     let undisturbed = Scene::start().await;
