@@ -43,7 +43,16 @@ async fn d10_the_object_that_is_refused_is_the_one_that_is_named_and_the_others_
     proxy.rule(two, Fault::Reject(Answer::status(StatusCode::FORBIDDEN)));
     let _drivers = Driver::pretended(env.client.clone());
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({"timeouts": {"perObject": "5s"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"perObject": "1h"}})).await.unwrap();
+    let claims = Api::<PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
+    env.wait("the other two claims to be gone", async || {
+        let left = claims.list(&ListParams::default()).await?.items;
+        Ok(left.iter().all(|claim| claim.metadata.name.as_deref() == Some("two")))
+    })
+    .await
+    .unwrap();
+    let only_the_limit = Patch::Merge(json!({"spec": {"timeouts": {"perObject": "1s"}}}));
+    env.deorbits().patch("run", &PatchParams::default(), &only_the_limit).await.unwrap();
     let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let left: Vec<_> = status.debris.iter().map(|one| (one.name.as_str(), one.id.clone())).collect();
     assert_eq!(left, [("two", Some(id(1)))], "{status:#?}");
