@@ -287,8 +287,17 @@ async fn a_kind_that_is_taken_away_and_comes_back_is_noticed() {
     let castles = env.api("example.com/v1", "Castle");
     wait("it is bound", || async { !castles.get("one").await.unwrap().finalizers().is_empty() }).await;
 
-    // A binding of a kind that is gone has nothing to give back.
+    // The castle has no kubeconfig, so its Deorbit is refused and its finalizer stays: an administrator removes it.
     definitions.delete("castles.example.com", &DeleteParams::default()).await.unwrap();
+    wait("the castle is being deleted", || async {
+        castles.get("one").await.unwrap().metadata.deletion_timestamp.is_some()
+    })
+    .await;
+    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    castles.patch("one", &PatchParams::default(), &without).await.unwrap();
+    wait("the kind is gone again", || async { env.ready("castles").await.0 == "KindNotServed" }).await;
+
+    // A binding of a kind that is gone has no finalizer to remove.
     let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
     bindings.delete("castles", &DeleteParams::default()).await.unwrap();
     wait("the binding is gone", || async { env.binding("castles").await.is_none() }).await;
