@@ -24,11 +24,13 @@ async fn a_restarted_api_server_is_followed_again() {
     scene.env.control_plane.kill(Part::ApiServer).unwrap();
     scene
         .env
-        .wait("natgw to say that it is not ready", || async {
-            Ok(!scene.program().get("/readyz").await?.0.is_success())
+        .wait("natgw to report that a watch fails", || async {
+            Ok(!scene.program().output().matching(|line| line.contains("watch failed")).is_empty())
         })
         .await
         .unwrap();
+    let ready = scene.program().get("/readyz").await.unwrap().0;
+    assert!(ready.is_success(), "a cache that was synced once stays ready: {ready}");
     assert_eq!(scene.env.hetzner.route_history(scene.env.network).len(), routes, "no news is no reason");
     scene.env.control_plane.restart(Part::ApiServer).await.unwrap();
     scene
