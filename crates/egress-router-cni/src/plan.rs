@@ -1,6 +1,6 @@
 //! The plan: pure data, decided from the configuration and the observed state, without IO.
 //!
-//! [`add`](add::add) makes a pod's attachment out of a [`Desired`], [`del`](del::del) undoes one by its record ([`note`]), and
+//! [`add`](add::add) makes a pod's attachment out of a [`Desired`], [`del`](del::del) undoes one by its record ([`table_record`]), and
 //! [`check`](check::check) tells what is no longer as it was made. [`master`] and [`gateway`] infer what was not said.
 
 pub mod add;

@@ -1,6 +1,6 @@
 //! nf_tables, spoken directly: one table of family inet, whole, in one atomic batch (linux/netfilter/nf_tables.h).
 //!
-//! [`ruleset`] is a table as it shall be, made of [`set`]s and of [`rule`]s of [`expression`]s; [`found`] is one as it is,
+//! [`ruleset`] is a table as it shall be, made of [`set`]s and of [`rule`]s of [`expression`]s; [`observed`] is one as it is,
 //! and [`difference`] compares the two.
 
 pub mod comment;
