@@ -27,6 +27,8 @@ const CONTROLLERS: [(&str, &[&str]); 4] = [
 const SHARED: &str = "shared-namespace";
 const EDGE: &str = "edge";
 const PREFIX: &str = "acme-";
+/// kubectl processes at the same time: each starts slowly on a machine that is busy with other tests.
+const RENDERERS: usize = 8;
 /// Requests to the API server at the same time.
 const PARALLEL: usize = 16;
 
@@ -120,7 +122,14 @@ fn rendered() -> &'static [Rendering] {
             let objects = kustomize::objects(&kustomize::render(folder.path()).unwrap()).unwrap();
             Rendering { overlay, objects }
         };
-        overlays().into_iter().map(render).collect()
+        let overlays = overlays();
+        std::thread::scope(|scope| {
+            let chunks = overlays.chunks(overlays.len().div_ceil(RENDERERS));
+            let threads: Vec<_> = chunks
+                .map(|chunk| scope.spawn(move || chunk.iter().cloned().map(render).collect::<Vec<_>>()))
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        })
     })
 }
 
