@@ -11,6 +11,6 @@ for what in machine node; do
   # What the node's own commands cannot load: its /proc/sys/net/bridge, and links made in a namespace.
   # shellcheck disable=SC2016 # $1 is the inner bash's
   MODULES="br_netfilter veth bridge" MEM=${MEM:-4096} CPUS=2 LIMIT=${LIMIT:-2400} e2e/stock-kernel/host-root.sh \
-    env CLUSTER_NUMBER=1 PATIENCE=60 ASSETS="$assets" CONTROL_ASSETS="$control" \
+    env CLUSTER_NUMBER=1 TIMEOUT_FACTOR=60 ASSETS="$assets" CONTROL_ASSETS="$control" \
     bash -c 'mkdir -p /run/lock; mount -t tmpfs tmpfs /var/tmp; exec e2e/cluster/cgroup2.sh "$1"' cgroup2 $what
 done

@@ -49,7 +49,7 @@ PERIMETER_REVISION=$(scripts/revision.sh)
 export PERIMETER_REVISION
 own=()
 # A plugin is started for each call: pointers that are put right at each start, and the pages that are copied for that, are a
-# tenth of a VERSION's processor time. A controller starts once and listens: it keeps an address that nobody knows.
+# tenth of a VERSION's processor time. A controller starts once and listens: its address stays random.
 [[ $crate != egress-router-cni ]] || own+=(-Crelocation-model=static)
 cargo rustc --profile dist --locked --target "$triple" -p "$crate" --bin "$program" -- "${own[@]}" >&2
 echo "$target/$triple/dist/$program"

@@ -48,7 +48,7 @@ spec:
           args: [/sys/fs/cgroup/cpu.max, /sys/fs/cgroup/memory.max]
           resources: {limits: {cpu: 500m, memory: 32Mi}}
 YAML
-  kubectl wait --for=condition=Complete job/limits --timeout=$((60 * ${PATIENCE:-10}))s
+  kubectl wait --for=condition=Complete job/limits --timeout=$((60 * ${TIMEOUT_FACTOR:-10}))s
   limits=$(kubectl logs job/limits)
   echo "the pod's limits in its kernel: ${limits//$'\n'/; }"
   [[ $limits == $'50000 100000\n33554432' ]] || die "they are not 500m and 32Mi"

@@ -8,7 +8,7 @@
 #   PROVIDER_ID        spec.providerID of the nodes, %d is a node's number; none if empty
 #   GRACE              seconds until a silent node is NotReady (12)
 #   EVICT              seconds until the pods of such a node are evicted (30)
-#   PATIENCE           factor for all that is waited for (10): a busy machine is slow, an emulated one slower
+#   TIMEOUT_FACTOR     factor for all that is waited for (10): a busy machine is slow, an emulated one slower
 set -euo pipefail
 shopt -s nullglob
 
@@ -43,7 +43,7 @@ die() { say "$*"; exit 1; }
 
 # until_ok SECONDS COMMAND...: repeats the command until it succeeds
 until_ok() {
-  local end=$((SECONDS + $1 * ${PATIENCE:-10})); shift
+  local end=$((SECONDS + $1 * ${TIMEOUT_FACTOR:-10})); shift
   until "$@" >/dev/null 2>&1; do
     ((SECONDS < end)) || die "still failing: $*"
     sleep 0.1

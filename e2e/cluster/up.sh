@@ -29,5 +29,5 @@ done
 until_ok 60 kubectl get --raw /readyz
 sed "s|DNS_IMAGE|$DNS_IMAGE|; s|DNS_IP|$DNS_SERVICE|" "$HERE/coredns.yaml" | kubectl apply -f - >/dev/null
 for start in "${starts[@]}"; do wait "$start"; done
-kubectl wait --for=condition=Ready node --all --timeout=$((120 * ${PATIENCE:-10}))s >/dev/null
-kubectl -n kube-system rollout status deployment/coredns --timeout=$((120 * ${PATIENCE:-10}))s >/dev/null
+kubectl wait --for=condition=Ready node --all --timeout=$((120 * ${TIMEOUT_FACTOR:-10}))s >/dev/null
+kubectl -n kube-system rollout status deployment/coredns --timeout=$((120 * ${TIMEOUT_FACTOR:-10}))s >/dev/null

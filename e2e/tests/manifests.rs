@@ -157,10 +157,13 @@ async fn settings_are_natgws_own_and_a_missing_network_is_said_in_one_line() {
 
     let file = settings(&base());
     let natgw = Program::binary("natgw").unwrap().env("HCLOUD_TOKEN", "x").arg("--config").arg(&file);
-    let (code, said) = run(&natgw).await.unwrap();
-    assert_eq!(code, 2, "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("natgw.yaml") && said.contains("network: a name or an ID is needed"), "{said}");
+    let (code, output) = run(&natgw).await.unwrap();
+    assert_eq!(code, 2, "{output}");
+    assert_eq!(output.lines().count(), 1, "{output}");
+    assert!(
+        output.contains("natgw.yaml") && output.contains("network: a name or an ID is needed"),
+        "{output}"
+    );
     // Nothing else is missing.
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("network: \"\"", "network: cluster")).unwrap();

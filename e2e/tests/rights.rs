@@ -88,7 +88,7 @@ async fn natgw_is_refused_nothing_and_uses_all_that_it_is_granted() {
     env.wait_for_metric(&standby, "leader_election_master_status", &[], 0.0).await.unwrap();
     stop(&natgw).await;
     env.wait_for_metric(&standby, "leader_election_master_status", &[], 1.0).await.unwrap();
-    // Its floating IP goes to nobody: the label goes, and the setup with it.
+    // Its floating IP is unassigned: the label and the setup are removed.
     env.hetzner.assign_floating_ip(first.floating_ip(), None).unwrap();
     env.wait_for_no_annotations(&first).await.unwrap();
     stop(&standby).await;
@@ -134,8 +134,8 @@ fn judge(requests: &[(Recorded, KubeRequest)]) {
     }
     println!("{} requests, {} rights:\n{table}", requests.len(), grants.len());
     assert!(wrong.is_empty(), "refused, or granted by no Role:\n{}", wrong.join("\n"));
-    let vain: Vec<&Grant> = grants.iter().filter(|grant| used[grant] == 0).collect();
-    assert!(vain.is_empty(), "granted in vain: {vain:#?}");
+    let unused: Vec<&Grant> = grants.iter().filter(|grant| used[grant] == 0).collect();
+    assert!(unused.is_empty(), "granted but unused: {unused:#?}");
 }
 
 /// What natgw is not granted, it cannot do in these environments: the rights of the tests are no administrator's.

@@ -50,7 +50,7 @@ async fn the_example_is_valid_and_kubectl_shows_columns_and_explanations() {
     // kubectl wraps the text.
     let explained = kubectl(&["explain", "routegc.spec.podCIDRs"]);
     let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(explained.contains("only routes whose destination lies wholly inside"), "{explained}");
+    assert!(explained.contains("foreign and never removed"), "{explained}");
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn every_right_is_used_and_none_is_missing() {
     };
     // The Event and the renewal of the lease come in their own time.
     let used = e2e::natgw::wait_for("every right to be used", || async { Ok(judge().is_empty()) }).await;
-    assert!(used.is_ok(), "granted in vain: {:#?}", judge());
+    assert!(used.is_ok(), "granted but unused: {:#?}", judge());
     env.delete_cluster_node(&node).await.unwrap();
     drop(routegc);
 }

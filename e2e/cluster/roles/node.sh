@@ -156,4 +156,4 @@ umount -l /mnt
 # Nothing of the environment of whoever started the cluster may be seen in a node.
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
   CLUSTER_NUMBER="$CLUSTER_NUMBER" ASSETS=/opt/perimeter/assets CONTROL_ASSETS=/opt/perimeter/assets \
-  STATE=/run PATIENCE="${PATIENCE:-10}" IP="$ip" bash /opt/perimeter/cluster/roles/boot.sh
+  STATE=/run TIMEOUT_FACTOR="${TIMEOUT_FACTOR:-10}" IP="$ip" bash /opt/perimeter/cluster/roles/boot.sh

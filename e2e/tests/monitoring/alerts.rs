@@ -52,7 +52,7 @@ impl Case {
             && series.labels["pod"] == "leader"
             && series.labels["result"] == "success"
         {
-            // A healthy leader walks with every scrape; all else of a healthy natgw stands still.
+            // A healthy leader reconciles between two scrapes. All other series of a healthy natgw are constant.
             format!("{}+1x{SCRAPES}", series.value)
         } else {
             format!("{}x{SCRAPES}", series.value)
@@ -101,7 +101,7 @@ fn natgw() -> Vec<Case> {
     let success = "controller_runtime_reconcile_total";
     vec![
         case("healthy").at("5m", &[]).at("40m", &[]).at("150m", &[]),
-        case("a new leader after fifteen seconds, which has yet to walk")
+        case("a new leader after fifteen seconds, before its first reconciliation")
             .with("leader", "leader_election_master_status", "1x60 0x240")
             .with("leader", "natgw_primary", "1x60 0x240").with("leader", "natgw_route_in_place", "1x60 0x240")
             .with("leader", "natgw_nodes{state=\"candidate\"}", "2x60 0x240").with("leader", success, "7+1x60 67x240")
@@ -118,7 +118,7 @@ fn natgw() -> Vec<Case> {
             .with("leader", "natgw_primary", "1x60 0x5 1x235").with("leader", "natgw_route_in_place", "1x60 0x5 1x235")
             .at("33m", &[]).at("36m", &[]).at("60m", &[]),
 
-        case("the route is a stranger's")
+        case("the route is foreign")
             .with("leader", "natgw_route_in_place", constantly(0)).with("leader", "natgw_problems", constantly(1))
             .at("4m", &[]).at("6m", &["NatgwRouteNotInPlace"]).at("40m", &["NatgwProblems", "NatgwRouteNotInPlace"]),
 
@@ -130,7 +130,7 @@ fn natgw() -> Vec<Case> {
             .at("39m", &[]).at("42m", &["NatgwDown"]),
         case("one of two replicas is gone").with("standby", "*", "1x60 stale _x240").at("150m", &[]),
 
-        case("nobody gets the lease")
+        case("no replica acquires the lease")
             .with("leader", "leader_election_master_status", constantly(0)).with("leader", success, constantly(7))
             .with("leader", "natgw_primary", constantly(0)).with("leader", "natgw_route_in_place", constantly(0))
             .with("leader", "natgw_nodes{state=\"candidate\"}", constantly(0))

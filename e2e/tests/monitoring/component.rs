@@ -62,8 +62,8 @@ impl Component {
     }
 
     pub fn dashboard(&self) -> (&Value, Value) {
-        let wanted = format!("{}-dashboard", self.controller);
-        let map = self.objects.iter().find(|object| object["metadata"]["name"] == wanted.as_str()).unwrap();
+        let expected = format!("{}-dashboard", self.controller);
+        let map = self.objects.iter().find(|object| object["metadata"]["name"] == expected.as_str()).unwrap();
         let text = map["data"][format!("{}.json", self.controller)].as_str().unwrap();
         (map, serde_json::from_str(text).unwrap())
     }

@@ -99,7 +99,7 @@ fn a_dashboard_is_one_that_grafana_loads() {
         for (place, expression) in component.expressions() {
             // Grafana's variables stand for what Prometheus would see.
             let seen = expression.replace("$__rate_interval", "2m").replace("$namespace", controller);
-            assert!(!seen.contains('$'), "{place} uses a variable that nobody sets: {expression}");
+            assert!(!seen.contains('$'), "{place} uses an undefined variable: {expression}");
             rules.push(json!({ "record": format!("dashboard:{}", rules.len()), "expr": seen }));
         }
         // What can be a rule is an expression.

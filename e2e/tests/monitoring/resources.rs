@@ -41,11 +41,11 @@ async fn a_cluster_with_prometheus_operator_accepts_everything_and_no_misspelt_f
     for controller in CONTROLLERS {
         let component = Component::of(controller);
         kubectl.run(&["create", "namespace", controller], "").unwrap();
-        let said = kubectl.would_apply(&component.yaml).unwrap();
+        let output = kubectl.would_apply(&component.yaml).unwrap();
         for kind in ["podmonitor", "prometheusrule"] {
             assert!(
-                said.contains(&format!("{kind}.monitoring.coreos.com/{controller} serverside-applied")),
-                "{said}"
+                output.contains(&format!("{kind}.monitoring.coreos.com/{controller} serverside-applied")),
+                "{output}"
             );
         }
         for (field, misspelt) in [("scrapeTimeout:", "scrapTimeout:"), ("alert: ", "alarm: ")] {
@@ -63,9 +63,9 @@ fn the_pod_monitor_finds_the_pods_and_their_port() {
         let (monitor, deployment) = (component.only("PodMonitor"), component.only("Deployment"));
         assert_eq!(monitor["metadata"]["namespace"], deployment["metadata"]["namespace"]);
         let pod = &deployment["spec"]["template"];
-        let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
-        assert!(!wanted.is_empty());
-        for (label, value) in wanted {
+        let expected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        assert!(!expected.is_empty());
+        for (label, value) in expected {
             assert_eq!(pod["metadata"]["labels"][label], *value, "{label}");
         }
         let job = monitor["spec"]["jobLabel"].as_str().unwrap();

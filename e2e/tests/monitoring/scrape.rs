@@ -40,7 +40,7 @@ pub async fn natgw() -> &'static Scrape {
 
 async fn scrape() -> Scrape {
     let env = TestEnv::start().await.unwrap();
-    // One of each trouble, so that what counts troubles is there.
+    // One failure of each kind, so that its counters exist.
     env.api_proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::internal()));
     env.api_proxy
         .rule(Matcher::any().verb("patch").resource("nodes").times(1), Fault::Reject(Answer::internal()));
@@ -72,7 +72,7 @@ async fn scrape_routegc() -> Scrape {
     env.node(1).await.unwrap();
     env.dead_node(2).await.unwrap();
     env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
-    // One trouble, so that what counts troubles is there.
+    // One failure, so that its counters exist.
     env.policy("lost", json!({ "routerID": "nowhere" })).await.unwrap();
     let leader = env.routegc().unwrap().start().unwrap();
     env.wait_for_reason("prod", "NoOrphans").await.unwrap();
