@@ -58,7 +58,8 @@ async fn a_credential_serves_from_each_of_its_texts() {
             "{{auth_url: \"{keystone}/v3\", username: {0}, password: a-test's-own, user_domain_id: default, project_name: {0}}}",
             project.name
         );
-        let text = format!("clouds: {{x: {{auth: {auth}}}}}");
+        // Other tests register regions of their own in this Keystone.
+        let text = format!("clouds: {{x: {{auth: {auth}, region_name: RegionOne}}}}");
         let cloud = client(&Credentials::from_clouds_yaml(&text, None, None).unwrap());
         assert_eq!(cloud.project_id().await.unwrap(), project.id);
         assert!(cloud.has_service(Service::Network).await.unwrap());
@@ -261,7 +262,8 @@ async fn a_broad_role_shows_no_more() {
         "{{auth_url: \"{keystone}\", user_id: {}, password: a-test's-own, project_id: {}}}",
         mine.user, mine.id
     );
-    let text = format!("clouds: {{x: {{auth: {auth}}}}}");
+    // Other tests register regions of their own in this Keystone.
+    let text = format!("clouds: {{x: {{auth: {auth}, region_name: RegionOne}}}}");
     let cloud = client(&Credentials::from_clouds_yaml(&text, None, None).unwrap());
     assert_eq!(cloud.router(&other.router).await.unwrap().project_id, other.id, "the role is broad");
     assert_eq!(cloud.routers().await.unwrap().len(), 1);

@@ -24,7 +24,7 @@ async fn what_cannot_be_meant_is_refused_by_the_api_server() {
     }
     env.policy("prod", json!({})).await.unwrap();
     let error = env.patch("prod", json!({ "spec": { "routerID": "other" } })).await.unwrap_err().to_string();
-    assert!(error.contains("a RouteGC belongs to one router"), "{error}");
+    assert!(error.contains("routerID is immutable"), "{error}");
     let prod = env.policies().get("prod").await.unwrap();
     assert_eq!(
         (prod.spec.safety.max_removals, prod.spec.identity_ref.cloud_name.as_str()),
