@@ -25,9 +25,7 @@ PENDING = (
     "crates/routegc/",
     "docs/benchmarks.md",
     "docs/deorbiter.md",
-    "docs/egress-router-cni",
     "docs/natgw",
-    "docs/runbooks/README.md",
     "e2e/",
 )
 

@@ -126,7 +126,7 @@ fn every_explained_message_exists() {
         }
     }
     let table = PAGE
-        .split("The commonest of code 7:")
+        .split("The most common messages of code 7:")
         .nth(1)
         .unwrap()
         .split("To try a configuration")

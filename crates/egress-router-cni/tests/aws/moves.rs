@@ -197,7 +197,7 @@ fn check_says_where_the_address_went() {
     assert!(error.message.contains("eni-b"), "{error}");
     env.b.del().unwrap();
     let error = env.a.with(|cloud, deadline| check_with(cloud, &state, deadline)).unwrap_err();
-    assert!(error.message.contains("nothing"), "{error}");
+    assert!(error.message.contains("is no longer associated"), "{error}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn the_nodes_own_elastic_ip_is_not_a_pods() {
     ec2.lock().unwrap().elastics.get_mut(&PUBLIC).unwrap().association = Some(own.clone());
     let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
-    assert!(error.message.contains("node's own"), "{error}");
+    assert!(error.message.contains("belongs to this node"), "{error}");
     assert_eq!(env.snapshot().at, Some((own.1, own.2)));
 }
 
@@ -127,7 +127,7 @@ fn nor_is_one_on_another_network_interface_of_the_node() {
         let result = env.a.add();
         assert_eq!(result.is_err(), refused, "{instance} {last}: {result:?}");
         if let Err(error) = result {
-            assert!(error.message.contains("node's own") && error.message.contains("eni-c"), "{error}");
+            assert!(error.message.contains("belongs to this node") && error.message.contains("eni-c"), "{error}");
             assert_eq!(env.snapshot().at.map(|(interface, _)| interface), Some("eni-c".into()));
         }
     }
