@@ -22,7 +22,6 @@ PENDING = (
     "crates/deorbiter/",
     "crates/egress-router-cni/",
     "crates/natgw/",
-    "crates/routegc/",
     "docs/benchmarks.md",
     "docs/deorbiter.md",
     "docs/natgw",

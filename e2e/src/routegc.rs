@@ -1,17 +1,16 @@
-//! A environment for routegc: a real control plane and a real Neutron, with a fault proxy before each, and a Nova that says what the
-//! test wants it to say.
+//! A test environment for routegc: a real control plane and a real Neutron, with a fault proxy before each, and a simulated Nova whose
+//! responses the test sets.
 //!
-//! To the API server routegc is what its manifests make it: a service account with the rights of `manifests/routegc/rbac.yaml`.
-//! To OpenStack it is an application credential of a project of its own, in a region of its own, whose catalogue leads to the
-//! proxies.
+//! routegc has the service account and permissions of `manifests/routegc/rbac.yaml`. In OpenStack it has an application credential of its
+//! own project, and a region whose catalogue contains the URLs of the proxies.
 //!
-//! A pass is `routegc --once`: it ends by itself, so nothing has to be waited for, and every pass is a restart too.
+//! A reconciliation is `routegc --once`: a process that exits, so that the test needs no wait, and each one is also a restart.
 
 mod login;
 mod node;
 mod nova;
-mod pass;
 mod policy;
+mod reconcile;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,14 +28,14 @@ use crate::openstack::{OpenStack, Parts, Project, Release, Service};
 use crate::rights::Rights;
 use crate::slots::{self, Slot};
 
-/// The pod network of every env: that of the nodes that [`TestEnv::node`] makes.
+/// The pod network of every environment. [`TestEnv::node`] uses it.
 pub const PODS: &str = "10.244.0.0/16";
 
-/// Everything around routegc.
+/// The environment of routegc.
 pub struct TestEnv {
     /// Real etcd, kube-apiserver.
     pub control_plane: ControlPlane,
-    /// An administrator's client, past the proxy.
+    /// An administrator's client, without the proxy.
     pub client: Client,
     /// Namespace of routegc, its RouteGCs and its Secret.
     pub namespace: String,
@@ -48,7 +47,7 @@ pub struct TestEnv {
     pub api_proxy: FaultProxy,
     /// Between routegc and Neutron.
     pub neutron: FaultProxy,
-    /// Nova, as the test wants it; none in the catalogue of a environment without.
+    /// The simulated Nova. Without it the catalogue has no compute service.
     pub nova: Option<Nova>,
     /// Counts routegc's writes to the API server and to Neutron.
     pub writes: WriteCounter,
@@ -62,15 +61,15 @@ impl TestEnv {
     /// With Keystone and Neutron, without Nova.
     ///
     /// # Errors
-    /// Whatever could not be started.
+    /// A part could not be started.
     pub async fn start() -> Result<TestEnv> {
         Self::with(Release::Main, false).await
     }
 
-    /// With a Nova too.
+    /// With a simulated Nova too.
     ///
     /// # Errors
-    /// Whatever could not be started.
+    /// A part could not be started.
     pub async fn with_nova() -> Result<TestEnv> {
         Self::with(Release::Main, true).await
     }
@@ -78,7 +77,7 @@ impl TestEnv {
     /// On a release, with or without a Nova.
     ///
     /// # Errors
-    /// Whatever could not be started.
+    /// A part could not be started.
     pub async fn with(release: Release, nova: bool) -> Result<TestEnv> {
         Self::on(OpenStack::shared(Parts::KeystoneNeutron, release).await?, nova).await
     }
@@ -86,10 +85,10 @@ impl TestEnv {
     /// On a cloud, with or without a Nova.
     ///
     /// # Errors
-    /// Whatever could not be started.
+    /// A part could not be started.
     pub async fn on(openstack: OpenStack, nova: bool) -> Result<TestEnv> {
-        static WORLDS: AtomicU64 = AtomicU64::new(0);
-        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        static ENVS: AtomicU64 = AtomicU64::new(0);
+        let number = ENVS.fetch_add(1, Ordering::Relaxed);
         let slot = slots::ROUTEGC.wait().await?;
         let control_plane = ControlPlane::shared("routegc").await?;
         let client = control_plane.client();

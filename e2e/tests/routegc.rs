@@ -1,5 +1,5 @@
-//! routegc against a real kube-apiserver and a real Neutron: each hazard of the original by its number, and what a user is
-//! promised. Every pass is a process of its own, so every test is one of restarts too.
+//! routegc with a real kube-apiserver and a real Neutron. `hazards` has the rulings R1 to R13 (docs/routegc.md), `promises` the rest of the
+//! documented behaviour. Every reconciliation is its own process, so every test also tests restarts.
 
 mod flags;
 mod hazards;

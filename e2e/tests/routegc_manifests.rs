@@ -1,5 +1,5 @@
-//! What `kubectl apply -k` installs of routegc: a valid example, routegc's own flags and ports, and its permissions: none is
-//! missing, none is unused. `manifests::compose` renders and applies the manifests of all controllers, alone and together.
+//! routegc's manifests: the example is valid, variables and ports match the program, and no permission is missing or unused.
+//! `manifests::compose` renders and applies the manifests of all controllers, alone and together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -54,7 +54,7 @@ async fn the_example_is_valid_and_kubectl_shows_columns_and_explanations() {
 }
 
 #[tokio::test]
-async fn variables_and_ports_are_those_that_routegc_has() {
+async fn variables_and_ports_match_the_program() {
     let (code, help) = run(&Program::binary("routegc").unwrap().arg("--help")).await.unwrap();
     assert_eq!(code, 0);
     let known: BTreeSet<&str> = help
@@ -76,14 +76,14 @@ async fn variables_and_ports_are_those_that_routegc_has() {
     }
 }
 
-/// Through a life of routegc the API server refuses it nothing, and each right in `rbac.yaml` and of `routegc-nodes` is used.
+/// No request of routegc is refused, and each permission of `rbac.yaml` and of `routegc-nodes` is used.
 #[tokio::test]
-async fn every_right_is_used_and_none_is_missing() {
+async fn every_permission_is_used_and_none_is_missing() {
     let env = TestEnv::start().await.unwrap();
     env.node(1).await.unwrap();
     env.node(2).await.unwrap();
-    env.dead_node(3).await.unwrap();
-    env.let_see_nodes().await.unwrap();
+    env.orphaned_route(3).await.unwrap();
+    env.grant_node_access().await.unwrap();
     let node = env.cluster_node(1, "10.7.1.1", "s-1").await.unwrap();
     let more =
         json!({ "nodesFrom": { "inCluster": true }, "safety": { "confirmations": 1, "minAge": "0s" } });
@@ -91,16 +91,16 @@ async fn every_right_is_used_and_none_is_missing() {
     env.dry_run(&[]).await.unwrap();
     let routegc = env.routegc().unwrap().start().unwrap();
     env.wait_for_reason("prod", "NoOrphans").await.unwrap();
-    // The same problem in other words becomes a series of the first: a list of the dead that is too long, and longer.
+    // The same problem with another message updates the first Event to a series: a list that exceeds the threshold, then a longer one.
     for index in 4..=6 {
-        env.dead_node(index).await.unwrap();
+        env.orphaned_route(index).await.unwrap();
     }
-    env.allow("prod", "again").await.unwrap();
+    env.allow("prod", "second").await.unwrap();
     env.wait_for_reason("prod", "!SafetyThreshold").await.unwrap();
-    env.dead_node(7).await.unwrap();
-    env.allow("prod", "and-again").await.unwrap();
+    env.orphaned_route(7).await.unwrap();
+    env.allow("prod", "third").await.unwrap();
     let grants = Rights::of("routegc").unwrap().and("routegc-nodes").unwrap().grants().unwrap();
-    let judge = || {
+    let unused = || {
         let mut used: BTreeMap<&Grant, u32> = grants.iter().map(|grant| (grant, 0)).collect();
         for request in env.api_proxy.requests() {
             let asked = request.kube().unwrap_or_else(|| panic!("{} is no resource", request.path));
@@ -119,9 +119,10 @@ async fn every_right_is_used_and_none_is_missing() {
             .map(|(grant, _)| format!("{grant:?}"))
             .collect::<Vec<_>>()
     };
-    // The Event and the renewal of the lease come in their own time.
-    let used = e2e::natgw::wait_for("every right to be used", || async { Ok(judge().is_empty()) }).await;
-    assert!(used.is_ok(), "granted but unused: {:#?}", judge());
+    // The Event and the renewal of the Lease come later.
+    let used =
+        e2e::natgw::wait_for("every permission to be used", || async { Ok(unused().is_empty()) }).await;
+    assert!(used.is_ok(), "granted but unused: {:#?}", unused());
     env.delete_cluster_node(&node).await.unwrap();
     drop(routegc);
 }

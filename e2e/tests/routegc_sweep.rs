@@ -1,7 +1,7 @@
-//! routegc is stopped at each of its writes, and has each fault at each of its calls, on Kubernetes' side and on Neutron's. The
-//! end must be the undisturbed one, and nothing forbidden may be asked for on the way: a removal of anything but the dead routes.
+//! routegc is stopped at each of its writes, and each fault is injected at each of its requests to Kubernetes and to Neutron. The end state
+//! must equal the undisturbed one, and no request may remove a route that is not orphaned.
 //!
-//! `make test` has every stop and a slice of the faults; `make test-full` has all, `SWEEP=k/n` a part.
+//! `make test` runs every stop and a slice of the faults, `make test-full` all of them, `SWEEP=k/n` a part.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use http::Method;
 use kube::api::DeleteParams;
 use serde_json::json;
 
-/// `make test` takes every so manyth fault.
+/// `make test` injects one of this many faults.
 const SLICES: u64 = 16;
-/// Passes after which the environment has come to rest, whatever was in the way of the first two.
-const ENOUGH: usize = 6;
-/// Routes that are not to be touched: two lead to nodes that live, one is nobody's business here.
+/// Number of reconciliations after which every run must have converged.
+const CONVERGED: usize = 6;
+/// A route outside of the pod networks, which must stay.
 const FOREIGN: (&str, &str) = ("192.168.9.0/24", "10.7.1.99");
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ enum Side {
     Neutron,
 }
 
-/// Those that can come from either side.
+/// Faults of both servers.
 const HARMS: [Harm; 12] = [
     Harm::Refused,
     Harm::Rejected(500),
@@ -44,7 +44,7 @@ const HARMS: [Harm; 12] = [
     Harm::LateAnswer,
 ];
 
-/// How many writes, and calls to each side, the first two passes make.
+/// Writes, and requests to each server, of the first two reconciliations.
 #[derive(Debug, Default)]
 struct Counts {
     writes: u64,
@@ -52,21 +52,21 @@ struct Counts {
     neutron: u64,
 }
 
-/// The scene: the same for each run, in one environment, with a policy of the run's own.
-async fn set(env: &TestEnv) -> Result<()> {
+/// Restores the initial state in the shared environment, with a new policy.
+async fn reset(env: &TestEnv) -> Result<()> {
     let old = env.policies().list(&Default::default()).await?;
     for object in old.items {
         let name = object.metadata.name.context("a name")?;
         env.policies().delete(&name, &DeleteParams::default()).await?;
     }
-    let dead = [(pods(3), hop(3)), (pods(4), hop(4))];
-    let dead: Vec<(&str, &str)> = dead.iter().map(|(to, via)| (to.as_str(), via.as_str())).collect();
-    env.project.add_routes(&dead).await?;
+    let orphaned = [(pods(3), hop(3)), (pods(4), hop(4))];
+    let orphaned: Vec<(&str, &str)> = orphaned.iter().map(|(to, via)| (to.as_str(), via.as_str())).collect();
+    env.project.add_routes(&orphaned).await?;
     env.policy("prod", json!({})).await?;
     Ok(())
 }
 
-/// One reconciliation, which may be disturbed: it may fail or be stopped, but not hang and not panic.
+/// One reconciliation, which may fail or be stopped, but must not hang or panic.
 async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<()> {
     victim.start(&env.routegc()?.args(["--once", "--leader-elect=false"]))?;
     let begun = tokio::time::Instant::now();
@@ -78,7 +78,7 @@ async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<()> {
 }
 
 async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {
-    set(env).await?;
+    reset(env).await?;
     let seen = env.neutron.writes().len();
     let from = (env.writes.count(), env.api_proxy.requests().len(), env.neutron.requests().len());
     let victim = Victim::default();
@@ -93,31 +93,31 @@ async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {
     };
     let happened = armed.happened();
     let mut last = Ok(());
-    for _ in 2..ENOUGH {
-        last = at_rest(env).await;
+    for _ in 2..CONVERGED {
+        last = has_converged(env).await;
         if last.is_ok() {
             break;
         }
         reconcile(env, &victim).await?;
     }
     if last.is_err() {
-        at_rest(env).await?;
+        has_converged(env).await?;
     }
-    // Everything that was asked of Neutron, by whichever of the processes.
-    let dead = BTreeSet::from([pods(3), pods(4)]);
+    // All writes to Neutron, of all processes.
+    let orphaned = BTreeSet::from([pods(3), pods(4)]);
     for write in env.neutron.writes().split_off(seen) {
         ensure!(write.path.ends_with("/remove_extraroutes") && write.method == Method::PUT, "{write:?}");
         let body = write.json().context("a body")?;
         for route in body["router"]["routes"].as_array().context("routes")? {
             let destination = route["destination"].as_str().context("a destination")?;
-            ensure!(dead.contains(destination), "forbidden: a removal of {destination}");
+            ensure!(orphaned.contains(destination), "forbidden: a removal of {destination}");
         }
     }
     happened.map(|()| counts)
 }
 
-/// The end that every run must come to.
-async fn at_rest(env: &TestEnv) -> Result<()> {
+/// Checks the end state of every run.
+async fn has_converged(env: &TestEnv) -> Result<()> {
     let left = env.destinations().await?;
     ensure!(left == [pods(1), pods(2), FOREIGN.0.to_owned()], "routes: {left:?}");
     let status = env.status("prod").await?;
@@ -141,7 +141,7 @@ fn proxy(env: &TestEnv, side: Side) -> &FaultProxy {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_death_and_each_fault_leads_to_the_same_end_with_nothing_forbidden_on_the_way() {
+async fn each_stop_and_each_fault_converges_to_the_undisturbed_state() {
     let env = TestEnv::start().await.unwrap();
     env.node(1).await.unwrap();
     env.node(2).await.unwrap();

@@ -32,7 +32,7 @@ pub fn run() -> ExitCode {
     })
 }
 
-/// Prints what a reconciliation of each policy would do now. Reads with the same code and the same rights, and writes nothing.
+/// Prints the plan of each policy. It reads with the code and permissions of a reconciliation, and writes nothing.
 async fn dry_run(runtime: &Runtime, config: Config, output: Output) -> anyhow::Result<()> {
     let sources = match &config {
         Config::Single(_) => vec![PolicySource::Flags],

@@ -1,4 +1,4 @@
-//! What the flags ask for, checked before anything is touched.
+//! The configuration by flags, validated before anything else runs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::args::{ModeArg, SingleArgs};
 /// Which policies are served.
 #[derive(Clone, Debug)]
 pub enum Config {
-    /// The RouteGC objects of our namespace.
+    /// The RouteGC objects of routegc's namespace.
     Objects,
     /// One router, by flags.
     Single(Box<Single>),
@@ -23,13 +23,13 @@ pub enum Config {
 /// One router, by flags.
 #[derive(Clone, Debug)]
 pub struct Single {
-    /// As a RouteGC would say it; its `identityRef` is not looked at.
+    /// The spec of an equivalent RouteGC. Its `identityRef` is not used.
     pub spec: RouteGCSpec,
-    /// Where the login is.
+    /// Source of the credentials.
     pub login: Login,
 }
 
-/// Where the login is. It is read again before each pass, so that a renewed one is taken over.
+/// Source of the credentials. They are read in each reconciliation, so that renewed ones are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
     /// A cloud.conf.
@@ -38,7 +38,7 @@ pub enum Login {
     Usual(Option<String>),
 }
 
-/// Less would be no more than noise to the cloud; the schema has the same.
+/// A shorter interval would only load the cloud. The schema has the same limit.
 const LEAST_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Config {
@@ -47,7 +47,7 @@ impl Config {
     /// # Errors
     /// One line that names the flag or the file, and what is allowed.
     pub fn new(args: &SingleArgs) -> Result<Config, ConfigError> {
-        // A variable that is empty says nothing.
+        // An empty variable counts as unset.
         let file = args.cloud_config.as_ref().filter(|file| !file.is_empty());
         let given = args.router_id.clone().filter(|id| !id.is_empty());
         let login = match (file, &given) {
@@ -56,7 +56,7 @@ impl Config {
             (None, None) => {
                 let Some(flag) = of_one_router(args) else { return Ok(Config::Objects) };
                 return refuse(&format!(
-                    "{flag} needs --router-id or --cloud-config; without them RouteGC objects say all"
+                    "{flag} needs --router-id or --cloud-config; without them, policies are RouteGC objects"
                 ));
             }
         };
@@ -126,8 +126,8 @@ fn networks(args: &SingleArgs) -> impl Iterator<Item = &String> {
     args.cluster_cidr.iter().filter(|network| !network.is_empty())
 }
 
-/// The flag that shows that one router is meant. Whoever says which cloud, or what is to be done with the routes, and forgets the
-/// router must not be taken for somebody who wants the objects served.
+/// A flag that only applies to one router. With such a flag but without a router, the command line is refused, so that it does not
+/// start to reconcile RouteGC objects.
 fn of_one_router(args: &SingleArgs) -> Option<&'static str> {
     let given = [
         ("--cluster-cidr", networks(args).next().is_some()),
@@ -165,7 +165,7 @@ mod tests {
     const GLOBAL: &str = "[Global]\nauth-url=http://127.0.0.1:1/v3\napplication-credential-id=a\napplication-credential-secret=b\n";
 
     #[test]
-    fn without_flags_objects_are_served() {
+    fn without_flags_policies_are_objects() {
         assert!(matches!(config(&[]), Ok(Config::Objects)));
     }
 
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_conf_says_the_router_and_a_flag_wins() {
+    fn a_cloud_conf_has_the_router_and_a_flag_overrides_it() {
         let file = cloud_conf(&format!("{GLOBAL}[Route]\nrouter-id=r-1\n"));
         let file = file.path().to_str().unwrap();
         let nets = ["--cluster-cidr", "10.244.0.0/16,fd00:10::/56", "--cluster-cidr", "10.245.0.0/16"];
@@ -198,14 +198,14 @@ mod tests {
         let other = [&["--cloud-config", file, "--router-id", "r-2"], &nets[..]].concat();
         let Config::Single(one) = config(&other).unwrap() else { panic!("objects") };
         assert_eq!(one.spec.router_id, "r-2");
-        // As PERIMETER_ROUTER_ID= gives it.
+        // As with PERIMETER_ROUTER_ID= in the environment.
         let empty = [&["--cloud-config", file, "--router-id", ""], &nets[..]].concat();
         let Config::Single(one) = config(&empty).unwrap() else { panic!("objects") };
         assert_eq!(one.spec.router_id, "r-1");
     }
 
     #[test]
-    fn what_a_template_has_left_empty_serves_the_objects() {
+    fn empty_flags_count_as_unset() {
         let empty = ["--cloud-config", "", "--router-id", "", "--cluster-cidr", ""];
         assert!(matches!(config(&empty), Ok(Config::Objects)));
         let file = cloud_conf(&format!("{GLOBAL}[Route]\nrouter-id = r-1\n"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_names_the_flag() {
+    fn an_invalid_value_is_refused_with_its_flag() {
         let file = cloud_conf(GLOBAL);
         let file = file.path().to_str().unwrap();
         let refused = |more: &[&str]| config(&[&["--cloud-config", file], more].concat()).unwrap_err();

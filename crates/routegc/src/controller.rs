@@ -28,7 +28,7 @@ use crate::nodes;
 use crate::reconcile::Reconciler;
 use crate::source::PolicySource;
 
-/// Policies at a time: a few clouds that do not respond leave workers for the others, and the memory for a thousand ports each is
+/// Policies at a time. A few clouds that do not respond must leave workers for the others; the memory for a thousand ports each is
 /// small.
 const MAX_CONCURRENT_RECONCILES: usize = 16;
 
@@ -45,10 +45,10 @@ const CONFLICT_DELAY: Duration = Duration::from_millis(200);
 /// The index of the cached RouteGCs by router.
 const BY_ROUTER: &str = "router";
 
-/// Serves the policies until the process is asked to end; `once`: reconciles each of them once.
+/// Reconciles the policies until shutdown. With `once`, reconciles each of them once.
 ///
 /// # Errors
-/// `once`: the first failure. A lost lease is no error of this function: the runtime ends the process.
+/// With `once`, the first failure. A lost Lease is not an error of this function, because the runtime ends the process.
 pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result<()> {
     let policies = matches!(config, Config::Objects).then(|| {
         let api = Api::<RouteGC>::namespaced(runtime.client.clone(), &runtime.namespace);
@@ -76,15 +76,15 @@ pub async fn run(runtime: Runtime, config: Config, once: bool) -> anyhow::Result
     if once {
         return controller.once().await;
     }
-    // Set once: nobody else does. Without it no Nodes are watched.
+    // This is the only `set`. While it is unset, no Nodes are watched.
     let _set = queue.set(controller.queue());
     controller.run().await
 }
 
-/// Makes what policies are reconciled with.
+/// Creates the reconciler.
 ///
 /// # Errors
-/// A metric's name that is registered already.
+/// A metric's name is registered already.
 pub fn reconciler(runtime: &Runtime, config: Config) -> anyhow::Result<Reconciler> {
     Ok(Reconciler {
         runtime: runtime.clone(),
@@ -96,12 +96,12 @@ pub fn reconciler(runtime: &Runtime, config: Config) -> anyhow::Result<Reconcile
     })
 }
 
-/// What no decision reads is not cached, and its change reconciles nothing.
+/// Removes the fields that no decision reads. Their changes do not trigger a reconciliation.
 fn trim(object: &mut RouteGC) {
     object.status = None;
 }
 
-/// A router's ID may be written with capitals.
+/// The router's ID in lower case, because a policy may contain it in upper case.
 fn router(object: &RouteGC) -> String {
     object.spec.router_id.to_ascii_lowercase()
 }
@@ -110,7 +110,7 @@ fn is_deleting(object: &RouteGC) -> bool {
     object.metadata.deletion_timestamp.is_some()
 }
 
-/// A policy whose own change needs a reconciliation, and the others of its routers: they may be in conflict with it, or no longer.
+/// Adds the changed policy and all policies of its routers, because their conflicts may have changed.
 fn enqueue(policies: &Cache<RouteGC>, change: &Change<RouteGC>, queue: &Queue<PolicySource>) {
     let versions: &[&Arc<RouteGC>] = match change {
         Change::Updated { old, new } => &[old, new],
@@ -124,21 +124,20 @@ fn enqueue(policies: &Cache<RouteGC>, change: &Change<RouteGC>, queue: &Queue<Po
     }
 }
 
-/// What the process keeps of one policy. A restart loses nothing that matters.
+/// State of one policy in the process. A restart may lose it.
 pub struct Memo {
     /// Reports a problem once for this policy.
     pub events: Events,
     /// The client of its cloud, which keeps its token, and the credentials that it was made with.
     pub login: Option<(Credentials, Cloud)>,
-    /// What the last reconciliation was about to remove when the cloud refused it with certainty, or when it found the policy changed.
-    /// The intent stays in the status, so that a lasting refusal causes no writes; that it was not carried out is known here. A
-    /// restarted process does not know it, and writes the intent once more.
+    /// The routes whose removal was certainly not carried out: the cloud refused it, or the policy had changed. The intent stays in
+    /// the status, so that a permanent refusal causes no writes. After a restart this is unknown, and the intent is written again.
     pub not_removed: Option<Vec<Route>>,
-    /// Whose series its reconciliations are counted in.
+    /// The series of its metrics.
     pub series: Option<Series>,
     /// Its key on `/statusz`.
     pub page: Option<String>,
-    /// How long between two reconciliations.
+    /// Time between two reconciliations.
     pub interval: Duration,
     schedule: Schedule,
     nodes: Option<(NodesFrom, Cache<PartialObjectMeta<nodes::Node>>)>,
@@ -178,7 +177,7 @@ impl common::controller::Reconciler for Reconciler {
                 memo.interval.mul_f64(0.9 + fastrand::f64() / 5.0)
             }
             Err((error, _)) if error.is_gone() => return Ok(self.gone(memo)),
-            // Where each policy is reconciled once, nothing would follow: that is a failure there.
+            // With `once`, no other reconciliation follows, so this is a failure.
             Err((error, _)) if error.is_outdated() && self.queue.get().is_some() => CONFLICT_DELAY,
             Err((error, problem)) => {
                 memo.events.found(problem.as_slice());
@@ -203,7 +202,7 @@ fn retry_after(error: &Error, interval: Duration, backoff: Duration) -> Duration
 }
 
 impl Reconciler {
-    /// What of the policy asks for a reconciliation at once when it changes. None: there is no such policy any more.
+    /// The part of the policy whose change triggers an immediate reconciliation. None if the policy no longer exists.
     fn trigger(&self, source: &PolicySource) -> Option<Trigger> {
         let (Some(policies), PolicySource::Object(name)) = (&self.policies, source) else {
             return Some(Trigger::default());
@@ -230,8 +229,8 @@ impl Reconciler {
         Next::Gone
     }
 
-    /// Watches the Nodes of the policy, so that the route of a deleted Node is removed soon and not an interval later. What the
-    /// watch misses, the interval finds. A watch that fails is replaced: the kubeconfig may be another one by now.
+    /// Watches the Nodes of the policy, so that the deletion of a Node triggers a reconciliation. An event that the watch misses is
+    /// found by the next reconciliation. A watch that fails is replaced, because the kubeconfig may have changed.
     pub fn watch_nodes(
         &self,
         source: &PolicySource,
@@ -256,7 +255,7 @@ impl Reconciler {
     }
 }
 
-/// The conflicts for a `--dry-run`, which has no cache.
+/// The conflicts of all policies, for a `--dry-run`, which has no cache.
 ///
 /// # Errors
 /// The RouteGCs cannot be listed.
@@ -304,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_retried_sooner_than_the_interval_and_ever_later() {
+    fn the_backoff_of_failures_grows_up_to_the_interval() {
         let minutes = Duration::from_secs(300);
         let error = Error::Login("no".to_owned());
         let delays = |interval| -> Vec<u64> {

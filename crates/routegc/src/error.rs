@@ -31,7 +31,7 @@ pub enum Error {
     /// The policy contradicts itself or another one.
     #[error("{0}")]
     Policy(String),
-    /// Another policy judges the same routes.
+    /// Another policy covers the same routes.
     #[error("{0}")]
     Conflict(String),
     /// The credentials could not be read.
@@ -77,7 +77,7 @@ impl Error {
         }
     }
 
-    /// Whether the object changed meanwhile: nothing to report, only a reason to reconcile again.
+    /// Whether the object changed meanwhile. This is not reported; the next reconciliation reads the new version.
     #[must_use]
     pub fn is_outdated(&self) -> bool {
         match self {

@@ -10,7 +10,7 @@ use kube::{Api, Client};
 
 use crate::error::Error;
 
-/// The credentials of a RouteGC, from its Secret as it is now.
+/// Reads the credentials of a RouteGC from its Secret.
 ///
 /// # Errors
 /// [`Error::Login`], which names the Secret and its key.
@@ -24,7 +24,7 @@ pub async fn of_secret(
         .map_err(|error| Error::Login(format!("Secret {namespace}/{}: {error}", identity.name)))
 }
 
-/// The data of one Secret, by its name: no right to list or watch Secrets is needed.
+/// The data of one Secret, by its name. This needs no permission to list or watch Secrets.
 pub(crate) async fn secret(
     client: &Client,
     namespace: &str,

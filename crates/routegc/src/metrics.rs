@@ -1,5 +1,5 @@
-//! routegc's own metrics. `namespace` and `name` are those of the RouteGC, or of the ConfigMap with the status where the policy comes
-//! from flags; several RouteGCs may cover routes of one router. The series of a RouteGC are removed with it.
+//! routegc's own metrics. `namespace` and `name` are those of the RouteGC, or of the ConfigMap with the status if the policy comes from
+//! flags. Several RouteGCs may have one router. The series of a RouteGC are removed with it.
 
 use std::collections::HashMap;
 
@@ -27,10 +27,10 @@ pub struct Series {
     pub router: String,
 }
 
-/// Counters and gauges of routegc, beside those that all controllers have.
+/// Counters and gauges of routegc, in addition to those of all controllers.
 #[derive(Clone)]
 pub struct Metrics {
-    /// Those that all controllers have.
+    /// Metrics of all controllers.
     pub common: Common,
     routes: IntGaugeVec,
     limit: IntGaugeVec,
@@ -71,12 +71,12 @@ impl Metrics {
         Ok(Metrics {
             routes: gauges(
                 "routegc_routes",
-                "Routes of the router by what they are; duplicate and contested overlap with the others.",
+                "Routes of the router by state; duplicate and contested overlap with the others.",
                 &["namespace", "name", "router", "state"],
             )?,
             limit: gauges(
                 "routegc_routes_limit",
-                "How many routes the cloud allows on the router; absent where it does not say.",
+                "How many routes the cloud allows on the router; absent if the cloud does not report it.",
                 &["namespace", "name", "router"],
             )?,
             removed: counters(
@@ -123,8 +123,7 @@ impl Metrics {
         self.success.with_label_values(&[namespace, name, router]).set(now.as_second() as f64);
     }
 
-    /// Counters of a RouteGC begin at zero, so that their first rise is one; and so does the time of its last success, series first
-    /// change is one.
+    /// Creates the series of a RouteGC with zero, so that its first increase is visible to `increase()`.
     pub fn begun(&self, series: &Series) {
         let [namespace, name, router] = series.labels();
         self.removed.with_label_values(&[namespace, name, router]);
@@ -175,7 +174,7 @@ impl Series {
     }
 }
 
-/// The series themselves have the only list of their reasons.
+/// Removes all series of one policy, found by their labels.
 fn remove<T: MetricVecBuilder>(all: &MetricVec<T>, series: &Series) {
     let theirs = series.labels().map(Some);
     for family in all.collect() {
@@ -194,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_routegc_of_a_router_has_series_of_its_own_and_are_removed_with_it() {
+    fn each_routegc_of_a_router_has_its_own_series_which_are_removed_with_it() {
         let metrics = Metrics::new(Common::new("routegc").unwrap()).unwrap();
         let of = |name: &str| Series {
             namespace: "team".to_owned(),

@@ -55,13 +55,13 @@ struct Address {
     address: String,
 }
 
-/// Where the Nodes of a policy are read from.
+/// Reads the Nodes of a policy.
 #[must_use]
 pub fn source(client: Client) -> NodeSource {
     NodeSource::new(move || list(client.clone()).boxed())
 }
 
-/// Watches the Nodes, and calls `deleted` for each that is deleted, also while the watch was broken.
+/// Watches the Nodes, and calls `deleted` for each deleted one, also for those that were deleted while the watch was interrupted.
 #[must_use]
 pub fn watch(
     client: &Client,
@@ -69,7 +69,7 @@ pub fn watch(
     deleted: impl Fn() + Send + Sync + 'static,
 ) -> Cache<PartialObjectMeta<Node>> {
     let api = Api::<PartialObjectMeta<Node>>::all(client.clone());
-    // Kubelets and controllers write the rest of a Node all the time.
+    // Other fields of a Node change often and are not used.
     let slim = |node: &mut PartialObjectMeta<Node>| {
         let metadata = std::mem::take(&mut node.metadata);
         node.metadata = ObjectMeta {
@@ -98,7 +98,7 @@ pub async fn client(runtime: &Runtime, from: &NodesFrom) -> Result<Client, Strin
     let failed = |why: String| format!("Secret {namespace}/{}, key {}: {why}", reference.name, reference.key);
     let data = login::secret(&runtime.client, namespace, &reference.name).await.map_err(failed)?;
     let kubeconfig = data.get(&reference.key).ok_or_else(|| failed("there is no such key".to_owned()))?;
-    let text = std::str::from_utf8(kubeconfig).map_err(|_| failed("it is no text".to_owned()))?;
+    let text = std::str::from_utf8(kubeconfig).map_err(|_| failed("it is not UTF-8".to_owned()))?;
     of_kubeconfig(text, &runtime.program, &runtime.metrics)
         .await
         .map_err(|error| failed(format!("{error:#}")))

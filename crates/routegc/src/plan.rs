@@ -1,4 +1,4 @@
-//! A decision about routes in the grammar that all controllers speak. Pure: the decision itself is [`mod@common::routes::plan`]'s.
+//! A decision about routes as a [`Plan`]. Pure. [`mod@common::routes::plan`] makes the decision.
 
 mod action;
 mod reason;
@@ -10,9 +10,9 @@ use common::routes::Decision;
 pub use self::action::Action;
 pub use self::reason::Reason;
 
-/// What a pass does about a decision, and what a person should know.
+/// The steps of a reconciliation, and the problems to report.
 ///
-/// In mode Audit there are no steps. In mode Enforce each removal is a step; they are carried out together.
+/// In mode Audit there are no steps. In mode Enforce each removal is a step; one request carries them all out.
 #[must_use]
 pub fn plan(mode: Mode, router: &str, regarding: &Regarding, decision: &Decision) -> Plan<Action> {
     let mut plan = Plan::default();
@@ -64,9 +64,9 @@ mod tests {
         }
     }
 
-    /// All of them appear on one RouteGC.
+    /// All Events are about one RouteGC, so the related object must differ.
     #[test]
-    fn each_route_has_events_of_its_own() {
+    fn each_route_has_its_own_events() {
         let about = |number: u8| format!("10.244.{number}.0/24 via 10.0.0.{number}");
         let route = |number: u8| Route::new(format!("10.244.{number}.0/24"), format!("10.0.0.{number}"));
         let contested = |number: u8| Contested {

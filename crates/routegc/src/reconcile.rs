@@ -22,11 +22,11 @@ use crate::plan::{self, Action, Reason};
 use crate::source::{Document, PolicySource};
 use crate::{login, nodes, show, status};
 
-/// A reconciliation takes seconds; where the cloud is slow and the network large, one that removes takes minutes, for it observes
-/// twice. A cloud that does not respond delays its own policy for so long, and no other one.
+/// Timeout of one reconciliation. It usually takes seconds. With a slow cloud and a large network a removal takes minutes, because it
+/// observes twice. A cloud that does not respond delays only its own policies.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// What policies are reconciled with.
+/// Reconciles policies.
 pub struct Reconciler {
     /// The cluster, Events, leadership.
     pub runtime: Runtime,
@@ -36,9 +36,9 @@ pub struct Reconciler {
     pub openstack: openstack::Metrics,
     /// Objects or flags.
     pub config: Config,
-    /// The RouteGCs. None where the policy comes from flags, and in a `--dry-run`.
+    /// The RouteGCs. None if the policy comes from flags, and in a `--dry-run`.
     pub policies: Option<Cache<RouteGC>>,
-    /// Where deleted Nodes wake their policy. Unset where each policy is reconciled once.
+    /// The queue for policies whose Nodes were deleted. Unset with `--once`.
     pub queue: Arc<OnceLock<Queue<PolicySource>>>,
 }
 
@@ -48,7 +48,7 @@ pub struct Observed {
     pub policy: Policy,
     /// The observed state.
     pub snapshot: Snapshot,
-    /// What follows from it.
+    /// The decision.
     pub decision: Decision,
     /// The same as steps and problems.
     pub plan: Plan<Action>,
@@ -57,7 +57,7 @@ pub struct Observed {
 }
 
 impl Reconciler {
-    /// The policy of the flags, where it is not of objects.
+    /// The policy of the flags. None if policies are objects.
     pub fn flags(&self) -> Option<&RouteGCSpec> {
         match &self.config {
             Config::Objects => None,
@@ -73,10 +73,10 @@ impl Reconciler {
         source.load(&self.runtime.client, &self.runtime.namespace, self.flags()).await
     }
 
-    /// Reconciles a policy; `conflict` names another policy that covers the same routes. Returns the problems that it found.
+    /// Reconciles a policy; `conflict` names another policy that covers the same routes. Returns the problems to report.
     ///
     /// # Errors
-    /// What failed, and the problem to report.
+    /// The error, with the problem to report.
     pub async fn reconcile_policy(
         &self,
         source: &PolicySource,
@@ -109,10 +109,10 @@ impl Reconciler {
         }
     }
 
-    /// Reads the state and decides; nothing is written anywhere.
+    /// Reads the state and decides. It writes nothing.
     ///
     /// # Errors
-    /// Whatever could not be observed completely.
+    /// The state could not be read completely.
     pub async fn observe(
         &self,
         source: &PolicySource,
@@ -134,7 +134,7 @@ impl Reconciler {
         let nodes = client.map(nodes::source);
         let snapshot = routes::observe(&cloud, &policy, &spec.router_id, nodes.as_ref()).await?;
         let mut history = status::history(&document.status);
-        // The removal was refused; so if these routes are gone, somebody else removed them.
+        // This removal was refused. If the routes are gone, another client removed them.
         if memo.not_removed.as_ref() == Some(&history.removing) {
             history.removing.clear();
         }
@@ -144,7 +144,7 @@ impl Reconciler {
         Ok(Observed { policy, snapshot, decision, plan, cloud, nodes })
     }
 
-    /// The client of the policy's cloud, by its Secret or file as it is now. Unchanged credentials keep their token.
+    /// The client of the policy's cloud, with the current credentials. If they are unchanged, the client keeps its token.
     async fn cloud(&self, memo: &mut Memo, spec: &RouteGCSpec) -> Result<Cloud, Error> {
         let credentials = match &self.config {
             Config::Objects => {
@@ -189,8 +189,8 @@ impl Reconciler {
         Ok(problems)
     }
 
-    /// Removes what the plan says. The status gets the intent first: after a crash in between the next process knows that the
-    /// removals may be its own.
+    /// Removes the routes of the plan. The intent is written to the status first, so that after a crash the next process knows that
+    /// routegc may have removed these routes.
     async fn remove(
         &self,
         memo: &mut Memo,
@@ -205,14 +205,14 @@ impl Reconciler {
         if !self.runtime.leadership.is_leading() {
             return Err(Error::NotLeading);
         }
-        // From here on the removals may have happened, wherever this future is dropped.
+        // From here on, the removals may have taken effect if this future is dropped.
         let refused_before = memo.not_removed.take();
         let (nodes, desired) = (observed.nodes.as_ref(), document.still_desired(&self.runtime.client));
         let (cloud, policy, snapshot) = (&observed.cloud, &observed.policy, &observed.snapshot);
         let cause = match routes::apply(cloud, policy, snapshot, &removals, nodes, desired.as_ref()).await {
             Ok(applied) => {
                 if applied.removed.is_empty() && applied.recreated.is_empty() {
-                    // Should the status not be written now, the next reconciliation must not count another's removals as its own.
+                    // If writing the status fails now, the next reconciliation must not count foreign removals as routegc's.
                     memo.not_removed = Some(removing);
                 }
                 self.report_removals(&observed.plan, &applied);
@@ -222,15 +222,15 @@ impl Reconciler {
             Err(cause) => cause,
         };
         if matches!(cause, RemovalError::PolicyChanged) {
-            // The status cannot be written with the version that was read. The next reconciliation reads the intent, and knows here
-            // that it was not carried out.
+            // The status cannot be written with the version that was read. The next reconciliation reads the intent, and learns from
+            // `not_removed` that it was not carried out.
             memo.not_removed = Some(removing);
             let error = Error::from(cause);
             tracing::info!(reason = error.code(), "{error}");
             return Err(error);
         }
         if cause.changed_nothing() {
-            // The second time the intent stays: it is that of the next reconciliation already.
+            // After the second refusal the intent stays, because the next reconciliation has the same one.
             if refused_before.as_ref() != Some(&removing) {
                 observed.decision.history.removing.clear();
             }
@@ -301,7 +301,7 @@ impl Reconciler {
     }
 }
 
-/// The decision as it stands after the removals, and what went otherwise than planned.
+/// Updates the decision after the removals. Returns the routes whose removal differs from the plan as problems.
 fn settle(regarding: &Regarding, decision: &mut Decision, applied: &Applied) -> Vec<Problem<Reason>> {
     let now = Timestamp::now();
     let gone = |route: &routes::Route| applied.removed.contains(route) || applied.gone.contains(route);

@@ -1,4 +1,4 @@
-//! What `--dry-run` prints and `/statusz` shows: every route, what it is, and what a pass would do.
+//! The output of `--dry-run` and `/statusz`: every route with its state, and the actions of a reconciliation.
 
 use std::fmt::Write as _;
 

@@ -16,14 +16,14 @@ use crate::error::Error;
 use crate::metrics::Series;
 use crate::names::{CONTROLLER, STATE_KEY, STATE_PREFIX};
 
-/// For the last read before a write to OpenStack: just longer than one request may take. With all its retries, a list of routes that
-/// was read before it would be a minute old.
+/// Timeout of the last read before a write to OpenStack: slightly longer than one request may take. With all retries of the client, the
+/// list of routes that was read before it would be a minute old.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PolicySource {
-    /// A RouteGC of our namespace, by its name.
+    /// A RouteGC of routegc's namespace, by its name.
     Object(String),
     /// The flags.
     Flags,
@@ -47,9 +47,9 @@ pub struct Document {
     pub status: RouteGCStatus,
     /// metadata.generation; None for flags.
     pub generation: Option<i64>,
-    /// The hash of the removals that a person approved although they exceed the threshold.
+    /// The hash of the removals that the user approved although they exceed the threshold.
     pub allow: Option<String>,
-    /// Where Events about it appear.
+    /// The object of its Events.
     pub regarding: Regarding,
     stored: Stored,
 }
@@ -61,7 +61,7 @@ enum Stored {
 }
 
 impl PolicySource {
-    /// Reads it from the API server, not from a cache: a decision is made on what is.
+    /// Reads it from the API server, not from a cache, so that a decision uses the current object.
     ///
     /// # Errors
     /// [`Error::Read`]; [`Error::is_gone`] if the RouteGC was deleted.
@@ -106,7 +106,7 @@ impl Document {
         let text = map.data.as_ref().and_then(|data| data.get(STATE_KEY));
         Document {
             spec,
-            // What cannot be read is forgotten: routes are then confirmed anew, which is safe.
+            // An unreadable status is dropped. Then all routes need their confirmations again, which is safe.
             status: text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
             generation: None,
             allow: annotation(&map.metadata),
@@ -115,15 +115,15 @@ impl Document {
         }
     }
 
-    /// The series that its reconciliations are counted in.
+    /// The series of its metrics.
     #[must_use]
     pub fn series(&self) -> Series {
         let Regarding { namespace, name, .. } = self.regarding.clone();
         Series { namespace: namespace.unwrap_or_default(), name, router: self.spec.router_id.clone() }
     }
 
-    /// Whether a removal that was decided by it is still desired: the RouteGC exists with the same spec and the same approval, and
-    /// is not being deleted. None for flags, which cannot change meanwhile.
+    /// Checks before a removal that the policy is unchanged: the RouteGC exists with the same spec and the same approval, and is not
+    /// being deleted. None for flags, which cannot change.
     #[must_use]
     pub fn still_desired(&self, client: &Client) -> Option<StillDesired> {
         let Stored::Object(object) = &self.stored else { return None };
@@ -131,10 +131,10 @@ impl Document {
         Some(StillDesired::new(move || is_unchanged(client.clone(), read.clone()).boxed()))
     }
 
-    /// Writes the status, if it is another one. The write carries the version that was read: two that write never mix.
+    /// Writes the status if it differs. The write has the resourceVersion that was read, so a concurrent write is a conflict.
     ///
     /// # Errors
-    /// [`Error::Write`]; [`Error::is_outdated`] if somebody wrote in between.
+    /// [`Error::Write`]; [`Error::is_outdated`] after a concurrent write.
     pub async fn store(&mut self, client: &Client, status: RouteGCStatus) -> Result<bool, Error> {
         if status == self.status {
             return Ok(false);
@@ -184,7 +184,7 @@ async fn is_unchanged(client: Client, read: ObjectMeta) -> bool {
     }
 }
 
-/// Name of the ConfigMap of one router. An ID may have capitals, a name may not.
+/// Name of the ConfigMap of one router, in lower case, because a name must not have upper case.
 fn state_name(router: &str) -> String {
     format!("{STATE_PREFIX}{}", router.to_ascii_lowercase())
 }
@@ -231,7 +231,7 @@ mod tests {
         })
     }
 
-    /// A client of an API server that answers everything so.
+    /// A client of an API server that sends this response to every request.
     fn client(code: u16, body: &Value) -> Client {
         let body = body.to_string();
         let service = tower::service_fn(move |_: http::Request<Body>| {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_removal_is_wanted_as_long_as_the_policy_is_what_it_was() {
+    async fn a_removal_is_desired_while_the_policy_is_unchanged() {
         let metadata = json!({ "name": "prod", "namespace": "ns", "uid": "u-1", "generation": 3 });
         let read: RouteGC = serde_json::from_value(object(metadata.clone())).unwrap();
         let document = Document::object(read);
@@ -253,7 +253,7 @@ mod tests {
         };
         let gone = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": "no", "reason": "NotFound", "code": 404 });
-        for (code, body, wanted) in [
+        for (code, body, expected) in [
             (200, object(metadata.clone()), true),
             (200, with("resourceVersion", json!("9")), true),
             (200, with("generation", json!(4)), false),
@@ -263,13 +263,13 @@ mod tests {
             (200, with("deletionTimestamp", json!("2026-01-01T00:00:00Z")), false),
             (404, gone, false),
         ] {
-            let said = document.still_desired(&client(code, &body)).unwrap().check().await;
-            assert_eq!(said, wanted, "{body}");
+            let desired = document.still_desired(&client(code, &body)).unwrap().check().await;
+            assert_eq!(desired, expected, "{body}");
         }
     }
 
     #[tokio::test]
-    async fn nobody_takes_back_what_flags_say() {
+    async fn a_policy_of_flags_needs_no_check() {
         let read: RouteGC = serde_json::from_value(object(json!({ "name": "prod" }))).unwrap();
         let document = Document::state(read.spec, empty("ns", "routegc-r-1"));
         assert!(document.still_desired(&client(200, &json!({}))).is_none());

@@ -63,17 +63,17 @@ pub fn decided(
     };
     set(&mut status, "Ready", ready, reason, message, generation, now);
     let excess = decision.excess.clone().map(Reason::SafetyThreshold);
-    trouble(&mut status, "SafetyThreshold", excess.as_ref(), "WithinLimits", generation, now);
+    problem(&mut status, "SafetyThreshold", excess.as_ref(), "WithinLimits", generation, now);
     let contested = decision.contested.first().cloned().map(Reason::Contested);
-    trouble(&mut status, "Contested", contested.as_ref(), "NotContested", generation, now);
+    problem(&mut status, "Contested", contested.as_ref(), "NotContested", generation, now);
     let invalid =
         (!decision.unconnected.is_empty()).then(|| Reason::InvalidRoutes(decision.unconnected.clone()));
     let refused = failed.filter(|error| error.code() == "RouterHasInvalidRoutes");
     let refused = refused.map(|error| Reason::Failed(error.code(), error.to_string()));
     let invalid = invalid.or(refused);
-    trouble(&mut status, "RouterHasInvalidRoutes", invalid.as_ref(), "NoneFound", generation, now);
+    problem(&mut status, "RouterHasInvalidRoutes", invalid.as_ref(), "NoneFound", generation, now);
     let covered = decision.covered.clone().map(Reason::WideAddressPair);
-    trouble(&mut status, "WideAddressPair", covered.as_ref(), "NoneFound", generation, now);
+    problem(&mut status, "WideAddressPair", covered.as_ref(), "NoneFound", generation, now);
     dated(before, status, now)
 }
 
@@ -140,7 +140,7 @@ fn unknown(decision: &Decision) -> String {
     )
 }
 
-fn trouble(
+fn problem(
     status: &mut RouteGCStatus,
     kind: &'static str,
     why: Option<&Reason>,

@@ -1,4 +1,4 @@
-//! What routegc's page says is what routegc is: every setting with its flag and default, every reason, metric and command.
+//! Compares routegc's page with the code: every setting with its flag and default, every reason, metric and command.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ fn page() -> String {
     read("docs/routegc.md")
 }
 
-/// What stands between backticks.
+/// The text between backticks.
 fn code(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -65,7 +65,7 @@ fn fields() -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn every_setting_stands_there_with_its_flag_and_its_default() {
+fn the_page_has_every_setting_with_its_flag_and_default() {
     let page = page();
     let table = page.split("| field of the spec |").nth(1).unwrap().split("\n\n").next().unwrap();
     let rows: Vec<Vec<&str>> =
@@ -90,10 +90,10 @@ fn every_setting_stands_there_with_its_flag_and_its_default() {
         }
     }
     let all: BTreeSet<String> = fields.into_iter().chain(flags).map(|(name, _)| name).collect();
-    assert_eq!(named, all, "on the page, and there");
+    assert_eq!(named, all, "settings of the page, and of the code");
 }
 
-/// Words of a function of this name that are one word.
+/// CamelCase strings in the body of a function.
 fn words(file: &str, function: &str) -> Vec<String> {
     let text = read(file);
     let body = text.split(&format!("fn {function}(")).nth(1).unwrap();
@@ -138,7 +138,7 @@ fn metrics(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_is_explained_and_watched_and_no_other() {
+fn the_page_and_the_dashboard_have_exactly_the_metrics_of_the_code() {
     let all = |files: &[&str]| files.iter().flat_map(|file| metrics(&read(file))).collect::<BTreeSet<_>>();
     let own = all(&["crates/routegc/src/metrics.rs", "crates/common/src/cloud/http/metrics.rs"]);
     assert!(own.len() > 7, "{own:?}");
@@ -153,7 +153,7 @@ fn every_metric_is_explained_and_watched_and_no_other() {
 }
 
 #[test]
-fn commands_name_flags_and_files_that_there_are() {
+fn commands_use_existing_flags_and_files() {
     let page = page();
     let command = routegc::args::Args::command();
     let known: BTreeSet<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
@@ -178,7 +178,7 @@ fn commands_name_flags_and_files_that_there_are() {
 }
 
 #[test]
-fn the_examples_are_good_and_remove_nothing() {
+fn the_examples_are_valid_and_in_mode_audit() {
     let page = page();
     let block = page.split("    apiVersion: routegc").nth(1).unwrap().split("\n\n").next().unwrap();
     let block: String =

@@ -1,4 +1,4 @@
-//! The login of a env: its project's own, in a region whose catalogue leads to the proxies.
+//! The credentials of a test environment: those of its project, in a region whose catalogue contains the proxies.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ impl TestEnv {
         self.openstack.region(&self.region, &services).await
     }
 
-    /// The login of the project, in the region of the proxies.
+    /// The credentials of the project, in the region of the proxies.
     ///
     /// # Errors
     /// There is no Keystone.
@@ -45,8 +45,7 @@ impl TestEnv {
         self.key(name, "clouds.yaml", clouds_yaml).await
     }
 
-    /// A Secret with a kubeconfig of this very cluster, as Cluster API writes one: past the proxy, with the administrator's
-    /// certificate.
+    /// A Secret with a kubeconfig of this cluster, as Cluster API writes one, with the administrator's certificate and without the proxy.
     ///
     /// # Errors
     /// The API server refuses.
@@ -71,7 +70,7 @@ impl TestEnv {
             "data": { key: ByteString(text.as_bytes().to_vec()) },
         }))?;
         let api = Api::<Secret>::namespaced(self.client.clone(), &self.namespace);
-        // Who applies one key leaves the others alone.
+        // A field manager for each key, so that applying one key does not remove the others.
         let parameters = PatchParams::apply(&format!("e2e-{key}")).force();
         api.patch(name, &parameters, &Patch::Apply(&secret)).await?;
         Ok(())

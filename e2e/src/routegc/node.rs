@@ -1,4 +1,4 @@
-//! Nodes of a env: a machine's port, the route of its pods, and, where routegc asks for them, the Node itself.
+//! Nodes of a test environment: the port of a server, the route to its pods and, if routegc reads Nodes, the Node object.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
@@ -10,7 +10,7 @@ use super::TestEnv;
 use crate::rights::Rights;
 
 impl TestEnv {
-    /// A node: a port at 10.7.1.`number`, of a server, and the route of its pods, 10.244.`number`.0/24.
+    /// A node: a server's port with address 10.7.1.`number`, and the route to its pods, 10.244.`number`.0/24. Returns the port's ID.
     ///
     /// # Errors
     /// Neutron refuses.
@@ -24,25 +24,25 @@ impl TestEnv {
         Ok(port)
     }
 
-    /// A node whose machine is gone and whose route is left.
+    /// The route of node `number` without a port for its next hop.
     ///
     /// # Errors
     /// Neutron refuses.
-    pub async fn dead_node(&self, number: u8) -> Result<()> {
+    pub async fn orphaned_route(&self, number: u8) -> Result<()> {
         self.project.add_routes(&[(&pods(number), &hop(number))]).await
     }
 
-    /// Gives routegc the rights of the component `routegc-nodes`.
+    /// Gives routegc the permissions of the component `routegc-nodes`.
     ///
     /// # Errors
     /// The API server refuses.
-    pub async fn let_see_nodes(&self) -> Result<()> {
+    pub async fn grant_node_access(&self) -> Result<()> {
         let rights = Rights::of("routegc")?.and("routegc-nodes")?;
         rights.give(&self.client, &self.namespace).await.map(drop)
     }
 
-    /// A Node of the cluster. Its name begins with that of the namespace, since Nodes belong to none: all environments of a test program
-    /// have the same cluster, so addresses of such Nodes have to be nobody else's.
+    /// Creates a Node object. All environments of a test program share the cluster, so its name begins with that of the namespace, and its
+    /// address must not be used by another test.
     ///
     /// # Errors
     /// The API server refuses.
@@ -61,7 +61,7 @@ impl TestEnv {
         Ok(name)
     }
 
-    /// The end of such a Node.
+    /// Deletes such a Node.
     ///
     /// # Errors
     /// The API server refuses.

@@ -1,5 +1,5 @@
-//! A Nova that says what a test wants it to say. What cells that do not answer, and servers that are being built, look like is
-//! in Nova's own documentation (api-guide, down_cells); no fake driver of the real one can be brought to it.
+//! A simulated Nova whose list of servers the test sets. Nova's documentation describes the entries of failed cells and of servers that
+//! are being built (api-guide, down_cells). Nova's fake drivers cannot produce them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::fault_proxy::{Answer, Fault, FaultProxy, Matcher, RuleId, Upstream};
 
-/// See above.
+/// A simulated Nova.
 pub struct Nova {
     proxy: FaultProxy,
     state: Mutex<State>,
@@ -22,7 +22,7 @@ struct State {
 
 impl Nova {
     pub(super) async fn start() -> Result<Nova> {
-        // Nobody is behind it: every answer is a rule's.
+        // There is no server behind the proxy: its rules make every response.
         let proxy = FaultProxy::start(Upstream::neutron("http://127.0.0.1:1")).await?;
         let nova = Nova { proxy, state: Mutex::new(State { servers: Vec::new(), rules: Vec::new() }) };
         nova.change(|_| {});
@@ -33,7 +33,7 @@ impl Nova {
         self.proxy.url()
     }
 
-    /// The proxy that plays it: for faults, which come before what is said here if they are added before a change.
+    /// The proxy that simulates it, for faults. Rules that are added before a change of the list have precedence.
     #[must_use]
     pub fn proxy(&self) -> &FaultProxy {
         &self.proxy
@@ -41,14 +41,14 @@ impl Nova {
 
     /// An active server with an address on the network `nodes`.
     pub fn add(&self, id: &str, address: &str) {
-        self.say(json!({
+        self.add_entry(json!({
             "id": id, "name": id, "status": "ACTIVE",
             "addresses": { "nodes": [{ "addr": address, "version": 4 }] },
         }));
     }
 
-    /// Any entry of the list.
-    pub fn say(&self, server: Value) {
+    /// Adds any entry to the list.
+    pub fn add_entry(&self, server: Value) {
         self.change(|servers| servers.push(server));
     }
 
@@ -59,8 +59,8 @@ impl Nova {
         for rule in state.rules.drain(..) {
             self.proxy.remove(rule);
         }
-        // As the real one: whoever pages, sorts or filters is told nothing of cells that do not answer, and nobody is shown in a
-        // list what was deleted softly.
+        // As in the real Nova: a list with paging, sorting or filters omits the servers of failed cells, and every list omits those
+        // that are softly deleted.
         let all = |server: &&Value| server.get("status").is_none_or(|status| status != "SOFT_DELETED");
         let known = |server: &&Value| server.get("status").is_none_or(|status| status != "UNKNOWN");
         let all: Vec<&Value> = state.servers.iter().filter(all).collect();
@@ -74,21 +74,21 @@ impl Nova {
         for server in &state.servers {
             let path =
                 format!("/v2.1/servers/{}", server.get("id").and_then(Value::as_str).unwrap_or_default());
-            rules.push(self.answer(&path, StatusCode::OK, json!({ "server": server })));
+            rules.push(self.response(&path, StatusCode::OK, json!({ "server": server })));
         }
         let none = json!({ "itemNotFound": { "code": 404, "message": "Instance could not be found." } });
-        rules.push(self.answer("/v2.1/servers/*", StatusCode::NOT_FOUND, none));
+        rules.push(self.response("/v2.1/servers/*", StatusCode::NOT_FOUND, none));
         state.rules = rules;
     }
 
-    /// Nova does not answer any more, but with 503.
+    /// Responds with 503 to every request.
     pub fn fail(&self) {
-        let away = json!({ "serviceUnavailable": { "code": 503, "message": "no cell answers" } });
+        let away = json!({ "serviceUnavailable": { "code": 503, "message": "no cell responds" } });
         self.always(StatusCode::SERVICE_UNAVAILABLE, away);
     }
 
-    /// Nova is that of Rocky, which does not know of cells that do not answer.
-    pub fn age(&self) {
+    /// Nova of Rocky, which does not report failed cells.
+    pub fn limit_to_microversion_2_65(&self) {
         let message = "Version 2.69 is not supported by the API. Minimum is 2.1 and maximum is 2.65.";
         self.always(
             StatusCode::NOT_ACCEPTABLE,
@@ -101,10 +101,10 @@ impl Nova {
         for rule in state.rules.drain(..) {
             self.proxy.remove(rule);
         }
-        state.rules = vec![self.answer("*", status, body)];
+        state.rules = vec![self.response("*", status, body)];
     }
 
-    fn answer(&self, path: &str, status: StatusCode, body: Value) -> RuleId {
+    fn response(&self, path: &str, status: StatusCode, body: Value) -> RuleId {
         self.reply(Matcher::any().path(path), status, &body)
     }
 

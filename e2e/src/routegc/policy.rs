@@ -1,4 +1,4 @@
-//! The RouteGCs of a environment, what they say, and the Events about them.
+//! The RouteGCs of an environment, their status and their Events.
 
 use anyhow::{Context, Result};
 use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCStatus};
@@ -12,7 +12,7 @@ use super::{PODS, TestEnv};
 use crate::natgw::wait_for;
 
 impl TestEnv {
-    /// A RouteGC of the environment's router that confirms in two passes without a wait; `more` is merged into its spec.
+    /// A RouteGC of the environment's router that confirms in two reconciliations without a minimum age; `more` is merged into its spec.
     ///
     /// # Errors
     /// The API server refuses.
@@ -49,7 +49,7 @@ impl TestEnv {
         Ok(())
     }
 
-    /// Lets one list through the threshold.
+    /// Approves one list that exceeds the threshold.
     ///
     /// # Errors
     /// The API server refuses.
@@ -57,7 +57,7 @@ impl TestEnv {
         self.patch(name, json!({ "metadata": { "annotations": { ALLOW_ANNOTATION: hash } } })).await
     }
 
-    /// The status of a RouteGC as it is now.
+    /// The status of a RouteGC.
     ///
     /// # Errors
     /// It is not there.
@@ -65,10 +65,10 @@ impl TestEnv {
         Ok(self.policies().get(name).await?.status.unwrap_or_default())
     }
 
-    /// Reason of one of its conditions, with `!` before it where it is not True.
+    /// Reason of one of its conditions, with a `!` before it if the condition is not True.
     ///
     /// # Errors
-    /// It is not there, or has no such condition.
+    /// There is no such RouteGC or condition.
     pub async fn reason(&self, name: &str, kind: &str) -> Result<String> {
         let status = self.status(name).await?;
         let condition = status.conditions.iter().find(|one| one.kind == kind);
@@ -80,7 +80,7 @@ impl TestEnv {
     /// Waits until a RouteGC's Ready has this reason.
     ///
     /// # Errors
-    /// It has not in time.
+    /// The deadline has passed.
     pub async fn wait_for_reason(&self, name: &str, reason: &str) -> Result<()> {
         wait_for(&format!("{name} is {reason}"), || async {
             Ok(self.reason(name, "Ready").await.is_ok_and(|now| now == reason))
@@ -100,8 +100,8 @@ impl TestEnv {
     }
 }
 
-/// Makes the kind known, and waits until it is served: for a moment after it is established, the API server answers a list with
-/// 429, "storage is (re)initializing".
+/// Creates the CRD and waits until it is served. Shortly after it is established, the API server responds to a list with 429, "storage is
+/// (re)initializing".
 pub(super) async fn define(client: &Client) -> Result<()> {
     use kube::CustomResourceExt as _;
     let definition = RouteGC::crd();

@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
-/// The rights of the single mode, as docs/routegc.md names them.
-async fn rights(env: &TestEnv) {
+/// The additional permissions of routegc with flags, as in docs/routegc.md.
+async fn grant_config_maps(env: &TestEnv) {
     let namespace = &env.namespace;
     let role: Role = serde_json::from_value(json!({
         "metadata": { "name": "routegc-state" },
@@ -29,35 +29,37 @@ async fn rights(env: &TestEnv) {
 #[tokio::test]
 async fn a_cloud_conf_and_a_pod_network_are_enough() {
     let env = TestEnv::start().await.unwrap();
-    rights(&env).await;
+    grant_config_maps(&env).await;
     env.node(1).await.unwrap();
-    env.dead_node(2).await.unwrap();
+    env.orphaned_route(2).await.unwrap();
     let conf = env.cloud_conf().unwrap();
     let flags = ["--cluster-cidr", PODS, "--min-age", "0s", "--mode", "enforce"];
-    // Who works with several clouds has exported one; what stands on the command line counts.
+    // OS_CLOUD of the user's shell must not override the flag.
     let command = env.routegc().unwrap().env("OS_CLOUD", "another");
     let command = command.arg("--cloud-config").arg(&conf).args(flags).arg("--once");
-    e2e::natgw::wait_for("the right to keep a state", || async { Ok(run(&command).await?.0 == 0) })
-        .await
-        .unwrap();
+    e2e::natgw::wait_for("the permission to write the ConfigMap", || async {
+        Ok(run(&command).await?.0 == 0)
+    })
+    .await
+    .unwrap();
     let maps = Api::<ConfigMap>::namespaced(env.client.clone(), &env.namespace);
     let state = maps.get(&format!("routegc-{}", env.project.router)).await.unwrap();
     assert!(state.data.unwrap()["status.json"].contains("\"observations\":1"), "it survives a restart");
-    let (code, said) = run(&command).await.unwrap();
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = run(&command).await.unwrap();
+    assert_eq!(code, 0, "{output}");
     assert_eq!(env.destinations().await.unwrap(), [pods(1)]);
     let dry = env.routegc().unwrap().arg("--cloud-config").arg(&conf).args(flags).arg("--dry-run");
-    let (code, said) = run(&dry).await.unwrap();
-    assert!(code == 0 && said.contains("nothing to do"), "{said}");
+    let (code, output) = run(&dry).await.unwrap();
+    assert!(code == 0 && output.contains("nothing to do"), "{output}");
 }
 
 #[tokio::test]
-async fn wrong_flags_end_with_one_line_and_touch_nothing() {
+async fn invalid_flags_exit_with_one_line_and_send_no_request() {
     let env = TestEnv::start().await.unwrap();
     let command = env.command().unwrap().args(["--router-id", "r", "--cluster-cidr", "10.244.1.0/16"]);
     let command = command.arg("--cloud-config").arg(env.cloud_conf().unwrap());
-    let (code, said) = run(&command).await.unwrap();
-    assert_eq!((code, said.lines().count()), (2, 1), "{said}");
-    assert!(said.contains("--cluster-cidr: 10.244.1.0/16 has host bits; write 10.244.0.0/16"), "{said}");
+    let (code, output) = run(&command).await.unwrap();
+    assert_eq!((code, output.lines().count()), (2, 1), "{output}");
+    assert!(output.contains("--cluster-cidr: 10.244.1.0/16 has host bits; write 10.244.0.0/16"), "{output}");
     assert!(env.api_proxy.requests().is_empty() && env.neutron.requests().is_empty());
 }

@@ -1,4 +1,4 @@
-//! R1 to R13: what went wrong in the original, or could.
+//! R1 to R13 of docs/routegc.md.
 
 use e2e::fault_proxy::{Answer, Fault, Matcher, Then, When};
 use e2e::natgw::TIMEOUT;
@@ -7,67 +7,67 @@ use e2e::routegc::{TestEnv, hop, pods};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-/// Two nodes that live, one that is dead, and the policy `prod`.
-async fn usual() -> TestEnv {
+/// Two nodes, one orphaned route, and the policy `prod`; without Nova.
+async fn cluster() -> TestEnv {
     let env = TestEnv::start().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     env
 }
 
-async fn furnish(env: &TestEnv) {
+async fn populate(env: &TestEnv) {
     env.node(1).await.unwrap();
     env.node(2).await.unwrap();
-    env.dead_node(3).await.unwrap();
+    env.orphaned_route(3).await.unwrap();
     env.policy("prod", json!({})).await.unwrap();
 }
 
-/// R1: a route that somebody adds between routegc's look and its removal is not lost.
+/// R1: another client adds routes between routegc's read and its removal.
 #[tokio::test]
-async fn r1_a_route_that_is_added_meanwhile_is_not_lost() {
-    let env = usual().await;
-    env.passes(1).await.unwrap();
+async fn r1_a_route_that_is_added_concurrently_is_not_lost() {
+    let env = cluster().await;
+    env.reconcile_times(1).await.unwrap();
     let project = env.project.clone();
-    // The first write of the second pass is its intent in the status, the second one the removal itself.
+    // The first write of the second reconciliation is its intent in the status, the second one is the removal.
     let fired = env.writes.on_write(2, When::BeforeForward, move || async move {
         project.add_routes(&[("192.168.50.0/24", "10.7.1.2"), ("10.244.9.0/24", "10.7.1.2")]).await.unwrap();
         Then::GoOn
     });
-    env.passes(1).await.unwrap();
+    env.reconcile_times(1).await.unwrap();
     fired.unwrap().wait(TIMEOUT).await.unwrap();
     let left = env.destinations().await.unwrap();
     assert_eq!(left, ["10.244.1.0/24", "10.244.2.0/24", "10.244.9.0/24", "192.168.50.0/24"]);
 }
 
-/// R2: a Nova that does not know everything, or nothing, or does not answer, removes nothing.
+/// R2: Nova lists a server of a failed cell, a server without addresses, or fails.
 #[tokio::test]
-async fn r2_a_partial_list_of_servers_removes_nothing() {
+async fn r2_an_incomplete_list_of_servers_removes_nothing() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     let nova = env.nova.as_ref().unwrap();
-    env.passes(1).await.unwrap();
-    nova.say(json!({ "id": "cell-is-down", "status": "UNKNOWN" }));
+    env.reconcile_times(1).await.unwrap();
+    nova.add_entry(json!({ "id": "cell-is-down", "status": "UNKNOWN" }));
     for _ in 0..3 {
-        assert!(env.failing_pass().await.unwrap().contains("cell-is-down has the status UNKNOWN"));
+        assert!(env.failing_reconcile().await.unwrap().contains("cell-is-down has the status UNKNOWN"));
     }
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "!PartialInventory");
     nova.change(|servers| servers.retain(|server| server["status"] != "UNKNOWN"));
-    nova.say(json!({ "id": "no-addresses", "name": "x", "status": "ACTIVE" }));
-    assert!(env.failing_pass().await.unwrap().contains("no-addresses"));
+    nova.add_entry(json!({ "id": "no-addresses", "name": "x", "status": "ACTIVE" }));
+    assert!(env.failing_reconcile().await.unwrap().contains("no-addresses"));
     nova.fail();
-    assert!(env.failing_pass().await.unwrap().contains("cannot list the servers in Nova"));
+    assert!(env.failing_reconcile().await.unwrap().contains("cannot list the servers in Nova"));
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "!PartialInventory");
     assert_eq!(env.destinations().await.unwrap().len(), 3);
-    // What was confirmed before is not forgotten: the next pass that sees everything is the second one.
+    // Confirmations are kept: the next complete reconciliation is the second one.
     nova.change(|servers| servers.retain(|server| server["id"] != "no-addresses"));
-    env.passes(1).await.unwrap();
+    env.reconcile_times(1).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// R2: a port on a network without subnets is no sign that Nova does not know everything.
+/// R2: a server whose only port is on a network without subnets has no address in a complete list.
 #[tokio::test]
-async fn r2_a_server_without_any_address_stops_nobody() {
+async fn r2_a_server_without_addresses_on_a_network_without_subnets_is_complete() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     let api = env.project.api();
     let network =
         api.create(Service::Network, "/networks", "network", json!({ "name": "l2" })).await.unwrap();
@@ -75,96 +75,93 @@ async fn r2_a_server_without_any_address_stops_nobody() {
     let port = api.create(Service::Network, "/ports", "port", port).await.unwrap();
     assert_eq!(port["fixed_ips"], json!([]));
     let nova = env.nova.as_ref().unwrap();
-    nova.say(json!({ "id": "l2-only", "name": "l2-only", "status": "ACTIVE", "addresses": { "l2": [] } }));
-    env.passes(2).await.unwrap();
+    nova.add_entry(
+        json!({ "id": "l2-only", "name": "l2-only", "status": "ACTIVE", "addresses": { "l2": [] } }),
+    );
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
-    // One with an address that Nova does not tell is something else.
+    // If its port has an address that Nova does not list, the list is incomplete.
     env.project.port(Some(&hop(9)), Some("l2-only")).await.unwrap();
-    assert!(env.failing_pass().await.unwrap().contains("has a port with one"));
+    assert!(env.failing_reconcile().await.unwrap().contains("has a port with one"));
 }
 
-/// R2: a Nova that is too old to say which cells do not answer is no witness; ports are all that counts then.
+/// R2: a Nova older than microversion 2.69 does not report failed cells. Then only ports are used.
 #[tokio::test]
-async fn r2_a_nova_that_is_too_old_is_no_witness() {
+async fn r2_an_old_nova_is_not_a_source() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     env.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
-    env.dead_node(4).await.unwrap();
-    env.nova.as_ref().unwrap().age();
-    env.passes(2).await.unwrap();
+    env.orphaned_route(4).await.unwrap();
+    env.nova.as_ref().unwrap().limit_to_microversion_2_65();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "NoOrphans");
 }
 
-/// R2: nor is one that the catalogue has without microversions alone.
+/// R2: the catalogue has Nova only at `/v2`, without microversions.
 #[tokio::test]
-async fn r2_a_nova_without_microversions_is_no_witness() {
+async fn r2_a_nova_without_microversions_is_not_a_source() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     env.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
-    env.dead_node(4).await.unwrap();
+    env.orphaned_route(4).await.unwrap();
     let nova = env.nova.as_ref().unwrap().proxy();
     let services = [("network", env.neutron.url()), ("compute", nova.url() + "/v2")];
     env.openstack.region("OldNova", &services).await.unwrap();
     let login = env.project.clouds_yaml().unwrap().replace(REGION, "OldNova");
     env.secret("cloud-config", &login).await.unwrap();
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "NoOrphans");
-    assert!(nova.requests().is_empty(), "it is not asked");
+    assert!(nova.requests().is_empty(), "it gets no request");
 }
 
-/// R3: not one machine in sight means that the sight is wrong.
+/// R3: without any server the project is probably wrong.
 #[tokio::test]
 async fn r3_an_empty_inventory_removes_nothing() {
     let env = TestEnv::start().await.unwrap();
     for number in 1..4 {
-        env.dead_node(number).await.unwrap();
+        env.orphaned_route(number).await.unwrap();
     }
     env.policy("prod", json!({})).await.unwrap();
     for _ in 0..3 {
-        env.failing_pass().await.unwrap();
+        env.failing_reconcile().await.unwrap();
     }
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "!EmptyInventory");
     assert_eq!(env.destinations().await.unwrap().len(), 3);
     assert!(env.status("prod").await.unwrap().candidates.is_empty());
 }
 
-/// R4: a server that is being built has no address in Nova yet; its port has.
+/// R4: a server that is being built has no address in Nova yet. R5: an appliance's port, and an address pair, belong to no server. R6: the
+/// ports of Zun and Kuryr have the owner of a server's port, but Nova does not know their containers.
 #[tokio::test]
-async fn r4_a_server_that_is_being_built_is_alive_by_its_port() {
+async fn r4_r5_r6_ports_that_nova_does_not_list_are_valid_next_hops() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
-    let port = env.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-00000000b01d")).await.unwrap();
-    env.dead_node(4).await.unwrap();
-    let nova = env.nova.as_ref().unwrap();
-    nova.say(json!({ "id": "00000000-0000-4000-8000-00000000b01d", "name": "b", "status": "BUILD", "addresses": {} }));
-    env.passes(3).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)], "port {port}");
-}
-
-/// R5: whoever has a port or an address pair lives, also if Nova has never heard of it.
-#[tokio::test]
-async fn r5_addresses_that_are_no_server_s_are_alive() {
-    let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
-    let appliance = env.project.port(Some(&hop(4)), None).await.unwrap();
-    env.dead_node(4).await.unwrap();
-    env.dead_node(5).await.unwrap();
-    let pair = json!({ "port": { "allowed_address_pairs": [{ "ip_address": hop(5) }] } });
-    let path = format!("/ports/{appliance}");
-    env.project.api().put(Service::Network, &path, pair).await.unwrap();
-    env.passes(3).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4), pods(5)]);
+    populate(&env).await;
+    for number in 4..=7 {
+        env.orphaned_route(number).await.unwrap();
+    }
+    let building = "00000000-0000-4000-8000-00000000b01d";
+    env.project.port(Some(&hop(4)), Some(building)).await.unwrap();
+    let entry = json!({ "id": building, "name": "b", "status": "BUILD", "addresses": {} });
+    env.nova.as_ref().unwrap().add_entry(entry);
+    let appliance = env.project.port(Some(&hop(5)), None).await.unwrap();
+    let pair = json!({ "port": { "allowed_address_pairs": [{ "ip_address": hop(6) }] } });
+    env.project.api().put(Service::Network, &format!("/ports/{appliance}"), pair).await.unwrap();
+    let fixed = json!([{ "subnet_id": env.project.subnet, "ip_address": hop(7) }]);
+    let port = json!({ "network_id": env.project.network, "fixed_ips": fixed,
+        "device_id": "00000000-0000-4000-8000-00000000c0de", "device_owner": "compute:kuryr" });
+    env.project.api().create(Service::Network, "/ports", "port", port).await.unwrap();
+    env.reconcile_times(3).await.unwrap();
+    assert_eq!(env.destinations().await.unwrap(), [1, 2, 4, 5, 6, 7].map(pods));
     let counts = env.status("prod").await.unwrap().counts.unwrap();
-    assert_eq!((counts.valid, counts.orphan), (4, 0));
+    assert_eq!((counts.valid, counts.orphan), (6, 0));
 }
 
-/// R5: a network of another project that an administrator attached, and that is shown to nobody else, hides its own next hops and
-/// nothing beside them.
+/// R5: an administrator attached a network of another project, which the project cannot see. Only next hops on it are unknown.
 #[tokio::test]
-async fn r5_a_network_that_is_not_shown_hides_its_own_next_hops_only() {
-    let env = usual().await;
+async fn r5_only_next_hops_on_an_invisible_network_are_unknown() {
+    let env = cluster().await;
     let admin = env.openstack.admin();
     let network = admin.create(Service::Network, "/networks", "network", json!({ "name": "theirs" })).await;
     let subnet = json!({ "network_id": network.unwrap()["id"], "ip_version": 4, "cidr": "10.8.0.0/16", "enable_dhcp": false });
@@ -172,7 +169,7 @@ async fn r5_a_network_that_is_not_shown_hides_its_own_next_hops_only() {
     let path = format!("/routers/{}/add_router_interface", env.project.router);
     admin.put(Service::Network, &path, json!({ "subnet_id": subnet["id"] })).await.unwrap();
     env.project.add_routes(&[("10.244.8.0/24", "10.8.0.9")]).await.unwrap();
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(8)]);
     assert_eq!(env.status("prod").await.unwrap().counts.unwrap().unknown, 1);
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "UnknownNextHops");
@@ -180,29 +177,28 @@ async fn r5_a_network_that_is_not_shown_hides_its_own_next_hops_only() {
     assert!(message.contains("10.244.8.0/24 via 10.8.0.9"), "{message}");
 }
 
-/// Nothing depends on how many routes a project may have but a number that is shown.
+/// The quota is only displayed.
 #[tokio::test]
-async fn a_cloud_that_does_not_tell_its_quota_is_served() {
-    let env = usual().await;
+async fn an_unavailable_quota_does_not_prevent_removals() {
+    let env = cluster().await;
     for (status, body) in [
         (StatusCode::NOT_FOUND, "<html>404</html>"),
         (StatusCode::NOT_IMPLEMENTED, ""),
         (StatusCode::OK, r#"{"quota": null}"#),
     ] {
-        let answer = Answer::status(status).body(body.to_owned());
-        let rule = env.neutron.rule(Matcher::any().path("/v2.0/quotas/*"), Fault::Reject(answer));
-        env.passes(1).await.unwrap();
+        let response = Answer::status(status).body(body.to_owned());
+        let rule = env.neutron.rule(Matcher::any().path("/v2.0/quotas/*"), Fault::Reject(response));
+        env.reconcile_times(1).await.unwrap();
         env.neutron.remove(rule);
     }
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// R6: the same address on another network of the project hides no orphan, even if the network has the name of the router's, which
-/// is all that Nova says of it.
+/// R6: a server has the same address on another network with the same name. Nova reports only the network's name.
 #[tokio::test]
-async fn r6_the_same_address_on_another_network_hides_nothing() {
+async fn r6_the_same_address_on_another_network_does_not_make_a_next_hop_valid() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     let api = env.project.api();
     let network = json!({ "name": "nodes" });
     let other = api.create(Service::Network, "/networks", "network", network).await.unwrap();
@@ -212,54 +208,56 @@ async fn r6_the_same_address_on_another_network_hides_nothing() {
         "fixed_ips": [{ "subnet_id": subnet, "ip_address": hop(3) }] });
     api.create(Service::Network, "/ports", "port", port).await.unwrap();
     let nova = env.nova.as_ref().unwrap();
-    nova.say(json!({ "id": "x", "name": "x", "status": "ACTIVE",
+    nova.add_entry(json!({ "id": "x", "name": "x", "status": "ACTIVE",
         "addresses": { "nodes": [{ "addr": hop(3), "version": 4 }] } }));
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// R6: a port that its server has left behind hides none either.
+/// R6: the port still exists, but Nova does not know its server.
 #[tokio::test]
-async fn r6_a_port_whose_server_is_gone_hides_nothing() {
+async fn r6_a_port_whose_server_is_gone_does_not_make_a_next_hop_valid() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     env.project.port(Some(&hop(3)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
-    env.passes(1).await.unwrap();
+    env.reconcile_times(1).await.unwrap();
     assert_eq!(env.status("prod").await.unwrap().candidates[0].reason, "ServerGone");
-    env.passes(1).await.unwrap();
+    env.reconcile_times(1).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// R6: where another region's Nova has this very Neutron, a server that ours does not know may be one of its.
+/// R6: another region has a Nova with the same Neutron, so an unknown server may belong to that region.
 #[tokio::test]
-async fn r6_a_server_that_may_be_another_region_s_is_not_gone() {
+async fn r6_an_unknown_server_that_may_be_in_another_region_is_not_gone() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     env.project.port(Some(&hop(4)), Some("00000000-0000-4000-8000-0000000000ff")).await.unwrap();
-    env.dead_node(4).await.unwrap();
+    env.orphaned_route(4).await.unwrap();
     let services = [("network", env.neutron.url()), ("compute", "http://127.0.0.1:1/v2.1".to_owned())];
     env.openstack.region("OtherNova", &services).await.unwrap();
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "UnknownNextHops");
 }
 
-/// R6: a server that was deleted softly is in no list, and can be restored: Audit and Enforce say the same of its route.
+/// R6: a softly deleted server is in no list, but can be restored. Audit and Enforce have the same result for its route.
 #[tokio::test]
-async fn r6_a_server_that_was_deleted_softly_is_there() {
+async fn r6_a_softly_deleted_server_exists() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
+    populate(&env).await;
     let server = "00000000-0000-4000-8000-0000000000fe";
     env.project.port(Some(&hop(4)), Some(server)).await.unwrap();
-    env.dead_node(4).await.unwrap();
+    env.orphaned_route(4).await.unwrap();
     let nova = env.nova.as_ref().unwrap();
-    nova.say(json!({ "id": server, "name": "soft", "status": "SOFT_DELETED", "addresses": { "nodes": [] } }));
+    nova.add_entry(
+        json!({ "id": server, "name": "soft", "status": "SOFT_DELETED", "addresses": { "nodes": [] } }),
+    );
     env.patch("prod", json!({ "spec": { "mode": "Audit" } })).await.unwrap();
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     let candidates = env.status("prod").await.unwrap().candidates;
     assert_eq!(candidates.iter().map(|one| one.nexthop.as_str()).collect::<Vec<_>>(), [hop(3)]);
     env.patch("prod", json!({ "spec": { "mode": "Enforce" } })).await.unwrap();
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
     let events = env.events().await.unwrap();
     assert!(events.iter().all(|(reason, _)| reason != "Skipped"), "{events:?}");
@@ -267,27 +265,13 @@ async fn r6_a_server_that_was_deleted_softly_is_there() {
     assert_eq!(
         nova.proxy().requests().iter().filter(asked).count(),
         0,
-        "those in the list are not asked for"
+        "listed servers are not requested one by one"
     );
 }
 
-/// R6: Zun's and Kuryr's ports look like those of servers, with IDs of containers: Nova has never heard of these.
+/// R7: several pod networks of both families; routes that are not entirely inside one are foreign.
 #[tokio::test]
-async fn r6_a_container_is_no_server_that_is_gone() {
-    let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
-    let fixed = json!([{ "subnet_id": env.project.subnet, "ip_address": hop(4) }]);
-    let port = json!({ "network_id": env.project.network, "fixed_ips": fixed,
-        "device_id": "00000000-0000-4000-8000-00000000c0de", "device_owner": "compute:kuryr" });
-    env.project.api().create(Service::Network, "/ports", "port", port).await.unwrap();
-    env.dead_node(4).await.unwrap();
-    env.passes(2).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2), pods(4)]);
-}
-
-/// R7: several networks of both families; what is not wholly inside is nobody's business.
-#[tokio::test]
-async fn r7_several_networks_of_both_families_and_no_summary_route() {
+async fn r7_routes_outside_of_the_pod_networks_and_summary_routes_stay() {
     let env = TestEnv::start().await.unwrap();
     let project = &env.project;
     let six = project.new_subnet(&project.network, "fd00:7::/64", None).await.unwrap();
@@ -310,31 +294,21 @@ async fn r7_several_networks_of_both_families_and_no_summary_route() {
         "safety": { "maxPercent": 100 },
     });
     env.policy("prod", more).await.unwrap();
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     let left = env.destinations().await.unwrap();
     let expected = ["10.244.0.0/15", "10.244.0.0/16", "10.244.1.0/24", "192.168.0.0/24", "fd00:245:0:1::/64"];
     assert_eq!(left, expected);
 }
 
-/// R8: control-plane machines are machines too, whether they have pods of their own or not.
+/// R9: malformed responses are errors, not panics, and remove nothing.
 #[tokio::test]
-async fn r8_a_route_to_a_control_plane_machine_is_valid() {
-    let env = usual().await;
-    env.project.port(Some(&hop(10)), Some("00000000-0000-4000-8000-0000000000aa")).await.unwrap();
-    env.project.add_routes(&[(&pods(10), &hop(10))]).await.unwrap();
-    env.passes(2).await.unwrap();
-    assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(10), pods(2)]);
-}
-
-/// R9: odd answers are errors, not panics, and remove nothing.
-#[tokio::test]
-async fn r9_odd_answers_are_errors() {
+async fn r9_malformed_responses_are_errors() {
     let env = TestEnv::with_nova().await.unwrap();
-    furnish(&env).await;
-    env.passes(1).await.unwrap();
-    let odd = |path: &str, body: Value| {
-        let answer = Answer::status(StatusCode::OK).body(body.to_string());
-        env.neutron.rule(Matcher::any().path(path), Fault::Reject(answer))
+    populate(&env).await;
+    env.reconcile_times(1).await.unwrap();
+    let malformed = |path: &str, body: Value| {
+        let response = Answer::status(StatusCode::OK).body(body.to_string());
+        env.neutron.rule(Matcher::any().path(path), Fault::Reject(response))
     };
     for (path, body) in [
         ("/v2.0/ports", json!({ "ports": "none" })),
@@ -344,8 +318,8 @@ async fn r9_odd_answers_are_errors() {
         ("/v2.0/routers/*", json!({ "router": null })),
         ("/v2.0/subnets", json!({ "subnets": [{ "id": "s", "network_id": "n", "cidr": "everywhere" }] })),
     ] {
-        let rule = odd(path, body);
-        env.failing_pass().await.unwrap();
+        let rule = malformed(path, body);
+        env.failing_reconcile().await.unwrap();
         env.neutron.remove(rule);
     }
     let nova = env.nova.as_ref().unwrap();
@@ -354,69 +328,69 @@ async fn r9_odd_answers_are_errors() {
         json!({ "nodes": [{ "addr": 7, "version": 4 }] }),
         json!({ "nodes": [{ "addr": "x", "version": 4 }] }),
     ] {
-        nova.say(json!({ "id": "odd", "name": "odd", "status": "ACTIVE", "addresses": addresses }));
-        env.failing_pass().await.unwrap();
+        nova.add_entry(json!({ "id": "odd", "name": "odd", "status": "ACTIVE", "addresses": addresses }));
+        env.failing_reconcile().await.unwrap();
         nova.change(|servers| servers.retain(|server| server["id"] != "odd"));
     }
     assert_eq!(env.destinations().await.unwrap().len(), 3);
 }
 
-/// R10: a route that makes Neutron refuse every change is named, and not repaired.
+/// R10: a route that makes Neutron refuse every change is reported, and not removed.
 #[tokio::test]
 async fn r10_a_router_that_refuses_every_change_is_reported() {
-    let env = usual().await;
-    env.passes(1).await.unwrap();
+    let env = cluster().await;
+    env.reconcile_times(1).await.unwrap();
     let refusal = json!({ "NeutronError": { "type": "InvalidRoutes", "detail": "",
         "message": "Invalid format for routes: [], the nexthop is not connected with router" } });
-    let answer = Answer::status(StatusCode::BAD_REQUEST).body(refusal.to_string());
-    let rule = env.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(answer));
-    assert!(env.failing_pass().await.unwrap().contains("Neutron refuses every change of this router"));
+    let response = Answer::status(StatusCode::BAD_REQUEST).body(refusal.to_string());
+    let rule = env.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(response));
+    assert!(env.failing_reconcile().await.unwrap().contains("Neutron refuses every change of this router"));
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "!RouterHasInvalidRoutes");
     assert_eq!(env.reason("prod", "RouterHasInvalidRoutes").await.unwrap(), "RouterHasInvalidRoutes");
     env.neutron.remove(rule);
-    env.passes(1).await.unwrap();
+    env.reconcile_times(1).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
     assert_eq!(env.reason("prod", "RouterHasInvalidRoutes").await.unwrap(), "!NoneFound");
 }
 
-/// R11: a cluster that is gone leaves routes; another one on the same router is not touched.
+/// R11: a deleted cluster has left routes on the router of another one.
 #[tokio::test]
-async fn r11_routes_of_a_cluster_that_is_gone_are_removed_beside_another_one() {
+async fn r11_routes_of_a_deleted_cluster_are_removed_and_those_of_another_one_stay() {
     let env = TestEnv::start().await.unwrap();
     env.node(1).await.unwrap();
     env.node(2).await.unwrap();
-    let dead = [("10.96.1.0/24", "10.7.1.51"), ("10.96.2.0/24", "10.7.1.52")];
-    env.project.add_routes(&dead).await.unwrap();
+    let orphans = [("10.96.1.0/24", "10.7.1.51"), ("10.96.2.0/24", "10.7.1.52")];
+    env.project.add_routes(&orphans).await.unwrap();
     env.policy("gone", json!({ "podCIDRs": ["10.96.0.0/16"] })).await.unwrap();
-    env.passes(2).await.unwrap();
+    env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1), pods(2)]);
 }
 
-/// R12: a change of the policy brings a pass, and no removal without its confirmations.
+/// R12: a change of the policy triggers a reconciliation, but does not shorten `minAge`.
 #[tokio::test]
-async fn r12_a_change_of_the_policy_hastens_no_removal() {
-    let env = usual().await;
+async fn r12_a_changed_policy_does_not_shorten_the_confirmations() {
+    let env = cluster().await;
     env.patch("prod", json!({ "spec": { "safety": { "minAge": "10m" } } })).await.unwrap();
     for minutes in 11..15 {
         env.patch("prod", json!({ "spec": { "interval": format!("{minutes}m") } })).await.unwrap();
-        env.passes(1).await.unwrap();
+        env.reconcile_times(1).await.unwrap();
     }
     assert_eq!(env.destinations().await.unwrap().len(), 3);
     assert_eq!(env.status("prod").await.unwrap().candidates[0].observations, 2);
 }
 
-/// R13: one token for many passes, and a cloud that asks for timeout gets it.
+/// R13: one token for many reconciliations; `Retry-After` of a 429 is respected.
 #[tokio::test]
-async fn r13_a_token_serves_many_passes_and_patience_is_given() {
-    let env = usual().await;
-    let answer = Answer::status(StatusCode::TOO_MANY_REQUESTS).retry_after(1);
-    let rule = env.neutron.rule(Matcher::any().method(Method::GET).times(2), Fault::Reject(answer));
+async fn r13_one_token_serves_many_reconciliations_and_retry_after_is_respected() {
+    let env = cluster().await;
+    let response = Answer::status(StatusCode::TOO_MANY_REQUESTS).retry_after(1);
+    let rule = env.neutron.rule(Matcher::any().method(Method::GET).times(2), Fault::Reject(response));
     let routegc = env.routegc().unwrap().start().unwrap();
     env.wait_for_reason("prod", "Confirming").await.unwrap();
     assert_eq!(env.neutron.applied(rule), 2);
-    for again in 0..3 {
+    for count in 0..3 {
         let before = env.neutron.requests().len();
-        env.allow("prod", &format!("again-{again}")).await.unwrap();
+        env.allow("prod", &format!("reconcile-{count}")).await.unwrap();
         env.neutron.wait_for(|requests| requests.len() > before + 1, TIMEOUT).await.unwrap();
     }
     e2e::natgw::wait_for("the removal", || async { Ok(env.destinations().await?.len() == 2) }).await.unwrap();

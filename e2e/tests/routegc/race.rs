@@ -1,5 +1,5 @@
-//! Eight writers add and remove routes on the router while routegc works: none of their routes is lost, and none of their
-//! removals comes back. `make test` has 20 passes; `SWEEP=all` 1,000.
+//! Eight writers add and remove routes of the router while routegc removes others: no added route is lost, and no removed one returns.
+//! `make test` runs 20 reconciliations, `SWEEP=all` 1,000.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 const WRITERS: usize = 8;
-/// Of each writer at a time; with those of the nodes they stay under Neutron's 30.
+/// Routes of each writer at a time. Together with those of the nodes they stay below Neutron's quota of 30.
 const EACH: usize = 2;
-/// Requests of writers that are under way at a time: routegc is to get a turn now and then.
-const UNDER_WAY: usize = 2;
-/// Waits for one pass: on a busy machine each of its dozen requests stands in a queue.
+/// Concurrent requests of all writers, so that routegc's requests are not starved.
+const IN_FLIGHT: usize = 2;
+/// Waits for one reconciliation: on a busy machine each of its dozen requests is queued.
 const WAITS: usize = 5;
 
-/// One writer, as the cloud controller manager is one: its routes lead to a node that lives, in and beside the pod network.
+/// A writer like the cloud controller manager. Its routes have a valid next hop, inside and outside of the pod network.
 async fn write(
     project: Project,
     writer: usize,
     stop: Arc<AtomicBool>,
     done: Arc<AtomicU64>,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 ) -> BTreeSet<String> {
     let mut mine = BTreeSet::new();
-    let mut turn = 0_usize;
-    while !stop.load(Ordering::Relaxed) || turn % 2 == 1 {
-        let _turn = turns.acquire().await.unwrap();
+    let mut round = 0_usize;
+    while !stop.load(Ordering::Relaxed) || round % 2 == 1 {
+        let _permit = permits.acquire().await.unwrap();
         for each in 0..EACH {
             let net = if each == 0 { 244 } else { 99 };
-            let destination = format!("10.{net}.{}.0/24", 100 + writer * 8 + (turn / 2) % 8);
+            let destination = format!("10.{net}.{}.0/24", 100 + writer * 8 + (round / 2) % 8);
             let route = [(destination.as_str(), "10.7.1.1")];
-            if turn.is_multiple_of(2) {
+            if round.is_multiple_of(2) {
                 project.add_routes(&route).await.unwrap();
                 mine.insert(destination);
             } else {
-                // What this writer added must still be there when it is taken back.
+                // A route of this writer must exist until it removes it.
                 let there = project.routes().await.unwrap().iter().any(|(to, _)| *to == destination);
                 assert!(there, "writer {writer} lost {destination}");
                 project.remove_routes(&route).await.unwrap();
                 mine.remove(&destination);
             }
         }
-        turn += 1;
+        round += 1;
         done.fetch_add(1, Ordering::Relaxed);
     }
     mine
@@ -55,9 +55,9 @@ async fn write(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_writers_lose_nothing() {
     let whole = std::env::var("SWEEP").as_deref() == Ok("all");
-    let passes = if whole { 1000 } else { 20 };
+    let count = if whole { 1000 } else { 20 };
     let env = if whole {
-        // As real ones have: the whole race would take half as long again with one.
+        // With one process the 1,000 reconciliations would take half as long again.
         let knobs = Knobs { neutron_processes: 2, ..Knobs::default() };
         let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
         TestEnv::on(cloud, false).await.unwrap()
@@ -67,27 +67,27 @@ async fn eight_writers_lose_nothing() {
     env.node(1).await.unwrap();
     env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let turns = Arc::new(Semaphore::new(UNDER_WAY));
+    let permits = Arc::new(Semaphore::new(IN_FLIGHT));
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
-            tokio::spawn(write(env.project.clone(), writer, stop.clone(), done.clone(), turns.clone()))
+            tokio::spawn(write(env.project.clone(), writer, stop.clone(), done.clone(), permits.clone()))
         })
         .collect();
     let routegc = env.routegc().unwrap().start().unwrap();
-    for pass in 0..passes {
-        // A dead route of its own for each pass, so that each pass removes one.
-        let number = u8::try_from(2 + pass % 60).unwrap();
-        let dead = format!("10.244.{number}.{}/32", pass / 60);
-        env.project.add_routes(&[(&dead, "10.7.9.9")]).await.unwrap();
-        // A new annotation asks for a pass at once.
-        env.allow("prod", &format!("pass-{pass}")).await.unwrap();
+    for index in 0..count {
+        // One orphaned route for each reconciliation.
+        let number = u8::try_from(2 + index % 60).unwrap();
+        let orphan = format!("10.244.{number}.{}/32", index / 60);
+        env.project.add_routes(&[(&orphan, "10.7.9.9")]).await.unwrap();
+        // A new annotation triggers a reconciliation.
+        env.allow("prod", &format!("reconcile-{index}")).await.unwrap();
         let mut gone = Ok(());
         for _ in 0..WAITS {
-            let what = format!("the end of {dead}");
-            // By routegc's own word: who asks Neutron all the time keeps routegc waiting.
+            let what = format!("the end of {orphan}");
+            // Read from routegc's status, because polling Neutron would slow routegc down.
             gone = wait_for(&what, || async {
                 let removed = env.status("prod").await?.last_removed;
-                Ok(removed.iter().any(|one| one.destination == dead))
+                Ok(removed.iter().any(|one| one.destination == orphan))
             })
             .await;
             if gone.is_ok() {
@@ -95,11 +95,11 @@ async fn eight_writers_lose_nothing() {
             }
         }
         gone.unwrap();
-        assert!(!env.destinations().await.unwrap().contains(&dead), "{dead} is there");
-        if pass % 50 == 49 {
+        assert!(!env.destinations().await.unwrap().contains(&orphan), "{orphan} is there");
+        if index % 50 == 49 {
             println!(
-                "{} of {passes} passes, {} turns of other writers",
-                pass + 1,
+                "{} of {count} reconciliations, {} rounds of other writers",
+                index + 1,
                 done.load(Ordering::Relaxed)
             );
         }
@@ -112,7 +112,7 @@ async fn eight_writers_lose_nothing() {
     assert_eq!(env.destinations().await.unwrap().into_iter().collect::<BTreeSet<_>>(), kept);
     assert_eq!(routegc.exited().unwrap(), None);
     println!(
-        "{passes} passes with a removal each, {} turns of other writers, 0 lost",
+        "{count} reconciliations with a removal each, {} rounds of other writers, 0 lost",
         done.load(Ordering::Relaxed)
     );
 }

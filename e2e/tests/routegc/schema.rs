@@ -1,10 +1,10 @@
-//! What the API server lets in, and what `kubectl` shows: the generated schema at a real API server.
+//! The generated CRD schema at a real API server.
 
 use e2e::routegc::TestEnv;
 use serde_json::json;
 
 #[tokio::test]
-async fn what_cannot_be_meant_is_refused_by_the_api_server() {
+async fn the_api_server_rejects_invalid_specs() {
     let env = TestEnv::start().await.unwrap();
     for (more, why) in [
         (json!({ "podCIDRs": ["10.244.1.0/16"] }), "written with its first address"),
@@ -18,7 +18,7 @@ async fn what_cannot_be_meant_is_refused_by_the_api_server() {
         (json!({ "nodesFrom": { "inCluster": true, "secretRef": { "name": "x" } } }), "exactly one of"),
         (json!({ "safety": { "confirmations": 0 } }), "greater than or equal to 1"),
     ] {
-        // A client that checks nothing, as kubectl.
+        // Without validation in the client.
         let error = raw(&env, more.clone()).await.unwrap_err().to_string();
         assert!(error.contains(why), "{more}: {error}");
     }
@@ -36,7 +36,7 @@ async fn raw(env: &TestEnv, more: serde_json::Value) -> Result<(), kube::Error> 
     let mut spec = json!({ "identityRef": { "name": "c" }, "routerID": "r", "podCIDRs": ["10.244.0.0/16"] });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let object = json!({ "apiVersion": "routegc.perimeter.dev/v1alpha1", "kind": "RouteGC",
-        "metadata": { "name": "odd" }, "spec": spec });
+        "metadata": { "name": "invalid" }, "spec": spec });
     let path = format!("/apis/routegc.perimeter.dev/v1alpha1/namespaces/{}/routegcs", env.namespace);
     let request = http::Request::post(path).header("content-type", "application/json");
     let request = request.body(serde_json::to_vec(&object).unwrap()).unwrap();

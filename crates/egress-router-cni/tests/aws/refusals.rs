@@ -127,7 +127,10 @@ fn nor_is_one_on_another_network_interface_of_the_node() {
         let result = env.a.add();
         assert_eq!(result.is_err(), refused, "{instance} {last}: {result:?}");
         if let Err(error) = result {
-            assert!(error.message.contains("belongs to this node") && error.message.contains("eni-c"), "{error}");
+            assert!(
+                error.message.contains("belongs to this node") && error.message.contains("eni-c"),
+                "{error}"
+            );
             assert_eq!(env.snapshot().at.map(|(interface, _)| interface), Some("eni-c".into()));
         }
     }

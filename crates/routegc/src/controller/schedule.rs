@@ -1,19 +1,19 @@
-//! Whether it is time to reconcile a policy. The queue wakes it for several reasons; not each of them justifies a reconciliation, which
-//! counts as a confirmation and costs the cloud a dozen requests. Times are passed in.
+//! Decides whether a policy is due. Its key is queued for several reasons, and not each of them justifies a reconciliation, which counts
+//! as a confirmation and sends a dozen requests to the cloud. Times are passed in.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// After the deletion of a Node: the rest of a node pool that is scaled down is deleted within it, and so are most servers.
+/// Delay after the deletion of a Node. Within it, the other Nodes of a pool that is scaled down are deleted, and most of their servers.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Between two reconciliations because of deleted Nodes: a cluster that shrinks for an hour is no reason for more requests than the
-/// shortest interval makes.
+/// Minimum time between two reconciliations because of deleted Nodes. A cluster that shrinks for an hour must not cause more requests
+/// than the shortest interval.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What asks for a reconciliation at once when it changes.
+/// A change of this triggers an immediate reconciliation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trigger {
     pub uid: String,
@@ -27,7 +27,7 @@ pub(super) struct Trigger {
 pub(super) struct Deletions(Arc<Mutex<Option<Instant>>>);
 
 impl Deletions {
-    /// A Node was deleted. Returns after which delay the policy is to be woken.
+    /// Records the deletion of a Node. Returns the delay after which the policy is to be queued.
     pub fn record(&self, now: Instant) -> Duration {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now);
         SETTLE
@@ -42,7 +42,7 @@ impl Deletions {
     }
 }
 
-/// Of one policy.
+/// The schedule of one policy.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     trigger: Option<Trigger>,
@@ -56,13 +56,13 @@ impl Schedule {
         self.deletions.clone()
     }
 
-    /// How long until it is to be reconciled; zero: now.
+    /// Time until the policy is due; zero if it is due now.
     pub fn wait(&self, trigger: &Trigger, now: Instant) -> Duration {
         let (Some((ended, failed, due)), true) = (self.ended, self.trigger.as_ref() == Some(trigger)) else {
             return Duration::ZERO;
         };
         let at = match self.deletions.first() {
-            // A policy that failed is retried at its time, also where that is a Retry-After.
+            // After a failure, the policy is due after its backoff or Retry-After only.
             Some(deleted) if !failed => due.min((deleted + SETTLE).max(ended + MIN_INTERVAL)),
             _ => due,
         };
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(schedule.wait(&trigger(1), start), Duration::ZERO, "new");
         schedule.begins(trigger(1));
         schedule.ended(false, HOUR, start);
-        assert_eq!(schedule.wait(&trigger(1), start), HOUR, "woken by another policy of its router");
+        assert_eq!(schedule.wait(&trigger(1), start), HOUR, "queued because of another policy of its router");
         assert_eq!(schedule.wait(&trigger(2), start), Duration::ZERO, "changed");
         assert_eq!(schedule.wait(&trigger(1), start + HOUR), Duration::ZERO, "its interval is over");
     }
@@ -117,14 +117,14 @@ mod tests {
         assert_eq!(
             schedule.wait(&trigger(1), after(5)),
             seconds(10),
-            "deleted during a reconciliation: the next one is its own"
+            "deleted during a reconciliation: it triggers the next one"
         );
         schedule.begins(trigger(1));
         schedule.ended(false, HOUR, after(20));
-        assert_eq!(schedule.wait(&trigger(1), after(21)), HOUR - seconds(1), "that deletion is served");
+        assert_eq!(schedule.wait(&trigger(1), after(21)), HOUR - seconds(1), "no deletion since");
         deletions.record(after(100));
         deletions.record(after(101));
-        assert_eq!(schedule.wait(&trigger(1), after(101)), seconds(1), "a pool is one reconciliation");
+        assert_eq!(schedule.wait(&trigger(1), after(101)), seconds(1), "one reconciliation for a pool");
         schedule.begins(trigger(1));
         schedule.ended(true, seconds(600), after(103));
         deletions.record(after(104));

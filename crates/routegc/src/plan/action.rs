@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Reason;
 
-/// One action. Why it can be repeated is described in [`mod@common::routes::apply`].
+/// One action. [`mod@common::routes::apply`] describes why it is idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "name", rename_all_fields = "camelCase")]
 pub enum Action {

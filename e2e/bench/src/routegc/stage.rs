@@ -99,7 +99,7 @@ impl Stage {
 
     /// routegc with the rights of its manifests, through the proxies, which count.
     pub(crate) fn counted(&self) -> Launch {
-        self.env.equip(Program::at(&self.binary)).arg("--log-format=json")
+        self.env.configure(Program::at(&self.binary)).arg("--log-format=json")
     }
 
     /// routegc straight to the API server over TLS.
