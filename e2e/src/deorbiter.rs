@@ -220,7 +220,11 @@ impl TestEnv {
     pub async fn wait_for_reconciliations(&self, deorbiter: &Program, count: u32) -> Result<()> {
         let reconciled = async || {
             let metrics = deorbiter.metrics().await?;
-            Ok::<_, anyhow::Error>(metrics.sum("controller_runtime_reconcile_total", &[]).unwrap_or_default())
+            Ok::<_, anyhow::Error>(
+                metrics
+                    .sum("controller_runtime_reconcile_total", &[("controller", "deorbit")])
+                    .unwrap_or_default(),
+            )
         };
         let before = reconciled().await?;
         self.wait("further reconciliations", async || Ok(reconciled().await? >= before + f64::from(count)))

@@ -54,6 +54,7 @@ pub struct Events {
     queue: mpsc::Sender<Message>,
     metrics: Metrics,
     reported: Arc<Mutex<HashSet<Reported>>>,
+    is_published: bool,
 }
 
 /// A problem as a person sees it: object, second object, reason and text.
@@ -78,7 +79,7 @@ impl Events {
         let reporter = Reporter { controller: names::field_manager(controller), instance: Some(instance) };
         let (queue, messages) = mpsc::channel(QUEUE);
         tokio::spawn(publish(messages, client, reporter, metrics.clone()));
-        Events { queue, metrics: metrics.clone(), reported: Arc::default() }
+        Events { queue, metrics: metrics.clone(), reported: Arc::default(), is_published: true }
     }
 
     /// The same queue with reported problems of its own: for a controller that plans one object at a time, so that the problems
@@ -86,6 +87,12 @@ impl Events {
     #[must_use]
     pub fn scoped(&self) -> Self {
         Events { reported: Arc::default(), ..self.clone() }
+    }
+
+    /// The same log lines without Events, each of which is a write: for the rest of many actions of one kind.
+    #[must_use]
+    pub fn log_only(&self) -> Self {
+        Events { is_published: false, ..self.clone() }
     }
 
     /// Reports an action that succeeded: a log line at info and a Normal Event; a log line at warn and a Warning Event where
@@ -151,6 +158,9 @@ impl Events {
         note: String,
         (regarding, related): (&Regarding, Option<Related>),
     ) {
+        if !self.is_published {
+            return;
+        }
         let event = Event {
             type_,
             reason: reason.to_owned(),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use common::api::deorbit::Deorbit;
 use common::cloud::openstack::Cloud;
 use common::events::Events;
-use common::metrics::ActionResult;
-use common::plan::{Action as _, Plan, Reason as _, Step};
+use common::executor::{ActionError as _, Executor};
+use common::plan::{Action as _, Plan, Step};
 use common::runtime::Runtime;
 use kube::Client;
 
@@ -102,12 +102,9 @@ impl<'a> Apply<'a> {
         let started = Instant::now();
         let mut asked = started;
         let mut ran = Ran::default();
-        let mut told = BTreeMap::<&'static str, usize>::new();
+        let mut published = BTreeMap::<&'static str, usize>::new();
         let mut silent = BTreeSet::new();
         for step in turned(&plan.steps, first) {
-            if !self.runtime.leadership.is_leading() {
-                return Err(Error::NotLeading);
-            }
             if self.runtime.shutdown.is_cancelled() {
                 break;
             }
@@ -124,48 +121,35 @@ impl<'a> Apply<'a> {
                 }
                 asked = Instant::now();
             }
-            let told = told.entry(step.action.name()).or_default();
-            *told += 1;
-            let result = self.step(step, *told <= EVENTS).await;
+            let published = published.entry(step.action.name()).or_default();
+            *published += 1;
+            let result = self.step(step, *published <= EVENTS).await;
+            if let Err(Error::NotLeading) = result {
+                return result.map(|()| ran);
+            }
             let retry_after = result.as_ref().err().and_then(Error::retry_after);
             ran.retry_after = ran.retry_after.max(retry_after);
             if retry_after.is_some() || result.as_ref().is_err_and(Error::is_no_response) {
                 silent.insert(server);
             }
             // A change by another client is no failure: the next reconciliation decides on the new version.
-            if !matches!(result, Err(Error::Changed { .. })) {
+            if !result.as_ref().is_err_and(Error::is_outdated) {
                 ran.results.insert(step.action.act.key(), result.err().map(|error| error.to_string()));
             }
         }
         Ok(ran)
     }
 
-    async fn step(&self, step: &Step<Action>, tell: bool) -> Result<(), Error> {
-        let (action, reason) = (step.action.name(), step.because.code());
-        let started = Instant::now();
-        let result = self.act(&step.action.act).await;
-        let failed = result.as_ref().err().filter(|error| !matches!(error, Error::Changed { .. }));
-        self.metrics.acted(action, started.elapsed(), failed);
-        match &result {
-            Ok(()) => {
-                self.metrics.common.action(action, reason, ActionResult::Done);
-                if tell {
-                    self.events.done(step);
-                } else {
-                    tracing::info!(action, reason, "{}", step.action);
-                }
-            }
-            Err(error @ Error::Changed { .. }) => tracing::debug!(action, reason, %error, "requeued"),
-            Err(error) => {
-                self.metrics.common.action(action, reason, ActionResult::Failed);
-                if tell {
-                    self.events.failed(step, error);
-                } else {
-                    tracing::error!(action, reason, %error, "failed: {}", step.action);
-                }
-            }
-        }
-        result
+    async fn step(&self, step: &Step<Action>, publish: bool) -> Result<(), Error> {
+        let action = async {
+            let started = Instant::now();
+            let result = self.act(&step.action.act).await;
+            let failed = result.as_ref().err().filter(|error| !error.is_outdated());
+            self.metrics.acted(step.action.name(), started.elapsed(), failed);
+            result
+        };
+        let events = if publish { self.events.clone() } else { self.events.log_only() };
+        Executor { events: &events, ..Executor::from(self.runtime) }.execute(step, action).await
     }
 
     async fn act(&self, act: &Act) -> Result<(), Error> {
@@ -249,20 +233,8 @@ mod tests {
             })
         });
         let client = Client::new(service, "default");
-        let program = common::program!();
-        let metrics = common::metrics::Metrics::new(program.name).unwrap();
-        let runtime = Runtime {
-            program,
-            namespace: "team".into(),
-            readiness: Default::default(),
-            events: Events::new(client.clone(), &metrics, program.name, "test".into()),
-            leadership: common::leader::Leadership::always(),
-            shutdown: Default::default(),
-            status: Default::default(),
-            client: client.clone(),
-            metrics: metrics.clone(),
-        };
-        let own = Metrics::new(metrics).unwrap();
+        let runtime = crate::controller::tests::runtime(client.clone());
+        let own = Metrics::new(runtime.metrics.clone()).unwrap();
         let spec = serde_json::from_value(serde_json::json!({"inCluster": true})).unwrap();
         let deorbit = Deorbit::new("prod", spec);
         let run = Arc::new(action::about("team", "prod", None));

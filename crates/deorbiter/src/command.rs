@@ -36,8 +36,10 @@ pub fn run() -> ExitCode {
         } else {
             let max_concurrent = usize::from(own.max_concurrent_reconciles);
             Work::run(async move |runtime| {
-                let triggers = trigger::run(runtime.clone(), &hook);
-                tokio::try_join!(controller::run(runtime, settings, max_concurrent), triggers).map(|_| ())
+                let deorbits = controller::deorbits(&runtime);
+                let triggers = trigger::run(runtime.clone(), &hook, deorbits.clone());
+                let runs = controller::run(runtime, settings, max_concurrent, deorbits);
+                tokio::try_join!(runs, triggers).map(|_| ())
             })
         };
         Ok((args.runtime, work))

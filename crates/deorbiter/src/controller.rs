@@ -1,40 +1,50 @@
-//! When each Deorbit is reconciled: something changed, or its time has come. A reconcile never waits for anything but answers, which
-//! all have deadlines; so a cluster that does not answer holds up one worker for seconds, and no other cluster.
+//! When each Deorbit is reconciled: when it changes, and at the time that its last reconciliation set. A reconciliation waits only for
+//! responses, and each has a deadline: a cluster that does not respond occupies one worker for seconds and delays no other cluster.
 
-pub mod glance;
 pub mod memo;
-pub mod queue;
 pub mod reconcile;
+pub mod sample;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::api::deorbit::Deorbit;
+use common::api::deorbit::{Deorbit, DeorbitStatus};
+use common::cache::{Cache, Change, ObjectKey};
 use common::cloud::openstack;
+use common::controller::{Backoff, Controller, Next, Queue, Reconciler};
 use common::runtime::Runtime;
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use kube::Api;
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::OnceCell;
 
 use self::memo::Memo;
-use self::queue::Queue;
-use self::reconcile::{Key, reconcile};
+use self::reconcile::reconcile;
 use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::observe::target;
 use crate::settings::Settings;
 
-/// What all reconciles share.
+/// The controller's name in metrics and on `/livez`: its kind, as controller-runtime names controllers.
+pub const CONTROLLER: &str = "deorbit";
+
+/// Only the management cluster makes a reconciliation fail, and it must not be asked by every Deorbit each second while it restarts.
+/// What the target cluster or OpenStack refuses is a result of a reconciliation, and paced there.
+const BACKOFF: Backoff =
+    Backoff { base: Duration::from_secs(2), max: Duration::from_secs(60), per_second: 10.0, burst: 100.0 };
+
+/// After a conflict of two writes: the next reconciliation reads the other one's.
+const CONFLICT_DELAY: Duration = Duration::from_millis(250);
+
+/// What all reconciliations share.
 pub struct Context {
     /// The process.
     pub runtime: Runtime,
     /// What holds for every Deorbit.
     pub settings: Settings,
-    /// Our own metrics.
+    /// deorbiter's own metrics.
     pub metrics: Metrics,
     /// Those of the OpenStack client.
     pub openstack: openstack::Metrics,
+    deorbits: Cache<Deorbit>,
     management: OnceCell<String>,
 }
 
@@ -47,98 +57,197 @@ impl Context {
         let read = async || target::identity(&self.runtime.client).await.map_err(|error| error.to_string());
         self.management.get_or_try_init(read).await.map(String::as_str)
     }
+
+    /// Removes what this process shows of a Deorbit that is gone.
+    fn gone(&self, key: &ObjectKey) -> Next {
+        self.metrics.forget(key.namespace(), key.name());
+        self.runtime.status.remove(&page(key));
+        Next::Gone
+    }
 }
 
-/// First wait after a reconcile that could not store anything; doubled with each further one, up to a minute.
-const BACKOFF: Duration = Duration::from_secs(1);
-/// A heartbeat is due every few minutes, also where there is no Deorbit.
-const HEARTBEAT: Duration = Duration::from_secs(60);
+/// The entry of a Deorbit on `/statusz`.
+fn page(key: &ObjectKey) -> String {
+    format!("deorbit {key}")
+}
 
-/// Watches Deorbits and reconciles them, at most `max_concurrent` at a time, until the process shall end; then reconciles that have begun are
-/// finished.
+/// Starts the watch of Deorbits that both controllers of this program share.
+#[must_use]
+pub fn deorbits(runtime: &Runtime) -> Cache<Deorbit> {
+    runtime.cache(Api::<Deorbit>::all(runtime.client.clone())).trim(trim).start()
+}
+
+/// Keeps of the status what a binding reads. A status may be large, and each reconciliation reads its Deorbit itself.
+fn trim(deorbit: &mut Deorbit) {
+    if let Some(status) = &mut deorbit.status {
+        *status = DeorbitStatus { phase: status.phase, ..DeorbitStatus::default() };
+    }
+}
+
+/// Reconciles Deorbits, at most `max_concurrent` at a time, until the process is asked to end.
 ///
 /// # Errors
 /// Metrics that cannot be registered.
-pub async fn run(runtime: Runtime, settings: Settings, max_concurrent: usize) -> anyhow::Result<()> {
-    let metrics = Metrics::new(runtime.metrics.clone())?;
-    let openstack = openstack::Metrics::register(runtime.metrics.registry())?;
-    let context = Context { runtime, settings, metrics, openstack, management: OnceCell::new() };
-    let changed = Arc::new(Notify::new());
-    let api = Api::<Deorbit>::all(context.runtime.client.clone());
-    // The cache only says when to look; a status may be large, and is read anew in each reconcile.
-    let trim = |deorbit: &mut Deorbit| {
-        deorbit.status = None;
-        deorbit.metadata.managed_fields = None;
+pub async fn run(
+    runtime: Runtime,
+    settings: Settings,
+    max_concurrent: usize,
+    deorbits: Cache<Deorbit>,
+) -> anyhow::Result<()> {
+    let context = Context {
+        metrics: Metrics::new(runtime.metrics.clone())?,
+        openstack: openstack::Metrics::register(runtime.metrics.registry())?,
+        deorbits: deorbits.clone(),
+        management: OnceCell::new(),
+        settings,
+        runtime: runtime.clone(),
     };
-    let store = context.runtime.cache(api).trim(trim).start();
-    let notify = Arc::clone(&changed);
-    store.subscribe(move |_| notify.notify_one());
-    let work = async {
-        tokio::select! {
-            biased;
-            () = context.runtime.shutdown.cancelled() => return Ok(()),
-            () = store.synced() => {}
-        }
-        if !context.runtime.leading().await {
-            return Ok(());
-        }
-        let mut queue = Queue::default();
-        let mut reconciles = FuturesUnordered::new();
-        loop {
-            context.runtime.status.heartbeat(context.runtime.program.name);
-            for gone in queue.follow(&store.list(), Instant::now()) {
-                context.metrics.forget(&gone.0, &gone.1);
-                context.runtime.status.remove(&format!("deorbit {}/{}", gone.0, gone.1));
-            }
-            while reconciles.len() < max_concurrent
-                && let Some((key, memo)) = queue.take(Instant::now())
-            {
-                reconciles.push(one(&context, key, memo));
-            }
-            let wait =
-                queue.next_due().map_or(HEARTBEAT, |due| due.saturating_duration_since(Instant::now()));
-            let full = reconciles.len() >= max_concurrent;
-            tokio::select! {
-                biased;
-                () = context.runtime.shutdown.cancelled() => break,
-                Some((key, memo, requeue_after)) = reconciles.next() => queue.give_back(key, memo, requeue_after, Instant::now()),
-                () = changed.notified() => {}
-                () = tokio::time::sleep(if full { HEARTBEAT } else { wait.min(HEARTBEAT) }) => {}
-            }
-        }
-        while reconciles.next().await.is_some() {}
-        Ok(())
-    };
-    work.await
+    Controller::new(&runtime, CONTROLLER, context)
+        .backoff(BACKOFF)
+        .max_concurrent_reconciles(max_concurrent)
+        .watches(&deorbits, enqueue)
+        .run()
+        .await
 }
 
-async fn one(context: &Context, key: Key, memo: Option<Memo>) -> (Key, Memo, Option<Duration>) {
-    let mut memo = memo.unwrap_or_else(|| Memo::new(context.runtime.events.scoped()));
-    if let Some(glance) = &mut memo.glance
-        && let Some(requeue_after) = glance.look().await
-    {
-        return (key, memo, Some(requeue_after));
+/// The status is written by the reconciliation itself, which knows when the next one is due.
+fn enqueue(change: &Change<Deorbit>, queue: &Queue<ObjectKey>) {
+    if !matches!(change, Change::Updated { old, new } if is_same(old, new)) {
+        queue.add(change.key());
     }
-    memo.glance = None;
-    let reconciliation = context.runtime.reconciliation(context.runtime.program.name);
-    let requeue_after = match reconcile(context, &key, &mut memo).await {
-        Ok(requeue_after) => {
-            reconciliation.succeeded();
-            requeue_after
-        }
-        Err(error) if error.is_conflict() => {
-            reconciliation.succeeded();
-            tracing::debug!(namespace = key.0, name = key.1, %error, "conflict; requeued");
-            Some(BACKOFF / 4)
-        }
-        Err(error) => {
-            reconciliation.failed();
-            if !matches!(error, Error::NotLeading) {
-                tracing::warn!(namespace = key.0, name = key.1, %error, "reconcile failed");
+}
+
+/// Whether all is equal that a reconciliation reads and does not write with the status.
+fn is_same(old: &Deorbit, new: &Deorbit) -> bool {
+    let (a, b) = (&old.metadata, &new.metadata);
+    a.uid == b.uid
+        && a.generation == b.generation
+        && a.deletion_timestamp == b.deletion_timestamp
+        && a.annotations == b.annotations
+        && a.finalizers == b.finalizers
+}
+
+impl Reconciler for Context {
+    type Key = ObjectKey;
+    type Memo = Memo;
+    type Error = Error;
+
+    fn memo(&self, _: &ObjectKey) -> Memo {
+        Memo::new(self.runtime.events.scoped())
+    }
+
+    async fn reconcile(&self, key: &ObjectKey, memo: &mut Memo) -> Result<Next, Error> {
+        let cached = self.deorbits.get(key);
+        if !matches!((&memo.observed, &cached), (Some(old), Some(new)) if is_same(old, new)) {
+            let uid =
+                |deorbit: &Option<Arc<Deorbit>>| deorbit.as_ref().and_then(|one| one.metadata.uid.clone());
+            if uid(&memo.observed) != uid(&cached) {
+                // Another one of the same name.
+                *memo = self.memo(key);
             }
-            memo.failures_in_a_row = memo.failures_in_a_row.saturating_add(1);
-            Some(BACKOFF * (1 << memo.failures_in_a_row.min(6)))
+            memo.sample = None;
+            memo.observed = cached;
         }
-    };
-    (key, memo, requeue_after)
+        if let Some(sample) = &mut memo.sample
+            && let Some(wait) = sample.poll().await
+        {
+            return Ok(Next::After(wait));
+        }
+        memo.sample = None;
+        match reconcile(self, key, memo).await {
+            Err(error) if error.is_conflict() => {
+                tracing::debug!(%error, "conflict; requeued");
+                Ok(Next::After(CONFLICT_DELAY))
+            }
+            result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::convert::Infallible;
+
+    use common::events::Events;
+    use common::leader::Leadership;
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A leader that talks to this API server.
+    pub(crate) fn runtime(client: Client) -> Runtime {
+        let metrics = common::metrics::Metrics::new("deorbiter").unwrap();
+        Runtime {
+            program: common::program!(),
+            namespace: "team".into(),
+            readiness: Default::default(),
+            events: Events::new(client.clone(), &metrics, "deorbiter", "test".into()),
+            leadership: Leadership::always(),
+            shutdown: Default::default(),
+            status: Default::default(),
+            client,
+            metrics,
+        }
+    }
+
+    fn deorbit(metadata: Value, status: Value) -> Deorbit {
+        serde_json::from_value(json!({
+            "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit",
+            "metadata": metadata, "spec": {"inCluster": true}, "status": status,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_written_status_is_no_change_and_an_annotation_is_one() {
+        let base = || deorbit(json!({"name": "prod", "generation": 1}), json!({}));
+        let with_status = deorbit(json!({"name": "prod", "generation": 1}), json!({"remaining": 3}));
+        assert!(is_same(&base(), &with_status));
+        for change in [
+            json!({"name": "prod", "generation": 2}),
+            json!({"name": "prod", "generation": 1, "uid": "other"}),
+            json!({"name": "prod", "generation": 1, "annotations": {"deorbiter.perimeter.dev/protect": "true"}}),
+            json!({"name": "prod", "generation": 1, "finalizers": ["a/b"]}),
+            json!({"name": "prod", "generation": 1, "deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        ] {
+            assert!(!is_same(&base(), &deorbit(change.clone(), json!({}))), "{change}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deorbit_that_is_gone_leaves_no_series_and_no_entry_on_statusz() {
+        // No Deorbit exists, and no list ever arrives.
+        let service = tower::service_fn(|request: http::Request<Body>| async move {
+            if !request.uri().path().ends_with("/deorbits/prod") {
+                return std::future::pending().await;
+            }
+            let body = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": ""});
+            let response =
+                http::Response::builder().status(404).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Infallible>(response.unwrap())
+        });
+        let client = Client::new(service, "default");
+        let runtime = runtime(client);
+        let context = Context {
+            metrics: Metrics::new(runtime.metrics.clone()).unwrap(),
+            openstack: openstack::Metrics::register(runtime.metrics.registry()).unwrap(),
+            deorbits: deorbits(&runtime),
+            management: OnceCell::new(),
+            settings: Settings::default(),
+            runtime: runtime.clone(),
+        };
+        let key = ObjectKey::new("team", "prod");
+        let status = DeorbitStatus::default();
+        context.metrics.stored(("team", "prod"), status.phase, &status);
+        runtime.status.set(page(&key), "phase      Wait");
+        let shown = || {
+            let metrics = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
+            (metrics.contains("name=\"prod\""), format!("{:?}", runtime.status).contains("team/prod"))
+        };
+        assert_eq!(shown(), (true, true));
+        let next = context.reconcile(&key, &mut context.memo(&key)).await.unwrap();
+        assert_eq!((next, shown()), (Next::Gone, (false, false)));
+    }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use common::cloud::openstack;
 use common::cluster::error_chain;
+use common::executor::ActionError;
 
 /// A step or a reconcile that could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,16 @@ pub enum Error {
     /// This process does not hold the Lease any more.
     #[error("this process does not lead any more")]
     NotLeading,
+}
+
+impl ActionError for Error {
+    fn not_leading() -> Self {
+        Error::NotLeading
+    }
+
+    fn is_outdated(&self) -> bool {
+        matches!(self, Error::Changed { .. })
+    }
 }
 
 impl Error {

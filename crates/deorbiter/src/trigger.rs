@@ -32,6 +32,8 @@ pub mod snapshot;
 pub mod template;
 pub mod watches;
 
+use common::api::deorbit::Deorbit;
+use common::cache::Cache;
 use common::runtime::Runtime;
 
 use self::hook::HookArgs;
@@ -40,8 +42,8 @@ use self::hook::HookArgs;
 ///
 /// # Errors
 /// Settings of the hook that cannot be used; otherwise as [`controller::run`].
-pub async fn run(runtime: Runtime, hook: &HookArgs) -> anyhow::Result<()> {
-    let bindings = controller::run(runtime.clone());
+pub async fn run(runtime: Runtime, hook: &HookArgs, deorbits: Cache<Deorbit>) -> anyhow::Result<()> {
+    let bindings = controller::run(runtime.clone(), deorbits);
     let Some(server) = hook::serve(&runtime, hook).await? else { return bindings.await };
     tokio::select! {
         done = bindings => done,

@@ -291,7 +291,12 @@ async fn resource_version(env: &TestEnv, name: &str) -> String {
 }
 
 async fn reconciles(deorbiter: &Program) -> f64 {
-    deorbiter.metrics().await.unwrap().sum("controller_runtime_reconcile_total", &[]).unwrap()
+    deorbiter
+        .metrics()
+        .await
+        .unwrap()
+        .sum("controller_runtime_reconcile_total", &[("controller", "deorbit")])
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,8 +2,12 @@
 
 use super::cases::{self, Case, Series};
 
-const ERRORS: &str = "controller_runtime_reconcile_total{result=\"error\"}";
-const SUCCESSES: &str = "controller_runtime_reconcile_total{result=\"success\"}";
+const ERRORS: &str = "controller_runtime_reconcile_total{controller=\"deorbit\",result=\"error\"}";
+const SUCCESSES: &str = "controller_runtime_reconcile_total{controller=\"deorbit\",result=\"success\"}";
+const BINDING_ERRORS: &str =
+    "controller_runtime_reconcile_total{controller=\"deorbitbinding\",result=\"error\"}";
+const BINDING_SUCCESSES: &str =
+    "controller_runtime_reconcile_total{controller=\"deorbitbinding\",result=\"success\"}";
 const LEADER: &str = "leader_election_master_status{name=\"deorbiter\"}";
 const REMAINING: &str = "deorbiter_remaining{exported_namespace=\"team\",name=\"prod\"}";
 const WAIT: &str = "deorbiter_phase{exported_namespace=\"team\",name=\"prod\",phase=\"Wait\"}";
@@ -16,11 +20,13 @@ const READY: &str = "deorbiter_binding_ready{binding=\"klusters\"}";
 const REFUSED: &str = "deorbiter_hook_answers_total{answer=\"refused\"}";
 
 /// A leader with a Deorbit that gets on and a binding in force.
-const HEALTHY: [Series; 10] = [
+const HEALTHY: [Series; 12] = [
     ("up", "1x300"),
     (LEADER, "1x300"),
     (ERRORS, "0x300"),
     (SUCCESSES, "0+1x300"),
+    (BINDING_ERRORS, "0x300"),
+    (BINDING_SUCCESSES, "0+1x300"),
     (REMAINING, "300-1x300"),
     (WAIT, "1x300"),
     (FAILED, "0x300"),
@@ -41,6 +47,11 @@ fn cases() -> Vec<Case> {
         (
             "the management cluster refuses",
             vec![(ERRORS, "0+1x300"), (SUCCESSES, "5x300")],
+            vec![("14m", vec![]), ("40m", vec!["DeorbiterReconcileErrors"])],
+        ),
+        (
+            "the bindings fail and the runs do not",
+            vec![(BINDING_ERRORS, "0+1x300"), (BINDING_SUCCESSES, "5x300")],
             vec![("14m", vec![]), ("40m", vec!["DeorbiterReconcileErrors"])],
         ),
         ("a reconciliation fails now and then", vec![(ERRORS, "0+1x300")], vec![("140m", vec![])]),

@@ -274,6 +274,17 @@ async fn scoped_events_remember_their_own_problems() {
     assert_eq!(seen.lock().unwrap().len(), 2);
 }
 
+#[tokio::test]
+async fn log_only_publishes_nothing_and_leaves_the_others_as_they_are() {
+    let (events, seen) = env(|_| 201);
+    events.log_only().done(&Step { action: Annotate, because: Because("x") });
+    events.drain(LIMIT).await;
+    assert_eq!(seen.lock().unwrap().len(), 0);
+    events.done(&Step { action: Annotate, because: Because("x") });
+    events.drain(LIMIT).await;
+    assert_eq!(seen.lock().unwrap().len(), 1);
+}
+
 #[test]
 fn notes_fit_into_the_api_s_limit() {
     assert_eq!(cut("short".into()), "short");

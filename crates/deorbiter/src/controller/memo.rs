@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::api::deorbit::{DeorbitSpec, Recorded};
+use common::api::deorbit::{Deorbit, DeorbitSpec, Recorded};
 use common::cloud::openstack::{self, Cloud, Credentials};
 use common::cluster::error_chain;
 use common::events::Events;
@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use sha2::{Digest as _, Sha256};
 
 use super::Context;
-use super::glance::Glance;
+use super::sample::Sample;
 use crate::apply::{Place, Ran};
 use crate::observe::snapshot::Unread;
 
@@ -33,8 +33,10 @@ pub struct Memo {
     pub changed_at: Instant,
     /// The records as stored with this resourceVersion.
     pub records: Option<(String, Vec<Arc<Recorded>>)>,
-    /// What is looked at until the next reconcile.
-    pub glance: Option<Glance>,
+    /// The Deorbit as it was cached when the last reconciliation began.
+    pub observed: Option<Arc<Deorbit>>,
+    /// What is polled until the next reconciliation.
+    pub sample: Option<Sample>,
     target: Option<(Vec<u8>, Client)>,
     cloud: Option<(Vec<u8>, Cloud)>,
 }
@@ -51,15 +53,11 @@ impl Memo {
             retry_after: None,
             changed_at: Instant::now(),
             records: None,
-            glance: None,
+            observed: None,
+            sample: None,
             target: None,
             cloud: None,
         }
-    }
-
-    /// Whatever was waited for, the next thing is a reconcile.
-    pub fn reconcile_next(&mut self) {
-        self.glance = None;
     }
 
     /// The client of the target; made anew when its Secret changes.

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
+use common::cache::ObjectKey;
 use common::cloud::openstack::Cloud;
+use common::controller::Next;
 use common::plan::Problem;
 use jiff::Timestamp;
 use kube::{Api, Client};
 
-use super::Context;
-use super::glance::Glance;
 use super::memo::Memo;
+use super::sample::Sample;
+use super::{Context, page};
 use crate::apply::{Apply, store};
 use crate::error::Error;
 use crate::names;
@@ -28,22 +30,19 @@ const PART: u32 = 10;
 /// ... and no later than this.
 const LATEST: Duration = Duration::from_secs(30);
 
-/// Which Deorbit.
-pub type Key = (String, String);
-
-/// Reconciles once. Returns when to reconcile again; None: when somebody changes the Deorbit.
+/// Reconciles a Deorbit once.
 ///
 /// # Errors
 /// What of the Deorbit itself could not be read or written; nothing was deleted then.
-pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<Option<Duration>, Error> {
-    let (namespace, name) = key;
+pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> Result<Next, Error> {
+    let (namespace, name) = (key.namespace(), key.name());
     let management = &context.runtime.client;
     let api = Api::<Deorbit>::namespaced(management.clone(), namespace);
     // Read anew, not from the cache: what is stored decides what may be deleted.
     let found = api.get_opt(name).await;
     let what = || format!("read Deorbit {namespace}/{name}");
     let Some(deorbit) = found.map_err(|cause| Error::Management { what: what(), cause })? else {
-        return Ok(None);
+        return Ok(context.gone(key));
     };
     let run = match read(management, &deorbit, memo).await {
         Err(error @ Error::Records { .. }) => {
@@ -60,7 +59,7 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
             // After a restart the metrics do not know yet how it ended.
             context.metrics.stored((namespace, name), run.status.phase, &run.status);
         }
-        return Ok(None);
+        return Ok(Next::OnChange);
     }
     let started = Instant::now();
     memo.retry_after = None;
@@ -85,7 +84,7 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
         store::record_outage(management, &deorbit, decision.status.first_unavailable_at).await?;
     }
     let text = status::render(run, &decision);
-    context.runtime.status.set(format!("deorbit {namespace}/{name}"), text);
+    context.runtime.status.set(page(key), text);
     memo.events.found(&decision.plan.problems);
     let apply = Apply {
         management,
@@ -106,15 +105,15 @@ pub async fn reconcile(context: &Context, key: &Key, memo: &mut Memo) -> Result<
     if memo.next.is_some() {
         // What fails is not tried again at once, but the others wait no longer for it than it took.
         let wait = pace(Duration::ZERO, took, memo.failures_in_a_row, Duration::ZERO).min(tried);
-        return Ok(Some(not_before(wait, memo.retry_after)));
+        return Ok(Next::After(not_before(wait, memo.retry_after)));
     }
-    let Some(requeue_after) = decision.requeue_after else { return Ok(None) };
+    let Some(requeue_after) = decision.requeue_after else { return Ok(Next::OnChange) };
     let wait = pace(requeue_after, took, memo.failures_in_a_row, memo.changed_at.elapsed());
     if memo.retry_after.is_some() {
-        return Ok(Some(not_before(wait, memo.retry_after)));
+        return Ok(Next::After(not_before(wait, memo.retry_after)));
     }
-    memo.glance = cloud.and_then(|cloud| Glance::new(cloud, &snapshot, &decision, wait));
-    Ok(Some(memo.glance.as_ref().map_or(wait, Glance::next)))
+    memo.sample = cloud.and_then(|cloud| Sample::new(cloud, &snapshot, &decision, wait));
+    Ok(Next::After(memo.sample.as_ref().map_or(wait, Sample::next_poll)))
 }
 
 /// A large cluster is looked at less often than a small one, one in which nothing happens less often than one that changes,

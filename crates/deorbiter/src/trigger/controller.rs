@@ -1,20 +1,22 @@
-//! The loop around the reconcile of the bindings: something changed, or some time went by → observe → plan → apply → status.
+//! When the bindings are reconciled, all at once: when one of them, one of their objects or a Deorbit changes, and at an interval.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::{DeorbitBinding, DeorbitBindingStatus};
+use common::cache::Cache;
 use common::conditions;
+use common::controller::{Backoff, Controller, Next, Queue, Reconciler};
 use common::events::Events;
-use common::plan::{Action as _, Plan, Reason as _};
+use common::executor::{ActionError as _, Executor};
+use common::plan::Plan;
 use common::runtime::Runtime;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
-use tokio::sync::Notify;
 
 use super::action::Action;
 use super::error::Error;
@@ -24,116 +26,117 @@ use super::plan::{self, Decision, Standing};
 use super::watches::Watches;
 use super::{apply, names};
 
-/// Changes come in bursts; one reconcile serves them all.
+/// The controller's name in metrics and on `/livez`.
+pub const CONTROLLER: &str = "deorbitbinding";
+
+/// The only key: two bindings may select the same object, so one decision is about all of them.
+const ALL: &str = "all bindings";
+
+/// Changes come in bursts; one reconciliation serves them all.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Without any change: a kind may have been installed, a right given, a namespace labelled.
+
+/// Without any change: a kind may have been installed, a right granted, a namespace labelled.
 const POLL: Duration = Duration::from_secs(20);
-/// After a reconcile that failed, or that could not read all: long enough for an API server that restarts, short enough for a person who waits.
+
+/// After a reconciliation that was decided on outdated facts or could not read everything: long enough for an API server that restarts,
+/// short enough for a person who waits.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// Keeps the bindings until the process is asked to end.
+/// After a failure. A failed reconciliation delays no other binding beyond the interval.
+const BACKOFF: Backoff = Backoff { base: RETRY_AFTER, max: POLL, per_second: 10.0, burst: 100.0 };
+
+/// Reconciles the bindings until the process is asked to end.
 ///
 /// # Errors
-/// A metric that cannot be registered, or a cache that ended.
-pub async fn run(runtime: Runtime) -> anyhow::Result<()> {
-    let metrics = Metrics::new(runtime.metrics.registry())?;
-    let changed = Arc::new(Notify::new());
-    let bindings = Api::<DeorbitBinding>::all(runtime.client.clone());
-    let deorbits = Api::<Deorbit>::all(runtime.client.clone());
-    let bindings = runtime.cache(bindings).start();
-    let deorbits = runtime.cache(deorbits).named("deorbits-of-bindings").trim(slim).start();
-    let (binding, deorbit) = (Arc::clone(&changed), Arc::clone(&changed));
-    bindings.subscribe(move |_| binding.notify_one());
-    deorbits.subscribe(move |_| deorbit.notify_one());
-    let work = async {
-        tokio::select! {
-            biased;
-            () = runtime.shutdown.cancelled() => return Ok(()),
-            _ = async { tokio::join!(bindings.synced(), deorbits.synced()) } => {}
-        }
-        if !runtime.leading().await {
-            return Ok(());
-        }
-        let watches = Watches::new(runtime.client.clone(), Arc::clone(&changed));
-        let mut reconciler = Reconciler {
-            observer: Observer::new(runtime.client.clone(), watches),
-            // Of its own: what a pass of another loop does not find again would be told again.
-            events: runtime.events.scoped(),
-            runtime: &runtime,
-            metrics: &metrics,
-        };
-        loop {
-            let wait = match reconciler.reconcile(&bindings.list(), &deorbits.list()).await {
-                Ok(()) if reconciler.observer.unread => RETRY_AFTER,
-                Ok(()) => POLL,
-                Err(error) => {
-                    if !error.is_outdated() {
-                        tracing::warn!(%error, "reconcile failed");
-                    }
-                    RETRY_AFTER
-                }
-            };
-            tokio::select! {
-                biased;
-                () = runtime.shutdown.cancelled() => return Ok(()),
-                () = async { changed.notified().await; tokio::time::sleep(DEBOUNCE).await } => {}
-                () = tokio::time::sleep(wait) => {}
-            }
-        }
+/// A metric that cannot be registered.
+pub async fn run(runtime: Runtime, deorbits: Cache<Deorbit>) -> anyhow::Result<()> {
+    let bindings = runtime.cache(Api::<DeorbitBinding>::all(runtime.client.clone())).start();
+    let queue = Arc::new(OnceLock::new());
+    let reconciler = Bindings {
+        metrics: Metrics::new(runtime.metrics.registry())?,
+        bindings: bindings.clone(),
+        deorbits: deorbits.clone(),
+        queue: Arc::clone(&queue),
+        runtime: runtime.clone(),
     };
-    work.await
+    let controller = Controller::new(&runtime, CONTROLLER, reconciler)
+        .backoff(BACKOFF)
+        .watches(&bindings, |_, queue| queue.add_after(ALL, DEBOUNCE))
+        .watches(&deorbits, |_, queue| queue.add_after(ALL, DEBOUNCE));
+    // The first one needs no change. Its watches of kinds add to the queue, which is set here, once.
+    controller.queue().add(ALL);
+    let _set = queue.set(controller.queue());
+    controller.run().await
 }
 
-/// Takes from a Deorbit what a binding does not look at.
-fn slim(deorbit: &mut Deorbit) {
-    deorbit.metadata.managed_fields = None;
-    deorbit.metadata.annotations = None;
-    if let Some(status) = &mut deorbit.status {
-        *status = common::api::deorbit::DeorbitStatus { phase: status.phase, ..Default::default() };
-    }
+struct Bindings {
+    runtime: Runtime,
+    metrics: Metrics,
+    bindings: Cache<DeorbitBinding>,
+    deorbits: Cache<Deorbit>,
+    queue: Arc<OnceLock<Queue<&'static str>>>,
 }
 
-struct Reconciler<'a> {
-    runtime: &'a Runtime,
-    metrics: &'a Metrics,
+struct Memo {
+    /// With its own reported problems: those that this controller does not find again are not those of another one.
     events: Events,
     observer: Observer,
 }
 
-impl Reconciler<'_> {
-    async fn reconcile(
-        &mut self,
-        bindings: &[Arc<DeorbitBinding>],
-        deorbits: &[Arc<Deorbit>],
-    ) -> Result<(), Error> {
-        let snapshot = self.observer.observe(bindings, deorbits).await;
+impl Reconciler for Bindings {
+    type Key = &'static str;
+    type Memo = Memo;
+    type Error = Error;
+
+    fn memo(&self, _: &&'static str) -> Memo {
+        let queue = Arc::clone(&self.queue);
+        let on_change =
+            Arc::new(move || queue.get().into_iter().for_each(|queue| queue.add_after(ALL, DEBOUNCE)));
+        let client = self.runtime.client.clone();
+        let watches = Watches::new(client.clone(), self.runtime.metrics.clone(), on_change);
+        Memo { events: self.runtime.events.scoped(), observer: Observer::new(client, watches) }
+    }
+
+    async fn reconcile(&self, _: &&'static str, memo: &mut Memo) -> Result<Next, Error> {
+        let bindings = self.bindings.list();
+        let snapshot = memo.observer.observe(&bindings, &self.deorbits.list()).await;
         let Decision { plan, standings } = plan::plan(&snapshot);
         self.metrics.observed(&standings);
         self.runtime.status.set("bindings", plan.to_string());
-        self.events.found(&plan.problems);
-        let applied = self.apply(bindings, &plan).await;
-        for binding in bindings {
+        memo.events.found(&plan.problems);
+        let applied = self.apply(memo, &bindings, &plan).await;
+        for binding in &bindings {
             if let Some(standing) = standings.get(&binding.name_any()) {
                 self.report(binding, standing).await?;
             }
         }
-        applied
+        match applied {
+            Ok(()) if memo.observer.unread => Ok(Next::After(RETRY_AFTER)),
+            Ok(()) => Ok(Next::After(POLL)),
+            Err(error) if error.is_outdated() => Ok(Next::After(RETRY_AFTER)),
+            Err(error) => Err(error),
+        }
     }
+}
 
+impl Bindings {
     /// Each step is about an object of its own: one that fails stops no other.
-    async fn apply(&mut self, bindings: &[Arc<DeorbitBinding>], plan: &Plan<Action>) -> Result<(), Error> {
-        let kinds: BTreeMap<String, _> =
-            bindings.iter().map(|binding| (binding.name_any(), kind_of(binding))).collect();
-        let generations: BTreeMap<String, Option<i64>> =
-            bindings.iter().map(|binding| (binding.name_any(), binding.metadata.generation)).collect();
-        let mut failure = None;
+    async fn apply(
+        &self,
+        memo: &mut Memo,
+        bindings: &[Arc<DeorbitBinding>],
+        plan: &Plan<Action>,
+    ) -> Result<(), Error> {
+        let by_name: BTreeMap<String, &DeorbitBinding> =
+            bindings.iter().map(|binding| (binding.name_any(), &**binding)).collect();
+        let executor = Executor { events: &memo.events, ..Executor::from(&self.runtime) };
+        let mut failure: Option<Error> = None;
         for step in &plan.steps {
-            if !self.runtime.leadership.is_leading() {
-                return Err(Error::NotLeading);
-            }
             let kind = match &step.action {
                 Action::GuardBinding { .. } => None,
-                Action::ReleaseBinding { binding, .. } => kinds.get(binding).cloned(),
+                Action::ReleaseBinding { binding, .. } => {
+                    by_name.get(binding).map(|binding| kind_of(binding))
+                }
                 Action::Bind { target, .. }
                 | Action::Release { target, .. }
                 | Action::CreateDeorbit { target, .. }
@@ -141,28 +144,19 @@ impl Reconciler<'_> {
                     Some((target.api_version.to_owned(), target.kind.to_owned()))
                 }
             };
-            let kind = kind.and_then(|kind| self.observer.watches.resource(&kind));
-            let (action, reason) = (step.action.name(), step.because.code());
-            match apply::act(&self.runtime.client, &step.action, kind).await {
-                Ok(()) => {
-                    self.runtime.metrics.action(action, reason, common::metrics::ActionResult::Done);
-                    self.events.done(step);
-                }
-                Err(error) if error.is_outdated() => {
-                    tracing::debug!(action, reason, %error, "not done: {}", step.action);
-                    failure = failure.or(Some(error));
-                }
-                Err(error) => {
-                    self.runtime.metrics.action(action, reason, common::metrics::ActionResult::Failed);
-                    self.events.failed(step, &error);
-                    if let (Action::CreateDeorbit { target, resource_version, binding, .. }, Some(why)) =
-                        (&step.action, error.refusal())
-                    {
-                        let generation = generations.get(binding).copied().flatten();
-                        self.observer.refused(&target.uid, resource_version, generation, why.to_owned());
-                    }
-                    failure = Some(error);
-                }
+            let kind = kind.and_then(|kind| memo.observer.watches.resource(&kind));
+            let action = apply::act(&self.runtime.client, &step.action, kind);
+            let Err(error) = executor.execute(step, action).await else { continue };
+            if let (Action::CreateDeorbit { target, resource_version, binding, .. }, Some(why)) =
+                (&step.action, error.refusal())
+            {
+                let generation = by_name.get(binding).and_then(|binding| binding.metadata.generation);
+                memo.observer.refused(&target.uid, resource_version, generation, why.to_owned());
+            }
+            match error {
+                Error::NotLeading => return Err(error),
+                error if error.is_outdated() => failure = failure.or(Some(error)),
+                error => failure = Some(error),
             }
         }
         failure.map_or(Ok(()), Err)
@@ -198,5 +192,53 @@ impl Reconciler<'_> {
                 Err(Error::Kubernetes { what: format!("write the status of DeorbitBinding {name}"), cause })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::Client;
+    use kube::client::Body;
+
+    use super::*;
+
+    /// An API server with empty lists, which does not stream them.
+    fn runtime() -> Runtime {
+        let service = tower::service_fn(|request: http::Request<Body>| async move {
+            let query = request.uri().query().unwrap_or_default();
+            let (code, body) = match (query.contains("sendInitialEvents"), query.contains("watch=true")) {
+                (true, _) => {
+                    (422, json!({"kind": "Status", "status": "Failure", "code": 422, "message": "unknown"}))
+                }
+                (_, true) => return std::future::pending().await,
+                _ => (200, json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})),
+            };
+            let response =
+                http::Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            Ok::<_, Infallible>(response.unwrap())
+        });
+        crate::controller::tests::runtime(Client::new(service, "default"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_reconciliation_is_counted_and_is_a_heartbeat() {
+        let runtime = runtime();
+        let run = tokio::spawn(run(runtime.clone(), crate::controller::deorbits(&runtime)));
+        let count = || {
+            let text = String::from_utf8(runtime.metrics.text().unwrap()).unwrap();
+            let series =
+                "controller_runtime_reconcile_total{controller=\"deorbitbinding\",result=\"success\"} ";
+            text.lines().find_map(|line| line.strip_prefix(series)?.parse::<u32>().ok()).unwrap_or_default()
+        };
+        let started = tokio::time::Instant::now();
+        while count() < 2 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(started.elapsed() < POLL * 3, "{} reconciliations", count());
+        }
+        assert!(format!("{:?}", runtime.status).contains(CONTROLLER), "no heartbeat: {:?}", runtime.status);
+        runtime.shutdown.cancel();
+        run.await.unwrap().unwrap();
     }
 }

@@ -1,6 +1,7 @@
 //! What can go wrong outside, named by the intent that failed.
 
 use common::cluster::error_chain;
+use common::executor::ActionError;
 
 /// A step or a look that failed. Each message is complete.
 #[derive(Debug, thiserror::Error)]
@@ -21,13 +22,18 @@ pub enum Error {
     NotLeading,
 }
 
-impl Error {
-    /// Whether it is just the caches that lag behind: no news for a person.
-    #[must_use]
-    pub fn is_outdated(&self) -> bool {
-        matches!(self, Error::Outdated(_))
+impl ActionError for Error {
+    fn not_leading() -> Self {
+        Error::NotLeading
     }
 
+    /// The caches lag behind.
+    fn is_outdated(&self) -> bool {
+        matches!(self, Error::Outdated(_))
+    }
+}
+
+impl Error {
     /// Why the API server does not take what it was given, if that is what failed: the object is not valid, a policy or a quota is
     /// against it, a right is missing, or its namespace is being deleted or is not there (404). It says the same until somebody
     /// changes something.

@@ -68,7 +68,7 @@ impl Observer {
         deorbits: &[Arc<deorbit::Deorbit>],
     ) -> Snapshot {
         let kinds: BTreeSet<GroupVersionKindKey> = bindings.iter().map(|binding| kind_of(binding)).collect();
-        self.watches.keep(&kinds);
+        self.watches.retain(&kinds);
         let mut snapshot = Snapshot { bindings: Vec::new(), deorbits: read_deorbits(deorbits) };
         self.unread = false;
         let mut alive = BTreeSet::new();
@@ -98,7 +98,7 @@ impl Observer {
             targets: Targets::Whole(Vec::new()),
             counted: counted(binding.status.as_ref()),
         };
-        let (resource, objects) = match self.watches.look(&kind_of(binding)).await {
+        let (resource, objects) = match self.watches.known(&kind_of(binding)).await {
             Known::Objects(watch, objects) => {
                 read.rules = rules::rules(&binding.spec, Some(watch.namespaced));
                 (watch.resource.clone(), objects)

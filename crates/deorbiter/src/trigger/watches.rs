@@ -1,33 +1,33 @@
-//! One watch for each kind that bindings name: metadata only, started when the first binding names it, ended with the last.
+//! One watch for each kind that bindings name: metadata only, started when the first binding names it, stopped with the last.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::StreamExt as _;
+use common::cache::{Builder, Cache, Problem};
+use common::metrics::Metrics;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::core::PartialObjectMeta;
 use kube::discovery::{self, Scope};
-use kube::runtime::reflector::{Store, store::Writer};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, ResourceExt as _};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 
 /// Metadata of an object of any kind.
 pub type Meta = PartialObjectMeta<DynamicObject>;
 
-/// Written by kubectl, read by nobody here, and often longer than all the rest.
+/// kubectl writes it, deorbiter does not read it, and it is often longer than all the rest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// A kind whose watch says that it is gone is looked up anew, and a watch that has just begun is not ended for that.
+/// A kind that its watch reports as gone is discovered again, but not before its watch is as old as this.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Called for each change of an object or of the health of a watch.
+pub type OnChange = Arc<dyn Fn() + Send + Sync>;
 
 /// The watches that run.
 pub struct Watches {
     client: Client,
-    changed: Arc<Notify>,
+    metrics: Metrics,
+    on_change: OnChange,
     kinds: BTreeMap<GroupVersionKindKey, Watch>,
 }
 
@@ -36,24 +36,12 @@ pub type GroupVersionKindKey = (String, String);
 
 /// One kind that the API server knows.
 pub struct Watch {
-    /// How it is asked for.
+    /// How it is requested.
     pub resource: ApiResource,
     /// Whether its objects have namespaces.
     pub namespaced: bool,
-    store: Store<Meta>,
-    state: Arc<Mutex<State>>,
+    cache: Cache<Meta>,
     since: Instant,
-    task: JoinHandle<()>,
-}
-
-#[derive(Default)]
-struct State {
-    /// A first list is complete.
-    filled: bool,
-    /// Why the objects cannot be listed.
-    refused: Option<String>,
-    /// Whether that is because the API server serves the kind no more.
-    gone: bool,
 }
 
 /// What is known of a kind.
@@ -62,59 +50,55 @@ pub enum Known<'a> {
     Objects(&'a Watch, Vec<Arc<Meta>>),
     /// The API server does not serve it.
     NotServed(String),
-    /// It is served, but its objects are not known, or it cannot be found out.
+    /// It is served, but its objects are not known, or discovery failed.
     Unknown(Option<&'a Watch>, String),
 }
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl Watches {
-    /// No watch yet. `changed` is told of every change of an object.
+    /// No watch yet.
     #[must_use]
-    pub fn new(client: Client, changed: Arc<Notify>) -> Watches {
-        Watches { client, changed, kinds: BTreeMap::new() }
+    pub fn new(client: Client, metrics: Metrics, on_change: OnChange) -> Watches {
+        Watches { client, metrics, on_change, kinds: BTreeMap::new() }
     }
 
-    /// Ends the watches of kinds that are not wanted any more.
-    pub fn keep(&mut self, wanted: &BTreeSet<GroupVersionKindKey>) {
-        self.kinds.retain(|kind, _| wanted.contains(kind));
+    /// Stops the watches of all other kinds.
+    pub fn retain(&mut self, kinds: &BTreeSet<GroupVersionKindKey>) {
+        self.kinds.retain(|kind, _| kinds.contains(kind));
     }
 
-    /// How a kind is asked for, if its watch runs.
+    /// How a kind is requested, if its watch runs.
     #[must_use]
     pub fn resource(&self, kind: &GroupVersionKindKey) -> Option<&ApiResource> {
         self.kinds.get(kind).map(|watch| &watch.resource)
     }
 
     /// What is known of a kind; its watch is started if it does not run.
-    pub async fn look(&mut self, kind: &GroupVersionKindKey) -> Known<'_> {
-        let gone = |watch: &Watch| {
-            watch.since.elapsed() >= POLL_INTERVAL
-                && watch.state.lock().unwrap_or_else(PoisonError::into_inner).gone
-        };
-        if self.kinds.get(kind).is_some_and(gone) {
-            self.kinds.remove(kind);
-        }
+    pub async fn known(&mut self, kind: &GroupVersionKindKey) -> Known<'_> {
+        self.kinds.retain(|one, watch| {
+            let is_gone = || watch.refusal().is_some_and(|problem| problem.code == Some(404));
+            one != kind || watch.since.elapsed() < POLL_INTERVAL || !is_gone()
+        });
         if !self.kinds.contains_key(kind) {
             match self.discover(kind).await {
-                Ok(watch) => {
-                    self.kinds.insert(kind.clone(), watch);
-                }
+                Ok(watch) => drop(self.kinds.insert(kind.clone(), watch)),
                 Err(known) => return known,
             }
         }
         let Some(watch) = self.kinds.get(kind) else {
             return Known::Unknown(None, "its watch has ended".to_owned());
         };
-        let state = watch.state.lock().unwrap_or_else(PoisonError::into_inner);
-        match &state.refused {
-            Some(why) => Known::Unknown(Some(watch), why.clone()),
-            None if !state.filled => Known::Unknown(Some(watch), "its objects are being listed".to_owned()),
-            None => Known::Objects(watch, watch.store.state()),
+        match watch.refusal() {
+            Some(Problem { message, .. }) => {
+                let ApiResource { plural, group, .. } = &watch.resource;
+                let why = format!(
+                    "cannot watch {plural}.{group}: {message}; deorbiter needs get, list, watch and patch on them (docs/deorbiter.md)"
+                );
+                Known::Unknown(Some(watch), why)
+            }
+            None if !watch.cache.health().borrow().synced => {
+                Known::Unknown(Some(watch), "its objects are being listed".to_owned())
+            }
+            None => Known::Objects(watch, watch.cache.list()),
         }
     }
 
@@ -138,64 +122,27 @@ impl Watches {
 
     fn start(&self, resource: ApiResource, namespaced: bool) -> Watch {
         let api: Api<Meta> = Api::all_with(self.client.clone(), &resource);
-        let writer = Writer::new(resource.clone());
-        let store = writer.as_reader();
-        let state = Arc::new(Mutex::new(State::default()));
-        let what = format!("{}.{}", resource.plural, resource.group);
-        let keeper = keep(api, writer, Arc::clone(&state), Arc::clone(&self.changed), what);
-        Watch { resource, namespaced, store, state, since: Instant::now(), task: tokio::spawn(keeper) }
+        let trim = |object: &mut Meta| drop(object.annotations_mut().remove(LAST_APPLIED));
+        let cache = Builder::metadata(api, &resource, &self.metrics).trim(trim).start();
+        let on_change = Arc::clone(&self.on_change);
+        cache.subscribe(move |_| on_change());
+        // An empty first list and a refusal change no object. The task ends with the cache.
+        let (mut health, on_change) = (cache.health(), Arc::clone(&self.on_change));
+        tokio::spawn(async move {
+            while health.changed().await.is_ok() {
+                on_change();
+            }
+        });
+        Watch { resource, namespaced, cache, since: Instant::now() }
     }
 }
 
-async fn keep(
-    api: Api<Meta>,
-    mut writer: Writer<Meta>,
-    state: Arc<Mutex<State>>,
-    changed: Arc<Notify>,
-    what: String,
-) {
-    let mut events = std::pin::pin!(watch(api, watcher::Config::default()).default_backoff());
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => {
-                let event = event.modify(slim);
-                writer.apply_watcher_event(&event);
-                if !matches!(event, Event::Init | Event::InitApply(_)) {
-                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    *state = State { filled: true, ..State::default() };
-                    drop(state);
-                    changed.notify_one();
-                }
-            }
-            Err(error) => {
-                tracing::warn!(kind = what, %error, "watch failed; retrying");
-                if let Some((code, why)) = refusal(&error) {
-                    let text = format!(
-                        "cannot watch {what}: {why}; deorbiter needs get, list, watch and patch on them (docs/deorbiter.md)"
-                    );
-                    let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    (state.refused, state.gone) = (Some(text), code == 404);
-                    drop(state);
-                    changed.notify_one();
-                }
-            }
-        }
+impl Watch {
+    /// What only a person can change: a missing right, or a kind that is gone. An outage ends by itself, and the cached objects
+    /// are the last known ones meanwhile.
+    fn refusal(&self) -> Option<Problem> {
+        let health = self.cache.health();
+        let problem = health.borrow().problem.clone();
+        problem.filter(|problem| matches!(problem.code, Some(401 | 403 | 404)))
     }
-}
-
-fn slim(object: &mut Meta) {
-    object.metadata.managed_fields = None;
-    object.annotations_mut().remove(LAST_APPLIED);
-}
-
-/// What only a person can change: no right, or a kind that is gone.
-fn refusal(error: &watcher::Error) -> Option<(u16, String)> {
-    let status = match error {
-        watcher::Error::WatchError(status) => status,
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status)) => status,
-        _ => return None,
-    };
-    matches!(status.code, 401 | 403 | 404).then(|| (status.code, status.message.clone()))
 }

@@ -84,7 +84,7 @@ impl Handler {
                         tracing::info!(cluster = %cluster.object, deorbit = id, "Cluster API deletes a cluster: its Deorbit begins")
                     }
                     // Another replica was asked at the same time; the next request sees whose it is.
-                    Err(error) if error.is_outdated() => {}
+                    Err(Error::Outdated(_)) => {}
                     Err(error) => {
                         return Err(match error.refusal() {
                             // Only who reads it at the Cluster can mend it.
@@ -103,7 +103,7 @@ impl Handler {
                         tracing::info!(cluster = %cluster.object, deorbit = id, "a Cluster is protected: its Deorbit is aborted")
                     }
                     // It is gone; another of its name is seen at the next request.
-                    Err(error) if error.is_outdated() => {}
+                    Err(Error::Outdated(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
                 Ok(response)
