@@ -152,7 +152,13 @@ generate: ## Write the generated files again: the command line in docs/, the sch
 	done; "$$programs/examples/crds" manifests
 
 .PHONY: bench
-bench: bench-natgw bench-egress-router bench-routegc bench-deorbiter ## Measure the programs as users get them and print tables (half an hour and release builds)
+bench: bench-work-queue bench-natgw bench-egress-router bench-routegc bench-deorbiter ## Measure the programs as users get them and print tables (half an hour and release builds)
+
+.PHONY: bench-work-queue
+bench-work-queue: build-packages ## The work queue of the per-key controllers, with 100,000 keys (a second)
+	@scripts/prerequisites.sh
+	cargo build --release --locked -p bench
+	@"$$(scripts/target.sh)/release/bench" work-queue
 
 .PHONY: bench-natgw
 bench-natgw: build-packages ## natgw's part (about 6 minutes; ONLY=start,crowd: parts)
@@ -174,7 +180,7 @@ bench-egress-router: ## The CNI plugin's part, against Debian's plugins (2 minut
 	  --program "$$target/$$(uname -m)-unknown-linux-musl/dist/egress-router"
 
 .PHONY: bench-routegc
-bench-routegc: ## routegc's part, on a real Neutron (about 6 minutes; ONLY=start,passes,steady: parts)
+bench-routegc: ## routegc's part, on a real Neutron (about 6 minutes; ONLY=start,reconcile,steady: parts)
 	@scripts/packages.sh $(BUILD_PACKAGES) $(OPENSTACK_PACKAGES) musl-tools
 	@scripts/prerequisites.sh
 	@scripts/assets.sh $(KUBERNETES) >/dev/null

@@ -22,10 +22,14 @@ PENDING = (
     "crates/deorbiter/",
     "crates/egress-router-cni/",
     "crates/natgw/",
-    "docs/benchmarks.md",
     "docs/deorbiter.md",
     "docs/natgw",
-    "e2e/",
+    "e2e/assets/",
+    "e2e/cluster/",
+    "e2e/hetzner/",
+    "e2e/openstack/",
+    "e2e/src/",
+    "e2e/tests/",
 )
 
 # Wrong in every context. A phrase of several words also matches an identifier that contains these words in a row.

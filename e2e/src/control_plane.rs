@@ -19,6 +19,7 @@ mod ready;
 mod reservation;
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,8 +27,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -230,6 +233,24 @@ impl ControlPlane {
         let name = created.metadata.name.context("a created namespace has a name")?;
         self.readiness().default_account(&name).await?;
         Ok(name)
+    }
+
+    /// Defines the custom resource `K`, and waits until the API server serves it: for a moment after the definition is
+    /// established, a list gets 429, "storage is (re)initializing".
+    ///
+    /// # Errors
+    /// The API server refuses, or does not serve it.
+    pub async fn serve<K>(&self) -> Result<()>
+    where
+        K: CustomResourceExt + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let definition = K::crd();
+        let kinds: Api<CustomResourceDefinition> = Api::all(self.client());
+        let params = PatchParams::apply("e2e").force();
+        kinds.patch(&definition.name_any(), &params, &Patch::Apply(&definition)).await?;
+        let objects = Api::<K>::all(self.client());
+        let served = async || Ok(objects.list(&ListParams::default()).await.is_ok());
+        self.readiness().until(&format!("kind {}", K::kind(&())), served).await
     }
 
     /// Stops a program as a hung machine would: connections stay open, nothing is answered.

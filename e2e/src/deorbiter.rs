@@ -16,9 +16,8 @@ use anyhow::{Result, bail};
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, CustomResourceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -56,9 +55,7 @@ impl TestEnv {
     pub async fn start() -> Result<TestEnv> {
         let (control_plane, alone) = ControlPlane::reserve().await?;
         let client = control_plane.client();
-        let crds = Api::<CustomResourceDefinition>::all(client.clone());
-        let params = PatchParams::apply("e2e").force();
-        crds.patch("deorbits.deorbiter.perimeter.dev", &params, &Patch::Apply(Deorbit::crd())).await?;
+        control_plane.serve::<Deorbit>().await?;
         let namespace = control_plane.namespace("deorbit").await?;
         let management = FaultProxy::start(upstream(&control_plane)?).await?;
         as_another_cluster(&management);
@@ -74,8 +71,6 @@ impl TestEnv {
             _alone: alone,
             _folder: folder,
         };
-        env.wait("the kind Deorbit", async || Ok(env.deorbits().list(&ListParams::default()).await.is_ok()))
-            .await?;
         env.clear().await?;
         env.thawed().await?;
         let data = env.target_kubeconfig()?;

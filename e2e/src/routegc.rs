@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
+use common::api::routegc::RouteGC;
 use kube::Client;
 use tempfile::TempDir;
 
@@ -92,7 +93,7 @@ impl TestEnv {
         let slot = slots::ROUTEGC.wait().await?;
         let control_plane = ControlPlane::shared("routegc").await?;
         let client = control_plane.client();
-        policy::define(&client).await?;
+        control_plane.serve::<RouteGC>().await?;
         let namespace = control_plane.namespace("routegc").await?;
         let project = openstack.project("routegc").await?;
         let writes = WriteCounter::new();

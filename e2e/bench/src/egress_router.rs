@@ -1,42 +1,43 @@
-//! egress-router against Debian's macvlan and static plugins: both in turn, in the same run, in the same namespaces.
+//! egress-router side by side with Debian's macvlan and static plugins, in the same run and the same namespaces.
 //!
 //! ```text
-//!   machine  is anybody else at work here?
-//!   driver   in the node's namespaces: starts a plugin, feeds it, reads its answer, reaps it; takes the time of that
+//!   driver   in the node's namespaces: runs a plugin and measures it
 //!   table    what is printed
 //! ```
 //!
-//! A chunk is ten ADDs and ten DELs of one program, each in a pod of its own; the programs take turns chunk by chunk. A chunk
-//! begins when the machine is idle, and does not count if others used more than an eighth of it meanwhile.
+//! A chunk is ten ADDs and ten DELs of one program, each in a pod of its own. The programs take turns, one chunk each. A chunk begins
+//! when the machine is idle, and is discarded if other processes used more than an eighth of the machine.
 
 pub(crate) mod driver;
-mod machine;
 mod table;
 
+use std::cell::Cell;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
-use e2e::egress_router::{GATEWAY, Pod, TestEnv, UPLINK, debian, plugin};
+use anyhow::{Context as _, Result, ensure};
+use e2e::egress_router::{GATEWAY, Pod, TestEnv, UPLINK, debian};
+use e2e::netns::Snapshot;
 use serde_json::{Value, json};
 
-use driver::{Call, Chunk, Job, Work};
-use table::{Column, Table};
+use self::driver::{Call, Chunk, Job, OTHERS, Work};
+use self::table::{Row, table};
+use crate::machine;
 
-/// ADDs and DELs of each program, and at least twice as many VERSIONs.
+/// ADDs and DELs of each program, and twice as many VERSIONs.
 const CALLS: usize = 100;
 /// Pods, and so calls in a chunk.
 const PODS: usize = 10;
-/// At once.
+/// Calls at the same time.
 const CROWD: usize = 8;
-/// Of them in all, in whole crowds.
+/// Whole crowds.
 const CROWD_CALLS: usize = 13 * CROWD;
 /// Of a plugin that waits for duplicate address detection: one or two seconds each.
 const SLOW_CALLS: usize = 5;
-/// Chunks that may be thrown away for each that counts, until the machine is given up as never quiet.
+/// Discarded chunks for each that counts, after which the bench fails.
 const DISCARDS: usize = 5;
 
-/// What DEL costs where nothing but a link is deleted, as a plugin: by `ip`, which needs no more time to start than a plugin does.
+/// The cost of a DEL that only deletes a link, as a plugin. `ip` does not need more time to start than a plugin.
 const BARE: &str = r#"#!/bin/sh
 case $CNI_COMMAND in
 ADD) exec ip link add link UPLINK name "$CNI_IFNAME" netns "$CNI_NETNS" type macvlan mode bridge ;;
@@ -44,172 +45,158 @@ DEL) exec nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME" ;;
 esac
 "#;
 
-/// Measures, and returns what is to be printed.
-///
-/// # Errors
-/// A plugin fails; the machine is never quiet.
-pub(crate) fn measure(program: Option<&Path>) -> Result<String> {
-    let installed = Installed::new()?;
-    let ours = installed.copy(&program.map_or_else(plugin, |path| Ok(path.to_owned()))?)?;
-    let (peer, helper) = (installed.copy(&debian("macvlan")?)?, installed.copy(&debian("static")?)?);
-    let bare = installed.script("bare", &BARE.replace("UPLINK", UPLINK))?;
-    let bench = Bench::new()?;
-    let mut table = Table::new(&ours, &[("macvlan", &peer), ("static", &helper)])?;
-
-    // The newest version that both speak.
-    let config = |ip: Value, args: Value| json!({"cniVersion": "1.0.0", "name": "egress", "type": "egress-router", "ip": ip, "interfaceArgs": args});
-    let master = || json!({"master": UPLINK});
-    let plain = |pod: usize| {
-        config(
-            json!({"addresses": [format!("192.168.50.{}/24", 100 + pod)], "gateway": GATEWAY[0]}),
-            master(),
-        )
-    };
-    // Redirects and a list: the whole job, as an operator's configuration has it.
-    let whole = |pod: usize| {
-        let destinations = ["203.0.113.0/24", "80 TCP 203.0.113.9", "8080 TCP 203.0.113.10 80"];
-        let addresses = [format!("192.168.50.{}/24", 100 + pod)];
-        config(json!({"addresses": addresses, "gateway": GATEWAY[0], "destinations": destinations}), master())
-    };
-    let inferred =
-        |pod: usize| config(json!({"addresses": [format!("192.168.50.{}/24", 100 + pod)]}), json!({}));
-    let ipv6 = |pod: usize| {
-        config(
-            json!({"addresses": [format!("2001:db8:50::{}/64", 100 + pod)], "gateway": GATEWAY[1]}),
-            master(),
-        )
-    };
-    let macvlan = |addresses: Value| {
-        json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": UPLINK,
-            "ipam": {"type": "static", "addresses": addresses}})
-    };
-    let peers = |pod: usize| macvlan(json!([{"address": format!("192.168.50.{}/24", 100 + pod)}]));
-    let peers_ipv6 = |pod: usize| macvlan(json!([{"address": format!("2001:db8:50::{}/64", 100 + pod)}]));
-
-    eprintln!("bench: memory");
-    for (column, program, config) in [
-        (Column::Ours, &ours, &plain as &dyn Fn(usize) -> Value),
-        (Column::OursWhole, &ours, &whole),
-        (Column::Peer, &peer, &peers),
-    ] {
-        table.memory(column, &bench.run(program, config, PODS, Work::Memory)?);
-    }
-    let mut subjects = [
-        Subject::new(Column::Ours, &ours, CALLS, &plain),
-        Subject::new(Column::Peer, &peer, CALLS, &peers),
-        Subject::new(Column::OursInferred, &ours, CALLS, &inferred),
-        Subject::new(Column::OursWhole, &ours, CALLS, &whole),
-        Subject::new(Column::OursIpv6, &ours, CALLS, &ipv6),
-        Subject::new(Column::PeerIpv6, &peer, SLOW_CALLS, &peers_ipv6),
-        Subject::new(Column::Bare, &bare, CALLS, &peers),
-    ];
-    bench.in_turn(&mut subjects, Work::OneByOne)?;
-    for subject in subjects {
-        table.calls(subject.column, &subject.chunks);
-    }
-    eprintln!("bench: {CROWD} at once");
-    let mut crowds = [
-        Subject::new(Column::OursCrowd, &ours, CROWD_CALLS, &plain),
-        Subject::new(Column::PeerCrowd, &peer, CROWD_CALLS, &peers),
-    ];
-    bench.in_turn(&mut crowds, Work::AtOnce)?;
-    for subject in crowds {
-        table.calls(subject.column, &subject.chunks);
-    }
-    eprintln!("bench: VERSION");
-    let mut versions = [
-        Subject::new(Column::OursVersion, &ours, 2 * CALLS, &plain),
-        Subject::new(Column::PeerVersion, &peer, 2 * CALLS, &peers),
-    ];
-    bench.in_turn(&mut versions, Work::Version)?;
-    for subject in versions {
-        table.calls(subject.column, &subject.chunks);
-    }
-    bench.unchanged()?;
-    table.circumstances = bench.circumstances()?;
-    Ok(table.to_string())
+/// A program with a configuration for each pod, and what was measured of it.
+struct Subject<'a> {
+    title: &'static str,
+    program: &'a Path,
+    config: &'a dyn Fn(usize) -> Value,
+    calls: usize,
+    chunks: Vec<Chunk>,
 }
 
-/// The programs as a node has them: copied in one go, as an installer does. A linker leaves its output in the page cache in single
-/// pages, and each page fault of a program then finds less: 0.05 ms of a VERSION.
+impl Subject<'_> {
+    fn missing(&self) -> usize {
+        self.calls.saturating_sub(self.chunks.iter().map(|chunk| chunk.add.len()).sum())
+    }
+}
+
+pub(crate) fn measure(program: &Path) -> Result<String> {
+    let installed = Installed(tempfile::tempdir().context("a folder for the programs")?);
+    let ours = installed.copy(program)?;
+    let (peer, helper) = (installed.copy(&debian("macvlan")?)?, installed.copy(&debian("static")?)?);
+    let bare = installed.script("bare", &BARE.replace("UPLINK", UPLINK))?;
+    let (ours, peer, bare) = (ours.as_path(), peer.as_path(), bare.as_path());
+
+    let ipv4 = |pod: usize| format!("192.168.50.{}/24", 100 + pod);
+    let ipv6 = |pod: usize| format!("2001:db8:50::{}/64", 100 + pod);
+    // The newest version that both implement.
+    let egress = |ip: Value, args: Value| json!({"cniVersion": "1.0.0", "name": "egress", "type": "egress-router", "ip": ip, "interfaceArgs": args});
+    let macvlan = |address: String| {
+        json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "master": UPLINK,
+        "ipam": {"type": "static", "addresses": [{"address": address}]}})
+    };
+    let master = || json!({"master": UPLINK});
+    let plain = |pod| egress(json!({"addresses": [ipv4(pod)], "gateway": GATEWAY[0]}), master());
+    let inferred = |pod| egress(json!({"addresses": [ipv4(pod)]}), json!({}));
+    // A list and two redirects, as an operator's configuration has them.
+    let destinations = ["203.0.113.0/24", "80 TCP 203.0.113.9", "8080 TCP 203.0.113.10 80"];
+    let whole = |pod| {
+        egress(
+            json!({"addresses": [ipv4(pod)], "gateway": GATEWAY[0], "destinations": destinations}),
+            master(),
+        )
+    };
+    let plain_v6 = |pod| egress(json!({"addresses": [ipv6(pod)], "gateway": GATEWAY[1]}), master());
+    let peers = |pod| macvlan(ipv4(pod));
+    let peers_v6 = |pod| macvlan(ipv6(pod));
+
+    let subject =
+        |title, program, config, calls| Subject { title, program, config, calls, chunks: Vec::new() };
+    let mut one_by_one = [
+        subject(table::OURS, ours, &plain as &dyn Fn(usize) -> Value, CALLS),
+        subject("egress-router, master and gateway inferred", ours, &inferred, CALLS),
+        subject(table::OURS_WHOLE, ours, &whole, CALLS),
+        subject(table::OURS_V6, ours, &plain_v6, CALLS),
+        subject(table::PEER, peer, &peers, CALLS),
+        subject("macvlan + static, IPv6", peer, &peers_v6, SLOW_CALLS),
+        subject("the kernel alone: a macvlan created and deleted by `ip`", bare, &peers, CALLS),
+    ];
+    let mut crowds = [
+        subject(table::OURS_CROWD, ours, &plain, CROWD_CALLS),
+        subject("macvlan + static, 8 at once", peer, &peers, CROWD_CALLS),
+    ];
+    let mut versions = [
+        subject(table::OURS_VERSION, ours, &plain, 2 * CALLS),
+        subject("macvlan, VERSION", peer, &peers, 2 * CALLS),
+    ];
+    let lab = Lab::new()?;
+    eprintln!("bench: memory");
+    let with_memory = [table::OURS, table::OURS_WHOLE, table::PEER];
+    let with_memory = one_by_one.iter().filter(|subject| with_memory.contains(&subject.title));
+    let memory = with_memory.map(|subject| {
+        let chunk = lab.run(subject.program, subject.config, PODS, Work::Memory)?;
+        Ok((subject.title, chunk.add.iter().map(|taken| taken.memory).max()))
+    });
+    let memory = memory.collect::<Result<Vec<_>>>()?;
+    lab.alternate(&mut one_by_one, Work::OneByOne)?;
+    lab.alternate(&mut crowds, Work::AtOnce)?;
+    lab.alternate(&mut versions, Work::Version)?;
+    lab.ensure_unchanged()?;
+
+    let all = one_by_one.iter().chain(&crowds).chain(&versions);
+    let mut rows: Vec<Row> = all.map(|subject| Row::of(subject.title, &subject.chunks)).collect();
+    for row in &mut rows {
+        row.memory = memory.iter().find(|(title, _)| *title == row.title).and_then(|(_, memory)| *memory);
+    }
+    let size = |path: &Path| anyhow::Ok(std::fs::metadata(path)?.len());
+    let sizes = (size(ours)?, size(peer)?, size(&helper)?);
+    let (date, hardware) = (jiff::Timestamp::now().strftime("%F"), machine::hardware()?);
+    Ok(format!(
+        "* {date} on {hardware}; bench: {}\n* {} chunks counted, {} discarded because others used more than {:.0} % of the \
+         machine; load average at the end {}\n* Program files, bytes: egress-router {}, macvlan {}, static {}\n\n{}",
+        machine::BUILD,
+        lab.kept.get(),
+        lab.discarded.get(),
+        100.0 * OTHERS,
+        machine::load()?,
+        sizes.0,
+        sizes.1,
+        sizes.2,
+        table(&rows, sizes.0)
+    ))
+}
+
+/// The programs as on a node: copied at once, as an installer does. A linker's output is in the page cache in single pages, and then
+/// the page faults of a VERSION take 0.05 ms longer.
 struct Installed(tempfile::TempDir);
 
 impl Installed {
-    fn new() -> Result<Self> {
-        Ok(Self(tempfile::tempdir().context("a folder for the programs")?))
-    }
-
     fn copy(&self, program: &Path) -> Result<PathBuf> {
-        let name = program.file_name().with_context(|| format!("{}: not a file", program.display()))?;
-        let copy = self.0.path().join(name);
-        std::fs::copy(program, &copy)
-            .with_context(|| format!("{} to {}", program.display(), copy.display()))?;
+        let copy = self.0.path().join(program.file_name().context("a program is a file")?);
+        std::fs::copy(program, &copy).with_context(|| program.display().to_string())?;
         Ok(copy)
     }
 
     fn script(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.0.path().join(name);
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))
-            .with_context(|| path.display().to_string())?;
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
         Ok(path)
     }
 }
 
-/// A program with a configuration, and what was measured of it.
-struct Subject<'a> {
-    column: Column,
-    program: &'a Path,
-    calls: usize,
-    config: &'a dyn Fn(usize) -> Value,
-    chunks: Vec<Chunk>,
-}
-
-impl<'a> Subject<'a> {
-    fn new(column: Column, program: &'a Path, calls: usize, config: &'a dyn Fn(usize) -> Value) -> Self {
-        Self { column, program, calls, config, chunks: Vec::new() }
-    }
-
-    fn measured(&self) -> usize {
-        self.chunks.iter().map(|chunk| chunk.add.len()).sum()
-    }
-}
-
-/// A environment with pods.
-struct Bench {
+/// The namespaces, with pods.
+struct Lab {
     env: TestEnv,
     pods: Vec<Pod>,
-    before: Vec<e2e::netns::Snapshot>,
-    own: PathBuf,
-    kept: std::cell::Cell<usize>,
-    discarded: std::cell::Cell<usize>,
+    before: Vec<Snapshot>,
+    kept: Cell<usize>,
+    discarded: Cell<usize>,
 }
 
-impl Bench {
+impl Lab {
     fn new() -> Result<Self> {
         let env = TestEnv::new()?;
         let pods = (0..PODS).map(|number| env.pod(&format!("pod{number}"))).collect::<Result<Vec<_>>>()?;
         let before = pods.iter().map(|pod| pod.inside.network_state()).collect::<Result<_>>()?;
-        let own = std::env::current_exe().context("where is this program?")?;
-        Ok(Self { env, pods, before, own, kept: 0.into(), discarded: 0.into() })
+        Ok(Self { env, pods, before, kept: 0.into(), discarded: 0.into() })
     }
 
-    /// A chunk of each, again and again, until each has as many calls as it shall have.
-    fn in_turn(&self, subjects: &mut [Subject<'_>], work: Work) -> Result<()> {
-        while subjects.iter().any(|subject| subject.measured() < subject.calls) {
-            for subject in subjects.iter_mut().filter(|subject| subject.measured() < subject.calls) {
-                let left = subject.calls - subject.measured();
-                let most = if work == Work::AtOnce { CROWD } else { PODS };
-                let chunk = self.run(subject.program, subject.config, left.min(most), work)?;
+    /// A chunk of each subject, until all have as many calls as they need.
+    fn alternate(&self, subjects: &mut [Subject<'_>], work: Work) -> Result<()> {
+        let most = if work == Work::AtOnce { CROWD } else { PODS };
+        while subjects.iter().any(|subject| subject.missing() > 0) {
+            for subject in subjects.iter_mut().filter(|subject| subject.missing() > 0) {
+                let chunk = self.run(subject.program, subject.config, subject.missing().min(most), work)?;
                 subject.chunks.push(chunk);
             }
-            let done: Vec<_> = subjects.iter().map(|subject| subject.measured().to_string()).collect();
-            eprintln!("bench: {} calls, {} chunks discarded", done.join(" + "), self.discarded.get());
+            let missing: usize = subjects.iter().map(Subject::missing).sum();
+            eprintln!("bench: {work:?}: {missing} calls to do, {} chunks discarded", self.discarded.get());
         }
         Ok(())
     }
 
-    /// A chunk while nobody else was at work.
+    /// A chunk during which other processes used little of the machine.
     fn run(
         &self,
         program: &Path,
@@ -224,48 +211,31 @@ impl Bench {
         });
         let job = Job { program: program.to_owned(), work, calls: calls.collect() };
         let job = serde_json::to_string(&job)?;
+        let driver = std::env::current_exe()?;
         loop {
-            let output = self
-                .env
-                .node
-                .run_as_runtime([self.own.as_os_str(), "egress-router-driver".as_ref()], &job)?;
+            let command = [driver.as_os_str(), "egress-router-driver".as_ref()];
+            let output = self.env.node.run_as_runtime(command, &job)?;
             ensure!(output.success(), "{}: {}", program.display(), output.text().trim());
-            let chunk: Chunk = serde_json::from_str(&output.stdout).context("the driver's answer")?;
-            if chunk.quiet() {
+            let chunk: Chunk = serde_json::from_str(&output.stdout).context("the driver's output")?;
+            if chunk.others <= OTHERS {
                 self.kept.set(self.kept.get() + 1);
                 return Ok(chunk);
             }
             self.discarded.set(self.discarded.get() + 1);
-            if self.discarded.get() > DISCARDS * (self.kept.get() + DISCARDS) {
-                bail!("this machine is never quiet: {} chunks were thrown away", self.discarded.get());
-            }
+            ensure!(
+                self.discarded.get() <= DISCARDS * (self.kept.get() + DISCARDS),
+                "this machine is never idle: {} chunks were discarded",
+                self.discarded.get()
+            );
         }
     }
 
-    /// What was added and deleted so often has left nothing.
-    fn unchanged(&self) -> Result<()> {
+    /// All ADDs and DELs together have changed nothing.
+    fn ensure_unchanged(&self) -> Result<()> {
         for (pod, before) in self.pods.iter().zip(&self.before) {
             let changes = before.changes(&pod.inside.network_state()?);
-            ensure!(changes.is_empty(), "{} is not as it was: {changes:?}", pod.name());
+            ensure!(changes.is_empty(), "the network of {} has changed: {changes:?}", pod.name());
         }
         Ok(())
-    }
-
-    fn circumstances(&self) -> Result<Vec<String>> {
-        let build = if cfg!(debug_assertions) { "DEBUG" } else { "release" };
-        Ok(vec![
-            format!(
-                "{} on {}; bench: {build} build",
-                jiff::Timestamp::now().strftime("%F"),
-                crate::machine::hardware()?
-            ),
-            format!(
-                "{} chunks counted, {} discarded because others used more than {:.0} % of the machine; load average at the end {}",
-                self.kept.get(),
-                self.discarded.get(),
-                100.0 * machine::OTHERS,
-                crate::machine::load()?
-            ),
-        ])
     }
 }

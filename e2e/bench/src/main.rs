@@ -1,94 +1,85 @@
-//! Measures a program and prints tables in Markdown: `bench natgw`, `bench egress-router`, `bench routegc`, `bench deorbiter`.
-//! Progress goes to standard error.
+//! Measures a program and prints tables in Markdown: `bench natgw`, `bench egress-router`, `bench routegc`, `bench deorbiter`,
+//! `bench work-queue`. Progress goes to standard error.
 //!
-//! It talks to loopback only, and leaves nothing behind. What is measured should be what users get, the static release
-//! build: `make bench` does so. Built without its feature `controllers` it measures the CNI plugin alone, and compiles no controller.
+//! Everything runs on this machine and is removed afterwards. `make bench` measures what users get: the static release build.
+//! Without the feature `controllers`, only the CNI plugin can be measured, and no controller is compiled.
 #![cfg_attr(not(feature = "controllers"), allow(dead_code))]
 
 #[cfg(feature = "controllers")]
 mod deorbiter;
 mod egress_router;
-mod figures;
 mod machine;
 #[cfg(feature = "controllers")]
 mod natgw;
-#[cfg(feature = "controllers")]
 mod process;
 mod report;
 #[cfg(feature = "controllers")]
 mod routegc;
-#[cfg(feature = "controllers")]
-mod run;
-#[cfg(feature = "controllers")]
-mod start;
+mod work_queue;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-#[cfg(feature = "controllers")]
-use anyhow::bail;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
-#[cfg(feature = "controllers")]
+use e2e::program::built;
 use tokio::signal::unix::{SignalKind, signal};
 
-#[cfg(feature = "controllers")]
-use crate::report::Report;
+use crate::report::{Bench, mebibytes};
 
 /// Measures a program and prints a table.
 #[derive(Debug, Parser)]
-#[command(name = "bench")]
+#[command(name = "bench", version)]
 struct Args {
-    /// What is measured.
-    controller: Controller,
-    /// The program to measure; without it, the one beside this program.
+    /// What is measured
+    subject: Subject,
+    /// The program to measure [default: the one that was built with this program]
     #[arg(long)]
     program: Option<PathBuf>,
-    /// Only these parts, comma-separated; without it, all that this controller has.
+    /// Only these parts, comma-separated [default: all parts of the subject]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// natgw: processor time of observe and plan.
-    Walk,
-    /// All controllers: start to ready and idle memory.
+    /// natgw: processor time of observe and plan
+    Plan,
+    /// All controllers: start to ready, and idle memory
     Start,
-    /// natgw: from what happens to a Node to the route that follows.
+    /// natgw: from a change of a Node to the route that follows
     Moves,
-    /// All controllers: what is asked of others while nothing happens.
+    /// All controllers: requests while nothing changes
     Steady,
-    /// natgw: memory among thousands of Nodes; deorbiter: two hundred Deorbits at once.
+    /// natgw: memory with thousands of Nodes; deorbiter: two hundred Deorbits at once
     Crowd,
-    /// routegc: passes over few and many routes.
-    Passes,
-    /// deorbiter: how much longer a clean-up takes than the providers' own deletion.
+    /// routegc: reconciliations of few and many routes
+    Reconcile,
+    /// deorbiter: how much longer a clean-up takes than the drivers' own deletion
     Providers,
-    /// deorbiter: memory and time in clusters with thousands of claims.
+    /// deorbiter: memory and time in clusters with thousands of claims
     Claims,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Controller {
-    /// The NAT gateway controller.
-    #[cfg(feature = "controllers")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// The NAT gateway controller
     Natgw,
-    /// The CNI plugin, against Debian's macvlan and static plugins.
+    /// The CNI plugin, side by side with Debian's macvlan and static plugins
     EgressRouter,
-    /// The remover of dead routes, on a real Neutron.
-    #[cfg(feature = "controllers")]
+    /// The controller that removes stale routes, on a real Neutron
     Routegc,
-    /// The cleaner of dying clusters, on a real OpenStack.
-    #[cfg(feature = "controllers")]
+    /// The controller that cleans up clusters, on a real OpenStack
     Deorbiter,
-    /// The part of egress-router within the node's namespaces.
+    /// The work queue of the per-key controllers
+    WorkQueue,
+    /// The part of egress-router's bench that runs in the node's namespaces
     #[value(hide = true)]
     EgressRouterDriver,
 }
 
 fn main() -> ExitCode {
-    match measured(&Args::parse()) {
+    match measured(Args::parse()) {
         Ok(report) => {
             print!("{report}");
             ExitCode::SUCCESS
@@ -100,60 +91,60 @@ fn main() -> ExitCode {
     }
 }
 
-fn measured(args: &Args) -> Result<String> {
-    let parts: &[Part] = match args.controller {
-        #[cfg(feature = "controllers")]
-        Controller::Natgw => &natgw::PARTS,
-        #[cfg(feature = "controllers")]
-        Controller::Routegc => &routegc::PARTS,
-        #[cfg(feature = "controllers")]
-        Controller::Deorbiter => &deorbiter::PARTS,
-        Controller::EgressRouter | Controller::EgressRouterDriver => &[],
+fn measured(args: Args) -> Result<String> {
+    let parts: &[Part] = match args.subject {
+        Subject::Natgw => &[Part::Plan, Part::Start, Part::Moves, Part::Steady, Part::Crowd],
+        Subject::Routegc => &[Part::Start, Part::Reconcile, Part::Steady],
+        Subject::Deorbiter => &[Part::Start, Part::Steady, Part::Providers, Part::Crowd, Part::Claims],
+        Subject::EgressRouter | Subject::WorkQueue | Subject::EgressRouterDriver => &[],
     };
-    for only in &args.only {
-        ensure!(parts.contains(only), "it has no part {only:?}; its parts: {parts:?}");
-    }
-    // Some are started in another folder.
-    let program = args.program.as_deref().map(|path| {
-        path.canonicalize().with_context(|| format!("the program to measure, {}", path.display()))
-    });
-    let program = program.transpose()?;
-    let (program, wanted) =
-        (program.as_deref(), |part: Part| args.only.is_empty() || args.only.contains(&part));
-    match args.controller {
-        #[cfg(feature = "controllers")]
-        Controller::Natgw => run_through(async |report| natgw::measure(program, wanted, report).await),
-        #[cfg(feature = "controllers")]
-        Controller::Routegc => run_through(async |report| routegc::measure(program, wanted, report).await),
-        #[cfg(feature = "controllers")]
-        Controller::Deorbiter => {
-            run_through(async |report| deorbiter::measure(program, wanted, report).await)
+    let unknown = args.only.iter().find(|part| !parts.contains(part));
+    ensure!(unknown.is_none(), "{:?} has no part {unknown:?}, only {parts:?}", args.subject);
+    let program = |name: &str| match &args.program {
+        // Some are started in another folder.
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string()),
+        None => built(name),
+    };
+    match args.subject {
+        Subject::EgressRouter => egress_router::measure(&program("egress-router")?),
+        Subject::EgressRouterDriver => egress_router::driver::run().map(|()| String::new()),
+        Subject::WorkQueue => work_queue::measure(),
+        subject => {
+            let name = format!("{subject:?}").to_lowercase();
+            let mut bench = Bench::begin(program(&name)?, args.only)?;
+            let size = std::fs::metadata(&bench.program)?.len();
+            let meaning = "Size of the stripped binary; a static one contains everything that it needs";
+            bench.row("Program file", "", mebibytes([size])).means(meaning);
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let measured = runtime.block_on(async {
+                let mut interrupt = signal(SignalKind::interrupt())?;
+                let mut terminate = signal(SignalKind::terminate())?;
+                // A signal drops the measurement, and with it all processes and files.
+                tokio::select! {
+                    measured = controller(subject, &mut bench) => measured,
+                    _ = interrupt.recv() => bail!("interrupted"),
+                    _ = terminate.recv() => bail!("terminated"),
+                }
+            });
+            if measured.is_err() {
+                // Measuring them again would take minutes.
+                eprintln!("bench: the rows before the failure:\n{bench}");
+            }
+            measured.map(|()| bench.to_string())
         }
-        // Its processes end with this one, however that ends.
-        Controller::EgressRouter => egress_router::measure(program),
-        Controller::EgressRouterDriver => egress_router::driver::run().map(|()| String::new()),
     }
 }
 
 #[cfg(feature = "controllers")]
-fn run_through(measure: impl AsyncFnOnce(&mut Report) -> Result<()>) -> Result<String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut report = Report::default();
-    let measured = runtime.block_on(until_interrupted(measure(&mut report)));
-    if measured.is_err() && !report.rows.is_empty() {
-        // Minutes of work.
-        eprintln!("bench: this was measured before it failed:\n{report}");
+async fn controller(subject: Subject, bench: &mut Bench) -> Result<()> {
+    match subject {
+        Subject::Natgw => natgw::measure(bench).await,
+        Subject::Routegc => routegc::measure(bench).await,
+        _ => deorbiter::measure(bench).await,
     }
-    measured.map(|()| report.to_string())
 }
 
-/// A signal drops what is measured, and with it all processes and files.
-#[cfg(feature = "controllers")]
-async fn until_interrupted(measure: impl Future<Output = Result<()>>) -> Result<()> {
-    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! {
-        measured = measure => measured,
-        _ = interrupt.recv() => bail!("interrupted"),
-        _ = terminate.recv() => bail!("terminated"),
-    }
+#[cfg(not(feature = "controllers"))]
+async fn controller(subject: Subject, _: &mut Bench) -> Result<()> {
+    bail!("{subject:?} needs a bench that was built with the feature `controllers`")
 }

@@ -1,100 +1,77 @@
-//! natgw, on a real control plane with hollow Nodes and a stand-in for Hetzner's API.
+//! natgw, on a real control plane with simulated Nodes and a simulated Hetzner API.
 
 mod crowd;
 mod moves;
+mod plan;
 mod stage;
 mod steady;
-mod walk;
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use e2e::control_plane::ControlPlane;
 
 use self::stage::Stage;
 use crate::Part;
-use crate::report::Report;
-use crate::run::Run;
-use crate::start;
+use crate::process::measure_start;
+use crate::report::Bench;
 
-/// Few Nodes and many: a network of Hetzner's takes 100 servers.
-const FEW: usize = 5;
-const MANY: usize = 100;
-/// A real cluster's timeout with its Nodes: hollow kubelets beat as seldom as real ones here.
+/// A network of Hetzner's takes 100 servers.
+const SIZES: [usize; 2] = [5, 100];
+/// A cluster's default. The heartbeats of the simulated kubelets are as rare as real ones.
 const GRACE: Duration = Duration::from_secs(40);
-/// What can be measured alone.
-pub(crate) const PARTS: [Part; 5] = [Part::Walk, Part::Start, Part::Moves, Part::Steady, Part::Crowd];
 
-/// Measures, all or only some parts.
-///
-/// # Errors
-/// Whatever could not be started; natgw fails, or does not do what it should.
-pub(crate) async fn measure(
-    program: Option<&Path>,
-    wanted: impl Fn(Part) -> bool,
-    report: &mut Report,
-) -> Result<()> {
-    let (run, binary) = Run::begin(program, "natgw", report)?;
-    if wanted(Part::Walk) {
-        run.say("observe and plan, 100 and 1000 Nodes");
-        walk::measure(report).await?;
+pub(crate) async fn measure(bench: &mut Bench) -> Result<()> {
+    if bench.selects(Part::Plan) {
+        bench.progress("observe and plan, 100 and 1000 Nodes");
+        plan::measure(bench).await?;
     }
-    run.say("control plane");
+    bench.progress("control plane");
     let control_plane = ControlPlane::builder().grace(GRACE).start().await.context("control plane")?;
-    let mut stage = Stage::on(control_plane.clone(), &binary).await?;
-    let (start, moves) = (wanted(Part::Start), wanted(Part::Moves));
-    if start || moves {
-        stage.grow(FEW).await?;
-    }
-    if start {
-        run.say("5 Nodes: start, idle memory");
-        start::measure(&stage.natgw(false)?, "natgw", "5 Nodes", report).await?;
-    }
-    if moves {
-        run.say("5 Nodes: label, cordon, NotReady");
-        moves::measure(&stage, 0, report).await?;
-    }
-    if start || moves {
-        stage.grow(MANY).await?;
-    }
-    if start {
-        run.say("100 Nodes: start, idle memory");
-        start::measure(&stage.natgw(false)?, "natgw", "100 Nodes", report).await?;
-    }
-
-    // The steady state counts and takes no time: beside other work, the whole takes two minutes less.
-    let steady = async {
-        if !wanted(Part::Steady) {
-            return Ok(None);
+    let program = bench.program.clone();
+    let mut stage = Stage::on(control_plane.clone(), &program).await?;
+    let (start, moves) = (bench.selects(Part::Start), bench.selects(Part::Moves));
+    for (index, nodes) in SIZES.into_iter().enumerate().filter(|_| start || moves) {
+        stage.grow(nodes).await?;
+        let among = format!("{nodes} Nodes");
+        if start {
+            measure_start(&stage.natgw(false)?, &among, bench).await?;
         }
-        run.say("steady state for two minutes, and what follows beside it");
-        steady::count(control_plane.clone(), &binary).await.map(Some)
+        if moves && index == 0 {
+            bench.progress(&format!("{among}: label, cordon, NotReady"));
+            moves::measure(&stage, 0, bench).await?;
+        }
+    }
+    // The steady state is counted during the other parts, which makes the whole two minutes shorter. It takes no processor time.
+    let steady = bench.selects(Part::Steady);
+    if steady {
+        bench.progress("steady state for two minutes, beside the other parts");
+    }
+    let steady = async {
+        if steady {
+            steady::count_requests(control_plane.clone(), &program).await.map(Some)
+        } else {
+            Ok(None)
+        }
     };
     let rest = async {
         if moves {
-            run.say("100 Nodes: label, cordon, NotReady");
-            moves::measure(&stage, FEW, report).await?;
+            bench.progress("100 Nodes: label, cordon, NotReady");
+            moves::measure(&stage, SIZES[0], bench).await?;
         }
-        if wanted(Part::Crowd) {
-            run.say("5000 Nodes: gathering");
-            // They have no kubelet, and shall not be taken for lost meanwhile.
-            let crowded = ControlPlane::builder().grace(crowd::GRACE).start().await;
-            let crowded = crowded.context("second control plane")?;
-            crowd::gather(&crowded).await?;
-            run.say("5000 Nodes: memory");
-            crowd::measure(&crowded, &binary, report).await?;
+        if bench.selects(Part::Crowd) {
+            bench.progress("5000 Nodes: memory");
+            crowd::measure(bench).await?;
         }
         anyhow::Ok(())
     };
     let (steady, ()) = tokio::try_join!(steady, rest)?;
     if let Some(steady) = steady {
-        steady.report(report)?;
+        steady.report(bench);
     }
     let kubernetes = control_plane.client().apiserver_version().await?.git_version;
-    let env = format!(
-        "Kubernetes {kubernetes} (etcd without fsync), Hetzner stand-in with route actions of {} s",
-        stage::ACTION.as_secs()
-    );
-    run.end(&binary, &env, report)
+    let action = stage::ACTION.as_secs();
+    bench.end(&format!(
+        "Kubernetes {kubernetes} (etcd without fsync), simulated Hetzner API with route actions of {action} s"
+    ))
 }

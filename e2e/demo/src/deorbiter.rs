@@ -1,193 +1,158 @@
-//! `demo deorbiter`: a cluster is cleaned up before it dies, on a real OpenStack with the real providers.
+//! `demo deorbiter`: a cluster is cleaned up before it is deleted, on a real OpenStack with the real drivers.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use common::api::deorbit::{Deorbit, Phase};
 use e2e::openstack::{CLOUD, OpenStack, Parts, Release, Service};
 use e2e::providers::{self, DELETE, Providers, RETAIN};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::prerequisite::{built, no_cluster_of_yours};
 use crate::screen::Screen;
-use crate::tenant::{SECRET, Tenant};
+use crate::tenant::{SECRET, Tenant, printed};
 
-/// The object that is played with, and the cluster's name in OpenStack.
+/// The Deorbit, the project, and the name that the drivers write on what they create in OpenStack.
 const NAME: &str = "prod";
-/// Where the users' things are.
+/// The namespace of the claims and of the Service.
 const SHOP: &str = "shop";
-/// A load balancer of Octavia's takes half a minute to go, more on a busy machine.
-const WITHIN: Duration = Duration::from_secs(300);
-/// Often enough to see each phase that lasts.
-const LOOK: Duration = Duration::from_millis(250);
+/// A volume of the project that does not belong to the cluster.
+const UNRELATED: &str = "unrelated";
+/// Octavia needs half a minute to delete a load balancer, and more on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// Shorter than any phase lasts.
+const POLL: Duration = Duration::from_millis(250);
+/// Service, path, key of the list, what it is called, field of the state.
+const KINDS: [(Service, &str, &str, &str, &str); 3] = [
+    (Service::BlockStorage, "/volumes/detail", "volumes", "volume", "status"),
+    (Service::BlockStorage, "/snapshots", "snapshots", "snapshot", "status"),
+    (Service::LoadBalancer, "/loadbalancers", "loadbalancers", "load balancer", "provisioning_status"),
+];
 
-/// Plays it. It returns when all was seen; all that was started ends when this is dropped or killed.
-pub(crate) async fn play(screen: &Screen) -> Result<()> {
-    screen.title("1/4 ── A cluster, and what it made in its cloud");
+pub(crate) async fn run(screen: &Screen) -> Result<()> {
+    screen.title("1/4 ── A cluster, and what it created in its cloud");
     screen.say(
-        "Keystone, Neutron, Nova, Cinder and Octavia as their projects publish them, on this machine's loopback; a Kubernetes \
-         control plane with OpenStack's own cloud controller manager and Cinder CSI driver. Users of the cluster have asked for \
-         two volumes, one more that is to be retained, a snapshot and a load balancer. One volume of the project is not the \
-         cluster's.",
+        "Keystone, Neutron, Nova, Cinder and Octavia as their projects publish them, and a Kubernetes control plane with \
+         OpenStack's own cloud controller manager and Cinder CSI driver, all on this machine's loopback interface. The \
+         cluster's users created three claims, a snapshot and a Service of type LoadBalancer. The reclaim policy of the claim \
+         `archive` is Retain. One more volume of the project does not belong to the cluster.",
     );
-    let begun = Instant::now();
-    let stage = Stage::set().await?;
-    screen.fact("ready", &format!("after {:.0} s", begun.elapsed().as_secs_f64()));
-    stage.cloud(screen).await?;
+    let demo = screen.progress("Starting OpenStack and Kubernetes", DeorbiterDemo::start()).await?;
+    demo.show_cloud(screen).await?;
 
-    screen.title("2/4 ── What would deorbiter delete?");
+    screen.title("2/4 ── A dry run");
     screen.command(&format!("deorbiter --dry-run --cloud {CLOUD}"));
-    screen.output(&stage.dry_run().await?);
+    screen.output(&printed(demo.tenant.launch().args(["--dry-run", "--cloud", CLOUD])).await?);
 
     screen.title("3/4 ── A Deorbit");
     screen.command("kubectl apply -f deorbit.yaml && kubectl wait --for=condition=Complete deorbit/prod");
-    let _controller = stage.tenant.controller()?;
-    stage.create().await?;
-    stage.follow(screen).await?;
+    let _controller = demo.tenant.controller()?;
+    demo.create().await?;
+    demo.follow(screen).await?;
 
     screen.title("4/4 ── What is left in OpenStack");
-    stage.cloud(screen).await?;
-    let left: Vec<_> = stage.volumes().await?.into_iter().map(|[name, ..]| name).collect();
-    ensure!(left.len() == 2 && left.contains(&"somebody's".to_owned()), "other volumes are left: {left:?}");
-    ensure!(
-        stage.list(Service::BlockStorage, "/snapshots", "snapshots").await?.is_empty(),
-        "a snapshot is left"
-    );
-    ensure!(stage.balancers().await?.is_empty(), "a load balancer is left");
-    let claims: Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
-        Api::namespaced(stage.tenant.control_plane.client(), SHOP);
-    let archive = claims.get("archive").await?.spec.and_then(|spec| spec.volume_name);
-    ensure!(
-        archive.is_some_and(|archive| left.contains(&archive)),
-        "the retained volume is not the one that is left"
-    );
+    let left = demo.show_cloud(screen).await?;
+    let client = demo.tenant.control_plane.client();
+    let archive = Api::<PersistentVolumeClaim>::namespaced(client, SHOP).get("archive").await?;
+    let archive = archive.spec.and_then(|spec| spec.volume_name).context("archive has no volume")?;
+    let mut expected = [archive, UNRELATED.to_owned()];
+    expected.sort();
+    ensure!(left == expected, "only {expected:?} should be left, but {left:?} are");
 
     screen.title("What you have seen");
     screen.say(
-        "The IDs were recorded before the first delete, the cluster's own drivers deleted, and each ID was then looked up in \
-         OpenStack until it was gone. The retained volume and the one of somebody else were left alone. All of it was on \
-         loopback, and is gone now. docs/deorbiter.md says how to install it.",
+        "deorbiter recorded the IDs before the first delete. The cluster's own drivers deleted the volumes and the load \
+         balancer. deorbiter then polled each ID in OpenStack until it was gone. The retained volume and the unrelated one \
+         are left. Everything ran on the loopback interface and is removed now. docs/deorbiter.md describes the installation.",
     );
     Ok(())
 }
 
-struct Stage {
+struct DeorbiterDemo {
     _providers: Providers,
     tenant: Tenant,
     _cloud: OpenStack,
 }
 
-impl Stage {
-    async fn set() -> Result<Stage> {
-        no_cluster_of_yours()?;
-        let program = built("deorbiter")?;
+impl DeorbiterDemo {
+    async fn start() -> Result<Self> {
         let cloud = OpenStack::start(Parts::All, Release::Main, Default::default()).await?;
         let project = cloud.project(NAME).await?;
-        project.volume("somebody's", json!({})).await?;
+        project.volume(UNRELATED, json!({})).await?;
         let control_plane = providers::control_plane().start().await?;
         let providers = Providers::start(&control_plane, &project, NAME).await?;
         let (server, address) = project.server("node-1").await?;
         providers.node("node-1", &server, &address).await?;
-
-        let client = control_plane.client();
-        let shop: k8s_openapi::api::core::v1::Namespace =
-            serde_json::from_value(json!({"metadata": {"name": SHOP}}))?;
-        Api::all(client.clone()).create(&PostParams::default(), &shop).await?;
-        for (name, class) in [("data-1", DELETE), ("data-2", DELETE), ("archive", RETAIN)] {
+        let shop: Namespace = serde_json::from_value(json!({"metadata": {"name": SHOP}}))?;
+        Api::all(control_plane.client()).create(&PostParams::default(), &shop).await?;
+        let claims = [("data-1", DELETE), ("data-2", DELETE), ("archive", RETAIN)];
+        for (name, class) in claims {
             providers.claim(SHOP, name, class).await?;
         }
         providers.balancer(SHOP, "web").await?;
-        for name in ["data-1", "data-2", "archive"] {
+        for (name, _) in claims {
             providers.bound(SHOP, name).await?;
         }
         providers.snapshot(SHOP, "data-1-monday", "data-1", DELETE).await?;
         providers.address(SHOP, "web").await?;
-
-        let tenant = Tenant::new::<Deorbit>(program, "deorbiter", project, control_plane).await?;
-        Ok(Stage { _providers: providers, tenant, _cloud: cloud })
-    }
-
-    async fn dry_run(&self) -> Result<String> {
-        self.tenant.ask(self.tenant.launch().args(["--dry-run", "--cloud", CLOUD])).await
-    }
-
-    fn objects(&self) -> Api<Deorbit> {
-        self.tenant.objects()
+        let tenant = Tenant::new::<Deorbit>("deorbiter", project, control_plane).await?;
+        Ok(Self { _providers: providers, tenant, _cloud: cloud })
     }
 
     async fn create(&self) -> Result<()> {
         let deorbit: Deorbit = serde_json::from_value(json!({
-        "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit", "metadata": {"name": NAME},
-        "spec": {
-            "inCluster": true, "clusterName": NAME,
-            "openstack": {"identityRef": {"name": SECRET, "cloudName": CLOUD}},
-        }}))?;
-        self.objects().create(&PostParams::default(), &deorbit).await?;
+            "apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit", "metadata": {"name": NAME},
+            "spec": {
+                "inCluster": true, "clusterName": NAME,
+                "openstack": {"identityRef": {"name": SECRET, "cloudName": CLOUD}},
+            },
+        }))?;
+        self.tenant.objects().create(&PostParams::default(), &deorbit).await?;
         Ok(())
     }
 
-    /// Shows each phase, and how much remains, until it is over.
+    /// Shows each phase, and how many objects remain, until the Deorbit is complete.
     async fn follow(&self, screen: &Screen) -> Result<()> {
-        let begun = Instant::now();
-        let mut shown = String::new();
+        let (began, mut shown) = (Instant::now(), String::new());
         loop {
-            let status = self.objects().get(NAME).await?.status.unwrap_or_default();
+            let status = self.tenant.objects::<Deorbit>().get(NAME).await?.status.unwrap_or_default();
             let line = format!("{}, {} remaining", status.phase, status.remaining);
             if line != shown {
-                screen.event(begun.elapsed(), "deorbit", &line);
+                screen.event(began.elapsed(), "deorbit", &line);
                 shown = line;
             }
             if status.phase == Phase::Complete {
                 let complete = status.conditions.iter().find(|condition| condition.kind == "Complete");
-                screen.because(&complete.context("a Deorbit that is over has a condition")?.message);
+                screen.because(&complete.context("the Deorbit has no condition Complete")?.message);
                 return Ok(());
             }
-            ensure!(!status.phase.is_final(), "it ended otherwise: {status:#?}");
-            if begun.elapsed() > WITHIN {
-                bail!("not complete after {WITHIN:?}: {status:#?}");
-            }
-            tokio::time::sleep(LOOK).await;
+            ensure!(!status.phase.is_final(), "the Deorbit failed: {status:#?}");
+            ensure!(began.elapsed() < TIMEOUT, "the Deorbit is not complete after {TIMEOUT:?}: {status:#?}");
+            tokio::time::sleep(POLL).await;
         }
     }
 
-    async fn list(&self, service: Service, path: &str, key: &str) -> Result<Vec<Value>> {
-        let answer = self.tenant.project.api().get(service, path).await?;
-        answer.get(key).and_then(Value::as_array).cloned().with_context(|| format!("{path} has no {key}"))
-    }
-
-    async fn volumes(&self) -> Result<Vec<[String; 3]>> {
-        let text =
-            |each: &Value, key: &str| each.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let volumes = self.list(Service::BlockStorage, "/volumes/detail", "volumes").await?;
-        Ok(volumes.iter().map(|each| [text(each, "name"), text(each, "status"), text(each, "id")]).collect())
-    }
-
-    async fn balancers(&self) -> Result<Vec<[String; 3]>> {
-        let text =
-            |each: &Value, key: &str| each.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let all = self.list(Service::LoadBalancer, "/loadbalancers", "loadbalancers").await?;
-        Ok(all
-            .iter()
-            .map(|each| [text(each, "name"), text(each, "provisioning_status"), text(each, "id")])
-            .collect())
-    }
-
-    async fn cloud(&self, screen: &Screen) -> Result<()> {
+    /// Shows all volumes, snapshots and load balancers of the project; their names, sorted.
+    async fn show_cloud(&self, screen: &Screen) -> Result<Vec<String>> {
         screen.command(
             "openstack volume list && openstack volume snapshot list && openstack loadbalancer list",
         );
-        let mut rows: Vec<_> =
-            self.volumes().await?.into_iter().map(|[a, b, c]| ["volume".to_owned(), a, b, c]).collect();
-        for each in self.list(Service::BlockStorage, "/snapshots", "snapshots").await? {
-            let text = |key: &str| each.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            rows.push(["snapshot".to_owned(), text("name"), text("status"), text("id")]);
+        let (mut rows, mut names) = (Vec::new(), Vec::new());
+        for (service, path, key, kind, state) in KINDS {
+            let list = self.tenant.project.api().get(service, path).await?;
+            let list =
+                list.get(key).and_then(Value::as_array).with_context(|| format!("{path}: no {key}"))?;
+            for each in list {
+                let text =
+                    |field: &str| each.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+                names.push(text("name"));
+                rows.push([kind.to_owned(), text("name"), text(state), text("id")]);
+            }
         }
-        rows.extend(
-            self.balancers().await?.into_iter().map(|[a, b, c]| ["load balancer".to_owned(), a, b, c]),
-        );
-        screen.table(["what", "name", "status", "id"], &rows);
-        Ok(())
+        names.sort();
+        screen.table(["kind", "name", "state", "id"], &rows);
+        Ok(names)
     }
 }

@@ -1,200 +1,141 @@
-//! `demo natgw`: natgw makes a gateway while a person watches, on a real control plane and a stand-in for Hetzner Cloud.
+//! Shows a controller at work: `demo natgw`, `demo natgw-cluster`, `demo egress-router`, `demo routegc`, `demo deorbiter`.
 //!
 //! ```text
-//!   cluster  `demo natgw-cluster`: the same on real nodes, with packets
-//!   deorbiter  `demo deorbiter`: a cluster is cleaned up before it dies, on a real OpenStack with the real providers
-//!   routegc  `demo routegc`: a router's route to a dead node goes, on a real Neutron
-//!   egress_router   `demo egress-router`: a pod that leaves by an address of its own
-//!   story    the chapters: what is done, what is awaited, how long it took
-//!   stage    what it is played on: control plane, cloud, nodes, natgw as programs
-//!   tape     what happened when: natgw's own log, the cluster, the cloud, as one list in the order of time
-//!   tenant   what the demos on OpenStack have in common: the kind, the project's credentials, the program
-//!   screen   how it looks
-//!   prerequisite   what has to hold before one begins
+//!   natgw          on a real control plane, with simulated Nodes and a simulated Hetzner Cloud
+//!   natgw_cluster  the same on real nodes, with packets
+//!   egress_router  a pod with an egress address of its own, in network namespaces
+//!   routegc        an orphaned route on a real Neutron
+//!   deorbiter      a cluster's clean-up on a real OpenStack
+//!   tenant         what the two on OpenStack share: custom resource, credentials, program
+//!   screen         output
 //! ```
 
-mod cluster;
 mod deorbiter;
 mod egress_router;
-mod prerequisite;
+mod natgw;
+mod natgw_cluster;
 mod routegc;
 mod screen;
-mod stage;
-mod story;
-mod tape;
 mod tenant;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 use screen::Screen;
-use story::Story;
 
 /// What a shell reports for a program that Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 
-/// Watch a controller of Perimeter at work. Needs no cloud account and no cluster of yours.
+/// Shows a controller of Perimeter at work. Needs no cloud account and no cluster of yours
+///
+/// Exit code: 0 if every step succeeded, 1 if a step failed or took too long, 130 after Ctrl-C. Everything that a demo starts is
+/// removed when it ends.
 #[derive(Debug, Parser)]
 struct Args {
     #[command(subcommand)]
-    controller: Controller,
+    demo: Demo,
 }
 
-/// Which controller is shown.
 #[derive(Debug, Subcommand)]
-enum Controller {
-    /// natgw makes a NAT gateway and keeps it, in short chapters (about a minute)
+enum Demo {
+    /// natgw sets up a NAT gateway and keeps it working (about a minute)
     ///
-    /// Starts a real control plane (etcd, kube-apiserver, kube-controller-manager), a stand-in for the Hetzner Cloud API
-    /// whose actions take a second as the real ones do, three nodes without machines, and natgw as the program that it is.
-    /// Then it does what an administrator would do, says which command that is, and shows what natgw does about it and how
-    /// long it takes. Everything is gone afterwards.
+    /// Starts a real control plane (etcd, kube-apiserver, kube-controller-manager), a simulated Hetzner Cloud API whose
+    /// actions take a second as the real ones do, three simulated Nodes, and natgw. Each chapter shows the command of an
+    /// administrator, what natgw does in response, why, and how long it takes.
+    Natgw(Options),
+    /// The same on real nodes, with the source address that the internet sees; needs root (about three minutes)
     ///
-    /// Exit code: 0 if everything was seen, 1 if something did not happen in time, 130 after Ctrl-C.
-    Natgw(Wishes),
-    /// The same on a cluster of real nodes, with a live view of the source address that the Internet sees; needs root
+    /// Starts a cluster of three nodes (kubelet, containerd, kube-proxy) without Docker, builds natgw's image and installs it
+    /// with `kubectl apply -k`. Then gateways are cordoned, disconnected and rebooted.
+    NatgwCluster(Options),
+    /// A pod leaves the cluster through an address of its own, with packets (half a minute)
     ///
-    /// Starts a cluster of three nodes (kubelet, containerd, kube-proxy) without Docker, gives it natgw's own image, installs
-    /// it with kubectl apply -k, and then cordons, cuts and reboots gateways. Everything is gone afterwards.
-    ///
-    /// Exit code: 0 if everything was seen, 1 if something did not happen in time, 130 after Ctrl-C.
-    NatgwCluster(Wishes),
-    /// A pod leaves through a static address of its own, with packets (half a minute)
-    ///
-    /// Makes a node with a pod, another node and a LAN of network namespaces, calls egress-router as a container runtime
-    /// does, and asks every side whom it sees. Needs no root where the kernel lets users make namespaces. Everything is gone
-    /// afterwards.
-    ///
-    /// Exit code: 0 if everything was seen, 1 if something was not.
+    /// Builds a node with a pod, a second node and a LAN from network namespaces, and calls egress-router as a container
+    /// runtime does. Every peer reports the source address that it sees. Needs no root where users may create namespaces.
     EgressRouter,
-    /// A router's route whose node is gone is reported, then removed, on a real Neutron (a minute and a half)
+    /// routegc reports an orphaned route of a router, then removes it, on a real Neutron (a minute and a half)
     ///
-    /// Starts Keystone and Neutron, etcd and kube-apiserver, makes a router with routes as a cluster's cloud controller manager
-    /// writes them, takes a node away, and shows what routegc finds and does. Everything is gone afterwards.
-    ///
-    /// Exit code: 0 if everything was seen, 1 if something was not, 130 after Ctrl-C.
+    /// Starts Keystone, Neutron, etcd and kube-apiserver. A router gets routes as OpenStack's cloud controller manager writes
+    /// them, a node is deleted, and a RouteGC reports and removes the route to it.
     Routegc,
-    /// What a cluster made in its cloud is deleted, and proven to be gone, before the cluster dies (three minutes)
+    /// deorbiter deletes what a cluster created in its cloud, and verifies that it is gone (three minutes)
     ///
-    /// Starts Keystone, Neutron, Nova, Cinder and Octavia, a Kubernetes control plane with OpenStack's own cloud controller
-    /// manager and Cinder CSI driver, makes volumes, a snapshot and a load balancer as users do, and creates a Deorbit.
-    /// Everything is gone afterwards.
-    ///
-    /// Exit code: 0 if everything was seen, 1 if something was not, 130 after Ctrl-C.
+    /// Starts Keystone, Neutron, Nova, Cinder and Octavia, and a Kubernetes control plane with OpenStack's own cloud
+    /// controller manager and Cinder CSI driver. Volumes, a snapshot and a load balancer are created, then a Deorbit.
     Deorbiter,
 }
 
-/// How it is shown.
 #[derive(Debug, Clone, Copy, clap::Args)]
-struct Wishes {
+struct Options {
     /// Wait for Enter between the chapters
     #[arg(long)]
     pause: bool,
-    /// Keep the cluster, the cloud and a running natgw until Ctrl-C, and say how to reach them
+    /// At the end, keep the cluster, the cloud and natgw running until Ctrl-C, and show how to reach them
     #[arg(long)]
     keep: bool,
 }
 
+/// Ctrl-C, SIGTERM, or the end of the terminal.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted")]
+struct Interrupted;
+
 fn main() -> ExitCode {
-    let Args { controller } = Args::parse();
-    if let Controller::EgressRouter = controller {
-        return show_egress_router();
-    }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("demo: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let code = match controller {
-        Controller::Natgw(wishes) => runtime.block_on(show(wishes)),
-        Controller::NatgwCluster(wishes) => {
-            let screen = Screen::new();
-            runtime.block_on(until_interrupted(&screen, cluster::play(&screen, wishes)))
-        }
-        Controller::Routegc => {
-            let screen = Screen::new();
-            runtime.block_on(until_interrupted(&screen, routegc::play(&screen)))
-        }
-        Controller::Deorbiter => {
-            let screen = Screen::new();
-            runtime.block_on(until_interrupted(&screen, deorbiter::play(&screen)))
-        }
-        Controller::EgressRouter => ExitCode::SUCCESS, // Shown above: it needs no runtime.
-    };
-    // A thread that waits for Enter waits for ever.
-    runtime.shutdown_background();
-    code
-}
-
-/// Ctrl-C simply ends it: a lab does not outlive its process, however that ended.
-fn show_egress_router() -> ExitCode {
+    let Args { demo } = Args::parse();
     let screen = Screen::new();
-    match egress_router::play(&screen) {
+    match run(demo, &screen) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            screen.wrong(&format!("{error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn show(wishes: Wishes) -> ExitCode {
-    let mut story = Story::new(Screen::new(), wishes.pause);
-    let played = tokio::select! {
-        // Ctrl-C on a terminal ends natgw too: that is no failure then.
-        biased;
-        interrupted = interrupted() => {
-            story.interrupted();
-            return if interrupted.is_ok() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE };
-        }
-        played = async {
-            story.play().await?;
-            if wishes.keep { story.keep().await } else { Ok(()) }
-        } => played,
-    };
-    match played {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            story.failed(&error);
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Ctrl-C drops what is played, and with it all that it has started.
-async fn until_interrupted(screen: &Screen, play: impl Future<Output = Result<()>>) -> ExitCode {
-    let played = tokio::select! {
-        biased;
-        interrupted = interrupted() => {
+        Err(error) if error.is::<Interrupted>() => {
             screen.gap();
-            screen.say("Stopped. Everything that was started is being removed.");
-            return if interrupted.is_ok() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE };
+            screen.say("Stopped. Everything that the demo started is removed.");
+            ExitCode::from(INTERRUPTED)
         }
-        played = play => played,
-    };
-    match played {
-        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            screen.wrong(&format!("{error:#}"));
+            screen.error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Returns with Ctrl-C, SIGTERM, or when the terminal is closed.
-async fn interrupted() -> Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
+fn run(demo: Demo, screen: &Screen) -> Result<()> {
+    if std::env::var_os("E2E_EXISTING_CLUSTER").is_some_and(|value| value == "1") {
+        bail!("E2E_EXISTING_CLUSTER=1 is set, but a demo never uses a cluster of yours: unset it");
     }
+    if let Demo::EgressRouter = demo {
+        // Needs no runtime. The kernel removes its namespaces with this process, so a signal may end it.
+        return egress_router::run(screen);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let shown = runtime.block_on(async {
+        tokio::select! {
+            // Ctrl-C on a terminal ends the controllers too, which is not their failure then.
+            biased;
+            interrupted = interrupted() => interrupted.and(Err(Interrupted.into())),
+            shown = async {
+                match demo {
+                    Demo::Natgw(options) => natgw::run(screen, options).await,
+                    Demo::NatgwCluster(options) => natgw_cluster::run(screen, options).await,
+                    Demo::Routegc => routegc::run(screen).await,
+                    Demo::Deorbiter => deorbiter::run(screen).await,
+                    Demo::EgressRouter => Ok(()),
+                }
+            } => shown,
+        }
+    });
+    // A thread that reads standard input would block the end for ever.
+    runtime.shutdown_background();
+    shown
+}
+
+async fn interrupted() -> Result<()> {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let mut signals = kinds.into_iter().map(signal).collect::<std::io::Result<Vec<_>>>()?;
+    let received = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+    let (received, ..) = futures::future::select_all(received).await;
+    ensure!(received.is_some(), "signals cannot be received");
     Ok(())
 }

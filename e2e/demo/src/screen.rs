@@ -1,171 +1,160 @@
-//! How the demo looks: plain text of at most [`WIDTH`] columns, with colours on a terminal that wants them.
+//! Output: plain text of at most [`WIDTH`] columns, with colours on a terminal.
 
 use std::cell::Cell;
-use std::fmt::Display;
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result};
+use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval};
 
-/// No line is longer.
-pub(crate) const WIDTH: usize = 100;
-/// Where the text of an event begins: behind its time and its origin.
+/// Fits into a terminal beside another window.
+const WIDTH: usize = 100;
+/// Where the text of an event begins: after its time and its source.
 const EVENT: usize = 24;
-/// Prose is set in a little from commands and chapters.
-const PROSE: usize = 2;
+/// Prose and commands are indented below the title of a chapter.
+const INDENT: usize = 2;
+/// Output of programs is indented below its command.
+const OUTPUT: usize = 4;
+
+const TITLE: &str = "1;36";
+const COMMAND: &str = "1";
+const DIM: &str = "2";
+const SUCCESS: &str = "1;32";
+const FAILURE: &str = "1;31";
+const CONTROLLER: &str = "32";
+const ENVIRONMENT: &str = "33";
 
 /// Standard output.
 pub(crate) struct Screen {
     colours: bool,
     terminal: bool,
-    /// Whether the last line was empty: one is enough.
+    /// The last line was empty.
     gap: Cell<bool>,
 }
 
-/// What a piece of text is; decides its colour.
-#[derive(Clone, Copy)]
-enum Style {
-    Chapter,
-    Command,
-    Dim,
-    Good,
-    Bad,
-    Natgw,
-    Other,
-}
-
 impl Screen {
-    /// `NO_COLOR`, a dumb terminal, a pipe or a file get none.
+    /// No colours for a pipe, a file, a dumb terminal, or with `NO_COLOR`.
     pub(crate) fn new() -> Self {
-        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let terminal = std::io::stdout().is_terminal();
-        Screen { colours: terminal && !dumb && !set("NO_COLOR"), terminal, gap: Cell::new(false) }
+        Self { colours: terminal && !dumb && !no_color, terminal, gap: Cell::new(false) }
     }
 
-    /// Whether a person sees it as it comes.
-    pub(crate) fn is_live(&self) -> bool {
+    /// Whether a person reads along.
+    pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// The first line of a chapter, over the whole width.
+    /// The first line of a chapter.
     pub(crate) fn title(&self, title: &str) {
         let head = format!("── {title} ");
         let rest = "─".repeat(WIDTH.saturating_sub(head.chars().count()));
         self.gap();
-        self.line(&self.paint(Style::Chapter, &format!("{head}{rest}")));
+        self.line(&self.paint(TITLE, &format!("{head}{rest}")));
     }
 
     /// Some sentences.
     pub(crate) fn say(&self, text: &str) {
-        for line in wrap(text, WIDTH - PROSE) {
-            self.line(&format!("{:PROSE$}{line}", ""));
-        }
+        self.wrapped("", text, INDENT);
     }
 
     /// A command as a user would type it.
     pub(crate) fn command(&self, text: &str) {
-        self.line(&format!("{:PROSE$}{}", "", self.paint(Style::Command, &format!("$ {text}"))));
+        self.line(&format!("{:INDENT$}{}", "", self.paint(COMMAND, &format!("$ {text}"))));
     }
 
-    /// What a program printed; long lines are broken and set in.
+    /// What a program printed. Long lines are wrapped.
     pub(crate) fn output(&self, text: &str) {
         for line in text.lines() {
+            let own = line.chars().take_while(|c| c.is_whitespace()).count() + OUTPUT;
             if line.is_empty() {
                 self.gap();
-                continue;
-            }
-            let indent = line.chars().take_while(|c| c.is_whitespace()).count();
-            if line.chars().count() + 2 * PROSE <= WIDTH {
-                self.line(&format!("{:1$}{line}", "", 2 * PROSE));
-                continue;
-            }
-            let hang = indent + 2 * PROSE + 3;
-            for (number, part) in wrap(line.trim_start(), WIDTH - hang).iter().enumerate() {
-                let indent = if number == 0 { indent + 2 * PROSE } else { hang };
-                self.line(&format!("{:indent$}{part}", ""));
+            } else if line.chars().count() + OUTPUT <= WIDTH {
+                self.line(&format!("{:OUTPUT$}{line}", ""));
+            } else {
+                self.wrapped(&" ".repeat(own), line.trim_start(), own + 3);
             }
         }
     }
 
-    /// Something that happened so long after its cause.
-    pub(crate) fn event(&self, after: Duration, who: &str, text: &str) {
-        let style = if who.starts_with("natgw") { Style::Natgw } else { Style::Other };
-        let mut lines = wrap(text, WIDTH - EVENT).into_iter();
-        let first = lines.next().unwrap_or_default();
-        let time = self.paint(Style::Dim, &format!("{:>8} ms", after.as_millis()));
-        self.line(&format!("{time}  {}  {first}", self.paint(style, &format!("{who:<9}"))));
-        for line in lines {
-            self.line(&format!("{:EVENT$}{line}", ""));
-        }
+    /// Something that happened, with the time since its cause.
+    pub(crate) fn event(&self, after: Duration, source: &str, text: &str) {
+        let colour = if source.starts_with("natgw") { CONTROLLER } else { ENVIRONMENT };
+        let time = self.paint(DIM, &format!("{:>8} ms", after.as_millis()));
+        self.wrapped(&format!("{time}  {}  ", self.paint(colour, &format!("{source:<9}"))), text, EVENT);
     }
 
     /// Why the event above it happened.
     pub(crate) fn because(&self, why: &str) {
-        for line in wrap(why, WIDTH - EVENT - PROSE) {
-            self.line(&format!("{:1$}{2}", "", EVENT + PROSE, self.paint(Style::Dim, &line)));
+        for line in wrap(why, WIDTH - EVENT - INDENT) {
+            self.line(&format!("{:1$}{2}", "", EVENT + INDENT, self.paint(DIM, &line)));
         }
     }
 
-    /// How things are: a word and what there is to say of it.
-    pub(crate) fn fact(&self, what: &str, text: &str) {
-        self.line(&format!("{:1$}{2}  {text}", "", 2 * PROSE, self.paint(Style::Dim, what)));
+    /// A name and its value.
+    pub(crate) fn fact(&self, name: &str, value: &str) {
+        let head = format!("{:OUTPUT$}{}  ", "", self.paint(DIM, name));
+        self.wrapped(&head, value, OUTPUT + name.chars().count() + 2);
     }
 
-    /// Columns as wide as they need to be.
+    /// Columns as wide as their widest cell.
     pub(crate) fn table<const N: usize>(&self, head: [&str; N], rows: &[[String; N]]) {
-        let width = |column: usize| {
-            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        let widths: [usize; N] = std::array::from_fn(|column| {
+            let cells = rows.iter().flat_map(|row| row.get(column)).map(|cell| cell.chars().count());
             cells.chain(head.get(column).map(|cell| cell.chars().count())).max().unwrap_or_default()
+        });
+        let line = |cells: [&str; N]| {
+            let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}   "));
+            format!("{:OUTPUT$}{}", "", padded.collect::<String>().trim_end())
         };
-        let render = |cells: Vec<&str>| {
-            let padded = cells.iter().enumerate().map(|(column, cell)| {
-                let wide = width(column);
-                format!("{cell:wide$}   ")
-            });
-            format!("{:1$}{2}", "", 2 * PROSE, padded.collect::<String>().trim_end())
-        };
-        self.line(&self.paint(Style::Dim, &render(head.to_vec())));
+        self.line(&self.paint(DIM, &line(head)));
         for row in rows {
-            self.line(&render(row.iter().map(String::as_str).collect()));
+            self.line(&line(row.each_ref().map(String::as_str)));
         }
     }
 
-    /// Something that was to be seen, and was; with its figure at the right.
-    pub(crate) fn seen(&self, text: &str, figure: &str) {
-        let room = WIDTH - 2 * PROSE - 2;
-        let dots = room.saturating_sub(text.chars().count() + figure.chars().count() + 2);
-        self.line(&format!(
-            "{:PROSE$}{} {text} {} {figure}",
-            "",
-            self.paint(Style::Good, "✓"),
-            self.paint(Style::Dim, &".".repeat(dots))
-        ));
+    /// A step that succeeded, with its figure at the right.
+    pub(crate) fn success(&self, text: &str, figure: &str) {
+        let used = INDENT + text.chars().count() + figure.chars().count() + 4;
+        let dots = self.paint(DIM, &".".repeat(WIDTH.saturating_sub(used + INDENT)));
+        self.line(&format!("{:INDENT$}{} {text} {dots} {figure}", "", self.paint(SUCCESS, "✓")));
     }
 
-    /// What went wrong.
-    pub(crate) fn wrong(&self, text: &str) {
+    /// What failed.
+    pub(crate) fn error(&self, text: &str) {
         self.gap();
-        for (number, line) in wrap(text, WIDTH - 2 * PROSE).iter().enumerate() {
-            let mark = if number == 0 { self.paint(Style::Bad, "✗") } else { " ".into() };
-            self.line(&format!("{:PROSE$}{mark} {line}", ""));
-        }
+        self.wrapped(&format!("{:INDENT$}{} ", "", self.paint(FAILURE, "✗")), text, 2 * INDENT);
     }
 
-    /// Anything, as it is.
+    /// A line as it is.
     pub(crate) fn line(&self, text: &str) {
         self.gap.set(text.is_empty());
-        // Whoever closed the pipe wants no more of it.
+        // The reader may have closed the pipe.
         let _ = writeln!(std::io::stdout(), "{text}");
     }
 
-    /// Does something slow: a dot for each second, then how long it took.
-    pub(crate) async fn progress<T>(&self, what: impl Display, work: impl Future<Output = T>) -> T {
-        let begun = std::time::Instant::now();
+    /// An empty line, unless the last one is.
+    pub(crate) fn gap(&self) {
+        if !self.gap.get() {
+            self.line("");
+        }
+    }
+
+    /// Text without an end of line.
+    pub(crate) fn part(&self, text: &str) {
+        let mut out = std::io::stdout();
+        let _ = write!(out, "{text}").and_then(|()| out.flush());
+    }
+
+    /// Waits for slow work: a dot for each second, then how long it took.
+    pub(crate) async fn progress<T>(&self, what: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let began = Instant::now();
         let mut second = interval(Duration::from_secs(1));
         second.set_missed_tick_behavior(MissedTickBehavior::Skip);
         second.reset();
-        self.part(&format!("{:1$}{what} ", "", 2 * PROSE));
+        self.part(&format!("{:OUTPUT$}{what} ", ""));
         let mut work = std::pin::pin!(work);
         let done = loop {
             tokio::select! {
@@ -173,53 +162,51 @@ impl Screen {
                 _ = second.tick() => self.part("."),
             }
         };
-        self.line(&self.paint(Style::Dim, &format!(" {:.1} s", begun.elapsed().as_secs_f64())));
-        done
+        let end = if done.is_ok() { "" } else { " failed" };
+        self.line(&self.paint(DIM, &format!(" {:.1} s{end}", began.elapsed().as_secs_f64())));
+        done.with_context(|| what.to_owned())
     }
 
-    /// An empty line, if there is none already.
-    pub(crate) fn gap(&self) {
-        if !self.gap.get() {
-            self.line("");
+    /// Waits for Enter, or the end of standard input.
+    pub(crate) async fn pause(&self) {
+        self.gap();
+        self.part("  Enter: next chapter ");
+        let (pressed, wait) = oneshot::channel();
+        // A thread outside of the runtime: nothing but Enter can end it.
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().lock().read_line(&mut String::new());
+            let _ = pressed.send(());
+        });
+        let _ = wait.await;
+    }
+
+    /// `text` after `head`; further lines are indented.
+    fn wrapped(&self, head: &str, text: &str, indent: usize) {
+        let blank = " ".repeat(indent);
+        for (index, line) in wrap(text, WIDTH - indent).iter().enumerate() {
+            let head = if index == 0 && !head.is_empty() { head } else { &blank };
+            self.line(&format!("{head}{line}"));
         }
     }
 
-    /// Text without an end of line, seen at once.
-    pub(crate) fn part(&self, text: &str) {
-        let mut out = std::io::stdout();
-        let _ = write!(out, "{text}").and_then(|()| out.flush());
-    }
-
-    fn paint(&self, style: Style, text: &str) -> String {
-        if !self.colours {
-            return text.to_owned();
-        }
-        let code = match style {
-            Style::Chapter => "1;36",
-            Style::Command => "1",
-            Style::Dim => "2",
-            Style::Good => "1;32",
-            Style::Bad => "1;31",
-            Style::Natgw => "32",
-            Style::Other => "33",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
+    fn paint(&self, colour: &str, text: &str) -> String {
+        if self.colours { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
-/// Breaks at spaces; a word that is longer than the line stays whole.
+/// Breaks at spaces. A word that is longer than the line stays whole.
 fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut line = String::new();
+    let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::take(&mut line));
-        } else if !line.is_empty() {
-            line.push(' ');
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
         }
-        line.push_str(word);
     }
-    lines.push(line);
     lines
 }
 
@@ -228,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_broken_at_spaces_and_nothing_is_lost() {
+    fn lines_are_broken_at_spaces_and_no_word_is_lost() {
         assert_eq!(wrap("a bb ccc dddd", 6), ["a bb", "ccc", "dddd"]);
         assert_eq!(wrap("unbreakable x", 4), ["unbreakable", "x"]);
         assert_eq!(wrap("", 4), [""]);

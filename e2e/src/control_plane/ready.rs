@@ -56,7 +56,7 @@ impl<'a> Readiness<'a> {
         self.until(&format!("default service account in {namespace}"), made).await
     }
 
-    async fn until(&self, what: &str, done: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    pub(super) async fn until(&self, what: &str, done: impl AsyncFn() -> Result<bool>) -> Result<()> {
         loop {
             let answer = done().await;
             if matches!(answer, Ok(true)) {

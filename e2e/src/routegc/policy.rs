@@ -3,9 +3,8 @@
 use anyhow::{Context, Result};
 use common::api::routegc::{ALLOW_ANNOTATION, RouteGC, RouteGCStatus};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{PODS, TestEnv};
@@ -98,20 +97,6 @@ impl TestEnv {
         let text = |event: Event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default());
         Ok(events.into_iter().map(text).collect())
     }
-}
-
-/// Creates the CRD and waits until it is served. Shortly after it is established, the API server responds to a list with 429, "storage is
-/// (re)initializing".
-pub(super) async fn define(client: &Client) -> Result<()> {
-    use kube::CustomResourceExt as _;
-    let definition = RouteGC::crd();
-    let api = Api::<CustomResourceDefinition>::all(client.clone());
-    let name = definition.name_any();
-    api.patch(&name, &PatchParams::apply("e2e").force(), &Patch::Apply(&definition)).await?;
-    wait_for("the kind RouteGC", || async {
-        Ok(Api::<RouteGC>::all(client.clone()).list(&ListParams::default()).await.is_ok())
-    })
-    .await
 }
 
 fn merge(into: &mut Value, more: Value) {

@@ -1,11 +1,10 @@
-//! Claims by the thousand, and who deletes their volumes: Cinder's driver, played. What kube-controller-manager does with
-//! claims and PersistentVolumes is its own.
+//! Thousands of claims, and a simulated Cinder driver that deletes their volumes. kube-controller-manager binds and releases them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::openstack::OpenStack;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
@@ -17,16 +16,18 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Requests at the same time: the API server has two cores at most.
-const AT_ONCE: usize = 16;
-/// Volumes that are deleted in one go.
+/// Requests at the same time: few enough for two cores.
+const CONCURRENCY: usize = 16;
+/// Volumes that are deleted in one step.
 const BATCH: usize = 500;
-/// Between two goes.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// The driver, as its objects name it.
+/// Between two steps.
+const POLL: Duration = Duration::from_millis(100);
+/// Longer than kube-controller-manager needs for all claims.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// The driver's name on its objects.
 const DRIVER: &str = "cinder.csi.openstack.org";
 
-/// The driver; it ends when it is dropped.
+/// The driver. It ends when it is dropped.
 pub(crate) struct Provisioner {
     client: Client,
     namespace: String,
@@ -37,7 +38,7 @@ pub(crate) struct Provisioner {
 }
 
 impl Provisioner {
-    /// Begins to watch; it deletes nothing yet.
+    /// Watches the volumes, but deletes none yet.
     pub(crate) fn start(client: &Client, namespace: &str, openstack: &OpenStack) -> Self {
         let (volumes, writer) = reflector::store();
         let (works, working) = watch::channel(false);
@@ -46,75 +47,69 @@ impl Provisioner {
         let all = Api::<PersistentVolume>::all(client.clone());
         let follow = reflector::reflector(writer, watcher(all, watcher::Config::default()).default_backoff());
         tasks.spawn(async move { follow.for_each(|_| async {}).await });
-        let work = Work { client: client.clone(), volumes: volumes.clone(), openstack: openstack.clone() };
-        let noted = Arc::clone(&last);
+        let mut driver = Driver {
+            client: client.clone(),
+            volumes: volumes.clone(),
+            openstack: openstack.clone(),
+            deleted: HashSet::new(),
+        };
+        let deleted = Arc::clone(&last);
         tasks.spawn(async move {
-            let mut done = HashSet::new();
             loop {
-                // A refusal is tried again.
+                // After an error, the next step tries the same volumes.
                 if *working.borrow()
-                    && let Ok(true) = work.delete(&mut done).await
+                    && let Ok(true) = driver.step().await
                 {
-                    *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                    *deleted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL).await;
             }
         });
         Self { client: client.clone(), namespace: namespace.to_owned(), volumes, works, last, _tasks: tasks }
     }
 
-    /// From now on it deletes what is released.
+    /// From now on, the driver deletes volumes that are released.
     pub(crate) fn work(&self) {
         self.works.send_replace(true);
     }
 
-    /// When it last deleted a volume.
+    /// When it last deleted volumes.
     pub(crate) fn last(&self) -> Option<Instant> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a claim with a PersistentVolume for each volume, and waits until all are bound.
-    ///
-    /// # Errors
-    /// The API server refuses, or nobody binds them.
+    /// Creates a claim with a PersistentVolume for each volume, and waits until all are bound.
     pub(crate) async fn fill(&self, volumes: &[String]) -> Result<()> {
         let create = async |(index, id): (usize, &String)| self.claim(index, id).await;
-        stream::iter(volumes.iter().enumerate())
-            .map(create)
-            .buffer_unordered(AT_ONCE)
-            .try_collect::<()>()
-            .await?;
+        let create = stream::iter(volumes.iter().enumerate()).map(create).buffer_unordered(CONCURRENCY);
+        create.try_collect::<()>().await?;
         self.until("Bound", volumes.len()).await
     }
 
-    /// Waits until so many PersistentVolumes are in a phase.
-    ///
-    /// # Errors
-    /// They are not, within five minutes.
-    pub(crate) async fn until(&self, phase: &str, count: usize) -> Result<()> {
+    /// Waits until this number of PersistentVolumes is in a phase.
+    pub(crate) async fn until(&self, phase: &str, number: usize) -> Result<()> {
         let started = Instant::now();
         loop {
             let now = self.volumes.state().iter().filter(|volume| is(volume, phase)).count();
-            if now == count {
+            if now == number {
                 return Ok(());
             }
-            ensure!(started.elapsed() < Duration::from_secs(300), "{now} of {count} are {phase}");
-            tokio::time::sleep(LOOK_AGAIN).await;
+            ensure!(started.elapsed() < TIMEOUT, "{now} of {number} are {phase}");
+            tokio::time::sleep(POLL).await;
         }
     }
 
     async fn claim(&self, index: usize, id: &str) -> Result<()> {
         let size = json!({ "storage": "1Gi" });
-        let name = format!("data-postgres-{index}");
-        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
-        let volume = format!("pvc-{id}");
+        let (name, volume) = (format!("data-postgres-{index}"), format!("pvc-{id}"));
         let claim = json!({
             "metadata": { "name": name, "labels": { "app.kubernetes.io/name": "postgres" }, "annotations": {
                 "volume.kubernetes.io/storage-provisioner": DRIVER } },
             "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": "cinder", "volumeName": volume,
                 "resources": { "requests": size } },
         });
-        let made = claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+        let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
+        let claim = claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
         let volume = json!({
             "metadata": { "name": volume, "annotations": { "pv.kubernetes.io/provisioned-by": DRIVER } },
             "spec": {
@@ -123,7 +118,7 @@ impl Provisioner {
                 "csi": { "driver": DRIVER, "volumeHandle": id, "fsType": "ext4", "volumeAttributes": {
                     "storage.kubernetes.io/csiProvisionerIdentity": "1795350163-8081-cinder.csi.openstack.org" } },
                 "claimRef": { "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": self.namespace,
-                    "name": name, "uid": made.uid() },
+                    "name": name, "uid": claim.uid() },
             },
         });
         let volumes = Api::<PersistentVolume>::all(self.client.clone());
@@ -132,34 +127,34 @@ impl Provisioner {
     }
 }
 
-struct Work {
+struct Driver {
     client: Client,
     volumes: Store<PersistentVolume>,
     openstack: OpenStack,
+    /// Names of the PersistentVolumes that were deleted, because the store is updated later.
+    deleted: HashSet<String>,
 }
 
-impl Work {
-    /// The volume before its PersistentVolume, as the driver does. False: there was nothing to do.
-    async fn delete(&self, done: &mut HashSet<String>) -> Result<bool> {
-        let released = self.volumes.state();
-        let released =
-            released.iter().filter(|volume| is(volume, "Released") && !done.contains(&volume.name_any()));
-        let batch: Vec<_> = released.take(BATCH).cloned().collect();
-        if batch.is_empty() {
+impl Driver {
+    /// Deletes released volumes in Cinder, then their PersistentVolumes. False: there were none.
+    async fn step(&mut self) -> Result<bool> {
+        let released = self.volumes.state().into_iter().filter(|volume| is(volume, "Released"));
+        let batch = released.filter_map(|volume| {
+            let csi = volume.spec.as_ref()?.csi.as_ref()?;
+            Some((csi.volume_handle.clone(), volume.name_any()))
+        });
+        let batch = batch.filter(|(_, name)| !self.deleted.contains(name)).take(BATCH);
+        let (ids, names): (Vec<_>, Vec<_>) = batch.unzip();
+        if ids.is_empty() {
             return Ok(false);
         }
-        let handle = |volume: &PersistentVolume| {
-            let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-            csi.map(|csi| csi.volume_handle.clone()).context("it is of no driver")
-        };
-        let ids = batch.iter().map(|volume| handle(volume)).collect::<Result<Vec<_>>>()?;
         let openstack = self.openstack.clone();
         tokio::task::spawn_blocking(move || openstack.forget_volumes(&ids)).await??;
         let volumes = Api::<PersistentVolume>::all(self.client.clone());
         let delete = async |name: String| volumes.delete(&name, &DeleteParams::default()).await.map(drop);
-        let names: Vec<String> = batch.iter().map(|volume| volume.name_any()).collect();
-        stream::iter(names.clone()).map(delete).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-        done.extend(names);
+        let delete = stream::iter(names.clone()).map(delete).buffer_unordered(CONCURRENCY);
+        delete.try_collect::<()>().await?;
+        self.deleted.extend(names);
         Ok(true)
     }
 }

@@ -1,156 +1,153 @@
-//! In the node's namespaces: calls a plugin as a runtime does, and takes the time from its start to its end.
+//! In the node's namespaces: calls a plugin as a container runtime does, and measures from its start to its end.
 
-use std::io::{Read, Write};
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::ptrace;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
+use nix::sys::resource::UsageWho;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-use super::machine::{OTHERS, Watch};
+use crate::machine::{Others, own_time, peak_rss};
 
-/// A call that takes so little is made more often: the machine's use by others is told in ticks of 10 ms.
+/// The share of the machine that other processes may use during a chunk: the same as in the specification's own figures.
+pub(super) const OTHERS: f64 = 0.12;
+/// The machine is observed for this time before a chunk: ten of the kernel's ticks.
+const WINDOW: Duration = Duration::from_millis(100);
+/// Windows until a chunk begins on a busy machine too.
+const WINDOWS: usize = 100;
+/// Calls of VERSION for each pod: one is too short for the machine's usage, which is counted in ticks of 10 ms.
 const VERSIONS: usize = 10;
 
-/// What is to be done.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Job {
-    pub(crate) program: PathBuf,
-    pub(crate) work: Work,
-    pub(crate) calls: Vec<Call>,
+pub(super) struct Job {
+    pub(super) program: PathBuf,
+    pub(super) work: Work,
+    pub(super) calls: Vec<Call>,
 }
 
-/// How.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Work {
+pub(super) enum Work {
     /// ADD in each pod, then DEL in each.
     OneByOne,
     /// ADD in all pods at the same time, then DEL in each.
     AtOnce,
-    /// VERSION, ten times as often.
+    /// VERSION, ten times for each pod.
     Version,
-    /// ADD in each pod, stopped at its end for a look at its memory, then DEL in each.
+    /// ADD in each pod, stopped at its end to read its memory, then DEL in each.
     Memory,
 }
 
-/// One pod.
+/// A pod.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Call {
-    pub(crate) container: String,
-    pub(crate) netns: String,
-    pub(crate) config: String,
+pub(super) struct Call {
+    pub(super) container: String,
+    pub(super) netns: String,
+    pub(super) config: String,
 }
 
-/// What came of it. VERSION counts as ADD.
+/// The results. VERSION counts as ADD.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Chunk {
-    pub(crate) add: Vec<Taken>,
-    pub(crate) del: Vec<Taken>,
-    /// What others used of the machine meanwhile, 0 to 1.
-    pub(crate) others: f64,
+pub(super) struct Chunk {
+    pub(super) add: Vec<Taken>,
+    pub(super) del: Vec<Taken>,
+    /// The share of the machine that other processes used, 0 to 1.
+    pub(super) others: f64,
 }
 
-/// One call, in milliseconds; memory in bytes, where it was looked at.
+/// One call.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Taken {
-    pub(crate) wall: f64,
-    /// Of the plugin and what it started; zero where several ran at once.
-    pub(crate) processor: f64,
-    pub(crate) memory: u64,
-}
-
-impl Chunk {
-    pub(crate) fn quiet(&self) -> bool {
-        self.others <= OTHERS
-    }
+pub(super) struct Taken {
+    /// In milliseconds.
+    pub(super) wall: f64,
+    /// Of the plugin and its children, in milliseconds; zero where several ran at once.
+    pub(super) processor: f64,
+    /// In bytes; zero where it was not read.
+    pub(super) memory: u64,
 }
 
 /// Reads a [`Job`] from standard input, writes a [`Chunk`] to standard output.
-///
-/// # Errors
-/// A plugin fails; its answer is in the message.
 pub(crate) fn run() -> Result<()> {
     let job: Job = serde_json::from_reader(std::io::stdin().lock()).context("the job")?;
-    // Memory is the same beside others.
-    let watch = if job.work == Work::Memory { None } else { Some(Watch::when_idle()?) };
-    let mut chunk = Chunk::default();
-    let one = |verb: &str, call: &Call| taken(&job, verb, call);
-    match job.work {
-        Work::OneByOne => chunk.add = job.calls.iter().map(|call| one("ADD", call)).collect::<Result<_>>()?,
-        Work::Version => {
-            let calls = job.calls.iter().cycle().take(VERSIONS * job.calls.len());
-            chunk.add = calls.map(|call| one("VERSION", call)).collect::<Result<_>>()?;
-        }
-        Work::Memory => {
-            chunk.add = job.calls.iter().map(|call| looked_at(&job, call)).collect::<Result<_>>()?
-        }
+    let all =
+        |verb: &str| job.calls.iter().map(|call| measured(&job, verb, call)).collect::<Result<Vec<_>>>();
+    // Memory does not depend on other processes.
+    let others = if job.work == Work::Memory { None } else { Some(when_idle()?) };
+    let add = match job.work {
+        Work::OneByOne => all("ADD")?,
+        Work::Version => (0..VERSIONS).map(|_| all("VERSION")).collect::<Result<Vec<_>>>()?.concat(),
+        Work::Memory => job.calls.iter().map(|call| with_memory(&job, call)).collect::<Result<_>>()?,
         Work::AtOnce => {
-            let gate = Barrier::new(job.calls.len());
-            chunk.add = std::thread::scope(|scope| {
+            let (job, gate) = (&job, &Barrier::new(job.calls.len()));
+            std::thread::scope(|scope| {
                 let start = |call| {
-                    let (gate, one) = (&gate, &one);
                     scope.spawn(move || {
                         gate.wait();
-                        one("ADD", call)
+                        measured(job, "ADD", call)
                     })
                 };
                 let threads: Vec<_> = job.calls.iter().map(start).collect();
-                let ends = threads
-                    .into_iter()
-                    .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")));
-                ends.map(|end| end.map(|taken| Taken { processor: 0.0, ..taken })).collect::<Result<_>>()
-            })?;
+                let results =
+                    threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a panic"))?);
+                results.map(|taken| Ok(Taken { processor: 0.0, ..taken? })).collect::<Result<_>>()
+            })?
         }
-    }
-    if job.work != Work::Version {
-        chunk.del = job.calls.iter().map(|call| one("DEL", call)).collect::<Result<_>>()?;
-    }
-    chunk.others = watch.map_or(Ok(0.0), |watch| watch.others())?;
-    println!("{}", serde_json::to_string(&chunk)?);
+    };
+    let del = if job.work == Work::Version { Vec::new() } else { all("DEL")? };
+    let others = others.map_or(Ok(0.0), |others| others.share())?;
+    println!("{}", serde_json::to_string(&Chunk { add, del, others })?);
     Ok(())
 }
 
-/// A call, from just before its start until it is reaped.
-fn taken(job: &Job, verb: &str, call: &Call) -> Result<Taken> {
-    let before = processor()?;
-    let begun = Instant::now();
-    let mut child = start(job, verb, call)?;
-    feed(&mut child, call)?;
-    let answer = answer(&mut child)?;
-    let status = child.wait()?;
-    let wall = begun.elapsed().as_secs_f64() * 1e3;
-    ensure!(status.success(), "{verb} {call:?}: {status}: {answer}");
-    Ok(Taken { wall, processor: processor()? - before, memory: 0 })
+/// Waits until the machine is idle, but not for ever: the chunk will be discarded then.
+fn when_idle() -> Result<Others> {
+    for _ in 0..WINDOWS {
+        let others = Others::from_now()?;
+        std::thread::sleep(WINDOW);
+        if others.share()? <= OTHERS {
+            break;
+        }
+    }
+    Others::from_now()
 }
 
-/// The same, with a look at the most memory that it ever had, at its end. rusage would not do: a child begins with what its
-/// parent has.
-fn looked_at(job: &Job, call: &Call) -> Result<Taken> {
+/// A call, from just before its start until the process is reaped.
+fn measured(job: &Job, verb: &str, call: &Call) -> Result<Taken> {
+    let before = own_time(UsageWho::RUSAGE_CHILDREN)?;
+    let began = Instant::now();
+    let mut child = start(job, verb, call)?;
+    send_config(&mut child, call)?;
+    let output = output(&mut child)?;
+    let status = child.wait()?;
+    let wall = began.elapsed().as_secs_f64() * 1e3;
+    ensure!(status.success(), "{verb} {call:?}: {status}: {output}");
+    Ok(Taken { wall, processor: own_time(UsageWho::RUSAGE_CHILDREN)? - before, memory: 0 })
+}
+
+/// An ADD with the peak of its memory, read at its end. rusage would include the memory of the parent before the exec.
+fn with_memory(job: &Job, call: &Call) -> Result<Taken> {
     let mut child = start(job, "ADD", call)?;
     let pid = Pid::from_raw(i32::try_from(child.id())?);
-    // It waits for its standard input: there is time.
+    // It waits for its standard input now.
     ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACEEXIT).context("seize")?;
-    feed(&mut child, call)?;
+    send_config(&mut child, call)?;
     let mut memory = 0;
     loop {
         match waitpid(pid, None)? {
             WaitStatus::PtraceEvent(..) => {
-                memory = crate::machine::peak_rss(child.id())?;
+                memory = peak_rss(child.id())?;
                 ptrace::cont(pid, None)?;
             }
             WaitStatus::Stopped(_, signal) => ptrace::cont(pid, signal)?,
-            WaitStatus::Exited(_, 0) => break,
-            other => bail!("ADD {call:?}: {other:?}: {}", answer(&mut child)?),
+            WaitStatus::Exited(_, 0) => return Ok(Taken { wall: 0.0, processor: 0.0, memory }),
+            other => bail!("ADD {call:?}: {other:?}: {}", output(&mut child)?),
         }
     }
-    Ok(Taken { wall: 0.0, processor: 0.0, memory })
 }
 
 fn start(job: &Job, verb: &str, call: &Call) -> Result<Child> {
@@ -158,16 +155,16 @@ fn start(job: &Job, verb: &str, call: &Call) -> Result<Child> {
     let args = format!(
         "IgnoreUnknown=true;K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_INFRA_CONTAINER_ID={container}"
     );
+    let folder = job.program.parent().context("a program without a folder")?;
     let mut command = Command::new(&job.program);
-    let beside = job.program.parent().context("a program without a folder")?;
-    command.env_clear().env("CNI_COMMAND", verb).env("CNI_PATH", beside).env("CNI_ARGS", args);
+    command.env_clear().env("CNI_COMMAND", verb).env("CNI_PATH", folder).env("CNI_ARGS", args);
     command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("CNI_IFNAME", "net1");
     command.env("CNI_CONTAINERID", container).env("CNI_NETNS", netns);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     command.spawn().with_context(|| job.program.display().to_string())
 }
 
-fn feed(child: &mut Child, call: &Call) -> Result<()> {
+fn send_config(child: &mut Child, call: &Call) -> Result<()> {
     // VERSION may end without reading.
     match child.stdin.take().context("standard input")?.write_all(call.config.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error).context("standard input"),
@@ -175,16 +172,8 @@ fn feed(child: &mut Child, call: &Call) -> Result<()> {
     }
 }
 
-fn answer(child: &mut Child) -> Result<String> {
+fn output(child: &mut Child) -> Result<String> {
     let mut text = String::new();
     child.stdout.take().context("standard output")?.read_to_string(&mut text)?;
     Ok(text)
-}
-
-/// Milliseconds that reaped children, and theirs, have used.
-fn processor() -> Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
-    // Exact up to centuries.
-    Ok(micros as f64 / 1e3)
 }

@@ -1,178 +1,102 @@
-//! Two tables in Markdown: every figure, and the goals.
+//! Two tables in Markdown: the goals, and every figure.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use std::fmt::Write as _;
 
 use super::driver::{Chunk, Taken};
 
-/// What was measured of whom.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Column {
-    Ours,
-    OursInferred,
-    OursWhole,
-    OursIpv6,
-    Peer,
-    PeerIpv6,
-    Bare,
-    OursCrowd,
-    PeerCrowd,
-    OursVersion,
-    PeerVersion,
-}
+/// The rows that goals are about, or whose memory is measured.
+pub(super) const OURS: &str = "**egress-router**, master and gateway named";
+pub(super) const OURS_WHOLE: &str = "egress-router, with a list and two redirects";
+pub(super) const OURS_V6: &str = "egress-router, IPv6";
+pub(super) const OURS_CROWD: &str = "egress-router, 8 at once";
+pub(super) const OURS_VERSION: &str = "egress-router, VERSION";
+pub(super) const PEER: &str = "macvlan + static (Debian)";
 
-impl Column {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Ours => "**egress-router**, master and gateway named",
-            Self::OursInferred => "egress-router, master and gateway inferred",
-            Self::OursWhole => "egress-router, with a list and two redirects",
-            Self::OursIpv6 => "egress-router, IPv6",
-            Self::Peer => "macvlan + static (Debian)",
-            Self::PeerIpv6 => "macvlan + static, IPv6",
-            Self::Bare => "the kernel alone: a macvlan made and deleted by `ip`",
-            Self::OursCrowd => "egress-router, 8 at once",
-            Self::PeerCrowd => "macvlan + static, 8 at once",
-            Self::OursVersion => "egress-router, VERSION",
-            Self::PeerVersion => "macvlan, VERSION",
-        }
-    }
-}
-
-/// All that was measured.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) circumstances: Vec<String>,
-    rows: BTreeMap<Column, Row>,
-    sizes: Vec<(String, u64)>,
-}
-
-/// Ascending.
+/// The calls of one program with one configuration, ascending.
 #[derive(Debug, Default)]
-struct Row {
+pub(super) struct Row {
+    pub(super) title: &'static str,
     add: Vec<f64>,
     add_processor: Vec<f64>,
     del: Vec<f64>,
     del_processor: Vec<f64>,
-    memory: Vec<f64>,
+    /// The most of any ADD, in bytes.
+    pub(super) memory: Option<u64>,
 }
 
-impl Table {
-    /// With the sizes of the programs.
-    ///
-    /// # Errors
-    /// One is not there.
-    pub(crate) fn new(ours: &Path, peers: &[(&str, &Path)]) -> Result<Self> {
-        let programs = [("egress-router", ours)].into_iter().chain(peers.iter().copied());
-        let size = |(name, path): (&str, &Path)| {
-            let size = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
-            Ok((name.to_owned(), size))
-        };
-        Ok(Self {
-            circumstances: Vec::new(),
-            rows: BTreeMap::new(),
-            sizes: programs.map(size).collect::<Result<_>>()?,
-        })
-    }
-
-    pub(crate) fn calls(&mut self, column: Column, chunks: &[Chunk]) {
-        let row = self.rows.entry(column).or_default();
-        let all = |of: fn(&Chunk) -> &Vec<Taken>, what: fn(&Taken) -> f64| {
-            let mut values: Vec<f64> = chunks.iter().flat_map(of).map(what).collect();
+impl Row {
+    pub(super) fn of(title: &'static str, chunks: &[Chunk]) -> Self {
+        let all = |calls: fn(&Chunk) -> &Vec<Taken>, what: fn(&Taken) -> f64| {
+            let mut values: Vec<f64> = chunks.iter().flat_map(calls).map(what).collect();
             values.sort_by(f64::total_cmp);
             values
         };
-        row.add = all(|chunk| &chunk.add, |taken| taken.wall);
-        row.add_processor = all(|chunk| &chunk.add, |taken| taken.processor);
-        row.del = all(|chunk| &chunk.del, |taken| taken.wall);
-        row.del_processor = all(|chunk| &chunk.del, |taken| taken.processor);
-    }
-
-    pub(crate) fn memory(&mut self, column: Column, chunk: &Chunk) {
-        // Exact up to 8 PiB.
-        let mut values: Vec<f64> = chunk.add.iter().map(|taken| taken.memory as f64).collect();
-        values.sort_by(f64::total_cmp);
-        self.rows.entry(column).or_default().memory = values;
-    }
-
-    fn median(&self, column: Column, of: fn(&Row) -> &Vec<f64>) -> f64 {
-        self.rows.get(&column).map_or(f64::NAN, |row| at(of(row), 50))
-    }
-
-    fn goals(&self) -> Vec<(&'static str, &'static str, String, bool)> {
-        let megabyte = 1e6;
-        let (add, peer) =
-            (self.median(Column::Ours, |row| &row.add), self.median(Column::Peer, |row| &row.add));
-        let memory = self.rows.get(&Column::Ours).map_or(f64::NAN, |row| at(&row.memory, 100)) / megabyte;
-        let size = self.sizes.first().map_or(f64::NAN, |(_, size)| *size as f64) / megabyte;
-        let del = self.median(Column::Ours, |row| &row.del);
-        let ipv6 = self.median(Column::OursIpv6, |row| &row.add);
-        let crowd = self.median(Column::OursCrowd, |row| &row.add);
-        let version = self.median(Column::OursVersion, |row| &row.add);
-        vec![
-            ("ADD, median", "≤ 1.5 ms", format!("{add:.2} ms"), add <= 1.5),
-            (
-                "ADD against macvlan + static",
-                "≥ 5 times faster",
-                format!("{:.1} times", peer / add),
-                peer / add >= 5.0,
-            ),
-            ("Memory, most of any ADD", "≤ 3 MB", format!("{memory:.2} MB"), memory <= 3.0),
-            ("Program file", "≤ 2.5 MB", format!("{size:.2} MB"), size <= 2.5),
-            ("DEL, median", "≤ 20 ms", format!("{del:.1} ms"), del <= 20.0),
-            ("ADD of IPv6, median", "≤ 2 ms", format!("{ipv6:.2} ms"), ipv6 <= 2.0),
-            ("ADD, 8 at once, median", "≤ 5 ms", format!("{crowd:.2} ms"), crowd <= 5.0),
-            ("VERSION, median", "≤ 0.3 ms", format!("{version:.2} ms"), version <= 0.3),
-        ]
+        Self {
+            title,
+            add: all(|chunk| &chunk.add, |taken| taken.wall),
+            add_processor: all(|chunk| &chunk.add, |taken| taken.processor),
+            del: all(|chunk| &chunk.del, |taken| taken.wall),
+            del_processor: all(|chunk| &chunk.del, |taken| taken.processor),
+            memory: None,
+        }
     }
 }
 
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.circumstances {
-            writeln!(f, "* {line}")?;
-        }
-        let sizes: Vec<_> = self.sizes.iter().map(|(name, size)| format!("{name} {size}")).collect();
-        writeln!(f, "* Program files, bytes: {}", sizes.join(", "))?;
-        writeln!(f, "\n| Goal | Wanted | Measured | |\n|---|---|---|---|")?;
-        for (what, wanted, measured, met) in self.goals() {
-            writeln!(f, "| {what} | {wanted} | {measured} | {} |", if met { "met" } else { "**missed**" })?;
-        }
-        writeln!(
-            f,
-            "\n| ms | n | ADD median | p10 | p90 | processor | DEL median | p10 | p90 | processor | memory, MB |"
-        )?;
-        writeln!(f, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")?;
-        for (column, row) in &self.rows {
-            write!(f, "| {} | {} |", column.title(), row.add.len())?;
-            for (values, percent) in [
-                (&row.add, 50),
-                (&row.add, 10),
-                (&row.add, 90),
-                (&row.add_processor, 50),
-                (&row.del, 50),
-                (&row.del, 10),
-                (&row.del, 90),
-                (&row.del_processor, 50),
-            ] {
-                write!(f, " {} |", cell(at(values, percent)))?;
+/// Both tables. `size` is that of egress-router's file.
+pub(super) fn table(rows: &[Row], size: u64) -> String {
+    let row = |title| rows.iter().find(|row| row.title == title);
+    let add = |title| row(title).map_or(f64::NAN, |row| at(&row.add, 50));
+    let del = row(OURS).map_or(f64::NAN, |row| at(&row.del, 50));
+    let memory = row(OURS).and_then(|row| row.memory).map_or(f64::NAN, |bytes| bytes as f64 / 1e6);
+    let (ours, size) = (add(OURS), size as f64 / 1e6);
+    let faster = add(PEER) / ours;
+    let at_most = |what: &str, goal: f64, measured: f64, unit: &str| {
+        (what.to_owned(), format!("≤ {goal} {unit}"), format!("{} {unit}", cell(measured)), measured <= goal)
+    };
+    let goals = [
+        at_most("ADD, median", 1.5, ours, "ms"),
+        (
+            "ADD, compared to macvlan + static".to_owned(),
+            "≥ 5 times faster".to_owned(),
+            format!("{faster:.1} times"),
+            faster >= 5.0,
+        ),
+        at_most("Memory, most of any ADD", 3.0, memory, "MB"),
+        at_most("Program file", 2.5, size, "MB"),
+        at_most("DEL, median", 20.0, del, "ms"),
+        at_most("ADD of IPv6, median", 2.0, add(OURS_V6), "ms"),
+        at_most("ADD, 8 at once, median", 5.0, add(OURS_CROWD), "ms"),
+        at_most("VERSION, median", 0.3, add(OURS_VERSION), "ms"),
+    ];
+    let mut text = "| Figure | Goal | Measured | |\n|---|---|---|---|\n".to_owned();
+    for (what, goal, measured, met) in goals {
+        let met = if met { "met" } else { "**missed**" };
+        let _ = writeln!(text, "| {what} | {goal} | {measured} | {met} |");
+    }
+    text.push_str(
+        "\n| ms | n | ADD median | p10 | p90 | processor | DEL median | p10 | p90 | processor | memory, MB |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for row in rows {
+        let _ = write!(text, "| {} | {} |", row.title, row.add.len());
+        for (wall, processor) in [(&row.add, &row.add_processor), (&row.del, &row.del_processor)] {
+            for value in [at(wall, 50), at(wall, 10), at(wall, 90), at(processor, 50)] {
+                let _ = write!(text, " {} |", cell(value));
             }
-            writeln!(f, " {} |", cell(at(&row.memory, 100) / 1e6))?;
         }
-        Ok(())
+        let _ =
+            writeln!(text, " {} |", row.memory.map_or_else(String::new, |bytes| cell(bytes as f64 / 1e6)));
     }
+    text
 }
 
-/// The value below which that percentage lies; not a number where there is none.
+/// A percentile; not a number where nothing was measured.
 fn at(ascending: &[f64], percent: usize) -> f64 {
     let last = ascending.len().saturating_sub(1);
     ascending.get((last * percent + 50) / 100).copied().unwrap_or(f64::NAN)
 }
 
-/// Empty where nothing was measured; zero is what was not looked at.
+/// Empty where nothing was measured.
 fn cell(value: f64) -> String {
     match value {
         value if value.is_nan() || value == 0.0 => String::new(),
@@ -187,14 +111,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_values_that_were_measured() {
+    fn percentile_is_a_measured_value() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(
-            (at(&values, 10), at(&values, 50), at(&values, 90), at(&values, 100)),
-            (11.0, 51.0, 90.0, 100.0)
-        );
+        assert_eq!([10, 50, 90, 100].map(|percent| at(&values, percent)), [11.0, 51.0, 90.0, 100.0]);
         assert_eq!(at(&[7.0], 90), 7.0);
         assert!(at(&[], 50).is_nan());
         assert_eq!([cell(f64::NAN), cell(1.234), cell(12.34), cell(1234.5)], ["", "1.23", "12.3", "1234"]);
+    }
+
+    #[test]
+    fn goal_is_met_missed_or_missed_without_a_measurement() {
+        let call = |wall| Taken { wall, processor: 0.5, memory: 0 };
+        let chunk = |add, del| Chunk { add: vec![call(add)], del: vec![call(del)], others: 0.0 };
+        let rows = [Row::of(OURS, &[chunk(1.0, 30.0)]), Row::of(PEER, &[chunk(7.5, 20.0)])];
+        let text = table(&rows, 2_000_000);
+        assert!(
+            text.contains("| ADD, compared to macvlan + static | ≥ 5 times faster | 7.5 times | met |"),
+            "{text}"
+        );
+        assert!(text.contains("| DEL, median | ≤ 20 ms | 30.0 ms | **missed** |"), "{text}");
+        assert!(text.contains("| ADD, 8 at once, median | ≤ 5 ms |  ms | **missed** |"), "{text}");
+        assert!(text.ends_with("| macvlan + static (Debian) | 1 | 7.50 | 7.50 | 7.50 | 0.50 | 20.0 | 20.0 | 20.0 | 0.50 |  |\n"), "{text}");
     }
 }

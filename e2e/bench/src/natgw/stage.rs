@@ -1,6 +1,5 @@
-//! A cluster and a cloud as large as wanted, and natgw on them with its default settings and no proxy in between.
+//! A cluster and a cloud of any size, with natgw and its default configuration.
 
-use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,20 +15,19 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::process::until_ready;
 
-/// A route action of the real API takes about this long.
+/// About as long as a route action of the real API.
 pub(crate) const ACTION: Duration = Duration::from_secs(1);
-/// A kubelet's own heartbeat: 100 of them shall weigh on the API server as they do in a cluster.
+/// As often as a kubelet: 100 Nodes are the load on the API server that they are in a cluster.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How many Nodes are registered at the same time: few enough for the two cores that the API server may have.
-const AT_ONCE: usize = 8;
-/// Nodes from the first on whose servers hold a floating IP, label or not.
+/// Nodes that are registered at the same time: few enough for two cores.
+const CONCURRENCY: usize = 8;
+/// The first Nodes' servers have a floating IP, with or without the label.
 pub(crate) const WITH_FLOATING_IP: usize = 20;
 
-/// A environment for natgw, with Nodes.
 pub(crate) struct Stage {
     pub(crate) env: TestEnv,
     pub(crate) nodes: Vec<StageNode>,
-    binary: PathBuf,
+    program: PathBuf,
     first_id: u64,
 }
 
@@ -42,32 +40,26 @@ pub(crate) struct StageNode {
 }
 
 impl Stage {
-    /// An empty one for natgw as it is built at `binary`.
-    ///
-    /// # Errors
-    /// Whatever could not be started.
-    pub(crate) async fn on(control_plane: ControlPlane, binary: &Path) -> Result<Self> {
-        let env = TestEnv::on(control_plane).await?;
-        env.hetzner.set_action_duration(ACTION);
-        // Stages share a cluster, and no Node may look like another stage's server.
+    /// Without Nodes.
+    pub(crate) async fn on(control_plane: ControlPlane, program: &Path) -> Result<Self> {
+        // Stages share a cluster, but not the IDs of servers.
         static STAGES: AtomicU64 = AtomicU64::new(1);
         let first_id = STAGES.fetch_add(1, Ordering::Relaxed) * 1_000_000;
-        Ok(Self { env, nodes: Vec::new(), binary: binary.to_owned(), first_id })
+        let env = TestEnv::on(control_plane).await?;
+        env.hetzner.set_action_duration(ACTION);
+        Ok(Self { env, nodes: Vec::new(), program: program.to_owned(), first_id })
     }
 
     /// Adds Nodes up to that number.
-    ///
-    /// # Errors
-    /// What the cloud or the API server refuses.
     pub(crate) async fn grow(&mut self, to: usize) -> Result<()> {
         let (env, first_id) = (&self.env, self.first_id);
-        let add = |index: usize| async move {
+        let add = async |index: usize| {
             let name = format!("{}-{index}", env.namespace);
-            let place = u16::try_from(index)?;
-            let private_ip = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 10).to_bits() + u32::from(place));
-            let server = first_id + u64::from(place);
+            let number = u16::try_from(index)?;
+            let private_ip = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 10).to_bits() + u32::from(number));
+            let server = first_id + u64::from(number);
             env.hetzner.add_server(NewServer::new(&name).id(server).attached("lan", private_ip))?;
-            let floating_ip = (index < WITH_FLOATING_IP).then(|| format!("198.51.100.{}", place + 1));
+            let floating_ip = (index < WITH_FLOATING_IP).then(|| format!("198.51.100.{}", number + 1));
             if let Some(ip) = &floating_ip {
                 let new = NewFloatingIp::new(&format!("fip-{index}"), ip).server(&name);
                 env.hetzner.add_floating_ip(new.id(server + 500_000))?;
@@ -82,38 +74,30 @@ impl Stage {
                 .await?;
             anyhow::Ok(StageNode { node, name, private_ip, floating_ip })
         };
-        let new: Vec<_> = stream::iter(self.nodes.len()..to).map(add).buffered(AT_ONCE).try_collect().await?;
+        let new = stream::iter(self.nodes.len()..to).map(add).buffered(CONCURRENCY);
+        let new: Vec<_> = new.try_collect().await?;
         self.nodes.extend(new);
         Ok(())
     }
 
-    /// natgw with its defaults; through the fault proxy, which counts, or straight to the API server over TLS.
-    ///
-    /// # Errors
-    /// The settings cannot be written.
+    /// natgw: through the fault proxy, which counts, or straight to the API server over TLS.
     pub(crate) fn natgw(&self, proxied: bool) -> Result<Launch> {
         let env = &self.env;
-        let settings = env.settings(&format!("hetzner: {{endpoint: '{}'}}\n", env.hetzner.url()))?;
+        let config = env.settings(&format!("hetzner: {{endpoint: '{}'}}\n", env.hetzner.url()))?;
         let kubeconfig = if proxied { env.kubeconfig.as_path() } else { env.control_plane.kubeconfig() };
-        let args: [OsString; 4] =
-            ["--config".into(), settings.into(), "--namespace".into(), (&env.namespace).into()];
-        Ok(Program::at(&self.binary)
-            .env("HCLOUD_TOKEN", env.hetzner.token())
-            .env("KUBECONFIG", kubeconfig)
-            .args(args))
+        let launch = Program::at(&self.program).env("HCLOUD_TOKEN", env.hetzner.token());
+        let launch = launch.env("KUBECONFIG", kubeconfig).arg("--config").arg(config);
+        Ok(launch.args(["--namespace", &env.namespace]))
     }
 
-    /// Starts natgw and waits until its first walk has succeeded.
-    ///
-    /// # Errors
-    /// It ends, or does not get that far.
+    /// Starts natgw and waits until its first reconciliation has succeeded.
     pub(crate) async fn lead(&self, proxied: bool) -> Result<Program> {
         let (natgw, _) = until_ready(&self.natgw(proxied)?).await?;
         self.env
-            .wait("natgw's first walk", || async {
+            .wait("natgw's first reconciliation", || async {
                 let success = [("result", "success")];
-                let walks = natgw.metrics().await?.sum("controller_runtime_reconcile_total", &success);
-                Ok(walks.is_some_and(|walks| walks >= 1.0))
+                let count = natgw.metrics().await?.sum("controller_runtime_reconcile_total", &success);
+                Ok(count.is_some_and(|count| count >= 1.0))
             })
             .await?;
         Ok(natgw)
