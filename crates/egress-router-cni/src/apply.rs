@@ -1,4 +1,4 @@
-//! The only writer: runs a plan's steps in order, and undoes what it did, in reverse, when one fails.
+//! The only writer: runs a plan's steps in order. If one fails, it rolls back those before it, in reverse order.
 
 mod advertised;
 mod description;
@@ -14,31 +14,31 @@ pub use linux::Linux;
 use crate::cni::Error;
 use crate::plan::Step;
 
-/// Where steps are done and undone.
+/// Executes steps and rolls them back.
 pub trait Kernel {
-    /// Does one step, whole or not at all.
+    /// Executes one step, completely or not at all.
     ///
     /// # Errors
-    /// Which step failed on which object; the kernel's words are the details.
+    /// The step and object that failed, with the kernel's message as details.
     fn apply(&mut self, step: &Step) -> Result<(), Error>;
 
-    /// Does the first of `steps`, and those behind it that can be asked for at one go. Returns the answer to each of them, in
-    /// their order; one that comes behind a failure may have been done all the same.
+    /// Executes the first of `steps`, together with the following ones that can be sent in one batch. Returns the result of each of them in
+    /// order. A step after a failed one may have been executed.
     fn apply_first(&mut self, steps: &[Step]) -> Vec<Result<(), Error>> {
         steps.first().map(|step| self.apply(step)).into_iter().collect()
     }
 
-    /// Takes back one step that [`Self::apply`] has done, and after which nothing else was done that is not rolled back already.
+    /// Rolls back one step that [`Self::apply`] has executed. All later steps must be rolled back already.
     ///
     /// # Errors
-    /// What stays, and why.
+    /// What could not be rolled back, and why.
     fn rollback(&mut self, step: &Step) -> Result<(), Error>;
 }
 
-/// All of `steps`, or none of them: stops at the first that fails, and undoes those before it, in reverse.
+/// Executes all of `steps`, or none: it stops at the first failure, and rolls back the steps before it in reverse order.
 ///
 /// # Errors
-/// That of the step that failed. What could not be undone is named in its details.
+/// The error of the failed step. Its details name what could not be rolled back.
 pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     let mut done: Vec<&Step> = Vec::with_capacity(steps.len());
     let mut left = steps;
@@ -49,7 +49,7 @@ pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
         for (step, reply) in asked.iter().zip(replies) {
             match reply {
                 Ok(()) => done.push(step),
-                // Those behind it may have failed because of it.
+                // Later ones may have failed because of it.
                 Err(error) => _ = failed.get_or_insert(error),
             }
         }
@@ -61,19 +61,19 @@ pub fn run(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes back all of `steps`, which [`run`] has done, in reverse, and goes on where one cannot be.
+/// Rolls back all of `steps`, which [`run`] has executed, in reverse order. It continues after a failure.
 ///
 /// # Errors
-/// The first that stays; others are in its details.
+/// The first failure, with the others in its details.
 pub fn rollback(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     all(rolled_back(steps.iter().collect(), kernel))
 }
 
-/// As many of `steps` as can be done, in order, as DEL and GC need it. [`Step::DeleteFirewall`] is skipped where an earlier step
-/// failed: the table is the allow-list of a link that could not be deleted, and the record for the next DEL.
+/// Executes as many of `steps` as possible, in order, for DEL and GC. [`Step::DeleteFirewall`] is skipped after a failure: the table is the
+/// allow-list of a link that could not be deleted, and the record for the next DEL.
 ///
 /// # Errors
-/// The first that failed; others are in its details.
+/// The first failure, with the others in its details.
 pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
     let mut errors = Vec::new();
     for step in steps {
@@ -88,7 +88,7 @@ pub fn run_all(steps: &[Step], kernel: &mut impl Kernel) -> Result<(), Error> {
 fn rolled_back(done: Vec<&Step>, kernel: &mut impl Kernel) -> Vec<Error> {
     let mut left = Vec::new();
     for step in done.into_iter().rev() {
-        // The record goes only when nothing is left that DEL would need it for.
+        // The record is deleted only if nothing is left that a later DEL needs it for.
         let needed = matches!(step, Step::Firewall(_)) && !left.is_empty();
         if !needed {
             left.extend(kernel.rollback(step).err());

@@ -1,10 +1,10 @@
-//! An Elastic IP for a pod: the instance metadata service, EC2, and what is undone.
+//! An Elastic IP for a pod, with the instance metadata service and EC2.
 //!
-//! The administrator allocates the Elastic IP and releases it; here it is associated with the node that hosts the pod, and
-//! disassociated. VPC drops frames of hardware addresses that it does not know, so the pod's interface is an ipvlan on the
+//! The administrator allocates and releases the Elastic IP. This module associates it with the pod's node, and disassociates it. VPC
+//! drops frames of unknown hardware addresses, so the pod's interface is an ipvlan on the
 //! device of a network interface of the node, with a secondary private address that EC2 maps to the Elastic IP.
 //!
-//! | call | when | IAM right |
+//! | call | when | IAM permission |
 //! |---|---|---|
 //! | DescribeAddresses | ADD, CHECK; DEL after a killed ADD | `ec2:DescribeAddresses` |
 //! | DescribeNetworkInterfaces | ADD; DEL after a killed ADD | `ec2:DescribeNetworkInterfaces` |
@@ -13,11 +13,11 @@
 //! | DisassociateAddress | DEL, failed ADD | `ec2:DisassociateAddress` |
 //! | UnassignPrivateIpAddresses | DEL, failed ADD | `ec2:UnassignPrivateIpAddresses` |
 //!
-//! Moved addresses are never stolen back. Precisely: only ADD associates, once, and a repetition after a lost answer looks
-//! first whether somebody else was there meanwhile. DEL, GC and the undoing of a failed ADD disassociate by the identity of
-//! the association that the attachment made, which ends when the address moves.
+//! An address that was moved away is never moved back. Only ADD associates, once. A retry after a lost response first reads the current
+//! association. DEL, GC and the rollback of a failed ADD disassociate by the ID of the association that the attachment made, which ends
+//! when the address moves.
 //!
-//! [`acquire`](mod@acquire) and [`release`](mod@release) are the two intents; [`state`] is what they write down. Under them:
+//! [`acquire`](mod@acquire) and [`release`](mod@release) are the two operations; [`state`] is their record. Below them:
 //! [`ec2`] ([`xml`], [`signature`], [`credentials`]), [`metadata`], [`transport`], [`retry`].
 
 use std::ffi::OsString;
@@ -48,10 +48,10 @@ pub use state::{Journal, Stage, State};
 use cloud::Cloud;
 use transport::Network;
 
-/// What a call may spend on AWS, all in all: runtimes wait for minutes, and throttling passes within seconds.
+/// Time limit of all AWS requests of a call: runtimes wait for minutes, and throttling ends within seconds.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where this node runs: `settings.platform`, or what is found out; never `Auto`. `sys_root` is where `/sys` is.
+/// The platform: `settings.platform`, or the detected one; never `Auto`. `sys_root` is the path of `/sys`.
 #[must_use]
 pub fn platform(settings: &Settings, sys_root: &Path) -> Platform {
     // The metadata service has no certificate.
@@ -64,7 +64,7 @@ pub fn platform(settings: &Settings, sys_root: &Path) -> Platform {
 ///
 /// # Errors
 ///
-/// 11: the metadata service has no answer until `deadline`; 102: it refuses.
+/// 11: the metadata service does not respond until `deadline`; 102: it refuses.
 pub fn primary(settings: &Settings, deadline: Instant) -> Result<[u8; 6], cni::Error> {
     let network = network()?;
     let cloud = Cloud::new(&network, &settings.aws, &environment);
@@ -97,17 +97,17 @@ pub fn release(state: &State, settings: &Settings, deadline: Instant) -> Result<
     Ok(release::release(&Cloud::new(&network, &settings.aws, &environment), state, deadline)?)
 }
 
-/// CHECK: whether EC2 still maps the Elastic IP as `state` says.
+/// CHECK: whether EC2 still has the association of `state`.
 ///
 /// # Errors
 ///
-/// 101: it does not, and where it is; 11 and 102 as [`acquire()`].
+/// 101: it has not; the message has the current association. 11 and 102 as [`acquire()`].
 pub fn check(state: &State, settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
     let network = network()?;
     check_with(&Cloud::new(&network, &settings.aws, &environment), state, deadline)
 }
 
-/// As [`check`], by way of `cloud`.
+/// As [`check`], with `cloud`.
 ///
 /// # Errors
 ///
@@ -126,8 +126,8 @@ pub fn check_with(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result
     }
 }
 
-/// STATUS: whether the metadata service answers and there are credentials. EC2 itself is not asked: a runtime asks every
-/// few seconds, and EC2 counts.
+/// STATUS: whether the metadata service responds and has credentials. EC2 gets no request, because runtimes call STATUS every few seconds
+/// and EC2 has a rate limit.
 ///
 /// # Errors
 ///
@@ -137,7 +137,7 @@ pub fn ready(settings: &Settings, deadline: Instant) -> Result<(), cni::Error> {
     ready_with(&Cloud::new(&network, &settings.aws, &environment), deadline)
 }
 
-/// As [`ready`], by way of `cloud`.
+/// As [`ready`], with `cloud`.
 ///
 /// # Errors
 ///
@@ -151,7 +151,7 @@ pub fn ready_with(cloud: &Cloud<'_>, deadline: Instant) -> Result<(), cni::Error
     })
 }
 
-/// With `AWS_CA_BUNDLE`, where something between (a proxy that looks into TLS) or a private region has certificates of its own.
+/// With `AWS_CA_BUNDLE`, for a proxy that intercepts TLS, or a private region with its own certificates.
 fn network() -> Result<Network, cni::Error> {
     let Some(file) = environment("AWS_CA_BUNDLE").filter(|file| !file.is_empty()) else {
         return Ok(Network::new());

@@ -1,4 +1,4 @@
-//! The CNI protocol, by itself: who calls (environment), what is answered (result or error), in which version.
+//! The CNI protocol: the call (environment), the response (result or error), and versions.
 //!
 //! Source of all of it: the CNI specification, 0.3.0 to 1.1.0 (github.com/containernetworking/cni, SPEC.md).
 

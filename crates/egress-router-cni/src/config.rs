@@ -1,7 +1,7 @@
-//! What a network configuration may say, and what it means once everything is known.
+//! Network configurations and the node's settings.
 //!
-//! [`network`] is the JSON on standard input; [`settings`] the node's, which only its administrator writes. A pod's `ip`
-//! comes from [`ip`] itself, from [`pod_ip`] by its name, or from a ConfigMap ([`ip_config`]).
+//! [`network`] is the JSON on standard input. [`settings`] are those of the node, which only its administrator writes. A pod's `ip` comes
+//! from [`ip`], from [`pod_ip`] by its name, or from a ConfigMap ([`ip_config`]).
 
 pub mod destinations;
 pub mod interface;

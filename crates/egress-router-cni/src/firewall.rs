@@ -10,9 +10,8 @@
 //!                                         local programs (output): only to the allow-list ──────────▶ attachment
 //! ```
 //!
-//! Interfaces are named, not numbered: one that is replaced under its name is still meant. Each chain leaves alone what
-//! neither comes from nor goes to the attachment or the primary interface, except what the pod would forward only because of
-//! its redirects.
+//! Rules match interfaces by name, so that they also apply to an interface that was re-created. Chains ignore packets that neither come
+//! from nor go to the attachment or the primary interface, except packets that the pod would forward only because of its redirects.
 
 pub mod allow_list;
 pub mod forward;
@@ -28,26 +27,26 @@ use crate::config::destinations::Destinations;
 use crate::names;
 use crate::netlink::nftables::{Chain, RECORD, Rule, Ruleset, comment};
 
-/// Which rules a table has: one more whenever the same [`Firewall`] gives other ones. What a build before has made is not taken for
-/// changed by somebody.
+/// The version of the rules, increased when the same [`Firewall`] gives other rules. So CHECK does not report the table of an older
+/// build as changed.
 pub const RULES: u32 = 2;
 
-/// Everything that the table is made of.
+/// The inputs of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firewall {
     /// The attachment's interface.
     pub interface: String,
-    /// The interface of the pod's own network, if it has one.
+    /// The primary interface, if there is one.
     pub primary: Option<String>,
     /// The attachment's mark (see [`crate::names::mark`]).
     pub mark: u32,
-    /// The attachment's addresses; the first of each family is the source of what is forwarded.
+    /// The attachment's addresses; the first of each family is the SNAT address of redirected traffic.
     pub addresses: Vec<IpAddr>,
     /// The allow-list and the redirects.
     pub destinations: Destinations,
-    /// Families that the pod forwards only because of redirects: other traffic of theirs is not forwarded.
+    /// Families that the pod forwards only because of redirects: their other traffic is not forwarded.
     pub forwards: Forwards,
-    /// The record: one line each, of any length without a zero byte, kept as comments of rules in a chain of their own.
+    /// The lines of the record, of any length without a zero byte, stored as comments of rules in a separate chain.
     /// [`crate::plan`] writes and reads them.
     pub record: Vec<String>,
 }
@@ -77,13 +76,13 @@ impl Firewall {
         ruleset
     }
 
-    /// No packet comes by this chain. Its rules have a verdict only because nft(8) takes none without.
+    /// No packet reaches this chain. Its rules have a verdict only because nft(8) requires one.
     fn record_chain(&self) -> Chain {
         let comments = self.record.iter().flat_map(|note| comment::split(note));
         Chain::inner(RECORD, comments.map(|comment| Rule::new(comment).return_to_caller()).collect())
     }
 
-    /// The source of what is forwarded in this family.
+    /// The SNAT address of this family.
     fn source(&self, ipv6: bool) -> Option<IpAddr> {
         self.of_family(ipv6).next()
     }

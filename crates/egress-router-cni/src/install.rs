@@ -1,4 +1,4 @@
-//! How the program gets onto a node: `egress-router install`.
+//! `egress-router install`: installs the program on a node.
 
 pub mod file;
 pub mod options;
@@ -19,12 +19,12 @@ use crate::config::settings::Settings;
 use crate::kubernetes::kubeconfig::Access;
 use crate::sys::signal::Termination;
 
-/// What network configurations give as `type`.
+/// The file's name, which network configurations have as `type`.
 const PROGRAM: &str = "egress-router";
 
-/// `egress-router install`, with the words that follow it.
+/// Runs `egress-router install` with its arguments.
 ///
-/// Ends with 0 where everything asked for is done, 1 where something could not be done, 2 where the command line is wrong.
+/// Exits with 0 on success, 1 if something could not be done, 2 if the command line is invalid.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<_> = arguments.into_iter().collect();
@@ -45,7 +45,7 @@ fn installed(options: &Options) -> ExitCode {
     if options.uninstall {
         return if report(&uninstall(options)) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
-    // Before the first pass, so that no signal is lost between them.
+    // Before the first round, so that no signal is lost.
     let termination = match options.watch.then(Termination::hold).transpose() {
         Ok(termination) => termination,
         Err(error) => {
@@ -69,7 +69,7 @@ fn installed(options: &Options) -> ExitCode {
             }
         }
         let done = node.reconcile();
-        // A failure that lasts is said once.
+        // A failure is reported when it changes.
         if done.iter().any(Result::is_ok) || done != last {
             report(&done);
         }
@@ -77,7 +77,7 @@ fn installed(options: &Options) -> ExitCode {
     }
 }
 
-/// What was done, and what could not be done.
+/// What was changed, and what failed.
 type Done = Vec<Result<String, String>>;
 
 fn report(done: &Done) -> bool {
@@ -111,7 +111,7 @@ fn uninstall(options: &Options) -> Done {
 /// The files of one node.
 struct Node<'a> {
     options: &'a Options,
-    /// The installed program as it was last seen to be ours, so that its bytes are not compared at each pass.
+    /// Metadata of the installed file when it last equalled this program, so that its content is not compared in each round.
     seen: Option<(u64, u64, SystemTime)>,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Node<'a> {
         Self { options, seen: None }
     }
 
-    /// Does what must be done. Settings and kubeconfig first: the program is not called for before it is there.
+    /// Installs what differs. Settings and kubeconfig come first, because the runtime calls the program as soon as it exists.
     fn reconcile(&mut self) -> Done {
         let settings = self.options.settings.as_ref().map(|(from, to)| settings(from, to));
         let kubeconfig = self.options.kubeconfig_out.as_ref().map(|to| self.kubeconfig(to));
@@ -138,7 +138,7 @@ impl<'a> Node<'a> {
         if self.seen.is_some() && self.seen == stat() {
             return Ok(None);
         }
-        // The running program, whatever has become of its name; where no /proc is mounted, the file that it was started from.
+        // The running program, also if its file was renamed; without /proc, the file that it was started from.
         let by_name = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_absolute());
         let program = fs::read("/proc/self/exe")
             .or_else(|error| by_name().map_or(Err(error), fs::read))
@@ -178,15 +178,15 @@ fn replaced(path: &Path, content: &[u8], mode: u32) -> Result<Option<String>, St
     }
 }
 
-/// What is not valid does not take the place of what is.
+/// Invalid settings never replace valid ones.
 fn settings(from: &PathBuf, to: &Path) -> Result<Option<String>, String> {
     let text = fs::read(from).map_err(|error| format!("{} cannot be read: {error}", from.display()))?;
     Settings::parse(&text).map_err(|error| format!("{}: {error}", from.display()))?;
-    // Not secret, and asked for by whoever looks why a pod was refused.
+    // Not secret, and readable for anyone who debugs a refused pod.
     replaced(to, &text, 0o644)
 }
 
-/// The API server's URL, as a pod is told it.
+/// The API server's URL, from the variables of a pod.
 fn server(get: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let needed = |name: &str| {
         get(name).filter(|value| !value.is_empty()).ok_or_else(|| format!("{name} is not set: give --server"))
@@ -198,21 +198,19 @@ fn server(get: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     })
 }
 
-/// A kubeconfig that is known to be readable. Messages never hold the token.
+/// A kubeconfig, verified with the plugin's own parser. Messages never contain the token.
 fn kubeconfig(server: &str, authority: &[u8], token: &[u8]) -> Result<String, String> {
     let token = std::str::from_utf8(token).unwrap_or_default().trim();
-    // JSON Web Tokens and Kubernetes' static ones; nothing that YAML would have to quote.
+    // The characters of JSON Web Tokens and static tokens, which need no quotes in YAML.
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     if token.is_empty() || !token.bytes().all(plain) {
-        return Err(
-            "the service account's token is empty, or holds other characters than a token has".to_owned()
-        );
+        return Err("the service account's token is empty, or has invalid characters".to_owned());
     }
     if !server.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')) {
-        return Err(format!("{server:?} is no URL of an API server"));
+        return Err(format!("{server:?} is not the URL of an API server"));
     }
     if authority.is_empty() {
-        // Without one, the public authorities would count.
+        // Without a CA, the public authorities would be trusted.
         return Err("the service account's ca.crt is empty".to_owned());
     }
     let authority = STANDARD.encode(authority);

@@ -16,28 +16,28 @@ use self::request::{Client, Response};
 use crate::cni::{Code, Error};
 use crate::config::ip_config::is_object_name;
 
-/// How long a ConfigMap may take, if nobody says otherwise: an ADD holds up a pod, and kubelet tries again by itself.
+/// Default time limit of reading a ConfigMap: ADD delays the pod's start, and the kubelet retries.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Before the second attempt; doubled before each further one. An API server that restarts is away for some seconds.
+/// Backoff before the second attempt; doubled before each further one. A restarting API server is unavailable for some seconds.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
-/// `data` of the ConfigMap `name` in `namespace`; `binaryData` is not looked at.
+/// `data` of the ConfigMap `name` in `namespace`; `binaryData` is ignored.
 ///
 /// All attempts and the pauses between them fit into `deadline`.
 ///
 /// # Errors
 ///
-/// Code 5, 6 or 7 for a kubeconfig that cannot be read or used ([`Access::read`]); 11 where the API server could not be
-/// reached, was busy (429) or failed (5xx) until the deadline; 103 where it refused for good: no such ConfigMap, no right to
-/// read it, a certificate that is not trusted. No message holds a token or a key.
+/// Code 5, 6 or 7 for a kubeconfig that cannot be read or used ([`Access::read`]); 11 if the API server was unreachable, throttled (429)
+/// or failed (5xx) until the deadline; 103 if it refused permanently: no such ConfigMap, no permission to read it, or an untrusted
+/// certificate. No message contains a token or a key.
 pub fn config_map(
     kubeconfig: &Path,
     namespace: &str,
     name: &str,
     deadline: Duration,
 ) -> Result<BTreeMap<String, String>, Error> {
-    // Both become a part of the URL, and the namespace comes from the runtime's arguments.
+    // Both become part of the URL, and the namespace comes from the runtime's arguments.
     for (what, text, longest) in [("namespace", namespace, 63), ("ConfigMap", name, 253)] {
         if !is_object_name(text, longest) {
             let message = format!(
@@ -68,7 +68,7 @@ pub fn config_map(
             }
             Response::Retry(details) => details,
         };
-        // What the server said tells more than that the last attempt was cut off by the deadline.
+        // The server's earlier response is more useful than the last attempt's timeout.
         let retry_reason =
             if Instant::now() < end { retry_reason } else { last_error.take().unwrap_or(retry_reason) };
         let wait = jittered(backoff);
@@ -97,7 +97,7 @@ fn refused(status: u16, object: &str, kubeconfig: &Path, namespace: &str) -> Err
     Error::new(Code::Kubernetes, message)
 }
 
-/// Between half and all of `backoff`, so that the pods of a node that start together do not ask together.
+/// Between half and all of `backoff`, so that pods that start at the same time do not retry at the same time.
 fn jittered(backoff: Duration) -> Duration {
     use std::hash::{BuildHasher, Hasher};
     let noise = std::hash::RandomState::new().build_hasher().finish() % 1024;

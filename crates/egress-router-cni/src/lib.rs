@@ -10,14 +10,13 @@
 //!
 //! Everything is read, validated and decided before the pod is changed. When a step fails, the steps before it are rolled back.
 //!
-//! * [`program`]: which verb is asked for. [`verb`]: one file for each: add, del, check, status, gc, version.
-//! * [`cni`]: the protocol: call, versions, results, errors. [`config`]: what a network configuration may say.
-//! * [`observe`]: what stands on the node and in the pod. [`mod@plan`]: what shall be done, as plain data. [`apply`]: the only
-//!   writer. [`firewall`]: what an attachment's nf_tables table holds, the record of what was there before among it.
-//! * [`netlink`]: links, addresses, routes, rules and nf_tables as the kernel speaks of them. [`sys`]: system calls; the only
-//!   unsafe code.
-//! * [`kubernetes`]: one ConfigMap. [`aws`]: an Elastic IP for the pod. [`record`]: what outlives a call.
-//! * [`log`]: the original's log file. [`install`]: how the program gets onto a node.
+//! * [`program`]: dispatches the operation. [`verb`]: one file for each operation: add, del, check, status, gc, version.
+//! * [`cni`]: the protocol: call, versions, results, errors. [`config`]: the network configuration and the node's settings.
+//! * [`observe`]: reads the state of the node and the pod. [`mod@plan`]: the steps, as plain data. [`apply`]: the only writer.
+//!   [`firewall`]: an attachment's nf_tables table, with the record of the previous state.
+//! * [`netlink`]: links, addresses, routes, rules and nf_tables. [`sys`]: system calls; the only unsafe code.
+//! * [`kubernetes`]: reads one ConfigMap. [`aws`]: an Elastic IP for the pod. [`record`]: files on the node.
+//! * [`log`]: the log file, as the original had it. [`install`]: installs the program on a node.
 
 pub mod apply;
 pub mod aws;

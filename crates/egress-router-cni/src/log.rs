@@ -1,4 +1,4 @@
-//! The original's log: `log_file`, `log_level`. It never makes a call fail.
+//! The log file of the original: `log_file`, `log_level`. It never makes a call fail.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -8,20 +8,18 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// From here on the file becomes `<file>.1`, in the place of an older one, when it is opened next: two of them are kept. 10 MiB
-/// are about 100,000 lines.
+/// A larger file is renamed to `<file>.1` when it is opened, replacing an older one. 10 MiB are about 100,000 lines.
 const MAX_LENGTH: u64 = 10 << 20;
 
-/// Where a log may be. A network configuration may be a tenant's, and this program is root: it must not write lines to just
-/// any file of the node. The second is where cluster-network-operator puts it.
+/// Folders in which a log may be. A network configuration may be a tenant's, and this program is root: it must not write to any file of the
+/// node. The second is the one that cluster-network-operator uses.
 const FOLDERS: [&str; 2] = ["/var/log", "/tmp"];
 
-/// How a time is written. Milliseconds tell a line from those of other plugins, which write whole seconds in the same form
-/// (Multus does).
+/// The format of the time. Milliseconds distinguish its lines from those of other plugins, which write whole seconds in the same format
+/// (Multus).
 const TIME: &str = "2026-11-20T08:15:00.123Z";
 
-/// What the original says first into a new log, at which level (macvlanCmdAdd, and loadNetConf before it where the first ADD
-/// failed, in its pkg/macvlan/macvlan.go): who replaces it goes on in the same file.
+/// First lines of the original's log, with their level (macvlanCmdAdd and loadNetConf in its pkg/macvlan/macvlan.go): its file is continued.
 const ORIGINAL: [(&str, &str); 4] = [
     ("debug", "Called CNI ADD"),
     ("error", "no default route interface"),
@@ -29,19 +27,19 @@ const ORIGINAL: [(&str, &str); 4] = [
     ("error", "must specify explicit"),
 ];
 
-/// More bytes than a line needs for its time, its level and any of [`ORIGINAL`].
+/// Bytes that suffice for the time, the level and any of [`ORIGINAL`].
 const START: usize = 64;
 
-/// `log_level`: each has those before it.
+/// `log_level`: each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// `panic`: nothing, since nothing here panics.
+    /// `panic`: nothing, because the program does not panic.
     Panic,
-    /// `error`: what made a call fail.
+    /// `error`: errors that made a call fail.
     Error,
-    /// `verbose`, the default: what was done.
+    /// `verbose`, the default: also the actions.
     Verbose,
-    /// `debug`: why, and with what.
+    /// `debug`: also reasons and inputs.
     Debug,
 }
 
@@ -63,7 +61,7 @@ impl Level {
     }
 }
 
-/// Where lines go: to the file, if there is one. Errors go to standard error as well, which runtimes keep.
+/// Writes lines to the file, if there is one. Errors also go to standard error, which runtimes keep.
 #[derive(Debug)]
 pub struct Log {
     level: Level,
@@ -71,9 +69,9 @@ pub struct Log {
 }
 
 impl Log {
-    /// Opens `file` for lines up to `level` (panic, error, verbose, debug). The file is made with mode 0640; one that is there
-    /// already keeps its mode, and is taken only where its first line is one of this program's. What cannot be done is said on
-    /// standard error, and the call goes on without it.
+    /// Opens `file` for lines up to `level` (panic, error, verbose, debug). A new file has mode 0640; an existing one keeps its mode, and is
+    /// used only if its first line was written by this program. A failure is reported on standard error, and the call continues without
+    /// a file.
     #[must_use]
     pub fn open(file: Option<&Path>, level: Option<&str>) -> Self {
         Self::within(&FOLDERS.map(Path::new), file, level)
@@ -96,7 +94,7 @@ impl Log {
         Self { level, file }
     }
 
-    /// What made a call fail.
+    /// Logs an error that made the call fail.
     pub fn error(&self, args: fmt::Arguments<'_>) {
         if self.level >= Level::Error {
             warn(args);
@@ -104,12 +102,12 @@ impl Log {
         self.line(Level::Error, args);
     }
 
-    /// What was done.
+    /// Logs an action.
     pub fn verbose(&self, args: fmt::Arguments<'_>) {
         self.line(Level::Verbose, args);
     }
 
-    /// Why, and with what.
+    /// Logs a reason or an input.
     pub fn debug(&self, args: fmt::Arguments<'_>) {
         self.line(Level::Debug, args);
     }
@@ -118,12 +116,12 @@ impl Log {
         let Some(mut file) = self.file.as_ref().filter(|_| level <= self.level) else { return };
         let now = humantime::format_rfc3339_millis(SystemTime::now());
         let line = format!("{now} [{}] {}\n", level.as_str(), one_line(&args.to_string()));
-        // One write, so that the lines of calls at the same time stay whole. A full disk is no reason to fail.
+        // One write, so that lines of concurrent calls are not mixed. A full disk must not make the call fail.
         let _ = file.write_all(line.as_bytes());
     }
 }
 
-/// Control characters, line ends above all, as Rust writes them: no quoted text can forge a line.
+/// Escapes control characters, above all line ends, so that a quoted text cannot forge a line.
 fn one_line(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut line, letter| {
         if letter.is_control() {
@@ -144,7 +142,7 @@ fn opened(folders: &[&Path], path: &Path) -> io::Result<File> {
     if file.metadata()?.len() < MAX_LENGTH {
         return Ok(file);
     }
-    // Calls at the same time: the first one moves the file, the others find another one under its name.
+    // Of concurrent calls the first one renames the file; the others then find a new one under its name.
     file.lock()?;
     if fs::symlink_metadata(path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino())) {
         let mut old = path.as_os_str().to_owned();
@@ -171,7 +169,7 @@ fn append(folders: &[&Path], path: &Path) -> io::Result<File> {
         .append(true)
         .create(true)
         .mode(0o640)
-        // Without waiting for the reader of a pipe.
+        // So that opening a pipe does not block.
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     let (there, ours) = (file.metadata()?, fs::metadata("/proc/self")?);
@@ -181,18 +179,18 @@ fn append(folders: &[&Path], path: &Path) -> io::Result<File> {
     if there.nlink() != 1 || there.uid() != ours.uid() {
         return refused("it belongs to another user, or has a second hard link");
     }
-    // A folder above may have become a link since it was looked at.
+    // A parent folder may have been replaced by a link since the first check.
     if !inside(&fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?) {
         return refused("it must be in /var/log or /tmp");
     }
-    // Other programs' logs are in the same folders, and root's as well.
+    // The same folders contain logs of other programs.
     if !is_log(&file)? {
         return refused("it is not a log of this program");
     }
     Ok(file)
 }
 
-/// Whether there is nothing at `path`, or a log of this program's.
+/// Whether `path` does not exist, or is a log of this program.
 fn may_be_replaced(path: &Path) -> io::Result<bool> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -202,8 +200,8 @@ fn may_be_replaced(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Whether a file is empty, or begins with a line of this program's. A disk that was full at the first line has taken the start
-/// of it whole or not at all: it lies within one page.
+/// Whether a file is empty, or begins with a line of this program. The start of the first line is within one page, so a full disk has
+/// written all or nothing of it.
 fn is_log(file: &File) -> io::Result<bool> {
     let mut start = [0; START];
     let length = file.read_at(&mut start, 0)?;
@@ -215,7 +213,7 @@ fn begins_a_log(start: &str) -> bool {
     let Some((time, rest)) = start.split_once(" [") else { return false };
     let Some((level, words)) = rest.split_once("] ") else { return false };
     let ours = time.len() == TIME.len() && humantime::parse_rfc3339(time).is_ok();
-    let original = ORIGINAL.iter().any(|(at, said)| level == *at && words.starts_with(said));
+    let original = ORIGINAL.iter().any(|(at, start)| level == *at && words.starts_with(start));
     original || (ours && Level::parse(level).is_some())
 }
 
@@ -238,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn each_level_has_those_before_it() {
+    fn each_level_includes_those_before_it() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         for (level, lines) in [
             (Some("panic"), 0),
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_but_a_regular_one_of_ours_in_its_folders() {
+    fn only_a_regular_file_in_the_allowed_folders_is_opened() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let target = folder.path().join("target");
         fs::write(&target, "").unwrap();
@@ -296,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_file_makes_room_once() {
+    fn a_large_file_is_rotated_once() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
         for round in 0..3 {
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_begins_as_its_own_lines_do_is_a_log() {
+    fn only_a_file_that_begins_with_an_own_line_is_a_log() {
         let head = |level: &str, words: &str| format!("{TIME} [{level}] {words}");
         for level in ["panic", "error", "verbose", "debug"] {
             assert!(head(level, "").len() < START && begins_a_log(&head(level, "")), "{level}");
@@ -340,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_others_are_neither_written_nor_put_aside_nor_replaced() {
+    fn foreign_files_are_neither_written_nor_renamed_nor_replaced() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
         let long = vec![b'x'; usize::try_from(MAX_LENGTH).unwrap()];
@@ -369,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_the_original_is_gone_on_with() {
+    fn the_log_of_the_original_is_continued() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let path = folder.path().join("log");
         fs::write(&path, "2025-08-01T10:00:00+02:00 [debug] Called CNI ADD\n").unwrap();
@@ -378,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_many_at_the_same_time_stay_whole() {
+    fn lines_of_concurrent_writers_are_not_mixed() {
         let folder = tempfile::tempdir_in("/tmp").unwrap();
         let path = folder.path().join("log");
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! The program `egress-router`; everything is in the library `egress_router_cni`.
 
-/// A call lives for a millisecond and needs little: memory is taken from the system in a few large pieces, and not given back
-/// piece by piece.
+/// A call runs for a millisecond and needs little memory: the allocator takes a few large pieces from the system and never returns
+/// any.
 #[global_allocator]
 static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 

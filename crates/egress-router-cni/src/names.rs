@@ -1,4 +1,4 @@
-//! Every name of ours, in one place.
+//! All names and numbers of the plugin.
 
 /// The nf_tables table (family inet) of the attachment whose interface is `interface`.
 #[must_use]
@@ -6,21 +6,21 @@ pub fn table(interface: &str) -> String {
     format!("egress_router_{interface}")
 }
 
-/// What a chained attachment's interface is called, unless `interfaceArgs.name` says so.
+/// The default name of a chained attachment's interface (`interfaceArgs.name`).
 pub const CHAINED_INTERFACE: &str = "egress0";
 
-/// What a link is called on its way into a pod, where its own name is taken on the node: this, and the process's ID in
-/// hexadecimal. At most 15 bytes: process IDs have at most 22 bits.
+/// Prefix of a link's temporary name, if its final name is in use on the node; the process ID in hexadecimal follows. At most 15 bytes,
+/// because process IDs have at most 22 bits.
 pub const TEMPORARY_NAME: &str = "egr";
 
-/// Routes and rules that are ours bear this protocol number (rtm_protocol, FRA_PROTOCOL): ip-route(8) leaves 99 and above
-/// that no daemon has registered in rt_protos to administrators.
+/// The protocol number (rtm_protocol, FRA_PROTOCOL) of the plugin's routes and rules. ip-route(8) leaves unregistered numbers from 99 on
+/// to administrators.
 pub const PROTOCOL: u8 = 153;
 
-/// An attachment's slot, 1 to 255, is the smallest that is free in its pod. It gives its routing tables, rules and mark.
+/// An attachment's slot, 1 to 255, is the smallest that is free in its pod. Its routing tables, rules and mark are derived from it.
 pub const SLOTS: u32 = 255;
 
-/// Which bits of packet and connection marks are ours, and only inside a pod.
+/// The bits of packet and connection marks that the plugin uses, only inside a pod.
 pub const MARK_MASK: u32 = 0x00ff_0000;
 
 /// The mark of slot `slot`.

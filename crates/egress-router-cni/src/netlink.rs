@@ -1,6 +1,6 @@
-//! What the kernel says and hears: rtnetlink (links, addresses, routes, rules) and nf_tables.
+//! Netlink messages: rtnetlink (links, addresses, routes, rules) and nf_tables.
 //!
-//! Types and their encoding are pure; [`socket`] is the only one that talks.
+//! Types and their encoding are pure; [`socket`] is the only module with IO.
 
 pub mod address;
 pub mod error;

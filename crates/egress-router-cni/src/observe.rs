@@ -1,4 +1,4 @@
-//! The only reader: what stands on the node, and what stands in the pod.
+//! The only reader: the state of the node and of the pod.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::netlink::{Error, nftables};
 
 mod sysctl;
 
-/// What inference needs of the node.
+/// The state of the node, for inference.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
     /// All links.
@@ -24,7 +24,7 @@ pub struct Host {
     pub routes: Vec<Route>,
 }
 
-/// What a plan needs of the pod.
+/// The state of the pod, for the plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     /// All links.
@@ -36,9 +36,9 @@ pub struct Pod {
     /// All rules.
     pub rules: Vec<Rule>,
     /// Sysctls that a plan may change, by the parts of their names (`["net", "ipv4", "conf", "eth0", "rp_filter"]`).
-    /// `accept_ra_defrtr` only where a router has advertised a default route, or an attachment is there.
+    /// `accept_ra_defrtr` only if there is an advertised default route or an attachment.
     pub sysctls: BTreeMap<Vec<String>, String>,
-    /// Our tables: interface name to its notes.
+    /// The plugin's tables: record lines by interface name.
     pub attachments: BTreeMap<String, Vec<String>>,
 }
 
@@ -78,10 +78,10 @@ pub fn pod(sockets: &mut Sockets) -> Result<Pod, cni::Error> {
     Ok(pod)
 }
 
-/// Our tables: interface name to notes.
+/// The plugin's tables: record lines by interface name.
 ///
 /// # Errors
-/// Code 100 with the kernel's words.
+/// Code 100 with the kernel's message.
 pub fn attachments(netfilter: &mut Socket) -> Result<BTreeMap<String, Vec<String>>, cni::Error> {
     let prefix = names::table("");
     let mut attachments = BTreeMap::new();
@@ -103,7 +103,7 @@ mod tests {
     use crate::sys::isolated::{ip, isolated};
 
     #[test]
-    fn an_empty_pod_and_an_empty_node_are_seen() {
+    fn an_empty_pod_and_an_empty_node_are_read() {
         isolated(|| {
             let pod = pod(&mut Sockets::open().unwrap()).unwrap();
             assert_eq!(pod.links.iter().map(|link| link.name.as_str()).collect::<Vec<_>>(), ["lo"]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_of_a_pod_is_seen() {
+    fn all_objects_of_a_pod_are_read() {
         isolated(|| {
             for line in [
                 "link set lo up",
@@ -159,7 +159,7 @@ mod tests {
                     "7101: from fd00:1::2/128 lookup 72001 (IPv6)"
                 ]
             );
-            // What netlink says is what the files say.
+            // Netlink and the files have the same values.
             assert!(pod.sysctls.len() >= 3 * 6, "{:?}", pod.sysctls);
             for (name, value) in &pod.sysctls {
                 let file = format!("/proc/sys/{}", name.join("/"));

@@ -1,7 +1,7 @@
 //! The plan: pure data, decided from the configuration and the observed state, without IO.
 //!
-//! [`add`](add::add) makes a pod's attachment out of a [`Desired`], [`del`](del::del) undoes one by its record ([`table_record`]), and
-//! [`check`](check::check) tells what is no longer as it was made. [`master`] and [`gateway`] infer what was not said.
+//! [`add`](add::add) creates a pod's attachment from a [`Desired`], [`del`](del::del) removes one by its record ([`table_record`]), and
+//! [`check`](check::check) finds differences. [`master`] and [`gateway`] infer missing values.
 
 pub mod add;
 pub mod check;
@@ -44,13 +44,13 @@ impl Family {
     /// Both.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// That of an address.
+    /// The family of an address.
     #[must_use]
     pub fn of(address: &IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// That of a network.
+    /// The family of a network.
     #[must_use]
     pub fn of_net(net: &IpNet) -> Self {
         Self::of(&net.addr())
@@ -81,7 +81,7 @@ impl Family {
     }
 }
 
-/// Whose attachment: what DEL, GC and CHECK find it by.
+/// The identity of an attachment, by which DEL, GC and CHECK find it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// `CNI_CONTAINERID`.
@@ -95,15 +95,15 @@ pub struct Identity {
 /// The desired state of an attachment, completely resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Desired {
-    /// Whose.
+    /// Its identity.
     pub identity: Identity,
-    /// What its interface is called in the pod.
+    /// The interface's name in the pod.
     pub interface: String,
-    /// What it is.
+    /// The interface's kind.
     pub kind: Kind,
     /// Index of the master on the host.
     pub master: u32,
-    /// The master's own addresses: the pod reaches them through its own network, as no macvlan reaches its master.
+    /// The master's addresses. The pod reaches them through its primary interface, because a macvlan cannot reach its master.
     pub node_addresses: Vec<IpAddr>,
     /// Bytes; none: the master's.
     pub mtu: Option<u32>,
@@ -111,17 +111,17 @@ pub struct Desired {
     pub mac: Option<[u8; 6]>,
     /// At least one.
     pub addresses: Vec<IpNet>,
-    /// One for each family that has addresses, unless [`needs_gateway`] says that there is none.
+    /// One for each family that has addresses, unless [`needs_gateway`] is false.
     pub gateways: Gateways,
     /// The allow-list and the redirects.
     pub destinations: Destinations,
-    /// Reached by the pod's own network.
+    /// Networks that are reached through the primary interface.
     pub cluster_networks: Vec<IpNet>,
-    /// What `prevResult` says of the pod's own network.
+    /// The primary interface of `prevResult`.
     pub previous: Option<Previous>,
 }
 
-/// The interface that the plugins before this one made.
+/// The interface of the previous plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Previous {
     /// Its name in the pod.
@@ -136,7 +136,7 @@ impl Desired {
         Family::ALL.into_iter().filter(|family| self.source(*family).is_some())
     }
 
-    /// The first address of a family: the source of what the pod sends and forwards.
+    /// The first address of a family: the source address of the pod's packets and of redirected traffic.
     #[must_use]
     pub fn source(&self, family: Family) -> Option<IpAddr> {
         self.addresses.iter().map(IpNet::addr).find(|address| Family::of(address) == family)
@@ -152,75 +152,75 @@ impl Desired {
     }
 }
 
-/// Whether an interface of this kind resolves neighbours, so that its default route names one. An ipvlan on layer 3 hands
-/// everything to its master's routes.
+/// Whether an interface of this kind resolves neighbours, so that its default route needs a gateway. An ipvlan on layer 3 uses its
+/// master's routes.
 #[must_use]
 pub fn needs_gateway(kind: Kind) -> bool {
     !matches!(kind, Kind::Ipvlan(IpvlanMode::L3 | IpvlanMode::L3s))
 }
 
-/// What ADD does.
+/// The plan of ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// In their order.
+    /// The steps in order.
     pub steps: Vec<Step>,
-    /// The record of the attachment, as it is in the first step too.
+    /// The record of the attachment, which is also in the first step.
     pub record: table_record::TableRecord,
-    /// Cluster, service and node routes that go through the pod's own network because of this attachment: for the result.
+    /// Cluster, service and node routes through the primary interface for this attachment, for the result.
     pub primary_routes: Vec<Route>,
-    /// What an administrator may want to know, for the log: nothing that fails.
+    /// Warnings for the log.
     pub warnings: Vec<String>,
 }
 
 /// One write. Each step has what its rollback needs, so that a rollback reads nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// In the pod: the attachment's nf_tables table, in one batch. Undone by deleting the table. First, because it is also
-    /// the record of what the steps after it change.
+    /// In the pod: the attachment's nf_tables table, in one batch. Rolled back by deleting the table. It is the first
+    /// step, because it is also the record of later changes.
     Firewall(Firewall),
-    /// In the pod: `net.ipv4.conf.eth0.rp_filter` becomes `value`. Undone by writing `before`; none where the new link takes
-    /// it away with itself.
+    /// In the pod: `net.ipv4.conf.eth0.rp_filter` is set to `value`. Rolled back by writing `before`; none for the new link,
+    /// whose sysctls are deleted with it.
     Sysctl {
-        /// Dots between its parts, and the link's name as it is: slashes in `/proc/sys`.
+        /// The parts of its name, joined by dots; the link's name may contain dots.
         name: Vec<String>,
-        /// To be written.
+        /// The new value.
         value: String,
-        /// What was there.
+        /// The previous value.
         before: Option<String>,
     },
-    /// From the host: a link in the pod. Undone by deleting it, with its addresses and routes.
+    /// From the host: creates a link in the pod. Rolled back by deleting it, with its addresses and routes.
     CreateLink(NewLink),
     /// In the pod, on the new link: an address, without duplicate address detection.
     AddAddress(ipnet::IpNet),
-    /// In the pod: the new link goes up.
+    /// In the pod: sets the new link up.
     SetUp,
-    /// In the pod. Undone by deleting it.
+    /// In the pod. Rolled back by deleting it.
     AddRoute(Route),
-    /// In the pod, behind those with the same destination, TOS and metric. Undone by deleting it.
+    /// In the pod, behind those with the same destination, TOS and metric. Rolled back by deleting it.
     AppendRoute(Route),
-    /// In the pod: `after` takes the place of `before`, which has the same destination, TOS and metric, in one act. Undone by
-    /// the opposite act.
+    /// In the pod: replaces `before` by `after`, which has the same destination, TOS and metric, in one request. Rolled back by the reverse
+    /// request.
     ReplaceRoute {
-        /// What is there.
+        /// The existing route.
         before: Route,
-        /// What shall be there.
+        /// The new route.
         after: Route,
     },
-    /// In the pod. Undone by adding it again. One that is not there is no error.
+    /// In the pod. Rolled back by adding it again. A missing one is not an error.
     DeleteRoute(Route),
-    /// In the pod. Undone by deleting it.
+    /// In the pod. Rolled back by deleting it.
     AddRule(Rule),
-    /// In the pod. Undone by adding it again. One that is not there is no error.
+    /// In the pod. Rolled back by adding it again. A missing one is not an error.
     DeleteRule(Rule),
-    /// In the pod: a link of ours goes down, with its routes, before it is deleted. Rolled back by setting it up. One that is
-    /// missing is no error.
+    /// In the pod: sets the attachment's link down, with its routes, before it is deleted. Rolled back by setting it up. A missing link is
+    /// not an error.
     SetDown {
         /// Its index.
         index: u32,
         /// Its name, for messages.
         name: String,
     },
-    /// In the pod: a link of ours, with its addresses and routes. Cannot be undone. One that is not there is no error.
+    /// In the pod: deletes the attachment's link, with its addresses and routes. Cannot be rolled back. A missing link is not an error.
     DeleteLink {
         /// Its index.
         index: u32,
@@ -228,7 +228,7 @@ pub enum Step {
         name: String,
     },
     /// In the pod: the nf_tables table of an attachment, the last step of DEL: `run_all` of the apply stage skips it where an earlier
-    /// step failed. Cannot be rolled back. One that is missing is no error.
+    /// step failed. Cannot be rolled back. A missing table is not an error.
     DeleteFirewall {
         /// The attachment's interface.
         interface: String,

@@ -1,4 +1,4 @@
-//! Which verb is asked for, and what the answer is: JSON on standard output, the exit code, and nothing else.
+//! Dispatches the operation. The response is JSON on standard output and the exit code.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal as _, Read as _, Write as _};
@@ -51,7 +51,7 @@ fn call(dry_run: bool) -> ExitCode {
         Ok(Some(call)) => call,
         Ok(None) => {
             let _ = std::io::stderr().write_all(ABOUT.as_bytes());
-            // A person at a terminal has asked for nothing that failed.
+            // Started at a terminal without CNI_COMMAND: this is not a failure.
             return ExitCode::SUCCESS;
         }
         Err(error) => return fail(&error, &requested(&read().unwrap_or_default())),
@@ -99,7 +99,7 @@ fn output(
             call.netns,
             network.name
         ));
-        // It may have been looked for in the wrong place.
+        // It may be in another directory, which the settings would name.
         dispatch(&context, dry_run).map_err(|error| match unread {
             Some(wrong) => verb::with(error, wrong),
             None => error,
@@ -137,7 +137,7 @@ fn dispatch(context: &Context<'_>, dry_run: bool) -> Result<String, Error> {
     }
 }
 
-/// All of standard input; nothing where a person sits at it, who would wait for ever.
+/// Reads all of standard input. At a terminal it returns nothing, because reading would never end.
 fn read() -> Result<Vec<u8>, Error> {
     let stdin = std::io::stdin();
     let mut text = Vec::new();
@@ -158,7 +158,7 @@ fn read() -> Result<Vec<u8>, Error> {
 fn print(output: &str) -> ExitCode {
     match std::io::stdout().write_all(output.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        // The runtime is gone: it will call DEL.
+        // The runtime has exited. It will call DEL.
         Err(_) => ExitCode::FAILURE,
     }
 }
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    fn answered(verb: &str, settings: &Path, config: &str) -> Result<String, Error> {
+    fn call_output(verb: &str, settings: &Path, config: &str) -> Result<String, Error> {
         let get = |name: &str| match name {
             "CNI_COMMAND" => Some(OsString::from(verb)),
             "CNI_CONTAINERID" => Some("c0ffee".into()),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_settings_keeps_no_pod() {
+    fn invalid_settings_do_not_block_del() {
         let directory = tempfile::tempdir().unwrap();
         let (run, state) = (directory.path().join("run"), directory.path().join("state"));
         let settings = directory.path().join("settings.json");
@@ -200,19 +200,19 @@ mod tests {
         for verb in ["DEL", "GC"] {
             fs::create_dir_all(record.parent().unwrap()).unwrap();
             fs::write(&record, "not readable").unwrap();
-            let output = answered(verb, &settings, config);
+            let output = call_output(verb, &settings, config);
             if verb == "DEL" {
                 assert_eq!(output, Ok(String::new()));
-                assert!(!record.exists(), "it was looked for where the settings say");
+                assert!(!record.exists(), "it is in the directory of the settings");
             } else {
-                // What failed is said first, and that the settings may be why.
+                // The failure comes first, then the settings as a possible cause.
                 let error = output.unwrap_err();
                 assert!(error.message.contains("c0ffee@net1.json"), "{error}");
                 assert!(error.details.contains("platfrom"), "{error}");
             }
         }
         for verb in ["ADD", "STATUS"] {
-            let error = answered(verb, &settings, config).unwrap_err();
+            let error = call_output(verb, &settings, config).unwrap_err();
             assert!(error.message.contains("settings.json") && error.message.contains("platfrom"), "{error}");
         }
     }

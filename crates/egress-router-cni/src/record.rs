@@ -1,5 +1,5 @@
-//! What outlives a call: attachments that stand (ended by a reboot, as their pods are), and Elastic IPs that are to be given
-//! back (not ended by one). Files of one JSON object each, readable by root alone.
+//! Files on the node: existing attachments (valid until a reboot, like their pods), and Elastic IPs to release (they survive a reboot).
+//! Each file is a JSON object that only root can read.
 
 pub mod attachment;
 pub mod elastic_ip;
@@ -20,10 +20,10 @@ use crate::sys::Namespace;
 pub use attachment::Attachment;
 pub use elastic_ip::ElasticIp;
 
-/// A longer container ID is shortened in a file's name, which may have 255 bytes; the file itself holds it whole.
+/// A longer container ID is shortened in the file's name, which is limited to 255 bytes; the file contains it completely.
 const MAX_LENGTH: usize = 128;
 
-/// So much of a longer one begins the file's name, for who looks into the folder: runtimes' own IDs have this length.
+/// Length of the prefix of a shortened ID: the IDs of runtimes have this length.
 const PREFIX_LENGTH: usize = 64;
 
 /// A folder of records of one kind.
@@ -34,7 +34,7 @@ pub struct Folder {
     durable: bool,
 }
 
-/// What every record says of the pod.
+/// The pod of a record.
 pub trait Owned {
     /// `CNI_CONTAINERID`.
     fn container_id(&self) -> &str;
@@ -48,15 +48,15 @@ pub trait Owned {
 pub struct PodNetns {
     /// `CNI_NETNS`.
     pub path: PathBuf,
-    /// Device and inode: a path is used again.
+    /// Device and inode, because paths are reused.
     pub identity: (u64, u64),
 }
 
 impl PodNetns {
-    /// The namespace. None where it is gone, another one in its place or not.
+    /// Opens the namespace. None if it no longer exists, also if its path has another one.
     ///
     /// # Errors
-    /// [`Code::Io`] where that cannot be told: what is of a pod that may live is not to be ended for it.
+    /// [`Code::Io`]: this is unknown. Then nothing of a pod that may exist is removed.
     pub fn open(&self) -> Result<Option<Namespace>, Error> {
         let unknown = |error: std::io::Error| {
             let message =
@@ -75,13 +75,13 @@ impl PodNetns {
 }
 
 impl Folder {
-    /// `directory/name`. It is made with the first record.
+    /// `directory/name`. It is created with the first record.
     #[must_use]
     pub fn new(directory: &Path, name: &str, durable: bool) -> Self {
         Self { path: directory.join(name), durable }
     }
 
-    /// The record takes the place of what was there, in one act.
+    /// Replaces the record atomically.
     ///
     /// # Errors
     /// [`Code::Io`], with the path.
@@ -91,7 +91,7 @@ impl Folder {
     }
 
     fn write_to<T: Serialize>(&self, path: &Path, record: &T) -> std::io::Result<()> {
-        // One call at a time for one attachment (the specification promises it), so one name is enough.
+        // The specification guarantees one call at a time for an attachment, so one temporary name is enough.
         let new = unfinished(path);
         let written = self.write_new(&new, record).and_then(|()| fs::rename(&new, path));
         if written.is_err() {
@@ -107,16 +107,16 @@ impl Folder {
         if self.durable { file.sync_all() } else { Ok(()) }
     }
 
-    /// A new file. Usually there is the folder and nothing else, so that is tried first.
+    /// Creates a file. Usually the folder exists and the file does not, so this is tried first.
     fn create(&self, path: &Path) -> std::io::Result<File> {
         let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         match open() {
-            // The first record of all.
+            // The folder does not exist yet.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
                 open()
             }
-            // What a killed call left.
+            // The file of a killed call.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 remove_file(path)?;
                 open()
@@ -125,7 +125,7 @@ impl Folder {
         }
     }
 
-    /// That a record could be written, by writing something that is none.
+    /// Tests whether a record can be written, with another file.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -136,7 +136,7 @@ impl Folder {
         written.map_err(|error| failed("write", &path, &error))
     }
 
-    /// The record of an attachment, if there is one that can be read.
+    /// The record of an attachment, if it exists.
     ///
     /// # Errors
     /// [`Code::Io`] or [`Code::Decode`], with the path.
@@ -149,7 +149,7 @@ impl Folder {
         Ok(record.filter(|record| record.container_id() == container_id && record.interface() == interface))
     }
 
-    /// Removes it. None is as good as removed.
+    /// Removes it. A missing record is not an error.
     ///
     /// # Errors
     /// [`Code::Io`], with the path.
@@ -159,13 +159,13 @@ impl Folder {
         removed.map_err(|error| failed("remove", &path, &error))
     }
 
-    /// All records, and what kept some from being read.
+    /// All records, and the errors of unreadable ones.
     #[must_use]
     pub fn all<T: DeserializeOwned>(&self) -> (Vec<T>, Vec<Error>) {
         self.those(|_| true)
     }
 
-    /// All records of one container, and what kept some from being read.
+    /// All records of one container, and the errors of unreadable ones.
     #[must_use]
     pub fn of_container<T: Owned + DeserializeOwned>(&self, container_id: &str) -> (Vec<T>, Vec<Error>) {
         let prefix = format!("{}@", short(container_id));
@@ -193,13 +193,13 @@ impl Folder {
         (records, errors)
     }
 
-    /// `@` is in no container ID.
+    /// A container ID has no `@`.
     fn file(&self, container_id: &str, interface: &str) -> PathBuf {
         self.path.join(format!("{}@{interface}.json", short(container_id)))
     }
 }
 
-/// One name for each ID. A shortened one is longer than any that is not: a hyphen and a hash stand in it for the rest.
+/// A unique name for each ID. A shortened one has a hyphen and a hash of the rest, and is longer than any other.
 fn short(container_id: &str) -> Cow<'_, str> {
     if container_id.len() <= MAX_LENGTH {
         return container_id.into();
@@ -224,7 +224,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
     }
 }
 
-/// What a record is called until it is whole.
+/// The temporary name of a record.
 fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_gone_only_if_that_is_certain() {
+    fn a_pod_counts_as_gone_only_if_this_is_certain() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("netns");
         std::os::unix::fs::symlink("netns", &path).unwrap();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_is_read_and_goes() {
+    fn a_record_is_written_read_and_removed() {
         for durable in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let folder = Folder::new(directory.path(), "some/where", durable);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn container_ids_that_begin_alike_have_a_record_each_however_long_they_are() {
+    fn long_container_ids_with_the_same_prefix_have_different_records() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::new(directory.path(), "a", false);
         let ids =
@@ -318,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_is_not_ready() {
+    fn a_folder_that_cannot_be_created_is_an_error() {
         let error = Folder::new(Path::new("/proc/none"), "a", false).ready().unwrap_err();
         assert_eq!(error.code, Code::Io);
         assert!(error.message.contains("/proc/none"), "{error}");
     }
 
     #[test]
-    fn what_is_not_a_record_is_named_and_does_not_hide_others() {
+    fn an_invalid_record_is_reported_and_others_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let folder = Folder::new(directory.path(), "a", false);
         folder.write(&Simple("c".into(), "net1".into(), 1)).unwrap();

@@ -1,6 +1,5 @@
 //! System calls: the only unsafe code.
-// Namespaces and netlink sockets have no safe form in the standard library, and a crate for them would bring more than these
-// few calls. Everything above this file is safe.
+// The standard library has no safe interface for namespaces and netlink sockets, and a crate would add much more than these few calls.
 #![allow(unsafe_code)]
 
 #[cfg(test)]
@@ -15,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A network namespace, held open: it lives at least as long as this value.
+/// An open network namespace. It exists at least as long as this value.
 #[derive(Debug)]
 pub struct Namespace {
     file: File,
@@ -25,7 +24,7 @@ impl Namespace {
     /// The namespace whose file (`/var/run/netns/x`, `/proc/1/ns/net`) is `path`.
     ///
     /// # Errors
-    /// The kernel's, when there is no such file. That the file is a network namespace shows in [`Self::enter`].
+    /// There is no such file. Whether it is a network namespace is checked by [`Self::enter`].
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         Ok(Self { file: File::open(path)? })
     }
@@ -33,36 +32,36 @@ impl Namespace {
     /// The namespace of the calling thread.
     ///
     /// # Errors
-    /// Where `/proc` is not mounted.
+    /// `/proc` is not mounted.
     pub fn current() -> io::Result<Self> {
-        // Not /proc/self: that is the process's first thread, and a namespace belongs to a thread.
+        // Not /proc/self, which is the process's first thread: a namespace belongs to a thread.
         Self::open("/proc/thread-self/ns/net")
     }
 
     /// A new, empty one. The calling thread stays where it is.
     ///
     /// # Errors
-    /// The kernel's: EPERM without CAP_SYS_ADMIN, ENOSPC where there may be no more (`user.max_net_namespaces`). Where the
-    /// return fails, the thread is in the new one.
+    /// EPERM without CAP_SYS_ADMIN; ENOSPC at the limit (`user.max_net_namespaces`). If the return to the old namespace fails, the thread
+    /// is in the new one.
     pub fn new() -> io::Result<Self> {
         let here = Self::current()?;
-        // SAFETY: unshare takes a number; without CLONE_FILES or CLONE_VM it touches no memory of ours.
+        // SAFETY: unshare takes a number; without CLONE_FILES or CLONE_VM it does not access memory of this process.
         checked(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
         let new = Self::current();
         here.enter()?;
         new
     }
 
-    /// Moves the calling thread there; sockets it opened before stay where they were.
+    /// Moves the calling thread into the namespace. Its open sockets stay in their namespaces.
     ///
     /// # Errors
-    /// EINVAL: the file is no network namespace. EPERM: CAP_SYS_ADMIN is missing, here or there.
+    /// EINVAL: the file is not a network namespace. EPERM: CAP_SYS_ADMIN is missing in either namespace.
     pub fn enter(&self) -> io::Result<()> {
-        // SAFETY: setns takes two numbers and touches no memory of ours; the descriptor is open as long as `self`.
+        // SAFETY: setns takes two numbers and does not access memory of this process; the descriptor is open as long as `self`.
         checked(unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) }).map(|_| ())
     }
 
-    /// Whether both are one namespace. Paths cannot tell: bind mounts give one namespace many.
+    /// Whether both are the same namespace. Comparing paths is not enough, because a namespace can have several (bind mounts).
     ///
     /// # Errors
     /// The kernel's, from fstat.
@@ -70,7 +69,7 @@ impl Namespace {
         Ok(self.identity()? == other.identity()?)
     }
 
-    /// Device and inode: unique among the namespaces that live, and used again after one's end.
+    /// Device and inode: unique among existing namespaces, and reused later.
     ///
     /// # Errors
     /// The kernel's, from fstat.
@@ -86,20 +85,20 @@ impl Namespace {
     }
 }
 
-/// A netlink socket in the namespace in which it was opened. It speaks with the kernel alone.
+/// A netlink socket in the namespace in which it was opened. It communicates with the kernel only.
 #[derive(Debug)]
 pub struct Netlink {
     descriptor: OwnedFd,
 }
 
 impl Netlink {
-    /// A socket of `protocol` (NETLINK_ROUTE, NETLINK_NETFILTER) that waits at most `timeout` for an answer, gets refusals
-    /// with the kernel's own text and without an echo of the request, and has filters of dumps obeyed or refused.
+    /// A socket of `protocol` (NETLINK_ROUTE, NETLINK_NETFILTER) with a receive timeout, extended and capped acknowledgements, and strict
+    /// checks of dump requests.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses.
     pub fn open(protocol: i32, timeout: Duration) -> io::Result<Self> {
-        // SAFETY: socket takes three numbers and touches no memory of ours.
+        // SAFETY: socket takes three numbers and does not access memory of this process.
         let number = checked(unsafe {
             libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol)
         })?;
@@ -109,10 +108,10 @@ impl Netlink {
         let on: libc::c_int = 1;
         socket.set(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, &on)?;
         socket.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, &on)?;
-        // Linux 4.20. Without it dumps come unfiltered, and readers filter for themselves anyway.
+        // Linux 4.20. Older kernels do not filter dumps; readers filter too.
         let _ = socket.set(libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, &on);
         let timeout = libc::timeval {
-            // Not by its name: libc has marked time_t, which musl has widened, and means to follow.
+            // `time_t` is not named, because libc deprecates it for musl.
             tv_sec: timeout.as_secs().try_into().unwrap_or(i32::MAX.into()),
             tv_usec: timeout.subsec_micros().into(),
         };
@@ -120,21 +119,21 @@ impl Netlink {
         Ok(socket)
     }
 
-    /// The namespace in which the socket was opened: what the calling thread's file in /proc says, for less.
+    /// The namespace in which the socket was opened. This is cheaper than opening the thread's file in /proc.
     ///
     /// # Errors
     /// EPERM without CAP_NET_ADMIN there.
     pub fn namespace(&self) -> io::Result<Namespace> {
         /// linux/sockios.h: a descriptor of the socket's namespace.
         const SIOCGSKNS: libc::Ioctl = 0x894C;
-        // SAFETY: this request takes no argument, and touches no memory of ours.
+        // SAFETY: this request takes no argument, and does not access memory of this process.
         let number = checked(unsafe { libc::ioctl(self.descriptor.as_raw_fd(), SIOCGSKNS) })?;
         // SAFETY: the kernel has just made this descriptor, and nothing else knows it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
         Ok(Namespace { file: descriptor.into() })
     }
 
-    /// Lets one send carry `bytes`, beyond the system's default (about 200 KiB).
+    /// Raises the send buffer so that one send can have `bytes`, more than the default of about 200 KiB.
     ///
     /// # Errors
     /// EPERM without CAP_NET_ADMIN.
@@ -143,10 +142,10 @@ impl Netlink {
         self.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
     }
 
-    /// Hands `bytes` to the kernel, which has acted on them when this returns.
+    /// Sends `bytes` to the kernel, which has processed them when this returns.
     ///
     /// # Errors
-    /// The kernel's; EMSGSIZE where [`Self::allow_sending`] helps.
+    /// EMSGSIZE: call [`Self::allow_sending`] first.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: pointer and length are those of one live slice, which the kernel only reads. Without a destination a
         // netlink socket sends to the kernel.
@@ -156,20 +155,18 @@ impl Netlink {
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// The kernel's next datagram takes the place of what `buffer` holds, as far as its capacity goes. Returns the datagram's
-    /// whole length: when that is more than the buffer's, the rest is lost. With `wait`, waits for it as long as the socket's
-    /// timeout lasts.
+    /// Receives the kernel's next datagram into `buffer`, up to its capacity. Returns the datagram's whole length; if it exceeds the
+    /// capacity, the rest is lost. With `wait`, waits up to the socket's timeout.
     ///
     /// # Errors
-    /// `WouldBlock` when there is none; the kernel's, ENOBUFS among them (datagrams were lost before this one). The buffer is
-    /// empty then.
+    /// `WouldBlock` if there is none; ENOBUFS if earlier datagrams were lost. The buffer is empty then.
     pub fn receive(&self, buffer: &mut Vec<u8>, wait: bool) -> io::Result<usize> {
         let flags = libc::MSG_TRUNC | if wait { 0 } else { libc::MSG_DONTWAIT };
         loop {
             buffer.clear();
-            // Uninitialized memory: an answer is short, and each page that is touched costs a fault.
-            let room = buffer.spare_capacity_mut();
-            let most = room.len();
+            // Uninitialized memory, because replies are short and each touched page costs a page fault.
+            let spare = buffer.spare_capacity_mut();
+            let most = spare.len();
             // SAFETY: sockaddr_nl is plain numbers, for all of which zero is a value.
             let mut sender: libc::sockaddr_nl = unsafe { mem::zeroed() };
             let mut size = length_of(&sender);
@@ -178,14 +175,14 @@ impl Netlink {
             let length = repeated(|| unsafe {
                 libc::recvfrom(
                     self.descriptor.as_raw_fd(),
-                    room.as_mut_ptr().cast(),
+                    spare.as_mut_ptr().cast(),
                     most,
                     flags,
                     (&raw mut sender).cast(),
                     &raw mut size,
                 )
             })?;
-            // Port 0 is the kernel; any process of the namespace may write to ours.
+            // Port 0 is the kernel. Any process in the namespace may send to this socket.
             if sender.nl_pid == 0 {
                 // SAFETY: that many bytes have just been written, and they are within the capacity.
                 unsafe { buffer.set_len(length.min(most)) };
@@ -203,11 +200,11 @@ impl Netlink {
     }
 }
 
-/// Waits until no other descriptor locks the byte `at` of the file that `file` is, which need not be so long, and locks it until
-/// `file` is closed (F_OFD_SETLKW: the lock is the descriptor's, whichever thread it is in).
+/// Locks the byte `at` of `file`, which may be shorter, until `file` is closed. Waits for other descriptors' locks (F_OFD_SETLKW: the lock
+/// belongs to the open file description, not to a thread).
 ///
 /// # Errors
-/// The kernel's; EINVAL where `at` is no place in a file.
+/// EINVAL: `at` is not a valid offset.
 pub fn lock_byte(file: &File, at: u64) -> io::Result<()> {
     let start = i64::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: struct flock is plain numbers, for all of which zero is a value.
@@ -221,11 +218,10 @@ pub fn lock_byte(file: &File, at: u64) -> io::Result<()> {
     repeated(|| locked() as libc::ssize_t).map(|_| ())
 }
 
-/// Keeps the calling thread on the processor that it runs on, until its end. What it leaves for the kernel to free is then freed
-/// after one grace period of RCU, and not after those of every processor that it came by: the slowest tenth of all deletions of
-/// a link take one or two ticks of 4 ms less so.
+/// Pins the calling thread to its current processor. Objects that it leaves for the kernel to free then wait for one RCU grace period
+/// instead of several: the slowest tenth of all deletions of a link become one or two ticks of 4 ms faster.
 ///
-/// Nothing happens where that is forbidden, or where there are more than 1,024 processors: it only takes longer.
+/// If this is forbidden, or there are more than 1,024 processors, it does nothing, and deletions take longer.
 pub fn stay_on_processor() {
     // SAFETY: it takes nothing, and returns a number.
     let Ok(here) = usize::try_from(unsafe { libc::sched_getcpu() }) else { return };
@@ -244,12 +240,12 @@ fn length_of<T>(value: &T) -> libc::socklen_t {
     libc::socklen_t::try_from(mem::size_of_val(value)).unwrap_or(0)
 }
 
-/// A call's answer, or what errno says.
+/// The result of a system call, or errno.
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A call's length, asked again as long as only a signal came between.
+/// The length that a system call returns; retried after EINTR.
 fn repeated(mut call: impl FnMut() -> libc::ssize_t) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {
@@ -272,7 +268,7 @@ mod tests {
     use super::{Namespace, Netlink, stay_on_processor};
 
     #[test]
-    fn a_thread_stays_on_one_processor_and_the_others_do_not() {
+    fn only_the_pinned_thread_stays_on_one_processor() {
         let allowed = || {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
             status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).unwrap().to_owned()
@@ -288,14 +284,14 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_itself_by_whatever_path() {
+    fn a_namespace_equals_itself_by_any_path() {
         let (current, own) = (Namespace::current().unwrap(), Namespace::open("/proc/self/ns/net").unwrap());
         assert!(current.same(&own).unwrap());
         assert!(!current.same(&Namespace::open("/proc/self/ns/mnt").unwrap()).unwrap());
     }
 
     #[test]
-    fn a_socket_knows_its_namespace_wherever_the_thread_is() {
+    fn a_socket_has_its_namespace_after_the_thread_moved() {
         isolated(|| {
             let here = Namespace::current().unwrap();
             let socket = Netlink::open(libc::NETLINK_ROUTE, Duration::from_secs(1)).unwrap();
@@ -307,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_namespace_is_not_entered() {
+    fn a_file_that_is_not_a_namespace_cannot_be_entered() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(Namespace::open(file.path()).unwrap().enter().is_err());
         assert!(Namespace::open("/proc/self/ns/missing").is_err());

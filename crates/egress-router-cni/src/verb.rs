@@ -1,4 +1,4 @@
-//! One file for each verb, and what several of them do alike.
+//! One file for each operation, and shared functions.
 
 pub mod add;
 pub mod check;
@@ -17,20 +17,20 @@ use crate::config::settings::Settings;
 use crate::log::Log;
 use crate::plan::Identity;
 
-/// Everything that a verb is told.
+/// The inputs of an operation.
 pub struct Context<'a> {
-    /// By the environment.
+    /// The environment.
     pub call: &'a Call,
-    /// By the network configuration.
+    /// The network configuration.
     pub network: &'a Network,
-    /// By the node's administrator.
+    /// The node's settings.
     pub settings: &'a Settings,
-    /// To whom it tells what it does.
+    /// The log.
     pub log: &'a Log,
 }
 
 impl Context<'_> {
-    /// Whose attachment the call is about.
+    /// The identity of the call's attachment.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity {
@@ -44,7 +44,7 @@ impl Context<'_> {
 /// Several failures as one: the first, with the others among its details.
 ///
 /// # Errors
-/// That, where there is one.
+/// The combined failure, if there is one.
 pub fn first(errors: Vec<Error>) -> Result<(), Error> {
     let mut errors = errors.into_iter();
     let Some(first) = errors.next() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What the plugin's page says is what the plugin is: every key, setting and code stands there, and every example is valid.
+//! Compares the plugin's page with the code: every key, setting and code is on it, and every example is valid.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::ffi::OsString;
@@ -97,7 +97,7 @@ fn every_code_is_explained() {
         .filter_map(|line| line.split_once("=> ")?.1.trim_end_matches(',').parse().ok())
         .collect();
     assert!(numbers.len() > 12, "{numbers:?}");
-    // That the container is not known is never ours to say.
+    // The plugin does not use code 3.
     for number in numbers.into_iter().filter(|number| *number != 3) {
         let explained = |line: &str| {
             let mut cells = line.split('|').skip(1).map(str::trim);
@@ -111,7 +111,7 @@ fn every_code_is_explained() {
 #[test]
 fn every_explained_message_exists() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut said = String::new();
+    let mut source_text = String::new();
     let mut folders = vec![sources];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -119,9 +119,9 @@ fn every_explained_message_exists() {
             if path.is_dir() {
                 folders.push(path);
             } else {
-                // A string goes on in the next line; what is filled in stands for itself.
+                // Joins strings that continue on the next line.
                 let text = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
-                said.push_str(&text.split_whitespace().collect::<Vec<_>>().join(" "));
+                source_text.push_str(&text.split_whitespace().collect::<Vec<_>>().join(" "));
             }
         }
     }
@@ -140,7 +140,7 @@ fn every_explained_message_exists() {
             for part in words.split("none is given").flat_map(|part| part.split("\"eth1\"")) {
                 let parts = part.split(": no interface").flat_map(|part| part.split(": several interfaces"));
                 for part in parts.map(str::trim).filter(|part| part.len() > 12) {
-                    assert!(said.contains(part.trim_end_matches(',')), "no message contains {part:?}");
+                    assert!(source_text.contains(part.trim_end_matches(',')), "no message contains {part:?}");
                     messages += 1;
                 }
             }
@@ -171,7 +171,7 @@ fn every_network_of_the_examples_is_valid() {
     assert!(sources.len() >= 5, "{sources:?}");
 }
 
-/// With the ConfigMap beside it.
+/// Resolves the example with its ConfigMap.
 fn resolve(config: &IpConfig, map: &Value) {
     assert_eq!(map["metadata"]["name"], config.name);
     let data = serde_json::from_value(map["data"].clone()).unwrap();

@@ -77,7 +77,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn everything_is_written_once_and_removed_again() {
+fn all_files_are_written_once_and_removed() {
     let node = Node::new();
     let first = node.run(&[]);
     assert!(first.status.success(), "{first:?}");
@@ -90,8 +90,8 @@ fn everything_is_written_once_and_removed_again() {
         Command::new(node.path("bin/egress-router")).env("CNI_COMMAND", "VERSION").output().unwrap();
     assert!(String::from_utf8(version.stdout).unwrap().contains("\"1.1.0\""));
 
-    let again = node.run(&[]);
-    assert!(again.status.success() && again.stdout.is_empty(), "{again:?}");
+    let second = node.run(&[]);
+    assert!(second.status.success() && second.stdout.is_empty(), "{second:?}");
 
     assert!(node.run(&["--uninstall"]).status.success());
     assert_eq!(fs::read_dir(node.path("bin")).unwrap().count(), 0);
@@ -100,7 +100,7 @@ fn everything_is_written_once_and_removed_again() {
 }
 
 #[test]
-fn what_fails_is_said_and_the_rest_is_done() {
+fn failures_are_reported_and_the_rest_is_installed() {
     let node = Node::new();
     fs::write(node.path("settings.json"), "{").unwrap();
     fs::remove_file(node.path("account/ca.crt")).unwrap();
@@ -113,7 +113,7 @@ fn what_fails_is_said_and_the_rest_is_done() {
 }
 
 #[test]
-fn it_watches_until_it_is_asked_to_end() {
+fn it_watches_until_sigterm() {
     let node = Node::new();
     let mut running = Running(node.command(&["--watch", "--interval=1"]).spawn().unwrap());
     until("the program is there", || node.path("bin/egress-router").exists());
@@ -123,7 +123,7 @@ fn it_watches_until_it_is_asked_to_end() {
     fs::remove_file(node.path("bin/egress-router")).unwrap();
     until("the token is renewed", || node.read("conf/kubeconfig").contains("token: \"second\""));
     until("the settings are new", || node.read("conf/settings.json").contains("none"));
-    until("the program is there again", || node.path("bin/egress-router").exists());
+    until("the program is there second", || node.path("bin/egress-router").exists());
     // What is not valid changes nothing, and ends nothing.
     fs::write(node.path("settings.json"), "{").unwrap();
     fs::write(node.path("account/token"), "third").unwrap();

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 
 /// One below, and one above, unless there is none.
-fn beside(net: &IpNet) -> [Option<IpAddr>; 2] {
+fn neighbours(net: &IpNet) -> [Option<IpAddr>; 2] {
     match net {
         IpNet::V4(net) => [
             u32::from(net.network()).checked_sub(1).map(|bits| IpAddr::V4(bits.into())),
@@ -36,7 +36,7 @@ fuzz_target!(|text: &str| {
     // An empty list allows nothing; redirects alone restrict nothing.
     assert_eq!(parsed.allowed.is_none(), written.is_empty() && parsed.redirect());
     for net in allowed.iter().chain(&written) {
-        for probe in [Some(net.network()), Some(net.broadcast())].into_iter().chain(beside(net)).flatten() {
+        for probe in [Some(net.network()), Some(net.broadcast())].into_iter().chain(neighbours(net)).flatten() {
             let asked = written.iter().any(|block| block.contains(&probe));
             assert_eq!(allowed.iter().any(|block| block.contains(&probe)), asked, "{probe}");
         }

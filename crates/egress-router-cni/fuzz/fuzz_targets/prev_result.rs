@@ -13,12 +13,12 @@ fuzz_target!(|text: &[u8]| {
     }
     let Ok(result) = Result::parse(&value) else { return };
     for version in Version::ALL {
-        let answer = result.to_json(version);
-        let value: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
-        let again = Result::parse(&value).expect("an answer is a result");
-        assert_eq!(again.to_json(version), answer);
+        let output = result.to_json(version);
+        let value: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+        let parsed = Result::parse(&value).expect("an output is a result");
+        assert_eq!(parsed.to_json(version), output);
         if version == Version::NEWEST {
-            assert_eq!(again, result);
+            assert_eq!(parsed, result);
         }
     }
 });

@@ -15,13 +15,13 @@ fuzz_target!(|datagram: &[u8]| {
         let _ = acknowledgement(header, payload);
         let _ = (Link::decode(payload), Address::decode(payload), Netconf::decode(payload));
         if let Ok(Some(rule)) = Rule::decode(payload) {
-            assert_eq!(Rule::decode(rule.add().body()).map(|again| again.is_some()), Ok(true));
+            assert_eq!(Rule::decode(rule.add().body()).map(|decoded| decoded.is_some()), Ok(true));
         }
         // With other attributes, some of which stand for each other, it is enough that it reads.
         if let Ok(Some(route)) = Route::decode(payload) {
-            let again = Route::decode(route.add(None).body());
+            let decoded = Route::decode(route.add(None).body());
             if route.rest.is_empty() {
-                assert_eq!(again, Ok(Some(route)));
+                assert_eq!(decoded, Ok(Some(route)));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Default routes that a router advertised. A device that starts to forward IPv6 is a router itself, so the kernel forgets
-//! them (linux/net/ipv6/addrconf.c, rt6_purge_dflt_routers): here they are kept, as routes like any other.
+//! Advertised IPv6 default routes. When IPv6 forwarding is enabled on a device, the kernel removes them
+//! (linux/net/ipv6/addrconf.c, rt6_purge_dflt_routers). This module adds them again as ordinary routes.
 
 use std::io;
 
@@ -8,10 +8,10 @@ use crate::netlink::Error;
 use crate::netlink::route::Route;
 use crate::netlink::socket::Socket;
 
-/// Writes `value` into a forwarding sysctl of IPv6, and adds again what that made the kernel forget.
+/// Writes `value` to an IPv6 forwarding sysctl, and adds the routes that the kernel removed because of it.
 ///
 /// # Errors
-/// The kernel's; the sysctl then is `before` again.
+/// The write or an added route failed; the sysctl has the value `before` again.
 pub fn write(route: &mut Socket, name: &[String], value: &str, before: Option<&str>) -> Result<(), Error> {
     let kept = advertised(route)?;
     sysctl::write(name, value).map_err(written)?;
@@ -20,13 +20,13 @@ pub fn write(route: &mut Socket, name: &[String], value: &str, before: Option<&s
     }
     let restored = restore(route, &kept);
     if let (Err(_), Some(before)) = (&restored, before) {
-        // That a route is lost says more than that this failed too.
+        // The lost route is the more important error.
         let _ = sysctl::write(name, before);
     }
     restored
 }
 
-/// What a failed write of a sysctl is.
+/// The error of a failed write of a sysctl.
 pub fn written(source: io::Error) -> Error {
     Error::System { intent: "write the file", source }
 }
@@ -44,7 +44,7 @@ fn restore(route: &mut Socket, kept: &[Route]) -> Result<(), Error> {
         .filter(|kept| !there.iter().any(|there| there.rivals(kept) && there.gateway == kept.gateway))
     {
         match route.request(&lost.append(None)) {
-            // The router advertised it again meanwhile.
+            // The router has advertised it again.
             Err(error) if error.is(&[libc::EEXIST]) => {}
             reply => reply?,
         }
@@ -64,7 +64,7 @@ mod tests {
         ["net", "ipv6", "conf", link, "forwarding"].map(str::to_owned).to_vec()
     }
 
-    /// Without what the kernel knows of its origin, and without the seconds.
+    /// The route without its origin and expiry.
     fn seen(routes: &[Route]) -> Vec<String> {
         routes
             .iter()
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_router_that_was_advertised_stays() {
+    fn an_advertised_default_route_is_kept() {
         isolated(|| {
             for line in ["link set lo up", "link add eth0 type veth peer name eth1"] {
                 ip(line);
@@ -94,13 +94,13 @@ mod tests {
             let end = Instant::now() + Duration::from_secs(10);
             while advertised(&mut socket).unwrap().is_empty() {
                 assert!(Instant::now() < end, "the kernel took no advertisement");
-                // Until the link is up and has its address, there is no way out.
+                // Sending fails until the link is up and has its address.
                 let _ = advertise_router(router);
                 std::thread::yield_now();
             }
             let before = advertised(&mut socket).unwrap();
             assert!(before[0].lifetime().is_some());
-            // The bare sysctl would lose it, and that is what is worked around.
+            // The control: the sysctl alone removes it.
             write(&mut socket, &name("all"), "1", Some("0")).unwrap();
             assert_eq!(seen(&advertised(&mut socket).unwrap()), seen(&before));
             write(&mut socket, &name("all"), "0", Some("1")).unwrap();

@@ -1,4 +1,4 @@
-//! What a step does, as it is said when it fails.
+//! Descriptions of steps for error messages.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::plan::Step;
 /// "install the nf_tables table of net1".
 pub struct Applying<'a>(pub &'a Step);
 
-/// "delete the nf_tables table of net1": what undoing does.
+/// "delete the nf_tables table of net1": the rollback.
 pub struct RollingBack<'a>(pub &'a Step);
 
 impl fmt::Display for Applying<'_> {

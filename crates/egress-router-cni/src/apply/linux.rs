@@ -1,4 +1,4 @@
-//! The kernel itself.
+//! Executes steps with the kernel.
 
 use std::io;
 
@@ -19,38 +19,38 @@ use crate::plan::route::MAIN;
 use crate::plan::sysctl::is_ipv6_forwarding;
 use crate::sys::Namespace;
 
-/// Requests in one send. Refusals of all of them fit into a socket's receive buffer, and hardly any attachment has more.
+/// Requests in one send. The refusals of all of them fit into a socket's receive buffer, and few attachments have more.
 const TOGETHER: usize = 64;
 
-/// The pod's kernel. The calling thread must be in the pod's namespace: the sysctls are those of where it is.
+/// The kernel, in the pod's namespace. The calling thread must be in it, because sysctls are those of the thread's namespace.
 #[derive(Debug)]
 pub struct Linux<'a> {
     pod: &'a mut Sockets,
     host: Option<(&'a mut Socket, &'a Namespace)>,
     link: Option<Link>,
-    /// Steps that found nothing to delete, so that undoing them adds nothing.
+    /// Steps that found nothing to delete, so that their rollback adds nothing.
     skipped: Vec<Step>,
-    /// Routes that were deleted and are not there again, in the order in which they were.
+    /// Routes that were deleted and not added again, in their original order.
     deleted: Vec<Route>,
-    /// All routes as they stood when the first was deleted.
+    /// All routes before the first was deleted.
     order: Option<Vec<Route>>,
 }
 
 impl<'a> Linux<'a> {
-    /// Steps in the namespace in which `pod` was opened.
+    /// For steps in the namespace in which `pod` was opened.
     #[must_use]
     pub fn new(pod: &'a mut Sockets) -> Self {
         Self { pod, host: None, link: None, skipped: Vec::new(), deleted: Vec::new(), order: None }
     }
 
-    /// Able to make links: by `host`, a socket of the node, in `namespace`, the pod's.
+    /// Adds what creating links needs: `host`, a socket of the node, and `namespace`, the pod's.
     #[must_use]
     pub fn making_links(mut self, host: &'a mut Socket, namespace: &'a Namespace) -> Self {
         self.host = Some((host, namespace));
         self
     }
 
-    /// The link that [`Step::CreateLink`] made, as it was right after.
+    /// The link that [`Step::CreateLink`] created, as it was read afterwards.
     #[must_use]
     pub fn link(&self) -> Option<&Link> {
         self.link.as_ref()
@@ -69,8 +69,8 @@ impl<'a> Linux<'a> {
         Ok(())
     }
 
-    /// What the kernel is asked for in a step that may be sent beside others: one request about the new link, about routes or
-    /// about rules. Not the pod's default route: it moves by itself, once everything else is known to stand.
+    /// The request of a step that may be batched with others: about the new link, routes or rules. The pod's default route is not batched: it
+    /// is replaced after all other steps have succeeded.
     fn asked(&self, step: &Step) -> Option<Message> {
         let (new, index) = (self.new_link(), self.new_index());
         Some(match step {
@@ -88,7 +88,7 @@ impl<'a> Linux<'a> {
         })
     }
 
-    /// That of the new link. Index 0 is no link's: without one that was made, the kernel refuses.
+    /// The index of the new link. Before it is created, 0, which the kernel refuses.
     fn new_index(&self) -> u32 {
         self.new_link().unwrap_or(0)
     }
@@ -97,7 +97,7 @@ impl<'a> Linux<'a> {
         self.pod.route.request(message)
     }
 
-    /// Deletes; that there is nothing to delete is told apart from a refusal.
+    /// Deletes an object. A missing object is not an error.
     fn delete(&mut self, message: &Message) -> Result<bool, Error> {
         match self.request(message) {
             Ok(()) => Ok(true),
@@ -120,7 +120,7 @@ impl<'a> Linux<'a> {
         }
     }
 
-    /// Deletes a route, and remembers among which it stood: see [`Self::restore`].
+    /// Deletes a route, and records its position for [`Self::restore`].
     fn delete_route(&mut self, route: &Route, new: Option<u32>) -> Result<bool, Error> {
         if self.order.is_none() {
             self.order = Some(self.pod.route.routes(None)?);
@@ -132,19 +132,19 @@ impl<'a> Linux<'a> {
         Ok(there)
     }
 
-    /// Takes back a step that may have been done or not.
+    /// Rolls back a step that may or may not have been executed.
     fn rollback_if_done(&mut self, step: &Step) {
         let new = self.new_link();
-        // Where it was not done, the kernel refuses.
+        // If it was not executed, the kernel refuses.
         let _ = match step {
-            // Among equal ones, it would be appended to itself.
+            // If it still exists, it would be appended a second time.
             Step::DeleteRoute(route) => self.request(&route.add(new)),
             step => return drop(self.rollback(step)),
         };
     }
 
-    /// Adds a route that was deleted where it stood. Among appended ones (the same destination, TOS and metric) order
-    /// decides, so those that stood behind it go behind it again.
+    /// Adds a deleted route at its original position. The order of routes with the same destination, TOS and metric decides, so those after
+    /// it are appended again.
     fn restore(&mut self, route: &Route) -> Result<(), Error> {
         let earlier = match self.deleted.iter().rposition(|deleted| deleted == route) {
             Some(place) => {
@@ -203,7 +203,7 @@ impl Kernel for Linux<'_> {
             }
         };
         reply.map_err(|error| {
-            // Without the kernel's answer, it may have been done.
+            // Without the kernel's reply, it may have been executed.
             if !matches!(error, Error::Refused(_)) {
                 self.rollback_if_done(step);
             }
@@ -215,21 +215,21 @@ impl Kernel for Linux<'_> {
         let mut requests: Vec<Message> =
             steps.iter().map_while(|step| self.asked(step)).take(TOGETHER).collect();
         let steps = steps.get(..requests.len().max(1)).unwrap_or_default();
-        // Once the last is acknowledged, all were heard.
+        // After the last acknowledgement, all requests are processed.
         match requests.pop() {
             Some(last) if !requests.is_empty() => requests.push(last.with_flags(FLAG_ACK)),
             _ => return steps.iter().map(|step| self.apply(step)).collect(),
         }
         match self.pod.route.transaction(&requests) {
             Ok(replies) => {
-                let told = |(step, refusal): (&Step, Option<Refusal>)| match refusal {
+                let result = |(step, refusal): (&Step, Option<Refusal>)| match refusal {
                     Some(refusal) => Err(failed(step, &Error::Refused(refusal))),
                     None => Ok(()),
                 };
-                steps.iter().zip(replies).map(told).collect()
+                steps.iter().zip(replies).map(result).collect()
             }
             Err(error) => {
-                // Without the kernel's answers, any may have been done.
+                // Without the kernel's replies, any of them may have been executed.
                 steps.iter().rev().for_each(|step| self.rollback_if_done(step));
                 steps.first().map(|step| Err(failed(step, &error))).into_iter().collect()
             }
@@ -276,7 +276,7 @@ fn failed(step: &Step, error: &Error) -> cni::Error {
     error.to_cni(format!("cannot {}", Applying(step)))
 }
 
-/// The number of a sysctl of IPv4 that is nothing but a number the kernel reads now and then, if it is one of `link`'s.
+/// The number of an IPv4 setting of `link` that netlink can write without other effects, if `name` is one.
 fn setting_of(name: &[String], link: &str) -> Option<u16> {
     match name {
         [net, family, conf, of, key] if net == "net" && family == "ipv4" && conf == "conf" && of == link => {

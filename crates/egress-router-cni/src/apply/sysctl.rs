@@ -1,12 +1,12 @@
-//! Sysctls of the calling thread's network namespace: that is what `/proc/sys/net` shows each thread.
+//! Sysctls of the calling thread's network namespace, which `/proc/sys/net` shows.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 
-/// Writes `value` into the sysctl whose name has these parts.
+/// Writes `value` to the sysctl whose name has these parts.
 ///
 /// # Errors
-/// The kernel's. InvalidInput for parts that would lead out of `/proc/sys`.
+/// InvalidInput: the path would be outside of `/proc/sys`.
 pub fn write(name: &[String], value: &str) -> io::Result<()> {
     let mut path = String::from("/proc/sys");
     for part in name {
@@ -16,7 +16,7 @@ pub fn write(name: &[String], value: &str) -> io::Result<()> {
         path.push('/');
         path.push_str(part);
     }
-    // Neither made nor cut: what is no sysctl stays as it is.
+    // Neither created nor truncated, so that another file is not changed.
     OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
@@ -29,7 +29,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_writes_those_of_its_own_namespace() {
+    fn a_thread_writes_sysctls_of_its_namespace() {
         let forwarding = "/proc/sys/net/ipv4/conf/lo/forwarding";
         let before = std::fs::read_to_string(forwarding).unwrap();
         let other = if before.trim() == "1" { "0" } else { "1" };

@@ -114,7 +114,7 @@ fn an_add_that_fails_at_any_step_leaves_nothing() {
 }
 
 #[test]
-fn a_refusal_anywhere_among_what_is_sent_together_leaves_nothing() {
+fn a_refusal_anywhere_in_a_batch_leaves_nothing() {
     isolated(|| {
         let mut place = Place::new();
         let before = place.seen();
@@ -135,7 +135,7 @@ fn a_refusal_anywhere_among_what_is_sent_together_leaves_nothing() {
 }
 
 #[test]
-fn what_is_sent_together_makes_what_it_would_make_alone() {
+fn a_batch_has_the_same_result_as_single_requests() {
     isolated(|| {
         let mut place = Place::new();
         let steps = plan_of(&mut place, 1, &["192.168.50.9/24", "192.168.50.10/24", "fd50::9/64"]);
@@ -184,7 +184,7 @@ fn a_second_add_that_fails_at_any_step_leaves_the_first() {
 }
 
 #[test]
-fn a_router_that_advertises_itself_again_is_no_way_around() {
+fn a_repeated_router_advertisement_does_not_bypass_the_attachment() {
     isolated(|| {
         let mut place = Place::new();
         place.meets_a_router();
@@ -217,7 +217,7 @@ fn a_router_that_advertises_itself_again_is_no_way_around() {
 }
 
 #[test]
-fn what_add_makes_del_takes() {
+fn del_removes_everything_that_add_created() {
     isolated(|| {
         let mut place = Place::new();
         let before = place.seen();
@@ -313,7 +313,7 @@ fn a_link_that_cannot_be_deleted_is_down_and_keeps_its_table() {
 }
 
 #[test]
-fn routes_and_rules_that_were_there_come_back_in_their_order() {
+fn existing_routes_and_rules_are_restored_in_order() {
     isolated(|| {
         let mut place = Place::new();
         for line in [
@@ -375,7 +375,7 @@ fn routes_and_rules_that_were_there_come_back_in_their_order() {
 }
 
 #[test]
-fn a_refusal_names_the_step_and_carries_the_kernels_words() {
+fn a_refusal_names_the_step_and_has_the_kernels_message() {
     isolated(|| {
         let mut place = Place::new();
         let before = place.seen();
@@ -433,7 +433,7 @@ fn a_refusal_names_the_step_and_carries_the_kernels_words() {
 }
 
 #[test]
-fn a_name_that_only_the_node_has_is_no_obstacle() {
+fn a_name_that_the_node_uses_can_be_used_in_the_pod() {
     isolated(|| {
         let mut place = Place::new();
         let new = NewLink {
@@ -460,7 +460,7 @@ fn a_name_that_only_the_node_has_is_no_obstacle() {
 }
 
 #[test]
-fn what_cannot_be_undone_is_said() {
+fn a_failed_rollback_is_reported() {
     struct Stubborn;
     impl Kernel for Stubborn {
         fn apply(&mut self, step: &Step) -> Result<(), Error> {

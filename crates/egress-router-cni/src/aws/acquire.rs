@@ -3,7 +3,7 @@
 //! ```text
 //!   DescribeAddresses ── already this attachment's? ── done
 //!     └ DescribeNetworkInterfaces → choose → [Assigning] → AssignPrivateIpAddresses
-//!         └ [Associating] → AssociateAddress → [Associated]          [..]: written down before the call after it
+//!         └ [Associating] → AssociateAddress → [Associated]          [..]: recorded before the next request
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,31 +21,31 @@ use super::retry::random;
 use super::state::{Journal, Stage, State};
 use crate::cni;
 
-/// Undoing gets this much even where the deadline has passed: it is cheaper now than when the runtime comes again.
+/// Time for the rollback after the deadline: cleaning up now is cheaper than in the next call.
 const ROLLBACK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Choices that somebody else was quicker to take, in a row, before it is said that the subnet is too busy.
+/// Attempts with an address that another program takes first, before the error says that the subnet is too busy.
 const MAX_CHOICES: usize = 5;
-/// What AssignPrivateIpAddresses says of an address that another interface has.
+/// Error code of AssignPrivateIpAddresses for an address of another interface.
 const IN_USE: &[&str] =
     &["InvalidParameterValue", "InvalidIPAddress.InUse", "PrivateIpAddressInUse", "InvalidPrivateIpAddress"];
 
-/// What is asked for.
+/// The requested Elastic IP.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// `ip.addresses`: one Elastic IP. Its prefix length means nothing.
+    /// `ip.addresses`: one Elastic IP. Its prefix length is ignored.
     pub addresses: &'a [IpNet],
     /// Hardware address of the device that `interfaceArgs.master` names; none: the instance's primary network interface.
     pub master: Option<[u8; 6]>,
-    /// What an earlier call for the same attachment wrote down, if it did.
+    /// The record of an earlier call for the same attachment.
     pub before: Option<&'a State>,
 }
 
-/// What the pod's interface is made of.
+/// The parameters of the pod's interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acquired {
-    /// The Elastic IP, which is nowhere on the node.
+    /// The Elastic IP, which no interface of the node has.
     pub public: Ipv4Addr,
-    /// Hardware address of the device that the interface's master is.
+    /// Hardware address of the interface's master.
     pub mac: [u8; 6],
     /// The interface's address.
     pub address: Ipv4Net,
@@ -59,15 +59,15 @@ impl From<&State> for Acquired {
     }
 }
 
-/// The Elastic IP is on this node, mapped to an address that is this attachment's alone, and that is written down.
+/// Associates the Elastic IP with a private address that only this attachment has, and records it.
 ///
-/// A call is the newest word: it takes the address from wherever it is, unless the settings forbid that. A call that was
-/// killed is finished by the next one with its state in `before`.
+/// It moves the address from its current association, unless the settings forbid it. After a killed call, the next one continues from its
+/// record in `before`.
 ///
 /// # Errors
 ///
-/// 7: the configuration asks for what cannot be; 11: EC2 had no answer or no room until the deadline, or another node took the
-/// address meanwhile; 102: EC2 refuses for good. Nothing is left behind, or what is left is written down.
+/// 7: the configuration is invalid; 11: EC2 did not respond or throttled until the deadline, or another node took the address; 102: EC2
+/// refuses permanently. Nothing is left, or the rest is recorded.
 pub fn acquire(
     cloud: &Cloud<'_>,
     request: Request<'_>,
@@ -113,7 +113,7 @@ pub fn acquire(
     match attempt.associate(&mut state, &address) {
         Ok(acquired) => Ok(acquired),
         Err(error) => {
-            // What cannot be undone now is written down, for DEL, GC or the next ADD.
+            // What cannot be rolled back stays in the record, for DEL, GC or the next ADD.
             let rolled_back = rollback_client()
                 .and_then(|ec2| Ok(release::rollback(&ec2, &state)?))
                 .and_then(|()| attempt.journal.clear());
@@ -129,7 +129,7 @@ pub fn acquire(
     }
 }
 
-/// The one Elastic IP that is asked for.
+/// The one requested Elastic IP.
 fn public(addresses: &[IpNet]) -> Result<Ipv4Addr, Error> {
     match addresses {
         [one] => match one.addr() {
@@ -145,7 +145,7 @@ fn public(addresses: &[IpNet]) -> Result<Ipv4Addr, Error> {
     }
 }
 
-/// Whether the association is the one that `state` wanted: to a private address that only its attachment ever had.
+/// Whether the association is that of `state`: to a private address that only its attachment has had.
 fn is_at(association: Option<&Association>, state: &State) -> bool {
     association.is_some_and(|association| {
         association.interface.as_deref() == Some(&state.interface)
@@ -161,7 +161,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// All is done already; AWS may charge for each remap, so nothing is done again.
+    /// The association already exists. It is not repeated, because AWS may charge for each remap.
     fn keep(&mut self, mut state: State, association: Option<&Association>) -> Result<Acquired, cni::Error> {
         if let Some(association) = association {
             let stage = Stage::Associated { association: association.id.clone() };
@@ -173,7 +173,7 @@ impl Attempt<'_> {
         Ok(Acquired::from(&state))
     }
 
-    /// What an earlier call left, if its private address is still there for this attachment.
+    /// The private address of an earlier call, if it is still assigned.
     fn resume(&mut self, state: State) -> Result<Option<State>, cni::Error> {
         let listed = self.ec2.on_interface(&state.interface)?;
         match listed.find(state.private.addr()) {
@@ -187,7 +187,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether it may be taken from where it is.
+    /// Whether the settings allow to move it.
     fn check(&self, address: &Address, public: Ipv4Addr) -> Result<(), Error> {
         let Some(association) = &address.association else { return Ok(()) };
         if self.reassociates {
@@ -200,7 +200,7 @@ impl Attempt<'_> {
         )))
     }
 
-    /// A private address of its own.
+    /// Assigns a private address.
     fn assign(&mut self, instance: &str, public: Ipv4Addr, address: &Address) -> Result<State, cni::Error> {
         let listed = self.ec2.on_interface(&self.interface.id)?;
         self.refuse_node_address(instance, &listed, public, address)?;
@@ -232,14 +232,14 @@ impl Attempt<'_> {
                 Err(error) if error.is_refused_as(IN_USE) => {
                     self.journal.clear()?;
                     taken = self.ec2.in_subnet(&self.interface.subnet)?;
-                    // The list may lag behind; this one is certainly not free.
+                    // The list may be outdated; this address is not free.
                     taken.prefixes.push(chosen.into());
                 }
                 Err(error @ Error::Refused { .. }) => {
                     self.journal.clear()?;
                     return Err(error.into());
                 }
-                // It may have been assigned; the state says so.
+                // It may have been assigned; the record keeps it.
                 Err(error) => return Err(error.into()),
             }
         }
@@ -256,7 +256,7 @@ impl Attempt<'_> {
         loop {
             let uncertain = match (self.ec2.assign(&self.interface.id, chosen), no_response) {
                 (Err(error @ Error::Uncertain { .. }), _) => error,
-                // Taken, perhaps by the request before, which the list of addresses may not show yet.
+                // In use, perhaps because of the previous attempt, which the list may not show yet.
                 (Err(error), Some(before)) if error.is_refused_as(IN_USE) => {
                     let taken = self.ec2.in_subnet(&self.interface.subnet)?;
                     if taken.find(chosen).is_some_and(|found| found.interface != self.interface.id) {
@@ -276,8 +276,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// The node's own Elastic IP, on the primary address of any of its interfaces, is not a pod's: without it the node may be
-    /// out of reach. `listed` are the addresses of the pods' interface.
+    /// Refuses the node's own Elastic IP, on the primary address of any of its interfaces: without it the node may become unreachable.
+    /// `listed` are the addresses of the pods' interface.
     fn refuse_node_address(
         &self,
         instance: &str,
@@ -327,7 +327,7 @@ impl Attempt<'_> {
             let now = self.ec2.address(state.public)?.association;
             match now {
                 Some(now) if is_at(Some(&now), state) => return Ok(now.id),
-                // It came through and was moved on, or somebody was quicker: theirs is the newer word.
+                // It took effect and was moved again, or another node was first: the newer association stays.
                 Some(now) if Some(&now.id) != before.association.as_ref().map(|before| &before.id) => {
                     return Err(Error::Superseded(format!(
                         "Elastic IP {} was associated with {} while this node was associating it; is it configured for two pods?",

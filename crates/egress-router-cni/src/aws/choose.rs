@@ -1,19 +1,17 @@
-//! Which private address an attachment gets.
+//! Chooses the private address of an attachment.
 //!
-//! EC2 would choose one itself (`SecondaryPrivateIpAddressCount`), but then it would be unknown which one it was when
-//! its answer was lost: other programs (Amazon's own CNI plugin first of all) assign addresses to the same interface at the
-//! same time, and giving back the wrong one would cut off a pod. So the address is chosen here, written down, and asked for by
-//! name.
+//! EC2 could choose one (`SecondaryPrivateIpAddressCount`), but after a lost response it would be unknown. Other programs, such as Amazon's
+//! CNI plugin, assign addresses to the same interface concurrently, and releasing a wrong one would disconnect a pod. So the plugin
+//! chooses the address, records it, and then requests it.
 
 use std::net::Ipv4Addr;
 
 use ipnet::Ipv4Net;
 
-/// AWS keeps the first four addresses of a block and its last ("Subnet sizing", VPC User Guide).
+/// AWS reserves the first four addresses of a block and its last ("Subnet sizing", VPC User Guide).
 const KEPT_FIRST: u32 = 4;
 
-/// An address of `block` that is not `taken`, by chance (`random`), so that two nodes seldom choose the same; none: all are
-/// taken.
+/// A random address of `block` that is not `taken`, so that two nodes rarely choose the same one. None if all are taken.
 pub fn choose(block: Ipv4Net, random: u32, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let first = u32::from(block.network()).checked_add(KEPT_FIRST)?;
     let count = u32::from(block.broadcast()).checked_sub(first).filter(|count| *count > 0)?;
@@ -31,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_free_address_is_found_from_everywhere() {
+    fn the_last_free_address_is_found_from_every_start() {
         let block: Ipv4Net = "10.0.0.16/28".parse().unwrap();
         let free = Ipv4Addr::new(10, 0, 0, 25);
         for random in 0..40 {
@@ -42,7 +40,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_aws_keeps_is_never_chosen(address: u32, prefix in 0u8..=32, random: u32) {
+        fn reserved_addresses_are_never_chosen(address: u32, prefix in 0u8..=32, random: u32) {
             let block = Ipv4Net::new(Ipv4Addr::from(address), prefix).unwrap().trunc();
             match choose(block, random, |_| false) {
                 None => prop_assert!(prefix > 29, "{block}"),

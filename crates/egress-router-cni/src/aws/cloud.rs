@@ -1,4 +1,4 @@
-//! Endpoints, credentials and the retry budget of requests to AWS: what acquire and release have in common.
+//! Endpoints, credentials and the retry budget of requests to AWS, for acquire and release.
 
 use std::ffi::OsString;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::retry::RetryBudget;
 use super::transport::Transport;
 use crate::config::settings;
 
-/// How AWS is reached from this node.
+/// Access to AWS from this node.
 pub struct Cloud<'a> {
     transport: &'a dyn Transport,
     environment: &'a dyn Fn(&str) -> Option<OsString>,
@@ -42,7 +42,7 @@ impl<'a> Cloud<'a> {
         Metadata::new(self.transport, &self.metadata_endpoint, deadline)
     }
 
-    /// Where the metadata service is.
+    /// Endpoint of the metadata service.
     #[must_use]
     pub fn metadata_endpoint(&self) -> &str {
         &self.metadata_endpoint
@@ -52,7 +52,7 @@ impl<'a> Cloud<'a> {
     ///
     /// # Errors
     ///
-    /// The metadata service does not say what is needed, or an endpoint is none.
+    /// The metadata service has not the needed values, or an endpoint is invalid.
     pub fn ec2(&self, metadata: &Metadata<'_>, deadline: Instant) -> Result<Ec2<'_>, Error> {
         let region = metadata.region()?;
         let endpoint_override = self
@@ -73,7 +73,7 @@ impl<'a> Cloud<'a> {
         Ok(Ec2::new(self.transport, endpoint, region, credentials, RetryBudget::until(deadline)))
     }
 
-    /// Whether an Elastic IP is taken from where it is.
+    /// Whether an associated Elastic IP may be moved.
     #[must_use]
     pub fn reassociates(&self) -> bool {
         self.settings.allow_reassociation.unwrap_or(true)

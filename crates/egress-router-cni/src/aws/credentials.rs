@@ -1,4 +1,4 @@
-//! With whose rights EC2 is asked.
+//! Credentials for EC2.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::metadata::Metadata;
 pub struct Credentials {
     /// `AKIA…` or `ASIA…`.
     pub key: String,
-    /// What signs.
+    /// The secret key, for signatures.
     pub secret: String,
     /// Sent with temporary credentials.
     pub session: Option<String>,
@@ -25,7 +25,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The metadata service's answer for a role ("Retrieve security credentials from instance metadata").
+/// The metadata service's response for a role ("Retrieve security credentials from instance metadata").
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Role {
@@ -36,8 +36,8 @@ struct Role {
 }
 
 impl Credentials {
-    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`: a plugin's environment is its runtime's, and so the
-    /// administrator's.
+    /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`: a plugin has the environment of its
+    /// runtime, which the administrator sets.
     pub fn from_environment(get: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let text =
             |name| get(name).and_then(|value| value.into_string().ok()).filter(|value| !value.is_empty());
@@ -48,12 +48,11 @@ impl Credentials {
         })
     }
 
-    /// Those of the instance's role. They are fetched for each call: the service renews them five minutes before they
-    /// expire, and a call is shorter.
+    /// Those of the instance's role, read in each call. The service renews them five minutes before they expire, and a call is shorter.
     ///
     /// # Errors
     ///
-    /// The instance has no role, or the metadata service refuses, fails or is not understood.
+    /// The instance has no role, or the metadata service refuses, fails or sends an invalid response.
     pub fn of_instance(metadata: &Metadata<'_>) -> Result<Self, Error> {
         const PATH: &str = "iam/security-credentials/";
         let none = || {
@@ -64,7 +63,7 @@ impl Credentials {
         let roles = metadata.find(PATH)?.ok_or_else(none)?;
         let role = roles.lines().next().map(str::trim).filter(|role| !role.is_empty()).ok_or_else(none)?;
         let response = metadata.get(&format!("{PATH}{role}"))?;
-        // Serde's messages quote what they found, and that may be a secret.
+        // Serde's messages quote values, which may be secret.
         let malformed = |why: &str| Error::Malformed {
             peer: format!("the instance metadata service, asked for the credentials of role {role},"),
             why: why.into(),
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_a_key_is_none() {
+    fn an_incomplete_key_is_ignored() {
         let half = |name: &str| (name == "AWS_ACCESS_KEY_ID").then(|| "AKID".into());
         assert_eq!(Credentials::from_environment(half), None);
         let empty = |name: &str| environment(name).map(|_| OsString::new());

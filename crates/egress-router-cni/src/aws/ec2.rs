@@ -1,4 +1,4 @@
-//! EC2's Query API (2016-11-15): six calls, each a signed form, each answer typed.
+//! EC2's Query API (2016-11-15): six calls, with signed requests and typed responses.
 
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
@@ -19,12 +19,12 @@ mod endpoint;
 mod response;
 
 const VERSION: &str = "2016-11-15";
-/// How many network interfaces are listed at once: an interface with 50 addresses takes 20 KB.
+/// Network interfaces per page: an interface with 50 addresses takes 20 KB.
 const PAGE: &str = "200";
-/// A subnet has at most 65,531 addresses; more pages than that are an answer that goes round.
+/// A subnet has at most 65,531 addresses; so more pages are an endless loop.
 const MAX_PAGES: usize = 400;
 
-/// A conversation with EC2.
+/// A client of EC2.
 pub struct Ec2<'a> {
     transport: &'a dyn Transport,
     endpoint: Endpoint,
@@ -34,7 +34,7 @@ pub struct Ec2<'a> {
 }
 
 impl<'a> Ec2<'a> {
-    /// Nothing is asked yet.
+    /// Creates the client. It sends no request.
     #[must_use]
     pub fn new(
         transport: &'a dyn Transport,
@@ -46,7 +46,7 @@ impl<'a> Ec2<'a> {
         Self { transport, endpoint, region, credentials, retry }
     }
 
-    /// Pauses for the next attempt of an act whose outcome was looked up; false: the deadline would pass.
+    /// Waits before the next attempt of a request whose result was read. False if the deadline would pass.
     #[must_use]
     pub fn retry(&self) -> RetryBudget {
         self.retry.clone()
@@ -56,7 +56,7 @@ impl<'a> Ec2<'a> {
     ///
     /// # Errors
     ///
-    /// `InvalidAddress.NotFound` where it is not allocated here, and as `read`.
+    /// `InvalidAddress.NotFound`: it is not allocated in this account and region; and as `read`.
     pub fn address(&self, public: Ipv4Addr) -> Result<Address, Error> {
         const ACTION: &str = "DescribeAddresses";
         let root = self.read(ACTION, &[("PublicIp.1", &public.to_string())])?;
@@ -68,7 +68,7 @@ impl<'a> Ec2<'a> {
         Address::read(ACTION, item)
     }
 
-    /// DescribeNetworkInterfaces: what is taken on the interface `id`.
+    /// DescribeNetworkInterfaces: the addresses in use on the interface `id`.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl<'a> Ec2<'a> {
         Ok(taken)
     }
 
-    /// DescribeNetworkInterfaces: what is taken in the whole subnet `id`.
+    /// DescribeNetworkInterfaces: the addresses in use in the subnet `id`.
     ///
     /// # Errors
     ///
@@ -115,19 +115,19 @@ impl<'a> Ec2<'a> {
         Err(malformed(ACTION, "more pages than a subnet has addresses"))
     }
 
-    /// AssignPrivateIpAddresses: `private` becomes a secondary address of `interface`, unless it is another's.
+    /// AssignPrivateIpAddresses: assigns `private` to `interface` as a secondary address, unless another interface has it.
     ///
     /// # Errors
     ///
-    /// [`Error::Uncertain`] where the answer was lost, and as `read`.
+    /// [`Error::Uncertain`] if the response was lost, and as `read`.
     pub fn assign(&self, interface: &str, private: Ipv4Addr) -> Result<(), Error> {
         let private = private.to_string();
-        // AllowReassignment stays false: no interface loses an address.
+        // AllowReassignment stays false, so that no other interface loses the address.
         let parameters = [("NetworkInterfaceId", interface), ("PrivateIpAddress.1", &private)];
         self.call_once("AssignPrivateIpAddresses", &parameters).map(drop)
     }
 
-    /// UnassignPrivateIpAddresses. Repeating it does no harm.
+    /// UnassignPrivateIpAddresses. It is idempotent.
     ///
     /// # Errors
     ///
@@ -138,12 +138,12 @@ impl<'a> Ec2<'a> {
         self.read("UnassignPrivateIpAddresses", &parameters).map(drop)
     }
 
-    /// AssociateAddress: the Elastic IP `allocation` is mapped to `private` of `interface`, and taken from where it is if
-    /// `reassociate`. The new association's identity.
+    /// AssociateAddress: associates the Elastic IP `allocation` with `private` of `interface`; with `reassociate`, also if it is associated
+    /// elsewhere. Returns the ID of the new association.
     ///
     /// # Errors
     ///
-    /// [`Error::Uncertain`] where the answer was lost, and as `read`.
+    /// [`Error::Uncertain`] if the response was lost, and as `read`.
     pub fn associate(
         &self,
         allocation: &str,
@@ -160,24 +160,23 @@ impl<'a> Ec2<'a> {
             ("AllowReassociation", if reassociate { "true" } else { "false" }),
         ];
         let root = self.call_once(ACTION, &parameters)?;
-        // It was carried out, but the association ID is unknown: the caller describes the address.
+        // It took effect, but the association ID is unknown: the caller describes the address.
         root.text_of("associationId").map(Into::into).ok_or_else(|| Error::Uncertain {
             action: ACTION,
             why: "the response has no associationId".into(),
         })
     }
 
-    /// DisassociateAddress, by the association and never by the address. Repeating it does no harm: identities are not used
-    /// again.
+    /// DisassociateAddress, by the association's ID and never by the address. It is idempotent, because IDs are not reused.
     ///
     /// # Errors
     ///
-    /// `InvalidAssociationID.NotFound` where that association is no more, and as `read`.
+    /// `InvalidAssociationID.NotFound`: the association no longer exists; and as `read`.
     pub fn disassociate(&self, association: &str) -> Result<(), Error> {
         self.read("DisassociateAddress", &[("AssociationId", association)]).map(drop)
     }
 
-    /// A call that may be repeated.
+    /// An idempotent call.
     ///
     /// # Errors
     ///
@@ -186,7 +185,7 @@ impl<'a> Ec2<'a> {
         self.call(action, parameters, true)
     }
 
-    /// A call that is repeated only where it certainly was not carried out.
+    /// A call that is retried only if it certainly did not take effect.
     fn call_once(&self, action: &'static str, parameters: &[(&str, &str)]) -> Result<Element, Error> {
         self.call(action, parameters, false)
     }
@@ -269,7 +268,7 @@ impl<'a> Ec2<'a> {
     }
 }
 
-/// EC2's error document; HTTP's status alone where something between answers.
+/// EC2's error document; only the HTTP status if a proxy in between sent the response.
 fn refusal(status: u16, body: &[u8]) -> Refusal {
     let Ok(root) = Element::parse(body) else { return Refusal { status, ..Refusal::default() } };
     let error = root.child("Errors").and_then(|errors| errors.child("Error")).or_else(|| root.child("Error"));

@@ -1,11 +1,11 @@
-//! What EC2 and the metadata service refuse, in their words, and what a person does about it.
+//! Errors of EC2 and the metadata service, with their messages and what to do.
 
 use crate::cni::{self, Code};
 
-/// Others' words are cut here: an encoded authorization failure is longer, and a runtime logs all of it again and again.
+/// Limit of foreign messages: an encoded authorization failure is longer, and a runtime logs it repeatedly.
 const MAX_DETAILS: usize = 1024;
 
-/// What went wrong on the way to an Elastic IP.
+/// An error of the AWS requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No response in time.
@@ -13,20 +13,20 @@ pub enum Error {
     Unreachable {
         /// EC2 or the metadata service, with its endpoint.
         peer: String,
-        /// The last attempt's fate.
+        /// The error of the last attempt.
         why: String,
     },
-    /// Whoever answers there is not trusted, or is none of its kind.
+    /// The server's certificate is not trusted, or it is another kind of server.
     #[error(
         "{peer} fails TLS; check the endpoint, and whether AWS_CA_BUNDLE contains the CA of its certificate"
     )]
     Untrusted {
         /// EC2 or the metadata service, with its endpoint.
         peer: String,
-        /// TLS's words.
+        /// The TLS error.
         why: String,
     },
-    /// It answered, and said that it is busy or broken, until the deadline.
+    /// Until the deadline, each response reported throttling or a server error.
     #[error("EC2 throttled or failed {action} until the deadline")]
     Busy {
         /// Of EC2's API.
@@ -34,15 +34,15 @@ pub enum Error {
         /// What it said.
         refusal: Refusal,
     },
-    /// It was asked, and whether it was carried out is not known.
+    /// The request was sent, and whether it took effect is unknown.
     #[error("no response from EC2 to {action}: whether it was carried out is unknown")]
     Uncertain {
         /// Of EC2's API.
         action: &'static str,
-        /// The attempt's fate.
+        /// The error of the attempt.
         why: String,
     },
-    /// EC2 refuses, and asking again changes nothing.
+    /// EC2 refuses permanently.
     #[error("EC2 refuses {action}: {}", advice(action, .refusal))]
     Refused {
         /// Of EC2's API.
@@ -53,33 +53,33 @@ pub enum Error {
     /// The metadata service refuses.
     #[error("the instance metadata service responds with status {status} to {path}: {advice}")]
     Metadata {
-        /// What was asked for.
+        /// The requested path.
         path: String,
-        /// HTTP's.
+        /// HTTP status.
         status: u16,
         /// What to do.
         advice: &'static str,
     },
-    /// An answer that is not what the API documents.
+    /// A response that does not match the API's documentation.
     #[error("{peer} sent an invalid response")]
     Malformed {
-        /// Who, and to what.
+        /// The server and the request.
         peer: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A setting or a configuration cannot be served.
+    /// A setting or a configuration is invalid.
     #[error("{0}")]
     Configuration(String),
-    /// Nothing is broken; what is asked for cannot be had.
+    /// The requested address is not available.
     #[error("{0}")]
     Conflict(String),
-    /// Another node took the address while this one was taking it.
+    /// Another node associated the address at the same time.
     #[error("{0}")]
     Superseded(String),
 }
 
-/// EC2's error answer.
+/// EC2's error response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP's status.
@@ -93,7 +93,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Nothing was done, and the same request may be served later (EC2's "Request throttling" and "Server error codes").
+    /// Whether the request had no effect and may succeed later (EC2's "Request throttling" and "Server error codes").
     #[must_use]
     pub fn is_throttling(&self) -> bool {
         matches!(
@@ -106,7 +106,7 @@ impl Refusal {
         ) || self.status == 429
     }
 
-    /// The server failed; whether it did what was asked is not known.
+    /// Whether the server failed, so that the effect is unknown.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         self.status >= 500
@@ -142,7 +142,7 @@ fn advice(action: &str, refusal: &Refusal) -> String {
         "Resource.AlreadyAssociated" => {
             "the Elastic IP is associated elsewhere, and aws.allowReassociation is false in the settings".into()
         }
-        // No answer of EC2's: something between answered.
+        // Not a response of EC2, but of a proxy in between.
         "" => format!("the response is HTTP status {} without EC2's error document; check the endpoint", refusal.status),
         code => code.into(),
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_is_named() {
+    fn a_missing_permission_is_named() {
         let error = refused("UnauthorizedOperation");
         assert_eq!(error.code, Code::Aws);
         assert!(error.message.contains("ec2:AssociateAddress"), "{error}");
@@ -196,19 +196,19 @@ mod tests {
     }
 
     #[test]
-    fn a_code_that_is_not_known_is_said_as_it_is() {
+    fn an_unknown_code_is_reported_unchanged() {
         assert!(refused("OperationNotPermitted").message.ends_with("OperationNotPermitted"));
     }
 
     #[test]
-    fn something_between_that_answers_is_not_taken_for_ec2() {
+    fn a_response_of_a_proxy_is_not_reported_as_one_of_ec2() {
         let refusal = Refusal { status: 301, ..Refusal::default() };
         let error = cni::Error::from(Error::Refused { action: "DescribeAddresses", refusal });
         assert!(error.code == Code::Aws && error.message.contains("301"), "{error}");
     }
 
     #[test]
-    fn what_may_pass_is_to_be_tried_again() {
+    fn temporary_errors_have_code_11() {
         let refusal = Refusal { status: 503, code: "RequestLimitExceeded".into(), ..Refusal::default() };
         assert!(refusal.is_throttling());
         let error = cni::Error::from(Error::Busy { action: "DescribeAddresses", refusal });

@@ -1,7 +1,7 @@
-//! The instance metadata service, version 2: what this instance is, and its role's credentials.
+//! The instance metadata service, version 2: properties of this instance, and its role's credentials.
 //!
-//! Source: "Instance metadata and user data" (EC2 User Guide). Version 1, which needs no token, is not spoken: a request that
-//! somebody tricks a program into must not reach credentials. The plugin runs on the host, so a hop limit of 1 suffices.
+//! Source: "Instance metadata and user data" (EC2 User Guide). Version 1, which needs no token, is not used, as AWS
+//! recommends against forged requests. The plugin runs on the host, so a hop limit of 1 is enough.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
@@ -13,15 +13,15 @@ use super::error::Error;
 use super::retry::RetryBudget;
 use super::transport::{Method, Request, Transport};
 
-/// Where it answers on every instance.
+/// Its endpoint on every instance.
 pub const ENDPOINT: &str = "http://169.254.169.254";
 
-/// A call ends long before.
+/// Lifetime of the token in seconds. A call is much shorter.
 const TOKEN_SECONDS: &str = "300";
-/// The longest answer that is asked for, a role's credentials, is 1.5 KB.
+/// Limit of a response. The longest one, a role's credentials, is 1.5 KB.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
-/// A conversation with the service.
+/// A client of the service.
 pub struct Metadata<'a> {
     transport: &'a dyn Transport,
     endpoint: &'a str,
@@ -34,7 +34,7 @@ pub struct Metadata<'a> {
 pub struct Interface {
     /// `eni-…`.
     pub id: String,
-    /// Of the device on this node.
+    /// Hardware address of the device on this node.
     pub mac: [u8; 6],
     /// `subnet-…`.
     pub subnet: String,
@@ -51,13 +51,13 @@ impl Interface {
 }
 
 impl<'a> Metadata<'a> {
-    /// Nothing is asked yet. `endpoint` has no path.
+    /// Creates the client. It sends no request. `endpoint` has no path.
     #[must_use]
     pub fn new(transport: &'a dyn Transport, endpoint: &'a str, deadline: Instant) -> Self {
         Self { transport, endpoint: endpoint.trim_end_matches('/'), deadline, token: RefCell::new(None) }
     }
 
-    /// Whether somebody here gives out tokens: asked once, without a second attempt.
+    /// Whether the endpoint issues tokens. One attempt.
     #[must_use]
     pub fn is_there(&self) -> bool {
         let Some(timeout) = RetryBudget::until(self.deadline).request_timeout() else { return false };
@@ -95,7 +95,7 @@ impl<'a> Metadata<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Self::get`]; and what is said is not understood.
+    /// As [`Self::get`]; or the response is invalid.
     pub fn primary(&self) -> Result<[u8; 6], Error> {
         let text = self.get("mac")?;
         mac_bytes(&text).ok_or_else(|| unexpected("mac", &text))
@@ -105,7 +105,7 @@ impl<'a> Metadata<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Self::get`]; and `mac` is none of this instance's, or what is said of it is not understood.
+    /// As [`Self::get`]; or `mac` is not one of this instance, or the response is invalid.
     pub fn interface(&self, mac: Option<[u8; 6]>) -> Result<Interface, Error> {
         let mac = match mac {
             Some(mac) => mac,
@@ -127,11 +127,11 @@ impl<'a> Metadata<'a> {
         Ok(Interface { id, mac, subnet, block: parsed.trunc() })
     }
 
-    /// The answer to `latest/meta-data/<path>`.
+    /// The value of `latest/meta-data/<path>`.
     ///
     /// # Errors
     ///
-    /// No answer until the deadline, a refusal, or an answer that is empty or no text.
+    /// No response until the deadline, a refusal, or a response that is empty or not UTF-8.
     pub fn get(&self, path: &str) -> Result<String, Error> {
         self.find(path)?.ok_or_else(|| Error::Metadata {
             path: path.into(),
@@ -140,7 +140,7 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// As [`Self::get`]; none: the service says that there is no such thing.
+    /// As [`Self::get`]; none if the service responds with 404.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl<'a> Metadata<'a> {
                     status if is_transient(status) => last = Some(format!("status {status} to {path}")),
                     status => return Err(refused(path, status)),
                 },
-                // The last attempt may only have had no time; what the service said tells more.
+                // The last attempt may have timed out; the service's earlier response is more useful.
                 Err(no_response) => drop(last.get_or_insert(no_response.to_string())),
             }
             if !retry.backoff() {
@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mac_address_is_read_as_it_is_written() {
+    fn a_mac_address_is_parsed() {
         let mac = [0x02, 0, 0xff, 0x10, 0xab, 1];
         assert_eq!(mac_text(mac), "02:00:ff:10:ab:01");
         assert_eq!(mac_bytes(&mac_text(mac)), Some(mac));

@@ -1,8 +1,8 @@
-//! Whether this node is an EC2 instance, without a delay where it is not.
+//! Detects whether this node is an EC2 instance, without a delay on other nodes.
 //!
-//! The firmware is asked first ("Detect whether a host is an EC2 instance", EC2 User Guide). Nitro and bare metal instances
+//! The firmware is read first ("Detect whether a host is an EC2 instance", EC2 User Guide). Nitro and bare metal instances
 //! name their vendor, and that is certain. Instances on Xen only have a UUID that begins with `ec2`, which one Xen guest in
-//! 4,096 has elsewhere: there the metadata service confirms. A host that is neither is never asked over the network.
+//! 4,096 has elsewhere: there the metadata service must confirm it. Other hosts send no request.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use super::metadata::Metadata;
 use super::transport::Transport;
 use crate::config::settings::{Platform, Settings};
 
-/// The service answers in 1 ms from the host below; half a second is an eternity to it and bearable to others.
+/// The service responds within 1 ms from the host; half a second is ample for it, and acceptable elsewhere.
 const CONFIRM_TIMEOUT: Duration = Duration::from_millis(500);
-/// The answer of the metadata service, in the run directory. A reboot ends it, as it ends the instance's type.
+/// The cached result, in the run directory. It is lost at a reboot, which may also change the instance's type.
 const CACHE: &str = "platform";
-/// A service that was not there is asked again after this: the first pods may come before the network does.
+/// A negative result is cached for this time, because the first pods may start before the network is up.
 const NEGATIVE_CACHE_TTL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ enum Firmware {
     Other,
 }
 
-/// `settings.platform`, or what is found out: never `Auto`. `sys_root` is where `/sys` is.
+/// `settings.platform`, or the detected platform; never `Auto`. `sys_root` is the path of `/sys`.
 pub fn platform(transport: &dyn Transport, endpoint: &str, settings: &Settings, sys_root: &Path) -> Platform {
     match settings.platform {
         Platform::Auto => {}
@@ -38,7 +38,7 @@ pub fn platform(transport: &dyn Transport, endpoint: &str, settings: &Settings, 
             let cache = settings.run_directory.join(CACHE);
             cached(&cache).unwrap_or_else(|| {
                 let there = Metadata::new(transport, endpoint, Instant::now() + CONFIRM_TIMEOUT).is_there();
-                // Without a cache the next call asks again; that is no failure.
+                // Without the cache the next call sends the request again; this is not a failure.
                 let _ = std::fs::create_dir_all(&settings.run_directory);
                 let _ = std::fs::write(&cache, if there { "aws\n" } else { "none\n" });
                 if there { Platform::Aws } else { Platform::None }
@@ -67,7 +67,7 @@ fn firmware(sys_root: &Path) -> Firmware {
     if vendor == "amazon ec2" {
         return Firmware::Amazon;
     }
-    // Only Xen guests have the one, only root reads the other; a vendor other than Xen settles it.
+    // Only Xen guests have the first file; only root can read the second. A vendor other than Xen decides.
     if !(vendor.is_empty() || vendor == "xen") {
         return Firmware::Other;
     }

@@ -1,4 +1,4 @@
-//! Gives back what a state says, whatever stage it came to, and nothing else.
+//! Releases what a state records, at whatever stage, and nothing else.
 
 use std::time::Instant;
 
@@ -10,18 +10,18 @@ use super::state::{Stage, State};
 const ASSOCIATION_GONE: &[&str] = &["InvalidAssociationID.NotFound"];
 const ADDRESS_GONE: &[&str] = &["InvalidAddress.NotFound", "InvalidAllocationID.NotFound"];
 const INTERFACE_GONE: &[&str] = &["InvalidNetworkInterfaceID.NotFound"];
-/// What UnassignPrivateIpAddresses says of an address that is not on the interface; but also of other things.
+/// Error code of UnassignPrivateIpAddresses for an address that is not on the interface, among other causes.
 const PERHAPS_UNASSIGNED: &[&str] = &["InvalidParameterValue", "InvalidIPAddress.NotFound"];
 
-/// The Elastic IP is disassociated if it still is where this attachment put it, and the private address goes back to the
-/// subnet. The Elastic IP stays allocated. Doing it again does nothing.
+/// Disassociates the Elastic IP if it still has the association of this attachment, and unassigns the private address. The Elastic IP
+/// stays allocated. It is idempotent.
 ///
 /// # Errors
 ///
-/// EC2 or the metadata service did not respond in time (then it may be done again), or refused.
+/// EC2 or the metadata service did not respond in time (retry it), or refused.
 pub fn release(cloud: &Cloud<'_>, state: &State, deadline: Instant) -> Result<(), Error> {
     let metadata = cloud.metadata(deadline);
-    // The state came here on a copied disk: what it names belongs to the instance that it was copied from.
+    // The record is on a copied disk, and belongs to the instance that it was copied from.
     if metadata.instance()? != state.instance {
         return Ok(());
     }
@@ -37,7 +37,7 @@ pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
     let private = state.private.addr();
     match &state.stage {
         Stage::Assigning => {
-            // The request may not have come through. An address there is not ours: choose found it free before.
+            // The request may not have taken effect. The address was free when it was chosen.
             let listed = match ec2.on_interface(&state.interface) {
                 Err(error) if error.is_refused_as(INTERFACE_GONE) => return Ok(()),
                 listed => listed?,
@@ -55,7 +55,7 @@ pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
                 Err(error) if error.is_refused_as(ADDRESS_GONE) => None,
                 address => Some(address?),
             };
-            // Only if it came to this very private address: that is ours alone.
+            // Only if it is associated with this private address, which no other attachment has.
             let ours = address.and_then(|address| address.association).filter(|association| {
                 association.interface.as_deref() == Some(&state.interface)
                     && association.private == Some(private)
@@ -71,7 +71,7 @@ pub fn rollback(ec2: &Ec2<'_>, state: &State) -> Result<(), Error> {
 
 fn disassociate(ec2: &Ec2<'_>, association: &str) -> Result<(), Error> {
     match ec2.disassociate(association) {
-        // It has moved on, or an earlier attempt came through.
+        // It was moved, or an earlier attempt took effect.
         Err(error) if error.is_refused_as(ASSOCIATION_GONE) => Ok(()),
         result => result,
     }

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// A first pause that a throttled API notices and a person does not.
+/// The first pause: long enough to relieve a throttled API, too short to delay a pod noticeably.
 const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
-/// EC2 refills its buckets every second; pausing for longer only wastes the deadline.
+/// The longest pause. EC2 refills its buckets every second.
 const MAX_BACKOFF: Duration = Duration::from_secs(3);
-/// One exchange. EC2's slow answers take 2 to 3 s; longer is a lost packet, and asking again is quicker.
+/// Timeout of one request. Slow responses of EC2 take 2 to 3 s; after a lost packet a retry is faster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Exponential backoff up to a deadline that the whole call shares.
@@ -25,15 +25,15 @@ impl RetryBudget {
         Self { deadline, backoff: INITIAL_BACKOFF }
     }
 
-    /// How long one exchange may take; none: the deadline has passed.
+    /// Timeout of the next request; none if the deadline has passed.
     #[must_use]
     pub fn request_timeout(&self) -> Option<Duration> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         (!left.is_zero()).then(|| left.min(REQUEST_TIMEOUT))
     }
 
-    /// Waits for half to all of the next pause, by chance, so that nodes that were throttled together do not come back
-    /// together. False, at once, where the deadline would pass meanwhile.
+    /// Waits for a random part, at least half, of the next pause, so that throttled nodes do not retry at the same time. Returns false
+    /// immediately if the deadline would pass.
     pub fn backoff(&mut self) -> bool {
         let backoff = self.backoff.mul_f64(0.5 + 0.5 * chance());
         self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
@@ -50,7 +50,7 @@ fn chance() -> f64 {
     f64::from(random()) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// 32 bits by chance; the clock's where the kernel has none to give.
+/// 32 random bits; those of the clock if the kernel provides none.
 #[must_use]
 pub fn random() -> u32 {
     let mut bytes = [0; 4];
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_that_would_pass_the_deadline_is_not_made() {
+    fn there_is_no_pause_past_the_deadline() {
         let start = Instant::now();
         let mut retry = RetryBudget::until(start + Duration::from_millis(20));
         assert!(!retry.backoff());

@@ -1,4 +1,4 @@
-//! Signature Version 4, for a POST without a query: the only kind of request that EC2 gets from here.
+//! Signature Version 4 of a POST without a query, the only kind of request that the EC2 client sends.
 //!
 //! Source: "Create a signed AWS API request" (IAM User Guide); the tests are AWS's published test suite.
 
@@ -9,7 +9,7 @@ use ring::{digest, hmac};
 
 use super::credentials::Credentials;
 
-/// What is signed besides the request.
+/// Further inputs of the signature.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// `eu-central-1`.
@@ -20,7 +20,7 @@ pub struct Scope<'a> {
     pub time: SystemTime,
 }
 
-/// The headers that make a request of `method` for `/` at `host` a signed one: `X-Amz-Date`, `X-Amz-Security-Token` for
+/// The headers of a signed request with `method` for `/` at `host`: `X-Amz-Date`, `X-Amz-Security-Token` for
 /// temporary credentials, and `Authorization`. `headers` are signed too; their names are in lower case.
 #[must_use]
 pub fn sign(

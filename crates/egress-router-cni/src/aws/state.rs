@@ -1,4 +1,4 @@
-//! What is written down of an Elastic IP before and after each act, so that whoever comes next can finish or undo it.
+//! The record of an Elastic IP, written before and after each request, so that the next call can complete or undo it.
 
 use std::net::Ipv4Addr;
 
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::cni;
 
-/// One attachment's Elastic IP. It holds no secret.
+/// The Elastic IP of one attachment. It contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct State {
-    /// `i-…`: whose state this is. A disk that was copied into another instance must not act for the first one.
+    /// `i-…`: the instance of this record. A copied disk must not cause requests for another instance.
     pub instance: String,
     /// `eni-…`.
     pub interface: String,
@@ -19,17 +19,17 @@ pub struct State {
     pub mac: [u8; 6],
     /// The Elastic IP.
     pub public: Ipv4Addr,
-    /// `eipalloc-…`. It is only ever associated and disassociated: the administrator allocates and releases.
+    /// `eipalloc-…`. The plugin never allocates or releases it.
     pub allocation: String,
     /// The secondary private address that was chosen for the attachment, with its subnet's prefix length.
     pub private: Ipv4Net,
     /// The subnet's router.
     pub gateway: Ipv4Addr,
-    /// How far it came.
+    /// The stage of the operation.
     pub stage: Stage,
 }
 
-/// How far it came. What a stage names may have happened, and everything before it has.
+/// The stage of the operation. Its own request may have taken effect; all earlier ones have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "stage", deny_unknown_fields)]
 pub enum Stage {
@@ -37,31 +37,31 @@ pub enum Stage {
     Assigning,
     /// It is assigned, and the Elastic IP is being associated with it.
     Associating,
-    /// All is done.
+    /// Complete.
     Associated {
-        /// `eipassoc-…`: this association and no other, so that nothing that was moved away is taken from where it is now.
+        /// `eipassoc-…`: the ID of this association, so that a later association of another node is never removed.
         association: String,
     },
 }
 
-/// Where a state is kept.
+/// Storage of the state.
 pub trait Journal {
-    /// `state` takes the place of what was there, and outlives a crash once this returns.
+    /// Replaces the record by `state`. It is durable when this returns.
     ///
     /// # Errors
     ///
-    /// It could not be written; what was there before is still there.
+    /// It could not be written; the previous record is unchanged.
     fn write(&mut self, state: &State) -> Result<(), cni::Error>;
 
-    /// Nothing is left to be finished or undone.
+    /// Removes the record, because nothing is left to be completed or undone.
     ///
     /// # Errors
     ///
     /// It could not be removed.
     fn clear(&mut self) -> Result<(), cni::Error>;
 
-    /// Private addresses that are written down on this node, whoever's they are. EC2 may call one free that somebody is about
-    /// to give back once more, after a lost answer or a kill: as long as it is written down, it is not chosen.
+    /// Private addresses in all records of this node. EC2 may list one as free that another call will unassign once more, after a lost
+    /// response or a kill. A recorded address is not chosen.
     fn recorded(&self) -> Vec<Ipv4Addr> {
         Vec::new()
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_read_as_it_was_written() {
+    fn a_stored_state_is_read_unchanged() {
         let stages =
             [Stage::Assigning, Stage::Associating, Stage::Associated { association: "eipassoc-1".into() }];
         for stage in stages {

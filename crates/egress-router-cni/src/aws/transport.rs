@@ -1,4 +1,4 @@
-//! HTTP, as little of it as EC2 and the metadata service need: one request, one bounded answer, no redirects.
+//! The HTTP that EC2 and the metadata service need: one request, one bounded response, no redirects.
 
 use std::cell::OnceCell;
 use std::time::Duration;
@@ -6,28 +6,27 @@ use std::time::Duration;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, http};
 
-/// No answer of ours is near it: a page of 200 network interfaces with 50 addresses each is 4 MB. What is longer is refused,
-/// not cut.
+/// Limit of a response. A page of 200 network interfaces with 50 addresses each is 4 MB. A longer one is refused, not truncated.
 const MAX_RESPONSE_BYTES: u64 = 8 << 20;
 
-/// What is asked. It has no `Debug`: headers carry tokens.
+/// A request. It has no `Debug`, because headers contain tokens.
 pub struct Request<'a> {
     /// `GET`, `PUT` or `POST`.
     pub method: Method,
     /// Absolute.
     pub url: &'a str,
-    /// Besides `Host`, which follows from the URL.
+    /// Headers in addition to `Host`.
     pub headers: &'a [(&'static str, String)],
     /// Sent with `PUT` and `POST`.
     pub body: &'a [u8],
-    /// From connecting to the last byte of the answer.
+    /// Timeout from connecting to the last byte of the response.
     pub timeout: Duration,
-    /// Whether the environment's proxy (`HTTPS_PROXY`, `NO_PROXY`) stands between. Never for the metadata service, which
-    /// answers for the machine that asks.
+    /// Whether the environment's proxy (`HTTPS_PROXY`, `NO_PROXY`) is used. Never for the metadata service, whose response depends on the
+    /// client's machine.
     pub proxy: bool,
 }
 
-/// HTTP's word for it.
+/// The HTTP method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// GET
@@ -38,7 +37,7 @@ pub enum Method {
     Post,
 }
 
-/// An answer, of whatever status. It has no `Debug`: bodies carry credentials.
+/// A response with any status. It has no `Debug`, because bodies contain credentials.
 pub struct Response {
     /// The status code.
     pub status: u16,
@@ -46,27 +45,27 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// No whole answer: refused, cut off, too late, too long. Whether the request was carried out is not known.
+/// No complete response: refused, interrupted, timed out, too long. Whether the request took effect is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
 pub struct NoResponse {
-    /// In the words of who noticed.
+    /// The underlying error.
     pub why: String,
-    /// Asking again changes nothing: the certificate is not trusted, the URL is none.
+    /// Permanent: the certificate is not trusted, or the URL is invalid.
     pub permanent: bool,
 }
 
-/// Who carries requests; tests put faults and crashes in its way.
+/// Sends requests. Tests inject faults and crashes.
 pub trait Transport {
-    /// One request. A status is never an error here.
+    /// Sends one request. No status is an error.
     ///
     /// # Errors
     ///
-    /// No whole answer within the request's time.
+    /// No complete response within the timeout.
     fn send(&self, request: &Request<'_>) -> Result<Response, NoResponse>;
 }
 
-/// The network. Connections are kept for the next request of the same call; nothing is set up before the first.
+/// The real transport. Connections are reused within a call, and opened at the first request.
 pub struct Network {
     roots: RootCerts,
     direct: OnceCell<Agent>,
@@ -74,14 +73,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// Servers are trusted as Mozilla's list says.
+    /// Trusts Mozilla's list of certificates.
     #[must_use]
     pub fn new() -> Self {
         Self::with(RootCerts::WebPki)
     }
 
-    /// As [`Self::new`], but trusts what `bundle`, a file's text (`AWS_CA_BUNDLE`), lists instead; none: there is no
-    /// certificate in it.
+    /// As [`Self::new`], but trusts the certificates of `bundle` (the content of `AWS_CA_BUNDLE`) instead; none if it has no certificate.
     #[must_use]
     pub fn trusting(bundle: &[u8]) -> Option<Self> {
         let certificates: Vec<_> = parse_pem(bundle)
@@ -101,7 +99,7 @@ impl Network {
         let config = || {
             Agent::config_builder()
                 .http_status_as_error(false)
-                // A signed request goes where it was signed for, and nowhere else.
+                // A signed request must not follow redirects.
                 .max_redirects(0)
                 .max_redirects_will_error(false)
                 .user_agent("egress-router")

@@ -1,4 +1,4 @@
-//! EC2's answers: elements and text, nothing else of XML.
+//! Parses EC2's responses: elements and text, and no other XML features.
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -8,18 +8,18 @@ const MAX_DEPTH: usize = 32;
 /// A page of 200 network interfaces with 50 addresses each has about 100,000.
 const MAX_COUNT: usize = 400_000;
 
-/// One element. Attributes and comments are left out; EC2 has none but the namespace.
+/// One element, without attributes and comments; EC2 only has the namespace attribute.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Element {
-    /// Without its prefix.
+    /// Name without prefix.
     pub name: String,
     /// Its own text, without spaces around it.
     pub text: String,
-    /// In their order.
+    /// Children in order.
     pub children: Vec<Element>,
 }
 
-/// Why it is none.
+/// Why a document is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(String);
@@ -29,7 +29,7 @@ impl Element {
     ///
     /// # Errors
     ///
-    /// It is not well-formed, is no UTF-8, declares a document type or entities, or is deeper or larger than any answer.
+    /// It is not well-formed or not UTF-8, declares a document type or entities, or exceeds the limits.
     pub fn parse(document: &[u8]) -> Result<Self, Malformed> {
         let document = std::str::from_utf8(document).map_err(|_| Malformed("no UTF-8".into()))?;
         let refuse = |why: &str| Err(Malformed(why.into()));
@@ -114,7 +114,7 @@ impl Element {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The text of the first child of that name, unless empty: EC2 writes an empty element for what is not there.
+    /// The text of the first child of that name, unless empty: EC2 writes an empty element for a missing value.
     #[must_use]
     pub fn text_of(&self, name: &str) -> Option<&str> {
         self.child(name).map(|child| child.text.as_str()).filter(|text| !text.is_empty())
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    const ANSWER: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
+    const RESPONSE: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
 <DescribeAddressesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/">
   <requestId>r-1</requestId>
   <addressesSet>
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn lists_texts_and_references_are_read() {
-        let root = Element::parse(ANSWER.as_bytes()).unwrap();
+        let root = Element::parse(RESPONSE.as_bytes()).unwrap();
         assert_eq!(root.name, "DescribeAddressesResponse");
         let items: Vec<_> = root.items("addressesSet").collect();
         assert_eq!(items.len(), 2);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_refused() {
+    fn an_invalid_document_is_refused() {
         let deep = "<a>".repeat(MAX_DEPTH + 1);
         for document in [
             "",
@@ -183,7 +183,7 @@ mod tests {
         }
 
         #[test]
-        fn what_looks_like_xml_never_panics(pieces in proptest::collection::vec(
+        fn no_document_causes_a_panic(pieces in proptest::collection::vec(
             prop_oneof![
                 Just("<a>"), Just("</a>"), Just("<b/>"), Just("<"), Just(">"), Just("&"), Just("&#"), Just("&#x110000;"),
                 Just("&lt;"), Just("<![CDATA["), Just("]]>"), Just("<!--"), Just("-->"), Just("<?xml"), Just("?>"), Just("x"),
@@ -193,17 +193,17 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_cut_or_bent_anywhere_never_panics(cut in 0..ANSWER.len(), at in 0..ANSWER.len(), byte: u8) {
-            let mut bytes = ANSWER.as_bytes().to_vec();
+        fn a_truncated_or_changed_response_never_panics(cut in 0..RESPONSE.len(), at in 0..RESPONSE.len(), byte: u8) {
+            let mut bytes = RESPONSE.as_bytes().to_vec();
             bytes[at] = byte;
             let _ = Element::parse(&bytes);
             if cut > 0 {
-                prop_assert!(Element::parse(&ANSWER.as_bytes()[..cut]).is_err());
+                prop_assert!(Element::parse(&RESPONSE.as_bytes()[..cut]).is_err());
             }
         }
 
         #[test]
-        fn text_comes_out_as_it_went_in(text in "[ -~]{0,40}") {
+        fn text_is_decoded_unchanged(text in "[ -~]{0,40}") {
             let document = format!("<a>{}</a>", quick_xml::escape::escape(&text));
             prop_assert_eq!(Element::parse(document.as_bytes()).unwrap().text, text.trim());
         }

@@ -2,8 +2,8 @@
 
 use super::error::{Code, Error};
 
-/// What is read from it; other keys are ignored, as `IgnoreUnknown` asks and every Kubernetes runtime sends. An empty value
-/// says nothing. Where a key stands twice, the last one counts.
+/// The known keys. Others are ignored, as with `IgnoreUnknown`, which every Kubernetes runtime sends. An empty value counts as unset. Of
+/// a duplicate key the last one is used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Args {
     /// `K8S_POD_NAMESPACE`.
@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn empty_parts_and_values_say_nothing() {
+    fn empty_parts_and_values_count_as_unset() {
         assert_eq!(Args::parse(";;K8S_POD_NAME=;").unwrap(), Args::default());
         assert_eq!(Args::parse("").unwrap(), Args::default());
     }
 
     #[test]
-    fn a_value_may_hold_an_equals_sign() {
+    fn a_value_may_contain_an_equals_sign() {
         assert_eq!(Args::parse("K8S_POD_NAME=a=b").unwrap().pod_name.as_deref(), Some("a=b"));
     }
 

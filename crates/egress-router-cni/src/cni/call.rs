@@ -1,4 +1,4 @@
-//! One call of the plugin: what the runtime says through the environment.
+//! One call of the plugin: the environment that the runtime sets.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -40,31 +40,32 @@ impl Command {
         }
     }
 
-    /// Whether it is about one interface of one container.
+    /// Whether it is for one interface of one container.
     #[must_use]
     pub fn names_attachment(self) -> bool {
         matches!(self, Self::Add | Self::Del | Self::Check)
     }
 
-    /// Whether it ends what an ADD made. No one's mistake made since may keep it from that: the runtime would repeat it for ever.
+    /// Whether it removes attachments. Such an operation must not fail because of a later mistake in the configuration, because the runtime
+    /// would retry it for ever.
     #[must_use]
     pub fn is_teardown(self) -> bool {
         matches!(self, Self::Del | Self::Gc)
     }
 
-    /// Whether it cannot do without the pod's namespace.
+    /// Whether it needs the pod's namespace.
     #[must_use]
     pub fn needs_namespace(self) -> bool {
         matches!(self, Self::Add | Self::Check)
     }
 }
 
-/// The environment, validated as the verb demands it.
+/// The environment, validated for the operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// `CNI_COMMAND`.
     pub command: Command,
-    /// `CNI_CONTAINERID`; empty where the verb needs none.
+    /// `CNI_CONTAINERID`; empty if the operation needs none.
     pub container_id: String,
     /// `CNI_NETNS`: a path. DEL may come without.
     pub netns: Option<PathBuf>,
@@ -77,13 +78,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// What `get` (the environment) says; none where `CNI_COMMAND` is not set or empty: a person has started the program.
+    /// Reads the environment with `get`. None if `CNI_COMMAND` is unset or empty, when a user has started the program.
     ///
-    /// `CNI_PATH` is not asked for: the specification wants it only of those who delegate.
+    /// `CNI_PATH` is not read, because only plugins that delegate need it.
     ///
     /// # Errors
     ///
-    /// Code 4, with the variable, what it holds and what it may hold.
+    /// Code 4, with the variable, its value and the allowed values.
     pub fn from_env(get: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, Error> {
         let Some(command) = text(&get, "CNI_COMMAND")? else { return Ok(None) };
         let command = Command::ALL.into_iter().find(|verb| verb.as_str() == command).ok_or_else(|| {
@@ -114,7 +115,7 @@ impl Call {
         if call.netns.is_none() && command.needs_namespace() {
             return Err(missing("CNI_NETNS", command));
         }
-        // DEL undoes an ADD that was refused for its arguments, too, and the runtime repeats a refused DEL for ever.
+        // The runtime also calls DEL after an ADD that was refused for its arguments, and retries a refused DEL for ever.
         if command.needs_namespace() {
             call.args = match text(&get, "CNI_ARGS")? {
                 Some(args) => Args::parse(&args)?,
@@ -127,10 +128,10 @@ impl Call {
     }
 }
 
-/// What the specification allows of network names and container IDs.
+/// The specification's rule for network names and container IDs.
 pub(crate) const NAME: &str = "it must be a letter or digit, followed by letters, digits, '_', '.' and '-'";
 
-/// Whether it is what [`NAME`] says.
+/// Whether `text` matches [`NAME`].
 pub(crate) fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
@@ -157,7 +158,7 @@ fn any_name(name: &str) -> Option<&'static str> {
     if name == "." || name == ".." {
         return Some("\".\" and \"..\" are not valid interface names");
     }
-    // The kernel has switches of these names beside those of each interface (sysctl_dev_name_is_allowed in linux/net.h).
+    // These are also names of sysctl folders (sysctl_dev_name_is_allowed in linux/net.h).
     if name == "all" || name == "default" {
         return Some("\"all\" and \"default\" are not valid interface names");
     }
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_start_is_no_call() {
+    fn without_cni_command_there_is_no_call() {
         assert_eq!(call(&[]).unwrap(), None);
         assert_eq!(call(&[("CNI_COMMAND", ""), ("CNI_IFNAME", "a/b")]).unwrap(), None);
     }
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verb_needs_what_the_specification_says_it_needs() {
+    fn each_operation_needs_the_variables_of_the_specification() {
         let table: [(&str, &[&str]); 6] = [
             ("ADD", &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"]),
             ("CHECK", &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"]),
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_what_is_allowed() {
+    fn an_error_has_the_variable_and_the_allowed_values() {
         for (name, value) in [
             ("CNI_COMMAND", "add"),
             ("CNI_COMMAND", "UPDATE"),
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn del_ends_what_was_refused_for_its_arguments() {
+    fn del_accepts_arguments_that_add_refused() {
         let variables =
             ADD.map(|(key, value)| if key == "CNI_COMMAND" { (key, "DEL") } else { (key, value) });
         let with = [&variables[..], &[("CNI_ARGS", "K8S_POD_NAME")]].concat();
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_about_the_node_do_not_look_at_what_is_about_a_pod() {
+    fn operations_of_the_node_ignore_variables_of_a_pod() {
         assert!(
             call(&[("CNI_COMMAND", "VERSION"), ("CNI_ARGS", "x"), ("CNI_IFNAME", "a/b")]).unwrap().is_some()
         );
@@ -326,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn names_are_those_of_the_specifications_expression(name in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,20}") {
+        fn names_match_the_specifications_expression(name in "[a-zA-Z0-9][a-zA-Z0-9_.-]{0,20}") {
             prop_assert!(is_name(&name));
             prop_assert!(interface_name(&name).is_none() || name.len() > 15);
         }

@@ -1,11 +1,11 @@
-//! Errors, as a runtime and then a person reads them.
+//! Errors for the runtime and its user.
 
 use serde::Serialize;
 
-/// The specification's error codes ("Error" section), and ours from 100 on.
+/// The specification's error codes ("Error" section), and the plugin's own from 100 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// 1: a version that is not spoken, or a verb that the configuration's version does not have.
+    /// 1: an unsupported version, or an operation that the configuration's version does not have.
     IncompatibleVersion,
     /// 2: a field that is not supported; key and value are in the message.
     UnsupportedField,
@@ -21,24 +21,24 @@ pub enum Code {
     InvalidConfig,
     /// 8: the network namespace cannot be used.
     InvalidNamespace,
-    /// 11: nothing is wrong for good; the same call may succeed later.
+    /// 11: a temporary failure; the same call may succeed later.
     TryAgain,
     /// 50: STATUS: ADD cannot be served.
     NotAvailable,
-    /// 51: STATUS: ADD cannot be served, and pods that are there already may have limited connectivity.
+    /// 51: STATUS: ADD cannot be served, and existing pods may have limited connectivity.
     NotAvailableLimited,
     /// 100: the kernel refused a step.
     Kernel,
-    /// 101: what ADD made is not there, or not as it was made (CHECK).
+    /// 101: CHECK: the state differs from what ADD configured.
     CheckFailed,
-    /// 102: EC2 or the instance metadata service refused for good.
+    /// 102: EC2 or the instance metadata service refused permanently.
     Aws,
-    /// 103: the Kubernetes API refused for good.
+    /// 103: the Kubernetes API refused permanently.
     Kubernetes,
 }
 
 impl Code {
-    /// The number in the answer.
+    /// The number in the response.
     #[must_use]
     pub fn number(self) -> u32 {
         match self {
@@ -61,32 +61,32 @@ impl Code {
     }
 }
 
-/// What every fallible function of this crate that a runtime can be told about returns.
+/// An error that is reported to the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}{details}", if details.is_empty() { "" } else { ": " })]
 pub struct Error {
-    /// What kind.
+    /// The code.
     pub code: Code,
-    /// Which intent failed, on which object or field, and what is allowed.
+    /// The operation that failed, its object or field, and the allowed values.
     pub message: String,
-    /// The other side's own words (kernel, EC2, API server), or empty.
+    /// The message of the kernel, EC2 or the API server, or empty.
     pub details: String,
 }
 
 impl Error {
-    /// An error without another side's words.
+    /// An error without details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: String::new() }
     }
 
-    /// The same, with the words of who refused.
+    /// The same with details.
     #[must_use]
     pub fn details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
         self
     }
 
-    /// The JSON that goes to standard output, in the words of `version`.
+    /// The JSON for standard output, in the format of `version`.
     #[must_use]
     pub fn to_json(&self, version: &str) -> String {
         #[derive(Serialize)]
@@ -113,7 +113,7 @@ mod tests {
     use super::{Code, Error};
 
     #[test]
-    fn the_answer_has_the_keys_of_the_specification() {
+    fn the_response_has_the_keys_of_the_specification() {
         let error = Error::new(Code::InvalidConfig, "ip.addresses is empty").details("x");
         let json: serde_json::Value = serde_json::from_str(&error.to_json("1.0.0")).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! One JSON value and where it stands, so that every message says which field, what was found and what is allowed.
+//! A JSON value with its path, so that every message has the field, its value and the allowed values.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -8,17 +8,16 @@ use serde_json::{Map, Value};
 
 use super::error::{Code, Error};
 
-/// A value and its place (`ip.addresses[0]`). `null` is as good as absent, as it is for the programs that write these
-/// configurations.
+/// A value and its path (`ip.addresses[0]`). `null` counts as absent, as in the programs that write these configurations.
 #[derive(Debug, Clone)]
 pub struct Field<'a> {
-    /// Where it stands.
+    /// Its path.
     pub path: String,
-    /// What stands there.
+    /// Its value.
     pub value: &'a Value,
 }
 
-/// A dictionary and its place.
+/// A dictionary and its path.
 #[derive(Debug, Clone)]
 pub struct Dict<'a> {
     path: String,
@@ -94,14 +93,14 @@ impl<'a> Field<'a> {
 }
 
 impl<'a> Dict<'a> {
-    /// What stands at `key`; none where nothing or `null` does.
+    /// The value of `key`; none if it is absent or `null`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Field<'a>> {
         let value = self.entries.get(key).filter(|value| !value.is_null())?;
         Some(Field::new(self.path_of(key), value))
     }
 
-    /// The string at `key`; none where it is empty, as templates leave it.
+    /// The string of `key`; none if it is empty, as templates may leave it.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
         Ok(match self.get(key) {
             Some(field) => Some(field.string()?).filter(|text| !text.is_empty()),
@@ -109,27 +108,27 @@ impl<'a> Dict<'a> {
         })
     }
 
-    /// The elements at `key`; none where there is no list.
+    /// The elements of the list `key`; none if it is absent.
     pub fn list(&self, key: &str) -> Result<Vec<Field<'a>>, Error> {
         self.get(key).map_or_else(|| Ok(Vec::new()), |field| field.list())
     }
 
-    /// Where `key` stands, or would.
+    /// The path of `key`.
     #[must_use]
     pub fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// What stands at each key, in the order of the keys.
+    /// The values, ordered by key.
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, Field<'a>)> {
         self.entries.iter().map(|(key, value)| (key.as_str(), Field::new(self.path_of(key), value)))
     }
 
-    /// That no key stands here but those of `allowed`.
+    /// Checks that all keys are in `allowed`.
     ///
     /// # Errors
     ///
-    /// Code 2, with key and value, as the specification wants it, and what is allowed.
+    /// Code 2, with key and value, as the specification requires, and the allowed keys.
     pub fn only(&self, allowed: &[&str]) -> Result<(), Error> {
         let Some((key, value)) = self.entries.iter().find(|(key, _)| !allowed.contains(&key.as_str())) else {
             return Ok(());
@@ -156,20 +155,20 @@ impl<'a> Dict<'a> {
     }
 }
 
-/// `text` as an address with its prefix length, the full one where none is written.
+/// `text` as an address with its prefix length, or the full length if it has none.
 pub(crate) fn cidr(text: &str) -> Option<IpNet> {
     let Some((address, length)) = text.split_once('/') else {
         return text.parse::<IpAddr>().ok().map(IpNet::from);
     };
-    // `u8` would take "+8" as well; and "013" is 13 to some and 11 to others.
+    // `u8` would also accept "+8"; and "013" is 13 for some parsers and 11 for others.
     let digits =
         length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
     IpNet::new(address.parse().ok()?, length.parse().ok().filter(|_| digits)?).ok()
 }
 
-/// `value` as JSON, as much of it as fits in a line.
+/// `value` as JSON, cut to one line.
 fn shown(value: &Value) -> String {
-    // A configuration may hold a book; a message is read by a person, in an Event.
+    // A message is shown in an Event, so a long value is cut.
     const FITS: usize = 80;
     let text = value.to_string();
     match text.char_indices().nth(FITS) {
@@ -186,7 +185,7 @@ mod tests {
     use crate::cni::Code;
 
     #[test]
-    fn an_error_says_where_what_and_what_is_allowed() {
+    fn an_error_has_the_path_the_value_and_the_allowed_values() {
         let value = json!({"addresses": ["192.168.1.300/24"]});
         let dict = Field::new("ip", &value).dict().unwrap();
         let error = dict.list("addresses").unwrap()[0].cidr().unwrap_err();
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_named_with_its_value_and_the_known_ones() {
+    fn the_error_of_an_unknown_key_has_its_value_and_the_known_keys() {
         let value = json!({"gatewy": "192.0.2.1"});
         let error = Field::new("ip", &value).dict().unwrap().only(&["addresses", "gateway"]).unwrap_err();
         assert_eq!(error.code, Code::UnsupportedField);
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_way_to_write_an_address() {
+    fn an_address_has_one_spelling() {
         for text in ["192.0.2.1", "192.0.2.1/24", "::1", "fd00::1/64", "::ffff:192.0.2.1/128"] {
             assert!(super::cidr(text).is_some(), "{text}");
         }

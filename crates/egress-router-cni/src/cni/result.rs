@@ -1,4 +1,4 @@
-//! Results: what ADD answers, and what a chained call is given (`prevResult`).
+//! Results of ADD, and `prevResult` of chained calls.
 
 use std::net::IpAddr;
 
@@ -9,12 +9,12 @@ use super::error::Error;
 use super::field::{Dict, Field};
 use super::version::Version;
 
-/// What 1.1.0 brought to `interfaces` and `routes`; left out of older answers.
+/// Keys of `interfaces` and `routes` since 1.1.0; omitted in older versions.
 const INTERFACE_1_1: [&str; 3] = ["mtu", "socketPath", "pciID"];
 const ROUTE_1_1: [&str; 5] = ["mtu", "advmss", "priority", "table", "scope"];
 
-/// An ADD result in the words of 1.1.0; older versions leave out or add what their specification says.
-/// What other plugins put into a `prevResult` and this one does not know is kept in `rest` and answered unchanged.
+/// An ADD result in the format of 1.1.0; other versions are derived from it. Unknown keys of a `prevResult` are kept in `rest` and
+/// returned unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Result {
     /// `interfaces`.
@@ -23,9 +23,9 @@ pub struct Result {
     pub ips: Vec<Ip>,
     /// `routes`.
     pub routes: Vec<Route>,
-    /// `dns`, as it came.
+    /// `dns`, unchanged.
     pub dns: Option<Value>,
-    /// Other keys of a `prevResult`, answered as they came.
+    /// Other keys of a `prevResult`, returned unchanged.
     pub rest: Map<String, Value>,
 }
 
@@ -40,7 +40,7 @@ pub struct Interface {
     pub sandbox: Option<String>,
     /// From 1.1.0 on.
     pub mtu: Option<u32>,
-    /// Other keys of a `prevResult`, answered as they came.
+    /// Other keys of a `prevResult`, returned unchanged.
     pub rest: Map<String, Value>,
 }
 
@@ -53,7 +53,7 @@ pub struct Ip {
     pub gateway: Option<IpAddr>,
     /// Index into `interfaces`.
     pub interface: Option<usize>,
-    /// Other keys of a `prevResult`, answered as they came.
+    /// Other keys of a `prevResult`, returned unchanged.
     pub rest: Map<String, Value>,
 }
 
@@ -64,16 +64,16 @@ pub struct Route {
     pub destination: IpNet,
     /// `gw`.
     pub gateway: Option<IpAddr>,
-    /// Other keys of a `prevResult` (1.1.0: mtu, advmss, priority, table, scope), answered as they came to those who know them.
+    /// Other keys of a `prevResult` (1.1.0: mtu, advmss, priority, table, scope), returned unchanged in versions that have them.
     pub rest: Map<String, Value>,
 }
 
 impl Result {
-    /// A `prevResult` of any version that is spoken; their layouts differ only in keys that may be there.
+    /// Parses a `prevResult` of any supported version. Their formats differ only in optional keys.
     ///
     /// # Errors
     ///
-    /// Code 6 for another shape, 7 for what is no address, 1 for a `cniVersion` that is not spoken; each names the field.
+    /// Code 6 for a wrong type, 7 for an invalid address, 1 for an unsupported `cniVersion`; each names the field.
     pub fn parse(value: &Value) -> std::result::Result<Self, Error> {
         let dict = Field::new("prevResult", value).dict()?;
         if let Some(version) = dict.text("cniVersion")? {
@@ -103,7 +103,7 @@ impl Result {
         Ok(result)
     }
 
-    /// The answer to ADD, in the words of `version`.
+    /// The result of ADD in the format of `version`.
     #[must_use]
     pub fn to_json(&self, version: Version) -> String {
         let mut json = self.rest.clone();
@@ -128,7 +128,7 @@ impl Interface {
             Some(field) => {
                 let mtu =
                     u32::try_from(field.number()?).map_err(|_| field.invalid("it must be below 2^32"))?;
-                // The specification's 0 is what Go writes for "unset".
+                // Go writes 0 for unset, as the specification has it.
                 Some(mtu).filter(|mtu| *mtu > 0)
             }
             None => None,
@@ -155,7 +155,7 @@ impl Interface {
 impl Ip {
     fn parse(dict: &Dict<'_>) -> std::result::Result<Self, Error> {
         let interface = match dict.get("interface") {
-            // Go plugins have written -1 for "none".
+            // Go plugins have written -1 for none.
             Some(field) if field.value.as_i64().is_some_and(|index| index < 0) => None,
             Some(field) => usize::try_from(field.number()?).ok(),
             None => None,
@@ -210,12 +210,12 @@ fn required<'a>(dict: &Dict<'a>, key: &str) -> std::result::Result<Field<'a>, Er
     dict.get(key).ok_or_else(|| Field::new(dict.path_of(key), &Value::Null).invalid("it must be there"))
 }
 
-/// An address that may be missing; Go plugins write "" for none.
+/// An optional address; Go plugins write "" for none.
 fn address(dict: &Dict<'_>, key: &str) -> std::result::Result<Option<IpAddr>, Error> {
     dict.get(key).filter(|field| field.value.as_str() != Some("")).map(|field| field.ip()).transpose()
 }
 
-/// `rest` as far as `version` knows it.
+/// The keys of `rest` that `version` has.
 fn known(rest: &Map<String, Value>, version: Version, since_1_1: &[&str]) -> Map<String, Value> {
     let mut json = rest.clone();
     if version < Version::V1_1_0 {

@@ -3,7 +3,7 @@
 use super::call::Command;
 use super::error::{Code, Error};
 
-/// A version that is spoken. Older is less.
+/// A supported version, ordered by age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
     /// 0.3.0
@@ -22,10 +22,10 @@ impl Version {
     /// All, oldest first.
     pub const ALL: [Self; 5] = [Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
 
-    /// What is answered to those who do not say which they speak.
+    /// The version for calls without one.
     pub const NEWEST: Self = Self::V1_1_0;
 
-    /// As configurations write it.
+    /// Its text in configurations.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +41,7 @@ impl Version {
     ///
     /// # Errors
     ///
-    /// Code 1, with the versions that are spoken.
+    /// Code 1, with the supported versions.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|version| version.as_str() == text).ok_or_else(|| {
             // libcni reads a configuration without cniVersion as 0.1.0.
@@ -77,8 +77,7 @@ impl Version {
     }
 }
 
-/// `cniVersion` of whatever stands on standard input, for answers to what cannot be parsed further; the newest where there is
-/// none.
+/// `cniVersion` of the input, for the response to an invalid configuration; the newest version if it has none.
 #[must_use]
 pub fn requested(stdin: &[u8]) -> String {
     #[derive(serde::Deserialize)]
@@ -93,7 +92,7 @@ pub fn requested(stdin: &[u8]) -> String {
         .unwrap_or_else(|| Version::NEWEST.as_str().to_owned())
 }
 
-/// The answer to VERSION, which repeats the version that was asked in (SPEC.md, "VERSION: probe plugin version support").
+/// The response to VERSION, which has the version of the request (SPEC.md, "VERSION: probe plugin version support").
 #[must_use]
 pub fn supported_json(requested: &str) -> String {
     #[derive(serde::Serialize)]
@@ -115,7 +114,7 @@ mod tests {
     use crate::cni::{Code, Command};
 
     #[test]
-    fn every_version_reads_what_it_writes() {
+    fn every_version_is_parsed() {
         for version in Version::ALL {
             assert_eq!(Version::parse(version.as_str()).unwrap(), version);
         }
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused_with_the_list() {
+    fn other_versions_are_refused_with_the_supported_ones() {
         for text in ["", "0.1.0", "0.2.0", "1.2.0", "1.1", " 1.0.0", "1.0.0-rc1"] {
             let error = Version::parse(text).unwrap_err();
             assert_eq!(error.code, Code::IncompatibleVersion);
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_came_one_after_another() {
+    fn operations_need_their_version() {
         for (command, versions) in [
             (Command::Add, 5),
             (Command::Del, 5),
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn version_answers_in_the_words_it_was_asked_in() {
+    fn version_responds_in_the_requested_version() {
         let output: serde_json::Value = serde_json::from_str(&supported_json("0.4.0")).unwrap();
         assert_eq!(
             output,
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_asked_version_is_found_in_what_else_is_wrong() {
+    fn the_version_of_an_invalid_configuration_is_found() {
         assert_eq!(requested(br#"{"cniVersion": "0.4.0", "ip": 7}"#), "0.4.0");
         for stdin in [&b""[..], b"{", b"[]", b"{}", br#"{"cniVersion": 1}"#, br#"{"cniVersion": ""}"#] {
             assert_eq!(requested(stdin), "1.1.0");

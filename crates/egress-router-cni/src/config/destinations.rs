@@ -8,45 +8,44 @@ use ipnet::IpNet;
 use crate::cni::Error;
 use crate::cni::field::{Dict, Field, cidr};
 
-/// What an entry may be, for messages.
+/// The allowed entries, for messages.
 const GRAMMAR: &str = "an entry is a CIDR block that the pod may reach (203.0.113.0/24), or a redirect \"port protocol address [target port]\" \
                        (80 tcp 203.0.113.26 8080), or an address to which all other ports are redirected (203.0.113.26)";
 
 /// A validated list.
 ///
-/// The words of an entry are separated by any number of spaces; protocols are written in either case, as
-/// cluster-network-operator writes them in capitals. Without an entry with `/` the pod may go anywhere: redirects alone do not
-/// restrict it. A list that is written and names nothing, with no `fallbackIP` beside it, is an allow-list of nothing: who
-/// writes one must not get more than was asked for.
+/// The words of an entry are separated by any number of spaces. Protocols may have upper case, as cluster-network-operator writes them.
+/// Without an entry with `/` every destination is allowed: redirects alone do not restrict the pod. An empty list without `fallbackIP`
+/// allows nothing, so that it never allows more than the user requested.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Destinations {
-    /// None: anything. Some and empty: nothing. Networks (no host bits are set), sorted, none inside of another.
+    /// The allow-list. None allows everything, an empty list nothing. Networks without host bits, sorted, none inside of another.
     pub allowed: Option<Vec<IpNet>>,
     /// `port proto ip [rport]`, no two for the same port and protocol of one family.
     pub redirects: Vec<Redirect>,
-    /// A bare IP, or `fallbackIP`: takes what no redirect takes.
+    /// A bare IP, or `fallbackIP`: the target of all ports without a redirect.
     pub fallback_v4: Option<Ipv4Addr>,
     /// The same for IPv6.
     pub fallback_v6: Option<Ipv6Addr>,
 }
 
-/// Traffic that comes to the pod on `port` goes on to `to`.
+/// DNAT of connections to the pod's `port` to `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Redirect {
     /// 1 to 65535.
     pub port: u16,
     /// tcp, udp or sctp.
     pub protocol: Protocol,
-    /// Where to.
+    /// The target.
     pub to: IpAddr,
-    /// Another port there; none: the same.
+    /// The target's port; none: the same.
     pub to_port: Option<u16>,
 }
 
 /// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// `tcp`, in either case.
+    /// `tcp`, in upper or lower case.
     Tcp,
     /// `udp`.
     Udp,
@@ -74,28 +73,27 @@ impl Protocol {
 }
 
 impl Destinations {
-    /// Whether anything is forwarded at all.
+    /// Whether there is any redirect.
     #[must_use]
     pub fn redirect(&self) -> bool {
         !self.redirects.is_empty() || self.fallback_v4.is_some() || self.fallback_v6.is_some()
     }
 
-    /// Where what no redirect takes goes, of each family that has such an address.
+    /// The fallback targets, at most one of each family.
     pub fn fallbacks(&self) -> impl Iterator<Item = IpAddr> {
         self.fallback_v4.map(IpAddr::V4).into_iter().chain(self.fallback_v6.map(IpAddr::V6))
     }
 
     /// `destinations` and `fallbackIP` of an `ip`.
     ///
-    /// A block is masked: `203.0.113.26/30` is its network, 203.0.113.24/30, and nothing beyond.
+    /// A block is masked: `203.0.113.26/30` is the network 203.0.113.24/30.
     ///
     /// # Errors
     ///
-    /// Code 6 for another shape; 7 for what the grammar does not know, for port 0, for two entries that contradict or repeat
-    /// each other.
+    /// Code 6 for a wrong type; 7 for an invalid entry, for port 0, for entries that contradict or repeat each other.
     pub fn parse(ip: &Dict<'_>) -> Result<Self, Error> {
         let mut parsed = Self::default();
-        // A list may be as long as an object of Kubernetes: to compare each entry with each would take seconds.
+        // A list may be as long as a Kubernetes object: comparing all pairs would take seconds.
         let (mut blocks, mut ports) = (BTreeSet::new(), BTreeSet::new());
         for entry in ip.list("destinations")? {
             let words: Vec<_> = entry.string()?.split_ascii_whitespace().collect();
@@ -172,7 +170,7 @@ fn redirect(
 }
 
 fn port(entry: &Field<'_>, word: &str) -> Result<u16, Error> {
-    // `u16` would take "+80" as well.
+    // `u16` would also accept "+80".
     let digits = word.bytes().all(|byte| byte.is_ascii_digit());
     word.parse()
         .ok()
@@ -198,7 +196,7 @@ fn target(entry: &Field<'_>, word: &str) -> Result<IpAddr, Error> {
     }
 }
 
-/// What kind of address it is, where it cannot be one host's on a network.
+/// The kind of an address that cannot be a host's address.
 pub(super) fn not_a_host(address: IpAddr) -> Option<&'static str> {
     if address.is_unspecified() {
         return Some("the unspecified address");

@@ -15,7 +15,7 @@ pub enum InterfaceType {
     AwsElasticIp,
 }
 
-/// How a macvlan's siblings see each other (linux/if_link.h, MACVLAN_MODE_*).
+/// The mode of a macvlan (linux/if_link.h, MACVLAN_MODE_*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MacvlanMode {
     /// `bridge`, the default.
@@ -29,7 +29,7 @@ pub enum MacvlanMode {
     Passthru,
 }
 
-/// On which layer an ipvlan forwards (linux/if_link.h, IPVLAN_MODE_*).
+/// The mode of an ipvlan (linux/if_link.h, IPVLAN_MODE_*).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IpvlanMode {
     /// `l2`, the default.
@@ -41,7 +41,7 @@ pub enum IpvlanMode {
     L3s,
 }
 
-/// `interfaceArgs` of the type that was named, validated.
+/// The validated type and mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A macvlan.
@@ -74,7 +74,7 @@ impl InterfaceType {
     }
 }
 
-/// What `interfaceType` and `interfaceArgs.mode` make together; none: the type's default mode.
+/// Combines `interfaceType` and `interfaceArgs.mode`; without a mode, the type's default.
 ///
 /// # Errors
 ///
@@ -87,7 +87,7 @@ pub fn kind(interface_type: InterfaceType, mode: Option<&str>) -> Result<Kind, E
         ("passthru", MacvlanMode::Passthru),
     ];
     let ipvlan = [("l2", IpvlanMode::L2), ("l3", IpvlanMode::L3), ("l3s", IpvlanMode::L3s)];
-    // A VPC delivers to addresses that it knows, through a gateway: l3 would send to neither.
+    // A VPC delivers to known addresses through its gateway; an ipvlan in l3 uses no gateway.
     let aws = [("l2", IpvlanMode::L2)];
     match interface_type {
         InterfaceType::Macvlan => named(interface_type, mode, &macvlan).map(Kind::Macvlan),
@@ -137,8 +137,8 @@ fn valid(
     }
 }
 
-/// `interfaceArgs.mtu`: at least what IPv4 needs (68, RFC 791), at most what fits in its length field. 0 says nothing: the
-/// other plugins write it where none is meant.
+/// `interfaceArgs.mtu`: at least what IPv4 needs (68, RFC 791), at most what fits in its length field. 0 counts as
+/// unset, as in other plugins.
 pub(super) fn mtu(args: &Dict<'_>) -> Result<Option<u32>, Error> {
     let Some(field) = args.get("mtu").filter(|field| field.value.as_str() != Some("")) else {
         return Ok(None);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_of_another_type_is_refused_with_its_own() {
+    fn the_error_of_a_wrong_mode_lists_the_modes_of_the_type() {
         let error = kind(InterfaceType::Ipvlan, Some("bridge")).unwrap_err();
         assert_eq!(error.code, Code::InvalidConfig);
         assert_eq!(

@@ -8,11 +8,11 @@ use super::destinations::{Destinations, not_a_host};
 use crate::cni::field::{Dict, Field};
 use crate::cni::{Code, Error};
 
-/// A validated `ip`, as it is written there, in `podIP`, in a ConfigMap or in `overrides`.
+/// A validated `ip`, of `ip`, `podIP`, a ConfigMap or `overrides`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ip {
-    /// In their order; the first of each family is the source address of what is forwarded. `/32` and `/128` where no
-    /// prefix length was written. Empty only in `overrides`.
+    /// In order; the first of each family is the source address of redirected traffic. `/32` and `/128` if no prefix length is written.
+    /// Empty only in `overrides`.
     pub addresses: Vec<IpNet>,
     /// `gateway`.
     pub gateways: Gateways,
@@ -20,7 +20,7 @@ pub struct Ip {
     pub destinations: Destinations,
 }
 
-/// At most one gateway a family.
+/// At most one gateway per family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Gateways {
     /// IPv4.
@@ -30,13 +30,13 @@ pub struct Gateways {
 }
 
 impl Gateways {
-    /// That of `address`' family.
+    /// The gateway of `address`' family.
     #[must_use]
     pub fn of(&self, address: &IpAddr) -> Option<IpAddr> {
         if address.is_ipv4() { self.v4.map(IpAddr::V4) } else { self.v6.map(IpAddr::V6) }
     }
 
-    /// Those that are there.
+    /// All of them.
     pub fn all(&self) -> impl Iterator<Item = IpAddr> + use<> {
         self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
     }
@@ -52,11 +52,11 @@ impl Gateways {
 impl Ip {
     /// An `ip` that a pod can be given.
     ///
-    /// `gateway` is one address, or a list with one of each family; an empty string says nothing, as templates leave it.
+    /// `gateway` is one address, or a list with one of each family. An empty string counts as unset, as templates may leave it.
     ///
     /// # Errors
     ///
-    /// Code 2 for a key that is not known, 6 for another shape, 7 for a value that is not allowed; each names the field.
+    /// Code 2 for an unknown key, 6 for a wrong type, 7 for a value that is not allowed; each names the field.
     pub fn parse(field: &Field<'_>) -> Result<Self, Error> {
         let dict = field.dict()?;
         let ip = Self::read(&dict)?;
@@ -70,11 +70,11 @@ impl Ip {
         Ok(ip)
     }
 
-    /// An `ip` of which every part may be missing (`overrides`).
+    /// An `ip` with optional parts (`overrides`).
     ///
     /// # Errors
     ///
-    /// As [`Self::parse`]. An empty list is refused: it could mean that nothing is allowed, or everything.
+    /// As [`Self::parse`]. An empty list is refused, because it is ambiguous.
     pub fn parse_overrides(field: &Field<'_>) -> Result<Self, Error> {
         let dict = field.dict()?;
         for key in ["addresses", "destinations"] {
@@ -99,7 +99,7 @@ impl Ip {
         Ok(Self { addresses, gateways: gateways(dict)?, destinations: Destinations::parse(dict)? })
     }
 
-    /// That every part has an address of its family to work with. `path` is for the message.
+    /// Checks that gateways and targets have an address of their family. `path` is for the message.
     pub(crate) fn coherent(&self, path: &str) -> Result<(), Error> {
         let lacks = |desired: IpAddr| {
             !self.addresses.iter().any(|address| address.addr().is_ipv4() == desired.is_ipv4())
@@ -172,11 +172,11 @@ fn gateways(dict: &Dict<'_>) -> Result<Gateways, Error> {
     Ok(gateways)
 }
 
-/// Addresses of one family that an attachment can have: a rule of nf_tables compares with each of them, and holds at most
-/// 128 expressions (NFT_RULE_MAXEXPRS).
+/// Maximum number of addresses of one family. An nf_tables rule compares with each of them, and has at most 128 expressions
+/// (NFT_RULE_MAXEXPRS).
 const MAX_COUNT: usize = 48;
 
-/// Why a pod that has `addresses` cannot have this one too.
+/// Why this address cannot be added to `addresses`.
 pub(crate) fn one_more(addresses: &[IpNet], address: &IpNet) -> Option<String> {
     if let Some(wrong) = not_a_pod(address) {
         return Some(wrong);
@@ -198,7 +198,7 @@ fn not_a_pod(address: &IpNet) -> Option<String> {
     if length == 0 {
         return Some("with /0 every address would be on-link: write the network's prefix length".to_owned());
     }
-    // RFC 3021 and RFC 6164: both addresses of a pair are hosts'.
+    // RFC 3021 and RFC 6164: both addresses of a /31 or /127 are host addresses.
     if length + 1 >= address.max_prefix_len() {
         return None;
     }

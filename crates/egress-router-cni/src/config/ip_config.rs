@@ -1,4 +1,4 @@
-//! `ipConfig`: a ConfigMap that names the addresses, and what it may name (`overrides`).
+//! `ipConfig`: a ConfigMap with the addresses, and its limits (`overrides`).
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::settings::Settings;
 use crate::cni::field::Field;
 use crate::cni::{Code, Error};
 
-/// Where the ConfigMap is, and what it may say.
+/// The ConfigMap and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IpConfig {
     /// `namespace`; none: the pod's.
     pub namespace: Option<String>,
     /// `name`.
     pub name: String,
-    /// `overrides`; `allowed: None` and empty lists mean that it says nothing of them.
+    /// `overrides`; `allowed: None` and empty lists set no limit.
     pub overrides: Option<Ip>,
 }
 
@@ -27,8 +27,7 @@ impl IpConfig {
     ///
     /// # Errors
     ///
-    /// Code 2 for a key that is not known, 6 for another shape, 7 for a name that no ConfigMap or namespace can have, and for
-    /// overrides that are not valid.
+    /// Code 2 for an unknown key, 6 for a wrong type, 7 for an invalid name or invalid overrides.
     pub fn parse(field: &Field<'_>) -> Result<Self, Error> {
         let dict = field.dict()?;
         dict.only(&["namespace", "name", "overrides"])?;
@@ -50,14 +49,14 @@ impl IpConfig {
         })
     }
 
-    /// In which namespace the ConfigMap is: `namespace`, else the pod's.
+    /// The namespace of the ConfigMap: `namespace`, or the pod's.
     ///
-    /// The network configuration may be a tenant's and the ConfigMap is read with the node's rights, so a namespace other
-    /// than the pod's is the administrator's to allow (`configMapNamespaces`).
+    /// The network configuration may be a tenant's, and the ConfigMap is read with the node's credentials. Therefore the administrator must
+    /// allow another namespace than the pod's (`configMapNamespaces`).
     ///
     /// # Errors
     ///
-    /// Code 4 where the pod's namespace is needed and not known, 7 for one that is not allowed.
+    /// Code 4: the pod's namespace is needed but unknown. Code 7: the namespace is not allowed.
     pub fn namespace<'a>(&'a self, pod: Option<&'a str>, settings: &Settings) -> Result<&'a str, Error> {
         match (self.namespace.as_deref(), pod) {
             (None, Some(pod)) => Ok(pod),
@@ -83,12 +82,12 @@ impl IpConfig {
         }
     }
 
-    /// What `pod` gets, by the `data` of the ConfigMap and within `overrides`.
+    /// The `ip` of `pod`, from the `data` of the ConfigMap and within `overrides`.
     ///
     /// # Errors
     ///
-    /// Code 7 where `data` does not hold exactly one of `ip` and `podIP`, where it names nothing for the pod, and where it
-    /// goes beyond the overrides; 4 where it needs the pod's name and there is none; 2, 6 and 7 for its contents.
+    /// Code 7: `data` has not exactly one of `ip` and `podIP`, no entry for the pod, or exceeds the overrides. Code 4: the pod's name is
+    /// needed but unknown. 2, 6 and 7 for invalid contents.
     pub fn resolve(&self, data: &BTreeMap<String, String>, pod: Option<&str>) -> Result<Ip, Error> {
         let place = format!("ConfigMap {}", self.name);
         let (key, text) = match (data.get("ip"), data.get("podIP")) {
@@ -128,11 +127,11 @@ impl IpConfig {
         self.limit(ip, &field.path)
     }
 
-    /// `ip` within `overrides`. `path` is for the message. What is within them already does not change.
+    /// `ip` limited by `overrides`. `path` is for the message. It is idempotent.
     ///
     /// # Errors
     ///
-    /// Code 7 where it goes beyond the overrides.
+    /// Code 7: it exceeds the overrides.
     pub fn limit(&self, ip: Ip, path: &str) -> Result<Ip, Error> {
         match &self.overrides {
             Some(limits) => overrides::apply(limits, ip, path),
@@ -141,7 +140,7 @@ impl IpConfig {
     }
 }
 
-/// Whether Kubernetes could have given this name (RFC 1123 subdomains); it becomes a part of a URL.
+/// Whether this is a valid name in Kubernetes (RFC 1123 subdomain). It becomes a part of a URL.
 pub(crate) fn is_object_name(name: &str, longest: usize) -> bool {
     let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
     let edge = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_needed_and_has_to_be_one() {
+    fn a_valid_name_is_required() {
         assert_eq!(parse(&json!({"name": "addresses"})).unwrap().namespace, None);
         for value in [
             json!({}),
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn another_namespace_is_the_administrators_to_allow() {
+    fn another_namespace_needs_the_administrators_permission() {
         let mut settings = Settings::default();
         let own = parse(&json!({"name": "a"})).unwrap();
         let other = parse(&json!({"name": "a", "namespace": "infra"})).unwrap();
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_of_ip_and_pod_ip_and_other_keys_do_not_matter() {
+    fn exactly_one_of_ip_and_pod_ip_is_required_and_other_keys_are_ignored() {
         let config = parse(&json!({"name": "a"})).unwrap();
         let ip = r#"{"addresses": ["192.0.2.9/24"]}"#;
         assert!(config.resolve(&data(&[("ip", ip), ("note", "{")]), None).is_ok());

@@ -17,42 +17,42 @@ use crate::cni::{self, Call, Code, Command, Error};
 pub struct Network {
     /// `cniVersion`.
     pub version: cni::Version,
-    /// `name`. DEL takes one that is none as empty.
+    /// `name`. For DEL, an invalid one counts as empty.
     pub name: String,
     /// `interfaceType`; none: the platform's default.
     pub interface_type: Option<InterfaceType>,
-    /// `interfaceArgs.mode`, as it was written: its type may not be known yet.
+    /// `interfaceArgs.mode` as text, because the type may not be known yet.
     pub mode: Option<String>,
     /// `interfaceArgs.master`.
     pub master: Option<String>,
     /// `interfaceArgs.mtu`, bytes.
     pub mtu: Option<u32>,
-    /// `interfaceArgs.name`: what the interface is called where this plugin is chained behind the one that made `CNI_IFNAME`.
+    /// `interfaceArgs.name`: the interface's name if this plugin is chained after the one that created `CNI_IFNAME`.
     pub chained_name: Option<String>,
     /// Exactly one of `ip`, `podIP`, `ipConfig`.
     pub source: Source,
-    /// `clusterNetworks` and `serviceNetworks`: reached by the pod's own network, besides those of the settings.
+    /// `clusterNetworks` and `serviceNetworks`: reached through the primary interface, in addition to those of the settings.
     pub cluster_networks: Vec<IpNet>,
     /// `runtimeConfig.mac`, else `args.cni.mac`, else `MAC` of `CNI_ARGS`.
     pub mac: Option<[u8; 6]>,
     /// `runtimeConfig.ips`, else `args.cni.ips`, else `IP` of `CNI_ARGS`.
     pub requested: Vec<IpNet>,
-    /// `mac` and `requested`, where only `CNI_ARGS` has them. libcni gives these to each plugin of a list: they are about
-    /// `CNI_IFNAME`, whoever makes it.
+    /// `mac` and `requested`, if only `CNI_ARGS` has them. libcni passes `CNI_ARGS` to each plugin of a list: they are meant for the plugin
+    /// that creates `CNI_IFNAME`.
     pub by_arguments: ByArguments,
     /// `prevResult`.
     pub previous: Option<cni::result::Result>,
-    /// `cni.dev/valid-attachments`, or the older `cni.dev/attachments`; none: neither key is there. `null` is an empty list.
+    /// `cni.dev/valid-attachments`, or the older `cni.dev/attachments`; none if neither key exists. `null` is an empty list.
     pub valid_attachments: Option<Vec<Attachment>>,
-    /// `dns`, answered as it came.
+    /// `dns`, returned unchanged.
     pub dns: Option<serde_json::Value>,
     /// `log_file`.
     pub log_file: Option<std::path::PathBuf>,
-    /// `log_level`, as it was written.
+    /// `log_level` as text.
     pub log_level: Option<String>,
 }
 
-/// What only `CNI_ARGS` asks for.
+/// Requests of `CNI_ARGS`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ByArguments {
     /// `MAC`
@@ -61,7 +61,7 @@ pub struct ByArguments {
     pub ips: bool,
 }
 
-/// Where the addresses come from.
+/// The source of the addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// `ip`.
@@ -70,12 +70,12 @@ pub enum Source {
     PodIp(PodIp),
     /// `ipConfig`.
     IpConfig(IpConfig),
-    /// DEL and GC do not read it: what ADD made is undone whatever the configuration says by now, and the runtime repeats a
-    /// refused DEL for ever.
+    /// DEL and GC do not read it: they use records, and must not fail because of a changed configuration, because the runtime retries a refused
+    /// DEL for ever.
     Unread,
 }
 
-/// One attachment that a GC call names.
+/// A valid attachment of a GC call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attachment {
     /// `containerID`.
@@ -85,12 +85,11 @@ pub struct Attachment {
 }
 
 impl Network {
-    /// The configuration on standard input, as the verb of `call` needs it.
+    /// Parses the configuration on standard input for the operation of `call`.
     ///
-    /// ADD, CHECK and STATUS read and validate everything. DEL and GC undo what an ADD made, even one that was refused for its
-    /// configuration, and so read only what undoing needs, and take what they cannot read of it as not said: their
-    /// `source` is [`Source::Unread`]. Keys at the top that are not known are ignored, since runtimes add some.
-    /// Whether the version has the verb is not looked at ([`cni::Version::has`]).
+    /// ADD, CHECK and STATUS read and validate everything. DEL and GC must also work with an invalid configuration: they read only what
+    /// they need, an unreadable value counts as unset, and their `source` is [`Source::Unread`]. Unknown keys at the top level are ignored,
+    /// because runtimes add some. Whether the version has the operation is checked elsewhere ([`cni::Version::has`]).
     ///
     /// # Errors
     ///
@@ -106,14 +105,14 @@ impl Network {
         })?;
         let version = || cni::Version::parse(dict.text("cniVersion")?.unwrap_or_default());
         if call.command == Command::Del {
-            // Whose it is, container and interface say. And all versions have the same DEL: who edits the configuration of an
-            // attachment that stands, or wrote it without a version from the start, is not asked again by each DEL.
+            // Container and interface identify the attachment, and DEL is the same in all versions. So a missing or changed version must
+            // not make DEL fail.
             let version = version().unwrap_or(cni::Version::V0_3_0);
             return Ok(Self::for_teardown(&dict, version, name(&dict).unwrap_or_default()));
         }
         let version = version()?;
         match call.command {
-            // What cannot be read as valid must not be taken as not valid.
+            // If the list cannot be read, the attachments must not count as invalid.
             Command::Gc => {
                 let for_teardown = Self::for_teardown(&dict, version, name(&dict)?);
                 Ok(Self { valid_attachments: attachments(&dict)?, ..for_teardown })
@@ -124,7 +123,7 @@ impl Network {
         }
     }
 
-    /// Whether a plugin before this one says that it has made this interface in the pod.
+    /// Whether the previous result lists this interface in the pod.
     #[must_use]
     pub fn was_made_before(&self, interface: &str) -> bool {
         let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
@@ -150,7 +149,7 @@ impl Network {
         }
         let mut network = Self {
             previous,
-            // Where it may be is the log's affair, and no reason to refuse.
+            // The log checks the path; an invalid one does not make the call fail.
             log_file: dict.text("log_file")?.map(Into::into),
             log_level: dict.text("log_level")?.map(str::to_owned),
             ..Self::empty(version, name, source)
@@ -217,8 +216,7 @@ impl Network {
         Ok(())
     }
 
-    /// What the pod asks for, in the three ways that runtimes have: capabilities, `args.cni`, `CNI_ARGS`; the first that says
-    /// anything counts.
+    /// The pod's requests, from capabilities, `args.cni` or `CNI_ARGS`: the first that is set is used.
     fn requested_by_pod(&mut self, dict: &Dict<'_>, call: &Call) -> Result<(), Error> {
         let runtime = inside(dict, "runtimeConfig")?;
         let args = match inside(dict, "args")? {
@@ -242,7 +240,7 @@ impl Network {
         }
         if let (true, Some(text)) = (self.requested.is_empty(), &call.args.ip) {
             self.by_arguments.ips = true;
-            // Several, as other plugins take them.
+            // Several, as in other plugins.
             for text in text.split(',') {
                 let value = Value::from(text);
                 let field = Field::new("IP in CNI_ARGS", &value);
@@ -256,7 +254,7 @@ impl Network {
 }
 
 impl Source {
-    /// Exactly one of the three.
+    /// Exactly one of the three sources.
     fn parse(dict: &Dict<'_>) -> Result<Self, Error> {
         match (dict.get("ip"), dict.get("podIP"), dict.get("ipConfig")) {
             (Some(field), None, None) => Ip::parse(&field).map(Self::Ip),
@@ -282,7 +280,7 @@ fn mac(text: &str) -> Option<[u8; 6]> {
     let mut octets = [0; 6];
     let mut words = text.split(':');
     for octet in &mut octets {
-        // `from_str_radix` would take "+1" as well.
+        // `from_str_radix` would also accept "+1".
         let word = words
             .next()
             .filter(|word| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
@@ -316,8 +314,7 @@ fn name(dict: &Dict<'_>) -> Result<String, Error> {
     }
 }
 
-/// A list of networks, masked. None of them is everything: what is reached by the pod's own network would leave nothing for the
-/// new interface.
+/// A list of networks, masked. None has prefix length 0, because then nothing would use the new interface.
 pub(super) fn networks(dict: &Dict<'_>, key: &str) -> Result<Vec<IpNet>, Error> {
     dict.list(key)?
         .iter()
@@ -332,9 +329,9 @@ pub(super) fn networks(dict: &Dict<'_>, key: &str) -> Result<Vec<IpNet>, Error> 
 }
 
 /// The attachments that a runtime knows. The specification (1.1.0, GC) has a list, which may be empty. Go's libcni writes `null`
-/// for that one: `GCNetworkList` (libcni/api.go) passes the caller's slice as it is, and encoding/json writes a nil slice as
-/// `null`; it has by then called DEL for every attachment of the network in its own cache. Who called it without
-/// arguments says nothing, and neither key is there: then nothing is known.
+/// for it: `GCNetworkList` (libcni/api.go) passes the caller's slice as it is, and encoding/json writes a nil slice as
+/// `null`; it has by then called DEL for every attachment of the network in its own cache. Called without
+/// arguments it sets neither key: then the valid attachments are unknown.
 fn attachments(dict: &Dict<'_>) -> Result<Option<Vec<Attachment>>, Error> {
     const KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
     let Some(list) = KEYS.into_iter().find_map(|key| dict.get(key)) else {

@@ -1,15 +1,14 @@
-//! `ipConfig.overrides`: how far a ConfigMap may go.
+//! `ipConfig.overrides`: the limits of a ConfigMap.
 //!
-//! The seed's three rules, and what they mean where it is silent. A ConfigMap never gets further than the overrides allow:
+//! Three rules. A ConfigMap never gets more than the overrides allow:
 //!
-//! 1. `addresses` is a closed list. Addresses are compared without their prefix length; where both sides write one it has to
-//!    be the same, and where one does it counts. The ConfigMap still must name its addresses.
-//! 2. `gateway` is what the ConfigMap gets when it names none, and the only one that it may name.
-//! 3. `destinations` and `fallbackIP` are one unit. A ConfigMap that says nothing of them gets the overrides' whole. Else its
-//!    allow-list is intersected with the overrides'; an intersection without a block allows nothing. What it hands on has
-//!    to be among what the overrides redirect, or go to an address within their allow-list; else the ConfigMap is refused:
-//!    to leave a redirect out in silence would look like a service that is down. Redirects of the overrides that such a
-//!    ConfigMap does not repeat are not taken over.
+//! 1. `addresses` is a closed list. Addresses are compared without their prefix length. If both have a length, it must be the same; if one
+//!    has it, it is used. The ConfigMap must list its addresses.
+//! 2. `gateway` is the default of the ConfigMap, and the only allowed value.
+//! 3. `destinations` and `fallbackIP` are one unit. A ConfigMap with neither gets those of the overrides. Otherwise its allow-list is
+//!    intersected with that of the overrides; an empty intersection allows nothing. Each of its redirects must be among those of the
+//!    overrides, or have a target in their allow-list. Otherwise the ConfigMap is refused, because silently dropping a redirect would look
+//!    like a service that is down. Redirects of the overrides that the ConfigMap does not repeat are not added.
 
 use std::net::IpAddr;
 
@@ -19,7 +18,7 @@ use super::destinations::Destinations;
 use super::ip::{Gateways, Ip};
 use crate::cni::{Code, Error};
 
-/// What is left of `ip`, which stands at `path` of a ConfigMap, within `limits`.
+/// `ip`, which is at `path` of a ConfigMap, limited by `limits`.
 pub(super) fn apply(limits: &Ip, ip: Ip, path: &str) -> Result<Ip, Error> {
     let addresses = ip
         .addresses
@@ -72,7 +71,7 @@ fn gateways(limits: &Gateways, named: &Gateways, addresses: &[IpNet], path: &str
             allowed.join(", ")
         )));
     }
-    // The overrides are written once for pods of either family.
+    // The same overrides may apply to pods of either family.
     let has = |v4: bool| addresses.iter().any(|address| address.addr().is_ipv4() == v4);
     Ok(Gateways { v4: limits.v4.filter(|_| has(true)), v6: limits.v6.filter(|_| has(false)) })
 }
@@ -111,7 +110,7 @@ fn destinations(limits: &Destinations, named: Destinations, path: &str) -> Resul
     Ok(Destinations { allowed, ..named })
 }
 
-/// What both lists allow. Of two blocks that have anything in common one lies within the other.
+/// The intersection of both lists. Of two overlapping blocks one is inside the other.
 #[must_use]
 pub fn intersection(left: &[IpNet], right: &[IpNet]) -> Vec<IpNet> {
     let common = |a: &IpNet, b: &IpNet| {

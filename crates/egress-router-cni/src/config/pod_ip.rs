@@ -6,16 +6,16 @@ use super::ip::Ip;
 use crate::cni::Error;
 use crate::cni::field::Field;
 
-/// Keys as they are written; a `*` only at the end.
+/// Entries by key; a `*` is allowed only at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodIp(pub BTreeMap<String, Ip>);
 
 impl PodIp {
-    /// A `podIP`. Every entry must be valid, also those of other pods: a mistake is found by the first pod, not by its own.
+    /// Parses a `podIP`. Every entry must be valid, also those of other pods, so that a mistake is found with the first pod.
     ///
     /// # Errors
     ///
-    /// As [`Ip::parse`]; code 7 for a key that no pod's name can match, and for a dictionary without entries.
+    /// As [`Ip::parse`]; code 7 for a key that cannot match a pod's name, and for an empty dictionary.
     pub fn parse(field: &Field<'_>) -> Result<Self, Error> {
         let mut pods = BTreeMap::new();
         for (key, ip) in field.dict()?.fields() {
@@ -37,7 +37,7 @@ impl PodIp {
         Ok(Self(pods))
     }
 
-    /// What `pod` gets: the entry of its name, else that of the longest prefix; `*` alone is everybody's.
+    /// The entry of `pod`: that of its name, otherwise that of the longest prefix; `*` matches every pod.
     #[must_use]
     pub fn find(&self, pod: &str) -> Option<&Ip> {
         if let Some(ip) = self.0.get(pod) {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_name_then_the_longest_prefix_then_everybody() {
+    fn the_exact_name_precedes_the_longest_prefix_and_the_catch_all() {
         let keys = ["db", "db*", "d*", "*"];
         for (pod, key) in [("db", "db*"), ("db-1", "db*"), ("dx", "d*"), ("web", "*")] {
             let key = if pod == "db" { "db" } else { key };
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_entry_of_another_pod_has_to_be_valid_as_well() {
+    fn entries_of_other_pods_must_be_valid() {
         let error =
             parse(&json!({"a": {"addresses": ["192.0.2.1/24"]}, "b": {"addresses": []}})).unwrap_err();
         assert!(error.message.starts_with("podIP.b.addresses"), "{error}");
@@ -110,7 +110,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_matches_and_nothing_longer_does(
+        fn the_longest_matching_entry_is_found(
             keys in proptest::collection::btree_set("[ab]{0,3}\\*|[ab]{1,3}", 1..8),
             pod in "[ab]{1,4}",
         ) {

@@ -1,4 +1,4 @@
-//! The node's settings: a file that only its administrator writes, where a network configuration may come from a tenant.
+//! The node's settings: a file that only its administrator writes. A network configuration may come from a tenant.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -11,34 +11,34 @@ use super::network::networks;
 use crate::cni::field::{Dict, Field};
 use crate::cni::{Code, Error};
 
-/// The file, unless `EGRESS_ROUTER_SETTINGS` names another. It need not be there.
+/// The file, unless `EGRESS_ROUTER_SETTINGS` names another one. It is optional.
 pub const PATH: &str = "/etc/cni/net.d/egress-router.d/settings.json";
 
 /// Validated settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `kubeconfig`: with whose rights ConfigMaps are read.
+    /// `kubeconfig`: the credentials for reading ConfigMaps.
     pub kubeconfig: PathBuf,
     /// `configMapNamespaces`: namespaces other than the pod's that `ipConfig` may name; `*`: all.
     pub config_map_namespaces: Vec<String>,
-    /// `allowRequestedIPs`: whether a pod may ask for its address (`runtimeConfig.ips`).
+    /// `allowRequestedIPs`: whether a pod may request its address (`runtimeConfig.ips`).
     pub allow_requested_ips: bool,
-    /// `clusterNetworks` and `serviceNetworks`: reached by the pod's own network.
+    /// `clusterNetworks` and `serviceNetworks`: reached through the primary interface.
     pub cluster_networks: Vec<IpNet>,
     /// `platform`: `auto` (default), `aws` or `none`.
     pub platform: Platform,
-    /// `stateDirectory`, for what must outlive a reboot (Elastic IPs).
+    /// `stateDirectory`, for records that survive a reboot (Elastic IPs).
     pub state_directory: PathBuf,
-    /// `runDirectory`, for what a reboot ends.
+    /// `runDirectory`, for records that are valid until a reboot.
     pub run_directory: PathBuf,
     /// `aws.*`.
     pub aws: Aws,
 }
 
-/// Where the node runs.
+/// The platform of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Platform {
-    /// Asked of the firmware, then of the metadata service.
+    /// Detected by the firmware, then by the metadata service.
     #[default]
     Auto,
     /// An EC2 instance.
@@ -54,7 +54,7 @@ pub struct Aws {
     pub ec2_endpoint: Option<String>,
     /// `metadataEndpoint`, else `AWS_EC2_METADATA_SERVICE_ENDPOINT`, else `http://169.254.169.254`.
     pub metadata_endpoint: Option<String>,
-    /// `allowReassociation`: whether an address is taken from where it is associated. Default true: the pod has moved.
+    /// `allowReassociation`: whether an associated address may be moved. Default true, because the pod may have moved.
     pub allow_reassociation: Option<bool>,
 }
 
@@ -74,11 +74,11 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The file that `EGRESS_ROUTER_SETTINGS` of the environment `get` names, else [`PATH`]; defaults where there is none.
+    /// Reads the file that `EGRESS_ROUTER_SETTINGS` of the environment `get` names, otherwise [`PATH`]; defaults without a file.
     ///
     /// # Errors
     ///
-    /// Code 5 where it cannot be read, else as [`Self::parse`]; the file is named.
+    /// Code 5: it cannot be read; otherwise as [`Self::parse`]. The message has the file's name.
     pub fn load(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
         let path = file(&get);
         let settings = match text(&path)? {
@@ -88,11 +88,11 @@ impl Settings {
         Ok(settings.with_environment(get))
     }
 
-    /// For DEL and GC: what undoing needs (both directories, both endpoints of AWS), and what is wrong with the file, if
-    /// anything is. A mistake in the file does not block the deletion of a pod: what cannot be read keeps its default.
+    /// For DEL and GC: both directories and both endpoints of AWS, and the error of the file, if any. A mistake in the file must not block the
+    /// deletion of a pod: an unreadable value keeps its default.
     ///
-    /// The pod's own table says what is to be undone in it, wherever the directories are. An Elastic IP whose record is not
-    /// found is given back by the next ADD of one on this node: its pod is gone by then.
+    /// The state in the pod is recorded in its own table. An Elastic IP whose record is not found is released by the next ADD with an Elastic
+    /// IP on this node, because the pod's namespace is gone then.
     pub fn for_teardown(get: impl Fn(&str) -> Option<OsString>) -> (Self, Option<Error>) {
         let path = file(&get);
         let (settings, wrong) = match text(&path) {
@@ -106,7 +106,7 @@ impl Settings {
         (settings.with_environment(get), wrong)
     }
 
-    /// What undoing needs of a text that is not valid, as far as that can be read.
+    /// The values for DEL and GC of an invalid text, as far as they can be read.
     fn parse_leniently(text: &[u8]) -> Self {
         let mut settings = Self::default();
         let value: Value = serde_json::from_slice(text).unwrap_or_default();
@@ -140,15 +140,15 @@ impl Settings {
         self
     }
 
-    /// The file's text. What is missing keeps its default.
+    /// Parses the file's text. Missing values keep their defaults.
     ///
     /// # Errors
     ///
-    /// Code 6 for what is not JSON or has another shape, 2 for a key that is not known, 7 for a value that is not allowed.
+    /// Code 6 for invalid JSON or a wrong type, 2 for an unknown key, 7 for a value that is not allowed.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         let value: Value = serde_json::from_slice(text)
             .map_err(|error| Error::new(Code::Decode, "not JSON").details(error.to_string()))?;
-        // Whoever reads the message is told the file's name; the keys stand at its top.
+        // The message has the file's name; paths begin at its top level.
         let dict =
             Field::new("", &value).dict().map_err(|_| Error::new(Code::Decode, "it must be a dictionary"))?;
         dict.only(&[
@@ -204,13 +204,13 @@ impl Aws {
     }
 }
 
-/// Which file it is.
+/// The path of the file.
 fn file(get: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     let named = get("EGRESS_ROUTER_SETTINGS").filter(|path| !path.is_empty());
     named.map_or_else(|| PathBuf::from(PATH), PathBuf::from)
 }
 
-/// What it says; none where there is none.
+/// Its text; none if it does not exist.
 fn text(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match std::fs::read(path) {
         Ok(text) => Ok(Some(text)),
@@ -305,14 +305,14 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_names_endpoints_that_the_file_does_not() {
+    fn endpoints_of_the_environment_are_used_if_the_file_has_none() {
         let both = [("AWS_ENDPOINT_URL", "http://all"), ("AWS_ENDPOINT_URL_EC2", "http://ec2")];
         assert_eq!(load("{}", &both).unwrap().aws.ec2_endpoint.as_deref(), Some("http://ec2"));
         assert_eq!(load("{}", &both[..1]).unwrap().aws.ec2_endpoint.as_deref(), Some("http://all"));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_file() {
+    fn an_error_names_the_field_and_the_file() {
         for (text, code, word) in [
             ("{", Code::Decode, "not JSON"),
             ("[]", Code::Decode, "dictionary"),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn undoing_takes_of_a_file_that_is_wrong_what_can_be_read() {
+    fn del_and_gc_use_the_readable_values_of_an_invalid_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("settings.json");
         let (settings, wrong) = for_teardown(&file);
@@ -365,11 +365,11 @@ mod tests {
             assert_eq!(settings.aws.ec2_endpoint.as_deref(), Some(ec2), "{text}");
             assert_eq!(settings.aws.metadata_endpoint, None, "{text}");
         }
-        // Valid, it is read whole, as by the other verbs.
+        // A valid file is read completely, as by other operations.
         std::fs::write(&file, r#"{"runDirectory": "/r", "allowRequestedIPs": true}"#).unwrap();
         let (settings, wrong) = for_teardown(&file);
         assert!(wrong.is_none() && settings.allow_requested_ips);
-        // A folder in its place cannot be read.
+        // A folder cannot be read.
         let (settings, wrong) = for_teardown(directory.path());
         assert_eq!(wrong.map(|wrong| wrong.code), Some(Code::Io));
         assert_eq!(settings.run_directory.to_str(), Some("/run/egress-router"));

@@ -7,7 +7,7 @@ use crate::netlink::nftables::rule::{ICMP, ICMPV6};
 use crate::netlink::nftables::ruleset::{Hook, Kind};
 use crate::netlink::nftables::{Chain, Rule, Ruleset, Set};
 
-/// What IPv6 cannot live without on a link: multicast listener reports and their end (131, 132, 143), router solicitation
+/// ICMPv6 that a link needs: multicast listener reports and done messages (131, 132, 143), router solicitation
 /// (133), neighbour solicitation and advertisement (135, 136). They are outside of connection tracking.
 const DISCOVERY: [u8; 6] = [131, 132, 133, 135, 136, 143];
 
@@ -51,7 +51,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     // Connections older than the attachment were rerouted to the primary interface (reply_direction), but the output hook still
     // has the old oifname. In postrouting it is the final one: without a route there, they do not leave by the attachment.
     if firewall.primary.is_some() {
-        // Any attachment's: those that stood before two of them bear the mark of the first.
+        // The mark of any attachment, because connections that are older than two attachments have the mark of the first.
         let stood = |rule: Rule| rule.ct_mark(0, EGRESS_MARK_MASK).ct_mark_any(MARK_MASK);
         rules.insert(0, stood(Rule::new("connection of the primary interface")).accept());
         let lost =

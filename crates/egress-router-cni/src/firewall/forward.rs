@@ -26,7 +26,7 @@ pub(super) fn add(firewall: &Firewall, ruleset: &mut Ruleset) {
     if let Some(primary) = firewall.primary.as_deref().filter(|_| redirect::any(firewall)) {
         let Forwards { v4, v6 } = firewall.forwards;
         if v4 || v6 {
-            // By another attachment, whose own forward chain has checked it.
+            // Redirected by another attachment, whose own forward chain has checked it.
             rules.push(Rule::new("redirected by another attachment").dnat_applied().accept());
             // Replies to connections that went the other way, since a local program enabled forwarding.
             rules.push(

@@ -1,4 +1,4 @@
-//! Redirects: DNAT of what arrives on the primary interface, and SNAT of everything that leaves by the attachment to its address.
+//! Redirects: DNAT of connections that arrive on the primary interface, and SNAT of all packets that leave by the attachment to its address.
 
 use std::net::IpAddr;
 
@@ -92,7 +92,7 @@ fn snat(firewall: &Firewall) -> Vec<Rule> {
     let families = [false, true].into_iter().filter_map(|ipv6| Some((ipv6, firewall.source(ipv6)?)));
     let rules = families.map(|(ipv6, source)| {
         let rule = Rule::new("snat to the attachment's address").oifname(&firewall.interface).family(ipv6);
-        // Neighbours on the link speak with link-local addresses, which mean something only there.
+        // Packets between neighbours have link-local addresses, which must not be translated.
         let rule = if ipv6 { rule.not_from_link_local() } else { rule };
         rule.saddr_not_in(firewall.of_family(ipv6)).snat(source)
     });

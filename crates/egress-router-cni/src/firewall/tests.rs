@@ -49,7 +49,7 @@ fn nft(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_installed_is_found_as_it_was_built_and_goes_whole() {
+fn an_installed_table_has_no_differences_and_is_deleted_completely() {
     isolated(|| {
         let mut socket = netfilter();
         let record = ["slot=1".to_owned(), "net.ipv4.conf.eth0.rp_filter=1 ".repeat(20), String::new()];
@@ -69,7 +69,7 @@ fn what_is_installed_is_found_as_it_was_built_and_goes_whole() {
 }
 
 #[test]
-fn attachments_do_not_see_each_other() {
+fn attachments_have_separate_tables() {
     isolated(|| {
         let mut socket = netfilter();
         let first = listing::everything();

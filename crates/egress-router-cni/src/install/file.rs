@@ -1,4 +1,4 @@
-//! A file of the node, replaced whole or not at all.
+//! Atomic replacement of a file on the node.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
@@ -7,15 +7,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Names of files that are not whole yet: `.egress-router.<random>.new`.
+/// Names of temporary files: `.egress-router.<random>.new`.
 const BEGIN: &str = ".egress-router.";
 const END: &str = ".new";
 
-/// How long writing may take at most; what is older is of a process that was killed.
+/// A temporary file that is older belongs to a killed process.
 const STALE: Duration = Duration::from_secs(600);
 
-/// Makes `path` hold `content` with `mode`. A reader finds the old file or the new one, after a crash too, and a program that
-/// runs goes on with its own: the new file takes the name. Answers whether anything had to be done.
+/// Writes `content` with `mode` to `path`, by renaming a temporary file. A reader finds the old file or the new one, also after a crash,
+/// and a running program is not affected. Returns whether anything was written.
 ///
 /// # Errors
 ///
@@ -48,11 +48,11 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Makes `path` not be there. Answers whether it was.
+/// Removes `path`. Returns whether it existed.
 ///
 /// # Errors
 ///
-/// The kernel's.
+/// The kernel refuses.
 pub fn remove(path: &Path) -> io::Result<bool> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -64,12 +64,12 @@ pub fn remove(path: &Path) -> io::Result<bool> {
 fn write(new: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
     file.write_all(content)?;
-    // Whatever the umask is.
+    // Independent of the umask.
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.sync_all()
 }
 
-/// What others left that were killed while they wrote.
+/// Removes temporary files of killed processes.
 fn sweep(folder: &Path) {
     let old = |file: &fs::DirEntry| {
         let modified = file.metadata().and_then(|there| there.modified()).ok();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_where_nothing_differs() {
+    fn an_equal_file_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b/file");
         assert!(replace(&path, b"one", 0o755).unwrap());
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_runs_is_no_obstacle_and_goes_on() {
+    fn a_running_program_is_replaced_and_keeps_running() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("program");
         let sleep = fs::read("/bin/sleep").unwrap();
         replace(&path, &sleep, 0o755).unwrap();
-        // A process that another test is just starting has every open file until its exec: the program's too, for a moment.
+        // A child process of another test inherits this open file until its exec, which can make the write fail for a moment.
         let mut running = loop {
             match std::process::Command::new(&path).arg("600").spawn() {
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_replaced_and_its_target_is_left() {
+    fn a_symbolic_link_is_replaced_and_its_target_stays() {
         let folder = tempfile::tempdir().unwrap();
         let (path, target) = (folder.path().join("file"), folder.path().join("target"));
         fs::write(&target, "precious").unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replaced_leaves_nothing_behind() {
+    fn a_failed_replacement_leaves_no_temporary_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("folder");
         fs::create_dir(&path).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_swept_and_what_another_writes_is_not() {
+    fn only_old_temporary_files_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let (old, new) =
             (folder.path().join(".egress-router.1.new"), folder.path().join(".egress-router.2.new"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn to_remove_what_is_not_there_is_no_failure() {
+    fn removing_a_missing_file_succeeds() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         assert!(!remove(&path).unwrap());

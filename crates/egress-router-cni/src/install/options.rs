@@ -1,10 +1,10 @@
-//! What the command line says.
+//! The command line of `egress-router install`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// All that can be said.
+/// The help text.
 pub const USAGE: &str = "\
 egress-router install [options]: puts the program and its files onto a node. Files are replaced whole, and only where they
 differ.
@@ -19,7 +19,7 @@ differ.
   --interval SECONDS      poll interval of --watch (default 10)
   --uninstall             removes what install writes with the same options";
 
-/// What `egress-router install` shall do.
+/// Options of `egress-router install`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// `--bin-dir`.
@@ -41,11 +41,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// What follows `install`: `--key value` or `--key=value`.
+    /// Parses the arguments: `--key value` or `--key=value`.
     ///
     /// # Errors
     ///
-    /// What is wrong, for a person.
+    /// A message for the user.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let mut options = Self {
             bin_dir: "/host/opt/cni/bin".into(),
@@ -54,7 +54,7 @@ impl Options {
             server: None,
             settings: None,
             watch: false,
-            // A token is renewed many minutes before it ends; this is for those who have changed a setting and wait.
+            // Tokens are renewed many minutes before they expire; this delay matters only after a change of the settings.
             interval: Duration::from_secs(10),
             uninstall: false,
         };
@@ -101,7 +101,7 @@ impl Options {
         options.settings = match (settings, settings_out, options.uninstall) {
             (Some(settings), Some(out), _) => Some((settings, out)),
             (None, None, _) => None,
-            // Nothing is read to remove it.
+            // Removal needs no source.
             (None, Some(out), true) => Some((PathBuf::new(), out)),
             _ => return Err("--settings and --settings-out need each other".to_owned()),
         };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_write_a_value() {
+    fn a_value_may_be_separate_or_after_an_equals_sign() {
         let one = parse(&["--bin-dir=/b", "--settings=/s", "--settings-out=/o", "--interval=1", "--watch"])
             .unwrap();
         let other = parse(&[
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn an_invalid_command_line_is_refused_with_a_message() {
         for (arguments, word) in [
             (&["--bindir=/b"][..], "--bindir"),
             (&["--bin-dir"], "needs a value"),

@@ -12,7 +12,7 @@ fn authority() -> String {
 }
 
 #[test]
-fn what_is_written_can_be_read() {
+fn the_written_kubeconfig_can_be_read() {
     let text =
         kubeconfig("https://[fd00::1]:443", authority().as_bytes(), format!("{TOKEN}\n").as_bytes()).unwrap();
     let access = Access::parse(text.as_bytes(), Path::new("/")).unwrap();
@@ -22,7 +22,7 @@ fn what_is_written_can_be_read() {
 }
 
 #[test]
-fn what_could_not_be_read_is_not_written_and_the_token_not_told() {
+fn an_unreadable_kubeconfig_is_not_written_and_the_token_is_not_in_the_message() {
     let pem = authority();
     for (server, authority, token) in [
         ("https://10.0.0.1", pem.as_str(), ""),
@@ -39,7 +39,7 @@ fn what_could_not_be_read_is_not_written_and_the_token_not_told() {
 }
 
 #[test]
-fn the_api_server_is_where_a_pod_is_told() {
+fn the_api_server_is_that_of_the_pods_variables() {
     let at = |host: &'static str| {
         server(move |name| match name {
             "KUBERNETES_SERVICE_HOST" => Some(host.to_owned()),
@@ -52,7 +52,7 @@ fn the_api_server_is_where_a_pod_is_told() {
 }
 
 #[test]
-fn settings_that_are_not_valid_never_take_the_place_of_valid_ones() {
+fn invalid_settings_never_replace_valid_ones() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from.json"), folder.path().join("node/settings.json"));
     fs::write(&from, r#"{"platform": "none"}"#).unwrap();

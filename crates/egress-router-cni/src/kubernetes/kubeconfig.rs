@@ -1,6 +1,7 @@
-//! The part of a kubeconfig that a node's programs have: one server, one certificate authority, a token or a client certificate.
+//! The supported part of a kubeconfig: one server, one certificate authority, a token or a client certificate.
 //!
-//! Source: client-go's `clientcmd/api/v1` types. What would start a program or go through somebody else is refused by name.
+//! Source: client-go's `clientcmd/api/v1` types. Options that start a program, use a proxy or impersonate are refused by
+//! name.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,17 +17,17 @@ use ureq::tls::{Certificate, PemItem, PrivateKey, parse_pem};
 use super::yaml;
 use crate::cni::{Code, Error};
 
-/// Whom to ask, and as whom. It has no `Debug`: it holds the token and the key.
+/// Server and credentials. It has no `Debug`, because it contains the token and the key.
 pub struct Access {
     /// `server`.
     pub server: Uri,
-    /// `tls-server-name`: whose certificate it shows, where that is not the server's name.
+    /// `tls-server-name`: the name in the server's certificate, if it differs from the server's name.
     pub server_name: Option<String>,
     /// `certificate-authority` or its data; none: the public ones.
     pub authorities: Option<Vec<Certificate<'static>>>,
     /// `insecure-skip-tls-verify`.
     pub skip_verification: bool,
-    /// `token`, or what `tokenFile` holds at this moment: it is renewed there.
+    /// `token`, or the current content of `tokenFile`, where it is renewed.
     pub token: Option<String>,
     /// `client-certificate` and `client-key`, or their data.
     pub identity: Option<(Vec<Certificate<'static>>, PrivateKey<'static>)>,
@@ -96,7 +97,7 @@ struct User {
     impersonate: Option<String>,
 }
 
-/// A bundle of all public authorities has 250 KB. What is larger (a device, above all) is cut, and then not valid.
+/// Limit of a file. A bundle of all public authorities has 250 KB. A larger file, such as a device, is truncated and then invalid.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 fn bounded(file: &Path) -> io::Result<Vec<u8>> {
@@ -126,7 +127,7 @@ impl At<'_> {
         })
     }
 
-    /// The bytes of a pair such as `client-key-data` (which counts first, as for client-go) and `client-key`.
+    /// The bytes of a pair such as `client-key-data` (which has precedence, as in client-go) and `client-key`.
     fn bytes(
         &self,
         key: &str,
@@ -164,19 +165,19 @@ impl At<'_> {
 }
 
 impl Access {
-    /// What the current context of the file `path` says.
+    /// Reads the current context of the file `path`.
     ///
     /// # Errors
     ///
-    /// Code 5 where it, or a file that it names, cannot be read; 6 for what is not YAML of this shape; 7 for what is missing,
-    /// contradicts itself or is not supported. No message holds what the file says of tokens and keys.
+    /// Code 5: the file, or a file that it names, cannot be read. Code 6: it is not YAML of this structure. Code 7: a value is missing,
+    /// contradictory or not supported. No message contains tokens or keys.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = bounded(path)
             .map_err(|error| At(path).error(Code::Io, "it cannot be read").details(error.to_string()))?;
         Self::parse(&text, path)
     }
 
-    /// The same of `text`, whose relative paths begin where `path` is.
+    /// Parses `text`, whose relative paths are relative to `path`.
     ///
     /// # Errors
     ///
@@ -209,7 +210,7 @@ impl Access {
         })
     }
 
-    /// What every request's URL begins with.
+    /// The prefix of every request's URL.
     pub(super) fn base(&self) -> String {
         let prefix = self.server.path().trim_end_matches('/');
         let authority = self.server.authority().map(ToString::to_string).unwrap_or_default();
@@ -221,7 +222,7 @@ impl Access {
 }
 
 impl Kubeconfig {
-    /// YAML or JSON. The error is the line, if it is known: other words could quote a token.
+    /// YAML or JSON. The error is only the line, because a longer message could quote a token.
     fn parse(text: &str) -> Result<Self, Option<usize>> {
         let value = match serde_json::from_str(text) {
             Ok(value) => value,
@@ -280,7 +281,7 @@ impl User {
         Ok(())
     }
 
-    /// The file counts first, as for client-go: it is renewed.
+    /// The file has precedence, as in client-go, because it is renewed.
     fn token(&self, at: &At<'_>) -> Result<Option<String>, Error> {
         let (key, token) = match self.token_file.as_ref().filter(|path| !path.as_os_str().is_empty()) {
             Some(file) => {
@@ -290,7 +291,7 @@ impl User {
             None => ("token", self.token.clone().unwrap_or_default()),
         };
         let token = token.trim();
-        // It becomes a line of the request.
+        // It becomes a header line of the request.
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(at.invalid(format_args!("{key} holds other characters than a token has")));
         }
@@ -314,7 +315,7 @@ impl User {
         };
         let chain = at.certificates("client-certificate", &certificate)?;
         let key = PrivateKey::from_pem(&key).map_err(|_| at.invalid("client-key holds no private key"))?;
-        // ureq panics where they do not belong together.
+        // ureq panics if certificate and key do not match.
         let der = rustls::pki_types::PrivateKeyDer::try_from(key.der().to_vec());
         let provider = rustls::crypto::ring::default_provider();
         let certificates = chain.iter().map(|one| one.der().to_vec().into()).collect();
@@ -329,7 +330,7 @@ impl User {
 
 fn server(at: &At<'_>, text: &str) -> Result<Uri, Error> {
     let uri: Option<Uri> = text.parse().ok();
-    // A token over plain HTTP is everybody's; user names in URLs are nobody's.
+    // Plain HTTP would expose the token; user names in URLs are not supported.
     uri.filter(|uri| {
         uri.scheme_str() == Some("https")
             && uri.host().is_some_and(|host| !host.is_empty())

@@ -1,4 +1,4 @@
-//! One request to the API server, and what its answer means.
+//! One request to the API server, and its result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use ureq::{Agent, http::Uri};
 
 use super::kubeconfig::Access;
 
-/// A ConfigMap holds up to 1 MiB, and its metadata of who changed what about as much again.
+/// Limit of a response. A ConfigMap has up to 1 MiB, and its managedFields may have as much again.
 const MAX_RESPONSE_BYTES: u64 = 4 << 20;
 
-/// As much of the API server's words as a person reads in an Event.
+/// Limit of the API server's message in an error.
 const MAX_MESSAGE: usize = 300;
 
-/// What came of it. It has no `Debug`: a ConfigMap is nobody else's business.
+/// The result. It has no `Debug`, because a ConfigMap may be confidential.
 pub enum Response {
     /// The ConfigMap's `data`.
     Data(BTreeMap<String, String>),
-    /// The API server refused, and would again.
+    /// The API server refused permanently.
     Refused {
         /// Of HTTP.
         status: u16,
         /// Its own.
         details: String,
     },
-    /// The other side could not prove that it is the API server.
+    /// The server's certificate is not trusted.
     Untrusted(String),
-    /// Nothing that would not be otherwise a moment later.
+    /// A temporary failure.
     Retry(String),
 }
 
-/// Who asks. It has no `Debug`: it holds the token.
+/// A client. It has no `Debug`, because it contains the token.
 pub(super) struct Client {
     agent: Agent,
     base: String,
@@ -57,7 +57,7 @@ impl Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .https_only(true)
-            // The token goes to the server that it was given for, and nowhere else.
+            // The token must not follow redirects to another server.
             .proxy(None)
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -65,7 +65,7 @@ impl Client {
             .tls_config(tls)
             .build();
         let agent = match &access.server_name {
-            // ureq verifies the name that the URL has: it gets this one there, and the server's address underneath.
+            // ureq verifies the name in the URL: the URL has `tls-server-name`, and the resolver returns the server's address.
             Some(_) => Agent::with_parts(config, DefaultConnector::default(), At(access.server.clone())),
             None => Agent::new_with_config(config),
         };
@@ -83,7 +83,7 @@ impl Client {
             .get(format!("{}{path}", self.base))
             .header("accept", "application/json")
             .config()
-            // Zero would mean none.
+            // Zero would mean no timeout.
             .timeout_global(Some(timeout.max(Duration::from_millis(1))))
             .build();
         if let Some(bearer) = &self.bearer {
@@ -108,7 +108,7 @@ impl Client {
     }
 }
 
-/// What a whole answer means.
+/// The result of a complete response.
 #[must_use]
 pub fn read(status: u16, body: &[u8]) -> Response {
     #[derive(Deserialize)]
@@ -126,9 +126,9 @@ pub fn read(status: u16, body: &[u8]) -> Response {
                 Response::Data(data.unwrap_or_default())
             }
             Ok(_) => Response::Refused { status, details: "the response is not a ConfigMap".to_owned() },
-            // Cut off by whatever stands between.
+            // Truncated, for example by a proxy.
             Err(error) if error.is_eof() => Response::Retry(format!("the response was cut off: {error}")),
-            // Not in the parser's words, which repeat a whole value of the answer.
+            // Not the parser's message, which quotes a whole value.
             Err(error) => {
                 let what = if error.is_data() { "a value of another kind" } else { "no JSON" };
                 let (line, column) = (error.line(), error.column());
@@ -158,7 +158,7 @@ fn no_response(error: &ureq::Error) -> Response {
         Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
             Response::Untrusted(error.to_string())
         }
-        // The other side's: with TLS 1.3 a client certificate is refused after the handshake.
+        // An alert of the server: with TLS 1.3 a client certificate is refused after the handshake.
         Some(rustls::Error::AlertReceived(alert)) => {
             Response::Refused { status: 401, details: format!("TLS alert {alert:?}") }
         }
@@ -166,7 +166,7 @@ fn no_response(error: &ureq::Error) -> Response {
     }
 }
 
-/// Every name is this server.
+/// Resolves every name to this server.
 #[derive(Debug)]
 struct At(Uri);
 

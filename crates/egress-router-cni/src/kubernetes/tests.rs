@@ -199,7 +199,7 @@ fn with_a_client_certificate() {
 }
 
 #[test]
-fn without_the_client_certificate_that_the_server_wants() {
+fn a_missing_client_certificate_is_refused() {
     let server = Server::start("127.0.0.1", "127.0.0.1", true, vec![Reaction::Response(200, FOUND)]);
     let error = server.read_within(Duration::from_secs(2)).unwrap_err();
     assert!(matches!(error.code, Code::Kubernetes | Code::TryAgain), "{error}");
@@ -211,7 +211,7 @@ fn over_ipv6() {
 }
 
 #[test]
-fn a_server_of_another_name() {
+fn a_certificate_with_another_name_is_refused() {
     let server = Server::start("127.0.0.1", "api.test", false, vec![Reaction::Response(200, FOUND)]);
     assert_eq!(server.read().unwrap_err().code, Code::Kubernetes);
     let cluster = format!("{}, tls-server-name: api.test", server.trusted());
@@ -220,7 +220,7 @@ fn a_server_of_another_name() {
 }
 
 #[test]
-fn another_authority_is_not_trusted_unless_told_to() {
+fn another_authority_is_not_trusted_unless_configured() {
     let server = Server::plain(vec![Reaction::Response(200, FOUND)]);
     let cluster = format!("certificate-authority-data: {}", STANDARD.encode(authority().pem()));
     let path = server.kubeconfig(&cluster, &format!("token: {TOKEN}"));
@@ -242,7 +242,7 @@ fn a_slow_server_ends_at_the_deadline() {
 }
 
 #[test]
-fn what_passes_is_tried_again() {
+fn temporary_failures_are_retried() {
     for first in [
         Reaction::Response(503, r#"{"message": "etcd is away"}"#),
         Reaction::Response(429, ""),
@@ -257,7 +257,7 @@ fn what_passes_is_tried_again() {
 }
 
 #[test]
-fn what_does_not_pass_is_try_again_with_the_servers_words() {
+fn a_permanent_temporary_failure_has_code_11_and_the_servers_message() {
     let server = Server::plain(vec![Reaction::Response(503, r#"{"message": "etcd is away"}"#)]);
     let error = server.read_within(Duration::from_secs(2)).unwrap_err();
     assert_eq!((error.code, error.details.as_str()), (Code::TryAgain, "status 503: etcd is away"));
@@ -265,7 +265,7 @@ fn what_does_not_pass_is_try_again_with_the_servers_words() {
 }
 
 #[test]
-fn nobody_listens() {
+fn an_unreachable_server_has_code_11() {
     let server = Server::plain(vec![Reaction::Response(200, FOUND)]);
     let path = server.kubeconfig(&server.trusted(), "token: a");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -276,7 +276,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn refusals_say_what_is_missing() {
+fn refusals_name_what_is_missing() {
     let error = refused(404, r#"{"kind": "Status", "message": "configmaps \"addresses\" not found"}"#);
     assert_eq!(
         (error.code, error.message.as_str()),
@@ -302,7 +302,7 @@ fn a_config_map_without_data_is_empty() {
 }
 
 #[test]
-fn what_an_answer_holds_is_not_repeated() {
+fn an_error_does_not_quote_the_response() {
     for body in [r#"{"kind": "ConfigMap", "data": "s3cr3t"}"#, r#""s3cr3t""#, "s3cr3t"] {
         let Response::Refused { details, .. } = request::read(200, body.as_bytes()) else { panic!("{body}") };
         assert!(details.starts_with("the response is not a ConfigMap: "), "{details}");
@@ -311,7 +311,7 @@ fn what_an_answer_holds_is_not_repeated() {
 }
 
 #[test]
-fn a_name_never_leaves_its_place_in_the_url() {
+fn a_name_cannot_change_the_url() {
     for (namespace, name) in
         [("web/..", "a"), ("web", "a/../../secrets/b"), ("", "a"), ("web", ""), ("w%2f", "a")]
     {

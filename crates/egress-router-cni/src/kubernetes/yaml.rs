@@ -1,6 +1,6 @@
-//! The YAML that kubeconfigs are made of: what kubectl, kubeadm and cloud providers' programs write, and JSON.
+//! The subset of YAML in kubeconfigs, as kubectl, kubeadm and the programs of cloud providers write them, and JSON.
 //!
-//! A YAML crate of full size makes the program a third larger, for a file that machines write. Known are block mappings and
+//! A complete YAML crate would make the program a third larger. Supported are block mappings and
 //! block sequences of scalars on one line (plain, 'single' or "double" quoted), flow collections, comments and one document.
 //! Anchors, tags and scalars over several lines are refused, never read as something else. Source: YAML 1.2.2.
 
@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 /// Deeper than any kubeconfig, and shallow enough for the stack.
 const MAX_DEPTH: usize = 32;
 
-/// In which line (from 1) is what is not known here. It has no other words: the line may hold a token.
+/// The line (from 1) with an unsupported construct. It does not quote the line, which may contain a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unknown {
     /// From 1 on.
     pub line: usize,
 }
 
-/// A line that holds something.
+/// A line that is not empty.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     number: usize,
@@ -24,17 +24,17 @@ struct Line<'a> {
     text: &'a str,
 }
 
-/// All lines of a document, and how far they are read.
+/// The lines of a document and the position.
 struct Document<'a> {
     lines: Vec<Line<'a>>,
     next: usize,
 }
 
-/// The one document of `text`; scalars are strings, but for `true`, `false` and `null` that are not quoted.
+/// Parses the document; scalars are strings, except unquoted `true`, `false` and `null`.
 ///
 /// # Errors
 ///
-/// The first line that is not of the kind that is known here.
+/// The first line that is not supported.
 pub fn parse(text: &str) -> Result<Value, Unknown> {
     let mut document = Document { lines: Vec::new(), next: 0 };
     for (index, whole) in text.lines().enumerate() {
@@ -70,7 +70,7 @@ impl<'a> Document<'a> {
         self.lines.get(self.next).copied()
     }
 
-    /// What stands at `indent` from the next line on.
+    /// The value at `indent` from the next line on.
     fn block(&mut self, indent: usize, depth: usize) -> Result<Value, Unknown> {
         let Some(line) = self.peek() else { return Ok(Value::Null) };
         if depth > MAX_DEPTH {
@@ -96,7 +96,7 @@ impl<'a> Document<'a> {
                 items.push(self.below(indent, false, depth)?);
                 continue;
             }
-            // What follows the dash stands where it stands: `- name: a` begins a mapping of its own indentation.
+            // The text after the dash has its own indentation: `- name: a` begins a mapping.
             let inner_indent = indent + line.text.len() - inner.len();
             if let Some(place) = self.lines.get_mut(self.next) {
                 *place = Line { number: line.number, indent: inner_indent, text: inner };
@@ -127,7 +127,7 @@ impl<'a> Document<'a> {
         Ok(Value::Object(entries))
     }
 
-    /// What stands below a key or a dash at `indent`. The items of a key's sequence may stand right under it.
+    /// The value below a key or a dash at `indent`. The items of a key's sequence may have the key's indentation.
     fn below(&mut self, indent: usize, of_key: bool, depth: usize) -> Result<Value, Unknown> {
         match self.peek() {
             Some(line) if line.indent > indent => self.block(line.indent, depth + 1),
@@ -171,7 +171,7 @@ fn split_key(text: &str) -> Option<(String, &str)> {
     (rest.is_empty() || rest.starts_with(' ')).then_some((key, rest))
 }
 
-/// A value on one line, and nothing behind it but a comment.
+/// A value on one line, followed only by a comment.
 fn scalar(text: &str) -> Option<Value> {
     let text = text.trim();
     let (value, rest) = match text.chars().next()? {
@@ -192,7 +192,7 @@ fn known(text: &str) -> Option<Value> {
     })
 }
 
-/// A plain scalar; none for what begins or holds an indicator that means something else.
+/// A plain scalar; none if it has an indicator with another meaning.
 fn plain(text: &str) -> Option<&str> {
     let begins = text
         .starts_with(['&', '*', '!', '|', '>', '%', '@', '`', '{', '}', '[', ']', ',', '#', '"', '\''])

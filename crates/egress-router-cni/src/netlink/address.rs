@@ -23,7 +23,7 @@ const ADDRESS: u16 = 1;
 const LOCAL: u16 = 2;
 const BROADCAST: u16 = 4;
 const FLAGS: u16 = 8;
-/// IFA_F_NODAD: usable at once. Detection of duplicates keeps an IPv6 address from use for one to two seconds.
+/// IFA_F_NODAD: usable immediately. Duplicate address detection would delay an IPv6 address for one to two seconds.
 const WITHOUT_DETECTION: u8 = 0x02;
 
 /// struct ifaddrmsg.
@@ -95,31 +95,31 @@ impl Address {
         Ok(Some(Self { link, net: net(own, prefix)?, scope, flags }))
     }
 
-    /// Asks for all addresses of all families.
+    /// Requests all addresses of all families.
     #[must_use]
     pub fn all() -> Message {
         Self::of(0)
     }
 
-    /// Asks for all addresses of the link of index `link`: of all links, where the kernel cannot filter (before Linux 4.20).
+    /// Requests all addresses of the link with index `link`. Kernels before Linux 4.20 return those of all links.
     #[must_use]
     pub fn of(link: u32) -> Message {
         Message::new(libc::RTM_GETADDR, 0, &fixed(libc::AF_UNSPEC, 0, 0, link))
     }
 }
 
-/// Gives the link of index `link` the address `net`, usable at once.
+/// Adds the address `net` to the link with index `link`, usable immediately.
 #[must_use]
 pub fn add(link: u32, net: IpNet) -> Message {
     let mut message = about(libc::RTM_NEWADDR, FLAG_CREATE | FLAG_EXCLUSIVE, link, net);
     if let (IpNet::V4(net), 1..=30) = (net, net.prefix_len()) {
-        // Up to /30 there is a broadcast address, and the other plugins set it.
+        // Networks up to /30 have a broadcast address, which other plugins set too.
         write(&mut message, BROADCAST, Ipv4Addr::into(net.broadcast()));
     }
     message
 }
 
-/// Takes `net` from the link of index `link`.
+/// Deletes `net` from the link with index `link`.
 #[must_use]
 pub fn delete(link: u32, net: IpNet) -> Message {
     about(libc::RTM_DELADDR, 0, link, net)
@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>, inet: bool) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>, inet: bool) {
             let _ = Address::decode(&bytes);
             let mut valid = bytes;
             if let Some(family) = valid.first_mut() {
@@ -166,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_added_reads_like_what_is_there(link: u32, net in nets()) {
+        fn a_request_decodes_like_an_existing_address(link: u32, net in nets()) {
             let read = Address::decode(add(link, net).body()).unwrap().unwrap();
             let flags = if net.addr().is_ipv6() { 2 } else { 0 };
             prop_assert_eq!(read, Address { link, net, scope: 0, flags });
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn other_families_are_not_ours() {
+    fn other_families_are_ignored() {
         assert_eq!(Address::decode(&[7, 0, 0, 0, 1, 0, 0, 0]), Ok(None));
     }
 }

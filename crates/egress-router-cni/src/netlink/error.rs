@@ -1,31 +1,31 @@
-//! What can go wrong between the kernel and us.
+//! Errors of netlink requests.
 
 use std::io;
 
 use super::message::{Malformed, Refusal};
 use crate::cni;
 
-/// A conversation that did not end well.
+/// Why a netlink request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The kernel does not do it.
+    /// The kernel refuses.
     #[error("{0}")]
     Refused(Refusal),
     /// A system call failed.
     #[error("{intent}: {source}")]
     System {
-        /// What was tried.
+        /// The operation.
         intent: &'static str,
-        /// The kernel's word.
+        /// The system error.
         source: io::Error,
     },
-    /// The kernel's answer cannot be read.
+    /// The kernel's reply cannot be read.
     #[error("{0}")]
     Malformed(#[from] Malformed),
-    /// A dump changed under our eyes each time.
+    /// Every attempt of a dump was interrupted by changes.
     #[error("the dump was interrupted by changes {0} times")]
     DumpInterrupted(u32),
-    /// No answer came.
+    /// No reply within the timeout.
     #[error("the kernel did not reply")]
     NoReply,
     /// A request with an attribute beyond 65,535 bytes.
@@ -34,7 +34,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The number of a refusal or a failed call.
+    /// The errno of a refusal or a failed call.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {
         match self {
@@ -50,7 +50,7 @@ impl Error {
         self.errno().is_some_and(|errno| numbers.contains(&errno))
     }
 
-    /// The error that a runtime is told: `message` says what failed on which object, the kernel's words are its details.
+    /// The error for the runtime: `message` has the operation and the object, the details have the kernel's message.
     #[must_use]
     pub fn to_cni(&self, message: impl Into<String>) -> cni::Error {
         let code =

@@ -3,10 +3,10 @@
 use super::message::{Attribute, FLAG_CREATE, FLAG_EXCLUSIVE, Malformed, Message, split};
 use crate::config::interface::{IpvlanMode, Kind, MacvlanMode};
 
-/// A link that is there.
+/// An existing link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// In its namespace.
+    /// Its index in its namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
@@ -24,18 +24,18 @@ pub struct Link {
     pub loopback: bool,
     /// IFLA_LINK: its master (or peer), an index in the namespace where that one is.
     pub parent: Option<u32>,
-    /// IFLA_IFALIAS: a text that somebody wrote onto it.
+    /// IFLA_IFALIAS: a text that programs can set.
     pub alias: Option<String>,
 }
 
-/// A link to be made, by a socket of the host, in the pod.
+/// A link to create in the pod through a socket of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewLink {
     /// Its name in the pod.
     pub name: String,
     /// Index of the master on the host.
     pub master: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Bytes; none: the master's.
     pub mtu: Option<u32>,
@@ -58,7 +58,7 @@ const INFO_KIND: u16 = 1;
 const INFO_DATA: u16 = 2;
 /// IFLA_MACVLAN_MODE (32 bits) and IFLA_IPVLAN_MODE (16 bits).
 const MODE: u16 = 1;
-/// RTEXT_FILTER_SKIP_STATS: counters are most of a reply, and unused here.
+/// RTEXT_FILTER_SKIP_STATS: omits counters, which are most of a reply.
 const SKIP_COUNTERS: u32 = 1 << 3;
 /// AF_INET, as the type of an attribute.
 const INET: u16 = 2;
@@ -111,7 +111,7 @@ impl Link {
         if link.name.is_empty() { Err(Malformed("a link without a name")) } else { Ok(link) }
     }
 
-    /// Asks for all links.
+    /// Requests all links.
     #[must_use]
     pub fn all() -> Message {
         let mut message = Message::new(libc::RTM_GETLINK, 0, &fixed(0, 0, 0));
@@ -119,30 +119,30 @@ impl Link {
         message
     }
 
-    /// Asks for the link called `name`.
+    /// Requests the link `name`.
     #[must_use]
     pub fn by_name(name: &str) -> Message {
         let mut message = Self::all();
-        // IFNAMSIZ, without its end: what is longer can only be an alternative name.
+        // A name longer than IFNAMSIZ - 1 can only be an alternative name.
         message.string(if name.len() <= 15 { NAME } else { ALTERNATIVE_NAME }, name);
         message
     }
 
-    /// Turns the link of this index on or off.
+    /// Sets the link with this index up or down.
     #[must_use]
     pub fn set_up(index: u32, up: bool) -> Message {
         Message::new(libc::RTM_SETLINK, 0, &fixed(index, if up { UP } else { 0 }, UP))
     }
 
-    /// The number of a setting of IPv4 (linux/ip.h, IPV4_DEVCONF_*), of those that nothing is bound to: what the kernel does
-    /// when its sysctl is written is the same as what it does for [`Self::ipv4_setting`].
+    /// The number of an IPv4 setting (linux/ip.h, IPV4_DEVCONF_*) without side effects: writing its sysctl equals
+    /// [`Self::ipv4_setting`].
     #[must_use]
     pub fn ipv4_setting_named(sysctl: &str) -> Option<u16> {
         let settings = [("arp_announce", 18), ("arp_ignore", 19), ("arp_notify", 22)];
         settings.into_iter().find(|(name, _)| *name == sysctl).map(|(_, number)| number)
     }
 
-    /// Gives a setting of IPv4 of the link of this index a value, as its sysctl would: without the way to a file.
+    /// Sets an IPv4 setting of the link with this index, as its sysctl would, without opening a file.
     #[must_use]
     pub fn ipv4_setting(index: u32, setting: u16, value: u32) -> Message {
         let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
@@ -157,7 +157,7 @@ impl Link {
         message
     }
 
-    /// Gives the link of this index another name.
+    /// Renames the link with this index.
     #[must_use]
     pub fn rename(index: u32, name: &str) -> Message {
         let mut message = Message::new(libc::RTM_SETLINK, 0, &fixed(index, 0, 0));
@@ -171,8 +171,8 @@ impl Link {
         Message::new(libc::RTM_DELLINK, 0, &fixed(index, 0, 0))
     }
 
-    /// Asks whether the kernel knows links of this kind (`macvlan`), without making one: EOPNOTSUPP where it does not, and
-    /// any other refusal (the master is missing) where it does.
+    /// Tests whether the kernel has links of this kind (`macvlan`), without creating one: EOPNOTSUPP if it has not, any other refusal (the
+    /// master is missing) if it has.
     #[must_use]
     pub fn probe(kind: &str) -> Message {
         let mut message = Message::new(libc::RTM_NEWLINK, FLAG_CREATE | FLAG_EXCLUSIVE, &fixed(0, 0, 0));
@@ -184,7 +184,7 @@ impl Link {
 }
 
 impl NewLink {
-    /// Makes the link, called `name`, in the namespace whose open descriptor is `namespace`.
+    /// Creates the link `name` in the namespace of the descriptor `namespace`.
     #[must_use]
     pub fn create(&self, name: &str, namespace: i32) -> Message {
         let mut message = Message::new(libc::RTM_NEWLINK, FLAG_CREATE | FLAG_EXCLUSIVE, &fixed(0, 0, 0));
@@ -208,7 +208,7 @@ impl NewLink {
     }
 }
 
-/// The kernel's name of a kind of link.
+/// The kernel's name of a link kind.
 #[must_use]
 pub fn name_of(kind: &Kind) -> &'static str {
     match kind {
@@ -217,7 +217,7 @@ pub fn name_of(kind: &Kind) -> &'static str {
     }
 }
 
-/// What IFLA_LINKINFO says: kind, and the mode if it is one of ours.
+/// IFLA_LINKINFO: the kind, and the mode of a macvlan or ipvlan.
 fn info(attribute: &Attribute<'_>) -> Result<(String, Option<Kind>), Malformed> {
     let (mut kind, mut data) = (String::new(), None);
     for part in attribute.nested() {
@@ -286,12 +286,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let _ = Link::decode(&bytes);
         }
 
         #[test]
-        fn what_is_asked_for_reads_like_what_is_there(
+        fn a_request_decodes_like_an_existing_link(
             kind in kinds(),
             name in "[a-z]{1,15}",
             master in 1_u32..,

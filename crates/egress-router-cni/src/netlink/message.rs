@@ -1,6 +1,6 @@
-//! Messages and their attributes (linux/netlink.h): writing, and strict reading that no byte can make panic.
+//! Messages and their attributes (linux/netlink.h): encoding, and strict decoding that never panics.
 //!
-//! Numbers are in the machine's byte order, but where a protocol says otherwise (nf_tables, addresses).
+//! Numbers are in host byte order, unless a protocol requires network order (nf_tables, addresses).
 
 mod read;
 mod refusal;
@@ -17,7 +17,7 @@ const HEADER: usize = 16;
 /// sizeof(struct nlattr).
 const ATTRIBUTE_HEADER: usize = 4;
 
-/// A request that is being written. Its sequence number is the socket's to give.
+/// A request. The socket sets its sequence number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     kind: u16,
@@ -36,9 +36,9 @@ impl Message {
         message
     }
 
-    /// NLM_F_ACK: an answer is wanted, even if nothing is refused.
+    /// Whether NLM_F_ACK is set: the kernel replies also on success.
     #[must_use]
-    pub fn wants_ack(&self) -> bool {
+    pub fn requests_ack(&self) -> bool {
         self.flags & FLAG_ACK != 0
     }
 
@@ -55,16 +55,16 @@ impl Message {
         self.kind
     }
 
-    /// What follows the message's header.
+    /// The payload after the message's header.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// An attribute. `kind` may bear [`NESTED`].
+    /// Adds an attribute. `kind` may have [`NESTED`].
     pub fn attribute(&mut self, kind: u16, payload: &[u8]) -> &mut Self {
         let length = ATTRIBUTE_HEADER.saturating_add(payload.len());
-        // The field has 16 bits; Socket refuses to send what did not fit.
+        // The field has 16 bits; Socket refuses to send a longer attribute.
         self.too_long |= u16::try_from(length).is_err();
         self.body.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_ne_bytes());
         self.body.extend_from_slice(&kind.to_ne_bytes());
@@ -87,7 +87,7 @@ impl Message {
         self.attribute(kind, &value.to_ne_bytes())
     }
 
-    /// An attribute of four bytes in network order, as nf_tables wants.
+    /// An attribute of four bytes in network order, as nf_tables has them.
     pub fn be32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.attribute(kind, &value.to_be_bytes())
     }
@@ -100,7 +100,7 @@ impl Message {
         self.attribute(kind, &payload)
     }
 
-    /// An attribute that holds those which `fill` writes.
+    /// A nested attribute, filled by `fill`.
     pub fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.body.len();
         self.attribute(kind | NESTED, &[]);
@@ -141,7 +141,7 @@ impl Message {
 pub const FLAG_REQUEST: u16 = 0x1;
 /// NLM_F_ACK.
 pub const FLAG_ACK: u16 = 0x4;
-/// NLM_F_DUMP_INTR: what is dumped changed meanwhile.
+/// NLM_F_DUMP_INTR: the objects changed during the dump.
 pub const FLAG_INTERRUPTED: u16 = 0x10;
 /// NLM_F_DUMP.
 pub const FLAG_DUMP: u16 = 0x300;

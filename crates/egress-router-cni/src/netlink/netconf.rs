@@ -1,26 +1,26 @@
-//! Forwarding and reverse path filters of all devices at once (RTM_NEWNETCONF; linux/netconf.h): what the files below
-//! `/proc/sys/net/*/conf` say one by one.
+//! Forwarding and reverse path filters of all devices at once (RTM_NEWNETCONF; linux/netconf.h): the values of
+//! the files below `/proc/sys/net/*/conf`.
 
 use super::address::number;
 use super::message::{Malformed, Message, split};
 
-/// Whose settings.
+/// The scope of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// `conf/all`.
     All,
     /// `conf/default`.
     Default,
-    /// Of one link.
+    /// One link.
     Link(u32),
 }
 
 /// The settings of one scope in one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Netconf {
-    /// Which family.
+    /// The family.
     pub ipv6: bool,
-    /// Whose.
+    /// The scope.
     pub scope: Scope,
     /// NETCONFA_FORWARDING.
     pub forwarding: Option<i32>,
@@ -39,7 +39,7 @@ impl Netconf {
     /// Reads the payload of an RTM_NEWNETCONF: none for families other than IPv4 and IPv6.
     ///
     /// # Errors
-    /// When it is malformed, or says not whose.
+    /// It is malformed, or has no scope.
     pub fn decode(payload: &[u8]) -> Result<Option<Self>, Malformed> {
         let ([family, ..], attributes) = split::<4>(payload)?;
         let ipv6 = *family == number(libc::AF_INET6);
@@ -65,7 +65,7 @@ impl Netconf {
         Ok(Some(Self { ipv6, scope, forwarding, rp_filter: rp_filter.filter(|_| !ipv6) }))
     }
 
-    /// Asks for those of all scopes in all families.
+    /// Requests those of all scopes in all families.
     #[must_use]
     pub fn all() -> Message {
         Message::new(libc::RTM_GETNETCONF, 0, &[0; 4])
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let _ = Netconf::decode(&bytes);
             let _ = Netconf::decode(&[&[2, 0, 0, 0], bytes.as_slice()].concat());
         }

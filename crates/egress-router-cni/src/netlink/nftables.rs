@@ -1,6 +1,6 @@
-//! nf_tables, spoken directly: one table of family inet, whole, in one atomic batch (linux/netfilter/nf_tables.h).
+//! nf_tables over netlink: one complete table of family inet in one atomic batch (linux/netfilter/nf_tables.h).
 //!
-//! [`ruleset`] is a table as it shall be, made of [`set`]s and of [`rule`]s of [`expression`]s; [`observed`] is one as it is,
+//! [`ruleset`] is a desired table, made of [`set`]s and of [`rule`]s of [`expression`]s; [`observed`] is an existing one,
 //! and [`difference`] compares the two.
 
 pub mod comment;
@@ -22,20 +22,20 @@ pub use rule::Rule;
 pub use ruleset::{Chain, Ruleset};
 pub use set::Set;
 
-/// The chain, without a hook, whose rules' comments are the notes of a table.
+/// The chain, without a hook, whose rules' comments contain the record.
 pub const RECORD: &str = "record";
 
 /// NFT_SET_ELEM_INTERVAL_END.
 const INTERVAL_END: u32 = 1;
 
-/// Makes the table and all that is in it, at one time or not at all.
+/// Creates the table with its content, atomically.
 ///
 /// # Errors
-/// Code 100: which object the kernel refused, and its words. A table of that name that is there already is one of them.
+/// Code 100: the object that the kernel refused, with its message; also if a table with this name exists.
 pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error> {
     let (subjects, messages): (Vec<_>, Vec<_>) = ruleset.messages().into_iter().unzip();
     commit(socket, messages).map_err(|(place, error)| {
-        // Without the kernel's answer, it may be there.
+        // Without the kernel's reply, the table may exist.
         if !matches!(error, Error::Refused(_)) {
             let _ = delete(socket, &ruleset.table);
         }
@@ -44,10 +44,10 @@ pub fn install(socket: &mut Socket, ruleset: &Ruleset) -> Result<(), cni::Error>
     })
 }
 
-/// Deletes the table with all that is in it. None is as good as deleted.
+/// Deletes the table with its content. A missing table is not an error.
 ///
 /// # Errors
-/// Code 100, with the kernel's words.
+/// Code 100, with the kernel's message.
 pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
     // NFT_MSG_DELTABLE: NFTA_TABLE_NAME.
     let mut request = message(2, 0);
@@ -60,9 +60,9 @@ pub fn delete(socket: &mut Socket, table: &str) -> Result<(), cni::Error> {
     }
 }
 
-/// Sends `messages` as a batch; the first that is refused is named by its place among them.
+/// Sends `messages` as a batch. An error has the position of the first refused one.
 fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option<usize>, Error)> {
-    // Once the last is acknowledged, all were heard.
+    // After the last acknowledgement, all messages are processed.
     if let Some(last) = messages.pop() {
         messages.push(last.with_flags(FLAG_ACK));
     }
@@ -79,7 +79,7 @@ fn commit(socket: &mut Socket, mut messages: Vec<Message>) -> Result<(), (Option
 /// The names of the tables that begin with `prefix`.
 ///
 /// # Errors
-/// Code 100, with the kernel's words.
+/// Code 100, with the kernel's message.
 pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETTABLE.
     let tables = socket.dump(&message(1, 0), |_, payload| {
@@ -95,10 +95,10 @@ pub fn tables(socket: &mut Socket, prefix: &str) -> Result<Vec<String>, cni::Err
     })
 }
 
-/// The notes in the table's chain [`RECORD`], as they were given. None where there is no such table.
+/// The lines in the table's chain [`RECORD`]. None if there is no such table.
 ///
 /// # Errors
-/// Code 100, with the kernel's words.
+/// Code 100, with the kernel's message.
 pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni::Error> {
     // NFT_MSG_GETRULE: NFTA_RULE_TABLE, NFTA_RULE_CHAIN.
     let mut request = message(7, 0);
@@ -116,10 +116,10 @@ pub fn read_record(socket: &mut Socket, table: &str) -> Result<Vec<String>, cni:
     Ok(comment::joined(comments))
 }
 
-/// How the table that is there differs from `ruleset`: one sentence for each difference, none if it is as it was built.
+/// The differences between the existing table and `ruleset`, one sentence for each; empty if they are equal.
 ///
 /// # Errors
-/// Code 100, with the kernel's words.
+/// Code 100, with the kernel's message.
 pub fn differences(socket: &mut Socket, ruleset: &Ruleset) -> Result<Vec<String>, cni::Error> {
     let found = find(socket, &ruleset.table);
     let found =
@@ -127,7 +127,7 @@ pub fn differences(socket: &mut Socket, ruleset: &Ruleset) -> Result<Vec<String>
     Ok(difference::differences(ruleset, &found))
 }
 
-/// Reads the table `name` whole.
+/// Reads the table `name` completely.
 fn find(socket: &mut Socket, name: &str) -> Result<Observed, Error> {
     // NFT_MSG_GETTABLE: NFTA_TABLE_NAME.
     let mut request = message(1, 0);
@@ -164,7 +164,7 @@ fn find(socket: &mut Socket, name: &str) -> Result<Observed, Error> {
     Ok(Observed { table, chains, rules, sets: sets.collect::<Result<_, Error>>()? })
 }
 
-/// Whether the kernel has nf_tables. True where that cannot be told.
+/// Whether the kernel has nf_tables. True if this is unknown.
 #[must_use]
 pub fn known() -> bool {
     let asked = Socket::open(Protocol::Netfilter)
@@ -173,16 +173,16 @@ pub fn known() -> bool {
     !asked.is_err_and(|error| lacking(&error))
 }
 
-/// What a kernel without nf_tables says: it has no such sockets, or nfnetlink knows no such subsystem (nfnetlink_rcv_msg in
+/// The error of a kernel without nf_tables: no such sockets, or no such subsystem of nfnetlink (nfnetlink_rcv_msg in
 /// linux/net/netfilter/nfnetlink.c).
 fn lacking(error: &Error) -> bool {
     error.is(&[libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::EINVAL, libc::EOPNOTSUPP])
 }
 
-/// Asks for the ruleset's generation: whether the kernel has nf_tables at all.
+/// Requests the ruleset's generation, to test whether the kernel has nf_tables.
 ///
 /// # Errors
-/// Code 100, with the kernel's words.
+/// Code 100, with the kernel's message.
 pub fn generation(socket: &mut Socket) -> Result<(), cni::Error> {
     // NFT_MSG_GETGEN.
     socket

@@ -11,12 +11,12 @@ use super::message::{
     attributes, split,
 };
 
-/// Through which link.
+/// The device of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
-    /// One that is there: its index.
+    /// An existing link, by index.
     Index(u32),
-    /// The one that this plan makes: [`crate::apply`] knows its index once it is there.
+    /// The link that the plan creates; [`crate::apply`] has its index.
     New,
 }
 
@@ -33,7 +33,7 @@ pub struct Route {
     pub device: Option<Device>,
     /// RTA_PREFSRC.
     pub source: Option<IpAddr>,
-    /// RTA_PRIORITY: the metric. The kernel makes 1024 of IPv6's 0.
+    /// RTA_PRIORITY: the metric. For IPv6 the kernel replaces 0 by 1024.
     pub metric: Option<u32>,
     /// RTPROT_*.
     pub protocol: u8,
@@ -43,11 +43,10 @@ pub struct Route {
     pub kind: u8,
     /// rtm_tos.
     pub tos: u8,
-    /// RTNH_F_ONLINK and RTNH_F_PERVASIVE; others tell a state.
+    /// RTNH_F_ONLINK and RTNH_F_PERVASIVE; other flags are state.
     pub flags: u32,
-    /// All other attributes that make the route what it is (metrics, multipath, encapsulation, preference, nexthop ID …), as
-    /// they came: type and payload. Written back as they are. What only tells a state is left out, and what the kernel would
-    /// write for a route that did not ask for it (IPv6's medium preference).
+    /// All other attributes of the configuration (metrics, multipath, encapsulation, preference, nexthop ID …), as type and raw payload.
+    /// They are written back unchanged. State and the kernel's defaults (IPv6's medium preference) are omitted.
     pub rest: Vec<(u16, Vec<u8>)>,
 }
 
@@ -59,7 +58,7 @@ const GATEWAY: u16 = 5;
 const PRIORITY: u16 = 6;
 const SOURCE: u16 = 7;
 const MULTIPATH: u16 = 9;
-/// RTA_CACHEINFO: a state, but for the time that is left to a route that a router advertised.
+/// RTA_CACHEINFO: state, except the remaining lifetime of an advertised route.
 const STATE: u16 = 12;
 const TABLE: u16 = 15;
 const VIA: u16 = 18;
@@ -67,15 +66,15 @@ const PREFERENCE: u16 = 20;
 const EXPIRES: u16 = 23;
 const PADDING: u16 = 24;
 const NEXTHOP_ID: u16 = 30;
-/// RTNH_F_PERVASIVE | RTNH_F_ONLINK: what a request may say. DEAD, LINKDOWN and the like tell a state.
+/// RTNH_F_PERVASIVE | RTNH_F_ONLINK: the flags of a request. RTNH_F_DEAD, RTNH_F_LINKDOWN and others are state.
 const ASKED: u32 = 2 | 4;
 /// RTPROT_RA.
 const ADVERTISED: u8 = 9;
-/// RTM_F_CLONED: of the cache, not of the table.
+/// RTM_F_CLONED: an entry of the cache, not of a table.
 const CLONED: u32 = 0x200;
 /// RT_TABLE_LOCAL.
 const LOCAL_TABLE: u32 = 255;
-/// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE, RTN_PROHIBIT, RTN_THROW: what an administrator writes.
+/// RTN_UNICAST, RTN_BLACKHOLE, RTN_UNREACHABLE, RTN_PROHIBIT, RTN_THROW: the types that administrators configure.
 const KINDS: [u8; 5] = [1, 6, 7, 8, 9];
 /// RT_SCOPE_LINK.
 #[cfg(test)]
@@ -85,7 +84,7 @@ const LINK_SCOPE: u8 = 253;
 const UNICAST: u8 = 1;
 
 impl Route {
-    /// A unicast route of ours. Its scope is the kernel's rule: the link where there is no gateway, in IPv4.
+    /// A unicast route of the plugin. For IPv4 without a gateway its scope is link, as the kernel requires.
     #[cfg(test)]
     pub(crate) fn new(table: u32, destination: IpNet, gateway: Option<IpAddr>, device: Device) -> Self {
         let direct = gateway.is_none() && destination.addr().is_ipv4();
@@ -105,11 +104,11 @@ impl Route {
         }
     }
 
-    /// Reads the payload of an RTM_NEWROUTE: none for what the kernel makes by itself (table local, the cache, broadcast,
-    /// multicast) and for other families.
+    /// Reads the payload of an RTM_NEWROUTE: none for routes that the kernel creates itself (table local, the cache,
+    /// broadcast, multicast) and for other families.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn decode(payload: &[u8]) -> Result<Option<Self>, Malformed> {
         let (fixed, attributes) = split::<12>(payload)?;
         let [family, to, from, tos, table, protocol, scope, kind, f0, f1, f2, f3] = *fixed;
@@ -155,19 +154,19 @@ impl Route {
         Ok((route.table != LOCAL_TABLE).then_some(route))
     }
 
-    /// Whether it is a default route that a router has advertised.
+    /// Whether it is an advertised default route.
     #[must_use]
     pub fn is_advertised_default(&self) -> bool {
         self.protocol == ADVERTISED && self.destination.prefix_len() == 0 && self.destination.addr().is_ipv6()
     }
 
-    /// When the kernel takes it away, as an attribute of [`Self::rest`]: what a router advertised has such a time.
+    /// The expiry of an advertised route, as an attribute of [`Self::rest`].
     #[must_use]
     pub fn lifetime(&self) -> Option<&(u16, Vec<u8>)> {
         self.rest.iter().find(|(kind, _)| *kind == EXPIRES)
     }
 
-    /// Where it leads: each link with the gateway there, if it has one. Several for a route with several next hops.
+    /// Its next hops: links with their gateways. Several for a multipath route.
     #[must_use]
     pub fn paths(&self) -> Vec<(u32, Option<IpAddr>)> {
         if let Some(Device::Index(index)) = self.device {
@@ -177,7 +176,7 @@ impl Route {
         several.flat_map(|(_, payload)| nexthops(payload)).collect()
     }
 
-    /// Asks for all routes of all families: of one table, where the kernel can (Linux 4.20).
+    /// Requests all routes of all families; of one table, if the kernel can filter (Linux 4.20).
     #[must_use]
     pub fn all(table: Option<u32>) -> Message {
         let mut message = Message::new(libc::RTM_GETROUTE, 0, &[0; 12]);
@@ -187,31 +186,31 @@ impl Route {
         message
     }
 
-    /// Adds it; one with the same destination, TOS and metric is a refusal (EEXIST). `new` is the index of [`Device::New`].
+    /// Adds it. EEXIST if there is one with the same destination, TOS and metric. `new` is the index of [`Device::New`].
     #[must_use]
     pub fn add(&self, new: Option<u32>) -> Message {
         self.about(libc::RTM_NEWROUTE, FLAG_CREATE | FLAG_EXCLUSIVE, new)
     }
 
-    /// Adds it behind those with the same destination, TOS and metric.
+    /// Appends it after those with the same destination, TOS and metric.
     #[must_use]
     pub fn append(&self, new: Option<u32>) -> Message {
         self.about(libc::RTM_NEWROUTE, FLAG_CREATE | FLAG_APPEND, new)
     }
 
-    /// Puts it in the place of the first one with the same destination, TOS and metric; none is a refusal (ENOENT).
+    /// Replaces the first one with the same destination, TOS and metric. ENOENT if there is none.
     #[must_use]
     pub fn replace(&self, new: Option<u32>) -> Message {
         self.about(libc::RTM_NEWROUTE, FLAG_REPLACE, new)
     }
 
-    /// Deletes it; none like it is a refusal (ESRCH).
+    /// Deletes it. ESRCH if there is none.
     #[must_use]
     pub fn delete(&self, new: Option<u32>) -> Message {
         self.about(libc::RTM_DELROUTE, 0, new)
     }
 
-    /// Whether a table can hold only one of them, but for appended ones.
+    /// Whether a table can have only one of them, unless appended.
     #[must_use]
     pub fn rivals(&self, other: &Self) -> bool {
         (self.table, self.destination, self.tos, self.metric.unwrap_or(0))
@@ -243,7 +242,7 @@ impl Route {
         if self.destination.prefix_len() > 0 {
             address::write(&mut message, DESTINATION, self.destination.network());
         }
-        // A nexthop object says all that device, gateway and paths would, and the kernel tells both but takes only one.
+        // A nexthop object replaces device, gateway and paths. The kernel reports both, but accepts only one.
         let object = self.rest.iter().any(|(kind, _)| *kind == NEXTHOP_ID);
         if !object {
             self.write_nexthop(&mut message, new);
@@ -258,7 +257,7 @@ impl Route {
             match (*kind, from) {
                 (FROM, Some((_, source))) => message.attribute(FROM, source),
                 (kind, _) if object && kind & !NESTED == MULTIPATH => &mut message,
-                // A copy of ours is for good: no advertisement would renew it.
+                // The plugin's copy does not expire, because no advertisement would renew it.
                 (EXPIRES, _) if self.protocol == crate::names::PROTOCOL => &mut message,
                 (kind, _) => message.attribute(kind, payload),
             };
@@ -272,7 +271,7 @@ impl Route {
                 message.u32(DEVICE, index);
             }
             Some(Device::New) => {
-                // No link has index 0: without a link that was made, the kernel refuses.
+                // Index 0 before the link is created, which the kernel refuses.
                 message.u32(DEVICE, new.unwrap_or(0));
             }
             None => {}
@@ -310,7 +309,7 @@ fn via(attribute: &Attribute<'_>) -> Result<IpAddr, Malformed> {
     address::read(octets)
 }
 
-/// RTA_EXPIRES, in seconds, of a route whose life is limited.
+/// RTA_EXPIRES in seconds, of a route with a lifetime.
 fn time_left(attribute: &Attribute<'_>) -> Option<(u16, Vec<u8>)> {
     /// USER_HZ, in which struct rta_cacheinfo counts: 100 on every architecture in use.
     const TICKS: i32 = 100;
@@ -320,7 +319,7 @@ fn time_left(attribute: &Attribute<'_>) -> Option<(u16, Vec<u8>)> {
     Some((EXPIRES, seconds.to_ne_bytes().to_vec()))
 }
 
-/// Link and gateway of each struct rtnexthop (length, flags, hops, link; attributes). Ends at the first that is broken.
+/// Link and gateway of each struct rtnexthop (length, flags, hops, link; attributes). Ends at the first malformed one.
 fn nexthops(mut rest: &[u8]) -> Vec<(u32, Option<IpAddr>)> {
     let mut found = Vec::new();
     while let Some((length, tail)) = rest.split_first_chunk::<2>() {
@@ -341,7 +340,7 @@ fn nexthops(mut rest: &[u8]) -> Vec<(u32, Option<IpAddr>)> {
     found
 }
 
-/// The paths (struct rtnexthop and attributes) without their states, which a request must not say.
+/// The paths (struct rtnexthop and attributes) without their state, which a request must not have.
 fn asked_paths(payload: &[u8]) -> Result<Vec<u8>, Malformed> {
     const BROKEN: Malformed = Malformed("a multipath route");
     let mut paths = payload.to_vec();

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::address::{self, number};
 use super::message::{FLAG_CREATE, FLAG_EXCLUSIVE, Malformed, Message, split};
 
-/// A rule that looks a table up.
+/// A rule that selects a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Which family.
@@ -34,25 +34,25 @@ const MASK: u16 = 16;
 const PADDING: u16 = 18;
 const PROTOCOL: u16 = 21;
 /// FR_ACT_TO_TBL.
-const LOOK_UP: u8 = 1;
+const TO_TABLE: u8 = 1;
 /// FIB_RULE_INVERT.
 const INVERTED: u32 = 2;
-/// What the kernel writes where nothing is suppressed.
+/// The kernel's value if nothing is suppressed.
 const NOTHING: u32 = u32::MAX;
 
 impl Rule {
-    /// Reads the payload of an RTM_NEWRULE: none for a rule with any condition or action that this type does not have, which
-    /// is never one of ours.
+    /// Reads the payload of an RTM_NEWRULE: none for a rule with a condition or action that this type does not have. The
+    /// plugin creates no such rules.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn decode(payload: &[u8]) -> Result<Option<Self>, Malformed> {
         let (fixed, attributes) = split::<12>(payload)?;
         let [family, to, from, tos, table, _, _, action, f0, f1, f2, f3] = *fixed;
         let ipv6 = family == number(libc::AF_INET6);
         let inverted = u32::from_ne_bytes([f0, f1, f2, f3]) & INVERTED != 0;
         let known = ipv6 || family == number(libc::AF_INET);
-        if !known || to != 0 || tos != 0 || action != LOOK_UP || inverted {
+        if !known || to != 0 || tos != 0 || action != TO_TABLE || inverted {
             return Ok(None);
         }
         let mut rule = Self { ipv6, priority: 0, mark: None, from: None, table: table.into(), protocol: 0 };
@@ -73,26 +73,26 @@ impl Rule {
         }
         rule.mark = match (rule.mark, mask) {
             (Some((mark, _)), mask) => Some((mark, mask)),
-            // Mark 0 is written as none, with its mask.
+            // Mark 0 is omitted; only its mask is written.
             (None, u32::MAX) => None,
             (None, mask) => Some((0, mask)),
         };
         Ok(Some(rule))
     }
 
-    /// Asks for all rules of all families.
+    /// Requests all rules of all families.
     #[must_use]
     pub fn all() -> Message {
         Message::new(libc::RTM_GETRULE, 0, &[0; 12])
     }
 
-    /// Adds it; one like it is a refusal (EEXIST).
+    /// Adds it. EEXIST if there is an equal one.
     #[must_use]
     pub fn add(&self) -> Message {
         self.about(libc::RTM_NEWRULE, FLAG_CREATE | FLAG_EXCLUSIVE)
     }
 
-    /// Deletes it; none like it is a refusal (ENOENT).
+    /// Deletes it. ENOENT if there is none.
     #[must_use]
     pub fn delete(&self) -> Message {
         self.about(libc::RTM_DELRULE, 0)
@@ -102,7 +102,7 @@ impl Rule {
         let family = number(if self.ipv6 { libc::AF_INET6 } else { libc::AF_INET });
         let from = self.from.map_or(0, |net| net.prefix_len());
         // RT_TABLE_UNSPEC: the attribute has the table.
-        let fixed = [family, 0, from, 0, 0, 0, 0, LOOK_UP, 0, 0, 0, 0];
+        let fixed = [family, 0, from, 0, 0, 0, 0, TO_TABLE, 0, 0, 0, 0];
         let mut message = Message::new(kind, flags, &fixed);
         message.u32(PRIORITY, self.priority).u32(TABLE, self.table).u8(PROTOCOL, self.protocol);
         if let Some((mark, mask)) = self.mark {
@@ -155,14 +155,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn no_bytes_cause_a_panic(bytes: Vec<u8>) {
             let _ = Rule::decode(&bytes);
             let header = [2, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
             let _ = Rule::decode(&[header.as_slice(), &bytes].concat());
         }
 
         #[test]
-        fn what_is_added_reads_like_what_is_there(rule in rules()) {
+        fn a_request_decodes_like_an_existing_rule(rule in rules()) {
             prop_assert_eq!(Rule::decode(rule.add().body()), Ok(Some(rule.clone())));
             prop_assert_eq!(Rule::decode(rule.delete().body()), Ok(Some(rule)));
         }

@@ -1,4 +1,4 @@
-//! A socket that asks the kernel, and tells each request's answer.
+//! A netlink socket: sends requests and returns the reply to each.
 
 mod objects;
 #[cfg(test)]
@@ -21,22 +21,22 @@ const DONE: u16 = 3;
 /// NLMSG_MIN_TYPE: below are the messages of netlink itself.
 const FIRST_OF_FAMILY: u16 = 16;
 
-/// The kernel's largest piece of a dump (linux/net/netlink/af_netlink.c, netlink_recvmsg).
+/// The kernel's largest datagram of a dump (linux/net/netlink/af_netlink.c, netlink_recvmsg).
 const BUFFER: usize = 32 * 1024;
 
-/// How often something that comes and goes is tried: changes during a dump, a dump that waits for another. On a node with
-/// 1000 links, whose dump takes 5 ms, and 200 changes a second, two of three attempts fail: thirty in a row are one
-/// in a million, and last no longer than a quarter of a second.
+/// Attempts after transient failures: changes during a dump, or another dump in progress. On a node with 1,000 links, whose dump takes 5 ms,
+/// and 200 changes a second, two of three attempts fail. Thirty failures in a row are one in a million, and take a quarter of a
+/// second.
 const ATTEMPTS: u32 = 30;
 
-/// Between two attempts: longer than a dump, short against a pod's start.
+/// Pause between two attempts: longer than a dump, and short compared with a pod's start.
 const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
-/// How long an answer may take. Answers are there when the request has been sent; RTNL under load delays the sending, not
-/// the answer. So this only keeps a plugin from hanging on a kernel that is unlike all others.
+/// Timeout of a reply. Replies are available when the request has been sent; a contended RTNL delays the sending, not the reply. So this
+/// only prevents the plugin from hanging with an unknown kernel.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which part of the kernel a socket speaks with.
+/// The protocol of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Links, addresses, routes, rules.
@@ -54,7 +54,7 @@ pub struct Socket {
     buffer: Vec<u8>,
 }
 
-/// The two conversations that a pod's attachment needs, in one namespace.
+/// The sockets of one namespace.
 #[derive(Debug)]
 pub struct Sockets {
     /// Links, addresses, routes, rules.
@@ -73,14 +73,14 @@ impl Sockets {
     }
 }
 
-/// What the kernel said to one request.
+/// The reply to one request.
 type Reply = Option<Refusal>;
 
 impl Socket {
     /// A socket in the calling thread's namespace.
     ///
     /// # Errors
-    /// The kernel's (no netlink of that protocol, no descriptors left).
+    /// No netlink of this protocol, or no descriptors left.
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
         let protocol = match protocol {
             Protocol::Route => libc::NETLINK_ROUTE,
@@ -94,17 +94,17 @@ impl Socket {
     /// The namespace in which it was opened.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses.
     pub fn namespace(&self) -> Result<Namespace, Error> {
         self.netlink
             .namespace()
             .map_err(|source| Error::System { intent: "open the namespace of a socket", source })
     }
 
-    /// One request, with its acknowledgement.
+    /// Sends one request and waits for its acknowledgement.
     ///
     /// # Errors
-    /// [`Error::Refused`], or whatever kept the answer away.
+    /// [`Error::Refused`], or why there is no reply.
     pub fn request(&mut self, message: &Message) -> Result<(), Error> {
         let message = message.clone().with_flags(FLAG_ACK);
         match self.transaction(std::slice::from_ref(&message))?.pop().flatten() {
@@ -113,24 +113,24 @@ impl Socket {
         }
     }
 
-    /// All of `requests` in one send, as a batch of nf_tables must be. Those that bear NLM_F_ACK are acknowledged, and any
-    /// may be refused: the refusals stand at the places of their requests (at the batch's begin: of the whole).
+    /// Sends all of `requests` at once, as a batch of nf_tables requires. Those with NLM_F_ACK are acknowledged, and any may be refused. The
+    /// refusals have the positions of their requests; one at the batch's begin is for the whole batch.
     ///
     /// # Errors
-    /// Whatever kept answers away, and [`Error::NoReply`] when a request that asked for an answer got none and none was refused.
+    /// Why replies are missing; [`Error::NoReply`] if a request with NLM_F_ACK got none and none was refused.
     pub fn transaction(&mut self, requests: &[Message]) -> Result<Vec<Reply>, Error> {
         let first = self.send(requests)?;
         let mut replies: Vec<Reply> = vec![None; requests.len()];
-        let mut desired = requests.iter().filter(|message| message.wants_ack()).count();
-        let all_answer = desired == requests.len();
+        let mut desired = requests.iter().filter(|message| message.requests_ack()).count();
+        let all_acknowledged = desired == requests.len();
         let (mut refused, mut lost) = (false, None);
-        // All that the kernel must say is there by now; only what must come is waited for.
-        while desired > 0 || refused || !all_answer {
+        // The kernel has queued all replies by now; only the required ones are waited for.
+        while desired > 0 || refused || !all_acknowledged {
             match self.receive(desired > 0 && !refused) {
                 Ok(_) => {}
                 Err(Error::System { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.is(&[libc::ENOBUFS]) => {
-                    // What is still in the queue may name the cause.
+                    // The remaining replies may have the cause.
                     lost = Some(error);
                     continue;
                 }
@@ -145,10 +145,10 @@ impl Socket {
                 }
                 let reply = acknowledgement(header, payload)?;
                 refused |= reply.is_some();
-                if requests.get(place).is_some_and(Message::wants_ack) {
+                if requests.get(place).is_some_and(Message::requests_ack) {
                     desired = desired.saturating_sub(1);
                 }
-                // A batch's begin may be acknowledged and refused: the refusal counts.
+                // A batch's begin may be both acknowledged and refused: the refusal is used.
                 if reply.is_some() {
                     *slot = reply;
                 }
@@ -161,10 +161,10 @@ impl Socket {
         }
     }
 
-    /// One object, by a request that is no dump: what `decode` makes of the answer's type and payload.
+    /// Requests one object without a dump, decoded by `decode` from the reply's type and payload.
     ///
     /// # Errors
-    /// [`Error::Refused`] (ENODEV, ENOENT: there is none), or whatever kept the answer away.
+    /// [`Error::Refused`] (ENODEV, ENOENT: there is none), or why there is no reply.
     pub fn ask<T>(
         &mut self,
         message: &Message,
@@ -190,11 +190,11 @@ impl Socket {
         }
     }
 
-    /// All objects of a kind: those for which `decode`, of each answer's type and payload, is not none. Read again when they
-    /// change meanwhile.
+    /// Dumps all objects for which `decode`, with the reply's type and payload, is not none. Repeats the dump if the objects change during
+    /// it.
     ///
     /// # Errors
-    /// [`Error::DumpInterrupted`] when they always do; [`Error::Refused`]; whatever kept the answer away.
+    /// [`Error::DumpInterrupted`] when they always do; [`Error::Refused`]; why there is no reply.
     pub fn dump<T>(
         &mut self,
         message: &Message,
@@ -207,7 +207,7 @@ impl Socket {
             }
             match self.dump_once(&message, &decode) {
                 Ok(Some(objects)) => return Ok(objects),
-                // Changed meanwhile, or a piece was lost or larger than the buffer.
+                // Changed during the dump, or a datagram was lost or larger than the buffer.
                 Ok(None) => {}
                 Err(error) if error.is(&[libc::ENOBUFS, libc::EBUSY, libc::EINTR, libc::EAGAIN]) => {}
                 Err(error) => return Err(error),
@@ -223,7 +223,7 @@ impl Socket {
     ) -> Result<Option<Vec<T>>, Error> {
         let first = self.send(std::slice::from_ref(message))?;
         let (mut objects, mut whole, mut larger, mut malformed) = (Vec::new(), true, 0, None);
-        // To its end in any case: until then the kernel starts no other dump on this socket.
+        // Read to its end in any case, because the kernel starts no other dump on this socket before.
         'dump: loop {
             let length = self.receive(true)?;
             if length > self.buffer.len() {
@@ -261,7 +261,7 @@ impl Socket {
         }
     }
 
-    /// Sends all in one datagram; their sequence numbers count up from the one that is returned.
+    /// Sends all in one datagram. Returns the first sequence number; the others follow.
     fn send(&mut self, requests: &[Message]) -> Result<u32, Error> {
         let first = self.sequence.wrapping_add(1);
         self.out.clear();

@@ -1,4 +1,4 @@
-//! The sysctls that a plan may change, out of one netlink dump: as files they were two dozen system calls.
+//! Reads the sysctls that a plan may change with one netlink dump instead of two dozen system calls for files.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub fn names(settings: &[Netconf], links: &[Link]) -> BTreeMap<Vec<String>, Stri
             Scope::Default => "default",
             Scope::Link(index) => match links.iter().find(|link| link.index == index) {
                 Some(link) => &link.name,
-                // It came or went between two dumps.
+                // The link appeared or disappeared between two dumps.
                 None => continue,
             },
         };
@@ -33,9 +33,8 @@ pub fn names(settings: &[Netconf], links: &[Link]) -> BTreeMap<Vec<String>, Stri
     sysctls
 }
 
-/// Whether links take default routes that routers advertise. Netlink does not tell, and it is a file for each link, so it is read
-/// only where a plan may ask: where there is such a route, or an attachment, of which a flushed ruleset leaves the rules. One that
-/// cannot be read is not known.
+/// `accept_ra_defrtr` of links. Netlink does not report it, and it is a file for each link. So it is read only if the plan may need it: if
+/// there is an advertised default route, or an attachment (or its rules, after a flushed ruleset). An unreadable file is omitted.
 pub fn accept_ra_defrtr(pod: &Pod) -> Vec<(Vec<String>, String)> {
     let attached =
         !pod.attachments.is_empty() || pod.rules.iter().any(|rule| rule.protocol == names::PROTOCOL);

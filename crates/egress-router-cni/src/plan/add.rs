@@ -1,4 +1,4 @@
-//! What makes an attachment: the record first, the default route last.
+//! The plan of ADD: the record first, the default route last.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,17 @@ use super::primary::{self, Primary};
 use super::table_record::{self, Changed, Saved, TableRecord};
 use super::{Desired, Family, Plan, Step, route, slot, sysctl};
 
-/// Bytes that each link must carry for IPv6 (RFC 8200, 5): the kernel takes the family away from one that does not.
+/// Minimum MTU for IPv6 (RFC 8200, 5): the kernel disables IPv6 on a link with a smaller one.
 const IPV6_MTU: u32 = 1280;
 
 /// IPv6's lowest metric: routers' routes have 1024 (or `net.ipv6.conf.*.ra_defrtr_metric`).
 const FIRST: u32 = 1;
 
-/// The steps in which `desired` comes into being, in a pod that has nothing of it.
+/// The steps that create `desired` in a pod without this attachment.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`] where the interface or an address is there already, or IPv6 would not fit; [`Code::Kernel`] where no slot is free.
+/// [`Code::InvalidConfig`]: the interface or an address already exists, or the MTU is too small for IPv6. [`Code::Kernel`]: no slot is
+/// free.
 pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
     let name = &desired.interface;
     if pod.links.iter().any(|link| link.name == *name) {
@@ -84,8 +85,8 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
     steps.extend(desired.addresses.iter().map(|address| Step::AddAddress(*address)));
     steps.push(Step::SetUp);
     let there = |route: &Route| pod.routes.iter().any(|there| route::same_entry(there, route));
-    // Another attachment may have the same gateway: the kernel takes a second way to it only behind the first, and asks for
-    // the way of the default route's own device.
+    // Another attachment may have the same gateway: a second route to it can only be appended. The kernel resolves the gateway on the
+    // default route's own device.
     let to_gateway =
         |route: Route| if there(&route) { Step::AppendRoute(route) } else { Step::AddRoute(route) };
     let gateways = desired.families().filter_map(|family| route::to_gateway(desired, family, Device::New));
@@ -115,7 +116,7 @@ pub fn add(desired: &Desired, pod: &Pod) -> Result<Plan, Error> {
     Ok(Plan { steps, record, primary_routes, warnings })
 }
 
-/// What the attachment's table holds.
+/// The attachment's table.
 #[must_use]
 pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
     let forwards = |name: Vec<String>| {
@@ -137,11 +138,11 @@ pub fn firewall(desired: &Desired, record: &TableRecord) -> Firewall {
     }
 }
 
-/// How the default route of a family moves.
+/// The steps that move the default route of a family.
 struct Swap {
     family: Family,
     steps: Vec<Step>,
-    /// What stood before any attachment, for the record.
+    /// The default routes before any attachment, for the record.
     saved: Vec<Saved>,
 }
 
@@ -158,7 +159,7 @@ impl Swap {
             pod.links.iter().any(|link| link.index == index && others.contains_key(&link.name))
         };
         let current = primary::lowest_default(pod, family).filter(|route| route.tos == 0);
-        // Whoever's it is, one for a TOS is taken before any other, and one beside the new one where that leads nowhere.
+        // Whichever interface it has: a route for a TOS has precedence, and one with the same metric is used if the new one is down.
         let leads_around = |route: &Route| {
             route.tos != 0 || current.is_some_and(|current| route::same_entry(route, current))
         };
@@ -169,7 +170,7 @@ impl Swap {
             .filter(|route| on_primary(route) || leads_around(route))
             .collect();
 
-        // It, or another of its metric, is a router's, and comes back with the next advertisement.
+        // It, or another one with its metric, is advertised, and would be added again by the next advertisement.
         let advertised = |before: &Route| {
             let mut alike = route::defaults(pod, route::MAIN, family);
             route::metric(before) > FIRST
@@ -178,7 +179,7 @@ impl Swap {
         let mut after = route::main_default(desired, family, Device::New);
         let mut steps = Vec::new();
         match current {
-            // The kernel replaces which of both it likes, and takes the one whose router is preferred or alive.
+            // Which of both the kernel replaces is undefined, and it uses the one whose router is preferred or reachable.
             Some(before) if advertised(before) => {
                 after.metric = Some(FIRST);
                 steps.push(Step::AddRoute(after));
@@ -189,14 +190,14 @@ impl Swap {
                 steps.push(Step::ReplaceRoute { before: before.clone(), after });
             }
             None => {
-                // The first advertisement of a router may be to come.
+                // The first advertisement of a router may come later.
                 after.metric = family.is_v6().then_some(FIRST);
                 steps.push(Step::AddRoute(after));
             }
         }
         steps.extend(further.iter().map(|route| Step::DeleteRoute((*route).clone())));
 
-        // What other attachments took away, and what this one takes.
+        // Routes that other attachments removed, and those that this one removes.
         let mut saved: Vec<Saved> = Vec::new();
         let youngest = others
             .values()
@@ -216,7 +217,7 @@ impl Swap {
         Self { family, steps, saved }
     }
 
-    /// Routes of others that leave main.
+    /// Foreign routes to remove from main.
     fn removed(&self) -> impl Iterator<Item = Route> + '_ {
         let saved = |route: &Route| {
             self.saved
@@ -236,7 +237,7 @@ fn recorded_primary(primary: &Primary) -> table_record::Primary {
     table_record::Primary { interface: primary.name.clone(), default: !primary.defaults.is_empty() }
 }
 
-/// Of `kept`, those that no other program put there: new ones, and those that another attachment put there.
+/// The routes of `kept` that no other program added: new ones, and those of other attachments.
 fn recorded_routes(pod: &Pod, kept: &[Route], others: &BTreeMap<String, TableRecord>) -> Vec<Saved> {
     let there = |saved: &Saved| pod.routes.iter().any(|there| route::same_entry(there, &saved.route));
     let recorded = |saved: &Saved| {
@@ -249,7 +250,7 @@ fn recorded_routes(pod: &Pod, kept: &[Route], others: &BTreeMap<String, TableRec
 }
 
 fn pod_sysctls(pod: &Pod, changed: &[Changed]) -> Vec<Step> {
-    // IPv6's switch for all sets each device's: theirs only have to be undone, where it does.
+    // IPv6's `all` sets each device's value: then devices' own values are only needed for the rollback.
     let all = sysctl::conf(Family::V6, "all", "forwarding");
     let all_changes = pod.sysctls.get(&all).is_some_and(|value| value != "1");
     let needed = changed.iter().filter(|changed| {

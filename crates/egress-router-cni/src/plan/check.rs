@@ -1,5 +1,4 @@
-//! Whether an attachment is still what ADD made. The firewall's own differences are found by
-//! [`crate::netlink::nftables`], which alone knows how the kernel tells rules.
+//! Compares an attachment with its record. [`crate::netlink::nftables`] compares the firewall.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +13,7 @@ use crate::observe::Pod;
 use super::table_record::{self, TableRecord};
 use super::{Desired, Family, route, sysctl};
 
-/// What differs, one sentence each; empty where nothing does.
+/// The differences, one sentence each.
 #[must_use]
 pub fn check(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> {
     let Some(link) = pod.links.iter().find(|link| link.name == desired.interface) else {
@@ -28,7 +27,7 @@ pub fn check(desired: &Desired, record: &TableRecord, pod: &Pod) -> Vec<String> 
     differences
 }
 
-/// Those that ADD changed, and those that it found as they had to be.
+/// The sysctls that ADD changed, and those that already had the required value.
 fn sysctls(desired: &Desired, record: &TableRecord, pod: &Pod) -> BTreeSet<String> {
     let primary = |family: Family| record.primary.get(&family).map(|primary| primary.interface.clone());
     let needed = sysctl::lacking(pod, desired, primary);
@@ -97,8 +96,8 @@ fn routes(desired: &Desired, record: &TableRecord, link: &Link, pod: &Pod) -> Ve
         }
         let younger =
             others.values().any(|other| other.order > record.order && other.families.contains(&family));
-        // Another plugin may have changed its gateway since (Multus does), but not taken it away, nor put another beside it
-        // that the kernel may take as well: of the same metric, or for a TOS.
+        // Another plugin may have changed its gateway (Multus does). It must not have been removed, and no other default route may have
+        // the same metric or a TOS, because the kernel could use that one.
         let (ours, theirs): (Vec<&Route>, Vec<&Route>) =
             route::defaults(pod, route::MAIN, family).partition(|route| route.device == Some(device));
         let first = ours.into_iter().map(route::rank).min();

@@ -1,4 +1,4 @@
-//! What ends an attachment: the pod gets back what ADD took, as far as no other attachment needs it elsewhere.
+//! The plan of DEL: restores the pod's previous state, as far as no other attachment needs the current one.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::primary;
 use super::table_record::{self, Changed, Saved, TableRecord};
 use super::{Family, Step, route, sysctl};
 
-/// The steps that end the attachment of `interface`, whose record is `record`: default route, other routes, rules, tables,
-/// sysctls, the link, and last the table with the record. This also holds after an interrupted ADD or DEL: what is missing, or
-/// belongs to another program by now, is left alone.
+/// The steps that remove the attachment of `interface`, whose record is `record`: default route, other routes, rules, tables,
+/// sysctls, the link, and last the table with the record. This also works after an interrupted ADD or DEL: missing
+/// objects, and those that another program has changed, are skipped.
 #[must_use]
 pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
     let mut others = table_record::all(pod);
@@ -35,8 +35,7 @@ pub fn del(pod: &Pod, interface: &str, record: &TableRecord) -> Vec<Step> {
     steps
 }
 
-/// The links that a killed ADD has left under the name that they have for an instant only ([`names::TEMPORARY_NAME`]): they are not up,
-/// and have no alias. Only for a caller that holds the pod lock.
+/// Links of a killed ADD with their temporary name ([`names::TEMPORARY_NAME`]): they are down and have no alias. Only for a caller that holds the pod lock.
 pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
     let number = |link: &Link| {
         let digits = link.name.strip_prefix(names::TEMPORARY_NAME).unwrap_or_default();
@@ -48,13 +47,13 @@ pub fn temporary(pod: &Pod) -> impl Iterator<Item = &Link> {
     pod.links.iter().filter(move |link| ours(link) && number(link) && !used(link))
 }
 
-/// The end of a link of ours.
+/// The steps that remove a link of the plugin.
 #[must_use]
 pub fn delete_link(link: &Link) -> Step {
     Step::DeleteLink { index: link.index, name: link.name.clone() }
 }
 
-/// Whether a link is of a kind that this plugin makes.
+/// Whether the plugin creates links of this kind.
 #[must_use]
 pub fn ours(link: &Link) -> bool {
     matches!(link.kind.as_str(), "macvlan" | "ipvlan")
@@ -81,7 +80,7 @@ fn defaults(
             (None, None) => vec![Step::AddRoute(successor)],
             (None, Some(_)) => Vec::new(),
         };
-        // What came after the older ones, so that this one alone took it away: no record that stays has it.
+        // Routes that were added after the older attachments, so that only this one removed them: no remaining record has them.
         let elsewhere =
             |saved: &&Saved| others.values().flat_map(|other| &other.defaults).any(|other| other.is(saved));
         let alone = defaults().filter(|saved| !elsewhere(saved));
@@ -90,7 +89,7 @@ fn defaults(
         return steps;
     }
     let saved: Vec<Route> = defaults().filter_map(|saved| restored(pod, saved, record.slot)).collect();
-    // Several may be alike but for where they lead: those that an interrupted DEL has restored already are not foreign.
+    // Several routes may differ only in their next hop: those that an interrupted DEL has already restored are not foreign.
     let foreign = |lost: &Route| {
         let mut defaults = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
         defaults.any(|there| {
@@ -99,28 +98,28 @@ fn defaults(
     };
     let mut steps: Vec<Step> = Vec::new();
     for (position, lost) in saved.iter().enumerate() {
-        // Where ours is the default until now, of whatever metric, no foreign route has taken its place.
+        // If the attachment's route is the default until now, with any metric, no foreign route has replaced it.
         if there(lost) || (held.is_none() && foreign(lost)) {
             continue;
         }
         let ours = held.filter(|held| route::same_entry(held, lost));
         let earlier = saved.iter().take(position).any(|earlier| route::same_entry(earlier, lost));
-        // What a router has advertised again by another interface.
-        let beside = || {
+        // A route that was advertised again on another interface.
+        let equal_exists = || {
             let mut others = route::defaults(pod, route::MAIN, family).filter(|there| Some(*there) != held);
             others.any(|there| route::same_entry(there, lost))
         };
-        // Of several that are alike, the kernel replaces in IPv6 which it likes.
-        let any = family.is_v6() && beside();
+        // Which of several equal IPv6 routes the kernel replaces is undefined.
+        let any = family.is_v6() && equal_exists();
         steps.push(match ours {
             Some(before) if !earlier && !any => {
                 Step::ReplaceRoute { before: before.clone(), after: lost.clone() }
             }
-            _ if earlier || beside() => Step::AppendRoute(lost.clone()),
+            _ if earlier || equal_exists() => Step::AppendRoute(lost.clone()),
             _ => Step::AddRoute(lost.clone()),
         });
     }
-    // Ours is another entry than any of them, and must not outlive the restored ones.
+    // The attachment's route is a separate entry and must be deleted.
     let replaced = steps.iter().any(|step| matches!(step, Step::ReplaceRoute { .. }));
     if !replaced && !saved.is_empty() {
         steps.extend(held.cloned().map(Step::DeleteRoute));
@@ -128,7 +127,7 @@ fn defaults(
     steps
 }
 
-/// The default route of the youngest attachment that stays and has this family.
+/// The default route of the newest remaining attachment with this family.
 fn successor(pod: &Pod, family: Family, others: &BTreeMap<String, TableRecord>) -> Option<Route> {
     let mut by_age: Vec<&TableRecord> =
         others.values().filter(|record| record.families.contains(&family)).collect();
@@ -143,13 +142,13 @@ fn at(route: Route, before: &Route) -> Route {
     Route { metric: before.metric, tos: before.tos, ..route }
 }
 
-/// A saved route with the attributes that did not fit into the record, which its copy in the home table has.
+/// A recorded route, with attributes that did not fit into the record from its copy in the primary table.
 fn restored(pod: &Pod, saved: &Saved, slot: u32) -> Option<Route> {
     let mut route = saved.route(pod)?;
     let table = names::primary_table(slot);
     let copy = pod.routes.iter().find(|there| route::same_entry(there, &Route { table, ..route.clone() }));
     if let Some(copy) = copy.filter(|copy| copy.gateway == route.gateway) {
-        // The copy is for good, and what a router advertised is not.
+        // The copy does not expire, but an advertised route does.
         let lifetime = route.lifetime().filter(|lifetime| !copy.rest.contains(lifetime)).cloned();
         route.rest.clone_from(&copy.rest);
         route.rest.extend(lifetime);
@@ -192,7 +191,7 @@ fn tables(pod: &Pod, link: Option<&Link>, record: &TableRecord) -> Vec<Step> {
         .collect()
 }
 
-/// Backwards, as IPv6's switch for all sets each device's. What somebody has changed since is left alone.
+/// In reverse order, because IPv6's `all` sets each device's value. A value that was changed since ADD is kept.
 fn sysctls(pod: &Pod, record: &TableRecord, others: &BTreeMap<String, TableRecord>) -> Vec<Step> {
     let needed = |changed: &Changed| {
         others.values().flat_map(|record| &record.sysctls).any(|other| other.name == changed.name)

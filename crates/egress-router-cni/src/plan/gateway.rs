@@ -1,4 +1,4 @@
-//! The gateway: the router of the network that the pod's address is in, as the node's own routes know it.
+//! Infers the gateway of the pod's network from the node's routes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use crate::observe::Host;
 
 use super::{Family, master, needs_gateway, route};
 
-/// `given`, and for each family of `addresses` without one: that of the node's lowest-metric default route through `master`,
-/// if it is in the network of an address of the pod (or link-local); else the one gateway there of any other route through
-/// the master. Of a route with several next hops, the first that leads there counts.
+/// `given`, and for each other family of `addresses` the gateway of the node's lowest-metric default route through `master`, if it is in
+/// the network of an address of the pod (or link-local); otherwise the only gateway in it of other routes through the master. Of a
+/// multipath route the first matching next hop is used.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`] where a family has none, or several that differ; with the candidates.
+/// [`Code::InvalidConfig`]: a family has no or several candidates; they are listed.
 pub fn infer(
     host: &Host,
     master: u32,
@@ -39,7 +39,7 @@ pub fn infer(
     Ok(gateways)
 }
 
-/// Families that have addresses and no gateway.
+/// Families with addresses but without a gateway.
 pub fn missing(addresses: &[IpNet], given: &Gateways) -> Vec<Family> {
     let lacks = |family: &Family| {
         let mut of_family = addresses.iter().filter(|address| Family::of_net(address) == *family);
@@ -83,7 +83,7 @@ fn one(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Result<
     }
 }
 
-/// Networks in which a gateway may be: those of the pod's addresses; for one without a prefix length, those of the master.
+/// Networks that may contain the gateway: those of the pod's addresses; for an address without a prefix length, those of the master.
 fn networks(host: &Host, master: u32, addresses: &[IpNet], family: Family) -> Vec<IpNet> {
     let mut nets = BTreeSet::new();
     for address in addresses.iter().filter(|address| Family::of_net(address) == family) {
@@ -153,12 +153,12 @@ mod tests {
         ];
         assert_eq!(inferred(&routes, &["192.168.50.99/24"], Gateways::default()), Ok(v4("192.168.50.1")));
         assert_eq!(inferred(&routes, &["192.168.50.99/32"], Gateways::default()), Ok(v4("192.168.50.1")));
-        // What is given stands.
+        // A given gateway is kept.
         assert_eq!(inferred(&routes, &["192.168.50.99/24"], v4("192.168.50.77")), Ok(v4("192.168.50.77")));
     }
 
     #[test]
-    fn else_the_one_gateway_there() {
+    fn without_a_default_route_the_only_gateway_is_used() {
         let routes = [("10.0.0.0/8", "192.168.50.7", MASTER, 0), ("11.0.0.0/8", "192.168.50.7", MASTER, 0)];
         assert_eq!(inferred(&routes, &["192.168.50.99/24"], Gateways::default()), Ok(v4("192.168.50.7")));
         let routes = [("10.0.0.0/8", "192.168.50.7", MASTER, 0), ("11.0.0.0/8", "192.168.50.8", MASTER, 0)];
@@ -166,7 +166,7 @@ mod tests {
         assert!(several.ends_with("several there: 192.168.50.7, 192.168.50.8"), "{several}");
         let none = inferred(&[], &["192.168.50.99/24"], Gateways::default()).unwrap_err();
         assert!(none.starts_with("ip.gateway is not given for 192.168.50.0/24"), "{none}");
-        // The pod's own address is no gateway.
+        // The pod's own address is not a candidate.
         let own = [("0.0.0.0/0", "192.168.50.99", MASTER, 0)];
         assert!(inferred(&own, &["192.168.50.99/24"], Gateways::default()).is_err());
     }

@@ -1,4 +1,4 @@
-//! The master: the node's interface on which the pod's is made.
+//! Finds the master: the node's interface that is the parent of the pod's.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::observe::Host;
 /// The one that `interfaceArgs.master` names.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`] where the node has none of that name, or it is the loopback.
+/// [`Code::InvalidConfig`]: the node has no interface with this name, or it is the loopback.
 pub fn named<'a>(host: &'a Host, name: &str) -> Result<&'a Link, Error> {
     let found = host.links.iter().find(|link| link.name == name);
     let error = |what: &str| {
@@ -28,16 +28,14 @@ pub fn named<'a>(host: &'a Host, name: &str) -> Result<&'a Link, Error> {
     }
 }
 
-/// The one interface of the node that has an address in the network of each of the pod's addresses. An address without a
-/// prefix length is in the network of an address of the node's.
+/// The one interface of the node with an address in the network of each of the pod's addresses. For an address without a prefix length,
+/// the networks of the node's addresses are used.
 ///
-/// An interface that only has single addresses (/32, /128) there does not count beside one that is in the network: kube-proxy
-/// keeps the addresses of Services on such a one (`kube-ipvs0`), those that a load balancer announces in the node's network
-/// among them.
+/// An interface that only has host addresses (/32, /128) in the network is used only if there is no other: kube-proxy keeps the addresses
+/// of Services on such an interface (`kube-ipvs0`), also those that a load balancer announces in the node's network.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`] where there is none, or several, or different ones for different addresses; with what the node
-/// has.
+/// [`Code::InvalidConfig`]: there is none, or several, or different ones for different addresses; the node's interfaces are listed.
 pub fn infer<'a>(host: &'a Host, addresses: &[IpNet]) -> Result<&'a Link, Error> {
     let mut agreed: Option<(&Link, &IpNet)> = None;
     for address in addresses {
@@ -78,15 +76,15 @@ pub fn infer<'a>(host: &'a Host, addresses: &[IpNet]) -> Result<&'a Link, Error>
     agreed.map(|(link, _)| link).ok_or_else(|| cannot("ip.addresses is empty"))
 }
 
-/// Addresses of a link of the node.
+/// The addresses of a link of the node.
 pub fn nets(host: &Host, link: u32) -> impl Iterator<Item = IpNet> + '_ {
     host.addresses.iter().filter(move |address| address.link == link).map(|address| address.net)
 }
 
-/// The node must not lose an address to a pod.
+/// Refuses addresses of the node.
 ///
 /// # Errors
-/// [`Code::InvalidConfig`] where one of `addresses` is one of `node`.
+/// [`Code::InvalidConfig`]: one of `addresses` is in `node`.
 pub fn not_the_nodes(addresses: &[IpNet], node: &[IpAddr]) -> Result<(), Error> {
     match addresses.iter().find(|address| node.contains(&address.addr())) {
         Some(address) => Err(Error::new(
@@ -115,7 +113,7 @@ fn cannot(why: &str) -> Error {
 }
 
 fn describe<'a>(host: &Host, links: impl IntoIterator<Item = &'a Link>) -> String {
-    // A node with hundreds of pods has hundreds of veths; those without an address cannot be meant.
+    // Interfaces without an address are not listed: a node with hundreds of pods has hundreds of veths.
     const SHOWN: usize = 16;
     let all: Vec<String> = links
         .into_iter()
@@ -176,30 +174,30 @@ mod tests {
     ];
 
     #[test]
-    fn exactly_one_in_the_same_network() {
+    fn the_only_interface_in_the_network_is_the_master() {
         assert_eq!(inferred(NODE, &["192.168.50.9/24"]), Ok("u0".into()));
         assert_eq!(inferred(NODE, &["fd50::9/64", "192.168.50.9/24"]), Ok("u0".into()));
-        // Without a prefix length, the node's own tells the network.
+        // Without a prefix length, the network of the node's address is used.
         assert_eq!(inferred(NODE, &["192.168.50.9/32"]), Ok("u0".into()));
-        // The pod's network may be wider than the node's own prefix says.
+        // The pod's network may be larger than that of the node's address.
         assert_eq!(inferred(NODE, &["192.168.48.9/21"]), Ok("u0".into()));
     }
 
     #[test]
-    fn addresses_of_services_make_no_network() {
+    fn addresses_of_services_are_not_candidates() {
         let ipvs = [
             ("kube-ipvs0", &["10.96.0.1/32", "192.168.50.200/32", "fd50::200/128"][..]),
             ("u0", &["192.168.50.2/24", "fd50::2/64"]),
         ];
         assert_eq!(inferred(&ipvs, &["192.168.50.9/24", "fd50::9/64"]), Ok("u0".into()));
-        // Where nothing else is there, a single address in the pod's network is what counts.
+        // Without another candidate, an interface with a host address is used.
         assert_eq!(inferred(&[("u0", &["192.168.50.2/32"])], &["192.168.50.9/24"]), Ok("u0".into()));
         let both = [("u0", &["192.168.50.2/32"][..]), ("u1", &["192.168.50.3/32"])];
         assert!(inferred(&both, &["192.168.50.9/24"]).unwrap_err().contains("several interfaces"));
     }
 
     #[test]
-    fn none_several_or_different_ones_are_named() {
+    fn an_error_lists_the_candidates() {
         assert_eq!(
             inferred(NODE, &["10.0.0.1/8"]),
             Err("interfaceArgs.master is not given and cannot be inferred: no interface of this node has an address in the network \
@@ -219,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_one_has_to_be_there() {
+    fn a_named_master_must_exist() {
         assert_eq!(named(&host(NODE), "veth1").unwrap().index, 5);
         assert!(
             named(&host(NODE), "eth7")
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_own_address_is_not_a_pods() {
+    fn an_address_of_the_node_is_refused() {
         let node: Vec<IpAddr> = vec!["192.168.50.2".parse().unwrap()];
         assert!(not_the_nodes(&["192.168.50.2/24".parse().unwrap()], &node).is_err());
         assert_eq!(not_the_nodes(&["192.168.50.3/24".parse().unwrap()], &node), Ok(()));

@@ -1,4 +1,4 @@
-//! The primary interface: the one that had the pod's default route before any attachment of ours.
+//! The primary interface: the one with the pod's default route before any attachment.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +10,21 @@ use crate::observe::Pod;
 use super::table_record::TableRecord;
 use super::{Family, Previous, route};
 
-/// The pod's own network, for one family.
+/// The primary interface, for one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Primary {
     /// Index of its interface.
     pub index: u32,
     /// Name of its interface.
     pub name: String,
-    /// Its default routes, lowest metric first and those for a TOS last, in main as they were before any attachment. Where
-    /// somebody took them away before (Multus does, for the annotation `default-route`), the one that its other routes let infer.
-    /// Empty where nothing lets.
+    /// Its default routes in main before any attachment, by metric, those for a TOS last. If another program has removed them (Multus, with
+    /// its annotation `default-route`), the route that is inferred from its other routes. Empty if none can be inferred.
     pub defaults: Vec<Route>,
 }
 
-/// The interface of the lowest-metric default route. If that is an attachment's: what that one found. Without: what the
-/// attachments there found, else that of `previous`, else the one interface with routes through a gateway, else the only one
-/// with an address.
+/// The interface of the lowest-metric default route. If it belongs to an attachment, the one in that attachment's record. Without a default
+/// route: the one in the records, otherwise that of `previous`, otherwise the only interface with routes through a gateway, otherwise the
+/// only one with an address.
 #[must_use]
 pub fn find(
     pod: &Pod,
@@ -67,7 +66,7 @@ pub fn find(
     Some(Primary { index: link.index, name: link.name.clone(), defaults })
 }
 
-/// The default route of main that the kernel takes; one for a TOS only where there is no other.
+/// The default route of main that the kernel uses; one for a TOS only if there is no other.
 #[must_use]
 pub fn lowest_default(pod: &Pod, family: Family) -> Option<&Route> {
     route::defaults(pod, route::MAIN, family).min_by_key(|default| route::rank(default))
@@ -82,7 +81,7 @@ fn defaults(
 ) -> Vec<Route> {
     let through = |table: u32| {
         let mut found: Vec<Route> = route::defaults(pod, table, family)
-            // Without a device of its own, a route has several next hops: home's, as nothing else is known of them.
+            // A route without a device has several next hops, which are assumed to be on the primary interface.
             .filter(|default| default.device.is_none_or(|device| device == Device::Index(index)))
             .cloned()
             .collect();
@@ -105,7 +104,7 @@ fn defaults(
     found
 }
 
-/// A default route through the gateway of the widest other route; without: through the gateway that `previous` tells.
+/// A default route through the gateway of the shortest other prefix, otherwise through the gateway of `previous`.
 fn inferred(pod: &Pod, index: u32, family: Family, previous: Option<&Previous>) -> Option<Route> {
     let widest = gateways(pod, index, family)
         .min_by_key(|found| (found.destination.prefix_len(), route::metric(found)));

@@ -19,7 +19,7 @@ pub const UNICAST: u8 = 1;
 /// RT_SCOPE_LINK.
 pub const LINK: u8 = 253;
 
-/// A plain route of ours in main.
+/// A plain route of the plugin in main.
 #[must_use]
 pub fn unicast(destination: IpNet) -> Route {
     Route {
@@ -38,7 +38,7 @@ pub fn unicast(destination: IpNet) -> Route {
     }
 }
 
-/// The metric as the kernel counts: IPv6 has none below 1.
+/// The metric in the kernel: IPv6 has none below 1.
 #[must_use]
 pub fn metric(route: &Route) -> u32 {
     match (Family::of_net(&route.destination), route.metric) {
@@ -47,14 +47,13 @@ pub fn metric(route: &Route) -> u32 {
     }
 }
 
-/// The lowest of several default routes is the one that everything takes: one for a TOS is taken before it, but only by what
-/// bears that TOS.
+/// The sort key of default routes: by metric. Routes for a TOS come last, because they only apply to packets with this TOS.
 #[must_use]
 pub fn rank(default: &Route) -> (bool, u32) {
     (default.tos != 0, metric(default))
 }
 
-/// Whether the kernel takes both for the same entry.
+/// Whether both are the same entry for the kernel.
 #[must_use]
 pub fn same_entry(one: &Route, other: &Route) -> bool {
     one.table == other.table
@@ -63,7 +62,7 @@ pub fn same_entry(one: &Route, other: &Route) -> bool {
         && one.tos == other.tos
 }
 
-/// Whether one leads where the other leads.
+/// Whether both have the same next hop.
 #[must_use]
 pub fn same(one: &Route, other: &Route) -> bool {
     same_entry(one, other)
@@ -92,7 +91,7 @@ fn host(address: IpAddr) -> IpNet {
     IpNet::from(address)
 }
 
-/// The route to the gateway, where none of the pod's addresses has it in its network.
+/// The route to the gateway, if it is in none of the networks of the pod's addresses.
 #[must_use]
 pub fn to_gateway(desired: &Desired, family: Family, device: Device) -> Option<Route> {
     let gateway = desired.gateway(family)?;
@@ -116,13 +115,13 @@ pub fn main_default(desired: &Desired, family: Family, device: Device) -> Route 
     }
 }
 
-/// The egress table: its own networks and its gateway, for what has its address as source.
+/// The egress table: the attachment's networks and gateway, for packets with its source address.
 #[must_use]
 pub fn egress(desired: &Desired, slot: u32, device: Device) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for net in &desired.addresses {
         let route = on_link(net.trunc(), device);
-        // Two addresses of one network need one route.
+        // One route for several addresses of one network.
         if net.prefix_len() < net.max_prefix_len() && !routes.iter().any(|other| same_entry(other, &route)) {
             routes.push(route);
         }
@@ -137,8 +136,8 @@ pub fn egress(desired: &Desired, slot: u32, device: Device) -> Vec<Route> {
     routes
 }
 
-/// The home table: the pod's own network as main has it, nearest routes first (a gateway must be reachable when its route
-/// comes), `primary`'s default last.
+/// The primary table: a copy of the primary interface's routes in main, longest prefixes first (a gateway must be reachable when its route
+/// is added), the default route last.
 #[must_use]
 pub fn primary(pod: &Pod, primary: &Primary, family: Family, slot: u32, extra: &[Route]) -> Vec<Route> {
     let own = pod.routes.iter().filter(|route| {
@@ -187,15 +186,15 @@ pub fn rules(desired: &Desired, slot: u32, primaries: impl Fn(Family) -> bool) -
     rules
 }
 
-/// Whether `net` is just the network of one of the attachment's addresses, to which the kernel makes a route by the new link.
+/// Whether `net` equals the network of one of the attachment's addresses, for which the kernel adds a route through the new link.
 #[must_use]
 pub fn is_own_network(desired: &Desired, net: &IpNet) -> bool {
     net.prefix_len() < net.max_prefix_len() && desired.addresses.iter().any(|own| own.trunc() == net.trunc())
 }
 
-/// Routes that main needs so that cluster, service and node stay behind the pod's own network. Those that lead there already
-/// are left out, and the attachment's own network: main holds one route to it, and without that of the new link neither the
-/// gateway nor anybody else in there would be reached.
+/// Routes to cluster, service and node networks through the primary interface that main needs. Existing ones are omitted, and so is the
+/// attachment's own network: main has one route to it, and without that of the new link the gateway and all hosts in it would be
+/// unreachable.
 #[must_use]
 pub fn kept(pod: &Pod, desired: &Desired, primary: &Primary, family: Family) -> Vec<Route> {
     let Some(default) = primary.defaults.first() else { return Vec::new() };
@@ -211,7 +210,7 @@ pub fn kept(pod: &Pod, desired: &Desired, primary: &Primary, family: Family) -> 
             source: default.source,
             flags: default.flags,
             scope: default.scope,
-            // Several next hops are one attribute; others (metrics, say) are the default's own.
+            // Copies the multipath attribute, but no others of the default route, such as metrics.
             rest: if default.device.is_none() { default.rest.clone() } else { Vec::new() },
             ..unicast(destination)
         };
@@ -225,8 +224,8 @@ pub fn kept(pod: &Pod, desired: &Desired, primary: &Primary, family: Family) -> 
     routes
 }
 
-/// Whether main leads all of `destination` home once the default is another: a route other than ours covers it, and no
-/// network of the attachment is nearer.
+/// Whether main routes all of `destination` through the primary interface after the default route has moved: a route of another program
+/// covers it, and no network of the attachment is more specific.
 fn leads_to_primary(pod: &Pod, desired: &Desired, primary: &Primary, destination: &IpNet) -> bool {
     let covers = |route: &&Route| {
         route.table == MAIN

@@ -1,4 +1,4 @@
-//! A pod that obeys steps as the kernel does, as far as plans can tell.
+//! A simulated pod that executes steps like the kernel.
 
 use ipnet::IpNet;
 
@@ -39,7 +39,7 @@ pub(super) fn link(index: u32, name: &str, kind: &str) -> Link {
     }
 }
 
-/// `destination via gateway metric`, in main, as another program makes it.
+/// A route `destination via gateway metric` in main, of another program.
 pub(super) fn there(destination: &str, gateway: Option<&str>, device: u32, metric: Option<u32>) -> Route {
     Route {
         gateway: gateway.map(|gateway| gateway.parse().unwrap()),
@@ -134,7 +134,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// The kernel replaces the first of those with the same destination, TOS and metric, whichever that is.
+    /// The kernel replaces the first route with the same destination, TOS and metric.
     fn replace(&mut self, before: &Route, after: &Route) -> Result<(), String> {
         let (before, after) = (self.resolve(before)?, self.resolve(after)?);
         let first = self.pod.routes.iter().position(|other| route::same_entry(other, &after));
@@ -221,7 +221,7 @@ impl Simulated {
                     (Family::V6, "disable_ipv6"),
                 ] {
                     let default = |key: &str| self.pod.sysctls.get(&sysctl::conf(family, "default", key));
-                    // A kernel without IPv6 makes no such files.
+                    // A kernel without IPv6 has no such files.
                     if let Some(forwarding) = default("forwarding") {
                         let value = default(key).unwrap_or(forwarding).clone();
                         self.pod.sysctls.insert(sysctl::conf(family, &new.name, key), value);
@@ -279,7 +279,7 @@ impl Simulated {
             Step::CreateLink(_) => self.drop_link(self.made.ok_or("no new link")?),
             Step::AddRoute(route) | Step::AppendRoute(route) => self.remove(route)?,
             Step::ReplaceRoute { before, after } => self.replace(after, before)?,
-            // Where it stood, as far as this model knows order.
+            // At its original position, as far as this model has an order.
             Step::DeleteRoute(route) => self.append(route)?,
             Step::AddRule(rule) => self.pod.rules.retain(|other| other != rule),
             _ => {}
@@ -304,7 +304,7 @@ impl Simulated {
         }
     }
 
-    /// Everything that can be seen, in an order that does not tell how it came to be.
+    /// The whole state in a canonical order.
     pub(super) fn state(&self) -> String {
         let mut pod = self.pod.clone();
         pod.routes.sort_by_key(|route| format!("{route:?}"));

@@ -1,4 +1,4 @@
-//! An attachment's slot: the number that keeps its tables, rules and mark apart from those of the pod's other attachments.
+//! An attachment's slot: the number that its tables, rules and mark are derived from.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use crate::observe::Pod;
 
 use super::table_record::TableRecord;
 
-/// The smallest slot that no attachment has and whose tables and mark are unused: another program may route in a table of
-/// that number, and a record may have been flushed with the pod's ruleset.
+/// The smallest free slot whose tables and mark are unused, because another program may use a table with this number, and a record may
+/// have been flushed with the pod's ruleset.
 ///
 /// # Errors
-/// [`Code::Kernel`] where all are taken.
+/// [`Code::Kernel`]: all are in use.
 pub fn free<'a>(pod: &Pod, others: impl IntoIterator<Item = &'a TableRecord>) -> Result<u32, Error> {
     let mut taken: BTreeSet<u32> = others.into_iter().map(|record| record.slot).collect();
     let tables = pod.routes.iter().map(|route| route.table).chain(pod.rules.iter().map(|rule| rule.table));

@@ -1,5 +1,5 @@
-//! Sysctls that an attachment needs: of the pod's own network (restored by DEL of the last attachment that needs them) and of
-//! its own link (which takes them away with itself).
+//! Sysctls that an attachment needs: of the primary interface (restored by DEL of the last attachment that needs them) and of the new link
+//! (deleted with it).
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,20 @@ pub fn conf(family: Family, interface: &str, key: &str) -> Vec<String> {
     ["net", family, "conf", interface, key].map(str::to_owned).to_vec()
 }
 
-/// Whether an interface takes default routes that routers advertise (RFC 4861, 6.3.4).
+/// `accept_ra_defrtr`: whether an interface accepts advertised default routes (RFC 4861, 6.3.4).
 #[must_use]
 pub fn routers(interface: &str) -> Vec<String> {
     conf(Family::V6, interface, "accept_ra_defrtr")
 }
 
-/// Which sysctls of the pod have to be different for `desired`, in the order in which they are set; with what they were before
-/// any attachment, which the records of `others` know better than the pod.
+/// The sysctls of the pod to change for `desired`, in order, with their values before any attachment, which are in the records of
+/// `others`.
 ///
-/// * A pod that drops what comes from where it would not send to (`rp_filter` 1) would drop what comes from other nodes once
-///   its default route leads elsewhere; 2 asks only that there is a way.
-/// * A router that has advertised home's default route does so again every few minutes, and each time the kernel would put it
-///   beside the one that took its place.
-/// * Forwarding is on only for redirects. IPv4 asks the device by which a packet came; IPv6 only knows one switch for all
-///   (which sets each device's as well, so those that were on already are set again when it goes off: they come before it, as
-///   undoing goes backwards).
+/// * `rp_filter` 1 (strict) of the primary interface would drop packets from other nodes after the default route has moved; 2 (loose) only
+///   requires any route to the source.
+/// * An advertised default route of the primary interface would be added again by each advertisement, every few minutes.
+/// * `forwarding` only for redirects. IPv4 uses the value of the input device. IPv6 has one value for all, which also sets each device's,
+///   so devices with forwarding must be set again when it is disabled: they come before it, because the rollback is in reverse order.
 #[must_use]
 pub fn of_pod(
     pod: &Pod,
@@ -45,7 +43,7 @@ pub fn of_pod(
             |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("1");
         let loose =
             |interface: &str| original(pod, others, &conf(Family::V4, interface, "rp_filter")) == Some("2");
-        // The kernel takes the greater of both.
+        // The kernel uses the greater of both.
         if (strict("all") || strict(&primary.name)) && !loose("all") && !loose(&primary.name) {
             needed.push((conf(Family::V4, &primary.name, "rp_filter"), "2"));
         }
@@ -74,7 +72,7 @@ pub fn of_pod(
 
 fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, TableRecord>) -> Vec<Changed> {
     let all = conf(Family::V6, "all", "forwarding");
-    // Whoever turned it on knows how each device was; now they are all on.
+    // The attachment that enabled it has recorded each device's value; now all are enabled.
     let known = others.values().find(|record| record.sysctls.iter().any(|changed| changed.name == all));
     if let Some(record) = known {
         return record.sysctls.iter().filter(|changed| is_ipv6_forwarding(&changed.name)).cloned().collect();
@@ -90,12 +88,12 @@ fn ipv6_forwarding(pod: &Pod, others: &BTreeMap<String, TableRecord>) -> Vec<Cha
     changed
 }
 
-/// Those of the new link. Before it goes up: it says who has its address when it does, answers for no other, believes no
-/// router, and skips duplicate address detection. Without an address of IPv6, it speaks none.
+/// The sysctls of the new link, set before it is up: announce its addresses, respond to ARP for no other address, ignore router
+/// advertisements, and skip duplicate address detection. Without an IPv6 address, IPv6 is disabled.
 #[must_use]
 pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
     let mut needed: Vec<(Family, &str, &str)> = Vec::new();
-    // A kernel without IPv6 has no such file, and nothing to be told.
+    // A kernel without IPv6 has no such file.
     if pod.sysctls.keys().any(|name| name.get(1).is_some_and(|family| family == "ipv6")) {
         if desired.source(Family::V6).is_some() {
             needed.extend([
@@ -105,7 +103,7 @@ pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
                 (Family::V6, "ndisc_notify", "1"),
             ]);
         } else {
-            // No host outside reaches the pod by a link-local address, and the kernel has less to do when the link goes up.
+            // No external host needs the pod's link-local address, and the link is up faster without it.
             needed.push((Family::V6, "disable_ipv6", "1"));
         }
     }
@@ -117,10 +115,10 @@ pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
                 needed.push((Family::V4, "rp_filter", "2"));
             }
         }
-        // Last, next to what else the kernel is asked for by netlink.
+        // Last, so that they are batched with other netlink requests.
         needed.extend([
             (Family::V4, "arp_notify", "1"),
-            // Not for the pod's other addresses, which do not belong to this network.
+            // No ARP replies for the pod's other addresses, which are not in this network.
             (Family::V4, "arp_ignore", "1"),
             (Family::V4, "arp_announce", "2"),
         ]);
@@ -133,7 +131,7 @@ pub fn of_link(pod: &Pod, desired: &Desired) -> Vec<Step> {
     needed.into_iter().map(step).collect()
 }
 
-/// Whether a new link would drop what comes from where it would not send to.
+/// Whether a new link would have a strict reverse path filter.
 fn strict_when_new(pod: &Pod) -> bool {
     let is = |interface: &str, value: &str| {
         pod.sysctls.get(&conf(Family::V4, interface, "rp_filter")).is_some_and(|found| found == value)
@@ -141,8 +139,8 @@ fn strict_when_new(pod: &Pod) -> bool {
     (is("all", "1") || is("default", "1")) && !is("all", "2") && !is("default", "2")
 }
 
-/// Which sysctls are not as `desired` needs them, whoever has changed them, and also where ADD found them right: name and value
-/// that is needed. `primary` is the name of the pod's own interface.
+/// The sysctls whose value is not the one that `desired` needs, also if ADD did not change them: name and required value. `primary` is the
+/// name of the primary interface.
 #[must_use]
 pub fn lacking(
     pod: &Pod,
@@ -152,7 +150,7 @@ pub fn lacking(
     let is = |interface: &str, key: &str, value: &str| {
         pod.sysctls.get(&conf(Family::V4, interface, key)).is_some_and(|found| found == value)
     };
-    // The kernel takes the greater of both.
+    // The kernel uses the greater of both.
     let is_strict = |interface: &str| {
         let either = |value: &str| is("all", "rp_filter", value) || is(interface, "rp_filter", value);
         either("1") && !either("2")
@@ -173,12 +171,12 @@ pub fn lacking(
     if primary(Family::V6).is_some() && has_redirects(desired, Family::V6) {
         needed.push((conf(Family::V6, "all", "forwarding"), "1"));
     }
-    // A device that went away took its sysctls along.
+    // The sysctls of a deleted device no longer exist.
     needed.retain(|(name, value)| pod.sysctls.get(name).is_some_and(|found| found != value));
     needed
 }
 
-/// What a sysctl was before any attachment.
+/// The value of a sysctl before any attachment.
 fn original<'a>(pod: &'a Pod, others: &'a BTreeMap<String, TableRecord>, name: &[String]) -> Option<&'a str> {
     recorded(others, name)
         .map(|changed| changed.original.as_str())
@@ -189,13 +187,13 @@ fn recorded<'a>(others: &'a BTreeMap<String, TableRecord>, name: &[String]) -> O
     others.values().flat_map(|record| &record.sysctls).find(|changed| changed.name == name)
 }
 
-/// Whether a router has advertised a default route of home's.
+/// Whether the primary interface has an advertised default route.
 fn is_advertised(pod: &Pod, primary: &Primary) -> bool {
     let through = |route: &Route| route.device == Some(Device::Index(primary.index));
     pod.routes.iter().any(|route| route.is_advertised_default() && through(route))
 }
 
-/// Whether something that comes in by the pod's own network goes on through the attachment.
+/// Whether traffic from the primary interface is forwarded through the attachment.
 #[must_use]
 pub fn has_redirects(desired: &Desired, family: Family) -> bool {
     let destinations = &desired.destinations;
@@ -206,7 +204,7 @@ pub fn has_redirects(desired: &Desired, family: Family) -> bool {
     fallback || destinations.redirects.iter().any(|redirect| Family::of(&redirect.to) == family)
 }
 
-/// Whether IPv6's switch for all sets this one too.
+/// Whether IPv6's `all` also sets this one.
 #[must_use]
 pub fn is_ipv6_forwarding(name: &[String]) -> bool {
     matches!(name, [net, family, conf, _, key] if net == "net" && family == "ipv6" && conf == "conf" && key == "forwarding")

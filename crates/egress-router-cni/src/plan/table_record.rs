@@ -1,7 +1,7 @@
-//! The record of an attachment, kept in its nf_tables table: whose it is, and what DEL needs to restore the pod.
+//! The record of an attachment in its nf_tables table: its identity, and what DEL needs to restore the pod.
 //!
-//! Each statement fits in a rule's comment ([`LIMIT`]), and short ones share one: the kernel makes a rule of each. A route that
-//! does not fit (multipath) is cut to what does; its other attributes are in its copy in the home table.
+//! Each statement fits into a rule's comment ([`LIMIT`]), and short ones share a comment, because each comment needs a rule. A route that
+//! does not fit (multipath) is shortened; its other attributes are in its copy in the primary table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,13 +14,13 @@ use crate::observe::Pod;
 
 use super::{Family, Identity};
 
-/// Between two statements of a line. No name holds a blank, so nothing else looks like it.
+/// Separator of the statements of a line. It has blanks, which no name contains.
 const BETWEEN: &str = "  ";
 
 /// Bytes of a statement: what a rule's user data holds (NFT_USERDATA_MAXLEN is 256) less its own header and the final zero.
 pub const LIMIT: usize = 250;
 
-/// Longest identifier in a line. Longer ones are cut, where they are written and where they are compared.
+/// Maximum length of an identifier in a line. Longer ones are cut, both when written and when compared.
 const IDENTIFIER: usize = 200;
 
 /// A record.
@@ -34,32 +34,32 @@ pub struct TableRecord {
     pub network: String,
     /// See [`crate::names::SLOTS`].
     pub slot: u32,
-    /// [`crate::firewall::RULES`] of the build that made its table; 0 where that did not say.
+    /// [`crate::firewall::RULES`] of the build that created its table; 0 if unknown.
     pub rules: u32,
-    /// One more than that of any attachment of the pod that was there when this one came: the greatest is the youngest.
+    /// Greater than that of all earlier attachments of the pod: the newest has the greatest.
     pub order: u32,
-    /// The pod's own network, for each family that has one.
+    /// The primary interface, for each family that has one.
     pub primary: BTreeMap<Family, Primary>,
-    /// Families that have addresses.
+    /// Families with addresses.
     pub families: Vec<Family>,
-    /// Default routes of before, that DEL of the last attachment restores.
+    /// Previous default routes, which DEL of the last attachment restores.
     pub defaults: Vec<Saved>,
-    /// Routes that attachments need in main through the pod's own network, and that were not there before.
+    /// Routes through the primary interface that were added to main for attachments.
     pub routes: Vec<Saved>,
-    /// Sysctls of the pod that attachments need to be different, in the order in which they were set.
+    /// Sysctls of the pod that were changed for attachments, in order.
     pub sysctls: Vec<Changed>,
 }
 
-/// The interface of the pod's own network, for one family.
+/// The primary interface, for one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Primary {
     /// Its name.
     pub interface: String,
-    /// Whether the home table got a default route.
+    /// Whether the primary table has a default route.
     pub default: bool,
 }
 
-/// A route, its device by name: an index means nothing once a link was re-created.
+/// A route with its device's name, because a re-created link has another index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
     /// Without device.
@@ -68,20 +68,19 @@ pub struct Saved {
     pub device: Option<String>,
 }
 
-/// A sysctl that an attachment needs to be different.
+/// A sysctl that was changed for an attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// As in [`super::Step::Sysctl`].
     pub name: Vec<String>,
-    /// What it was set to.
+    /// Its new value.
     pub value: String,
-    /// What it was before any attachment.
+    /// Its value before any attachment.
     pub original: String,
 }
 
 impl TableRecord {
-    /// Whether this is the record of `identity`'s attachment: its container and `CNI_IFNAME`, which no two attachments share.
-    /// The network may have got another name since.
+    /// Whether this is the record of `identity`, by container and `CNI_IFNAME`, which are unique. The network may have been renamed.
     #[must_use]
     pub fn belongs_to(&self, identity: &Identity) -> bool {
         self.container_id == cut(&identity.container_id) && self.ifname == identity.ifname
@@ -93,7 +92,7 @@ impl TableRecord {
         self.network == cut(name)
     }
 
-    /// Says whose it is.
+    /// A text with its identity.
     #[must_use]
     pub fn with_identity(mut self, identity: &Identity) -> Self {
         self.container_id = cut(&identity.container_id).to_owned();
@@ -102,7 +101,7 @@ impl TableRecord {
         self
     }
 
-    /// The name of the pod's own interface; the first family that has one decides.
+    /// The name of the primary interface, of the first family that has one.
     #[must_use]
     pub fn primary_interface(&self) -> Option<&str> {
         self.primary.values().map(|primary| primary.interface.as_str()).next()
@@ -131,8 +130,7 @@ impl TableRecord {
         packed(lines)
     }
 
-    /// Reads lines. What is not understood is left out: a record of a later version still restores what this one knows.
-    /// None without a slot.
+    /// Parses lines. Unknown statements are ignored, so that a record of a later version can still be used. None without a slot.
     #[must_use]
     pub fn parse<S: AsRef<str>>(lines: &[S]) -> Option<Self> {
         let mut record = Self::default();
@@ -179,7 +177,7 @@ pub fn all(pod: &Pod) -> BTreeMap<String, TableRecord> {
 }
 
 impl Saved {
-    /// Of a route that was observed.
+    /// Records an observed route.
     #[must_use]
     pub fn of(route: &Route, pod: &Pod) -> Self {
         let device = match route.device {
@@ -191,7 +189,7 @@ impl Saved {
         Self { route: Route { device: None, ..route.clone() }, device }
     }
 
-    /// The route as it is to be written; none where its device is gone.
+    /// The route to write; none if its device no longer exists.
     #[must_use]
     pub fn route(&self, pod: &Pod) -> Option<Route> {
         let device = match &self.device {
@@ -201,7 +199,7 @@ impl Saved {
         Some(Route { device, ..self.route.clone() })
     }
 
-    /// Whether both are one route: of those with the same destination, TOS and metric there may be several, one behind the other.
+    /// Whether both are the same route. Several routes may have the same destination, TOS and metric.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         super::route::same(&self.route, &other.route) && self.device == other.device
@@ -266,7 +264,7 @@ impl Saved {
     }
 }
 
-/// As many statements a line as one comment holds.
+/// Joins statements to lines that fit into a comment.
 fn packed(statements: Vec<String>) -> Vec<String> {
     let mut lines: Vec<String> = Vec::with_capacity(statements.len());
     for statement in statements {
@@ -290,7 +288,7 @@ fn attribute(text: &str) -> Option<(u16, Vec<u8>)> {
     Some((kind.parse().ok()?, digits.collect::<Option<_>>()?))
 }
 
-/// What a note holds of an identifier.
+/// An identifier, cut to its maximum length.
 fn cut(text: &str) -> &str {
     text.get(..IDENTIFIER).unwrap_or(text)
 }

@@ -91,7 +91,7 @@ fn routes_through_the_primary_interface_are_kept() {
 
 /// A flat LAN, or a VPC: pods and the attachment are in one network.
 #[test]
-fn a_network_of_the_cluster_that_is_the_attachments_own_is_reached_by_it() {
+fn a_cluster_network_that_equals_the_attachments_network_stays_on_the_attachment() {
     let mut desired = desired(1, BOTH);
     desired.cluster_networks.extend([net("192.168.1.7/24"), net("fd50:1::/64"), net("192.168.1.128/25")]);
     let mut simulated = pod();
@@ -134,7 +134,7 @@ fn a_gateway_outside_of_the_network_gets_a_route_of_its_own() {
 }
 
 #[test]
-fn an_ipvlan_on_layer_3_has_a_default_route_by_device() {
+fn an_ipvlan_on_layer_3_has_a_default_route_without_a_gateway() {
     let mut desired = desired(1, BOTH);
     desired.kind = Kind::Ipvlan(IpvlanMode::L3);
     desired.gateways = Gateways::default();
@@ -145,7 +145,7 @@ fn an_ipvlan_on_layer_3_has_a_default_route_by_device() {
 }
 
 #[test]
-fn an_interface_or_address_that_is_there_is_refused() {
+fn an_existing_interface_or_address_is_refused() {
     let mut simulated = pod();
     simulated.pod.links.push(link(3, "net1", "veth"));
     assert!(add::add(&desired(1, BOTH), &simulated.pod).unwrap_err().message.contains("net1 already"));
@@ -284,7 +284,7 @@ fn redirects_do_not_make_the_pod_forward_other_traffic() {
 }
 
 #[test]
-fn a_network_that_leads_elsewhere_already_is_not_answered_as_the_pods_own() {
+fn a_network_with_another_existing_route_is_not_in_the_result() {
     let mut simulated = pod();
     let before = add::add(&desired(1, BOTH), &simulated.pod).unwrap();
     let has = |plan: &Plan| plan.primary_routes.iter().any(|route| route.destination == net("172.30.0.0/16"));
@@ -297,7 +297,7 @@ fn a_network_that_leads_elsewhere_already_is_not_answered_as_the_pods_own() {
 }
 
 #[test]
-fn a_new_link_is_deaf_to_routers_and_tells_its_addresses() {
+fn a_new_link_ignores_router_advertisements_and_announces_its_addresses() {
     let (v4, v6) = (Family::V4, Family::V6);
     let arp = [(v4, "arp_notify", "1"), (v4, "arp_ignore", "1"), (v4, "arp_announce", "2")];
     let ipv6 = [(v6, "accept_ra", "0"), (v6, "disable_ipv6", "0"), (v6, "ndisc_notify", "1")];
@@ -318,7 +318,7 @@ fn a_new_link_is_deaf_to_routers_and_tells_its_addresses() {
 
 /// `ip route append`: of several default routes that are alike but for where they lead, the first counts.
 #[test]
-fn default_routes_of_the_same_metric_come_back_in_their_order() {
+fn default_routes_of_the_same_metric_are_restored_in_order() {
     let defaults = |simulated: &Simulated| {
         let main = route::defaults(&simulated.pod, route::MAIN, Family::V4);
         main.map(|route| route.gateway.unwrap().to_string()).collect::<Vec<_>>()
@@ -344,10 +344,10 @@ fn default_routes_of_the_same_metric_come_back_in_their_order() {
     let record = table_record::all(&simulated.pod).remove("net1").unwrap();
     let steps = del::del(&simulated.pod, "net1", &record);
     for killed in 0..4 {
-        let mut again = simulated.clone();
-        again.run(&steps[..killed]);
-        again.del("net1");
-        assert_eq!(defaults(&again), before, "killed after {killed}");
+        let mut repeated = simulated.clone();
+        repeated.run(&steps[..killed]);
+        repeated.del("net1");
+        assert_eq!(defaults(&repeated), before, "killed after {killed}");
     }
     // One that lived on is not made twice, one that is somebody else's stays alone.
     let foreign = there("0.0.0.0/0", Some("10.244.1.77"), PRIMARY, None);
@@ -373,7 +373,7 @@ fn advertised() -> Simulated {
 
 /// With the next advertisement it would stand beside ours.
 #[test]
-fn a_router_that_advertised_the_default_route_is_not_heard_until_the_last_attachment_goes() {
+fn advertised_default_routes_are_ignored_until_the_last_attachment_is_removed() {
     let heard = |simulated: &Simulated| simulated.pod.sysctls[&sysctl::routers("eth0")].clone();
     let defaults = |simulated: &Simulated| {
         let main = route::defaults(&simulated.pod, route::MAIN, Family::V6);
@@ -405,7 +405,7 @@ fn a_router_that_advertised_the_default_route_is_not_heard_until_the_last_attach
 }
 
 #[test]
-fn check_names_a_default_route_that_may_be_taken_instead() {
+fn check_reports_a_default_route_that_the_kernel_may_use_instead() {
     let mut simulated = pod();
     simulated.pod.routes.retain(|route| route.destination != net("::/0"));
     simulated.pod.routes.push(there("::/0", Some("fe80::1"), PRIMARY, Some(100)));
@@ -441,7 +441,7 @@ fn check_names_a_default_route_that_may_be_taken_instead() {
 
 /// IPv4 looks for a route of a packet's TOS first, whatever the metrics.
 #[test]
-fn a_default_route_for_a_tos_is_not_taken_for_the_default_and_goes_as_well() {
+fn a_default_route_for_a_tos_is_not_the_default_and_is_removed_too() {
     for plain in [true, false] {
         let mut simulated = pod();
         simulated.pod.links.push(link(3, "eth1", "veth"));
@@ -479,7 +479,7 @@ fn a_default_route_for_a_tos_is_not_taken_for_the_default_and_goes_as_well() {
 }
 
 #[test]
-fn what_only_the_younger_attachment_took_away_comes_back_when_it_goes_first() {
+fn routes_that_only_the_newer_attachment_removed_are_restored_when_it_is_removed_first() {
     let mut simulated = pod();
     simulated.pod.links.push(link(3, "eth1", "veth"));
     simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
@@ -500,24 +500,24 @@ fn what_only_the_younger_attachment_took_away_comes_back_when_it_goes_first() {
 
 /// A router advertises one, or somebody appends one.
 #[test]
-fn a_default_route_comes_back_although_another_has_come_beside_ours() {
+fn a_default_route_is_restored_although_another_one_was_added() {
     for (all, twin) in [("::/0", "fe80::9"), ("0.0.0.0/0", "10.244.1.9")] {
         let mut simulated = pod();
         let is_default = |route: &&Route| route.destination == net(all) && route.table == route::MAIN;
         let before = simulated.pod.routes.iter().find(is_default).unwrap().clone();
         simulated.add(&desired(1, BOTH));
-        let beside = Route { gateway: Some(twin.parse().unwrap()), ..before.clone() };
-        simulated.pod.routes.push(beside.clone());
+        let twin_route = Route { gateway: Some(twin.parse().unwrap()), ..before.clone() };
+        simulated.pod.routes.push(twin_route.clone());
         simulated.del("net1");
         let mut left: Vec<Route> = simulated.pod.routes.iter().filter(is_default).cloned().collect();
         left.sort_by_key(|route| route.gateway);
-        assert_eq!(left, [before, beside]);
+        assert_eq!(left, [before, twin_route]);
     }
 }
 
 /// The second attachment is above all of them, and leaves that place to the first.
 #[test]
-fn a_static_default_comes_back_although_a_router_advertised_one_between_two_attachments() {
+fn a_static_default_route_is_restored_although_one_was_advertised_between_two_attachments() {
     let mut simulated = pod();
     simulated.pod.sysctls.insert(sysctl::routers("eth0"), "1".into());
     let all = net("::/0");
@@ -537,7 +537,7 @@ fn a_static_default_comes_back_although_a_router_advertised_one_between_two_atta
 
 /// The kernel tries the next of several default routes that are alike where the gateway of the first is dead.
 #[test]
-fn a_default_route_of_the_same_metric_by_another_interface_goes_as_well() {
+fn a_default_route_of_the_same_metric_on_another_interface_is_removed_too() {
     let mut simulated = pod();
     simulated.pod.links.push(link(3, "eth1", "veth"));
     simulated.pod.routes.push(there("10.9.0.0/24", None, 3, None));
@@ -559,7 +559,7 @@ fn a_default_route_of_the_same_metric_by_another_interface_goes_as_well() {
 
 /// What a killed ADD has left under the name that it has for an instant.
 #[test]
-fn a_link_on_its_way_is_known_and_nothing_else_is_taken_for_one() {
+fn only_a_link_with_a_temporary_name_counts_as_left_over() {
     let mut simulated = pod();
     let mut add = |name: &str, kind: &str, up: bool, alias: Option<&str>| {
         let index = simulated.pod.links.len() as u32 + 20;
@@ -581,7 +581,7 @@ fn a_link_on_its_way_is_known_and_nothing_else_is_taken_for_one() {
 }
 
 #[test]
-fn ipv6_does_not_fit_through_every_link() {
+fn ipv6_needs_a_minimum_mtu() {
     let mut desired = desired(1, BOTH);
     desired.mtu = Some(1279);
     let error = add::add(&desired, &pod().pod).unwrap_err();
@@ -596,7 +596,7 @@ fn ipv6_does_not_fit_through_every_link() {
 }
 
 #[test]
-fn somebody_elses_later_change_is_left_alone() {
+fn a_later_foreign_change_is_kept() {
     let mut simulated = pod();
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
     simulated.add(&desired(1, BOTH));
@@ -616,7 +616,7 @@ fn somebody_elses_later_change_is_left_alone() {
 
 /// Somebody deleted the interface itself, and its routes with it.
 #[test]
-fn a_link_that_vanished_leaves_nothing_behind() {
+fn a_link_that_was_deleted_by_others_leaves_nothing() {
     let mut simulated = pod();
     let before = simulated.state();
     simulated.add(&redirecting(1, BOTH));
@@ -627,7 +627,7 @@ fn a_link_that_vanished_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_link_of_that_name_that_is_not_ours_stays() {
+fn a_foreign_link_of_the_same_name_stays() {
     let mut simulated = pod();
     simulated.add(&desired(1, BOTH));
     let net1 = simulated.pod.links.iter_mut().find(|link| link.name == "net1").unwrap();
@@ -638,7 +638,7 @@ fn a_link_of_that_name_that_is_not_ours_stays() {
 }
 
 #[test]
-fn check_names_everything_that_differs() {
+fn check_reports_all_differences() {
     let mut simulated = pod();
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
     let desired =
@@ -717,7 +717,7 @@ fn check_names_everything_that_differs() {
 }
 
 #[test]
-fn nothing_is_allowed_stays_in_the_plan() {
+fn an_empty_allow_list_stays_in_the_plan() {
     let mut desired = desired(1, BOTH);
     desired.destinations = Destinations { allowed: Some(Vec::new()), ..Destinations::default() };
     let plan = add::add(&desired, &pod().pod).unwrap();

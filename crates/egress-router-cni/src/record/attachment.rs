@@ -1,4 +1,4 @@
-//! An attachment that stands: with what it was made of, for CHECK, and what its table records, should that be flushed.
+//! The record of an attachment: its desired state, for CHECK, and a copy of its table's record, in case the table is flushed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::config::ip::Gateways;
 use crate::netlink::link::Link;
 use crate::plan::{Desired, Identity};
 
-/// `<run directory>/attachments/<container>@<interface>.json`. There once ADD has come to its end.
+/// `<run directory>/attachments/<container>@<interface>.json`. It exists once ADD has completed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attachment {
@@ -23,7 +23,7 @@ pub struct Attachment {
     network: String,
     /// The pod's namespace.
     pub netns: PodNetns,
-    /// As in the table ([`crate::plan::table_record`]).
+    /// The record in the table ([`crate::plan::table_record`]).
     pub table_record: Vec<String>,
     kind: String,
     mode: String,
@@ -49,7 +49,7 @@ impl Owned for Attachment {
     }
 }
 
-/// The folder of all of the node's.
+/// The folder of all records of the node.
 #[must_use]
 pub fn folder(run_directory: &Path) -> Folder {
     Folder::new(run_directory, "attachments", false)
@@ -68,7 +68,7 @@ const MODES: [(Kind, &str, &str); 7] = [
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 impl Attachment {
-    /// Of what ADD has made: `link`, as it was right after.
+    /// The record after ADD, with the created `link`.
     #[must_use]
     pub fn new(desired: &Desired, link: &Link, netns: PodNetns, table_record: Vec<String>) -> Self {
         let (kind, mode) = MODES
@@ -85,7 +85,7 @@ impl Attachment {
             table_record,
             kind: kind.to_owned(),
             mode: mode.to_owned(),
-            // What is made on a macvlan is put on that one's own master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
+            // A link that is created on a macvlan gets that one's master (macvlan_common_newlink in linux/drivers/net/macvlan.c).
             master: link.parent.unwrap_or(desired.master),
             mtu: Some(link.mtu),
             mac: link.mac,
@@ -102,7 +102,7 @@ impl Attachment {
         }
     }
 
-    /// Whose.
+    /// Its identity.
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity {
@@ -112,8 +112,8 @@ impl Attachment {
         }
     }
 
-    /// Its mode, where an ipvlan of `kind` on this master would change it: all ipvlans of a master have the mode of the last that
-    /// was made (ipvlan_set_port_mode in linux/drivers/net/ipvlan/ipvlan_main.c).
+    /// Its mode, if an ipvlan of `kind` on this master would change it: all ipvlans of a master have the mode of the last
+    /// one (ipvlan_set_port_mode in linux/drivers/net/ipvlan/ipvlan_main.c).
     #[must_use]
     pub fn mode_at_risk(&self, master: u32, kind: Kind) -> Option<&str> {
         let (_, ipvlan @ "ipvlan", mode) = MODES.into_iter().find(|(each, ..)| *each == kind)? else {
@@ -122,8 +122,8 @@ impl Attachment {
         (self.kind == ipvlan && self.master == master && self.mode != mode).then_some(&self.mode)
     }
 
-    /// What it was made of, with the hardware address and the MTU that it got; what only making needs is empty. None where another version of the program wrote what this one
-    /// does not know.
+    /// The desired state, with the actual hardware address and MTU; values that only ADD needs are empty. None if another version of the
+    /// program has written an unknown format.
     #[must_use]
     pub fn desired(&self) -> Option<Desired> {
         let (kind, ..) =
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_made_is_known_again() {
+    fn a_stored_attachment_is_read_unchanged() {
         for (kind, ..) in MODES {
             let desired = Desired {
                 identity: Identity { container_id: "c".into(), ifname: "eth0".into(), network: "n".into() },

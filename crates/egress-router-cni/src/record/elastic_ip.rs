@@ -1,4 +1,4 @@
-//! An Elastic IP that is to be given back, written before each act on it.
+//! The record of an Elastic IP that is to be released, written before each request.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -12,7 +12,7 @@ use super::{Folder, Owned, PodNetns};
 use crate::aws;
 use crate::cni::{Code, Error};
 
-/// How often a call looks whether its turn has come. Another's turn lasts for a few answers of EC2, 100 ms each.
+/// Poll interval of the lock. Another call holds it for a few responses of EC2, 100 ms each.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// `<state directory>/elastic-ips/<container>@<interface>.json`.
@@ -27,9 +27,9 @@ pub struct ElasticIp {
     pub ifname: String,
     /// The configuration's `name`.
     pub network: String,
-    /// The pod's namespace: when it is gone, so is the pod.
+    /// The pod's namespace; without it, the pod no longer exists.
     pub netns: PodNetns,
-    /// How far it came.
+    /// The stage.
     pub state: aws::State,
 }
 
@@ -43,26 +43,26 @@ impl Owned for ElasticIp {
     }
 }
 
-/// The folder of all of the node's.
+/// The folder of all records of the node.
 #[must_use]
 pub fn folder(state_directory: &Path) -> Folder {
     Folder::new(state_directory, "elastic-ips", true)
 }
 
-/// The lock for releasing Elastic IPs: one call of the node at a time holds it, until it is dropped or the process ends.
+/// The lock for releasing Elastic IPs: one call on the node at a time holds it, until it is dropped or the process exits.
 ///
-/// A private address that was given back is free for the next pod. Who has read a record before that must not act on it after:
-/// records are read, acted on and removed within one turn.
+/// A released private address is free for the next pod. A record that was read before must not be used afterwards: records are read, used
+/// and removed while the lock is held.
 #[derive(Debug)]
 pub struct RecordsLock {
     _folder: File,
 }
 
 impl RecordsLock {
-    /// The lock, if it is free. The folder itself is locked: nothing is written, so it works on a full disk.
+    /// Takes the lock if it is free. The folder itself is locked: nothing is written, so it works on a full disk.
     ///
     /// # Errors
-    /// [`Code::Io`], with the path: there is no such folder, and so no record.
+    /// [`Code::Io`], with the path: there is no such folder, and therefore no record.
     pub fn take(folder: &Folder) -> Result<Option<Self>, Error> {
         let cannot = |error: io::Error| {
             let message = format!("cannot lock the records in {}", folder.path.display());
@@ -79,7 +79,7 @@ impl RecordsLock {
     /// Waits for the lock.
     ///
     /// # Errors
-    /// [`Code::TryAgain`] where it does not come until `deadline`, and as [`Self::take`].
+    /// [`Code::TryAgain`] if it is not free until `deadline`, and as [`Self::take`].
     pub fn wait(folder: &Folder, deadline: Instant) -> Result<Self, Error> {
         loop {
             if let Some(lock) = Self::take(folder)? {
@@ -94,11 +94,11 @@ impl RecordsLock {
     }
 }
 
-/// The journal of one attachment.
+/// Stores the state of one attachment.
 pub struct Journal<'a> {
-    /// Where to.
+    /// The folder.
     pub folder: &'a Folder,
-    /// Whose.
+    /// Its identity.
     pub identity: &'a crate::plan::Identity,
     /// The interface's name in the pod.
     pub interface: &'a str,

@@ -1,21 +1,21 @@
-//! Tests in a network namespace of their own.
+//! Runs tests in their own network namespace.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::{env, io, thread};
 
-/// Runs `test` in a new thread in a new, empty network namespace, which ends with the thread and with its sockets. Without
-/// root, the calling test starts once more by itself, as the root of a user namespace.
+/// Runs `test` in a new thread in a new, empty network namespace, which is deleted with the thread and its sockets. Without root, the
+/// calling test is started again as root of a user namespace.
 ///
 /// # Panics
-/// When `test` does, or when the kernel gives neither.
+/// `test` panics, or the kernel allows neither namespace.
 pub fn isolated(test: impl FnOnce() + Send + 'static) {
     // SAFETY: geteuid takes nothing, touches nothing and always succeeds.
     if unsafe { libc::geteuid() } == 0 {
         let inside = thread::Builder::new().name(thread::current().name().unwrap_or("isolated").to_owned());
         let handle = inside
             .spawn(move || {
-                // SAFETY: unshare takes a number; without CLONE_FILES or CLONE_VM it touches no memory of ours.
+                // SAFETY: unshare takes a number; without CLONE_FILES or CLONE_VM it does not access memory of this process.
                 let result = unsafe { libc::unshare(libc::CLONE_NEWNET) };
                 assert_eq!(result, 0, "a new network namespace: {}", io::Error::last_os_error());
                 test();
@@ -64,7 +64,7 @@ pub fn new_namespace() -> super::Namespace {
     super::Namespace::new().unwrap()
 }
 
-/// Says on the link of index `link` that its link-local address is a router, for half an hour (RFC 4861, 4.2).
+/// Sends a router advertisement from the link-local address of the link with index `link`, with a lifetime of half an hour (RFC 4861, 4.2).
 ///
 /// # Errors
 /// The kernel's: the link may not be up yet.

@@ -1,4 +1,4 @@
-//! Signals that ask a program to end, waited for instead of interrupting it.
+//! SIGTERM and SIGINT, blocked and waited for.
 
 use std::io;
 use std::mem;
@@ -11,10 +11,10 @@ pub struct Termination {
 }
 
 impl Termination {
-    /// From here on both wait for [`Self::within`], in this thread and in those that it starts: call it before there are others.
+    /// Blocks both signals in this thread and in threads that it starts later. Call it before any thread is started.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses.
     pub fn hold() -> io::Result<Self> {
         // SAFETY: a sigset_t is plain data, for which zeroes are a value; sigemptyset gives it the one that is meant.
         let mut signals: libc::sigset_t = unsafe { mem::zeroed() };
@@ -31,10 +31,10 @@ impl Termination {
         }
     }
 
-    /// Whether one of them came within `time`.
+    /// Waits up to `time`. Returns whether one of them arrived.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel refuses.
     pub fn within(&self, time: Duration) -> io::Result<bool> {
         let time = libc::timespec {
             // musl's `time_t` is deprecated for what it will be on 32 bits; here it has 64.
@@ -47,7 +47,7 @@ impl Termination {
             return Ok(true);
         }
         match io::Error::last_os_error() {
-            // The time is over, or another signal was handled meanwhile; whoever waits comes again.
+            // The timeout, or another signal: the caller waits again.
             error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Ok(false),
             error => Err(error),
         }

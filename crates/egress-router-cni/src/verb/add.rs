@@ -1,4 +1,4 @@
-//! ADD: everything is known and decided before the pod is touched.
+//! ADD: everything is read and decided before the pod is changed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,14 +21,13 @@ use super::namespaces::Namespaces;
 use super::resolve::{self, Master};
 use super::{Context, result};
 
-/// What Elastic IPs of pods that are gone may cost this one.
+/// Time limit for releasing orphaned Elastic IPs.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The answer.
+/// The result of ADD.
 ///
 /// # Errors
-/// What is wrong with the call, the configuration or the pod, before anything is touched; or what failed, and then everything
-/// is as it was.
+/// An invalid call, configuration or pod, before anything is changed; or a failed step, after the rollback.
 pub fn add(context: &Context<'_>) -> Result<String, Error> {
     let mut attachment = AddCall::prepare(context)?;
     let pod = attachment.namespaces.pod()?;
@@ -52,7 +51,7 @@ pub fn add(context: &Context<'_>) -> Result<String, Error> {
     }
 }
 
-/// What ADD would do, one step a line. It changes nothing, and sends requests to the API server only.
+/// The plan of ADD, one step a line. It changes nothing, and sends requests to the API server only.
 ///
 /// # Errors
 /// As [`add`].
@@ -70,8 +69,8 @@ pub fn dry_run(context: &Context<'_>) -> Result<String, Error> {
     Ok(steps.chain(warnings).collect())
 }
 
-/// Whether `CNI_IFNAME` is another plugin's: of those before this one, as they say, or as the pod shows. Some tell nothing of
-/// the pod's interface, or not where it is.
+/// Whether `CNI_IFNAME` belongs to a previous plugin: if the previous result lists it, or the pod has it. Some plugins do not list the pod's
+/// interface, or not its namespace.
 fn chained(context: &Context<'_>, pod: &Pod) -> bool {
     let name = &context.call.ifname;
     if context.network.previous.is_none() {
@@ -89,7 +88,7 @@ struct AddCall<'a> {
     kind: Kind,
     ip: Ip,
     master: Option<Master>,
-    /// Whether an Elastic IP is to be given back if something fails.
+    /// Whether an Elastic IP must be released after a failure.
     acquired: bool,
 }
 
@@ -106,7 +105,7 @@ impl<'a> AddCall<'a> {
         Ok(Self { context, namespaces, interface, interface_type, kind, ip, master, acquired: false })
     }
 
-    /// The interface's name in the pod: `CNI_IFNAME`, unless a plugin before this one has made that.
+    /// The interface's name in the pod: `CNI_IFNAME`, unless a previous plugin has created that.
     fn name(&mut self, pod: &Pod) {
         if chained(self.context, pod) {
             let given = self.context.network.chained_name.clone();
@@ -146,8 +145,8 @@ impl<'a> AddCall<'a> {
         self.namespaces.pod()
     }
 
-    /// For aws-elastic-ip: address, gateway and master are what EC2 and the metadata service say. What speaks against the master
-    /// is told before the Elastic IP is taken from the pod that has it.
+    /// For aws-elastic-ip: address, gateway and master come from EC2 and the metadata service. The master is validated before the Elastic IP
+    /// is moved from another pod.
     fn acquire(&mut self) -> Result<(), Error> {
         if self.interface_type != InterfaceType::AwsElasticIp {
             return Ok(());
@@ -213,7 +212,7 @@ impl<'a> AddCall<'a> {
         Ok((desired, plan))
     }
 
-    /// An ipvlan has its master's hardware address, and no other.
+    /// An ipvlan always has its master's hardware address.
     fn mac(&self) -> Result<Option<[u8; 6]>, Error> {
         if self.context.network.by_arguments.mac && self.interface != self.context.call.ifname {
             return Ok(None);
@@ -263,7 +262,7 @@ impl<'a> AddCall<'a> {
         }
     }
 
-    /// `error`, after the Elastic IP went back.
+    /// Releases the Elastic IP, and returns `error`.
     fn release_elastic_ip(&mut self, mut error: Error) -> Error {
         if !self.acquired {
             return error;
@@ -281,7 +280,7 @@ impl<'a> AddCall<'a> {
     }
 }
 
-/// Another mode would silently change that of the ipvlans on this master, and their pods would lose packets.
+/// Refuses another mode, which would silently change that of all ipvlans on this master, so that their pods would lose packets.
 fn check_ipvlan_mode(context: &Context<'_>, master: u32, kind: Kind) -> Result<(), Error> {
     let Kind::Ipvlan(_) = kind else { return Ok(()) };
     let (all, _) = attachment::folder(&context.settings.run_directory).all::<Attachment>();
@@ -315,14 +314,14 @@ fn release_orphaned_elastic_ips(
     }
     let _lock = match elastic_ip::RecordsLock::take(folder) {
         Ok(Some(lock)) => lock,
-        // Who gives some back just now, or hangs while doing so, is nothing that this pod must wait for.
+        // This pod does not wait for another call that is releasing some.
         Ok(None) => return Ok(()),
         Err(error) => {
             context.log.error(format_args!("{error}"));
             return Ok(());
         }
     };
-    // Read before, a record may be of what others have given back meanwhile.
+    // The records are read after the lock is taken, because another call may have released some.
     let (mut gone, _) = folder.all::<ElasticIp>();
     gone.retain(is_stale);
     namespaces.on_node(|_| {

@@ -1,4 +1,4 @@
-//! CHECK: whether everything is still as ADD made it.
+//! CHECK: compares the state with what ADD configured.
 
 use std::time::Instant;
 
@@ -16,10 +16,10 @@ use super::namespaces::Namespaces;
 use super::{Context, first};
 
 /// Compares link, addresses, routes, rules, tables, sysctls and firewall with what ADD has recorded, and the Elastic IP with
-/// what EC2 says.
+/// EC2's association.
 ///
 /// # Errors
-/// Code 101 with everything that differs; 8 where the pod's namespace is not there.
+/// Code 101 with all differences; 8 if the pod's namespace does not exist.
 pub fn check(context: &Context<'_>) -> Result<(), Error> {
     let identity = context.identity();
     let mut namespaces = Namespaces::of_call(context)?;
@@ -40,7 +40,7 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     let listed: Vec<&Interface> = previous.filter(|listed| listed.name == interface).collect();
     let mut found = differences(&as_listed(context, desired.clone(), &listed), &table_record, &pod);
     let link = pod.links.iter().find(|link| link.name == interface);
-    found.extend(listed.iter().filter_map(|listed| answered(listed, link?)));
+    found.extend(listed.iter().filter_map(|listed| difference(listed, link?)));
     if table_record.rules == RULES {
         let ruleset = add::firewall(&desired, &table_record).ruleset();
         found.extend(nftables::differences(&mut namespaces.sockets.netfilter, &ruleset)?);
@@ -61,8 +61,8 @@ pub fn check(context: &Context<'_>) -> Result<(), Error> {
     }
 }
 
-/// What the attachment is called, and its record. CHECK's `prevResult` has the interface itself, so it cannot tell whether ADD
-/// was chained, and the configuration may name another one by now: the records tell.
+/// The attachment's interface and record. CHECK's `prevResult` contains the interface itself, so it does not show whether ADD was chained,
+/// and the configuration may have changed. The records show it.
 fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Option<Attachment>), Error> {
     let folder = attachment::folder(&context.settings.run_directory);
     let ifname = &context.call.ifname;
@@ -77,8 +77,8 @@ fn attachment(context: &Context<'_>, container_id: &str) -> Result<(String, Opti
     }
 }
 
-/// Without what later plugins of a list may have changed (`tuning` does): `prevResult` has the last word about the hardware
-/// address, and about the MTU since 1.1.0; before, it is unknown, and only an MTU that the configuration asks for is compared.
+/// Removes values that later plugins of a list may have changed (`tuning` does): the hardware address of `prevResult` is used, and since
+/// 1.1.0 its MTU. Before 1.1.0 the MTU is unknown, and only an MTU of the configuration is compared.
 fn as_listed(context: &Context<'_>, desired: Desired, listed: &[&Interface]) -> Desired {
     let mtu = desired
         .mtu
@@ -87,17 +87,17 @@ fn as_listed(context: &Context<'_>, desired: Desired, listed: &[&Interface]) -> 
     Desired { mtu, mac, ..desired }
 }
 
-/// How a link differs from what ADD has answered.
-fn answered(listed: &Interface, link: &Link) -> Option<String> {
+/// The difference between a link and its entry in the result of ADD.
+fn difference(listed: &Interface, link: &Link) -> Option<String> {
     let name = &listed.name;
     match (&listed.mac, link.mac.map(aws::metadata::mac_text)) {
-        (Some(answered), Some(mac)) if !answered.eq_ignore_ascii_case(&mac) => {
-            return Some(format!("interface {name}: mac is {mac}, prevResult has {answered}"));
+        (Some(listed_value), Some(mac)) if !listed_value.eq_ignore_ascii_case(&mac) => {
+            return Some(format!("interface {name}: mac is {mac}, prevResult has {listed_value}"));
         }
         _ => {}
     }
-    let answered = listed.mtu.filter(|mtu| *mtu != link.mtu)?;
-    Some(format!("interface {name}: mtu is {}, prevResult has {answered}", link.mtu))
+    let listed_value = listed.mtu.filter(|mtu| *mtu != link.mtu)?;
+    Some(format!("interface {name}: mtu is {}, prevResult has {listed_value}", link.mtu))
 }
 
 fn failed(differences: &[String]) -> Error {

@@ -1,4 +1,4 @@
-//! DEL: whatever is left of an attachment ends, and the pod, should it live on, is as it was. Repeated, it does nothing.
+//! DEL: removes what is left of an attachment, and restores the pod if it keeps running. It is idempotent.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -20,10 +20,10 @@ use crate::sys;
 use super::namespaces::{self, Namespaces};
 use super::{Context, first};
 
-/// Ends it: in the pod, at EC2, and its records. Goes on where something fails, so that as little as possible stays.
+/// Removes it in the pod, at EC2, and its records. It continues after a failure.
 ///
 /// # Errors
-/// The first failure, the others in its details. Something is left then, and the runtime comes again.
+/// The first failure, with the others in its details. Something is left then, and the runtime retries.
 pub fn del(context: &Context<'_>) -> Result<(), Error> {
     sys::stay_on_processor();
     let identity = context.identity();
@@ -31,12 +31,12 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
     let records = Records::of(context, &identity, &mut errors);
     match in_pod(context, &identity, &records) {
         Ok(()) => {}
-        // The runtime has unmounted it, and not yet removed the file; or its path is another process's by now, one of the
-        // node: the pod is gone.
+        // The runtime has unmounted it but not yet removed the file, or its path belongs to another process, of the node: the pod no
+        // longer exists.
         Err(error) if error.code == Code::InvalidNamespace => {
             context.log.verbose(format_args!("{error}: nothing to delete there"));
         }
-        // ADD begins with a table, so without them it has never made anything.
+        // ADD starts with a table, so without nf_tables it has changed nothing.
         Err(error) if !nftables::known() => {
             context
                 .log
@@ -48,16 +48,16 @@ pub fn del(context: &Context<'_>) -> Result<(), Error> {
     first(errors)
 }
 
-/// What the node has written down of a container's interface: usually one attachment, whatever it is called in the pod. DEL
-/// need not know whether it was chained; its configuration may have no `prevResult`.
+/// The node's records of a container's interface: usually one attachment, with any name in the pod. DEL needs no `prevResult` to find a
+/// chained one.
 struct Records {
     attachments: Vec<Attachment>,
     elastic_ips: Vec<ElasticIp>,
 }
 
 impl Records {
-    /// An attachment's record that cannot be read is no reason to keep a pod: its table has everything that DEL needs. One of
-    /// an Elastic IP is.
+    /// An unreadable record of an attachment must not block the deletion of the pod, because its table has everything that DEL needs. An
+    /// unreadable record of an Elastic IP is an error.
     fn of(context: &Context<'_>, identity: &Identity, errors: &mut Vec<Error>) -> Self {
         let settings = context.settings;
         let (mut attachments, unread) =
@@ -73,7 +73,7 @@ impl Records {
         Self { attachments, elastic_ips }
     }
 
-    /// Gives Elastic IPs back, and removes the records; those of attachments only once nothing is left in the pod.
+    /// Releases Elastic IPs and removes the records; those of attachments only if nothing is left in the pod.
     fn forget(&self, settings: &Settings, identity: &Identity, ended: bool) -> Vec<Error> {
         let mut errors = Vec::new();
         let folder = elastic_ip::folder(&settings.state_directory);
@@ -84,7 +84,7 @@ impl Records {
         errors.extend(released.filter_map(Result::err));
         let folder = attachment::folder(&settings.run_directory);
         let read = self.attachments.iter().map(Owned::interface);
-        // That of its own name, also if it could not be read.
+        // The record with this name, also if it could not be read.
         for interface in read.chain([identity.ifname.as_str()]).filter(|_| ended) {
             errors.extend(folder.remove(&identity.container_id, interface).err());
         }
@@ -92,7 +92,7 @@ impl Records {
     }
 }
 
-/// Ends it in the pod, if that is there.
+/// Removes it in the pod, if the pod exists.
 fn in_pod(context: &Context<'_>, identity: &Identity, records: &Records) -> Result<(), Error> {
     let Some((node, namespace)) = namespaces::find(context.call)? else { return Ok(()) };
     let path = context.call.netns.clone().unwrap_or_default();
@@ -115,7 +115,7 @@ fn end(
     }
     let mut interfaces = interfaces(identity, records, &pod).into_iter().peekable();
     while let Some(interface) = interfaces.next() {
-        // A path is used again: what is recorded of another namespace says nothing of what has this name here.
+        // Paths are reused: a record of another namespace does not apply to an interface with this name.
         let of_here = |record: &&Attachment| record.netns.identity == namespaces.netns.identity;
         let mut recorded = records.attachments.iter().filter(of_here);
         let record = recorded.find(|record| record.interface() == interface);
@@ -131,7 +131,7 @@ fn end(
     first(errors)
 }
 
-/// What may be ours: by the pod's tables, by the node's records, and by its name.
+/// Candidates: by the pod's tables, by the node's records, and by name.
 fn interfaces(identity: &Identity, records: &Records, pod: &Pod) -> BTreeSet<String> {
     let tables =
         table_record::all(pod).into_iter().filter(|(_, table_record)| table_record.belongs_to(identity));
@@ -141,8 +141,7 @@ fn interfaces(identity: &Identity, records: &Records, pod: &Pod) -> BTreeSet<Str
     interfaces
 }
 
-/// By the table's record; where the table was flushed, by the file's; without either, the link alone, if
-/// `prevResult` proves that this program created it.
+/// By the table's record; after a flush by the file's; without both, only the link, if `prevResult` proves that this program created it.
 fn steps(
     context: &Context<'_>,
     identity: &Identity,
@@ -156,7 +155,7 @@ fn steps(
                 plan::del::del(pod, interface, &table_record)
             }
             Some(_) => Vec::new(),
-            // A table of ours without a readable record: its name is all that is known.
+            // A table without a readable record: only its name is known.
             None if interface == identity.ifname => plan::del::del(pod, interface, &TableRecord::default()),
             None => Vec::new(),
         };
@@ -164,7 +163,7 @@ fn steps(
     if let Some(table_record) = record.and_then(|record| TableRecord::parse(&record.table_record)) {
         return plan::del::del(pod, interface, &table_record);
     }
-    // A chain answers in its order: CNI_IFNAME is ours only where no plugin before this one made it, and then it is the last.
+    // Results are in the order of the chain: if this plugin created CNI_IFNAME, it is the last one.
     let in_pod = |sandbox: &Option<String>| sandbox.as_deref().is_some_and(|sandbox| !sandbox.is_empty());
     let mut all = context.network.previous.iter().flat_map(|previous| &previous.interfaces);
     let listed = all.rfind(|listed| in_pod(&listed.sandbox)).filter(|listed| listed.name == interface);
@@ -174,7 +173,7 @@ fn steps(
         };
         pod.routes.iter().any(of_ours)
     };
-    // A macvlan of the plugin before would be listed so too, where this one was added to the list after its ADD.
+    // A macvlan of the previous plugin would be listed in the same way, if this plugin was added to the list after its ADD.
     let link = pod.links.iter().find(|link| link.name == interface && plan::del::ours(link)).filter(routed);
     match (listed, link) {
         (Some(listed), Some(link)) if mac(link) == listed.mac.as_deref().map(str::to_ascii_lowercase) => {
@@ -188,8 +187,8 @@ fn mac(link: &crate::netlink::link::Link) -> Option<String> {
     link.mac.map(aws::metadata::mac_text)
 }
 
-/// Gives an Elastic IP back, and forgets it. Nothing is done where another call has done so: its private address may be a new
-/// pod's by now.
+/// Releases an Elastic IP and removes its record. Does nothing if another call has done so, because a new pod may have its private
+/// address.
 pub(super) fn release(
     settings: &Settings,
     folder: &Folder,
@@ -213,7 +212,7 @@ mod tests {
     use crate::record::PodNetns;
 
     #[test]
-    fn what_another_call_gave_back_meanwhile_is_not_given_back_again() {
+    fn an_elastic_ip_that_another_call_released_is_not_released_again() {
         let directory = tempfile::tempdir().unwrap();
         let folder = elastic_ip::folder(directory.path());
         let record = ElasticIp {

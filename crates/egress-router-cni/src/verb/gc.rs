@@ -1,4 +1,4 @@
-//! GC: what is recorded of this network and not among the attachments that the runtime knows, ends.
+//! GC: removes the recorded attachments of this network that are not in the runtime's list.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,10 +12,10 @@ use crate::sys;
 use super::namespaces::{Namespaces, Node};
 use super::{Context, del, first};
 
-/// Ends them all, and goes on where one cannot be ended.
+/// Removes them all. It continues after a failure.
 ///
 /// # Errors
-/// Code 7 where the runtime does not say what is valid; the first failure, the others in its details.
+/// Code 7 if the runtime does not list the valid attachments; the first failure, with the others in its details.
 pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     sys::stay_on_processor();
     let valid: HashSet<&network::Attachment> = match &context.network.valid_attachments {
@@ -59,12 +59,12 @@ pub fn gc(context: &Context<'_>) -> Result<(), Error> {
     first(errors)
 }
 
-/// What any record says of one attachment.
+/// The records of one attachment.
 struct Recorded {
     identity: Identity,
     netns: PodNetns,
     table_record: Vec<String>,
-    /// Whether it has one to be given back.
+    /// Whether it has an Elastic IP to release.
     elastic_ip: bool,
 }
 

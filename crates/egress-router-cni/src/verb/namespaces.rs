@@ -1,4 +1,4 @@
-//! Where a verb acts: the node, in whose namespace the program was started, and the pod.
+//! The namespaces of an operation: that of the node, in which the program was started, and that of the pod.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -19,23 +19,23 @@ pub struct Namespaces {
     node: Namespace,
     /// The pod's.
     pub namespace: Namespace,
-    /// As a record keeps it.
+    /// Its identity in records.
     pub netns: PodNetns,
-    /// Of the node.
+    /// Sockets of the node.
     pub host: Socket,
-    /// Of the pod.
+    /// Sockets of the pod.
     pub sockets: Sockets,
     lock: Option<PodLock>,
 }
 
-/// The node, in whose namespace the calling thread is.
+/// The node, which is the calling thread's namespace.
 pub struct Node {
     namespace: Namespace,
     socket: Socket,
 }
 
 impl Node {
-    /// With a socket there.
+    /// With a socket in it.
     ///
     /// # Errors
     /// Code 100 where the kernel refuses.
@@ -47,11 +47,10 @@ impl Node {
     }
 }
 
-/// The pod's namespace, and the node. None where it is gone, or none was named.
+/// The pod's namespace, and the node. None if it does not exist, or none was given.
 ///
 /// # Errors
-/// Code 8 where it is the node's own: what is the node's is not taken for a pod's, unless `CNI_NETNS_OVERRIDE` says so; code 5
-/// where it cannot be opened though it is there.
+/// Code 8: it is the node's own, and `CNI_NETNS_OVERRIDE` is not set. Code 5: it exists but cannot be opened.
 pub fn find(call: &Call) -> Result<Option<(Node, Namespace)>, Error> {
     let Some(path) = &call.netns else { return Ok(None) };
     let namespace = match Namespace::open(path) {
@@ -80,7 +79,7 @@ impl Namespaces {
     /// For ADD and CHECK.
     ///
     /// # Errors
-    /// Code 8 where there is no such namespace, or it is none or the node's; 100 where the kernel refuses.
+    /// Code 8: it does not exist, is not a network namespace, or is the node's. Code 100: the kernel refuses.
     pub fn of_call(context: &Context<'_>) -> Result<Self, Error> {
         let call = context.call;
         let path = call.netns.as_deref().unwrap_or(Path::new(""));
@@ -90,7 +89,7 @@ impl Namespaces {
         Self::open(context, node, namespace, path)
     }
 
-    /// In a namespace that is open, once no other call acts there.
+    /// With an open namespace, after waiting for other calls in it.
     ///
     /// # Errors
     /// As [`Self::of_call`].
@@ -115,16 +114,16 @@ impl Namespaces {
         Ok(Self { node, namespace, netns, host, sockets: sockets?, lock })
     }
 
-    /// Whether no other call acts in the pod, for certain.
+    /// Whether the pod lock is held.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.lock.is_some()
     }
 
-    /// What stands in the pod.
+    /// Reads the pod's state.
     ///
     /// # Errors
-    /// Code 100, or 11 where it does not come to rest.
+    /// Code 100, or 11 if it keeps changing.
     pub fn pod(&mut self) -> Result<Pod, Error> {
         observe::pod(&mut self.sockets)
     }
@@ -132,7 +131,7 @@ impl Namespaces {
     /// Runs `work`, which needs the node's network, in the node's network namespace.
     ///
     /// # Errors
-    /// That of `work`; code 100 where the namespace cannot be changed.
+    /// The error of `work`; code 100 if the namespace cannot be changed.
     pub fn on_node<T>(&mut self, work: impl FnOnce(&mut Socket) -> Result<T, Error>) -> Result<T, Error> {
         let moved = |error: std::io::Error| {
             failed(Code::Kernel, "cannot switch between the network namespaces of node and pod", &error)
@@ -143,10 +142,10 @@ impl Namespaces {
         result
     }
 
-    /// Back to the node, for the next pod.
+    /// Returns to the node's namespace, for the next pod.
     ///
     /// # Errors
-    /// Code 100 where the namespace cannot be changed.
+    /// Code 100 if the namespace cannot be changed.
     pub fn leave(self) -> Result<(), Error> {
         self.node
             .enter()

@@ -1,5 +1,5 @@
-//! One call at a time in one pod. Runtimes promise it for one container and network; for several networks of a pod, some call at
-//! the same time.
+//! One call at a time in a pod. Runtimes guarantee this for one container and network, but some call concurrently for several networks of
+//! a pod.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -14,12 +14,11 @@ pub struct PodLock {
 }
 
 impl PodLock {
-    /// Waits until no other call acts in the namespace of that device and inode. None where the folder cannot be written: the
-    /// call then says so by its record, and one at a time is the usual case.
+    /// Waits until no other call holds the lock of the namespace with this device and inode. None if the folder cannot be written: the call
+    /// then fails to write its record, and concurrent calls are rare.
     ///
-    /// All pods share an empty file, in which each has a byte, by its namespace's number: no call waits for another pod's DEL,
-    /// and nothing must be removed. Not the namespace's own file is locked: a program in the pod can open that one as well,
-    /// and would keep DEL waiting.
+    /// All pods share an empty file, in which each has a byte, by its namespace's inode. So no call waits for another pod, and nothing must be
+    /// removed. The namespace's own file is not used, because a program in the pod could open and lock it.
     #[must_use]
     pub fn wait(run_directory: &Path, (_, inode): (u64, u64)) -> Option<Self> {
         let path = run_directory.join("lock");
@@ -45,7 +44,7 @@ mod tests {
     fn a_second_call_in_the_same_pod_waits_and_one_in_another_does_not() {
         let directory = tempfile::tempdir().unwrap();
         let run = directory.path().join("run");
-        // As the kernel numbers them.
+        // Inode numbers of the kernel.
         let pod = (4, 0xf000_0100);
         let first = PodLock::wait(&run, pod).unwrap();
         let others = [pod.1 - 1, pod.1 + 1, pod.1 + 256].map(|inode| PodLock::wait(&run, (4, inode)));

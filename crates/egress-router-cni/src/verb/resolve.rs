@@ -1,4 +1,4 @@
-//! Which addresses, and on what: everything that configuration, ConfigMap and node say, before the pod is looked at.
+//! Resolves addresses and master from configuration, ConfigMap and node, before the pod is read.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -20,14 +20,14 @@ use crate::{aws, kubernetes, observe};
 
 use super::Context;
 
-/// A runtime waits for minutes; an API server that has not answered one GET by then will not.
+/// Timeout of the API server. Runtimes wait for minutes.
 const CONFIG_MAP: Duration = Duration::from_secs(5);
 
-/// What the pod gets: `ip`, its entry of `podIP`, or what the ConfigMap says.
+/// The pod's `ip`: of `ip`, of its entry in `podIP`, or of the ConfigMap.
 ///
 /// # Errors
-/// Code 4 where the pod's name or namespace is needed and not told, 7 where nothing is for this pod or it asks for what it
-/// may not or what does not go together, and as [`kubernetes::config_map`] and [`crate::config::ip_config::IpConfig::resolve`].
+/// Code 4: the pod's name or namespace is needed but unknown. Code 7: there is no entry for this pod, a request is not allowed, or values
+/// contradict each other; and as [`kubernetes::config_map`] and [`crate::config::ip_config::IpConfig::resolve`].
 pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
     let args = &context.call.args;
     let ip = match &context.network.source {
@@ -55,8 +55,7 @@ pub fn ip(context: &Context<'_>) -> Result<Ip, Error> {
     requested(context, ip)
 }
 
-/// Addresses that the pod requests replace those that it would get, if the administrator allows that, and within the `overrides`
-/// of an `ipConfig`.
+/// Requested addresses replace the configured ones, if the administrator allows it, and within the `overrides` of an `ipConfig`.
 fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     let requested = &context.network.requested;
     if context.network.by_arguments.ips && context.network.was_made_before(&context.call.ifname) {
@@ -77,7 +76,7 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
             ),
         ));
     }
-    // Asked for without a prefix length, an address is in the network that it would be in otherwise.
+    // A requested address without a prefix length has the network of the configured one.
     let placed = requested.iter().map(|asked| {
         let network = ip.addresses.iter().find(|own| own.contains(&asked.addr()));
         let alone = asked.prefix_len() == asked.max_prefix_len();
@@ -94,7 +93,7 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
         addresses.push(address);
     }
     ip.addresses = addresses;
-    // What a pod may request is limited as what its ConfigMap may assign.
+    // A request has the same limits as a ConfigMap.
     if let Source::IpConfig(config) = &context.network.source {
         ip = config.limit(ip, "the requested ip")?;
     }
@@ -103,10 +102,10 @@ fn requested(context: &Context<'_>, mut ip: Ip) -> Result<Ip, Error> {
     Ok(ip)
 }
 
-/// What is made, by the configuration or else by where the node runs.
+/// The interface type, from the configuration or otherwise the platform.
 ///
 /// # Errors
-/// Code 7 for a mode that the type does not have.
+/// Code 7: the type does not have this mode.
 pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> {
     let interface_type = context.network.interface_type.unwrap_or_else(|| {
         match aws::platform(context.settings, Path::new("/sys")) {
@@ -120,16 +119,16 @@ pub fn interface(context: &Context<'_>) -> Result<(InterfaceType, Kind), Error> 
 /// A master: its index on the node, and its own addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Master {
-    /// On the node.
+    /// Index on the node.
     pub index: u32,
-    /// Bare.
+    /// Addresses without prefix length.
     pub addresses: Vec<IpAddr>,
 }
 
-/// The master, and `ip` with its gateways. Without anything to infer, the node is not read whole.
+/// The master, and `ip` with its gateways. If nothing must be inferred, only the master is read.
 ///
 /// # Errors
-/// Code 7 where something cannot be inferred, or the master cannot carry what is asked for; 100 where the kernel refuses.
+/// Code 7: a value cannot be inferred, or the master does not support the interface. Code 100: the kernel refuses.
 pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kind) -> Result<Master, Error> {
     let given = context.network.master.as_deref();
     let lacking =
@@ -152,7 +151,7 @@ pub fn master(context: &Context<'_>, socket: &mut Socket, ip: &mut Ip, kind: Kin
     Ok(found)
 }
 
-/// The one that `interfaceArgs.master` names, by whichever of its names: an interface may have further ones (ip-link(8), altname).
+/// The interface of `interfaceArgs.master`, which may be an alternative name (ip-link(8), altname).
 fn named<'a>(socket: &mut Socket, host: &'a Host, name: &str) -> Result<&'a Link, Error> {
     if !host.links.iter().any(|link| link.name == name)
         && let Ok(Some(meant)) = socket.link_by_name(name)
@@ -163,20 +162,20 @@ fn named<'a>(socket: &mut Socket, host: &'a Host, name: &str) -> Result<&'a Link
     master::named(host, name)
 }
 
-/// That `interfaceArgs.master`, where it is given, is there and carries an interface of `kind`.
+/// Checks that `interfaceArgs.master`, if given, exists and supports an interface of `kind`.
 ///
 /// # Errors
-/// Code 7 where it is not, or does not; 100 where the kernel refuses.
+/// Code 7: it does not. Code 100: the kernel refuses.
 pub fn named_master(context: &Context<'_>, socket: &mut Socket, kind: Kind) -> Result<(), Error> {
     let Some(name) = context.network.master.as_deref() else { return Ok(()) };
     let host = alone(socket, name)?;
     carries(named(socket, &host, name)?, kind, context.network.mtu)
 }
 
-/// No packet is longer than the master lets through: the kernel refuses such a macvlan without a word, and makes such an ipvlan,
-/// which loses what is too long.
+/// Checks that the MTU is at most the master's: the kernel refuses such a macvlan without a message, and creates such an ipvlan, which
+/// drops longer packets.
 fn carries(master: &Link, kind: Kind, mtu: Option<u32>) -> Result<(), Error> {
-    // On a link of its own kind, the kernel takes that one's master (macvlan_common_newlink, ipvlan_link_new).
+    // On a link of the same kind, the kernel uses that one's master (macvlan_common_newlink, ipvlan_link_new).
     let on = master.kind != name_of(&kind);
     match mtu.filter(|mtu| on && *mtu > master.mtu) {
         Some(mtu) => Err(Error::new(
@@ -187,10 +186,10 @@ fn carries(master: &Link, kind: Kind, mtu: Option<u32>) -> Result<(), Error> {
     }
 }
 
-/// The hardware address of `interfaceArgs.master`, where it is given.
+/// The hardware address of `interfaceArgs.master`, if given.
 ///
 /// # Errors
-/// Code 7 where the node has no such interface, 100 where the kernel refuses.
+/// Code 7: the node has no such interface. Code 100: the kernel refuses.
 pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[u8; 6]>, Error> {
     let Some(name) = context.network.master.as_deref() else { return Ok(None) };
     let link =
@@ -208,11 +207,10 @@ pub fn master_mac(context: &Context<'_>, socket: &mut Socket) -> Result<Option<[
     }
 }
 
-/// The device of a network interface of the instance: the one that `interfaceArgs.master` names, else one that has its hardware
-/// address.
+/// The device of a network interface of the instance: `interfaceArgs.master`, or the device with its hardware address.
 ///
 /// # Errors
-/// Code 7 where the node has none, or it cannot carry what is asked for; 100 where the kernel refuses.
+/// Code 7: the node has none, or it does not support the interface. Code 100: the kernel refuses.
 pub fn master_of_aws(
     context: &Context<'_>,
     socket: &mut Socket,
@@ -226,8 +224,8 @@ pub fn master_of_aws(
         return Ok(of(&host, link.index));
     }
     let host = observe::host(socket)?;
-    // What was made on top of a device may have its hardware address as well. A port of a bridge has no address, and takes no
-    // ipvlan: the bridge is meant then.
+    // Links on top of a device may have the same hardware address. A port of a bridge has no address and does not support ipvlan, so the
+    // bridge is used.
     let mut links: Vec<_> =
         host.links.iter().filter(|link| link.mac == Some(mac) && !link.loopback).collect();
     let bare = |link: &Link| master::nets(&host, link.index).all(|net| is_link_local(net.addr()));
@@ -247,19 +245,19 @@ fn is_link_local(address: IpAddr) -> bool {
     }
 }
 
-/// The node as far as one named interface goes.
+/// The state of the node, limited to one interface.
 fn alone(socket: &mut Socket, name: &str) -> Result<Host, Error> {
     let cannot =
         |error: crate::netlink::Error| error.to_cni(format!("cannot read the interface {name} of the node"));
     match socket.link_by_name(name).map_err(cannot)? {
         Some(link) => {
-            // A node may have thousands of addresses that are not this one's: those of all Services, say.
+            // A node may have thousands of other addresses, such as those of all Services.
             let asked = socket.dump(&Address::of(link.index), |_, payload| Address::decode(payload));
             let mut addresses = asked.map_err(cannot)?;
             addresses.retain(|address| address.link == link.index);
             Ok(Host { links: vec![link], addresses, routes: Vec::new() })
         }
-        // With everything that it might have been.
+        // The error lists all candidates.
         None => observe::host(socket),
     }
 }
@@ -319,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_chooses_only_where_the_administrator_lets_it() {
+    fn requested_addresses_need_the_administrators_permission() {
         let asks = |ips: Value| json!({"ip": {"addresses": ["10.0.0.1/24"]}, "runtimeConfig": {"ips": ips}});
         let refused = Settings::default();
         let allowed = Settings { allow_requested_ips: true, ..Settings::default() };
@@ -402,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn no_interface_carries_more_than_its_master() {
+    fn the_mtu_is_at_most_the_masters() {
         let (macvlan, ipvlan) = (Kind::Macvlan(MacvlanMode::Bridge), Kind::Ipvlan(IpvlanMode::L2));
         let master = |kind: &str| Link {
             index: 2,
@@ -429,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn another_namespaces_config_map_is_the_administrators_to_allow() {
+    fn a_config_map_of_another_namespace_needs_the_administrators_permission() {
         let config = json!({"ipConfig": {"name": "ips", "namespace": "infra"}});
         let error = resolved(config, "K8S_POD_NAMESPACE=tenant", &Settings::default()).unwrap_err();
         assert_eq!(error.code, Code::InvalidConfig);

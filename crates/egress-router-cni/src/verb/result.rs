@@ -1,4 +1,4 @@
-//! The result of ADD: what the plugins before said, as far as it still holds, and what this one made.
+//! The result of ADD: the still valid part of the previous result, and the new interface.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use crate::cni::result::{Interface, Ip, Result, Route};
 use crate::netlink::link::Link;
 use crate::plan::{Desired, Family, route::main_default};
 
-/// `previous`, with the new interface, its addresses and routes after it. A default route of before, in a family that the new
-/// interface took over, no longer holds and is left out.
+/// `previous`, followed by the new interface, its addresses and routes. The previous default route of a family that the new interface has
+/// is no longer valid and is omitted.
 #[must_use]
 pub fn result(
     desired: &Desired,
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    fn answered(
+    fn result_of(
         addresses: &[&str],
         previous: Option<serde_json::Value>,
         version: Version,
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn alone_it_is_the_attachment() {
+    fn without_a_chain_the_result_has_only_the_attachment() {
         assert_eq!(
-            answered(&["192.168.1.9/24"], None, Version::V1_1_0),
+            result_of(&["192.168.1.9/24"], None, Version::V1_1_0),
             json!({
                 "cniVersion": "1.1.0",
                 "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:ab", "sandbox": "/run/netns/x", "mtu": 1400}],
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn chained_it_comes_after_what_still_holds() {
+    fn in_a_chain_it_follows_the_valid_part_of_the_previous_result() {
         let previous = json!({
             "cniVersion": "0.4.0",
             "interfaces": [{"name": "cni0"}, {"name": "eth0", "sandbox": "/run/netns/x"}],
@@ -134,7 +134,7 @@ mod tests {
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "172.30.0.0/16", "gw": "10.1.0.1"}],
             "dns": {"nameservers": ["10.1.0.2"]},
         });
-        let result = answered(&["192.168.1.9/24"], Some(previous), Version::V0_4_0);
+        let result = result_of(&["192.168.1.9/24"], Some(previous), Version::V0_4_0);
         assert_eq!(result["interfaces"][2]["name"], "net1");
         assert_eq!(result["ips"][1]["interface"], 2);
         assert_eq!(result["ips"][0]["interface"], 1);

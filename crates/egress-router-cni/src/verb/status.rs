@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_is_one_of_each_kind_that_any_pod_gets() {
+    fn the_tested_rules_have_every_kind_of_expression() {
         let pods = json!({
             "a": {"addresses": ["192.0.2.9/24", "192.0.2.8/24"], "destinations": ["80 tcp 203.0.113.9", "81 tcp 203.0.113.9"]},
             "b": {"addresses": ["2001:db8::9/64"], "destinations": ["203.0.113.0/25", "2001:db8:1::/48", "2001:db8:2::/48"]},
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_tested_in_a_namespace_of_their_own() {
+    fn rules_are_tested_in_a_temporary_namespace() {
         isolated(|| {
             let here = Namespace::current().unwrap();
             let everything = json!({"addresses": ["192.0.2.9/24", "2001:db8::9/64"],

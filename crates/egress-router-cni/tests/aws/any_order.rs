@@ -1,4 +1,4 @@
-//! Any calls on two nodes, in any order, killed anywhere, with any faults: nobody loses what is theirs, and nothing is left.
+//! Random calls on two nodes, killed at any point, with any faults: no foreign address is released, and no address leaks.
 
 use std::net::Ipv4Addr;
 
@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_left_and_nothing_is_stolen(acts in proptest::collection::vec(action(), 1..12)) {
+    fn no_address_leaks_and_no_foreign_address_is_released(acts in proptest::collection::vec(action(), 1..12)) {
         run(&acts);
     }
 }

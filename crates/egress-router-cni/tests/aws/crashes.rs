@@ -87,7 +87,7 @@ fn del_after_a_killed_add_leaves_nothing() {
 }
 
 #[test]
-fn add_after_a_killed_add_finishes_it() {
+fn add_after_a_killed_add_completes_it() {
     add_after_a_killed_add(env);
 }
 
@@ -97,17 +97,17 @@ fn the_other_node_takes_the_address_after_a_killed_add_and_keeps_it() {
 }
 
 #[test]
-fn del_that_is_killed_is_finished_by_the_next() {
+fn a_killed_del_is_completed_by_the_next() {
     a_killed_del(env, &[None, Some(4), Some(8), Some(10)]);
 }
 
 #[test]
-fn del_that_is_killed_takes_nothing_from_the_other_node() {
+fn a_killed_del_does_not_affect_the_other_node() {
     the_other_node_after_a_killed_del(env);
 }
 
 #[test]
-fn adds_that_are_killed_again_and_again_leave_nothing() {
+fn repeatedly_killed_adds_leave_nothing() {
     killed_adds(env, |env, first| {
         for second in 0.. {
             if env.a.add_until(&KillPoint::at(second)).is_ok() {
@@ -122,7 +122,7 @@ fn adds_that_are_killed_again_and_again_leave_nothing() {
 }
 
 #[test]
-fn another_program_on_the_same_interface_loses_nothing() {
+fn addresses_of_another_program_on_the_interface_are_kept() {
     // Amazon's own CNI plugin assigns addresses to the same interface, whenever it likes.
     killed_adds(env, |env, point| {
         let other = "10.0.0.30";

@@ -34,7 +34,7 @@ pub struct Ec2 {
     /// So many lists of an interface's addresses do not have the newest one yet.
     pub lag: u32,
     /// An address that is on the interface already is refused like any other that is taken.
-    pub refuses_again: bool,
+    pub refuses_repeated: bool,
 }
 
 type Form = BTreeMap<String, String>;
@@ -75,7 +75,7 @@ impl Ec2 {
                 &["AllocationId", "NetworkInterfaceId", "PrivateIpAddress", "AllowReassociation"]
             }
             "DisassociateAddress" => &["AssociationId"],
-            other => panic!("nobody may ask for {other}"),
+            other => panic!("unexpected action {other}"),
         };
         if let Some(unknown) = form
             .keys()
@@ -194,7 +194,7 @@ impl Ec2 {
                     format!("[{address}] assigned, but move is not allowed."),
                 );
             }
-            Some(_) if self.refuses_again => {
+            Some(_) if self.refuses_repeated => {
                 return refuse("InvalidParameterValue", format!("[{address}] is assigned already"));
             }
             Some(_) => {}

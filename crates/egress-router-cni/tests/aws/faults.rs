@@ -27,7 +27,7 @@ fn temporary() -> Vec<Fault> {
 }
 
 #[test]
-fn what_passes_is_waited_for() {
+fn temporary_failures_are_retried() {
     for action in ADD.into_iter().chain(DEL) {
         for (n, fault) in temporary().into_iter().enumerate() {
             for times in [1, 2] {
@@ -43,7 +43,7 @@ fn what_passes_is_waited_for() {
 }
 
 #[test]
-fn what_does_not_pass_is_to_be_tried_again_and_leaves_nothing() {
+fn a_lasting_temporary_failure_has_code_11_and_leaves_nothing() {
     for action in ADD {
         for fault in [Fault::Refuse(503, "RequestLimitExceeded"), Fault::CutBefore, Fault::CutAfter] {
             let (env, _) = TestEnv::new();
@@ -67,7 +67,7 @@ fn what_does_not_pass_is_to_be_tried_again_and_leaves_nothing() {
 }
 
 #[test]
-fn a_del_that_ec2_does_not_serve_is_to_be_tried_again() {
+fn a_del_that_ec2_throttles_has_code_11() {
     for action in DEL {
         let (env, _) = TestEnv::new();
         env.a.add().unwrap();
@@ -83,10 +83,10 @@ fn a_del_that_ec2_does_not_serve_is_to_be_tried_again() {
 }
 
 #[test]
-fn an_address_that_was_assigned_and_is_not_listed_yet_is_not_lost() {
+fn an_assigned_address_that_is_not_listed_yet_does_not_leak() {
     for lag in 1..4 {
         let (env, ec2) = TestEnv::new();
-        ec2.lock().unwrap().refuses_again = true;
+        ec2.lock().unwrap().refuses_repeated = true;
         let meanwhile = move || ec2.lock().unwrap().lag = lag;
         let planned = Planned {
             action: "AssignPrivateIpAddresses",
@@ -101,7 +101,7 @@ fn an_address_that_was_assigned_and_is_not_listed_yet_is_not_lost() {
 }
 
 #[test]
-fn an_address_that_others_take_while_the_answer_is_lost_is_theirs() {
+fn an_address_that_others_get_after_a_lost_response_is_kept() {
     let (env, ec2) = TestEnv::new();
     let free = Ipv4Addr::new(10, 0, 0, 19);
     let meanwhile = move || {
@@ -121,7 +121,7 @@ fn an_address_that_others_take_while_the_answer_is_lost_is_theirs() {
 }
 
 #[test]
-fn an_association_that_was_lost_and_moved_on_is_not_stolen_back() {
+fn an_association_that_moved_after_a_lost_response_is_not_moved_back() {
     for fault in [Fault::CutBefore, Fault::CutAfter] {
         let (env, ec2) = TestEnv::new();
         let meanwhile = move || {
@@ -144,7 +144,7 @@ fn an_association_that_was_lost_and_moved_on_is_not_stolen_back() {
 }
 
 #[test]
-fn an_answer_that_is_not_understood_is_said() {
+fn an_invalid_response_is_reported() {
     let (env, _) = TestEnv::new();
     env.gate.plan("DescribeAddresses", Fault::After(200, "<html>portal</html>"), u32::MAX);
     let error = env.a.add().unwrap_err();

@@ -20,7 +20,7 @@ fn one_token_serves_a_call() {
 }
 
 #[test]
-fn a_token_that_expires_is_taken_anew() {
+fn an_expired_token_is_renewed() {
     let (env, _) = TestEnv::new();
     env.a.metadata.behaviour.lock().unwrap().uses = Some(2);
     let acquired = env.a.add().unwrap();
@@ -28,7 +28,7 @@ fn a_token_that_expires_is_taken_anew() {
 }
 
 #[test]
-fn a_service_that_is_busy_is_waited_for() {
+fn requests_to_a_busy_service_are_retried() {
     for fault in [Some(503), Some(500), Some(429), None] {
         for skip in 0..4 {
             let (env, _) = TestEnv::new();
@@ -41,7 +41,7 @@ fn a_service_that_is_busy_is_waited_for() {
 }
 
 #[test]
-fn a_service_that_refuses_every_token_is_given_up() {
+fn an_error_is_returned_if_every_token_is_refused() {
     let (env, _) = TestEnv::new();
     env.a.metadata.behaviour.lock().unwrap().uses = Some(0);
     env.a.retry.set(Duration::from_secs(2));
@@ -51,18 +51,18 @@ fn a_service_that_refuses_every_token_is_given_up() {
 }
 
 #[test]
-fn a_service_that_is_switched_off_is_said() {
+fn a_disabled_service_is_reported() {
     let (env, _) = TestEnv::new();
     env.a.metadata.behaviour.lock().unwrap().disabled = true;
     let start = Instant::now();
     let error = env.a.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
     assert!(error.message.contains("HttpEndpoint"), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(10), "it was asked again, in vain");
+    assert!(start.elapsed() < Duration::from_secs(10), "a permanent failure is not retried");
 }
 
 #[test]
-fn a_service_that_is_not_there_is_to_be_tried_again() {
+fn an_unreachable_service_has_code_11() {
     let (mut env, _) = TestEnv::new();
     env.a.settings.metadata_endpoint = Some("http://127.0.0.1:9".into());
     env.a.retry.set(Duration::from_millis(300));
@@ -72,7 +72,7 @@ fn a_service_that_is_not_there_is_to_be_tried_again() {
 }
 
 #[test]
-fn an_instance_without_a_role_is_said() {
+fn an_instance_without_a_role_is_reported() {
     let (env, _) = TestEnv::new();
     env.a.metadata.behaviour.lock().unwrap().no_role = true;
     let error = env.a.add().unwrap_err();
@@ -81,7 +81,7 @@ fn an_instance_without_a_role_is_said() {
 }
 
 #[test]
-fn a_del_without_the_service_keeps_what_is_written_down() {
+fn a_del_without_the_service_keeps_the_record() {
     let (env, _) = TestEnv::new();
     env.a.add().unwrap();
     env.a.metadata.behaviour.lock().unwrap().disabled = true;

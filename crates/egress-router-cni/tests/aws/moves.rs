@@ -13,7 +13,7 @@ use egress_router_cni::config::settings;
 use super::node::{Memory, Node, Snapshot, TestEnv};
 
 #[test]
-fn an_attachment_gets_an_address_of_its_own_with_what_the_pod_needs() {
+fn an_attachment_gets_its_own_private_address() {
     let (env, _) = TestEnv::new();
     let acquired = env.a.add().unwrap();
     assert_eq!(acquired.mac, env.a.mac);
@@ -27,7 +27,7 @@ fn an_attachment_gets_an_address_of_its_own_with_what_the_pod_needs() {
 }
 
 #[test]
-fn an_add_that_is_done_is_not_done_again() {
+fn a_completed_add_is_not_repeated() {
     let (env, _) = TestEnv::new();
     let first = env.a.add().unwrap();
     env.gate.calm();
@@ -36,7 +36,7 @@ fn an_add_that_is_done_is_not_done_again() {
 }
 
 #[test]
-fn the_address_moves_and_the_old_nodes_late_del_takes_nothing() {
+fn the_address_moves_and_a_late_del_of_the_old_node_changes_nothing() {
     let (env, _) = TestEnv::new();
     env.a.add().unwrap();
     let acquired = env.b.add().unwrap();
@@ -48,7 +48,7 @@ fn the_address_moves_and_the_old_nodes_late_del_takes_nothing() {
 }
 
 #[test]
-fn there_and_back_the_first_association_is_dead() {
+fn after_a_move_there_and_back_the_first_association_is_stale() {
     let (env, _) = TestEnv::new();
     env.a.add().unwrap();
     let old = env.a.file.borrow().clone();
@@ -84,10 +84,10 @@ fn an_add_whose_address_was_moved_away_is_a_new_one() {
     let (env, _) = TestEnv::new();
     let first = env.a.add().unwrap();
     env.b.add().unwrap();
-    let again = env.a.add().unwrap();
-    assert_eq!(again.address, first.address, "its private address is still there");
+    let second = env.a.add().unwrap();
+    assert_eq!(second.address, first.address, "its private address is still there");
     env.b.del().unwrap();
-    assert_eq!(env.snapshot(), Snapshot::only(&env.a, &again));
+    assert_eq!(env.snapshot(), Snapshot::only(&env.a, &second));
 }
 
 #[test]
@@ -147,7 +147,7 @@ impl Journal for WithRecorded {
 }
 
 #[test]
-fn an_address_that_somebody_may_still_give_back_is_no_new_pods() {
+fn an_address_that_another_call_may_release_is_not_chosen() {
     let (env, _) = TestEnv::new();
     let free = Ipv4Addr::new(10, 0, 0, 20);
     let others = (4..31).map(|last| Ipv4Addr::new(10, 0, 0, last)).filter(|address| *address != free);
@@ -159,7 +159,7 @@ fn an_address_that_somebody_may_still_give_back_is_no_new_pods() {
 }
 
 #[test]
-fn a_disk_that_was_copied_into_another_instance_does_nothing_there() {
+fn records_on_a_copied_disk_are_ignored() {
     let (env, _) = TestEnv::new();
     let acquired = env.a.add().unwrap();
     *env.b.file.borrow_mut() = env.a.file.borrow().clone();
@@ -168,7 +168,7 @@ fn a_disk_that_was_copied_into_another_instance_does_nothing_there() {
 }
 
 #[test]
-fn what_the_administrator_removed_is_no_obstacle() {
+fn del_succeeds_after_a_removal_by_the_administrator() {
     let (env, ec2) = TestEnv::new();
     env.a.add().unwrap();
     ec2.lock().unwrap().elastics.get_mut(&env.public).unwrap().association = None;
@@ -186,7 +186,7 @@ fn what_the_administrator_removed_is_no_obstacle() {
 }
 
 #[test]
-fn check_says_where_the_address_went() {
+fn check_reports_the_current_association() {
     let (env, _) = TestEnv::new();
     env.a.add().unwrap();
     let state = env.a.state().unwrap();
@@ -201,7 +201,7 @@ fn check_says_where_the_address_went() {
 }
 
 #[test]
-fn status_asks_the_metadata_service_alone() {
+fn status_calls_only_the_metadata_service() {
     let (env, _) = TestEnv::new();
     env.a.with(ready_with).unwrap();
     assert!(env.gate.log.lock().unwrap().is_empty());

@@ -14,7 +14,7 @@ fn json(word: &str) -> serde_json::Value {
 }
 
 #[test]
-fn the_policy_grants_what_is_asked_for_and_no_more() {
+fn the_policy_grants_exactly_the_used_actions() {
     let policy = json("Statement");
     let granted: BTreeSet<String> = policy["Statement"]
         .as_array()

@@ -11,7 +11,7 @@ use super::metadata::{SECRET, SESSION};
 use super::node::{Memory, PUBLIC, Snapshot, TestEnv};
 
 #[test]
-fn a_missing_right_is_named_and_what_was_done_is_undone() {
+fn a_missing_permission_is_named_and_the_add_is_rolled_back() {
     for action in
         ["DescribeAddresses", "DescribeNetworkInterfaces", "AssignPrivateIpAddresses", "AssociateAddress"]
     {
@@ -27,7 +27,7 @@ fn a_missing_right_is_named_and_what_was_done_is_undone() {
 }
 
 #[test]
-fn what_cannot_be_undone_is_written_down() {
+fn a_failed_rollback_stays_in_the_record() {
     let (env, _) = TestEnv::new();
     env.gate.plan("AssociateAddress", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
     env.gate.plan("UnassignPrivateIpAddresses", Fault::Refuse(403, "UnauthorizedOperation"), u32::MAX);
@@ -57,7 +57,7 @@ fn an_address_that_is_not_allocated_is_refused() {
 }
 
 #[test]
-fn a_full_interface_is_said() {
+fn a_full_interface_is_reported() {
     let (env, ec2) = TestEnv::new();
     ec2.lock().unwrap().limit = 1;
     let error = env.a.add().unwrap_err();
@@ -67,7 +67,7 @@ fn a_full_interface_is_said() {
 }
 
 #[test]
-fn a_full_subnet_is_said_and_the_last_free_address_is_found() {
+fn a_full_subnet_is_reported_and_the_last_free_address_is_found() {
     let (env, ec2) = TestEnv::new();
     let free = Ipv4Addr::new(10, 0, 0, 19);
     let others = (8..31).chain([4]).map(|last| Ipv4Addr::new(10, 0, 0, last)).filter(|other| *other != free);
@@ -81,7 +81,7 @@ fn a_full_subnet_is_said_and_the_last_free_address_is_found() {
 }
 
 #[test]
-fn an_address_that_is_elsewhere_is_left_there_if_the_settings_say_so() {
+fn an_associated_address_is_not_moved_if_the_settings_forbid_it() {
     let (mut env, _) = TestEnv::new();
     let acquired = env.b.add().unwrap();
     env.a.settings.allow_reassociation = Some(false);
@@ -92,7 +92,7 @@ fn an_address_that_is_elsewhere_is_left_there_if_the_settings_say_so() {
 }
 
 #[test]
-fn somebody_who_is_quicker_keeps_it_if_the_settings_say_so() {
+fn a_concurrent_association_is_kept_if_the_settings_forbid_a_move() {
     let (mut env, _) = TestEnv::new();
     env.a.settings.allow_reassociation = Some(false);
     env.gate.plan("AssociateAddress", Fault::Refuse(400, "Resource.AlreadyAssociated"), 1);
@@ -103,7 +103,7 @@ fn somebody_who_is_quicker_keeps_it_if_the_settings_say_so() {
 }
 
 #[test]
-fn the_nodes_own_elastic_ip_is_not_a_pods() {
+fn the_nodes_own_elastic_ip_is_refused() {
     let (env, ec2) = TestEnv::new();
     let own = ("eipassoc-own".to_owned(), "eni-a".to_owned(), Ipv4Addr::new(10, 0, 0, 5));
     ec2.lock().unwrap().elastics.get_mut(&PUBLIC).unwrap().association = Some(own.clone());
@@ -114,7 +114,7 @@ fn the_nodes_own_elastic_ip_is_not_a_pods() {
 }
 
 #[test]
-fn nor_is_one_on_another_network_interface_of_the_node() {
+fn an_elastic_ip_of_another_interface_of_the_node_is_refused() {
     for (instance, last, refused) in [("i-a", 7, true), ("i-a", 20, false), ("i-b", 7, false)] {
         let (env, ec2) = TestEnv::new();
         {
@@ -137,7 +137,7 @@ fn nor_is_one_on_another_network_interface_of_the_node() {
 }
 
 #[test]
-fn exactly_one_address_of_ipv4_is_asked_for() {
+fn exactly_one_ipv4_address_is_required() {
     let (env, _) = TestEnv::new();
     for addresses in [&["2001:db8::9/128"][..], &["203.0.113.9/32", "203.0.113.10/32"], &[]] {
         let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
@@ -149,7 +149,7 @@ fn exactly_one_address_of_ipv4_is_asked_for() {
         assert_eq!(error.code, Code::InvalidConfig);
         assert!(error.message.contains("ip.addresses"), "{error}");
     }
-    assert!(env.a.metadata.behaviour.lock().unwrap().asked.is_empty(), "nobody was asked");
+    assert!(env.a.metadata.behaviour.lock().unwrap().asked.is_empty(), "there is no request");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_device_that_is_no_network_interface_of_the_instance_is_refused() {
 }
 
 #[test]
-fn a_state_that_cannot_be_written_stops_before_anything_is_done() {
+fn an_unwritable_record_fails_before_any_request() {
     let (env, _) = TestEnv::new();
     let addresses = ["203.0.113.9/32".parse().unwrap()];
     for writes in 0..3 {
@@ -176,7 +176,7 @@ fn a_state_that_cannot_be_written_stops_before_anything_is_done() {
 }
 
 #[test]
-fn no_error_tells_a_secret() {
+fn no_error_contains_a_secret() {
     for (action, status, code) in [
         ("DescribeAddresses", 401, "AuthFailure"),
         ("AssociateAddress", 403, "UnauthorizedOperation"),

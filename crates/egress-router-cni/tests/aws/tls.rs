@@ -35,7 +35,7 @@ fn add(network: &Network, settings: &settings::Aws, env: &TestEnv) -> Result<Acq
 }
 
 #[test]
-fn only_who_is_trusted_is_asked() {
+fn an_untrusted_server_gets_no_request() {
     let (env, _) = TestEnv::new();
     let (config, bundle) = certificate();
     let gate = Gate::with(env.backend.clone(), Some(config));
@@ -48,7 +48,7 @@ fn only_who_is_trusted_is_asked() {
         assert_eq!(error.code, Code::Aws, "{error}");
         assert!(error.message.contains("AWS_CA_BUNDLE") && error.message.contains(&gate.url()), "{error}");
     }
-    assert!(start.elapsed() < Duration::from_secs(10), "asking again is in vain");
+    assert!(start.elapsed() < Duration::from_secs(10), "a permanent failure is not retried");
     assert!(gate.log.lock().unwrap().is_empty());
 
     let trusting = Network::trusting(bundle.as_bytes()).unwrap();

@@ -1,8 +1,8 @@
-//! Where EC2 answers.
+//! The endpoint of EC2.
 
 use crate::aws::error::Error;
 
-/// Where EC2 answers: a scheme and an authority, no path.
+/// The endpoint of EC2: a scheme and an authority, without a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub(super) url: String,
@@ -10,7 +10,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// `https://host[:port]`, or `http` where an administrator says so.
+    /// `https://host[:port]`, or `http` if the administrator configures it.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl Endpoint {
         if authority.is_empty() || !authority.chars().all(allowed) {
             return Err(refuse());
         }
-        // What is signed is what HTTP clients send: no default port.
+        // The signed Host header must be the one that HTTP clients send, without a default port.
         let host = authority.strip_suffix(default).unwrap_or(authority).to_owned();
         Ok(Self { url: format!("{scheme}://{host}/"), host })
     }

@@ -1,4 +1,4 @@
-//! What EC2 says of Elastic IPs and of network interfaces.
+//! EC2's responses about Elastic IPs and network interfaces.
 
 use std::net::Ipv4Addr;
 
@@ -7,16 +7,16 @@ use ipnet::Ipv4Net;
 use crate::aws::error::Error;
 use crate::aws::xml::Element;
 
-/// An Elastic IP, as DescribeAddresses says it.
+/// An Elastic IP of DescribeAddresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// `eipalloc-…`.
     pub allocation: String,
-    /// Where it is associated, if it is.
+    /// Its association, if it has one.
     pub association: Option<Association>,
 }
 
-/// Where an Elastic IP is.
+/// The association of an Elastic IP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Association {
     /// `eipassoc-…`; a new one with each association.
@@ -25,34 +25,34 @@ pub struct Association {
     pub interface: Option<String>,
     /// `i-…`, where the interface is attached to an instance.
     pub instance: Option<String>,
-    /// The interface's private address that it is mapped to.
+    /// The interface's private address that it is associated with.
     pub private: Option<Ipv4Addr>,
 }
 
 /// An address of a network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Private {
-    /// It.
+    /// The address.
     pub address: Ipv4Addr,
-    /// `eni-…` that has it.
+    /// `eni-…` of its interface.
     pub interface: String,
-    /// The interface's first, which belongs to the node.
+    /// Whether it is the interface's primary address, which belongs to the node.
     pub primary: bool,
-    /// The public address that is mapped to it.
+    /// The public address that is associated with it.
     pub public: Option<Ipv4Addr>,
 }
 
-/// What of a network interface's, or a subnet's, addresses is taken.
+/// The addresses in use of a network interface or a subnet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// One by one.
+    /// Single addresses.
     pub addresses: Vec<Private>,
     /// Whole prefixes, delegated to an interface.
     pub prefixes: Vec<Ipv4Net>,
 }
 
 impl Taken {
-    /// What is said of `address`.
+    /// The entry of `address`.
     #[must_use]
     pub fn find(&self, address: Ipv4Addr) -> Option<&Private> {
         self.addresses.iter().find(|private| private.address == address)

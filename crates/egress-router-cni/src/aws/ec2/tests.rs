@@ -49,7 +49,7 @@ fn values_are_percent_encoded() {
 }
 
 #[test]
-fn a_delegated_prefix_takes_all_of_its_addresses() {
+fn all_addresses_of_a_delegated_prefix_are_in_use() {
     let document = br"<DescribeNetworkInterfacesResponse><networkInterfaceSet><item>
       <networkInterfaceId>eni-1</networkInterfaceId><privateIpAddressesSet>
       <item><privateIpAddress>10.0.0.4</privateIpAddress><primary>true</primary>
@@ -71,7 +71,7 @@ fn a_delegated_prefix_takes_all_of_its_addresses() {
 
 proptest! {
     #[test]
-    fn whatever_is_answered_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..256), status in 100u16..600) {
+    fn no_response_causes_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..256), status in 100u16..600) {
         let _ = refusal(status, &bytes);
     }
 }

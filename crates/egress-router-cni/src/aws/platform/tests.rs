@@ -69,7 +69,7 @@ fn on_nitro_the_vendor_decides_without_a_request() {
 }
 
 #[test]
-fn other_hardware_is_never_asked_over_the_network() {
+fn other_hardware_causes_no_request() {
     let service = Service::answering(Some(200));
     let hosts: [&[(&str, &str)]; 4] = [
         &[],
@@ -97,14 +97,14 @@ fn a_xen_guest_is_confirmed_once() {
 }
 
 #[test]
-fn a_uuid_with_its_bytes_turned_around_is_seen_too() {
+fn a_uuid_with_swapped_bytes_is_detected() {
     let service = Service::answering(Some(200));
     let node = Node::new(&[XEN, ("class/dmi/id/product_uuid", "45E12AEC-DCD1-B213-94ED-012345ABCDEF\n")]);
     assert_eq!(node.platform(&service), Platform::Aws);
 }
 
 #[test]
-fn a_xen_guest_of_somebody_else_is_asked_once_too() {
+fn a_foreign_xen_guest_sends_one_request() {
     for status in [None, Some(404)] {
         let service = Service::answering(status);
         let node = Node::new(&[XEN, UUID]);
@@ -122,7 +122,7 @@ fn a_xen_guest_of_somebody_else_is_asked_once_too() {
 }
 
 #[test]
-fn the_administrator_has_the_last_word() {
+fn the_setting_overrides_the_detection() {
     let service = Service::answering(None);
     let mut node = Node::new(&[("class/dmi/id/sys_vendor", "Amazon EC2\n")]);
     node.settings.platform = Platform::None;

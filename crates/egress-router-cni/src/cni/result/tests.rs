@@ -70,12 +70,12 @@ fn from_1_1_on_interfaces_have_an_mtu_and_routes_a_priority() {
 }
 
 #[test]
-fn empty_lists_are_left_out() {
+fn empty_lists_are_omitted() {
     assert_eq!(json_of(&Result::default(), Version::V1_0_0), json!({"cniVersion": "1.0.0"}));
 }
 
 #[test]
-fn every_version_reads_what_it_answers() {
+fn every_version_reads_its_own_results() {
     for version in Version::ALL {
         let json = json_of(&ours(), version);
         let parsed = Result::parse(&json).unwrap();
@@ -85,7 +85,7 @@ fn every_version_reads_what_it_answers() {
 }
 
 #[test]
-fn what_others_wrote_is_answered_unchanged() {
+fn foreign_keys_are_returned_unchanged() {
     let previous = json!({
         "cniVersion": "1.1.0",
         "interfaces": [{"name": "eth0", "mac": "", "sandbox": "/run/netns/pod", "mtu": 0, "pciID": "0000:00:1f.6", "vendor": [1]}],
@@ -111,7 +111,7 @@ fn what_others_wrote_is_answered_unchanged() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn an_error_names_the_invalid_field() {
     for (previous, code, field) in [
         (json!([]), Code::Decode, "prevResult"),
         (json!({"cniVersion": "0.2.0"}), Code::IncompatibleVersion, "prevResult"),
@@ -133,7 +133,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn minus_one_is_no_interface() {
+fn an_index_of_minus_one_is_no_interface() {
     let previous = json!({"ips": [{"address": "10.0.0.3/8", "interface": -1}]});
     assert_eq!(Result::parse(&previous).unwrap().ips[0].interface, None);
 }

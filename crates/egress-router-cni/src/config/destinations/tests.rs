@@ -19,7 +19,7 @@ fn nets(nets: &[&str]) -> Option<Vec<IpNet>> {
 }
 
 #[test]
-fn as_cluster_network_operator_writes_them() {
+fn entries_of_cluster_network_operator_are_valid() {
     let parsed = parse(&json!({
         "destinations": ["80 UDP 10.100.3.0", "8080 SCTP 203.0.113.26 80", "8443 TCP 203.0.113.27 443"],
         "fallbackIP": "203.0.113.28",
@@ -48,19 +48,19 @@ fn blocks_are_masked_and_never_wider() {
 }
 
 #[test]
-fn what_is_not_given_restricts_nothing_and_an_empty_list_allows_nothing() {
+fn a_missing_list_restricts_nothing_and_an_empty_list_allows_nothing() {
     for value in [json!({}), json!({"destinations": null, "fallbackIP": ""})] {
         assert_eq!(parse(&value).unwrap(), Destinations::default());
     }
     for value in [json!({"destinations": []}), json!({"destinations": [], "fallbackIP": ""})] {
         assert_eq!(parse(&value).unwrap(), Destinations { allowed: Some(vec![]), ..Destinations::default() });
     }
-    // As cluster-network-operator writes a router that hands on everything.
+    // As cluster-network-operator writes a router that redirects everything.
     assert_eq!(parse(&json!({"destinations": [], "fallbackIP": "192.0.2.2"})).unwrap().allowed, None);
 }
 
 #[test]
-fn any_space_between_words_and_either_case() {
+fn spaces_and_case_are_ignored() {
     let one = entries(&["80 tcp 1.2.3.4 8080"]).unwrap();
     assert_eq!(entries(&["  80\tTcp   1.2.3.4/32  8080 "]).unwrap(), one);
 }
@@ -112,7 +112,7 @@ fn the_grammar_is_strict() {
 }
 
 #[test]
-fn what_repeats_or_contradicts_is_refused() {
+fn duplicate_and_contradictory_entries_are_refused() {
     for twice in [
         ["80 tcp 1.2.3.4", "80 TCP 1.2.3.5"],
         ["80 tcp 1.2.3.4", "80 tcp 1.2.3.4 81"],
@@ -126,7 +126,7 @@ fn what_repeats_or_contradicts_is_refused() {
 }
 
 #[test]
-fn a_redirect_to_a_network_is_told_what_to_write() {
+fn the_error_of_a_redirect_to_a_network_has_a_suggestion() {
     let error = entries(&["80 TCP 203.0.113.26/30 80"]).unwrap_err();
     assert!(error.message.contains("write 203.0.113.26 without /30"), "{error}");
 }
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_what_is_read(port in 1u16.., to in any::<u32>(), to_port in proptest::option::of(1u16..), spaces in " {1,3}") {
+    fn parsing_returns_the_written_entries(port in 1u16.., to in any::<u32>(), to_port in proptest::option::of(1u16..), spaces in " {1,3}") {
         let to = std::net::Ipv4Addr::from(to);
         let mut words = vec![port.to_string(), "SCTP".to_owned(), to.to_string()];
         words.extend(to_port.map(|port| port.to_string()));
@@ -151,7 +151,7 @@ proptest! {
 
     /// The allow-list holds an address exactly where an entry does.
     #[test]
-    fn the_list_is_as_wide_as_its_entries(blocks in proptest::collection::vec((any::<u32>(), 0u8..=32), 1..6), probe in any::<u32>(), near in any::<bool>()) {
+    fn the_list_allows_exactly_its_entries(blocks in proptest::collection::vec((any::<u32>(), 0u8..=32), 1..6), probe in any::<u32>(), near in any::<bool>()) {
         let texts: Vec<_> = blocks.iter().map(|(address, length)| format!("{}/{length}", std::net::Ipv4Addr::from(*address))).collect();
         let list: Vec<_> = texts.iter().map(String::as_str).collect();
         let probe = std::net::Ipv4Addr::from(if near { blocks[0].0 ^ (probe & 0xff) } else { probe });

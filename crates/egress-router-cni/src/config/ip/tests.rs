@@ -28,7 +28,7 @@ fn the_seeds_examples() {
 }
 
 #[test]
-fn a_bare_address_is_a_host_alone() {
+fn an_address_without_a_length_is_a_host_address() {
     let ip = parse(&json!({"addresses": ["192.0.2.9", "fd00::9"]})).unwrap();
     assert_eq!(ip.addresses, ["192.0.2.9/32".parse().unwrap(), "fd00::9/128".parse().unwrap()]);
 }
@@ -47,7 +47,7 @@ fn one_gateway_a_family() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn an_error_names_the_invalid_field() {
     let with = |key: &str, value: Value| json!({"addresses": ["192.0.2.9/24"], key: value});
     for (value, code, field) in [
         (json!([]), Code::Decode, "ip is"),
@@ -84,7 +84,7 @@ fn what_is_wrong_is_named() {
 
 /// As many as a rule of nf_tables can compare with, of each family.
 #[test]
-fn a_rule_holds_no_more_addresses_than_that() {
+fn the_number_of_addresses_is_limited() {
     let addresses = |v4: usize, v6: usize| {
         let v4 = (1..=v4).map(|number| format!("192.0.2.{number}/24"));
         let v6 = (1..=v6).map(|number| format!("fd00::{number}/64"));
@@ -99,14 +99,14 @@ fn a_rule_holds_no_more_addresses_than_that() {
 }
 
 #[test]
-fn both_addresses_of_a_pair_are_hosts() {
+fn both_addresses_of_a_31_and_127_are_host_addresses() {
     for address in ["192.0.2.0/31", "192.0.2.1/31", "fd00::/127", "192.0.2.0/32", "fd00::ffff/112"] {
         assert!(parse(&json!({"addresses": [address]})).is_ok(), "{address}");
     }
 }
 
 #[test]
-fn overrides_may_lack_anything_but_say_no_empty_lists() {
+fn overrides_may_omit_every_key_but_have_no_empty_list() {
     assert_eq!(overrides(&json!({})).unwrap(), Ip::default());
     assert!(overrides(&json!({"gateway": "192.0.2.1", "destinations": ["80 tcp fd00::1"]})).is_ok());
     for value in [json!({"addresses": []}), json!({"destinations": []})] {

@@ -38,7 +38,7 @@ fn with(key: &str, value: Value) -> Value {
 }
 
 #[test]
-fn the_least_that_can_be_said() {
+fn the_minimal_configuration_is_valid() {
     let network = parse(&minimal()).unwrap();
     assert_eq!((network.version, network.name.as_str()), (Version::V1_0_0, "egress-router-1"));
     assert!(matches!(network.source, Source::Ip(_)));
@@ -71,7 +71,7 @@ fn the_seeds_second_example() {
 }
 
 #[test]
-fn cluster_network_operators_json_to_the_byte() {
+fn the_json_of_cluster_network_operator_is_valid() {
     let stdin = br#"{ "cniVersion": "0.4.0", "type": "egress-router", "name": "egress-router-cni-nad", "ip": { "addresses": [ "192.168.3.10/24" ], "destinations": [ "80 UDP 10.100.3.0","8080 SCTP 203.0.113.26 80","8443 TCP 203.0.113.27 443" ], "fallbackIP": "203.0.113.28", "gateway": "192.168.3.1" }, "log_file": "/tmp/egress-router-log", "log_level": "debug" }"#;
     let network = Network::parse(stdin, &call(Command::Add)).unwrap();
     let Source::Ip(ip) = network.source else { unreachable!() };
@@ -117,7 +117,7 @@ fn arguments_of_the_interface() {
         assert_eq!((network.mtu, network.chained_name.as_deref()), (Some(1400), Some("egress1")));
         assert_eq!(network.master.as_deref(), Some("bond0.7"));
     }
-    // As a template leaves them, and as Go writes a number that nobody gave.
+    // Empty values of a template, and Go's zero of a missing number.
     for mtu in [json!(""), json!(0), json!("0")] {
         let network = parse(&with("interfaceArgs", json!({"mtu": mtu, "mode": "", "master": ""}))).unwrap();
         assert_eq!((network.mtu, network.mode, network.master), (None, None, None));
@@ -136,7 +136,7 @@ fn arguments_of_the_interface() {
 }
 
 #[test]
-fn the_mode_belongs_to_the_type_that_is_named() {
+fn the_mode_must_be_one_of_the_type() {
     let mut config = with("interfaceType", json!("macvlan"));
     config["interfaceArgs"] = json!({"mode": "l3"});
     assert_eq!(parse(&config).unwrap_err().code, Code::InvalidConfig);
@@ -148,7 +148,7 @@ fn the_mode_belongs_to_the_type_that_is_named() {
 }
 
 #[test]
-fn what_the_pod_asks_for_by_capability_then_by_argument() {
+fn requests_by_capability_precede_those_by_argument() {
     let mut config = minimal();
     config["runtimeConfig"] =
         json!({"mac": "02:00:00:00:00:01", "ips": ["192.0.2.9/24"], "portMappings": []});
@@ -180,7 +180,7 @@ fn what_the_pod_asks_for_by_capability_then_by_argument() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn an_error_names_the_invalid_field() {
     for (key, value, code, field) in [
         ("cniVersion", json!("0.2.0"), Code::IncompatibleVersion, "cniVersion"),
         ("cniVersion", json!(null), Code::IncompatibleVersion, "cniVersion"),
@@ -208,7 +208,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn keys_of_runtimes_do_not_matter() {
+fn unknown_keys_of_runtimes_are_ignored() {
     let mut config = minimal();
     config["capabilities"] = json!({"mac": true});
     config["cni.dev/anything"] = json!(1);
@@ -217,14 +217,14 @@ fn keys_of_runtimes_do_not_matter() {
 }
 
 #[test]
-fn networks_of_the_cluster_are_one_list() {
+fn cluster_and_service_networks_are_one_list() {
     let mut config = with("clusterNetworks", json!(["10.128.0.0/14"]));
     config["serviceNetworks"] = json!(["172.30.0.0/16", "fd02::/112"]);
     assert_eq!(parse(&config).unwrap().cluster_networks.len(), 3);
 }
 
 #[test]
-fn check_needs_what_add_answered() {
+fn check_needs_the_result_of_add() {
     let stdin = minimal().to_string();
     let error = Network::parse(stdin.as_bytes(), &call(Command::Check)).unwrap_err();
     assert_eq!(error.code, Code::InvalidConfig);
@@ -234,7 +234,7 @@ fn check_needs_what_add_answered() {
 }
 
 #[test]
-fn del_takes_what_add_refused() {
+fn del_accepts_a_configuration_that_add_refused() {
     let config = json!({
         "cniVersion": "0.4.0",
         "name": "a",
@@ -259,7 +259,7 @@ fn del_takes_what_add_refused() {
 }
 
 #[test]
-fn gc_reads_either_name_and_never_half_a_list() {
+fn gc_reads_both_names_and_refuses_a_partly_valid_list() {
     let gc =
         |key: &str, value: Value| Network::parse(with(key, value).to_string().as_bytes(), &call(Command::Gc));
     let list = json!([{"containerID": "c0ffee", "ifname": "net1"}]);
@@ -270,7 +270,7 @@ fn gc_reads_either_name_and_never_half_a_list() {
     );
     assert_eq!(gc("cni.dev/attachments", list).unwrap().valid_attachments, Some(desired));
     assert_eq!(gc("cni.dev/attachments", json!([])).unwrap().valid_attachments, Some(Vec::new()));
-    // What Go makes of a slice that nobody filled.
+    // Go's nil slice.
     for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
         assert_eq!(gc(key, Value::Null).unwrap().valid_attachments, Some(Vec::new()));
     }
@@ -317,12 +317,12 @@ fn anything() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn never_a_panic_on_bytes(stdin in any::<Vec<u8>>()) {
+    fn no_bytes_cause_a_panic(stdin in any::<Vec<u8>>()) {
         let _ = Network::parse(&stdin, &call(Command::Add));
     }
 
     #[test]
-    fn never_a_panic_on_json(
+    fn no_json_causes_a_panic(
         key in prop_oneof![
             Just("ip"), Just("podIP"), Just("ipConfig"), Just("interfaceArgs"), Just("prevResult"), Just("runtimeConfig"),
             Just("args"), Just("cni.dev/valid-attachments"), Just("clusterNetworks"), Just("dns"),

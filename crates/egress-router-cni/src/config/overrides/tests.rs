@@ -44,7 +44,7 @@ fn addresses_are_a_closed_list() {
 }
 
 #[test]
-fn the_prefix_length_of_either_side_counts_and_both_agree() {
+fn a_prefix_length_may_be_on_either_side_but_must_not_differ() {
     let limits = of(&["192.0.2.9/24", "192.0.2.10"]);
     assert_eq!(within(&limits, &of(&["192.0.2.9"])).unwrap().addresses, nets(&["192.0.2.9/24"]));
     assert_eq!(within(&limits, &of(&["192.0.2.10/24"])).unwrap().addresses, nets(&["192.0.2.10/24"]));
@@ -52,7 +52,7 @@ fn the_prefix_length_of_either_side_counts_and_both_agree() {
 }
 
 #[test]
-fn the_gateway_is_the_default_and_the_only_one() {
+fn the_gateway_is_the_default_and_the_only_allowed_value() {
     let limits = json!({"gateway": ["192.0.2.1", "fe80::1"]});
     let v4 = of(&["192.0.2.9/24"]);
     let given = within(&limits, &v4).unwrap().gateways;
@@ -94,7 +94,7 @@ fn an_empty_intersection_allows_nothing() {
 }
 
 #[test]
-fn redirects_stay_within_what_the_overrides_name() {
+fn redirects_must_be_within_the_overrides() {
     let ip = |destinations: Value| and(of(&["192.0.2.9/24"]), "destinations", destinations);
     // By an allow-list: the target must lie in it, and the list stays.
     let limits = json!({"destinations": ["10.0.0.0/8"]});
@@ -116,7 +116,7 @@ fn redirects_stay_within_what_the_overrides_name() {
 }
 
 #[test]
-fn what_comes_out_has_addresses_for_everything() {
+fn gateways_and_targets_of_the_result_have_an_address_of_their_family() {
     let limits = json!({"destinations": ["80 tcp fd00::1"]});
     assert!(refused(&limits, &of(&["192.0.2.9/24"])).contains("IPv6"));
 }
@@ -134,7 +134,7 @@ fn holds(list: &[IpNet], address: IpAddr) -> bool {
 
 proptest! {
     #[test]
-    fn an_intersection_holds_what_both_hold(
+    fn an_intersection_has_exactly_the_addresses_of_both(
         left in proptest::collection::vec(block(), 0..6),
         right in proptest::collection::vec(block(), 0..6),
         probes in proptest::collection::vec((0u32..64, 0u32..3), 16),
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_config_map_never_gets_beyond_the_overrides(
+    fn a_config_map_never_exceeds_the_overrides(
         limits in proptest::collection::vec((1u8..20, prop_oneof![Just(24u8), Just(25), Just(32)]), 1..4),
         asked in proptest::collection::vec((1u8..20, prop_oneof![Just(24u8), Just(25), Just(32)]), 1..4),
         limit_blocks in proptest::collection::vec(block(), 1..4),

@@ -1,4 +1,4 @@
-//! The table as an interpreter of its expressions sees it: for any destinations and any packet, who passes.
+//! Interprets the table's expressions, and compares the decision for any destinations and any packet.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,7 @@ struct Tracked {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    Passes,
+    Accepted,
     Fails,
 }
 
@@ -98,7 +98,7 @@ fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Outcome> {
                     return None;
                 }
             }
-            Expression::Verdict(Verdict::Accept) => return Some(Outcome::Passes),
+            Expression::Verdict(Verdict::Accept) => return Some(Outcome::Accepted),
             Expression::Verdict(Verdict::Drop) | Expression::Reject(_) => return Some(Outcome::Fails),
             Expression::Verdict(Verdict::Jump(chain)) => return decide(ruleset, chain, packet),
             other => panic!("no filter has {other:?}"),
@@ -205,23 +205,23 @@ fn both_families(destinations: Destinations) -> Firewall {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
-    /// Routing has decided for good before the chain `leave`, and may have decided anew behind the chain `output`.
+    /// The final routing decision is before the postrouting chain; a packet may be rerouted after the chain `output`.
     #[test]
-    fn what_programs_send_passes_exactly_when_it_may(destinations in destinations(), packet in packet()) {
+    fn packets_of_local_programs_are_accepted_only_if_allowed(destinations in destinations(), packet in packet()) {
         let may = may_leave(&destinations, &packet);
         let limited = destinations.allowed.is_some() && packet.oifname == "net1";
         let stood = packet.connection.as_ref().is_some_and(|connection| connection.mark & 0xff00_0000 == 0 && connection.mark & 0x00ff_0000 != 0);
         let original_direction = packet.connection.as_ref().is_some_and(|connection| connection.direction == 0);
         let ruleset = both_families(destinations).ruleset();
-        let passes = |chain: &str| decide(&ruleset, chain, &packet) != Some(Outcome::Fails);
+        let accepted = |chain: &str| decide(&ruleset, chain, &packet) != Some(Outcome::Fails);
         // For another interface, as it may be by then.
-        prop_assert_eq!(passes("output"), may || stood);
+        prop_assert_eq!(accepted("output"), may || stood);
         // By the attachment.
-        prop_assert_eq!(passes("output") && passes("postrouting_filter"), may && !(limited && stood && original_direction));
+        prop_assert_eq!(accepted("output") && accepted("postrouting_filter"), may && !(limited && stood && original_direction));
     }
 
     #[test]
-    fn what_goes_through_was_handed_on_by_this_attachment(destinations in destinations(), packet in packet()) {
+    fn forwarded_packets_were_redirected_by_this_attachment(destinations in destinations(), packet in packet()) {
         let redirects = destinations.redirect();
         let ours = packet.connection.as_ref().is_some_and(|connection| {
             connection.status & 0x20 != 0 && connection.mark & 0xff00_0000 == 0x0100_0000
@@ -231,13 +231,13 @@ proptest! {
         let may = !concerns
             || redirects && ours && [("eth0", "net1", Some(0)), ("net1", "eth0", Some(1))].contains(&way);
         let ruleset = both_families(destinations).ruleset();
-        let passes = decide(&ruleset, "forward", &packet) != Some(Outcome::Fails);
-        prop_assert_eq!(passes, may);
+        let accepted = decide(&ruleset, "forward", &packet) != Some(Outcome::Fails);
+        prop_assert_eq!(accepted, may);
     }
 
-    /// Between other interfaces: what another attachment hands on, and what the pod forwarded before.
+    /// Between other interfaces: redirects of another attachment, and what the pod forwarded before.
     #[test]
-    fn handing_on_makes_no_router(destinations in destinations(), packet in packet(), v4: bool, v6: bool) {
+    fn redirects_do_not_enable_other_forwarding(destinations in destinations(), packet in packet(), v4: bool, v6: bool) {
         let forwards = Forwards { v4, v6 };
         let redirects = destinations.redirect();
         let alone = decide(&both_families(destinations.clone()).ruleset(), "forward", &packet);
@@ -245,16 +245,16 @@ proptest! {
             packet.connection.as_ref().is_some_and(|connection| connection.status & 0x20 != 0);
         let newly = if packet.to.is_ipv6() { v6 } else { v4 && packet.iifname == "eth0" };
         let ruleset = Firewall { forwards, ..both_families(destinations) }.ruleset();
-        let passes = decide(&ruleset, "forward", &packet) != Some(Outcome::Fails);
+        let accepted = decide(&ruleset, "forward", &packet) != Some(Outcome::Fails);
         let others = packet.iifname != "net1" && packet.oifname != "net1";
-        let answers = packet.iifname == "eth0"
+        let is_reply = packet.iifname == "eth0"
             && packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
-        let refused = redirects && others && newly && !translated && !answers;
-        prop_assert_eq!(passes, alone != Some(Outcome::Fails) && !refused);
+        let refused = redirects && others && newly && !translated && !is_reply;
+        prop_assert_eq!(accepted, alone != Some(Outcome::Fails) && !refused);
     }
 
     #[test]
-    fn without_a_home_nothing_goes_through(destinations in destinations(), packet in packet()) {
+    fn without_a_primary_interface_nothing_is_forwarded(destinations in destinations(), packet in packet()) {
         let concerns = packet.iifname == "net1" || packet.oifname == "net1";
         let ruleset = Firewall { primary: None, ..both_families(destinations) }.ruleset();
         prop_assert_eq!(decide(&ruleset, "forward", &packet) == Some(Outcome::Fails), concerns);

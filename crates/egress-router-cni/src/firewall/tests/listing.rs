@@ -105,7 +105,7 @@ fn a_list_and_redirects_and_several_addresses() {
 }
 
 #[test]
-fn no_redirect_without_an_address_to_bear() {
+fn there_is_no_redirect_without_an_address_for_snat() {
     let ruleset = firewall(&["192.168.50.10"], redirects()).ruleset();
     let chain = ruleset.chains.iter().find(|chain| chain.name == "prerouting_dnat").unwrap();
     assert_eq!(chain.rules.len(), 1, "IPv6 has none");

@@ -4,8 +4,8 @@ use super::*;
 
 const TABLE: &str = "inet egress_router_net1";
 
-/// What is said of the table after each of these changes, each made to a whole one by nft(8).
-fn assert_named(change: &'static [&'static str], said: &'static [&'static str]) {
+/// What is expected of the table after each of these changes, each made to a whole one by nft(8).
+fn assert_named(change: &'static [&'static str], expected: &'static [&'static str]) {
     isolated(move || {
         let mut socket = netfilter();
         let ruleset = listing::everything().ruleset();
@@ -13,7 +13,7 @@ fn assert_named(change: &'static [&'static str], said: &'static [&'static str]) 
         for line in change {
             nft(&[&line.replace("TABLE", TABLE)]);
         }
-        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), said, "{change:?}");
+        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), expected, "{change:?}");
     });
 }
 
@@ -28,7 +28,7 @@ fn assert_rule_named(
     chain: &'static str,
     comment: &'static str,
     verb: &'static str,
-    said: &'static [&'static str],
+    expected: &'static [&'static str],
 ) {
     isolated(move || {
         let mut socket = netfilter();
@@ -38,12 +38,12 @@ fn assert_rule_named(
         let at = handle(chain, comment);
         let place = if verb == "add" { "position" } else { "handle" };
         nft(&[&format!("{verb} rule {TABLE} {chain} {place} {at} {rest}")]);
-        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), said, "{verb} {rest}");
+        assert_eq!(nftables::differences(&mut socket, &ruleset).unwrap(), expected, "{verb} {rest}");
     });
 }
 
 #[test]
-fn a_rule_that_is_gone() {
+fn a_missing_rule_is_reported() {
     assert_rule_named(
         "forward",
         "no forwarding from the attachment",
@@ -72,7 +72,7 @@ fn a_rule_that_is_gone() {
 }
 
 #[test]
-fn a_rule_that_is_not_ours() {
+fn a_foreign_rule_is_reported() {
     assert_named(&["insert rule TABLE output accept"], &["chain output: rule 1 (immediate) is unexpected"]);
     assert_named(
         &["add rule TABLE forward counter accept"],
@@ -87,7 +87,7 @@ fn a_rule_that_is_not_ours() {
 }
 
 #[test]
-fn a_rule_that_is_another() {
+fn a_changed_rule_is_reported() {
     assert_rule_named(
         "allow",
         "neighbour discovery and MLD",
@@ -120,7 +120,7 @@ fn a_rule_that_is_another() {
 }
 
 #[test]
-fn an_order_that_is_another() {
+fn a_changed_order_is_reported() {
     isolated(|| {
         let mut socket = netfilter();
         let ruleset = listing::everything().ruleset();
@@ -152,7 +152,7 @@ fn sets_that_differ() {
 }
 
 #[test]
-fn chains_and_tables_that_differ() {
+fn changed_chains_and_tables_are_reported() {
     assert_named(&["add chain TABLE forward { policy drop; }"], &["chain forward has the policy drop"]);
     assert_named(&["add chain TABLE mine"], &["chain mine is unexpected"]);
     assert_named(&["add table TABLE { flags dormant; }"], &["table egress_router_net1 is dormant"]);

@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::sys::isolated::ip;
-use lab::{Lab, attachment, connect, connect_in_vain, delete, install, pod_serves, send};
+use lab::{Lab, attachment, connect, delete, failed_connect, install, pod_serves, send};
 
 fn seen(address: &str) -> IpAddr {
     address.parse().unwrap()
 }
 
-/// What who sends a datagram to nobody is told. A kernel makes only so many of these errors a second, of all its namespaces
+/// The error of a datagram that is rejected. The kernel limits these errors per second, for all its namespaces
 /// together: the first one may stay out.
-fn told(from: &str, to: &str) -> ErrorKind {
+fn send_error(from: &str, to: &str) -> ErrorKind {
     let word = || send(from, to).unwrap().recv(&mut [0]).unwrap_err().kind();
     (0..4).map(|_| word()).find(|kind| *kind != ErrorKind::WouldBlock).unwrap_or(ErrorKind::WouldBlock)
 }
 
-/// At once, not when somebody loses patience.
+/// Deadline of an immediate rejection, shorter than a timeout.
 fn assert_refused(address: &str) {
     let start = Instant::now();
     let error = connect(address).unwrap_err();
@@ -42,7 +42,7 @@ fn redirects() -> Destinations {
 }
 
 #[test]
-fn a_redirect_leaves_with_the_address_and_answers_another_node() {
+fn a_redirect_has_snat_and_its_replies_reach_another_node() {
     isolated(|| {
         let lab = Lab::new();
         let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
@@ -58,9 +58,9 @@ fn a_redirect_leaves_with_the_address_and_answers_another_node() {
             outside.serves_udp("[2001:db8:2::1]:5353", cluster.sends("fd00:2::5", "[fd00:1::5]:53")).unwrap(),
             v6
         );
-        // The target's own word that nobody listens there comes back to who asked.
+        // The target's ICMP error (no listener) is forwarded to the client.
         for (from, to) in [("10.244.2.5", "10.244.1.5:53"), ("fd00:2::5", "[fd00:1::5]:53")] {
-            assert_eq!(cluster.within(|| told(from, to)), ErrorKind::ConnectionRefused, "{to}");
+            assert_eq!(cluster.within(|| send_error(from, to)), ErrorKind::ConnectionRefused, "{to}");
         }
         // What no redirect takes is the pod's.
         let own = pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap();
@@ -70,12 +70,12 @@ fn a_redirect_leaves_with_the_address_and_answers_another_node() {
             ErrorKind::ConnectionRefused
         );
         // What is not for the pod is not redirected.
-        assert_ne!(cluster.within(|| connect_in_vain("198.51.100.1:80")), ErrorKind::ConnectionRefused);
+        assert_ne!(cluster.within(|| failed_connect("198.51.100.1:80")), ErrorKind::ConnectionRefused);
     });
 }
 
 #[test]
-fn a_fallback_takes_all_else() {
+fn a_fallback_redirects_all_other_ports() {
     isolated(|| {
         let lab = Lab::new();
         let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
@@ -99,13 +99,13 @@ fn ping(address: &str) -> bool {
 }
 
 #[test]
-fn connections_from_another_node_are_answered_by_home() {
+fn replies_to_another_node_leave_by_the_primary_interface() {
     isolated(|| {
         let lab = Lab::new();
         let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
         let ours = attachment(1, Destinations::default());
         // The control: without the table the answer goes out by net1 and is lost.
-        assert_eq!(cluster.within(|| connect_in_vain("10.244.1.5:80")), ErrorKind::TimedOut);
+        assert_eq!(cluster.within(|| failed_connect("10.244.1.5:80")), ErrorKind::TimedOut);
         install(&ours);
         assert_eq!(
             pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
@@ -123,7 +123,7 @@ fn connections_from_another_node_are_answered_by_home() {
             ErrorKind::ConnectionRefused
         );
         for (from, to) in [("10.244.2.5", "10.244.1.5:82"), ("fd00:2::5", "[fd00:1::5]:82")] {
-            assert_eq!(cluster.within(|| told(from, to)), ErrorKind::ConnectionRefused, "{to}");
+            assert_eq!(cluster.within(|| send_error(from, to)), ErrorKind::ConnectionRefused, "{to}");
         }
         // What the pod begins leaves by the attachment, and who comes by that is answered by it.
         assert_eq!(
@@ -134,7 +134,7 @@ fn connections_from_another_node_are_answered_by_home() {
             pod_serves("192.168.51.10:83", outside.connects("192.168.51.10:83")).unwrap(),
             seen("192.168.51.1")
         );
-        // A program that insists on the home's address leaves with the attachment's, or nobody could answer it.
+        // A program that binds to the primary interface's address gets SNAT, because otherwise there would be no reply.
         let insisting = || send("10.244.1.5", "203.0.113.1:53");
         assert_eq!(outside.serves_udp("203.0.113.1:53", insisting).unwrap(), seen("192.168.51.10"));
     });
@@ -153,7 +153,7 @@ fn go_on(pairs: &mut [(TcpStream, TcpStream)]) {
 }
 
 #[test]
-fn connections_that_stood_before_go_on() {
+fn older_connections_continue() {
     isolated(|| {
         let lab = Lab::new();
         lab.default_through_primary();
@@ -183,7 +183,7 @@ fn connections_that_stood_before_go_on() {
 }
 
 #[test]
-fn connections_that_stood_before_a_list_go_on_and_widen_it_for_nobody() {
+fn older_connections_continue_and_do_not_extend_the_allow_list() {
     isolated(|| {
         let lab = Lab::new();
         lab.default_through_primary();
@@ -259,7 +259,7 @@ fn standing(lab: &Lab) -> Vec<(TcpStream, TcpStream)> {
 }
 
 #[test]
-fn bits_of_others_in_marks_stay() {
+fn foreign_bits_of_marks_are_kept() {
     isolated(|| {
         let lab = Lab::new();
         let cluster = &lab.cluster;
@@ -291,7 +291,7 @@ fn bits_of_others_in_marks_stay() {
 }
 
 #[test]
-fn only_what_is_listed_is_reached() {
+fn only_listed_destinations_are_reached() {
     isolated(|| {
         let lab = Lab::new();
         let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
@@ -320,7 +320,7 @@ fn only_what_is_listed_is_reached() {
             seen("192.168.51.1")
         );
         for (from, to) in [("192.168.51.1", "192.168.51.10:84"), ("2001:db8:51::1", "[2001:db8:51::10]:84")] {
-            assert_eq!(outside.within(|| told(from, to)), ErrorKind::ConnectionRefused, "{to}");
+            assert_eq!(outside.within(|| send_error(from, to)), ErrorKind::ConnectionRefused, "{to}");
         }
         // The pod's own network is not the list's.
         let primary = cluster.serves("10.244.1.1:80", here("10.244.1.1:80")).unwrap();
@@ -329,7 +329,7 @@ fn only_what_is_listed_is_reached() {
 }
 
 #[test]
-fn an_empty_list_lets_nothing_out() {
+fn an_empty_list_allows_nothing() {
     isolated(|| {
         let _lab = Lab::new();
         install(&attachment(1, listed(&[])));
@@ -354,11 +354,11 @@ fn the_pod_is_no_router() {
                 assert_eq!(cluster.within(|| connect(to)).unwrap_err().kind(), kind, "{to} from the cluster");
             }
             for to in ["10.244.1.1:80", "[fd00:1::1]:80"] {
-                assert_eq!(outside.within(|| connect_in_vain(to)), ErrorKind::TimedOut, "{to} from outside");
+                assert_eq!(outside.within(|| failed_connect(to)), ErrorKind::TimedOut, "{to} from outside");
             }
             delete(&ours);
         }
-        // The control: without the table there is a way, and nobody listens at its end.
+        // The control: without the table the packet is routed, and the target has no listener.
         assert_eq!(
             outside.within(|| connect("10.244.1.1:80")).unwrap_err().kind(),
             ErrorKind::ConnectionRefused
@@ -371,7 +371,7 @@ fn the_pod_is_no_router() {
 }
 
 #[test]
-fn each_of_two_attachments_hands_on_by_itself() {
+fn each_of_two_attachments_has_its_own_redirects() {
     isolated(|| {
         let lab = Lab::new();
         let (cluster, [first, second]) = (&lab.cluster, &lab.outside);
@@ -393,7 +393,7 @@ fn each_of_two_attachments_hands_on_by_itself() {
             let served = network.serves("[2001:db8:2::1]:80", cluster.connects(&v6)).unwrap();
             assert_eq!(served, seen(&format!("2001:db8:5{slot}::10")));
         }
-        // The way back is there, whichever of them stays.
+        // Replies are routed correctly, whichever of them remains.
         assert_eq!(
             pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap(),
             seen("10.244.2.5")

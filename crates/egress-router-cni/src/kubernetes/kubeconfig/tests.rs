@@ -34,7 +34,7 @@ fn parse(cluster: &str, user: &str) -> Result<Access, Error> {
 const SERVER: &str = "server: 'https://10.0.0.1:6443'";
 
 #[test]
-fn data_count_before_files_and_a_token_file_before_a_token() {
+fn data_precede_files_and_a_token_file_precedes_a_token() {
     let directory = tempfile::tempdir().unwrap();
     let (pem, key) = certificate();
     std::fs::write(directory.path().join("ca.pem"), &pem).unwrap();
@@ -77,7 +77,7 @@ fn urls_of_all_sorts() {
 }
 
 #[test]
-fn what_is_not_supported_is_named() {
+fn unsupported_options_are_named() {
     for (cluster, user, word) in [
         ("proxy-url: 'http://p'", "", "proxy-url"),
         ("insecure-skip-tls-verify: true, certificate-authority: a", "", "insecure-skip-tls-verify"),
@@ -97,7 +97,7 @@ fn what_is_not_supported_is_named() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_values_are_named() {
     for (text, code, word) in [
         ("", Code::Decode, "not a kubeconfig"),
         ("a: [", Code::Decode, "(line 1)"),
@@ -133,7 +133,7 @@ fn a_key_of_another_certificate_is_refused() {
 }
 
 #[test]
-fn no_error_tells_the_token() {
+fn no_error_contains_the_token() {
     for user in [
         format!("token: [{SECRET}]"),
         format!("token: '{SECRET} {SECRET}'"),
@@ -226,7 +226,7 @@ fn same(ours: &Value, theirs: &Value) -> bool {
 }
 
 #[test]
-fn as_kubectl_kubeadm_and_others_write_it() {
+fn kubeconfigs_of_kubectl_kubeadm_and_others_are_read() {
     for text in [
         "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: LS0t\n    server: https://10.0.0.1:6443\n  name: kubernetes\n\
          contexts:\n- context:\n    cluster: kubernetes\n    user: node\n  name: node@kubernetes\ncurrent-context: node@kubernetes\n\
@@ -246,12 +246,12 @@ fn as_kubectl_kubeadm_and_others_write_it() {
 
 proptest! {
     #[test]
-    fn nothing_is_read_as_something_else(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..24)) {
+    fn no_document_is_misread(pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..24)) {
         compare(&pieces.concat());
     }
 
     #[test]
-    fn nor_is_a_kubeconfig_that_was_changed(at in any::<proptest::sample::Index>(), length in 0usize..6, piece in proptest::sample::select(&PIECES[..])) {
+    fn no_changed_kubeconfig_is_misread(at in any::<proptest::sample::Index>(), length in 0usize..6, piece in proptest::sample::select(&PIECES[..])) {
         let text = file(SERVER, "token: abc, client-key-data: aGFsbG8=") + "extra:\n- a: 'b'\n  c: \"d\"\n- e\n";
         let at = at.index(text.len());
         let end = (at + length).min(text.len());

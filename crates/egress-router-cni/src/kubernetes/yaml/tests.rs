@@ -4,7 +4,7 @@ use serde_json::json;
 use super::parse;
 
 #[test]
-fn what_is_known_is_read() {
+fn supported_yaml_is_parsed() {
     for (text, value) in [
         ("", json!(null)),
         ("# only\n\n", json!(null)),
@@ -30,7 +30,7 @@ fn what_is_known_is_read() {
 }
 
 #[test]
-fn what_is_not_known_is_refused_with_its_line() {
+fn unsupported_yaml_is_refused_with_its_line() {
     for (text, line) in [
         ("a: &x b", 1),
         ("a: b\nc: *x", 2),

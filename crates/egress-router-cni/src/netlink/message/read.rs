@@ -1,11 +1,11 @@
-//! Datagrams, messages and attributes that came. Whatever the bytes are, nothing panics, and reading ends.
+//! Decodes datagrams, messages and attributes. No input makes it panic or loop.
 
 use super::{ATTRIBUTE_HEADER, HEADER};
 
 /// NLA_TYPE_MASK.
 const TYPE: u16 = 0x3fff;
 
-/// What was read is not what the protocol says. Says where.
+/// The input violates the protocol; with the position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed netlink data: {0}")]
 pub struct Malformed(pub &'static str);
@@ -17,7 +17,7 @@ pub struct Header {
     pub kind: u16,
     /// NLM_F_*.
     pub flags: u16,
-    /// Of the request that it answers.
+    /// Sequence number of the request.
     pub sequence: u32,
 }
 
@@ -66,12 +66,12 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// An attribute that was read.
+/// A decoded attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attribute<'a> {
     /// Its type, without flags.
     pub kind: u16,
-    /// Its type as it came, with NLA_F_NESTED and NLA_F_NET_BYTEORDER.
+    /// Its raw type, with NLA_F_NESTED and NLA_F_NET_BYTEORDER.
     pub raw_kind: u16,
     /// Its payload.
     pub payload: &'a [u8],
@@ -81,7 +81,7 @@ impl<'a> Attribute<'a> {
     /// The payload as exactly `N` bytes.
     ///
     /// # Errors
-    /// When it has another length.
+    /// It has another length.
     pub fn array<const N: usize>(&self) -> Result<[u8; N], Malformed> {
         self.payload.try_into().map_err(|_| Malformed("an attribute's length"))
     }
@@ -89,7 +89,7 @@ impl<'a> Attribute<'a> {
     /// A number of one byte.
     ///
     /// # Errors
-    /// When it has another length.
+    /// It has another length.
     pub fn u8(&self) -> Result<u8, Malformed> {
         self.array().map(u8::from_ne_bytes)
     }
@@ -97,7 +97,7 @@ impl<'a> Attribute<'a> {
     /// A number of two bytes.
     ///
     /// # Errors
-    /// When it has another length.
+    /// It has another length.
     pub fn u16(&self) -> Result<u16, Malformed> {
         self.array().map(u16::from_ne_bytes)
     }
@@ -105,7 +105,7 @@ impl<'a> Attribute<'a> {
     /// A number of four bytes.
     ///
     /// # Errors
-    /// When it has another length.
+    /// It has another length.
     pub fn u32(&self) -> Result<u32, Malformed> {
         self.array().map(u32::from_ne_bytes)
     }
@@ -113,13 +113,13 @@ impl<'a> Attribute<'a> {
     /// A number of four bytes in network order.
     ///
     /// # Errors
-    /// When it has another length.
+    /// It has another length.
     pub fn be32(&self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A text, up to its first zero byte. What is not UTF-8 in it is replaced by U+FFFD: the kernel takes any bytes for names
-    /// and aliases, and a foreign one must not hide ours.
+    /// A text, up to its first zero byte. Invalid UTF-8 is replaced by U+FFFD, because the kernel allows any bytes in
+    /// names and aliases.
     #[must_use]
     pub fn string(&self) -> String {
         let text = self.payload.split(|byte| *byte == 0).next().unwrap_or_default();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{Attribute, FLAG_ACK_TLVS, FLAG_CAPPED, HEADER, Header, Malformed, attributes};
 
-/// What the kernel does not do, and why, in its own words.
+/// A refusal, with the kernel's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The error number, positive.
@@ -21,10 +21,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Reads an NLMSG_ERROR (or an NLMSG_DONE, which is of the same make, without echo): none is an acknowledgement.
+/// Decodes an NLMSG_ERROR (or an NLMSG_DONE, which has the same format without echo): none for an acknowledgement.
 ///
 /// # Errors
-/// When it is shorter than an error number. Attributes that cannot be read are left out: the number is what counts.
+/// When it is shorter than an error number. Unreadable attributes are ignored.
 pub fn acknowledgement(header: Header, payload: &[u8]) -> Result<Option<Refusal>, Malformed> {
     let (number, rest) = payload.split_first_chunk::<4>().ok_or(Malformed("an acknowledgement"))?;
     let number = i32::from_ne_bytes(*number);

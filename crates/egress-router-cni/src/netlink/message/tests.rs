@@ -4,7 +4,7 @@ use super::*;
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes: Vec<u8>, flags: u16, kind in 2_u16..4) {
+    fn no_bytes_cause_a_panic(bytes: Vec<u8>, flags: u16, kind in 2_u16..4) {
         for message in messages(&bytes).flatten() {
             let _ = acknowledgement(message.0, message.1);
         }
@@ -15,7 +15,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(kind: u16, flags: u16, sequence: u32, parts: Vec<(u16, Vec<u8>)>) {
+    fn an_encoded_message_is_decoded(kind: u16, flags: u16, sequence: u32, parts: Vec<(u16, Vec<u8>)>) {
         let mut message = Message::new(kind, flags, &[1, 2, 3, 4]);
         for (kind, payload) in &parts {
             message.attribute(*kind, payload);
@@ -51,7 +51,7 @@ fn an_alias_that_is_not_utf_8_is_still_read() {
 }
 
 #[test]
-fn lengths_that_lie_are_malformed_and_end_the_reading() {
+fn wrong_lengths_are_malformed_and_end_the_decoding() {
     for bytes in [&[3, 0, 1, 0][..], &[9, 0, 1, 0, 0], &[1], &[0; 4]] {
         assert_eq!(
             attributes(bytes).collect::<Vec<_>>(),
@@ -67,7 +67,7 @@ fn lengths_that_lie_are_malformed_and_end_the_reading() {
 }
 
 #[test]
-fn a_refusal_s_text_is_found_behind_an_echo_of_any_length() {
+fn the_message_of_a_refusal_is_found_after_an_echo_of_any_length() {
     let mut text = Message::new(0, 0, &[]);
     text.string(1, "no such thing");
     let errno = (-2_i32).to_ne_bytes();

@@ -1,12 +1,12 @@
-//! A rule's user data: what libnftnl (udata.h) keeps there, of which only the comment is ours.
+//! A rule's user data: the format of libnftnl (udata.h), of which only the comment is used.
 
-/// A comment's greatest length in bytes. nft(8) shows longer ones, but does not take them: what it lists could not be loaded.
+/// Maximum length of a comment in bytes. nft(8) lists longer ones, but cannot load them.
 pub const LIMIT: usize = 128;
 
 /// NFTNL_UDATA_RULE_COMMENT.
 const KIND: u8 = 0;
 
-/// The bytes for NFTA_RULE_USERDATA: type, length, the text and a zero byte, without which nft(8) does not show it. What is
+/// The bytes for NFTA_RULE_USERDATA: type, length, the text and a zero byte, without which nft(8) does not show it. A text
 /// longer than [`LIMIT`] is cut between two characters.
 #[must_use]
 pub fn encode(comment: &str) -> Vec<u8> {
@@ -34,10 +34,10 @@ pub fn decode(userdata: &[u8]) -> Option<String> {
     None
 }
 
-/// What a comment ends with whose text goes on in the next one.
+/// The end of a comment whose text continues in the next one.
 const CONTINUED: char = '\\';
 
-/// A text of any length as comments that [`joined`] makes it of again.
+/// Splits a text of any length into comments, for [`joined`].
 #[must_use]
 pub fn split(text: &str) -> Vec<String> {
     let mut comments = Vec::with_capacity(1);
@@ -51,7 +51,7 @@ pub fn split(text: &str) -> Vec<String> {
     comments
 }
 
-/// The texts that [`split`] made these comments of.
+/// The texts of comments from [`split`].
 #[must_use]
 pub fn joined(comments: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut texts = Vec::new();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn others_data_is_passed_over() {
+    fn foreign_user_data_is_ignored() {
         assert_eq!(decode(b"\x01\x02ab\x00\x03hi\x00").as_deref(), Some("hi"));
         assert_eq!(decode(b"\x01\x02ab"), None);
         assert_eq!(decode(b"\x00\x09hi\x00"), None);
@@ -102,21 +102,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(text in "[^\0]{0,200}") {
+        fn a_written_comment_is_read(text in "[^\0]{0,200}") {
             let (head, tail) = head(&text);
             prop_assert_eq!(decode(&encode(&text)), Some(head.to_owned()));
             prop_assert_eq!(format!("{head}{tail}"), text);
         }
 
         #[test]
-        fn texts_of_any_length_come_back(texts in proptest::collection::vec(r"([^\x00]|\\){0,300}", 0..5)) {
+        fn texts_of_any_length_are_split_and_joined(texts in proptest::collection::vec(r"([^\x00]|\\){0,300}", 0..5)) {
             let comments: Vec<_> = texts.iter().flat_map(|text| split(text)).collect();
             prop_assert!(comments.iter().all(|comment| comment.len() <= LIMIT));
             prop_assert_eq!(joined(comments), texts);
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn no_bytes_cause_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let _ = decode(&bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! How a table differs from the one that was asked for.
+//! The differences between an existing table and the desired one.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use super::ruleset::{Chain, Ruleset};
 use super::set::Set;
 use crate::netlink::message::{Message, NESTED, attributes};
 
-/// A table as it is found.
+/// An existing table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// None: there is no such table.
     pub table: Option<observed::Table>,
     /// Its chains.
     pub chains: Vec<observed::Chain>,
-    /// Its rules, each chain's in its order.
+    /// Its rules, in order within each chain.
     pub rules: Vec<observed::Rule>,
-    /// Its sets, those without a name among them.
+    /// Its sets, including anonymous ones.
     pub sets: Vec<(observed::Set, Vec<observed::Element>)>,
 }
 
 /// NF_ACCEPT.
 const ACCEPT: u32 = 1;
 
-/// One sentence for each difference; none: as it was built. Attributes that the kernel adds are no difference.
+/// One sentence for each difference; empty if equal. Attributes that the kernel adds are ignored.
 #[must_use]
 pub fn differences(desired: &Ruleset, found: &Observed) -> Vec<String> {
     let name = &desired.table;
@@ -83,7 +83,7 @@ fn ruled(desired: &Chain, found: &[&observed::Rule]) -> Vec<String> {
             other.comment == rule.comment && same_expressions(&other.expressions, &expressions)
         };
         let missing = || format!("chain {name}: the rule \"{}\" is missing or out of place", rule.comment);
-        // If it comes later, what is before it does not belong there; if it does not come, what is here may be the next one.
+        // If the desired rule comes later, the rules before it are foreign; if it does not, it is missing and this may be the next one.
         if !rest.clone().any(|(other, _)| is(other)) {
             let changed = rest.next_if(|(other, _)| other.comment == rule.comment);
             problems.push(match changed {
@@ -113,7 +113,7 @@ fn filled(desired: &Set, found: &observed::Set, elements: &[observed::Element]) 
     if found.flags != desired.flags() || found.key_length != desired.key.length() {
         return Some(format!("set {name} is of another type"));
     }
-    // What each bound counts for: one of ours, one of the kernel's.
+    // Bounds that are only desired, and bounds that only the kernel has.
     let mut counted: BTreeMap<(&[u8], bool), (u32, u32)> = BTreeMap::new();
     for element in &desired.elements {
         counted.entry((&element.key, element.end)).or_default().0 += 1;
@@ -127,7 +127,7 @@ fn filled(desired: &Set, found: &observed::Set, elements: &[observed::Element]) 
         .then(|| format!("set {name}: {missing} elements are missing, {more} are unexpected"))
 }
 
-/// The expressions as they would be read, were they found as they are sent.
+/// The desired expressions in the format of observed ones.
 fn encoded(expressions: &[Expression]) -> Vec<observed::Expression> {
     let mut message = Message::new(0, 0, &[]);
     expressions.iter().for_each(|expression| expression.write(&mut message));
@@ -143,7 +143,7 @@ fn same_expressions(found: &[observed::Expression], desired: &[observed::Express
             .all(|(found, desired)| found.name == desired.name && holds(&found.data, &desired.data))
 }
 
-/// Each attribute of `desired` is in `found`, with the same payload, or with one that holds what it nests.
+/// Whether each attribute of `desired` is in `found`, with the same payload or, if nested, with the same attributes in it.
 fn holds(found: &[u8], desired: &[u8]) -> bool {
     attributes(desired).filter_map(Result::ok).all(|desired| {
         let mut same_kind =

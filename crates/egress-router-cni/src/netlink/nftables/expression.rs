@@ -1,7 +1,7 @@
-//! What rules are made of: the kernel's expressions, as far as the firewall needs them (linux/netfilter/nf_tables.h).
+//! The kernel's expressions that the firewall uses (linux/netfilter/nf_tables.h).
 //!
-//! What is loaded goes to register 1, and everything that acts on a value takes it from there; only a port that `nat` writes
-//! comes from register 2. So a rule is read from left to right, as nft(8) writes it.
+//! Values are loaded to register 1 and used from there; only the port of `nat` is in register 2. So a rule reads from left to right, as
+//! nft(8) writes it.
 
 use std::net::IpAddr;
 
@@ -14,15 +14,15 @@ const FIRST: u32 = 1;
 /// NFT_REG_2.
 const SECOND: u32 = 2;
 
-/// One of a rule's expressions. A comparison or lookup that does not hold ends the rule; so does a load of what a packet does
-/// not have (a connection, a header).
+/// An expression of a rule. The rule ends if a comparison or lookup fails, or if a packet does not have the loaded value (a connection, a
+/// header).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expression {
-    /// Loads something of the packet's surroundings.
+    /// Loads metadata of the packet.
     Meta(Meta),
     /// Writes the packet's mark.
     SetMark,
-    /// Loads something of the packet's connection.
+    /// Loads a value of the packet's connection.
     Connection(Connection),
     /// Writes the connection's mark.
     SetConnectionMark,
@@ -35,7 +35,7 @@ pub enum Expression {
         /// In bytes.
         length: u32,
     },
-    /// Loads the kind (RTN_*) of the destination address, from whichever interface's view.
+    /// Loads the type (RTN_*) of the destination address, for any interface.
     DestinationKind,
     /// The value becomes `(value & mask) ^ xor`; all are numbers of four bytes.
     Bitwise {
@@ -44,11 +44,11 @@ pub enum Expression {
         /// Which are inverted then.
         xor: u32,
     },
-    /// The value must be these bytes, or must not.
+    /// Compares the value with these bytes.
     Compare {
-        /// Must, or must not.
+        /// Whether it must be equal or different.
         equal: bool,
-        /// As they lie in the register: network order for what is in packets, the machine's for marks and states.
+        /// As in the register: network order for packet data, host order for marks and states.
         bytes: Vec<u8>,
     },
     /// The value must be in the set of this name.
@@ -57,29 +57,29 @@ pub enum Expression {
     Address(IpAddr),
     /// Loads a port into register 2, for [`Expression::Nat`].
     Port(u16),
-    /// Translates the connection.
+    /// Translates the connection's address.
     Nat {
-        /// Which end of it.
+        /// SNAT or DNAT.
         end: End,
         /// The family of the address in register 1.
         ipv6: bool,
         /// A port is in register 2.
         port: bool,
     },
-    /// Tells the sender that it goes nowhere.
+    /// Rejects the packet with an error to the sender.
     Reject(Refusal),
-    /// Ends the rule.
+    /// The verdict.
     Verdict(Verdict),
 }
 
 /// nft_meta_keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
-    /// The packet's mark: four bytes, the machine's order.
+    /// The packet's mark: four bytes in host order.
     Mark,
-    /// Name of the interface it came in by: 16 bytes, zeros behind.
+    /// Name of the input interface: 16 bytes, padded with zeros.
     InputName,
-    /// Name of the interface it leaves by, likewise.
+    /// Name of the output interface: 16 bytes, padded with zeros.
     OutputName,
     /// NFPROTO_IPV4 or NFPROTO_IPV6: one byte.
     Family,
@@ -92,7 +92,7 @@ pub enum Meta {
 pub enum Connection {
     /// Bits: four bytes, the machine's order.
     State,
-    /// 0: as the connection was opened; 1: back. One byte.
+    /// 0: original direction; 1: reply direction. One byte.
     Direction,
     /// IPS_*: four bytes, the machine's order.
     Status,
@@ -130,7 +130,7 @@ pub enum Refusal {
 /// nft_verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// NF_ACCEPT: this hook's other chains still decide.
+    /// NF_ACCEPT: later chains of the hook still decide.
     Accept,
     /// NF_DROP.
     Drop,
@@ -158,8 +158,7 @@ impl Expression {
         }
     }
 
-    /// Writes NFTA_LIST_ELEM: name and data. All that decides what the expression does is written, also where the kernel has
-    /// a default, so that what is found later can be compared with it.
+    /// Writes NFTA_LIST_ELEM: name and data. Defaults are written explicitly, so that an observed expression can be compared.
     pub fn write(&self, message: &mut Message) {
         /// NFTA_LIST_ELEM.
         const ELEMENT: u16 = 1;

@@ -1,4 +1,4 @@
-//! A table as it is found, read from the kernel's answers.
+//! An existing table, decoded from the kernel's replies.
 
 use super::comment;
 use crate::netlink::message::{Attribute, Attributes, Malformed, split};
@@ -53,7 +53,7 @@ pub struct Rule {
     pub expressions: Vec<Expression>,
 }
 
-/// One of a rule's expressions: its name and, as they came, its attributes.
+/// An expression of a rule: its name and its raw attributes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expression {
     /// NFTA_EXPR_NAME.
@@ -71,7 +71,7 @@ impl Table {
     /// Reads an answer's payload.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
         let mut table = Self { name: String::new(), flags: 0 };
         for attribute in attributes(payload)? {
@@ -90,7 +90,7 @@ impl Chain {
     /// Reads an answer's payload.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
         let mut chain = Self::default();
         for attribute in attributes(payload)? {
@@ -125,7 +125,7 @@ impl Set {
     /// Reads an answer's payload.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
         let mut set = Self::default();
         for attribute in attributes(payload)? {
@@ -146,7 +146,7 @@ impl Rule {
     /// Reads an answer's payload.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn read(payload: &[u8]) -> Result<Self, Malformed> {
         let mut rule = Self::default();
         for attribute in attributes(payload)? {
@@ -172,7 +172,7 @@ impl Expression {
     /// Reads an NFTA_LIST_ELEM.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn read(element: Attribute<'_>) -> Result<Self, Malformed> {
         let mut expression = Self::default();
         for attribute in element.nested() {
@@ -206,7 +206,7 @@ impl Element {
     /// Reads the payload of an answer, which holds some of a set's elements.
     ///
     /// # Errors
-    /// When it is malformed.
+    /// It is malformed.
     pub fn read_all(payload: &[u8]) -> Result<Vec<Self>, Malformed> {
         let mut elements = Vec::new();
         for attribute in attributes(payload)? {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_read() {
+    fn sent_messages_are_decoded() {
         let ruleset = ruleset();
         let mut found = Observed::default();
         for (_, message) in ruleset.messages() {
@@ -291,14 +291,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(payload in proptest::collection::vec(any::<u8>(), 0..96)) {
+        fn no_bytes_cause_a_panic(payload in proptest::collection::vec(any::<u8>(), 0..96)) {
             let mut found = Observed::default();
             let _ = read(&mut found, &payload);
             let _ = differences(&ruleset(), &found);
         }
 
         #[test]
-        fn nor_do_messages_that_are_broken(
+        fn no_malformed_message_causes_a_panic(
             which in any::<prop::sample::Index>(),
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
             cut in any::<prop::sample::Index>(),

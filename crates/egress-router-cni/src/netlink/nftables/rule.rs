@@ -1,4 +1,4 @@
-//! A rule, composed as one would say it: matches first, then what happens.
+//! A builder of rules: matches first, then statements.
 
 use std::net::IpAddr;
 
@@ -15,14 +15,14 @@ pub const ICMPV6: u8 = 58;
 /// A rule of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What `nft list ruleset` shows behind it. At most [`super::comment::LIMIT`] bytes.
+    /// The comment in `nft list ruleset`. At most [`super::comment::LIMIT`] bytes.
     pub comment: String,
     /// In the order in which the kernel runs them.
     pub expressions: Vec<Expression>,
 }
 
 impl Rule {
-    /// A rule that matches every packet and does nothing yet.
+    /// A rule without matches and statements.
     #[must_use]
     pub fn new(comment: impl Into<String>) -> Self {
         Self { comment: comment.into(), expressions: Vec::with_capacity(8) }
@@ -44,13 +44,13 @@ impl Rule {
         self.with([load, Expression::Bitwise { mask: bits, xor: 0 }, compare])
     }
 
-    /// Came in by `interface`.
+    /// The input interface is `interface`.
     #[must_use]
     pub fn iifname(self, interface: &str) -> Self {
         self.equals(Expression::Meta(Meta::InputName), padded(interface))
     }
 
-    /// Leaves by `interface`.
+    /// The output interface is `interface`.
     #[must_use]
     pub fn oifname(self, interface: &str) -> Self {
         self.equals(Expression::Meta(Meta::OutputName), padded(interface))
@@ -84,19 +84,19 @@ impl Rule {
         ])
     }
 
-    /// Of the direction in which its connection was opened. Not for packets without a connection.
+    /// The packet is in the original direction. Does not match packets without a connection.
     #[must_use]
     pub fn original_direction(self) -> Self {
         self.equals(Expression::Connection(Connection::Direction), [0])
     }
 
-    /// Of the other direction, what tells errors of packets that went forth among it. Not for packets without a connection.
+    /// The packet is in the reply direction, including ICMP errors. Does not match packets without a connection.
     #[must_use]
     pub fn reply_direction(self) -> Self {
         self.equals(Expression::Connection(Connection::Direction), [1])
     }
 
-    /// Tells something (mostly: an error) of a connection that is there.
+    /// The packet is related to an existing connection, mostly an ICMP error.
     #[must_use]
     pub fn related(self) -> Self {
         /// NF_CT_STATE_BIT(IP_CT_RELATED).
@@ -104,7 +104,7 @@ impl Rule {
         self.any_bit(Expression::Connection(Connection::State), RELATED)
     }
 
-    /// The first packet that is seen of a TCP connection, and not the one that opens it: it stood before it was tracked.
+    /// The first tracked packet of a TCP connection is not its SYN: the connection is older than its tracking.
     #[must_use]
     pub fn mid_stream(self) -> Self {
         /// NF_CT_STATE_BIT(IP_CT_NEW).
@@ -118,7 +118,7 @@ impl Rule {
         })
     }
 
-    /// Of a connection whose destination was translated.
+    /// The connection has DNAT.
     #[must_use]
     pub fn dnat_applied(self) -> Self {
         /// IPS_DST_NAT.
@@ -126,7 +126,7 @@ impl Rule {
         self.any_bit(Expression::Connection(Connection::Status), DESTINATION)
     }
 
-    /// The connection's mark, as far as `mask` goes, is `mark`.
+    /// The connection's mark equals `mark` in the bits of `mask`.
     #[must_use]
     pub fn ct_mark(self, mark: u32, mask: u32) -> Self {
         self.with([
@@ -142,7 +142,7 @@ impl Rule {
         self.any_bit(Expression::Connection(Connection::Mark), mask)
     }
 
-    /// To an address of this namespace, whichever interface has it.
+    /// The destination is a local address of any interface.
     #[must_use]
     pub fn daddr_is_local(self) -> Self {
         /// RTN_LOCAL.
@@ -180,7 +180,7 @@ impl Rule {
         self.with([load, Expression::Compare { equal: false, bytes: vec![0xfe, 0x80] }])
     }
 
-    /// The bits of `mask` in the connection's mark become `mark`'s.
+    /// Sets the bits of `mask` in the connection's mark to those of `mark`.
     #[must_use]
     pub fn set_ct_mark(self, mark: u32, mask: u32) -> Self {
         self.with([
@@ -190,7 +190,7 @@ impl Rule {
         ])
     }
 
-    /// The bits of `mask` in the packet's mark become `mark`'s.
+    /// Sets the bits of `mask` in the packet's mark to those of `mark`.
     #[must_use]
     pub fn set_mark(self, mark: u32, mask: u32) -> Self {
         self.with([
@@ -238,20 +238,20 @@ impl Rule {
         self.protocol(TCP).with([Expression::Reject(Refusal::Reset)])
     }
 
-    /// The chain `chain` decides.
+    /// Jumps to `chain`.
     #[must_use]
     pub fn jump(self, chain: &'static str) -> Self {
         self.with([Expression::Verdict(Verdict::Jump(chain))])
     }
 
-    /// The chain that jumped here goes on.
+    /// Returns to the calling chain.
     #[must_use]
     pub fn return_to_caller(self) -> Self {
         self.with([Expression::Verdict(Verdict::Return)])
     }
 }
 
-/// An interface's name as the kernel compares it: IFNAMSIZ bytes, zeros behind.
+/// An interface's name as the kernel compares it: IFNAMSIZ bytes, padded with zeros.
 fn padded(interface: &str) -> Vec<u8> {
     /// IFNAMSIZ.
     const SIZE: usize = 16;

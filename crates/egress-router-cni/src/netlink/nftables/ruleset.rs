@@ -1,4 +1,4 @@
-//! A table of family inet, whole, and the messages that make it.
+//! A complete table of family inet, and the messages that create it.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use super::rule::Rule;
 use super::set::Set;
 use crate::netlink::message::{FLAG_APPEND, FLAG_CREATE, FLAG_EXCLUSIVE, Message};
 
-/// A table with all that is in it.
+/// A table with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruleset {
     /// The table's name, unique in its namespace.
     pub table: String,
     /// Rules name them.
     pub sets: Vec<Set>,
-    /// In any order: all are there before the first rule.
+    /// In any order: all are created before the first rule.
     pub chains: Vec<Chain>,
 }
 
@@ -23,20 +23,20 @@ pub struct Ruleset {
 pub struct Chain {
     /// Unique in its table.
     pub name: &'static str,
-    /// Where packets enter it; none: only by a jump, or never. What no rule decides is accepted.
+    /// The hook of a base chain; none: reached only by a jump, or never. The policy is accept.
     pub base: Option<Base>,
-    /// In the order in which they are asked.
+    /// In order of evaluation.
     pub rules: Vec<Rule>,
 }
 
-/// Where packets enter a chain.
+/// The hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base {
-    /// What it may do.
+    /// Its type.
     pub kind: Kind,
-    /// When a packet is where it is.
+    /// The hook.
     pub hook: Hook,
-    /// Chains of the same hook run by it, lowest first; connection tracking itself is at -200.
+    /// The priority, lowest first; connection tracking is at -200.
     pub priority: i32,
 }
 
@@ -47,20 +47,20 @@ pub enum Kind {
     Filter,
     /// route: a packet whose mark it changes is routed again.
     Route,
-    /// nat: asked for the first packet of a connection only.
+    /// nat: only for the first packet of a connection.
     Nat,
 }
 
 /// NF_INET_*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// Came in, and is not routed yet.
+    /// Prerouting.
     Prerouting,
-    /// Goes through.
+    /// Forward.
     Forward,
-    /// Was made here.
+    /// Output.
     Output,
-    /// Leaves.
+    /// Postrouting.
     Postrouting,
 }
 
@@ -103,7 +103,7 @@ impl Chain {
     }
 }
 
-/// What a message of a batch is about, for whoever reads why it was refused.
+/// The object of a message of a batch, for error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject<'a> {
     /// The batch itself.
@@ -116,7 +116,7 @@ pub enum Subject<'a> {
     Elements(&'a str),
     /// A chain.
     Chain(&'a str),
-    /// A rule: its chain, its place there from 1 on, its comment.
+    /// A rule: its chain, its position from 1 on, its comment.
     Rule(&'a str, usize, &'a str),
 }
 
@@ -147,7 +147,7 @@ pub fn message(kind: u16, flags: u16) -> Message {
     Message::new(SUBSYSTEM << 8 | kind, flags, &[INET, 0, 0, 0])
 }
 
-/// `messages` between NFNL_MSG_BATCH_BEGIN and NFNL_MSG_BATCH_END: all of them happen at one time, or none.
+/// `messages` between NFNL_MSG_BATCH_BEGIN and NFNL_MSG_BATCH_END: they are executed atomically.
 #[must_use]
 pub fn batch(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let [high, low] = SUBSYSTEM.to_be_bytes();
@@ -156,7 +156,7 @@ pub fn batch(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
 }
 
 impl Ruleset {
-    /// What makes it, in the order in which the kernel takes it. The table must not be there yet.
+    /// The messages that create it, in the required order. The table must not exist.
     #[must_use]
     pub fn messages(&self) -> Vec<(Subject<'_>, Message)> {
         let mut messages = vec![(Subject::Table(&self.table), self.new_table())];
@@ -204,7 +204,7 @@ impl Ruleset {
     /// NFT_MSG_NEWSET.
     fn new_set(&self, set: &Set, number: u32) -> Message {
         let mut message = message(9, FLAG_CREATE);
-        // NFTA_SET_TABLE, _NAME, _FLAGS, _KEY_TYPE, _KEY_LEN, _ID (asked for, though nothing refers to it).
+        // NFTA_SET_TABLE, _NAME, _FLAGS, _KEY_TYPE, _KEY_LEN, _ID (required, though nothing refers to it).
         message.string(1, &self.table).string(2, set.name).be32(3, set.flags());
         message.be32(4, set.key.number()).be32(5, set.key.length()).be32(10, number);
         message
@@ -212,9 +212,9 @@ impl Ruleset {
 
     /// NFT_MSG_NEWSETELEM, as often as needed.
     fn new_elements<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = Message> + 'a {
-        /// An element takes up to 36 bytes, and what holds them has a length of 16 bits.
+        /// An element takes up to 36 bytes, and the attribute of all elements has a length of 16 bits.
         const MAX_COUNT: usize = 1500;
-        // What nft(8) notes on the range that goes on to the last address there is: NFTNL_UDATA_SET_ELEM_FLAGS, four bytes,
+        // nft(8)'s flag of a range up to the last address: NFTNL_UDATA_SET_ELEM_FLAGS, four bytes,
         // SET_ELEM_F_INTERVAL_OPEN.
         let open = [&[1, 4][..], &1_u32.to_ne_bytes()].concat();
         let last = set.elements.last().filter(|last| set.interval && !last.end);

@@ -1,4 +1,4 @@
-//! Named sets that rules look addresses (or ICMPv6 types) up in.
+//! Named sets of addresses or ICMPv6 types.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 pub struct Set {
     /// Unique in its table.
     pub name: &'static str,
-    /// What its elements are.
+    /// Type of its elements.
     pub key: Key,
     /// Elements are the bounds of ranges, not values.
     pub interval: bool,
@@ -28,7 +28,7 @@ pub enum Key {
     Icmpv6Type,
 }
 
-/// A value of a set or, in one of ranges, a bound.
+/// A value of a set or, in a set of ranges, a bound.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Element {
     /// In network order.
@@ -60,8 +60,7 @@ impl Key {
 }
 
 impl Set {
-    /// The set of all addresses in those of `prefixes` that are of this family: each of them and no other, however they
-    /// overlap.
+    /// The set of exactly the addresses in the `prefixes` of this family, which may overlap.
     #[must_use]
     pub fn prefixes(name: &'static str, ipv6: bool, prefixes: &[IpNet]) -> Self {
         let last = if ipv6 { u128::MAX } else { u128::from(u32::MAX) };
@@ -72,17 +71,17 @@ impl Set {
         let mut elements = Vec::with_capacity(ranges.len().saturating_mul(2).saturating_add(1));
         let mut bound = |number, end| elements.push(Element { key: bytes(number, ipv6), end });
         let mut ranges = ranges.into_iter().peekable();
-        // nft(8) begins a set with the end of what lies before its first range, and so do we: the kernel holds the same then.
+        // Like nft(8), the set begins with an end bound before the first range, so that the kernel has the same elements.
         if ranges.peek().is_some_and(|(first, _)| *first != 0) {
             bound(0, true);
         }
         while let Some((first, mut end)) = ranges.next() {
-            // The kernel refuses ranges that overlap; those that touch are one as well.
+            // The kernel refuses overlapping ranges; adjacent ones are merged too.
             while let Some((_, next)) = ranges.next_if(|(next, _)| *next <= end.saturating_add(1)) {
                 end = end.max(next);
             }
             bound(first, false);
-            // A range up to the last address there is has no end.
+            // A range up to the last address has no end bound.
             if end < last {
                 bound(end.saturating_add(1), true);
             }
@@ -161,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_overlap_or_touch_are_one() {
+    fn overlapping_and_adjacent_ranges_are_merged() {
         let nets = [net("10.0.0.128/25"), net("10.0.0.0/25"), net("10.0.0.7/32"), net("10.0.2.0/24")];
         let set = Set::prefixes("x", false, &nets);
         assert_eq!(shown(&set), ["<0.0.0.0", "10.0.0.0", "<10.0.1.0", "10.0.2.0", "<10.0.3.0"]);
     }
 
     #[test]
-    fn everything_and_the_last_address_have_no_end() {
+    fn a_range_up_to_the_last_address_has_no_end_bound() {
         assert_eq!(shown(&Set::prefixes("x", false, &[net("0.0.0.0/0")])), ["0.0.0.0"]);
         assert_eq!(shown(&Set::prefixes("x", true, &[net("::/0"), net("fd00::/8")])), ["::"]);
         let last = Set::prefixes("x", false, &[net("255.255.255.255/32")]);
@@ -191,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn exactly_what_is_asked_for(
+        fn the_set_has_exactly_the_requested_addresses(
             nets in proptest::collection::vec(prop_oneof![ipv4(), ipv6()], 0..12),
             random in any::<(u32, u128)>(),
         ) {

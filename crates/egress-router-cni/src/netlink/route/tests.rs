@@ -39,7 +39,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(bytes: Vec<u8>, family in prop_oneof![Just(2_u8), Just(10)], table: u8) {
+    fn no_bytes_cause_a_panic(bytes: Vec<u8>, family in prop_oneof![Just(2_u8), Just(10)], table: u8) {
         let _ = Route::decode(&bytes);
         let header = [family, 0, 0, 0, table, 4, 0, 1, 0, 0, 0, 0];
         let _ = Route::decode(&[header.as_slice(), &bytes].concat());
@@ -48,19 +48,19 @@ proptest! {
 
     /// A byte that is not what it was: still, what is read can be asked for.
     #[test]
-    fn whatever_is_read_can_be_asked_for(route in routes(), place: prop::sample::Index, byte: u8) {
+    fn every_decoded_route_can_be_requested(route in routes(), place: prop::sample::Index, byte: u8) {
         let mut bytes = route.add(None).body().to_vec();
         *place.get_mut(&mut bytes) = byte;
         if let Ok(Some(read)) = Route::decode(&bytes) {
-            let again = Route::decode(read.add(None).body());
+            let decoded = Route::decode(read.add(None).body());
             if read.rest.is_empty() {
-                prop_assert_eq!(again, Ok(Some(read)));
+                prop_assert_eq!(decoded, Ok(Some(read)));
             }
         }
     }
 
     #[test]
-    fn what_is_asked_for_reads_like_what_is_there(route in routes()) {
+    fn a_request_decodes_like_an_existing_route(route in routes()) {
         for message in [route.add(None), route.append(None), route.replace(None), route.delete(None)] {
             prop_assert_eq!(Route::decode(message.body()), Ok(Some(route.clone())));
         }
@@ -77,7 +77,7 @@ fn shown() -> String {
 }
 
 #[test]
-fn a_route_that_was_read_and_deleted_comes_back_the_same() {
+fn a_deleted_route_is_added_again_unchanged() {
     isolated(|| {
         for line in [
             "link set lo up",
@@ -145,7 +145,7 @@ fn a_route_that_was_read_and_deleted_comes_back_the_same() {
 }
 
 #[test]
-fn a_replaced_default_is_replaced_back() {
+fn a_replaced_default_route_is_restored() {
     isolated(|| {
         for line in [
             "link add eth0 type veth peer name eth1",

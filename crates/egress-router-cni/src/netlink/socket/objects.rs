@@ -1,4 +1,4 @@
-//! What is there, asked for by kind.
+//! Reads objects by kind.
 
 use super::Socket;
 use crate::netlink::Error;
@@ -17,7 +17,7 @@ impl Socket {
         self.dump(&Link::all(), |_, payload| Link::decode(payload).map(Some))
     }
 
-    /// The link called `name`, if there is one.
+    /// The link `name`, if it exists.
     ///
     /// # Errors
     /// As [`Socket::ask`].
@@ -45,7 +45,7 @@ impl Socket {
         })
     }
 
-    /// All rules of the shape that [`Rule`] has, of IPv4 and IPv6.
+    /// All rules that [`Rule`] can represent, of IPv4 and IPv6.
     ///
     /// # Errors
     /// As [`Socket::dump`].
@@ -61,10 +61,10 @@ impl Socket {
         self.dump(&Netconf::all(), |_, payload| Netconf::decode(payload))
     }
 
-    /// Whether the kernel knows links of this kind (`macvlan`, `ipvlan`).
+    /// Whether the kernel has links of this kind (`macvlan`, `ipvlan`).
     ///
     /// # Errors
-    /// Whatever kept the answer away.
+    /// Why there is no reply.
     pub fn knows(&mut self, kind: &str) -> Result<bool, Error> {
         match self.request(&Link::probe(kind)) {
             Err(error @ Error::Refused(_)) => Ok(!error.is(&[libc::EOPNOTSUPP])),

@@ -32,7 +32,7 @@ fn veth(name: &str) -> Message {
 }
 
 #[test]
-fn an_object_is_asked_for_and_a_missing_one_is_a_refusal() {
+fn one_object_is_read_and_a_missing_one_is_a_refusal() {
     isolated(|| {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let kind = socket.ask(&by_name("lo"), |kind, _| Ok(kind)).unwrap();
@@ -43,7 +43,7 @@ fn an_object_is_asked_for_and_a_missing_one_is_a_refusal() {
 }
 
 #[test]
-fn refusals_stand_at_their_requests_and_carry_the_kernels_text() {
+fn refusals_have_the_position_of_their_requests_and_the_kernels_message() {
     isolated(|| {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let replies = all(&mut socket, &[veth("a0"), veth("a0"), veth("a1")]);
@@ -63,7 +63,7 @@ fn refusals_stand_at_their_requests_and_carry_the_kernels_text() {
 }
 
 #[test]
-fn a_large_batch_and_a_large_dump_arrive_whole() {
+fn a_large_batch_and_a_large_dump_are_complete() {
     isolated(|| {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         ip("link set lo up");
@@ -83,9 +83,9 @@ fn a_large_batch_and_a_large_dump_arrive_whole() {
         let dump = Message::new(libc::RTM_GETROUTE, 0, &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let mine = socket.dump(&dump, |_, payload| Ok((payload[4] == 254).then_some(()))).unwrap();
         assert_eq!(mine.len(), 3000);
-        let again = all(&mut socket, &routes);
+        let second = all(&mut socket, &routes);
         assert!(
-            again.iter().all(|reply| reply.as_ref().is_some_and(|refusal| refusal.errno == libc::EEXIST))
+            second.iter().all(|reply| reply.as_ref().is_some_and(|refusal| refusal.errno == libc::EEXIST))
         );
         // In one send, beyond the default send and receive buffers: what is lost is said, never taken for done.
         assert!(socket.transaction(&routes).is_ok_and(|replies| replies.iter().any(Option::is_some)));
@@ -105,7 +105,7 @@ fn an_attribute_that_is_too_long_is_not_sent() {
 
 /// Addresses that come and go as fast as a processor can make them: no dump of many pieces is quiet then.
 #[test]
-fn a_dump_in_a_storm_is_whole_or_refused() {
+fn a_dump_during_changes_is_complete_or_an_error() {
     isolated(|| {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         ip("link set lo up");

@@ -31,11 +31,11 @@ fn saved() -> impl Strategy<Value = Saved> {
                     rest: Vec::new(),
                 };
                 let mut saved = Saved { route, device };
-                // Where all the others are as long as can be, there is no room for it.
-                let room = LIMIT - saved.line("default").len();
+                // Where all the others are as long as can be, there is no remaining for it.
+                let remaining = LIMIT - saved.line("default").len();
                 let words =
                     |(kind, payload): &(u16, Vec<u8>)| format!(" rest {kind}:").len() + 2 * payload.len();
-                saved.route.rest = rest.into_iter().filter(|one| words(one) <= room).collect();
+                saved.route.rest = rest.into_iter().filter(|one| words(one) <= remaining).collect();
                 saved
             },
         )
@@ -45,7 +45,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read(
+    fn a_written_record_is_read(
         slot in 1..=255_u32,
         rules: u32,
         order: u32,
@@ -72,13 +72,13 @@ proptest! {
     }
 
     #[test]
-    fn no_line_is_a_panic(lines in proptest::collection::vec("(slot|default|route|sysctl|home|) ?.{0,60}", 0..6)) {
+    fn no_line_causes_a_panic(lines in proptest::collection::vec("(slot|default|route|sysctl|home|) ?.{0,60}", 0..6)) {
         let _ = TableRecord::parse(&lines);
     }
 }
 
 #[test]
-fn a_route_that_does_not_fit_loses_only_its_other_attributes() {
+fn a_shortened_route_loses_only_its_other_attributes() {
     let mut route = super::super::route::unicast("0.0.0.0/0".parse().unwrap());
     route.gateway = Some("10.0.0.1".parse().unwrap());
     route.rest = vec![(9, vec![7; 200]), (8, vec![1, 2])];
@@ -117,7 +117,7 @@ fn short_statements_share_a_line() {
 }
 
 #[test]
-fn identifiers_are_cut_on_both_sides() {
+fn identifiers_are_cut_when_written_and_compared() {
     let identity =
         Identity { container_id: "c".repeat(400), ifname: "net1".into(), network: "n".repeat(400) };
     let record = TableRecord { slot: 1, ..TableRecord::default() }.with_identity(&identity);
@@ -128,7 +128,7 @@ fn identifiers_are_cut_on_both_sides() {
 }
 
 #[test]
-fn a_record_without_a_slot_is_none() {
+fn a_record_without_a_slot_is_invalid() {
     assert_eq!(TableRecord::parse(&["network x"]), None);
     assert_eq!(TableRecord::parse(&["slot 256 order 1"]), None);
 }

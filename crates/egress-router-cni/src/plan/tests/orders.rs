@@ -100,7 +100,7 @@ proptest! {
 
     /// Attachments come and go in every order, and the last one out leaves the pod as the first one found it.
     #[test]
-    fn the_last_one_out_restores_everything(
+    fn the_last_del_restores_everything(
         simulated in any_pod(),
         desired in any_three(),
         toggles in proptest::collection::vec(0..3_usize, 1..10),
@@ -130,12 +130,12 @@ proptest! {
 
     /// Whoever is killed between two steps, of ADD or of DEL, is followed by a DEL that ends it.
     #[test]
-    fn a_kill_after_any_step_is_repaired(
+    fn del_restores_the_pod_after_a_kill_at_any_step(
         simulated in any_pod(),
         desired in any_three(),
         there_before in 0..3_usize,
         killed in 0..60_usize,
-        killed_again in 0..60_usize,
+        killed_second in 0..60_usize,
     ) {
         let mut simulated = with_ipv4_only_kernel(simulated);
         let desired = desired.map(|desired| without_ipv6(&simulated, desired));
@@ -148,7 +148,7 @@ proptest! {
         simulated.run(&plan.steps[..killed.min(plan.steps.len())]);
         if let Some(record) = table_record::all(&simulated.pod).get("net3") {
             let steps = del::del(&simulated.pod, "net3", record);
-            simulated.run(&steps[..killed_again.min(steps.len())]);
+            simulated.run(&steps[..killed_second.min(steps.len())]);
         }
         simulated.del("net3");
         prop_assert_eq!(simulated.state(), before.clone());
@@ -158,7 +158,7 @@ proptest! {
 
     /// A failure at any step, undone in reverse.
     #[test]
-    fn undoing_is_the_opposite_of_doing(simulated in any_pod(), desired in any_three(), there_before in 0..3_usize) {
+    fn a_rollback_restores_the_previous_state(simulated in any_pod(), desired in any_three(), there_before in 0..3_usize) {
         let mut simulated = with_ipv4_only_kernel(simulated);
         let desired = desired.map(|desired| without_ipv6(&simulated, desired));
         for other in desired.iter().take(there_before) {

@@ -217,7 +217,7 @@ pub(super) fn connect(address: &str) -> io::Result<TcpStream> {
 }
 
 /// The same, for whoever expects silence.
-pub(super) fn connect_in_vain(address: &str) -> ErrorKind {
+pub(super) fn failed_connect(address: &str) -> ErrorKind {
     TcpStream::connect_timeout(&address.parse().unwrap(), NO_REPLY_TIMEOUT).unwrap_err().kind()
 }
 
