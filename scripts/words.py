@@ -19,9 +19,7 @@ import sys
 # Folders that are not clean yet. Empty before a release.
 PENDING = (
     "crates/common/",
-    "crates/deorbiter/",
     "crates/natgw/",
-    "docs/deorbiter.md",
     "docs/natgw",
     "e2e/assets/",
     "e2e/cluster/",

@@ -1,5 +1,5 @@
-//! The only writer. A failed step is noted and the others are tried all the same: one object that is refused must not keep
-//! the rest of a cluster in the cloud.
+//! The only writer. A failed step is recorded and the others are tried nevertheless: one object that cannot be deleted must not
+//! keep the rest of a cluster in the cloud.
 
 pub mod cloud;
 pub mod freeze;
@@ -21,50 +21,50 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::plan::{Act, Action};
 
-/// Events of one kind of act a reconcile; the rest is in the log. A cluster may hold ten thousand claims, and each Event is a write.
+/// Events of one kind of action in one reconciliation; the rest is only in the log. A cluster may hold ten thousand claims, and each Event is a write.
 const EVENTS: usize = 20;
 
-/// How often a reconcile asks, while it goes through its steps, whether the Deorbit is still what was decided on: who protects or
-/// deletes it must be heard, and a large cluster has claims for minutes.
-const ASKED: Duration = Duration::from_secs(5);
+/// How often the Deorbit is read again between two steps: the steps of a large cluster take minutes, and protecting or deleting the
+/// Deorbit must stop them.
+const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A reconcile begins no further step after this many times as long as it took to look: then the env is looked at anew, and a large
-/// one still is not for most of the time.
-const SHARE: u32 = 3;
+/// Steps may take this many times as long as observing took. Then the state is observed again, so that decisions are not outdated and
+/// a large cluster is not observed most of the time.
+const STEPS_PER_OBSERVATION: u32 = 3;
 
-/// Which step, from one reconcile to another: what the act is called, and its key.
+/// A step, recognized in the next reconciliation: name of the action, and its key.
 pub type Place = (&'static str, String);
 
-/// How the steps of a reconcile went.
+/// The results of the steps of one reconciliation.
 #[derive(Debug, Default)]
 pub struct Ran {
-    /// What failed, by the key of its act; what succeeded has None there.
+    /// The error of each action that was tried, by its key; None where it succeeded.
     pub results: BTreeMap<String, Option<String>>,
-    /// The first step that there was no time for.
+    /// The first step that was not tried.
     pub next: Option<Place>,
-    /// The longest wait that OpenStack asked for (`Retry-After`).
+    /// The longest `Retry-After` of OpenStack.
     pub retry_after: Option<Duration>,
 }
 
-/// What acts are carried out with.
+/// Executes the steps of one reconciliation.
 pub struct Apply<'a> {
     /// The cluster that the Deorbit is in.
     pub management: &'a Client,
-    /// The cluster that is cleaned up, where it could be reached.
+    /// The cluster that is cleaned up, where there is a client for it.
     pub target: Option<&'a Client>,
-    /// Its project.
+    /// The project of that cluster.
     pub cloud: Option<&'a Cloud>,
-    /// The Deorbit, as it was decided on.
+    /// The Deorbit, as the plan was made from it.
     pub deorbit: &'a Deorbit,
-    /// Asked before each step whether this process leads, and whether it shall end: what is left is done by the next one.
+    /// Asked before each step whether this process leads, and whether it was asked to end: the next process does the rest.
     pub runtime: &'a Runtime,
-    /// Told after each step.
+    /// Reports each step.
     pub events: &'a Events,
-    /// Counted after each step.
+    /// Counts each step.
     pub metrics: &'a Metrics,
 }
 
-/// Whom an act is asked of.
+/// Where an action is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Server {
     Management,
@@ -86,13 +86,12 @@ impl Server {
 }
 
 impl<'a> Apply<'a> {
-    /// Runs the steps, for three times as long as it took to look but five seconds at least, or until the Deorbit has changed. But
-    /// none to a server that has left one of them without an answer: each more could wait as long. Begins with the step `first`,
-    /// where it is still planned: those that fail slowly, or are never answered, would otherwise leave nothing for the others, in
-    /// reconcile after reconcile.
+    /// Runs the steps until the Deorbit has changed, or for three times as long as observing took (`took`), and at least five seconds.
+    /// After a server did not respond once, its other steps are left out: each could wait as long. Begins with the step `first` where
+    /// it is still planned; otherwise steps that time out would use up the time of each reconciliation.
     ///
     /// # Errors
-    /// Only that this process leads no more.
+    /// Only that this process does not lead any more.
     pub async fn run(
         &self,
         plan: &Plan<Action>,
@@ -100,11 +99,11 @@ impl<'a> Apply<'a> {
         took: Duration,
     ) -> Result<Ran, Error> {
         let started = Instant::now();
-        let mut asked = started;
+        let mut checked = started;
         let mut ran = Ran::default();
         let mut published = BTreeMap::<&'static str, usize>::new();
         let mut silent = BTreeSet::new();
-        for step in turned(&plan.steps, first) {
+        for step in rotated(&plan.steps, first) {
             if self.runtime.shutdown.is_cancelled() {
                 break;
             }
@@ -113,13 +112,13 @@ impl<'a> Apply<'a> {
                 ran.next.get_or_insert_with(|| place(step));
                 continue;
             }
-            if asked.elapsed() >= ASKED {
-                let over = started.elapsed() >= took * SHARE;
+            if checked.elapsed() >= RECHECK_INTERVAL {
+                let over = started.elapsed() >= took * STEPS_PER_OBSERVATION;
                 if over || !store::is_unchanged(self.management, self.deorbit).await {
                     ran.next.get_or_insert_with(|| place(step));
                     break;
                 }
-                asked = Instant::now();
+                checked = Instant::now();
             }
             let published = published.entry(step.action.name()).or_default();
             *published += 1;
@@ -175,8 +174,8 @@ fn place(step: &Step<Action>) -> Place {
     (step.action.name(), step.action.act.key())
 }
 
-/// All steps in their order, round from this one.
-fn turned<'a>(
+/// All steps in their order, starting at this one and wrapping around.
+fn rotated<'a>(
     steps: &'a [Step<Action>],
     first: Option<&Place>,
 ) -> impl Iterator<Item = &'a Step<Action>> + use<'a> {
@@ -197,7 +196,7 @@ mod tests {
     use crate::plan::{Reason, action};
 
     #[test]
-    fn a_reconcile_begins_where_the_last_one_had_no_time_left() {
+    fn the_first_step_is_the_one_that_the_last_reconciliation_did_not_try() {
         let run = Arc::new(action::about("team", "prod", None));
         let mut plan = Plan::default();
         for id in ["a", "b", "c"] {
@@ -205,7 +204,7 @@ mod tests {
             plan.step(Action { run: Arc::clone(&run), act }, Reason::Requested);
         }
         let order = |first: Option<&Place>| {
-            turned(&plan.steps, first).map(|step| step.action.act.key()).collect::<Vec<_>>()
+            rotated(&plan.steps, first).map(|step| step.action.act.key()).collect::<Vec<_>>()
         };
         assert_eq!(order(None), ["Cloud/a", "Cloud/b", "Cloud/c"]);
         assert_eq!(order(Some(&("DeleteInCloud", "Cloud/c".into()))), ["Cloud/c", "Cloud/a", "Cloud/b"]);
@@ -214,9 +213,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_step_that_is_never_answered_does_not_come_first_again() {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&asked);
+    async fn a_step_without_a_response_is_tried_last_next_time() {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let deleted = request.method() == http::Method::DELETE;
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
@@ -225,11 +224,11 @@ mod tests {
                 seen.lock().unwrap().push(name);
             }
             let text = r#"{"kind": "Status", "status": "Success"}"#;
-            let answer = http::Response::new(Body::from(text.as_bytes().to_vec()));
+            let response = http::Response::new(Body::from(text.as_bytes().to_vec()));
             std::future::ready(if slow {
                 Err(std::io::Error::from(std::io::ErrorKind::TimedOut))
             } else {
-                Ok(answer)
+                Ok(response)
             })
         });
         let client = Client::new(service, "default");
@@ -261,9 +260,13 @@ mod tests {
             metrics: &own,
         };
         let first = apply.run(&plan, None, Duration::from_secs(60)).await.unwrap();
-        assert_eq!(*asked.lock().unwrap(), ["slow"], "one without an answer is enough for a reconcile");
-        asked.lock().unwrap().clear();
+        assert_eq!(
+            *requests.lock().unwrap(),
+            ["slow"],
+            "after one request without a response no other is sent"
+        );
+        requests.lock().unwrap().clear();
         apply.run(&plan, first.next.as_ref(), Duration::from_secs(60)).await.unwrap();
-        assert_eq!(*asked.lock().unwrap(), ["b", "c", "slow"]);
+        assert_eq!(*requests.lock().unwrap(), ["b", "c", "slow"]);
     }
 }

@@ -8,8 +8,8 @@ use common::command::PlanArgs;
 
 use crate::trigger::hook::HookArgs;
 
-/// Cleans up clusters before they die: deletes what they made in OpenStack, and proves that it is gone. Watches objects of the
-/// kind Deorbit.
+/// Cleans up clusters before they are deleted: removes what they created in OpenStack and verifies that it is gone. Watches objects
+/// of the kind Deorbit.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "deorbiter", version = common::program!().version_text())]
 pub struct Args {
@@ -40,7 +40,7 @@ pub struct OwnArgs {
     #[arg(long, env = "PERIMETER_CINDER_DRIVER", value_name = "NAME", value_delimiter = ',',
         default_value = crate::settings::DRIVER)]
     pub cinder_driver: Vec<String>,
-    /// loadBalancerClass of Services whose load balancers are Octavia's, beside those without a class; may be repeated
+    /// loadBalancerClass of Services whose load balancers are Octavia's, in addition to those without a class; may be repeated
     #[arg(long, env = "PERIMETER_LOAD_BALANCER_CLASS", value_name = "CLASS", value_delimiter = ',')]
     pub load_balancer_class: Vec<String>,
     /// With --dry-run: the spec of the Deorbit (YAML), all defaults without it. The dry run is for the cluster of --kubeconfig and needs
@@ -48,7 +48,7 @@ pub struct OwnArgs {
     #[arg(long, env = "PERIMETER_SPEC", value_name = "FILE", requires = "dry_run")]
     pub spec: Option<PathBuf>,
     /// With --dry-run: entry of clouds.yaml (or OS_* variables, as "envvars") that the cluster is in; without it OpenStack is
-    /// not asked
+    /// not read
     #[arg(long, env = "PERIMETER_CLOUD", value_name = "NAME", requires = "dry_run")]
     pub cloud: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What the command line asks for, carried out.
+//! Runs what the command line selects: the controllers, or a dry run.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ use crate::plan::preview;
 use crate::settings::Settings;
 use crate::{routes, trigger};
 
-/// Parses the command line and does what it says.
+/// Parses the command line and runs the command.
 #[must_use]
 pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {

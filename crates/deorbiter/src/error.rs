@@ -6,7 +6,7 @@ use common::cloud::openstack;
 use common::cluster::error_chain;
 use common::executor::ActionError;
 
-/// A step or a reconcile that could not be finished.
+/// A step or a reconciliation that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Something of the target could not be written.
@@ -14,7 +14,7 @@ pub enum Error {
     Write {
         /// The intent.
         what: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
     /// The object is not as it was read. Nothing was done to it; the next reconciliation reads it again.
@@ -28,7 +28,7 @@ pub enum Error {
     Management {
         /// The intent.
         what: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
     /// Something in OpenStack could not be written.
@@ -36,7 +36,7 @@ pub enum Error {
     Cloud {
         /// The intent.
         what: String,
-        /// The service's answer.
+        /// The service's response.
         cause: openstack::Error,
     },
     /// Routes could not be removed.
@@ -49,16 +49,16 @@ pub enum Error {
     },
     /// What was recorded cannot be read.
     #[error(
-        "the records in ConfigMap {name} cannot be read; restore it, or delete the Deorbit and make another"
+        "the records in ConfigMap {name} cannot be read; restore it, or delete the Deorbit and create another"
     )]
     Records {
         /// Which.
         name: String,
     },
-    /// The target could not be reached in this reconcile.
+    /// The target could not be reached in this reconciliation.
     #[error("the target cluster cannot be reached")]
     NoTarget,
-    /// OpenStack could not be reached in this reconcile.
+    /// OpenStack could not be reached in this reconciliation.
     #[error("OpenStack cannot be reached")]
     NoCloud,
     /// This process does not hold the Lease any more.
@@ -77,7 +77,7 @@ impl ActionError for Error {
 }
 
 impl Error {
-    /// The wait that OpenStack asks for before the next request.
+    /// The Retry-After of OpenStack.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -86,7 +86,7 @@ impl Error {
         }
     }
 
-    /// A word out of a closed set, for metrics.
+    /// The value of a metric's label, from a closed set.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ impl Error {
                 500..=599 => "ServerError",
                 _ => "Refused",
             },
-            Error::Write { .. } | Error::Management { .. } => "NoAnswer",
+            Error::Write { .. } | Error::Management { .. } => "NoResponse",
             Error::Cloud { cause, .. } => cause.code(),
             Error::Routes { .. } => "Routes",
             Error::Records { .. } => "Records",
@@ -111,7 +111,7 @@ impl Error {
         }
     }
 
-    /// Whether no answer came.
+    /// Whether there was no response.
     #[must_use]
     pub fn is_no_response(&self) -> bool {
         match self {
@@ -123,7 +123,7 @@ impl Error {
         }
     }
 
-    /// Whether somebody else changed the Deorbit: the next look knows more.
+    /// Whether another client changed the Deorbit: the next reconciliation reads it again.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         matches!(self, Error::Management { cause: kube::Error::Api(status), .. } if matches!(status.code, 404 | 409))

@@ -1,4 +1,4 @@
-//! deorbiter: before a cluster dies: deletes what it made in the cloud, and proves that it is gone.
+//! deorbiter: before a cluster is deleted, removes what it created in the cloud and verifies that it is gone.
 //!
 //! ```text
 //!   Deorbit ────────┐                                              ┌─ the Deorbit's status: phase, records, debris
@@ -6,15 +6,15 @@
 //!   OpenStack ──────┘  (reads)               (pure)        (writes)└─ deletes in OpenStack, by recorded ID
 //! ```
 //!
-//! One reconcile of one Deorbit is short and waits for nothing but answers; a run of hours is many reconciles. What a run knows stands
-//! in its Deorbit, so any reconcile can be another process'.
+//! One reconciliation of one Deorbit is short and waits only for responses; a run of hours is many reconciliations. The state of a
+//! run is stored in its Deorbit, so each reconciliation can happen in another process.
 //!
 //! * [`observe`]: a target cluster and its project become a [`observe::snapshot::Snapshot`].
-//! * [`mod@plan`]: what is ours, what is recorded, what is deleted, what is left, where to next: one question a file.
-//! * [`routes`]: the router's routes, by routegc's own judgement.
+//! * [`mod@plan`]: what belongs to the cluster, what is recorded, deleted and left, and the next phase: one question a file.
+//! * [`routes`]: the router's routes, decided by the rules that routegc has.
 //! * [`apply`]: `store` (the Deorbit), `object` and `freeze` (the target), `cloud` (OpenStack).
-//! * [`controller`]: which Deorbit is reconciled when. [`args`], [`command`], [`settings`]: what a user says. [`status`],
-//!   [`metrics`]: what a user is shown. [`names`]: every name of ours and of others.
+//! * [`controller`]: which Deorbit is reconciled when. [`args`], [`command`], [`settings`]: the command line. [`status`],
+//!   [`metrics`]: what is reported. [`names`]: every name, our own and those of others.
 
 pub mod apply;
 pub mod args;

@@ -13,10 +13,10 @@ use crate::plan::conditions::is_refusal;
 /// Kind of debris that has no [`Kind`].
 const OTHER: &str = "Other";
 
-/// The servers of a run, with the condition that tells whether each can be read.
+/// The servers of a run, and the condition that reports whether each can be read.
 const SERVERS: [(&str, &str); 2] = [("target", "TargetReachable"), ("openstack", "CloudReachable")];
 
-/// Counters and gauges of deorbiter, beside those that all controllers have.
+/// deorbiter's own counters and gauges.
 #[derive(Clone)]
 pub struct Metrics {
     /// Those that all controllers have.
@@ -52,7 +52,7 @@ impl Metrics {
             runs.with_label_values(&[result]);
         }
         let seconds = HistogramVec::new(
-            HistogramOpts::new("deorbiter_operation_duration_seconds", "How long an outward act took")
+            HistogramOpts::new("deorbiter_operation_duration_seconds", "How long an action took")
                 .buckets(vec![0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0]),
             &["method"],
         )?;
@@ -66,7 +66,7 @@ impl Metrics {
             )?,
             remaining: gauge(
                 "deorbiter_remaining",
-                "Objects that shall go and are still there",
+                "Objects that are to be deleted and still exist",
                 &["namespace", "name"],
             )?,
             debris: gauge(
@@ -81,7 +81,7 @@ impl Metrics {
             )?,
             failures: counter(
                 "deorbiter_operation_failures_total",
-                "Outward acts that failed, by act and answer",
+                "Actions that failed, by action and error",
                 &["method", "reason"],
             )?,
             seconds,
@@ -89,7 +89,7 @@ impl Metrics {
         })
     }
 
-    /// One act was tried.
+    /// An action was executed.
     pub fn acted(&self, method: &str, took: Duration, failed: Option<&Error>) {
         self.seconds.with_label_values(&[method]).observe(took.as_secs_f64());
         if let Some(error) = failed {
@@ -111,7 +111,7 @@ impl Metrics {
             self.refused.with_label_values(&[namespace, name, server]).set(waits.into());
         }
         if status.phase.is_final() {
-            // The status lists only the first of many: the rest counts as OTHER, as does what is no thing of OpenStack.
+            // The status lists only the first of many: the rest counts as OTHER, as does what is not in OpenStack.
             let mut rest = status.debris_count;
             for kind in Kind::ALL {
                 let word = format!("{kind:?}");
@@ -143,7 +143,7 @@ impl Metrics {
     }
 }
 
-/// How many records of each kind shall go, for people.
+/// How many records of each kind are to be deleted.
 #[must_use]
 pub fn tally(records: &[Arc<Recorded>]) -> Vec<(Kind, usize)> {
     let of =

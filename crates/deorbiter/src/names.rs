@@ -1,4 +1,4 @@
-//! Every name that stands on an object, in one place: ours, and those of others that are read to the letter.
+//! Every name on objects, in one place: our own, and those of others, which are read to the letter.
 
 use common::api::deorbit::Kind;
 pub use common::api::deorbit::{FINALIZER, KEEP, PROTECT};
@@ -7,60 +7,71 @@ pub use common::api::deorbit::{FINALIZER, KEEP, PROTECT};
 pub const PROGRAM: &str = "deorbiter";
 /// Field manager of our writes.
 pub const MANAGER: &str = "deorbiter.perimeter.dev";
-/// Label of what we make: the UID of its Deorbit.
+/// Label of what deorbiter creates: the UID of its Deorbit.
 pub const RUN_LABEL: &str = "deorbiter.perimeter.dev/uid";
+
+/// Annotation of each bound object: the binding that added the finalizer. Another program's finalizer may have the same name.
+pub const BOUND_BY_ANNOTATION: &str = "deorbiter.perimeter.dev/bound-by";
+/// Finalizer of a DeorbitBinding: it is removed when no object has its finalizer any more.
+pub const BINDING_FINALIZER: &str = "deorbiter.perimeter.dev/bound";
+/// Label of a Deorbit: UID of the object that it was created for.
+pub const TARGET_UID_LABEL: &str = "deorbiter.perimeter.dev/target-uid";
+/// Label of a Deorbit: what created it, `binding` or `cluster-api`.
+pub const TRIGGER_LABEL: &str = "deorbiter.perimeter.dev/trigger";
+/// Annotation of a Deorbit: the object that it was created for: `kubernikus.sap.cc/v1 Kluster team/prod`.
+pub const TARGET_ANNOTATION: &str = "deorbiter.perimeter.dev/target";
 
 /// Service annotation of the cloud controller manager: the load balancer's ID.
 pub const LOAD_BALANCER_ID: &str = "loadbalancer.openstack.org/load-balancer-id";
-/// Finalizer of the cloud controller manager: the Service has a load balancer, whatever its type is by now.
+/// Finalizer of the cloud controller manager: the Service has a load balancer, even where its type has changed.
 pub const LOAD_BALANCER_CLEANUP: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Service annotation of the cloud controller manager: the floating IP outlives the Service.
 pub const KEEP_FLOATING_IP: &str = "loadbalancer.openstack.org/keep-floatingip";
-/// Cinder metadata: cluster-api-janitor-openstack leaves this volume alone, and so do we.
+/// Cinder metadata: cluster-api-janitor-openstack keeps this volume, and deorbiter does too.
 pub const JANITOR_KEEP: &str = "janitor.capi.azimuth-cloud.com/keep";
 /// Cinder metadata of the CSI driver: `--cluster`.
 pub const CSI_CLUSTER: &str = "cinder.csi.openstack.org/cluster";
 /// The in-tree provisioner's name, which StorageClasses of old clusters still have.
 pub const IN_TREE_PROVISIONER: &str = "kubernetes.io/cinder";
-/// PersistentVolumeClaim annotation: who provisions it.
+/// PersistentVolumeClaim annotation: its provisioner.
 pub const STORAGE_PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
-/// PersistentVolumeClaim annotation of old: its class.
+/// PersistentVolumeClaim annotation of older clusters: its class.
 pub const STORAGE_CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
 /// Class of the Ingresses that octavia-ingress-controller serves.
 pub const INGRESS_CLASS: &str = "openstack";
-/// The same, as old Ingresses say it.
+/// The same as an annotation of older Ingresses.
 pub const INGRESS_CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// How every load balancer of a Service is named; one that is not is a user's own.
+/// Prefix of the name of a Service's load balancer; one without it was created by a user.
 pub const SERVICE_PREFIX: &str = "kube_service_";
-/// How the cloud controller manager describes the floating IPs that it made.
+/// Description of the floating IPs that the cloud controller manager created.
 pub const FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes external service";
-/// How octavia-ingress-controller describes those that it made.
+/// Description of the floating IPs that octavia-ingress-controller created.
 pub const INGRESS_FLOATING_IP_DESCRIPTION: &str = "Floating IP for Kubernetes ingress";
-/// Ingress annotation of octavia-ingress-controller: the address of a floating IP that is there already. It gives it its own
+/// Ingress annotation of octavia-ingress-controller: the address of an existing floating IP. The controller overwrites its
 /// description.
 pub const INGRESS_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/floatingip";
 /// Ingress annotation of octavia-ingress-controller: the floating IP outlives the Ingress.
 pub const INGRESS_KEEP_FLOATING_IP: &str = "octavia.ingress.kubernetes.io/keep-floatingip";
 /// Namespace of the Leases of the cloud controller manager and of the CSI driver.
 pub const LEASES: &str = "kube-system";
-/// Namespace whose UID tells one cluster from another.
+/// Namespace whose UID identifies a cluster.
 pub const CLUSTER_IDENTITY: &str = "kube-system";
 
-/// Name of everything that a freeze consists of: it carries the Deorbit's UID, so that it is found again whoever made it.
+/// Name of everything that a freeze consists of: it contains the Deorbit's UID, so that another process finds it.
 #[must_use]
 pub fn freeze(uid: &str) -> String {
     format!("deorbiter-{uid}.perimeter.dev")
 }
 
-/// Whether a cluster's name tells it from others: the cloud controller manager calls every cluster that was given none
+/// Whether a cluster's name identifies it: the cloud controller manager calls every cluster without a configured name
 /// `kubernetes`.
 #[must_use]
-pub fn is_telling(cluster: &str) -> bool {
+pub fn is_distinctive(cluster: &str) -> bool {
     !matches!(cluster, "" | "kubernetes")
 }
 
-/// Name of the volume or snapshot that a driver makes for the claim or VolumeSnapshot with this UID.
+/// Name of the volume or snapshot that a driver creates for the claim or VolumeSnapshot with this UID.
 #[must_use]
 pub fn made_for(kind: Kind, uid: &str) -> String {
     let prefix = if kind == Kind::Volume { "pvc" } else { "snapshot" };
@@ -73,7 +84,7 @@ pub fn service_tag(cluster: &str, namespace: &str, name: &str) -> String {
     cut(format!("{SERVICE_PREFIX}{cluster}_{namespace}_{name}"))
 }
 
-/// Name of a load balancer of a Service as the in-tree provider of old gave it.
+/// Name of a load balancer of a Service as the former in-tree provider named it.
 #[must_use]
 pub fn legacy_load_balancer(uid: &str) -> String {
     format!("a{}", uid.replace('-', ""))

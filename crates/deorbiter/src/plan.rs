@@ -1,14 +1,14 @@
-//! Pure: what one reconcile of one Deorbit does, and what its status becomes. No IO, no clock.
+//! Pure: the actions of one reconciliation of one Deorbit, and its next status. No IO, no clock.
 //!
 //! ```text
 //!   Pending → Inventory → Freeze → Delete → Wait → Verify → Sweep → Routes → Complete | CompletedWithDebris | Failed
 //! ```
 //!
-//! A reconcile plans by the phase and the records that are *stored*; what it wants stored next is written before its steps are
-//! done. So nothing is deleted whose ID was not stored before, wherever the process dies.
+//! A plan depends on the phase and the records that are *stored*. The next status and records are written before the steps are
+//! executed. So nothing is deleted whose ID was not stored before, wherever the process stops.
 //!
-//! `found` (what is ours) → `inventory` (records) → `deletion` | `leftovers` | `sweep` (steps) → `outlook` (what is left) →
-//! `phase` (where to next, `freeze` before and after) → `conditions`.
+//! `found` (what belongs to the cluster) → `inventory` (records) → `deletion` | `leftovers` | `sweep` (steps) → `outlook` (what is
+//! left) → `phase` (the next phase, with `freeze`) → `conditions`.
 
 pub mod action;
 pub mod conditions;
@@ -17,7 +17,6 @@ pub mod found;
 pub mod freeze;
 pub mod inventory;
 pub mod leftovers;
-pub mod made;
 pub mod outlook;
 pub mod phase;
 pub mod preview;
@@ -38,29 +37,29 @@ pub use self::reason::Reason;
 use crate::observe::snapshot::{Cloud, Snapshot, Unread};
 use crate::settings::Settings;
 
-/// What one reconcile decides.
+/// What one reconciliation decides.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// Acts, to be tried all, after the status is stored.
+    /// Actions, all of which are tried after the status is stored.
     pub plan: Plan<Action>,
-    /// What the status becomes; its `inventory.records` and `config_maps` are left to who stores them.
+    /// What the status becomes; its `inventory.records` and `config_maps` are added where it is stored.
     pub status: DeorbitStatus,
     /// What is recorded from now on.
     pub records: Vec<Arc<Recorded>>,
-    /// When to look again; None: when somebody changes the Deorbit.
+    /// When to reconcile again; None: when the Deorbit changes.
     pub requeue_after: Option<Duration>,
 }
 
-/// Between two phases nothing is waited for.
+/// The next phase begins at once.
 const AT_ONCE: Duration = Duration::ZERO;
-/// While things go away. A proof is worth 5 s of a person's waiting at most.
+/// While things are being deleted: a user waits at most 5 s longer than necessary.
 pub const SOON: Duration = Duration::from_secs(2);
-/// While somebody does not answer, or nothing is expected to happen soon.
+/// While a server does not respond, or nothing is expected to change soon.
 pub const LATER: Duration = Duration::from_secs(10);
-/// While a freeze may stand in a cluster that does not answer, after the end.
+/// After the end, while a freeze may exist in a cluster that does not respond.
 const SELDOM: Duration = Duration::from_secs(60);
 
-/// Decides about one Deorbit.
+/// The plan for one Deorbit.
 #[must_use]
 pub fn plan(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Decision {
     Planner::new(settings, snapshot, now).decide()
@@ -83,7 +82,7 @@ impl<'a> Planner<'a> {
         Planner {
             settings,
             snapshot,
-            // The API keeps whole seconds; a time that was stored must compare equal.
+            // The API stores whole seconds; a stored time must compare equal.
             now: Timestamp::from_second(now.as_second()).unwrap_or(now),
             about: Arc::new(action::regarding(run)),
             plan: Plan::default(),
@@ -127,10 +126,10 @@ impl<'a> Planner<'a> {
         self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().ok())
     }
 
-    /// Since when one of those who do not answer now has not answered once.
+    /// Since when one of the servers that do not respond now has not responded once.
     fn availability(&mut self) {
         let (mut target, mut cloud) = (None, None);
-        // Whoever deletes the Deorbit waits for a freeze at most so long, whatever keeps it from being read.
+        // The deletion of the Deorbit waits for the freeze at most so long, whatever prevents reading it.
         let counts = |unread: &Unread| unread.is_outage() || self.snapshot.run.deleting;
         if let Err(unread) = &self.snapshot.cluster {
             target = counts(unread).then(|| self.unavailable_since("TargetReachable"));
@@ -150,8 +149,8 @@ impl<'a> Planner<'a> {
         self.status.first_unavailable_at = target.into_iter().chain(cloud).min();
     }
 
-    /// Since when the one that this condition is about, and that does not answer now, has not answered once. How long the other
-    /// was silent before is not held against it.
+    /// Since when the server of this condition, which does not respond now, has not responded once. An earlier outage of the other server
+    /// does not count.
     fn unavailable_since(&self, condition: &str) -> Timestamp {
         let run = &self.snapshot.run;
         let stored = &run.status;
@@ -159,14 +158,14 @@ impl<'a> Planner<'a> {
         let was = stored.conditions.iter().find(|one| one.kind == condition);
         let was = was.filter(|was| was.status == common::conditions::Status::False);
         match was.filter(|was| run.deleting || !conditions::is_refusal(was)) {
-            // The time that is noted is the younger one where a run is tried again.
+            // The recorded time is the later one where a run is tried again.
             Some(was) => first.max(was.last_transition_time),
             None => self.recorded_while_deleted().unwrap_or(self.now),
         }
     }
 
-    /// The time that was noted since the Deorbit is being deleted. From then on nothing else of its status is stored, so it is
-    /// younger than all that is.
+    /// The outage's time that was recorded after the deletion of the Deorbit began. From then on nothing else of its status is stored,
+    /// so it is later than every other time in it.
     fn recorded_while_deleted(&self) -> Option<Timestamp> {
         let run = &self.snapshot.run;
         let stored = &run.status;
@@ -175,7 +174,7 @@ impl<'a> Planner<'a> {
         stored.first_unavailable_at.filter(|first| run.deleting && before.all(|time| time < *first))
     }
 
-    /// Whether a person has to act before the run goes on: the target or OpenStack refuses, or is not the one that is meant.
+    /// Whether the run waits for you: the target or OpenStack refuses, or is not the one that is meant.
     fn is_refused(&self) -> bool {
         let target = self.snapshot.cluster.as_ref().err();
         let cloud = self.snapshot.cloud.as_ref().and_then(|cloud| cloud.as_ref().err());
@@ -202,15 +201,15 @@ impl<'a> Planner<'a> {
         self.status.first_unavailable_at.is_some_and(|since| self.is_too_long(since))
     }
 
-    /// Whether more has gone by since then than what nobody can do anything about is waited for.
+    /// Whether more time has passed since then than `timeouts.hang` allows.
     fn is_too_long(&self, since: Timestamp) -> bool {
         outlook::is_over(since, self.snapshot.run.spec.timeouts.api_unavailable.duration(), self.now)
     }
 
-    /// The run is over; a freeze that could not be lifted then is lifted when the target answers again.
+    /// The run is over; a freeze that could not be removed then is removed when the target responds again.
     fn after_the_end(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
-        // Who changes timeouts, onTimeout or leftovers of a run that failed wants it tried again.
+        // A change of timeouts, onTimeout or leftovers of a failed run restarts it.
         if run.status.phase == Phase::Failed && run.status.observed_generation != run.generation {
             self.status.started_at = Some(self.now);
             self.status.first_unavailable_at = self.status.first_unavailable_at.map(|_| self.now);

@@ -1,4 +1,4 @@
-//! The cluster's routes on its router: judged as routegc judges them, so that one whose next hop lives is never removed.
+//! The cluster's routes on its router, by the rules of routegc: a route whose next hop exists is never removed.
 
 use common::api::deorbit::Routes;
 use common::api::period::Period;
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use crate::observe::snapshot::{self as seen, DoubtfulRoute};
 
-/// The rules of a run that is the last to look: the cluster is gone, so nobody is waited for, and all of its routes may go.
+/// The rules for a cluster that is being deleted: no confirmation by a later reconciliation, and no limit for the number of routes.
 fn policy(asked: &Routes) -> Result<Policy, String> {
     let safety = Safety {
         confirmations: 1,
@@ -23,20 +23,20 @@ fn policy(asked: &Routes) -> Result<Policy, String> {
         .map_err(|error| format!("spec.resources.routes.podCIDRs: {error}"))
 }
 
-/// Routes into the pod networks that are of no use to anybody, as far as that can be seen.
+/// Routes into the pod networks that are not in use, as far as OpenStack shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unused {
-    /// They lead to nobody.
-    pub dead: Vec<Route>,
-    /// Nobody is seen to be there, but somebody may be: they are never removed.
+    /// Their next hop does not exist.
+    pub stale: Vec<Route>,
+    /// Their next hop is not found but may exist: they are never removed.
     pub doubtful: Vec<DoubtfulRoute>,
 }
 
-/// Notes what is known of the router's routes, or why nothing is.
+/// Adds what is known of the router's routes, or why nothing is.
 pub async fn add_to(cloud: &Cloud, asked: &Routes, seen: &mut seen::Cloud) {
     match unused(cloud, asked).await {
         Ok(unused) => {
-            seen.routes = unused.dead;
+            seen.routes = unused.stale;
             seen.doubtful_routes = unused.doubtful;
         }
         Err(why) => seen.routes_unread = Some(why),
@@ -51,10 +51,10 @@ async fn judged(cloud: &Cloud, asked: &Routes) -> Result<(Policy, Snapshot, Deci
     Ok((policy, seen, decision))
 }
 
-/// Looks at the router, and at all who could be a next hop.
+/// Reads the router, and everything that could be a next hop.
 ///
 /// # Errors
-/// Whatever could not be seen whole, for a person.
+/// What could not be read completely.
 pub async fn unused(cloud: &Cloud, asked: &Routes) -> Result<Unused, String> {
     let (_, _, decision) = judged(cloud, asked).await?;
     let doubtful = decision.classified.into_iter().filter_map(|one| match one.class {
@@ -64,13 +64,13 @@ pub async fn unused(cloud: &Cloud, asked: &Routes) -> Result<Unused, String> {
         RouteClass::Foreign | RouteClass::Valid(_) | RouteClass::Orphan(_) => None,
     });
     let doubtful = doubtful.collect();
-    Ok(Unused { dead: decision.removals.into_iter().map(|one| one.route).collect(), doubtful })
+    Ok(Unused { stale: decision.removals.into_iter().map(|one| one.route).collect(), doubtful })
 }
 
-/// Removes those of `routes` that still lead to nobody.
+/// Removes those of `routes` that are still stale.
 ///
 /// # Errors
-/// Why nothing was removed, for a person.
+/// Why nothing was removed.
 pub async fn remove(cloud: &Cloud, asked: &Routes, routes: &[Route]) -> Result<(), String> {
     let (policy, seen, Decision { mut removals, .. }) = judged(cloud, asked).await?;
     removals.retain(|one| routes.contains(&one.route));

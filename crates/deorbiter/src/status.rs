@@ -1,4 +1,4 @@
-//! What a person is shown of one Deorbit: its phase, what is left, and what is done next.
+//! The entry of one Deorbit on `/statusz`: its phase, what is left, and the next steps.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::plan::Decision;
 /// Steps and problems that are shown; the rest is counted.
 const SHOWN: usize = 20;
 
-/// Text for `/statusz`.
+/// The text of the entry.
 #[must_use]
 pub fn render(run: &Run, decision: &Decision) -> String {
     let mut text = String::new();

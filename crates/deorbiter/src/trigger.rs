@@ -1,17 +1,17 @@
-//! Triggers: what starts a Deorbit without a person.
+//! Triggers: they create a Deorbit when an object that stands for a cluster is deleted.
 //!
-//! A `DeorbitBinding` puts a finalizer on a kind of object. The reconcile, in one direction:
+//! A `DeorbitBinding` adds a finalizer to objects of one kind. A reconciliation:
 //!
 //! ```text
 //!   watches  caches of the kinds that bindings name
 //!   observe  → a snapshot::Snapshot
-//!   plan     pure: which finalizers come and go, which Deorbits are made
+//!   plan     pure: which finalizers are added and removed, which Deorbits are created
 //!   apply    JSON patches that test what they change
 //! ```
 //!
-//! [`hook`]: Cluster API asks before it deletes a cluster, and waits.
+//! [`hook`]: Cluster API calls it before it deletes a cluster, and waits.
 //!
-//! [`path`], [`template`], [`rules`]: what a binding says, read strictly. [`controller`]: when a reconcile is made.
+//! [`path`], [`template`], [`rules`]: the spec of a binding, parsed strictly. [`controller`]: when the bindings are reconciled.
 
 pub mod action;
 pub mod apply;
@@ -19,9 +19,7 @@ pub mod controller;
 pub mod deorbit_name;
 pub mod error;
 pub mod hook;
-pub mod kind;
 pub mod metrics;
-pub mod names;
 pub mod observe;
 pub mod patch;
 pub mod path;
@@ -38,10 +36,10 @@ use common::runtime::Runtime;
 
 use self::hook::HookArgs;
 
-/// Keeps the bindings and, where it is asked for, serves Cluster API's hook, until the process shall end.
+/// Reconciles the bindings and, with an address for it, serves Cluster API's hook, until the process is asked to end.
 ///
 /// # Errors
-/// Settings of the hook that cannot be used; otherwise as [`controller::run`].
+/// Invalid settings of the hook; otherwise as [`controller::run`].
 pub async fn run(runtime: Runtime, hook: &HookArgs, deorbits: Cache<Deorbit>) -> anyhow::Result<()> {
     let bindings = controller::run(runtime.clone(), deorbits);
     let Some(server) = hook::serve(&runtime, hook).await? else { return bindings.await };

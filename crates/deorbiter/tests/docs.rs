@@ -1,4 +1,4 @@
-//! What deorbiter's page says is what deorbiter is: every reason, metric, field of a binding and answer of the hook stands there,
+//! What deorbiter's page says is what deorbiter is: every reason, metric, field of a binding and response of the hook is there,
 //! and what watches it names metrics that it has.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -86,15 +86,15 @@ fn every_field_and_every_state_of_a_binding_is_explained() {
 fn what_cluster_api_is_told_is_on_the_page() {
     // Without line breaks: a sentence is found wherever its lines end.
     let page = page().split_whitespace().collect::<Vec<_>>().join(" ");
-    let answers = read("crates/deorbiter/src/trigger/hook/answer.rs");
+    let messages = read("crates/deorbiter/src/trigger/hook/decision.rs");
     for words in [
         "is not being deleted: nothing is deorbited",
         "deorbiter has nothing to do",
-        "failed and keeps the cluster: see its status.debris; delete the Deorbit to have it tried again",
+        "failed and keeps the cluster: see its status.debris; delete the Deorbit to retry",
         "completed with debris",
         "cleans up",
     ] {
-        assert!(answers.contains(words), "the hook does not say: {words}");
+        assert!(messages.contains(words), "the hook does not say: {words}");
         assert!(page.contains(words), "docs/deorbiter.md does not say: {words}");
     }
     assert!(page.contains(&format!("again in {RETRY_SECONDS} s")));

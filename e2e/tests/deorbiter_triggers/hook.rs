@@ -19,7 +19,7 @@ use super::env::{TestEnv, wait_for};
 const HOOKS: &str = "hooks.runtime.cluster.x-k8s.io/v1alpha1";
 const PATH: &str = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/beforeclusterdelete/deorbit";
 
-/// A certificate for the hook in a folder, as a mounted Secret is; in PEM.
+/// Writes a certificate for the hook into a folder like a mounted Secret, and returns it in PEM.
 fn certificate(folder: &Path) -> String {
     let made = rcgen::generate_simple_self_signed(vec!["deorbiter-hook.deorbiter.svc".to_owned()]).unwrap();
     std::fs::write(folder.join("tls.key"), made.signing_key.serialize_pem()).unwrap();
@@ -64,9 +64,9 @@ impl Caller {
         let request = http::Request::post(format!("https://{}{path}?timeout=10s", self.address))
             .header("content-type", "application/json")
             .body(Full::from(body))?;
-        let answer = self.wire.request(request).await?;
-        let status = answer.status().as_u16();
-        Ok((status, String::from_utf8(answer.into_body().collect().await?.to_bytes().to_vec())?))
+        let response = self.wire.request(request).await?;
+        let status = response.status().as_u16();
+        Ok((status, String::from_utf8(response.into_body().collect().await?.to_bytes().to_vec())?))
     }
 
     async fn post(&self, path: &str, body: &Value) -> Value {
@@ -77,12 +77,12 @@ impl Caller {
 
     async fn before_cluster_delete(&self, cluster: &Value) -> Value {
         let request = json!({ "apiVersion": HOOKS, "kind": "BeforeClusterDeleteRequest", "settings": {}, "cluster": cluster });
-        let answer = self.post(PATH, &request).await;
+        let response = self.post(PATH, &request).await;
         assert_eq!(
-            (&answer["apiVersion"], &answer["kind"]),
+            (&response["apiVersion"], &response["kind"]),
             (&json!(HOOKS), &json!("BeforeClusterDeleteResponse"))
         );
-        answer
+        response
     }
 }
 
@@ -104,7 +104,7 @@ async fn cluster(env: &TestEnv, name: &str, identity: Value) -> Value {
     serde_json::to_value(made).unwrap()
 }
 
-/// Not of OpenStack, so that the Deorbit can be complete where there is none.
+/// Without OpenStack, so that the Deorbit can be complete here.
 const TEMPLATE: &str = "spec:
   kubeconfig: {secretRef: {name: '{.metadata.name}-kubeconfig'}}
   timeouts: {loadBalancerGrace: 0s}
@@ -148,10 +148,10 @@ async fn a_cluster_waits_until_its_deorbit_is_complete() {
     assert_eq!(PATH, format!("/{HOOKS}/beforeclusterdelete/{}", handler["name"].as_str().unwrap()));
     assert_eq!(handler["failurePolicy"], "Fail");
 
-    // A request that nobody's deletion is behind does nothing.
-    let answer = caller.before_cluster_delete(&cluster).await;
-    assert_eq!(answer["status"], "Failure");
-    assert!(answer["message"].as_str().unwrap().contains("is not being deleted"), "{answer}");
+    // A request for a Cluster that is not being deleted does nothing.
+    let response = caller.before_cluster_delete(&cluster).await;
+    assert_eq!(response["status"], "Failure");
+    assert!(response["message"].as_str().unwrap().contains("is not being deleted"), "{response}");
     assert!(env.deorbits().await.is_empty());
 
     let clusters = env.api("cluster.x-k8s.io/v1beta1", "Cluster");
@@ -161,46 +161,46 @@ async fn a_cluster_waits_until_its_deorbit_is_complete() {
     };
     clusters.delete("prod", &DeleteParams::default()).await.unwrap();
     annotate(json!("true")).await;
-    let answer = caller.before_cluster_delete(&cluster).await;
+    let response = caller.before_cluster_delete(&cluster).await;
     assert!(
-        answer["status"] == "Failure" && answer["message"].as_str().unwrap().contains("protect"),
-        "{answer}"
+        response["status"] == "Failure" && response["message"].as_str().unwrap().contains("protect"),
+        "{response}"
     );
     annotate(Value::Null).await;
 
-    // Two replicas may be asked at the same time; and Cluster API 1.11 leaves out the type.
+    // Two replicas may get requests at the same time; and Cluster API 1.11 omits the type.
     let mut converted = cluster.clone();
     converted.as_object_mut().unwrap().retain(|key, _| !matches!(key.as_str(), "apiVersion" | "kind"));
     let (one, other) =
         tokio::join!(caller.before_cluster_delete(&cluster), caller.before_cluster_delete(&converted));
-    for answer in [one, other] {
+    for response in [one, other] {
         assert!(
-            answer["status"] == "Success" && answer["retryAfterSeconds"].as_u64().unwrap() > 0,
-            "{answer}"
+            response["status"] == "Success" && response["retryAfterSeconds"].as_u64().unwrap() > 0,
+            "{response}"
         );
     }
     let deorbits = env.deorbits().await;
     assert_eq!(deorbits.len(), 1);
     assert_eq!(deorbits[0].labels()["deorbiter.perimeter.dev/trigger"], "cluster-api");
     assert_eq!(deorbits[0].spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
-    let again = caller.before_cluster_delete(&cluster).await;
+    let repeated = caller.before_cluster_delete(&cluster).await;
     assert_eq!(
-        again,
+        repeated,
         caller.before_cluster_delete(&cluster).await,
         "a condition must not change with each call"
     );
 
     env.kubeconfig_secret("prod-kubeconfig").await;
     env.wait_for_phase(Phase::Complete).await;
-    let answer = caller.before_cluster_delete(&cluster).await;
-    assert!(answer["status"] == "Success" && answer["retryAfterSeconds"] == 0, "{answer}");
+    let response = caller.before_cluster_delete(&cluster).await;
+    assert!(response["status"] == "Success" && response["retryAfterSeconds"] == 0, "{response}");
     let metrics = deorbiter.metrics().await.unwrap();
-    assert_eq!(metrics.sum("deorbiter_hook_answers_total", &[("answer", "refused")]), Some(2.0));
-    assert_eq!(metrics.sum("deorbiter_hook_answers_total", &[("answer", "go_on")]), Some(1.0));
+    assert_eq!(metrics.sum("deorbiter_hook_responses_total", &[("response", "refused")]), Some(2.0));
+    assert_eq!(metrics.sum("deorbiter_hook_responses_total", &[("response", "go_on")]), Some(1.0));
 }
 
 #[tokio::test]
-async fn the_login_of_the_openstackcluster_is_taken_with_its_region() {
+async fn the_login_of_the_openstackcluster_is_used_with_its_region() {
     let env = TestEnv::start().await;
     let identity = json!({ "name": "prod-cloud-config", "cloudName": "north", "region": "r1" });
     let prod = cluster(&env, "prod", identity).await;
@@ -220,15 +220,15 @@ async fn the_login_of_the_openstackcluster_is_taken_with_its_region() {
     let login = &deorbit.spec.openstack.as_ref().unwrap().identity_ref;
     assert_eq!((login.name.as_str(), login.cloud_name.as_str()), ("prod-cloud-config", "north"));
     assert_eq!(login.region.as_deref(), Some("r1"));
-    let answer = caller.before_cluster_delete(&strange).await;
+    let response = caller.before_cluster_delete(&strange).await;
     assert!(
-        answer["status"] == "Failure" && answer["message"].as_str().unwrap().contains("ClusterIdentity"),
-        "{answer}"
+        response["status"] == "Failure" && response["message"].as_str().unwrap().contains("ClusterIdentity"),
+        "{response}"
     );
 }
 
 #[tokio::test]
-async fn strange_requests_are_answered_and_a_new_certificate_is_taken_up() {
+async fn invalid_requests_get_a_response_and_a_new_certificate_is_used() {
     let env = TestEnv::start().await;
     let (deorbiter, caller) = start(&env, Some(TEMPLATE)).await;
     let refused = async |body: Value| caller.post(PATH, &body).await["status"].clone();
@@ -245,8 +245,8 @@ async fn strange_requests_are_answered_and_a_new_certificate_is_taken_up() {
         request["cluster"][key] = json!(other);
         assert_eq!(refused(request).await, "Failure", "{key}");
     }
-    let answer = caller.post(PATH, &named("gone")).await;
-    assert!(answer["status"] == "Success" && answer["retryAfterSeconds"] == 0, "{answer}");
+    let response = caller.post(PATH, &named("gone")).await;
+    assert!(response["status"] == "Success" && response["retryAfterSeconds"] == 0, "{response}");
     assert_eq!(caller.try_post("/elsewhere", String::new()).await.unwrap().0, 404);
     let large = "x".repeat(4 << 20);
     assert!(caller.try_post(PATH, large).await.map_or(true, |(status, _)| status == 413));
@@ -256,8 +256,8 @@ async fn strange_requests_are_answered_and_a_new_certificate_is_taken_up() {
     let renewed = Caller::new(caller.address, &bundle);
     wait_for("the new certificate", || async { renewed.try_post("/elsewhere", String::new()).await.ok() })
         .await;
-    // A caller of its own: a session that is resumed asks for no certificate.
+    // A new caller: a resumed session does not verify the certificate.
     let old = Caller::new(caller.address, &caller.bundle);
-    assert!(old.try_post("/elsewhere", String::new()).await.is_err(), "the old one is served no more");
+    assert!(old.try_post("/elsewhere", String::new()).await.is_err(), "the old one is not served any more");
     drop(deorbiter);
 }

@@ -17,7 +17,7 @@ const REFUSED_ACCESS: &str =
     "deorbiter_access_refused{exported_namespace=\"team\",name=\"prod\",server=\"target\"}";
 const HELD: &str = "deorbiter_binding_held{binding=\"klusters\"}";
 const READY: &str = "deorbiter_binding_ready{binding=\"klusters\"}";
-const REFUSED: &str = "deorbiter_hook_answers_total{answer=\"refused\"}";
+const REFUSED: &str = "deorbiter_hook_responses_total{response=\"refused\"}";
 
 /// A leader with a Deorbit that gets on and a binding in force.
 const HEALTHY: [Series; 12] = [

@@ -1,4 +1,4 @@
-//! Deletes in OpenStack, by recorded ID. Repeatable: the client takes "there is no such thing" for done.
+//! Deletes in OpenStack, by recorded ID. Idempotent: the client takes 404 for success.
 
 use common::api::deorbit::{Kind, Routes};
 use common::cloud::openstack::Cloud;
@@ -7,11 +7,11 @@ use common::routes::Route;
 use crate::error::Error;
 use crate::routes;
 
-/// Deletes one thing. A load balancer goes with its listeners and pools; a volume never with its snapshots, which may be
-/// somebody else's.
+/// Deletes one thing. A load balancer goes with its listeners and pools; a volume never with its snapshots, which may
+/// belong to others.
 ///
 /// # Errors
-/// [`Error::Cloud`] with the service's answer.
+/// [`Error::Cloud`] with the service's response.
 pub async fn delete(cloud: &Cloud, kind: Kind, id: &str) -> Result<(), Error> {
     let deleted = match kind {
         Kind::Volume => cloud.delete_volume(id, false).await,
@@ -23,11 +23,11 @@ pub async fn delete(cloud: &Cloud, kind: Kind, id: &str) -> Result<(), Error> {
     deleted.map_err(|cause| Error::Cloud { what: format!("delete the {kind} {id}"), cause })
 }
 
-/// Removes those of these routes that still lead to nobody.
+/// Removes those of these routes that are still stale.
 ///
 /// # Errors
 /// [`Error::Routes`] with the reason.
-pub async fn remove_routes(cloud: &Cloud, asked: &Routes, dead: &[Route]) -> Result<(), Error> {
+pub async fn remove_routes(cloud: &Cloud, asked: &Routes, stale: &[Route]) -> Result<(), Error> {
     let router = asked.router_id.clone();
-    routes::remove(cloud, asked, dead).await.map_err(|why| Error::Routes { router, why })
+    routes::remove(cloud, asked, stale).await.map_err(|why| Error::Routes { router, why })
 }

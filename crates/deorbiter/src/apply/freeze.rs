@@ -1,5 +1,5 @@
 //! The freeze: new claims, snapshots and load balancers are refused by the target's own API server. Its name carries the
-//! Deorbit's UID, so whoever looks finds it again, also after a crash between its creation and any note of it.
+//! Deorbit's UID, so it is found again even after a crash between its creation and the write of the status.
 
 use kube::Client;
 use serde_json::{Value, json};
@@ -12,15 +12,15 @@ use crate::plan::action::Form;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 const MESSAGE: &str = "this cluster is being cleaned up by deorbiter before it is deleted: no new volumes, snapshots or load balancers";
-/// What is allowed of all that the rules match. A Service that becomes a load balancer counts as a new one; one that is, may
-/// still be changed, or its finalizer could not go.
+/// What is allowed of all that the rules match. A Service that becomes a load balancer counts as a new one. One that is a load
+/// balancer already may still change; otherwise its finalizer could not be removed.
 const EXPRESSION: &str = "request.resource.resource == 'services' && (!has(object.spec.type) || object.spec.type != 'LoadBalancer' || \
      (request.operation == 'UPDATE' && has(oldObject.spec.type) && oldObject.spec.type == 'LoadBalancer'))";
 
-/// Creates it. One that is there already is done.
+/// Creates it. One that exists is a success.
 ///
 /// # Errors
-/// [`Error::Write`] with the API server's answer.
+/// [`Error::Write`] with the API server's response.
 pub async fn create(client: &Client, form: Form, uid: &str) -> Result<(), Error> {
     let objects: Vec<(&str, Value)> = match form {
         Form::Policy => vec![
@@ -30,8 +30,8 @@ pub async fn create(client: &Client, form: Form, uid: &str) -> Result<(), Error>
         Form::Webhook => {
             let shown =
                 post(client, "validatingwebhookconfigurations", "&dryRun=All", &webhook(uid, true)).await?;
-            let told = shown.is_none_or(|shown| knows_conditions(&shown));
-            vec![("validatingwebhookconfigurations", webhook(uid, told))]
+            let conditions = shown.is_none_or(|shown| knows_conditions(&shown));
+            vec![("validatingwebhookconfigurations", webhook(uid, conditions))]
         }
     };
     for (plural, object) in objects {
@@ -40,7 +40,7 @@ pub async fn create(client: &Client, form: Form, uid: &str) -> Result<(), Error>
     Ok(())
 }
 
-/// Sends one; None: it is there already.
+/// Sends one; None: it exists already.
 async fn post(client: &Client, plural: &str, more: &str, object: &Value) -> Result<Option<Value>, Error> {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let what = || format!("create {plural}/{name}");
@@ -55,8 +55,8 @@ async fn post(client: &Client, plural: &str, more: &str, object: &Value) -> Resu
     }
 }
 
-/// An API server before 1.28 drops matchConditions without a word, and would then refuse every change to any Service, also that
-/// which lets one go whose load balancer is gone.
+/// Whether the API server keeps matchConditions. Before 1.28 it drops them silently, and the webhook would then refuse every change
+/// to any Service, including the removal of the finalizer when its load balancer is gone.
 fn knows_conditions(shown: &Value) -> bool {
     let webhooks = shown.get("webhooks").and_then(Value::as_array);
     webhooks.into_iter().flatten().any(|webhook| {
@@ -64,13 +64,13 @@ fn knows_conditions(shown: &Value) -> bool {
     })
 }
 
-/// Deletes all objects of it that were read. One that cannot be deleted does not keep the others.
+/// Deletes all of its objects that were read. One that cannot be deleted does not stop the deletion of the others.
 ///
 /// # Errors
 /// The first failure.
 pub async fn remove(client: &Client, name: &str, seen: &Freeze) -> Result<(), Error> {
     let mut result = Ok(());
-    // The binding before its policy: a binding without a policy would be looked at as an error.
+    // The binding before its policy: a binding without a policy is an error to the API server.
     for (plural, seen) in [
         ("validatingadmissionpolicybindings", &seen.binding),
         ("validatingadmissionpolicies", &seen.policy),
@@ -114,8 +114,8 @@ fn binding(uid: &str) -> Value {
     })
 }
 
-/// Calls that nobody answers: port 1 of the API server's own machine. Where the API server knows no conditions, new Services of
-/// all types are refused, and old ones may still change.
+/// A webhook that never responds: port 1 of the API server's own machine. Where the API server has no matchConditions, new Services
+/// of all types are refused, and existing ones may still change.
 fn webhook(uid: &str, conditions: bool) -> Value {
     let call = |name: &str, rules: Value, conditions: Value| {
         json!({
@@ -146,11 +146,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_conditions_no_service_s_change_is_refused() {
+    fn without_match_conditions_changes_of_services_are_allowed() {
         let mut shown = webhook("u", true);
         assert!(knows_conditions(&shown));
         assert_eq!(shown["webhooks"][1]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
-        // As an API server of 1.26 answers.
+        // The response of an API server of 1.26.
         for webhook in shown["webhooks"].as_array_mut().unwrap() {
             webhook.as_object_mut().unwrap().remove("matchConditions");
         }

@@ -1,4 +1,4 @@
-//! Writes to objects of the target. Repeatable: each names the UID, so that another object of the name is never touched.
+//! Writes to objects of the target. Idempotent: each request carries the UID, so that another object of the same name is never touched.
 
 use kube::Client;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::names;
 use crate::plan::action::{Object, ObjectKind};
 
-/// Where the API server has it.
+/// Its path in the API.
 fn path(object: &Object) -> String {
     let snapshots = || format!("/apis/snapshot.storage.k8s.io/{}", object.snapshot_api.word());
     let core = || "/api/v1".to_owned();
@@ -26,7 +26,7 @@ fn path(object: &Object) -> String {
     }
 }
 
-/// Deletes this version of it. An object that is gone is deleted.
+/// Deletes this version of it. An object that is gone counts as deleted.
 ///
 /// # Errors
 /// [`Error::Changed`] where the object has changed or is another one; [`Error::Write`] with the API server's response.
@@ -71,13 +71,13 @@ pub async fn release(client: &Client, object: &Object) -> Result<(), Error> {
 /// Sends one request with a JSON body.
 ///
 /// # Errors
-/// The API server's answer, or that there was none.
+/// The API server's response, or that there was none.
 pub async fn send(client: &Client, request: http::request::Builder, body: &Value) -> Result<(), kube::Error> {
     let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
     client.request::<serde::de::IgnoredAny>(request).await.map(drop)
 }
 
-/// 404: it is gone. 409: it is another one, or has changed since; nothing was done to it.
+/// 404: it is gone. 409: it has another UID, or has changed since; nothing was done to it.
 pub fn settled(what: impl FnOnce() -> String, result: Result<(), kube::Error>) -> Result<(), Error> {
     match result {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! Writes to the Deorbit and its ConfigMaps: what is recorded stands there before anything is deleted.
+//! Writes to the Deorbit and its ConfigMaps: what is recorded is stored before anything is deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use serde_json::json;
 use crate::error::Error;
 use crate::names;
 
-/// Records that a status holds itself; each is about 250 bytes, and etcd takes 1.5 MB.
+/// Records that are stored in the status itself; each is about 250 bytes, and etcd takes 1.5 MB.
 const IN_STATUS: usize = 500;
-/// Records a ConfigMap, whose limit is 1 MiB: also where every name is as long as a name can be.
+/// Records in one ConfigMap, whose limit is 1 MiB, even where every name has the greatest length.
 const IN_CONFIG_MAP: usize = 1000;
 /// The key of a ConfigMap.
 const KEY: &str = "records.json";
 
-/// Puts our finalizer on the Deorbit.
+/// Adds our finalizer to the Deorbit.
 ///
 /// # Errors
-/// [`Error::Management`] with the API server's answer.
+/// [`Error::Management`] with the API server's response.
 pub async fn add_finalizer(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
     finalizers(client, namespace, name, uid, |list| {
         if !list.iter().any(|one| one == names::FINALIZER) {
@@ -33,10 +33,10 @@ pub async fn add_finalizer(client: &Client, namespace: &str, name: &str, uid: &s
     .await
 }
 
-/// Takes our finalizer off.
+/// Removes our finalizer from the Deorbit.
 ///
 /// # Errors
-/// [`Error::Management`] with the API server's answer.
+/// [`Error::Management`] with the API server's response.
 pub async fn remove_finalizer(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
     finalizers(client, namespace, name, uid, |list| list.retain(|one| one != names::FINALIZER)).await
 }
@@ -90,8 +90,8 @@ pub async fn records(client: &Client, deorbit: &Deorbit) -> Result<Vec<Arc<Recor
     Ok(records)
 }
 
-/// Before there was [`Recorded::kept_by`], only the reason of a floating IP told that a Service keeps it, and at first not which:
-/// then none can take it back.
+/// Without [`Recorded::kept_by`], the reason of a floating IP tells which Service keeps it. Where it does not, no Service can
+/// take that back.
 fn upgraded(mut record: Recorded) -> Arc<Recorded> {
     if record.kind == Kind::FloatingIP && record.kept_by.is_none() {
         let end = format!(" carries {}", names::KEEP_FLOATING_IP);
@@ -102,11 +102,11 @@ fn upgraded(mut record: Recorded) -> Arc<Recorded> {
     Arc::new(record)
 }
 
-/// Stores what is wanted, where it differs from what is stored: ConfigMaps first, then the status that names them. Returns
-/// whether anything was written.
+/// Stores the desired records and status where they differ from the stored ones: ConfigMaps first, then the status that names them.
+/// Returns whether anything was written.
 ///
 /// # Errors
-/// [`Error::Management`]: nothing that follows may be done. A 409 says that somebody else changed the Deorbit.
+/// [`Error::Management`]: nothing that follows may be done. 409: another client changed the Deorbit.
 pub async fn store(
     client: &Client,
     deorbit: &Deorbit,
@@ -143,13 +143,13 @@ pub async fn store(
     replace_status(client, changed).await.map(|()| true)
 }
 
-/// Its name: of the Deorbit's UID, so that it is nobody else's ConfigMap that is written over, and lives and dies with this one.
+/// Its name contains the Deorbit's UID, so that no other ConfigMap is overwritten.
 fn config_map(deorbit: &Deorbit, number: usize) -> String {
     format!("deorbit-{}-{number}", deorbit.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// Whether a Deorbit is still what was read: nobody has deleted it, nor changed its spec or its annotations since. Not, if the API
-/// server does not say so.
+/// Whether a Deorbit is still as it was read: not being deleted, and with the same spec and annotations. False also where it
+/// cannot be read.
 pub async fn is_unchanged(client: &Client, read: &Deorbit) -> bool {
     let ObjectMeta { namespace, name, uid, generation, annotations, deletion_timestamp, .. } = &read.metadata;
     let api = Api::<Deorbit>::namespaced(client.clone(), namespace.as_deref().unwrap_or_default());
@@ -160,10 +160,10 @@ pub async fn is_unchanged(client: &Client, read: &Deorbit) -> bool {
     })
 }
 
-/// Notes since when nobody answers on a Deorbit that is being deleted. Nothing else of its status is touched.
+/// Records since when the servers have not responded, in a Deorbit that is being deleted. The rest of its status is not touched.
 ///
 /// # Errors
-/// [`Error::Management`] with the API server's answer. A 409 says that somebody else changed the Deorbit.
+/// [`Error::Management`] with the API server's response. 409: another client changed the Deorbit.
 pub async fn record_outage(
     client: &Client,
     deorbit: &Deorbit,
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// As long as the API server lets an object of the cluster make it.
+    /// The greatest length that objects of a cluster can lead to.
     fn longest(kind: Kind, object: &str, name: usize, tag: Option<usize>) -> Recorded {
         let uid = "0d5c9f3e-0000-4000-8000-000000000000";
         Recorded {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_a_floating_ip_is_read_from_records_of_earlier_versions() {
+    fn the_service_that_keeps_a_floating_ip_is_read_from_the_reason_where_kept_by_is_missing() {
         let read = |kind: &str, kept: &str| {
             let stored = json!({"kind": kind, "id": "f1", "object": "Service", "namespace": "a", "name": "api",
                 "uid": "u", "seen": true, "dying": true, "kept": kept});
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(*upgraded(serde_json::from_value(stored).unwrap()), today);
     }
 
-    /// An API server that takes whatever it is given, and how often it was asked for what.
+    /// An API server that accepts every request, and the requests that it got.
     fn server() -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_of_the_records_in_a_config_map_alone_is_one() {
+    async fn records_in_a_config_map_that_changed_are_written() {
         let spec = serde_json::from_value(json!({"inCluster": true})).unwrap();
         let mut deorbit = Deorbit::new("prod", spec);
         deorbit.metadata.namespace = Some("team".into());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_records_fit_into_their_places() {
+    fn the_longest_records_fit_into_the_status_and_a_config_map() {
         for record in [
             longest(Kind::Volume, "PersistentVolumeClaim", 253, None),
             longest(Kind::Snapshot, "VolumeSnapshotContent", 253, None),
@@ -314,7 +314,7 @@ mod tests {
         ] {
             let bytes = |count: usize| serde_json::to_string(&vec![record.clone(); count]).unwrap().len();
             assert!(bytes(IN_CONFIG_MAP) < 1 << 20, "{} bytes for {record:?}", bytes(IN_CONFIG_MAP));
-            // Beside the records a status holds debris and conditions.
+            // A status also holds debris and conditions.
             assert!(bytes(IN_STATUS) < 1 << 19, "{} bytes for {record:?}", bytes(IN_STATUS));
         }
     }

@@ -1,4 +1,4 @@
-//! What a process remembers of one Deorbit between two reconciles. All of it can be lost: it is found out or tried again.
+//! What a process keeps of one Deorbit between two reconciliations. All of it can be lost: it is read or tried again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::observe::snapshot::Unread;
 
 /// See the module.
 pub struct Memo {
-    /// Tells what is found once for this Deorbit.
+    /// Reports each problem of this Deorbit once.
     pub events: Events,
-    /// What the last try of an act failed with, by the act's key.
+    /// The error of the last try of each action that failed, by the action's key.
     pub failures: BTreeMap<String, String>,
-    /// The step that the last reconcile had no time for.
+    /// The first step that the last reconciliation did not try.
     pub next: Option<Place>,
-    /// Reconciles in a row in which something failed.
+    /// Reconciliations in a row in which an action failed.
     pub failures_in_a_row: u32,
-    /// The wait that OpenStack asked for in this reconcile (`Retry-After`).
+    /// The longest `Retry-After` of OpenStack in this reconciliation.
     pub retry_after: Option<Duration>,
-    /// When a reconcile last wrote or did something.
+    /// When a reconciliation last wrote or did something.
     pub changed_at: Instant,
     /// The records as stored with this resourceVersion.
     pub records: Option<(String, Vec<Arc<Recorded>>)>,
@@ -42,7 +42,7 @@ pub struct Memo {
 }
 
 impl Memo {
-    /// Nothing is known yet.
+    /// An empty one.
     #[must_use]
     pub fn new(events: Events) -> Memo {
         Memo {
@@ -60,7 +60,7 @@ impl Memo {
         }
     }
 
-    /// The client of the target; made anew when its Secret changes.
+    /// The client of the target; a new one when its Secret changes.
     ///
     /// # Errors
     /// Why there is none, for a person.
@@ -92,7 +92,7 @@ impl Memo {
         Ok(client)
     }
 
-    /// The client of the project; made anew when its Secret changes. None where no credentials are named.
+    /// The client of the project; a new one when its Secret changes. None where no credentials are named.
     ///
     /// # Errors
     /// Why there is none although credentials are named, for a person.
@@ -127,8 +127,8 @@ impl Memo {
         Ok(Some(cloud))
     }
 
-    /// Takes over how the acts of a reconcile went.
-    pub fn learn(&mut self, ran: Ran) {
+    /// Records the results of a reconciliation's actions.
+    pub fn record(&mut self, ran: Ran) {
         self.failures_in_a_row = failures_in_a_row(self.failures_in_a_row, &ran);
         self.next = ran.next;
         self.retry_after = self.retry_after.max(ran.retry_after);
@@ -141,12 +141,12 @@ impl Memo {
     }
 }
 
-/// Reconciles in a row in which something failed.
+/// Reconciliations in a row in which an action failed.
 fn failures_in_a_row(before: u32, ran: &Ran) -> u32 {
     let failed = ran.results.values().filter(|result| result.is_some()).count();
     match ran.next {
         _ if failed == 0 => 0,
-        // Only a part of the same steps was tried, and the others do not wait long for those that fail.
+        // Only some of the steps were tried. The others must not wait long because of those that fail.
         Some(_) if failed < ran.results.len() => 1,
         _ => before.saturating_add(1),
     }
@@ -158,7 +158,7 @@ fn connect(context: &Context, credentials: &Credentials) -> Result<Cloud, openst
 
 async fn read(client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, Unread> {
     let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(name).await;
-    // Also where the management cluster does not respond: that is no outage of the target or of OpenStack.
+    // Also where the management cluster does not respond: that is not an outage of the target or of OpenStack.
     let secret = secret.map_err(|error| {
         Unread::Refused(format!("Secret {namespace}/{name} cannot be read: {}", error_chain(&error)))
     })?;
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_whole_waits_ever_longer_and_one_of_many_does_not() {
+    fn the_backoff_grows_only_where_every_step_that_was_tried_fails() {
         let ran = |failures: &[bool], more: bool| Ran {
             results: failures
                 .iter()

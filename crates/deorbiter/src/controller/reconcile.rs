@@ -1,4 +1,4 @@
-//! One reconcile of one Deorbit: observe → plan → store → apply.
+//! One reconciliation of one Deorbit: observe → plan → store → apply.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,10 +22,10 @@ use crate::observe::{cloud, target};
 use crate::plan::{self, Reason, frozen_is_unknown, is_thawed};
 use crate::{routes, status};
 
-/// The longest wait between two reconciles.
+/// The longest wait between two reconciliations.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Where nothing has changed for a time, the next reconcile comes after this part of it: so late is an end seen at most that
-/// comes after hours, as is a time limit, ...
+/// Where nothing has changed for a time, the next reconciliation comes after this part of that time: after hours without a change, a
+/// change or a timeout may be noticed so much later, ...
 const PART: u32 = 10;
 /// ... and no later than this.
 const LATEST: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
     let (namespace, name) = (key.namespace(), key.name());
     let management = &context.runtime.client;
     let api = Api::<Deorbit>::namespaced(management.clone(), namespace);
-    // Read anew, not from the cache: what is stored decides what may be deleted.
+    // Read from the API server, not from the cache: what is stored decides what may be deleted.
     let found = api.get_opt(name).await;
     let what = || format!("read Deorbit {namespace}/{name}");
     let Some(deorbit) = found.map_err(|cause| Error::Management { what: what(), cause })? else {
@@ -46,7 +46,7 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
     };
     let run = match read(management, &deorbit, memo).await {
         Err(error @ Error::Records { .. }) => {
-            // Nothing may be done without the records, and nobody but a person can bring them back.
+            // Nothing may be done without the records, and only a person can restore them.
             let regarding = plan::action::about(namespace, name, deorbit.metadata.uid.clone());
             let because = Reason::RecordsLost { why: error.to_string() };
             memo.events.found(&[Problem { regarding, because }]);
@@ -98,12 +98,12 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
     let begun = Instant::now();
     let ran = apply.run(&decision.plan, memo.next.as_ref(), took).await?;
     let tried = begun.elapsed();
-    memo.learn(ran);
+    memo.record(ran);
     if wrote || !decision.plan.steps.is_empty() {
         memo.changed_at = started;
     }
     if memo.next.is_some() {
-        // What fails is not tried again at once, but the others wait no longer for it than it took.
+        // A failed step is not tried again at once, but the other steps wait no longer than the steps before took.
         let wait = pace(Duration::ZERO, took, memo.failures_in_a_row, Duration::ZERO).min(tried);
         return Ok(Next::After(not_before(wait, memo.retry_after)));
     }
@@ -116,8 +116,7 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
     Ok(Next::After(memo.sample.as_ref().map_or(wait, Sample::next_poll)))
 }
 
-/// A large cluster is looked at less often than a small one, one in which nothing happens less often than one that changes,
-/// and what fails is not tried again at once.
+/// The time until the next reconciliation. It is longer for a large cluster (`took`), where nothing changes, and after failures.
 fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchanged: Duration) -> Duration {
     let refused = match failures_in_a_row {
         0 => Duration::ZERO,
@@ -131,12 +130,12 @@ fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchang
     waits.max(refused).min(LONGEST)
 }
 
-/// The wait, extended to the one that OpenStack asked for. The worker is free meanwhile.
+/// The wait, extended to OpenStack's Retry-After. No worker waits meanwhile.
 fn not_before(wait: Duration, retry_after: Option<Duration>) -> Duration {
     wait.max(retry_after.unwrap_or_default())
 }
 
-/// The run is over, nothing of it can be in the target, and nobody wants it to go: no request is made.
+/// The run is over, it left nothing in the target, and the Deorbit is not being deleted: no request is made.
 fn is_quiet(run: &Run) -> bool {
     if run.deleting {
         return !run.held;
@@ -152,7 +151,7 @@ async fn read(management: &Client, deorbit: &Deorbit, memo: &mut Memo) -> Result
     let deleting = meta.deletion_timestamp.is_some();
     let records = match &memo.records {
         Some((known, records)) if *known == version => records.clone(),
-        // Lifting a freeze needs no records, and must not fail for their sake.
+        // Removing a freeze needs no records, and must not fail because of them.
         _ if deleting => Vec::new(),
         _ => {
             let records = store::records(management, deorbit).await?;
@@ -175,13 +174,14 @@ async fn read(management: &Client, deorbit: &Deorbit, memo: &mut Memo) -> Result
     })
 }
 
-/// They stand in the Run once.
+/// The Run has the records already.
 fn without_records(mut status: DeorbitStatus) -> DeorbitStatus {
     status.inventory.records = Vec::new();
     status
 }
 
-/// The freeze has the Deorbit's UID in its name: while the Deorbit is being deleted only the freeze is read, in any cluster.
+/// Refuses a cluster that is not the one that is meant. While the Deorbit is being deleted only its freeze is read, which has its UID
+/// in the name: that is safe in any cluster.
 async fn verified(context: &Context, run: &Run, cluster: Cluster) -> Result<Cluster, Unread> {
     if run.deleting {
         return Ok(cluster);
@@ -243,7 +243,7 @@ mod tests {
     use crate::plan::SOON;
 
     #[test]
-    fn the_longer_nothing_changes_the_later_is_the_next_reconcile() {
+    fn reconciliations_become_rare_while_nothing_changes() {
         let after = |seconds| pace(SOON, Duration::ZERO, 0, Duration::from_secs(seconds));
         assert_eq!(after(0), SOON);
         assert_eq!(after(20), SOON);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_reconcile_is_not_before_the_time_that_openstack_asked_for() {
+    fn the_next_reconciliation_is_not_before_the_retry_after_of_openstack() {
         let minutes = Duration::from_secs(300);
         assert_eq!(not_before(SOON, Some(minutes)), minutes);
         assert_eq!(not_before(minutes, Some(SOON)), minutes);
@@ -260,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn the_next_phase_waits_for_nothing_but_a_refusal() {
+    fn the_next_phase_begins_at_once_except_after_failures() {
         let long = Duration::from_secs(600);
         assert_eq!(pace(Duration::ZERO, long, 0, long), Duration::ZERO);
         assert_eq!(pace(Duration::ZERO, Duration::ZERO, 3, long), Duration::from_secs(8));
     }
 
     #[test]
-    fn a_reconcile_that_takes_long_is_made_seldom_and_never_more_seldom_than_the_longest() {
+    fn slow_reconciliations_are_rare_up_to_the_longest_wait() {
         assert_eq!(pace(SOON, Duration::from_secs(5), 0, Duration::ZERO), Duration::from_secs(15));
         assert_eq!(pace(SOON, Duration::from_secs(50), 9, Duration::ZERO), LONGEST);
     }

@@ -1,5 +1,4 @@
-//! OpenStack, as far as records and cluster name things in it: by ID where there are few, by one whole list where there are
-//! many.
+//! Reads from OpenStack what records and cluster name: by ID where there are few, by one whole list where there are many.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -13,10 +12,10 @@ use crate::plan::found;
 /// So many single requests cost about as much as a list of a whole project.
 const BY_ID: usize = 32;
 
-/// Reads what the plan asks about.
+/// Reads what the plan needs.
 ///
 /// # Errors
-/// The first answer that is neither a thing nor a proven absence.
+/// The first response that is neither an object nor a proven absence.
 pub async fn read(cloud: &api::Cloud, run: &Run, cluster: Option<&Cluster>) -> Result<seen::Cloud, Error> {
     let ids = found::ids(&run.records, cluster);
     let of = |kind: Kind| ids.get(&kind).cloned().unwrap_or_default();
@@ -52,7 +51,7 @@ pub fn unread(error: &Error) -> seen::Unread {
     if outage { seen::Unread::Outage(why) } else { seen::Unread::Refused(why) }
 }
 
-/// Whether load balancers of Ingresses are looked for, which only have names.
+/// Whether load balancers of Ingresses are needed, which can only be found by name.
 fn has_ingresses(run: &Run, cluster: Option<&Cluster>) -> bool {
     !run.spec.cluster_name.is_empty()
         && run.spec.resources.ingresses == Choice::Delete
@@ -61,7 +60,7 @@ fn has_ingresses(run: &Run, cluster: Option<&Cluster>) -> bool {
         })
 }
 
-/// Whether there are Services that do not say which load balancer they have, or did not before they were gone.
+/// Whether there are Services without the ID of their load balancer, or records of such Services.
 fn has_unnamed(run: &Run, cluster: Option<&Cluster>) -> bool {
     let gone = run
         .records
@@ -72,7 +71,7 @@ fn has_unnamed(run: &Run, cluster: Option<&Cluster>) -> bool {
     })
 }
 
-/// Names of what may have been made without its object having said so.
+/// Names of what a driver may have created before its object got the ID.
 fn late(run: &Run, cluster: Option<&Cluster>, kind: Kind) -> HashSet<String> {
     let recorded = run
         .records
@@ -139,7 +138,7 @@ async fn load_balancers(
     for id in ids {
         match cloud.load_balancer(id).await {
             Ok(found) => out.extend(found.map(load_balancer)),
-            // Anyone who may annotate a Service can name another project's: it is not in our list. Where the right itself is
+            // A Service can be annotated with a load balancer of another project, which the list does not have. Where the right itself is
             // missing, the list is refused as well.
             Err(error) if error.is_forbidden() => {
                 return Ok(cloud.load_balancers().await?.into_iter().map(load_balancer).collect());

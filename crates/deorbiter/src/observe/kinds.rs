@@ -51,7 +51,7 @@ impl Meta {
     }
 }
 
-/// Whatever stands there.
+/// The fields that are read.
 #[derive(Debug, Default, Deserialize)]
 pub struct Ignored {}
 
@@ -108,7 +108,7 @@ struct Address {
 pub type Service = Object<ServiceSpec, BalancedStatus>;
 
 impl Service {
-    /// What is kept of it; nothing where it has no load balancer: it is of another type, and was so for long enough.
+    /// What is kept of it; nothing where it has no load balancer.
     pub fn kept(self) -> Option<kept::Service> {
         let spec = self.spec.unwrap_or_default();
         let former = spec.kind != "LoadBalancer";
@@ -137,7 +137,7 @@ impl Ingress {
     /// What is kept of it.
     pub fn kept(self) -> kept::Ingress {
         let class = self.spec.and_then(|spec| spec.ingress_class_name);
-        // octavia-ingress-controller looks at the annotation alone.
+        // octavia-ingress-controller reads the annotation only.
         let annotated = self.metadata.annotation(names::INGRESS_CLASS_ANNOTATION).map(str::to_owned);
         kept::Ingress {
             class: annotated.or(class),
@@ -208,7 +208,7 @@ pub struct LeaseSpec {
 pub type Lease = Object<LeaseSpec, Ignored>;
 
 impl Lease {
-    /// What is kept of it; nothing where it belongs to nobody who cleans up.
+    /// What is kept of it; nothing where its holder removes nothing in OpenStack.
     pub fn kept(self, settings: &Settings) -> Option<kept::Cleaner> {
         let name = &self.metadata.name;
         // Sidecars of a CSI driver name their Leases after it, with dashes.
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_has_a_load_balancer_for_as_long_as_its_finalizer_stands() {
+    fn a_service_has_a_load_balancer_as_long_as_it_has_the_finalizer() {
         let cleanup = "service.kubernetes.io/load-balancer-cleanup";
         assert!(!service("LoadBalancer", &[]).unwrap().former);
         assert!(!service("LoadBalancer", &[cleanup]).unwrap().former);

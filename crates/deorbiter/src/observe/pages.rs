@@ -1,4 +1,4 @@
-//! Lists of any kind in pages, each object reduced at once to what is kept of it: the memory of a list is that of one page.
+//! Lists of any kind in pages. Each object is trimmed at once: a list needs the memory of one page.
 
 use std::time::{Duration, Instant};
 
@@ -28,20 +28,20 @@ struct PageMeta {
 /// What could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// The server refuses, or does not answer.
+    /// The server refuses, or does not respond.
     #[error("cannot read {what}: {}", error_chain(cause))]
     Kubernetes {
         /// Where.
         what: String,
-        /// What it said.
+        /// The response.
         cause: kube::Error,
     },
-    /// The server says something that makes no sense, or that we do not know.
+    /// The response cannot be understood.
     #[error("cannot read {what}: {why}")]
     Odd {
         /// Where.
         what: String,
-        /// What is odd.
+        /// What is wrong with it.
         why: String,
     },
 }
@@ -76,13 +76,12 @@ impl Unreadable {
     }
 }
 
-/// How often a read is asked for, until it is answered: a server or a path to it that fails now and then must not look like one
-/// that is away.
+/// How often a read is tried: a server or a network that fails now and then must not look like an outage.
 const ATTEMPTS: u32 = 3;
-/// Seconds after which nothing is asked again: who needs so long to fail is away.
+/// A request that took longer than this to fail is not tried again: the server is unavailable.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks for `uri`, which messages call `what`, until it is answered: by anything that a server may say on purpose.
+/// Gets `uri`, which messages call `what`. Repeats the request until the server responds with anything but an error of its own.
 async fn read<T: DeserializeOwned>(client: &Client, what: &str, uri: &str) -> Result<T, Unreadable> {
     let unreadable = |cause| Unreadable::Kubernetes { what: what.to_owned(), cause };
     let started = Instant::now();
@@ -92,18 +91,18 @@ async fn read<T: DeserializeOwned>(client: &Client, what: &str, uri: &str) -> Re
         let request = request.map_err(|error| unreadable(kube::Error::HttpError(error)))?;
         match client.request(request).await {
             Err(error) if tries < ATTEMPTS && is_passing(&error) && started.elapsed() < RETRY_TIMEOUT => {
-                tracing::debug!(uri, %error, "asked again");
+                tracing::debug!(uri, %error, "retrying");
                 tokio::time::sleep(Duration::from_millis(200) * tries).await;
                 tries += 1;
             }
-            answer => return answer.map_err(unreadable),
+            result => return result.map_err(unreadable),
         }
     }
 }
 
 fn is_passing(error: &kube::Error) -> bool {
     match error {
-        // The client has repeated these itself.
+        // The client has retried these itself.
         kube::Error::Api(status) => status.code >= 500 && !matches!(status.code, 503 | 504),
         kube::Error::HttpError(_) | kube::Error::Auth(_) => false,
         _ => true,
@@ -137,7 +136,7 @@ fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
 /// All objects at `path`, each through `keep`.
 ///
 /// # Errors
-/// Any page that could not be read: a list is whole or none.
+/// Any page that could not be read: a list is complete or an error.
 pub async fn list<T: DeserializeOwned, K>(
     client: &Client,
     path: &str,
@@ -151,14 +150,14 @@ pub async fn list<T: DeserializeOwned, K>(
         let Some(token) = page.metadata.next.filter(|token| !token.is_empty()) else { return Ok(out) };
         let following = format!("&continue={}", escape(&token));
         if following == next {
-            let why = "the list leads back to the page that it comes from".to_owned();
+            let why = "the list continues at the page that it is on".to_owned();
             return Err(Unreadable::Odd { what: path.to_owned(), why });
         }
         next = following;
     }
 }
 
-/// For a query: tokens are base64, whose `+`, `/` and `=` mean something there.
+/// Escapes a token for a query: base64 has `+`, `/` and `=`, which mean something else there.
 fn escape(token: &str) -> String {
     token.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
@@ -187,10 +186,10 @@ pub async fn version(client: &Client, path: &str) -> Result<Option<Version>, Unr
     }
 }
 
-/// What stands at `path`.
+/// The object at `path`.
 ///
 /// # Errors
-/// Anything but an answer that can be read.
+/// Anything but a response that can be decoded.
 pub async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Unreadable> {
     read(client, path, path).await
 }
@@ -203,16 +202,15 @@ mod tests {
 
     use super::*;
 
-    /// A server that gives these answers one after the other, the last one for ever: a status code, or none at all. And how often
-    /// it was asked.
-    fn server(answers: &'static [Option<u16>]) -> (Client, Arc<Mutex<usize>>) {
-        let asked = Arc::new(Mutex::new(0));
-        let seen = Arc::clone(&asked);
+    /// A server with these responses in order, the last one for ever: a status code, or no response. And the number of requests.
+    fn server(responses: &'static [Option<u16>]) -> (Client, Arc<Mutex<usize>>) {
+        let requests = Arc::new(Mutex::new(0));
+        let seen = Arc::clone(&requests);
         let service = tower::service_fn(move |_: http::Request<Body>| {
-            let mut asked = seen.lock().unwrap();
-            let answer = answers[(*asked).min(answers.len() - 1)];
-            *asked += 1;
-            std::future::ready(match answer {
+            let mut requests = seen.lock().unwrap();
+            let response = responses[(*requests).min(responses.len() - 1)];
+            *requests += 1;
+            std::future::ready(match response {
                 None => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
                 Some(code) => {
                     let text = r#"{"items": [{}], "kind": "Status", "status": "Failure", "code": CODE}"#;
@@ -221,12 +219,12 @@ mod tests {
                 }
             })
         });
-        (Client::new(service, "default"), asked)
+        (Client::new(service, "default"), requests)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_fails_now_and_then_is_asked_again() {
-        for (answers, tries, whole) in [
+    async fn a_request_that_fails_is_retried_until_the_server_responds() {
+        for (responses, tries, whole) in [
             (&[Some(200)][..], 1, true),
             (&[None, Some(200)], 2, true),
             (&[Some(500), None, Some(200)], 3, true),
@@ -235,9 +233,13 @@ mod tests {
             (&[Some(403), Some(200)], 1, false),
             (&[Some(404), Some(200)], 1, false),
         ] {
-            let (client, asked) = server(answers);
+            let (client, requests) = server(responses);
             let listed = list(&client, "/api/v1/pods", |one: serde::de::IgnoredAny| Some(one)).await;
-            assert_eq!((*asked.lock().unwrap(), listed.is_ok()), (tries, whole), "{answers:?}: {listed:?}");
+            assert_eq!(
+                (*requests.lock().unwrap(), listed.is_ok()),
+                (tries, whole),
+                "{responses:?}: {listed:?}"
+            );
         }
     }
 }

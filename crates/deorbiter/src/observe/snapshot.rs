@@ -1,4 +1,4 @@
-//! What one reconcile of one Deorbit knows: plain data, taken at one time.
+//! The observed state for one reconciliation of one Deorbit: plain data, taken at one time.
 
 mod cloud;
 mod cluster;
@@ -18,7 +18,7 @@ pub use unread::Unread;
 
 use crate::names;
 
-/// Everything that a plan is made of.
+/// Everything that a plan is made from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The Deorbit.
@@ -27,12 +27,12 @@ pub struct Snapshot {
     pub cluster: Result<Cluster, Unread>,
     /// OpenStack, or why it could not be read; None where the Deorbit names no credentials.
     pub cloud: Option<Result<Cloud, Unread>>,
-    /// What the last try to do something about an object failed with, by [`key`].
+    /// The error of the last action on an object, by [`key`].
     pub failures: BTreeMap<String, String>,
 }
 
 impl Snapshot {
-    /// The cluster that a volume or snapshot is of by its own metadata, where that is another one than the run's.
+    /// The cluster in the metadata of a volume or snapshot, where that is another one than the run's.
     #[must_use]
     pub fn foreign(&self, record: &Recorded) -> Option<&str> {
         let (Some(Ok(cloud)), Some(id)) = (&self.cloud, record.id.as_deref()) else { return None };
@@ -42,11 +42,11 @@ impl Snapshot {
             _ => return None,
         };
         let ours = self.run.spec.cluster_name.as_str();
-        (names::is_telling(ours) && names::is_telling(of) && of != ours).then_some(of)
+        (names::is_distinctive(ours) && names::is_distinctive(of) && of != ours).then_some(of)
     }
 }
 
-/// Names an object of the target or of OpenStack among [`Snapshot::failures`].
+/// The key of an object of the target or of OpenStack in [`Snapshot::failures`].
 #[must_use]
 pub fn key(kind: &str, id: &str) -> String {
     format!("{kind}/{id}")
@@ -65,15 +65,15 @@ pub struct Run {
     pub generation: Option<i64>,
     /// It is being deleted.
     pub deleting: bool,
-    /// Our finalizer stands on it.
+    /// It has our finalizer.
     pub held: bool,
     /// It carries the protection annotation.
     pub protected: bool,
-    /// What is asked for.
+    /// Its spec.
     pub spec: DeorbitSpec,
-    /// What was written last.
+    /// Its status, without records.
     pub status: DeorbitStatus,
-    /// What was recorded, from the status or its ConfigMaps. Shared: plan and memo hold the same thousands.
+    /// The records, from the status or its ConfigMaps. Plan and memo share them: there may be thousands.
     pub records: Vec<Arc<Recorded>>,
 }
 

@@ -1,4 +1,4 @@
-//! The target cluster, read whole.
+//! Reads the target cluster.
 
 use kube::Client;
 
@@ -8,8 +8,8 @@ use super::snapshot::{Cluster, Freeze, SnapshotApi};
 use crate::names;
 use crate::settings::Settings;
 
-/// Reads everything that a plan looks at. `uid`: of the Deorbit, whose freeze is looked for; `frozen`: whether one may stand, as
-/// far as its status knows.
+/// Reads everything that a plan needs. `uid`: of the Deorbit, for its freeze; `frozen`: whether its status says that a freeze may
+/// exist.
 ///
 /// # Errors
 /// The first list that could not be read whole.
@@ -22,7 +22,7 @@ pub async fn read(
     let api = snapshot_api(client).await?;
     let (mut snapshots, mut contents) = (Vec::new(), Vec::new());
     if let Some(api) = api {
-        // Snapshots and claims before what they are bound to: who is bound later is seen unbound, and looked at again.
+        // Snapshots and claims before what they are bound to: one that is bound in between is read as unbound, and again next time.
         let group = format!("{SNAPSHOTS}/{}", api.word());
         let all = |one: kinds::Snapshot| Some(one.kept());
         snapshots = or_none(list(client, &format!("{group}/volumesnapshots"), all).await)?;
@@ -63,12 +63,12 @@ pub async fn read(
         )
         .await
         {
-            // A hint, not worth an outage.
+            // Leases are a hint only: without them the cluster is not unavailable.
             Err(error) if error.is_forbidden() || error.is_no_kind() => Vec::new(),
             other => other?,
         },
         freeze: match freeze(client, uid).await {
-            // Who may not look for one was not given the right to make one either.
+            // A login without the right to read a freeze has no right to create one either.
             Err(error) if error.is_forbidden() && !frozen => Freeze { forbidden: true, ..Freeze::default() },
             other => other?,
         },
@@ -93,7 +93,7 @@ async fn snapshot_api(client: &Client) -> Result<Option<SnapshotApi>, Unreadable
     let group: Group = match get(client, SNAPSHOTS).await {
         Ok(group) => group,
         Err(error) if error.is_no_kind() => return Ok(None),
-        // Who may not ask which versions there are may still have the right to list.
+        // A login without the right to discover versions may still have the right to list.
         Err(error) if error.is_forbidden() => return Ok(Some(SnapshotApi::V1)),
         Err(error) => return Err(error),
     };
@@ -130,10 +130,10 @@ fn or_none<T>(listed: Result<Vec<T>, Unreadable>) -> Result<Vec<T>, Unreadable> 
     }
 }
 
-/// What is there of a Deorbit's freeze.
+/// What exists of a Deorbit's freeze.
 ///
 /// # Errors
-/// Any of it that could not be looked for.
+/// Any part of it that could not be read.
 pub async fn freeze(client: &Client, uid: &str) -> Result<Freeze, Unreadable> {
     let group = "/apis/admissionregistration.k8s.io/v1";
     let name = names::freeze(uid);

@@ -1,4 +1,4 @@
-//! What a deorbiter does outwardly.
+//! The actions of a run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::reason::Reason;
 use crate::observe::snapshot::{Freeze, Meta, Run, SnapshotApi, key};
 
-/// One act. Its Events appear on the Deorbit: the objects are in another cluster.
+/// One action. Its Events are on the Deorbit, since the objects are in another cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Action {
     /// The Deorbit.
@@ -26,16 +26,16 @@ pub struct Action {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Act {
-    /// Puts the finalizer on the Deorbit.
+    /// Adds the finalizer to the Deorbit.
     AddFinalizer,
-    /// Takes it off.
+    /// Removes it.
     RemoveFinalizer,
     /// Prevents new objects in the target.
     Freeze {
-        /// By which means.
+        /// Its form.
         form: Form,
     },
-    /// Takes all forms of the freeze away.
+    /// Removes all forms of the freeze.
     RemoveFreeze {
         /// Their name.
         name: String,
@@ -47,7 +47,7 @@ pub enum Act {
     DeleteObject {
         /// Which.
         object: Object,
-        /// What it holds in OpenStack.
+        /// The ID of what it holds in OpenStack.
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<String>,
     },
@@ -178,7 +178,7 @@ impl fmt::Display for Object {
 }
 
 impl Act {
-    /// Where the failure of this act is kept among the Snapshot's failures.
+    /// The key of this action's error in the Snapshot's failures.
     #[must_use]
     pub fn key(&self) -> String {
         match self {

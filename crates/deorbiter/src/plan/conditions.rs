@@ -1,4 +1,4 @@
-//! What the conditions of a Deorbit say.
+//! The conditions of a Deorbit.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use super::{inventory, may_be_frozen, outlook};
 use crate::observe::snapshot::{Cleaner, Cluster, Snapshot, Unread};
 
-/// A Lease that was not renewed for so many of its durations belongs to nobody: a successor would have taken it long ago.
+/// A Lease that was not renewed for so many of its durations is stale: another replica would have acquired it long ago.
 const DURATIONS: i64 = 4;
-/// Clocks of different machines differ; no Lease is stale that is younger.
+/// Clocks of different machines differ: a younger Lease is never stale.
 const LEAST_STALE_SECONDS: i64 = 60;
 
-/// Names of the cleaners that do not renew their Leases. One without a Lease is nothing that can be told.
+/// Names of the controllers that do not renew their Leases. A controller without a Lease is unknown.
 #[must_use]
 pub fn stale(cluster: &Cluster, now: Timestamp) -> Vec<String> {
     let is_stale = |cleaner: &&Cleaner| {
@@ -45,7 +45,7 @@ pub fn set(
     conditions::set(&mut status.conditions, seen, now);
 }
 
-/// Those that come from what was seen, whatever the phase.
+/// The conditions that depend on what was observed, not on the phase.
 pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp) {
     let generation = snapshot.run.generation;
     let mut say = |what, reason, message: String| set(status, generation, now, what, reason, message);
@@ -77,7 +77,7 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
         }
         Err(why) => {
             say(("TargetReachable", Status::False), why.reason(), why.to_string());
-            // What was never frozen, or lifted before the end, is not frozen by an outage.
+            // What was never frozen, or was unfrozen before the end, does not become Unknown by an outage.
             if snapshot.run.held && may_be_frozen(&snapshot.run) {
                 say(("Frozen", Status::Unknown), "Unavailable", "the target cluster cannot be read".into());
             }
@@ -100,7 +100,7 @@ pub fn observed(status: &mut DeorbitStatus, snapshot: &Snapshot, now: Timestamp)
     }
 }
 
-/// The one that is waited for, and whether it is a clean end.
+/// The condition Complete, and whether everything was verified.
 pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<Recorded>], now: Timestamp) {
     let (generation, dry_run) = (snapshot.run.generation, snapshot.run.spec.dry_run);
     let (remaining, debris) = (status.remaining, status.debris_count);
@@ -128,7 +128,7 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
         };
         set(status, generation, now, ("Planned", what), reason, message);
     }
-    // What was proven at the end stays proven.
+    // What was verified at the end stays verified.
     if status.phase.is_final() && !snapshot.run.status.phase.is_final() {
         let (what, reason, message) = match status.phase {
             Phase::Complete if is_proven(snapshot, records) => (Status::True, "Proven", "0 left".to_owned()),
@@ -145,15 +145,15 @@ pub fn complete(status: &mut DeorbitStatus, snapshot: &Snapshot, records: &[Arc<
     }
 }
 
-/// Whether OpenStack was asked about everything, with a login that has shown something of the cluster.
+/// Whether everything was read from OpenStack, with a login that has shown something of the cluster.
 fn is_proven(snapshot: &Snapshot, records: &[Arc<Recorded>]) -> bool {
     let Some(Ok(cloud)) = &snapshot.cloud else { return false };
     let cluster = &snapshot.run.spec.cluster_name;
     let went: Vec<_> = records.iter().filter(|record| record.kept.is_none()).collect();
     let certain = |record: &Recorded| {
-        inventory::is_looked_up(record, cluster, cloud)
-            && !outlook::is_shared_by_hearsay(record, cloud)
-            && !outlook::is_untold(record)
+        inventory::is_searched(record, cluster, cloud)
+            && !outlook::is_shared_unverifiably(record, cloud)
+            && !outlook::is_known_to_the_cluster_only(record)
     };
     let shown = went.iter().any(|record| record.seen) && inventory::is_own_project(records);
     went.iter().all(|record| certain(record)) && (went.is_empty() || shown)

@@ -1,4 +1,4 @@
-//! Deletes in the target cluster: only of what was recorded by this ID before.
+//! Deletes in the target cluster: only objects whose OpenStack ID was recorded before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
             .or_else(|| one.record.id.as_deref().and_then(|id| by_id.get(&(one.record.kind, id)).copied()))
     };
     let goes = |(one, known): &(&Found, &Arc<Recorded>)| {
-        // What it held may be gone meanwhile, and the object still has to go.
+        // What it held may be gone meanwhile, and the object still has to be deleted.
         let same = one.record.id.is_none() || known.id == one.record.id;
         one.record.kept.is_none() && known.kept.is_none() && same
     };
-    // With what was recorded of each.
+    // With the records of each.
     let going: Vec<(&Found, &Arc<Recorded>)> =
         found.iter().filter_map(|one| Some((one, known(one)?))).filter(goes).collect();
     let mut steps = Vec::new();
@@ -59,7 +59,7 @@ pub fn steps(run: &Run, records: &[Arc<Recorded>], cluster: &Cluster, found: &[F
         for pod in cluster.pods.iter().filter(|pod| pod.meta.deleting.is_none() && !pod.meta.keep) {
             let held = pod.claims.iter().find(|claim| {
                 let since = claims.get(&(pod.meta.namespace.as_str(), claim.as_str()));
-                // One that is made anew finds no Node while its claim is being deleted, and does not hold it up.
+                // A recreated pod gets no Node while its claim is being deleted, so it does not block the deletion.
                 since.is_some_and(|since| since.is_none() || !pod.unscheduled)
             });
             if let Some(claim) = held {

@@ -1,4 +1,4 @@
-//! What the cluster holds in OpenStack, and what of it is left alone: the one place where "ours" is decided.
+//! What the cluster holds in OpenStack, and what of it is kept: the only place where ownership is decided.
 
 mod balancers;
 mod snapshots;
@@ -16,20 +16,20 @@ use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster, Meta, Run, Volume};
 use crate::settings::Settings;
 
-/// One thing in OpenStack, and the object of the cluster that it comes with.
+/// One resource in OpenStack, and the object of the cluster that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// What will be recorded of it.
+    /// Its record.
     pub record: Arc<Recorded>,
-    /// The object whose deletion makes it go; None for what goes along with another.
+    /// The object whose deletion deletes it; None for what is deleted with another resource.
     pub delete: Option<Object>,
     /// Since when that object is being deleted.
     pub deleting: Option<Timestamp>,
-    /// Whose policy has to be turned to Delete first.
+    /// The object whose policy must be set to Delete first.
     pub release: Option<Object>,
 }
 
-/// Everything of Cinder, Octavia and Neutron that the cluster names, kept things among it.
+/// Everything of Cinder, Octavia and Neutron that the cluster names, including what is kept.
 #[must_use]
 pub fn found(settings: &Settings, run: &Run, cluster: &Cluster, cloud: Option<&Cloud>) -> Vec<Found> {
     let by_name = cluster.volumes.iter().map(|volume| (volume.meta.name.as_str(), volume)).collect();
@@ -50,7 +50,7 @@ pub fn service(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// Several objects can have one volume, snapshot or floating IP: where one of them keeps it, it stays.
+/// Several objects can have one volume, snapshot or floating IP: if one of them keeps it, it is kept.
 fn agree(found: &mut [Found]) {
     let mut kept = HashMap::<(Kind, String), (String, Option<String>)>::new();
     for Found { record, .. } in found.iter() {
@@ -60,7 +60,7 @@ fn agree(found: &mut [Found]) {
                 let who = record.object.as_deref().unwrap_or_default();
                 format!("another {who} that has it stays: {why}")
             }
-            // Any other reason is about what one Service knows of the load balancer, and holds for that one alone.
+            // Any other reason depends on what one Service shows of the load balancer, and holds for that one only.
             Kind::FloatingIP if record.kept_by.is_some() => why.clone(),
             _ => continue,
         };
@@ -92,7 +92,7 @@ impl Finder<'_> {
         self.run.spec.retained == Retained::Delete
     }
 
-    /// Why an object stays that has one of these marks, switches or policies.
+    /// Why an object with one of these annotations, settings or policies is kept.
     fn kept(
         &self,
         choice: Choice,
@@ -133,8 +133,8 @@ fn record(
     })
 }
 
-/// IDs that the cluster names and that OpenStack is asked about, by kind. A handle that can be nobody's ID is not asked about:
-/// it would be refused, and nothing else could be read.
+/// IDs that the cluster names, by kind: these are read from OpenStack. A handle that cannot be an ID is left out, since the request
+/// for it would fail and with it the whole observation.
 #[must_use]
 pub fn ids(records: &[Arc<Recorded>], cluster: Option<&Cluster>) -> BTreeMap<Kind, BTreeSet<String>> {
     let mut ids = BTreeMap::<Kind, BTreeSet<String>>::new();

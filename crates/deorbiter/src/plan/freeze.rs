@@ -1,4 +1,4 @@
-//! The freeze of a run: put in place before anything is deleted, lifted at its end, and told of where neither can be done.
+//! The freeze of a run: created before anything is deleted, removed at its end, and reported where either fails.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl Planner<'_> {
         Act::RemoveFreeze { name: self.freeze_name(), seen: cluster.freeze.clone() }
     }
 
-    /// Puts it in place, and goes on where it stands, or where nobody lets it.
+    /// Creates it, and goes on where it exists, or where creating it is refused.
     pub(super) fn freeze(&mut self, cluster: &Cluster) -> Option<Duration> {
         let form = match self.snapshot.run.spec.freeze {
             api::Freeze::None => return self.start(),
@@ -33,7 +33,7 @@ impl Planner<'_> {
         if in_place {
             return self.start();
         }
-        // Objects that are made anew are deleted anew: a freeze that is refused for long is no reason never to begin.
+        // Recreated objects are deleted again, so the run goes on even if the freeze is refused for long.
         let forbidden = "the target's admission objects may not be read".to_owned();
         let forbidden = cluster.freeze.forbidden.then_some(forbidden);
         let refused = || self.snapshot.failures.get(&key("Freeze", "create")).cloned();
@@ -43,7 +43,7 @@ impl Planner<'_> {
                 return self.start();
             }
         }
-        // What could never be seen could never be lifted.
+        // A freeze that cannot be read could not be removed.
         if cluster.freeze.forbidden {
             return Some(SOON);
         }
@@ -51,7 +51,7 @@ impl Planner<'_> {
         Some(SOON / 4)
     }
 
-    /// Lifts what is frozen. True: nothing is, or nothing can be done about it.
+    /// Removes the freeze. True: there is none, or nothing can be done about it.
     pub(super) fn lifted(&mut self) -> bool {
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {
@@ -63,8 +63,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Why the last try to lift it was refused, if it was.
-    pub(super) fn lift_is_refused(&self) -> Option<&String> {
+    /// The error of the last try to remove it, if it failed.
+    pub(super) fn removal_is_refused(&self) -> Option<&String> {
         self.snapshot.failures.get(&key("Freeze", "lift"))
     }
 
@@ -72,28 +72,27 @@ impl Planner<'_> {
     pub(super) fn freeze_left(&self) -> Option<String> {
         match &self.snapshot.cluster {
             Ok(cluster) if cluster.freeze.any() => {
-                self.lift_is_refused().map(|why| format!("it could not be lifted: {why}"))
+                self.removal_is_refused().map(|why| format!("it could not be removed: {why}"))
             }
             Ok(_) => None,
-            // It stands before the run has started, which is the next step.
+            // It exists before the run has started, which is the next step.
             Err(why) => {
                 let run = &self.snapshot.run;
-                let stands = frozen_is_unknown(&self.status)
+                let exists = frozen_is_unknown(&self.status)
                     && (run.status.started_at.is_some() || may_be_frozen(run));
-                stands.then(|| format!("it may stand in the target cluster: {why}"))
+                exists.then(|| format!("it may exist in the target cluster: {why}"))
             }
         }
     }
 
-    /// Whether the run has ended with a freeze that it was not let lift: its debris has told of it, and whoever deletes the
-    /// Deorbit knows.
+    /// Whether the run ended with a freeze that it could not remove: its debris lists it, so you know before you delete the Deorbit.
     fn is_named_as_debris(&self) -> bool {
         let status = &self.snapshot.run.status;
         let over = status.completed_at.is_some_and(|over| self.is_too_long(over));
-        status.phase.is_final() && self.lift_is_refused().is_some() && over
+        status.phase.is_final() && self.removal_is_refused().is_some() && over
     }
 
-    /// The Deorbit is being deleted: lift the freeze, then let it go.
+    /// The Deorbit is being deleted: remove the freeze, then the finalizer.
     pub(super) fn aborted(&mut self) -> Option<Duration> {
         if !self.snapshot.run.held {
             return None;
@@ -117,14 +116,14 @@ impl Planner<'_> {
     }
 }
 
-/// Whether the run is over and its freeze was lifted: then nothing of it is in the target, whether that still answers or not.
+/// Whether the run is over and its freeze was removed: then nothing of it is in the target, whether that responds or not.
 #[must_use]
 pub fn is_thawed(status: &DeorbitStatus) -> bool {
     status.phase.is_final() && !frozen_is_unknown(status)
 }
 
-/// Whether a freeze of this run may stand in a target that does not answer: it is put there from the phase Freeze on, unless
-/// none is asked for, and one that was seen stands until it is seen to be lifted.
+/// Whether a freeze of this run may exist in a target that does not respond. It is created from the phase Freeze on, unless
+/// spec.freeze is off, and one that was observed exists until it is observed to be gone.
 #[must_use]
 pub fn may_be_frozen(run: &Run) -> bool {
     let known = frozen_is_unknown(&run.status);
@@ -134,7 +133,7 @@ pub fn may_be_frozen(run: &Run) -> bool {
     }
 }
 
-/// Whether a freeze may stand there.
+/// Whether a freeze may exist there.
 #[must_use]
 pub fn frozen_is_unknown(status: &DeorbitStatus) -> bool {
     use common::conditions::Status;

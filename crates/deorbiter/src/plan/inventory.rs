@@ -1,4 +1,4 @@
-//! The records: what was found is written down before anything is deleted, and never forgotten.
+//! The records: what was found is stored before anything is deleted, and never removed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,16 +7,15 @@ use common::api::deorbit::{Kind, Recorded};
 
 use super::action::ObjectKind;
 use super::found::{self, Found};
-use super::made::Made;
 use super::outlook;
 use crate::names;
 use crate::observe::snapshot::{Cloud, Cluster};
 
-/// What is said of a login that proves nothing.
+/// The message about a login that verifies nothing.
 pub const SHOWS_NOTHING: &str =
     "OpenStack has shown nothing of this cluster: is the login for its project and region?";
 
-/// The records with what was found now. Nothing is ever taken out; an object that had no ID yet may get one.
+/// The records with what was found now. None is ever removed; an object that had no ID yet may get one.
 #[must_use]
 pub fn merge(records: &[Arc<Recorded>], found: &[Found]) -> Vec<Arc<Recorded>> {
     let mut merged = records.to_vec();
@@ -47,7 +46,7 @@ pub fn merge(records: &[Arc<Recorded>], found: &[Found]) -> Vec<Arc<Recorded>> {
     merged
 }
 
-/// Where a thing stands among the records, by its ID or its object's UID.
+/// The index of a record, by its ID or its object's UID.
 type Places<'a> = HashMap<(Kind, &'a str), usize>;
 
 fn index<'a>(by_id: &mut Places<'a>, by_uid: &mut Places<'a>, record: &'a Recorded, place: usize) {
@@ -59,7 +58,7 @@ fn index<'a>(by_id: &mut Places<'a>, by_uid: &mut Places<'a>, record: &'a Record
     }
 }
 
-/// A record that stays as it is goes on being the one that others hold.
+/// A record that does not change stays shared.
 fn change(record: &mut Arc<Recorded>, how: impl FnOnce(&mut Recorded)) {
     let mut changed = (**record).clone();
     how(&mut changed);
@@ -68,11 +67,11 @@ fn change(record: &mut Arc<Recorded>, how: impl FnOnce(&mut Recorded)) {
     }
 }
 
-/// What is seen now counts, but what was known of a load balancer that is gone stays known.
+/// The new observation counts, except that what is known of a load balancer that is gone stays known.
 fn update(old: &mut Recorded, new: &Recorded) {
     old.id = old.id.take().or_else(|| new.id.clone());
     old.seen |= new.seen;
-    // The word of a Service that shares the load balancer holds also when that Service is gone, whatever the others say.
+    // What a Service that shares the load balancer keeps stays kept after that Service is gone, whatever the others have.
     let same = |by: &String| *by == found::service(&new.namespace, &new.name);
     if old.kept_by.as_ref().is_none_or(same) {
         old.kept.clone_from(&new.kept);
@@ -86,8 +85,8 @@ fn update(old: &mut Recorded, new: &Recorded) {
     }
 }
 
-/// Gives records their IDs whose object was gone before it could name one: both drivers name what they make after the UID, the
-/// cloud controller manager after cluster and Service, and octavia-ingress-controller after cluster and Ingress.
+/// Adds the ID to records whose object was gone before it had one: both drivers name what they create after the UID, the cloud
+/// controller manager after cluster and Service, and octavia-ingress-controller after cluster and Ingress.
 pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
     if records.iter().all(|record| record.id.is_some()) {
         return;
@@ -97,14 +96,14 @@ pub fn name_late(records: &mut [Arc<Recorded>], cluster: &str, cloud: &Cloud) {
         if let Some(id) = late_id(record, cluster, cloud, &made) {
             let record = Arc::make_mut(record);
             record.id = Some(id);
-            // Nobody has seen the Ingress with this one's address.
+            // No Ingress was observed with the address of this one.
             record.shared |= ObjectKind::Ingress.has(record);
         }
     }
 }
 
-/// Leaves alone what was recorded without an ID and is not found any more although its object is there: by now that is
-/// another driver's or another controller's.
+/// Keeps what was recorded without an ID and is not found any more although its object exists: it belongs to another driver or
+/// controller now.
 pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster) {
     let waits = |record: &Recorded| record.id.is_none() && record.kept.is_none() && !record.uid.is_empty();
     if !records.iter().any(|record| waits(record)) {
@@ -124,7 +123,7 @@ pub fn disown(records: &mut [Arc<Recorded>], found: &[Found], cluster: &Cluster)
     }
 }
 
-/// Notes what OpenStack shows.
+/// Records what OpenStack shows.
 pub fn record_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
     for record in records.iter_mut().filter(|record| !record.seen && cloud.shows(record)) {
         Arc::make_mut(record).seen = true;
@@ -132,7 +131,7 @@ pub fn record_seen(records: &mut [Arc<Recorded>], cloud: &Cloud) {
 }
 
 /// Whether OpenStack has shown something of the cluster, so the login is for its own project and region. Where objects of the
-/// cluster name something, one of that has to be seen: what has the cluster's name alone may be of another cluster of that name.
+/// cluster name something, OpenStack must show part of that: what only has the cluster's name may belong to another cluster of that name.
 #[must_use]
 pub fn is_own_project(records: &[Arc<Recorded>]) -> bool {
     let any_named = records.iter().any(|record| is_named(record));
@@ -145,16 +144,19 @@ pub fn shows_nothing(records: &[Arc<Recorded>]) -> bool {
     records.iter().any(|record| is_named(record)) && !is_own_project(records)
 }
 
-/// Whether an object says which one it is, and OpenStack shows it while it is there.
+/// Whether an object has its ID, and OpenStack shows it as long as it exists.
 fn is_named(record: &Recorded) -> bool {
     let by_the_cluster_s_name = record.kind == Kind::FloatingIP
         || (ObjectKind::Ingress.has(record) && (record.kind != Kind::LoadBalancer || record.shared));
-    record.object.is_some() && record.id.is_some() && !by_the_cluster_s_name && !outlook::is_untold(record)
+    record.object.is_some()
+        && record.id.is_some()
+        && !by_the_cluster_s_name
+        && !outlook::is_known_to_the_cluster_only(record)
 }
 
-/// Whether the thing that a record stands for was looked up: by its ID, or by a name that only it can have.
+/// Whether OpenStack was searched for what a record is about: by its ID, or by a name that only it can have.
 #[must_use]
-pub fn is_looked_up(record: &Recorded, cluster: &str, cloud: &Cloud) -> bool {
+pub fn is_searched(record: &Recorded, cluster: &str, cloud: &Cloud) -> bool {
     if record.id.is_some() || record.kind != Kind::LoadBalancer {
         return true;
     }
@@ -162,7 +164,7 @@ pub fn is_looked_up(record: &Recorded, cluster: &str, cloud: &Cloud) -> bool {
         Some("Ingress") => names::ingress_load_balancer(cluster, &record.namespace, &record.name),
         _ => names::service_tag(cluster, &record.namespace, &record.name),
     };
-    names::is_telling(cluster) && cloud.load_balancers.values().all(|seen| seen.name != name)
+    names::is_distinctive(cluster) && cloud.load_balancers.values().all(|seen| seen.name != name)
 }
 
 fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> Option<String> {
@@ -171,11 +173,11 @@ fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> 
             let legacy = names::legacy_load_balancer(&record.uid);
             let name = names::service_tag(cluster, &record.namespace, &record.name);
             let found = cloud.only_load_balancer(|seen| {
-                seen.name == legacy || (names::is_telling(cluster) && seen.name == name)
+                seen.name == legacy || (names::is_distinctive(cluster) && seen.name == name)
             });
             found.map(|(id, _)| id.clone())
         }
-        (Kind::LoadBalancer, Some("Ingress")) if names::is_telling(cluster) => {
+        (Kind::LoadBalancer, Some("Ingress")) if names::is_distinctive(cluster) => {
             let name = names::ingress_load_balancer(cluster, &record.namespace, &record.name);
             cloud.only_load_balancer(|seen| seen.name == name).map(|(id, _)| id.clone())
         }
@@ -183,5 +185,25 @@ fn late_id(record: &Recorded, cluster: &str, cloud: &Cloud, made: &Made<'_>) -> 
             made.id(record.kind, &record.uid)
         }
         _ => None,
+    }
+}
+
+/// IDs of volumes and snapshots in OpenStack by name. Drivers name what they create after the UID of its object. Of two with one name,
+/// the first ID.
+pub struct Made<'a>(HashMap<(Kind, &'a str), &'a str>);
+
+impl<'a> Made<'a> {
+    /// All that was read of a project.
+    #[must_use]
+    pub fn of(cloud: &'a Cloud) -> Made<'a> {
+        let volumes = cloud.volumes.iter().rev().map(|(id, one)| ((Kind::Volume, &*one.name), &**id));
+        let snapshots = cloud.snapshots.iter().rev().map(|(id, one)| ((Kind::Snapshot, &*one.name), &**id));
+        Made(volumes.chain(snapshots).collect())
+    }
+
+    /// The ID of the volume or snapshot that was made for the object with this UID.
+    #[must_use]
+    pub fn id(&self, kind: Kind, uid: &str) -> Option<String> {
+        self.0.get(&(kind, names::made_for(kind, uid).as_str())).map(|id| (*id).to_owned())
     }
 }

@@ -13,10 +13,10 @@ use super::{sharing, sweep};
 use crate::names;
 use crate::observe::snapshot::{Cloud, Meta, Run, Snapshot};
 
-/// States in which Cinder takes a DELETE; in all others it answers 400, or somebody is at work.
+/// States in which Cinder accepts a DELETE; in all others it responds 400, or another operation runs.
 const DELETABLE: [&str; 5] = ["available", "error", "error_deleting", "error_restoring", "error_extending"];
 
-/// The steps: for what was recorded before, and what the cluster's API server does not still hold on to.
+/// The steps: for what was recorded before, and what no object of the cluster holds any more.
 #[must_use]
 pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timestamp) -> Vec<(Act, Reason)> {
     let (run, records) = (&snapshot.run, snapshot.run.records.as_slice());
@@ -25,7 +25,7 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
     let early = is_early(run, now);
     let mut steps = Vec::new();
     let mut done = BTreeSet::new();
-    // A volume with snapshots, and a security group of a load balancer's port, are refused: what holds others goes first.
+    // Deleting a volume with snapshots, or the security group of a load balancer's port, is refused: what blocks others goes first.
     for kind in [Kind::Snapshot, Kind::Volume, Kind::LoadBalancer, Kind::FloatingIP, Kind::SecurityGroup] {
         for one in left.iter().filter(|one| one.record.kind == kind && !one.outlook.untouched) {
             let (Some(id), Some(state)) = (one.record.id.as_deref(), &one.outlook.in_cloud) else { continue };
@@ -50,9 +50,9 @@ pub fn steps(snapshot: &Snapshot, cloud: &Cloud, left: &[Left<'_>], now: Timesta
     steps
 }
 
-/// Until when load balancers of Ingresses are left to octavia-ingress-controller. An Ingress is gone at once, and nothing tells
-/// whether its controller lives, which has work to do before its load balancer goes (what it has put on the Nodes' ports it does
-/// not take off later), for one Ingress after another.
+/// Until when load balancers of Ingresses are left to octavia-ingress-controller. An Ingress is gone at once, and nothing shows
+/// whether its controller runs. That one removes security groups from the Nodes' ports before it deletes a load balancer, one Ingress
+/// after another, and not later.
 fn is_early(run: &Run, now: Timestamp) -> bool {
     let all = run.records.iter().filter(|record| {
         record.kind == Kind::LoadBalancer && ObjectKind::Ingress.has(record) && record.kept.is_none()
@@ -72,7 +72,7 @@ fn may_go(
     record: &Recorded,
     id: &str,
 ) -> Option<String> {
-    // What an Ingress has along with a load balancer that is another cluster's is that one's, also after it is gone.
+    // What belongs to the load balancer of another cluster belongs to that cluster, also after the load balancer is gone.
     let by_another =
         || ObjectKind::Ingress.has(record) && balancers_of(records, record).any(|one| one.shared);
     match record.kind {
@@ -88,7 +88,7 @@ fn may_go(
             let seen = cloud.load_balancers.get(id)?;
             let ready = matches!(seen.status.as_str(), "ACTIVE" | "ERROR");
             if ObjectKind::Ingress.has(record) {
-                // Its Ingress had its address, which was looked at when it was seen.
+                // Its Ingress had its address: that was checked when it was observed.
                 let name =
                     names::ingress_load_balancer(&run.spec.cluster_name, &record.namespace, &record.name);
                 let ours = record.seen && !record.shared && seen.name == name && seen.tags.is_empty();
@@ -109,8 +109,8 @@ fn may_go(
                 .collect();
             let users: Vec<&Meta> = users.iter().collect();
             let swept = record.object.is_none() && sweep::is_ours(&run.spec.cluster_name, seen);
-            // Clusters of one name are told apart by the address that the Service had, which was looked at when it was seen.
-            let known = names::is_telling(&run.spec.cluster_name) || record.seen;
+            // Clusters with the same name are distinguished by the Service's address: that was checked when it was observed.
+            let known = names::is_distinctive(&run.spec.cluster_name) || record.seen;
             let alone = || sharing::is_only_ours(&run.spec.cluster_name, &users, seen);
             let ours = swept || (!record.shared && known && alone());
             (ready && service && ours).then(|| seen.name.clone())
@@ -120,7 +120,7 @@ fn may_go(
             let made = [names::FLOATING_IP_DESCRIPTION, names::INGRESS_FLOATING_IP_DESCRIPTION]
                 .iter()
                 .any(|description| seen.description.starts_with(description));
-            // Where it leads to another port by now, somebody uses it.
+            // Where it is associated with another port now, it is in use.
             let free = seen.port.is_none() && !serves(cloud, records, record);
             (made && free && !by_another()).then(|| seen.address.clone())
         }
@@ -131,14 +131,14 @@ fn may_go(
     }
 }
 
-/// Whether the load balancer that it belongs to is still there.
+/// Whether the load balancer that it belongs to still exists.
 fn serves(cloud: &Cloud, records: &[Arc<Recorded>], record: &Recorded) -> bool {
     balancers_of(records, record)
         .filter_map(|one| one.id.as_ref())
         .any(|id| cloud.load_balancers.contains_key(id))
 }
 
-/// The load balancers of the object that a record is of.
+/// The load balancers of a record's object.
 fn balancers_of<'a>(
     records: &'a [Arc<Recorded>],
     record: &Recorded,

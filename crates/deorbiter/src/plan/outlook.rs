@@ -1,4 +1,4 @@
-//! What is still there of each record, and since when it should not be.
+//! What still exists of each record, and since when it should not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use super::action::ObjectKind;
 use super::{inventory, sharing, sweep};
 use crate::observe::snapshot::{Cloud, Meta, Snapshot, key};
 
-/// How one record stands.
+/// The state of one record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outlook {
     /// An object of the target still holds it.
     pub in_cluster: bool,
-    /// That object is there, and shall be deleted by us, and is not being deleted yet.
+    /// That object exists, deorbiter deletes it, and it is not being deleted yet.
     pub untouched: bool,
-    /// The last try to do something about it has failed.
+    /// The last action on it failed.
     pub refused: bool,
-    /// Its state in OpenStack, where it is there.
+    /// Its state in OpenStack, where it exists.
     pub in_cloud: Option<String>,
-    /// Nothing more is expected to happen to it.
+    /// It is not expected to change any more.
     pub stuck: bool,
-    /// Why it is still there.
+    /// Why it still exists.
     pub why: String,
 }
 
-/// What is still there of one record, and in what way.
+/// What still exists of one record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Left<'a> {
     /// The record.
     pub record: &'a Recorded,
-    /// How it stands.
+    /// Its state.
     pub outlook: Outlook,
 }
 
@@ -51,7 +51,7 @@ impl Left<'_> {
     }
 }
 
-/// Everything that shall go and is not proven to be gone. `given_up`: the target's word is not waited for any more.
+/// Everything that is to be deleted and not verified to be gone. `given_up`: the target is not waited for any more.
 #[must_use]
 pub fn left<'a>(
     snapshot: &Snapshot,
@@ -68,10 +68,10 @@ struct Judge<'a> {
     snapshot: &'a Snapshot,
     given_up: bool,
     now: Timestamp,
-    /// What is there of the target, by UID.
+    /// The objects of the target, by UID.
     objects: HashMap<&'a str, Object>,
-    /// The login is for the cluster's own project. Until that is known, OpenStack's word proves nothing, also about what was being
-    /// deleted before the run: in another project nothing is there either.
+    /// The login is for the cluster's own project. Until that is known, absence in OpenStack verifies nothing, even for what was
+    /// being deleted before the run: another project does not have it either.
     in_own_project: bool,
     /// PersistentVolumes and VolumeSnapshotContents by what they hold.
     holders: HashMap<(Kind, &'a str), (&'a str, Option<Timestamp>)>,
@@ -82,7 +82,7 @@ struct Judge<'a> {
 struct Object {
     /// Since when it is being deleted.
     deleting: Option<Timestamp>,
-    /// Whether we delete it; if not, it goes by the policy that it has.
+    /// Whether deorbiter deletes it; otherwise its policy decides.
     by_us: bool,
 }
 
@@ -139,22 +139,24 @@ impl<'a> Judge<'a> {
             Some(Err(why)) => (None, false, Some(why)),
             Some(Ok(cloud)) => {
                 let cluster = &self.snapshot.run.spec.cluster_name;
-                let tells = self.in_own_project && !is_untold(record) && !is_shared_by_hearsay(record, cloud);
-                let proven = tells && inventory::is_looked_up(record, cluster, cloud);
+                let tells = self.in_own_project
+                    && !is_known_to_the_cluster_only(record)
+                    && !is_shared_unverifiably(record, cloud);
+                let proven = tells && inventory::is_searched(record, cluster, cloud);
                 (state_of(record, cluster, cloud), proven, None)
             }
         };
         let proven_by_id = proven && record.id.is_some();
         let object_stays = match object {
-            // What is proven to be gone in OpenStack does not wait for a finalizer of a controller that is dead.
+            // What is verified to be gone in OpenStack does not wait for the finalizer of a controller that has stopped.
             Some(object) => {
                 !proven_by_id || in_cloud.is_some() || (object.by_us && object.deleting.is_none())
             }
             None => false,
         };
         let holder_stays = holder.is_some() && (!proven || in_cloud.is_some());
-        let untold = is_untold(record) && record.id.is_some();
-        // A cluster that is given up says nothing any more: then only a proof counts.
+        let cluster_only = is_known_to_the_cluster_only(record) && record.id.is_some();
+        // A cluster that is given up shows nothing any more: then only OpenStack counts.
         let unknown = blind || cloud_error.is_some() || (silent && self.given_up && !proven);
         if !(object_stays || holder_stays || in_cloud.is_some() || unknown) {
             return None;
@@ -188,7 +190,7 @@ impl<'a> Judge<'a> {
         if matches!(&self.snapshot.cloud, Some(Ok(_))) && record.id.is_some() && !self.in_own_project {
             why.push(inventory::SHOWS_NOTHING.to_owned());
         }
-        if untold && self.in_own_project && cloud_error.is_none() {
+        if cluster_only && self.in_own_project && cloud_error.is_none() {
             why.push("OpenStack has shown no such snapshot: is it a backup?".to_owned());
         }
         if let Some(other) = self.snapshot.foreign(record) {
@@ -219,8 +221,8 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// What others began to delete long ago has its time from when the run began to clear the way; and once more where the
-    /// run itself deletes, from then on.
+    /// The time limit of what others began to delete before the run starts when the run begins to delete; and again where the run itself
+    /// deletes it in OpenStack.
     fn no_earlier_than_ours(&self, since: Timestamp) -> Timestamp {
         let run = &self.snapshot.run;
         let since = run.status.started_at.map_or(since, |started| since.max(started));
@@ -229,7 +231,7 @@ impl<'a> Judge<'a> {
         run.status.phase_since.filter(|_| ourselves).map_or(since, |begun| since.max(begun))
     }
 
-    /// For what is not being deleted by the target's own word: the phase that waits for it.
+    /// For what the target does not show as being deleted: the phase that waits for it.
     fn waiting_since(&self, in_cluster: bool) -> Option<Timestamp> {
         let status = &self.snapshot.run.status;
         match status.phase {
@@ -247,16 +249,16 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Whether so much time has gone by.
+/// Whether so much time has passed.
 #[must_use]
 pub fn is_over(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
     now.duration_since(since).unsigned_abs() >= limit && now >= since
 }
 
-/// Whether a load balancer is there of which only the cluster's own Service tells that it has to do with it: it serves others,
-/// and nothing on it stands for the Service. Whether our part of it is gone cannot be seen there.
+/// Whether a load balancer exists that only the cluster's own Service refers to: it serves others, and has neither a name nor a tag
+/// of the Service. Whether the Service's part of it is gone cannot be verified.
 #[must_use]
-pub fn is_shared_by_hearsay(record: &Recorded, cloud: &Cloud) -> bool {
+pub fn is_shared_unverifiably(record: &Recorded, cloud: &Cloud) -> bool {
     let there = || record.id.as_deref().is_some_and(|id| cloud.load_balancers.contains_key(id));
     record.kind == Kind::LoadBalancer
         && record.shared
@@ -265,14 +267,14 @@ pub fn is_shared_by_hearsay(record: &Recorded, cloud: &Cloud) -> bool {
         && there()
 }
 
-/// Whether only the cluster can tell that it is gone: what a VolumeSnapshot stands for may also be a backup of Cinder's (a class
-/// of `type: backup`), which is not found among the snapshots while it is there.
+/// Whether only the cluster can report that it is gone: a VolumeSnapshot may also be a backup of Cinder (a class of `type: backup`),
+/// which is not among Cinder's snapshots.
 #[must_use]
-pub fn is_untold(record: &Recorded) -> bool {
+pub fn is_known_to_the_cluster_only(record: &Recorded) -> bool {
     record.kind == Kind::Snapshot && !record.seen
 }
 
-/// Its state in OpenStack; None where it is gone, or has left us to others. `cluster`: what the run calls it.
+/// Its state in OpenStack; None where it is gone, or serves only others now. `cluster`: the run's clusterName.
 fn state_of(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
     let id = record.id.as_deref()?;
     match record.kind {
@@ -281,7 +283,7 @@ fn state_of(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
         Kind::LoadBalancer => {
             let seen = cloud.load_balancers.get(id)?;
             let tagged = record.tag.as_ref().is_some_and(|tag| seen.tags.contains(tag));
-            // One Ingress has it by its name, and others at most by accident: it is waited for, whosever it is.
+            // It has the name of one Ingress, and others have that at most by accident: it is waited for, whoever owns it.
             if !record.shared || ObjectKind::Ingress.has(record) {
                 Some(seen.status.clone())
             } else if tagged {

@@ -1,4 +1,4 @@
-//! Where a run goes next.
+//! The work of each phase, and the next phase.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::reason::Reason;
 use super::{LATER, Planner, SOON, conditions, deletion, found, inventory, leftovers, sweep};
 use crate::observe::snapshot::{Cluster, DoubtfulRoute, key};
 
-/// How many entries of debris a status shows: with these it stays far below what etcd takes, and a person reads no more.
+/// How many entries of debris a status shows: with these it stays far below etcd's limit, and more is not readable.
 pub const SHOWN_DEBRIS: usize = 200;
 
 impl Planner<'_> {
-    /// The work of the stored phase, and the next one where that is done.
+    /// The work of the stored phase, and the next phase when that is done.
     pub(super) fn forward(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
         if self.is_refused() {
@@ -31,11 +31,11 @@ impl Planner<'_> {
         let cloud_is_known = !matches!(self.snapshot.cloud, Some(Err(_)));
         let mut found_now = Vec::new();
         match &self.snapshot.cluster {
-            // The freeze is being lifted: what is made from now on is no longer of this run.
+            // The freeze is being removed: what is created from now on does not belong to this run.
             Ok(_) if self.is_ending() => {}
             Ok(cluster) => {
                 found_now = found::found(self.settings, run, cluster, self.cloud());
-                // What OpenStack marks as kept is not known while it does not answer: then nothing is judged anew.
+                // While OpenStack does not respond it is unknown what it marks as kept: then nothing is decided.
                 if cloud_is_known || run.status.phase == Phase::Inventory {
                     self.records = inventory::merge(&self.records, &found_now);
                     inventory::disown(&mut self.records, &found_now, cluster);
@@ -48,7 +48,7 @@ impl Planner<'_> {
             inventory::record_seen(&mut self.records, cloud);
         }
         if self.outage_is_over_limit() && !run.spec.dry_run {
-            return self.without_an_answer();
+            return self.unavailable();
         }
         if self.hangs() {
             return self.finish();
@@ -69,7 +69,7 @@ impl Planner<'_> {
                 self.step(act, because);
             }
         }
-        // In a large cluster these are megabytes, and what follows looks at the records.
+        // In a large cluster these are megabytes, and the rest needs only the records.
         drop(found_now);
         match run.status.phase {
             Phase::Pending | Phase::Inventory => self.inventory(),
@@ -83,7 +83,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The end was decided, and only the freeze is still to be lifted.
+    /// The end was decided, and only the freeze is still to be removed.
     fn is_ending(&self) -> bool {
         self.snapshot.run.status.completed_at.is_some()
     }
@@ -98,7 +98,7 @@ impl Planner<'_> {
         self.status.inventory.cluster =
             self.snapshot.cluster.as_ref().ok().and_then(|cluster| cluster.uid.clone());
         self.status.inventory.project = self.cloud().map(|cloud| cloud.project.clone());
-        // Better said now than at the end, and a dry run has no other time.
+        // It is reported now and not only at the end; a dry run has no other time.
         if let (Some(asked), Some(why)) = (
             &self.snapshot.run.spec.resources.routes,
             self.cloud().and_then(|cloud| cloud.routes_unread.as_ref()),
@@ -109,7 +109,7 @@ impl Planner<'_> {
             self.find(Reason::NothingFoundInCloud);
         }
         if self.snapshot.run.spec.dry_run {
-            // It stays in this phase: whoever waits for the end of a clean-up must not take a dry run for one.
+            // It stays in this phase: a dry run must not look like a finished clean-up.
             self.status.remaining = count(self.records.iter().filter(|record| record.kept.is_none()).count());
             return None;
         }
@@ -154,7 +154,7 @@ impl Planner<'_> {
         if done { self.go(Phase::Sweep) } else { Some(SOON) }
     }
 
-    /// Deletes by ID what may be deleted. True: nothing more will go.
+    /// Deletes by ID what may be deleted. True: nothing more will be deleted.
     fn take_leftovers(&mut self, given_up: bool) -> bool {
         let run = &self.snapshot.run;
         let (steps, remaining, done) = {
@@ -174,8 +174,7 @@ impl Planner<'_> {
         done
     }
 
-    /// Without credentials nobody can look, nor where no ID is known: load balancers are given some time after the last Service
-    /// is gone.
+    /// Without credentials, or without an ID, load balancers cannot be verified: they get some time after the last Service is gone.
     fn grace_is_over(&self) -> bool {
         let run = &self.snapshot.run;
         let blind = self.snapshot.cloud.is_none();
@@ -197,7 +196,7 @@ impl Planner<'_> {
             self.records.extend(swept.into_iter().map(|one| one.record));
             return Some(Duration::ZERO);
         }
-        // The first reconcile of this phase has no lists yet.
+        // The first reconciliation of this phase has no lists yet.
         let done = self.take_leftovers(given_up) && cloud.whole;
         if done { self.go(Phase::Routes) } else { Some(SOON) }
     }
@@ -217,15 +216,15 @@ impl Planner<'_> {
                 return Some(SOON);
             }
         }
-        // Something was made after the rest had been waited for.
+        // Something was created after the wait for the rest.
         let fresh = outlook::left(self.snapshot, &self.records, false, self.now)
             .iter()
             .any(|one| one.outlook.untouched && !one.outlook.refused);
         if fresh { self.go(Phase::Wait) } else { self.finish() }
     }
 
-    /// Somebody has not answered for too long. By the recorded IDs OpenStack can still be cleaned, where that is allowed.
-    fn without_an_answer(&mut self) -> Option<Duration> {
+    /// A server has not responded for too long. Where leftovers are deleted, OpenStack can still be cleaned by the recorded IDs.
+    fn unavailable(&mut self) -> Option<Duration> {
         let run = &self.snapshot.run;
         let can_clean = self.cloud().is_some()
             && run.spec.leftovers == Leftovers::Delete
@@ -238,7 +237,7 @@ impl Planner<'_> {
             Phase::Verify if self.take_leftovers(true) => self.go(Phase::Sweep),
             Phase::Verify => Some(SOON),
             Phase::Sweep => self.sweep(true),
-            // Who could be a next hop, OpenStack alone tells.
+            // Next hops are known to OpenStack only.
             Phase::Routes => self.routes(),
             _ => {
                 self.status.started_at = self.status.started_at.or(Some(self.now));
@@ -252,11 +251,11 @@ impl Planner<'_> {
         self.status.remaining = count(left);
     }
 
-    /// The end: clean, or with a list of what is left; the freeze is lifted before.
+    /// The end: clean, or with a list of what is left. The freeze is removed before.
     fn finish(&mut self) -> Option<Duration> {
         let over = *self.status.completed_at.get_or_insert(self.now);
-        if !self.lifted() && (self.lift_is_refused().is_none() || !self.is_too_long(over)) {
-            // One that stays has somebody's finalizer. It is waited for, however long: a freeze must not be left behind.
+        if !self.lifted() && (self.removal_is_refused().is_none() || !self.is_too_long(over)) {
+            // One that stays has another program's finalizer. It is waited for, however long: a freeze must not be left behind.
             return Some(if is_over(over, LATER, self.now) { LATER } else { SOON / 4 });
         }
         let mut debris = self.debris();
@@ -266,7 +265,7 @@ impl Planner<'_> {
             let why = "it was never read whole, so there may be more than is listed".to_owned();
             debris.push(entry("Cluster", self.snapshot.run.spec.cluster_name.clone(), why));
         } else if let (Some(Err(why)), true) = (&self.snapshot.cloud, nothing_recorded) {
-            // Records are listed one by one in an outage; without any, it must not look like a clean end.
+            // In an outage each record is listed; without records, it must not look like a clean end.
             let why = format!("what is left there is unknown: {why}");
             debris.push(entry("OpenStack", self.snapshot.run.spec.cluster_name.clone(), why));
         }
@@ -284,7 +283,7 @@ impl Planner<'_> {
         debris.truncate(SHOWN_DEBRIS);
         self.status.debris = debris;
         self.go(phase);
-        // One more look, after the end, at whether a freeze came back.
+        // One more reconciliation after the end, in case a freeze came back.
         Some(SOON)
     }
 
@@ -309,12 +308,12 @@ impl Planner<'_> {
                 debris.push(entry("Route", route.to_string(), why));
             }
         }
-        debris.extend(self.not_looked_at());
+        debris.extend(self.unchecked());
         debris
     }
 
-    /// What was asked for, and the run has ended before its time to look came: nobody may take it for gone.
-    fn not_looked_at(&self) -> Vec<Debris> {
+    /// What the spec asks for and the run did not reach before it ended: it must not look as if it were gone.
+    fn unchecked(&self) -> Vec<Debris> {
         let run = &self.snapshot.run;
         if run.spec.dry_run {
             return Vec::new();
@@ -333,7 +332,7 @@ impl Planner<'_> {
         }
         let swept = match phase {
             Phase::Sweep => self.cloud().is_some_and(|cloud| {
-                // What is found in this very reconcile is not recorded yet.
+                // What is found in this reconciliation is not recorded yet.
                 cloud.whole && sweep::found(run, &self.records, cloud).is_empty()
             }),
             phase => phase > Phase::Sweep,

@@ -1,4 +1,4 @@
-//! What a run would do, from the same rules that do it.
+//! What a run would do, by the same rules.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::{Act, Action, Reason, action, deletion, found, inventory, plan, sweep
 use crate::observe::snapshot::{DoubtfulRoute, Snapshot};
 use crate::settings::Settings;
 
-/// Every delete that a real run would begin with, with IDs, what else would go, and everything that it would leave alone. What is
-/// swept and which routes go is known where the Snapshot has the lists of the phases that look.
+/// Every delete that a real run would begin with, with IDs; what else would be deleted; and everything that it would keep. The sweep and
+/// the routes are included where the Snapshot has the lists of these phases.
 #[must_use]
 pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan<Action> {
     let mut recorded = snapshot.clone();
@@ -82,18 +82,18 @@ pub fn preview(settings: &Settings, snapshot: &Snapshot, now: Timestamp) -> Plan
     out
 }
 
-/// Whether a step is about it.
+/// Whether a step deletes it.
 fn is_asked(one: &Found) -> bool {
     one.release.is_some() || (one.delete.is_some() && one.deleting.is_none())
 }
 
-/// Of those that are like this: what in OpenStack, of which object.
+/// The resources in OpenStack for which `is` is true, each with its object.
 fn with(found: &[Found], like: impl Fn(&Found) -> bool) -> HashSet<(Kind, &str)> {
     let those = found.iter().filter(|&one| like(one));
     those.map(|one| (one.record.kind, one.record.uid.as_str())).collect()
 }
 
-/// What in OpenStack, and of what it is: of an object, or by its own name.
+/// A resource in OpenStack with its object, or with its own name.
 fn named(record: &Recorded) -> String {
     let id = record.id.as_deref().unwrap_or("no ID yet");
     match (&record.object, record.namespace.as_str()) {

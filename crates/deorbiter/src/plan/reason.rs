@@ -1,4 +1,4 @@
-//! Why a step is taken, or what is wrong.
+//! Why a step is executed, or what is wrong.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use crate::names;
 pub enum Reason {
     /// The Deorbit asks for it.
     Requested,
-    /// The object holds a claim that shall go.
+    /// The object uses a claim that is to be deleted.
     UsesClaim {
         /// Which.
         claim: String,
     },
-    /// The volume's policy is Retain, and the Deorbit says that retained ones go too.
+    /// The volume's policy is Retain, and spec.retained is Delete.
     RetainOverridden,
-    /// It stands in the way of a clean end: new objects must not be made meanwhile.
+    /// New objects must not be created meanwhile.
     CreationBlocked,
     /// The run is over or was aborted.
     RunEnded,
@@ -29,35 +29,35 @@ pub enum Reason {
         /// Its state there.
         state: String,
     },
-    /// No object of the cluster names it any more; its name says whose it is.
+    /// No object of the cluster names it any more; it has the cluster's name.
     Unreferenced,
-    /// A run begins: whoever deletes the Deorbit must not leave a freeze behind.
+    /// A run begins: its freeze must be removed even if the Deorbit is deleted.
     RunStarted,
-    /// Nothing of it stands in the cluster any more.
+    /// Its freeze is not in the cluster any more.
     FreezeRemoved,
-    /// The cluster has not answered, or not let it be lifted, for so long that it is left to a person.
+    /// The cluster did not respond, or refused to remove the freeze, for so long that it is left to you.
     FreezeMayRemain {
-        /// What a person deletes there.
+        /// What you have to delete there.
         name: String,
     },
-    /// It is left alone.
+    /// It is kept.
     Kept {
         /// Why.
         why: String,
     },
-    /// It goes as well, without an act of its own at the beginning: only a preview says so.
+    /// It is deleted without a step of its own at the beginning: only a preview reports it.
     DeletedWithOwner {
         /// What, and how.
         what: String,
     },
     /// The target cluster cannot be read.
     TargetUnavailable {
-        /// What it said.
+        /// The response.
         why: String,
     },
     /// OpenStack cannot be read.
     CloudUnavailable {
-        /// What it said.
+        /// The response.
         why: String,
     },
     /// The target cluster, or the Secret of its kubeconfig, refuses.
@@ -75,13 +75,13 @@ pub enum Reason {
         /// The response.
         why: String,
     },
-    /// Objects of the target name things in OpenStack, and the login shows none of them.
+    /// Objects of the target name resources in OpenStack, and the login shows none of them.
     NothingFoundInCloud,
-    /// The routes that lead to nobody are not known.
+    /// The stale routes are unknown.
     RoutesUnknown {
         /// The router's ID.
         router: String,
-        /// What could not be seen.
+        /// What could not be read.
         why: String,
     },
     /// A controller that removes things in OpenStack does not renew its Lease.
@@ -89,12 +89,12 @@ pub enum Reason {
         /// The Lease.
         lease: String,
     },
-    /// What was recorded is gone: nothing more can be done.
+    /// Records are missing: nothing more can be done.
     RecordsLost {
         /// What is missing.
         why: String,
     },
-    /// A freeze could not be put in place; the run goes on without.
+    /// The freeze could not be created; the run goes on without it.
     FreezeFailed {
         /// Why.
         why: String,

@@ -1,12 +1,12 @@
-//! Whose a load balancer is: several Services can share one, also Services of other clusters.
+//! Who uses a load balancer: several Services can share one, including Services of other clusters.
 
 use common::api::deorbit::Recorded;
 
 use crate::names;
 use crate::observe::snapshot::{Cloud, LoadBalancer, Meta, Service};
 
-/// The tag of a Service. Without the cluster's name, the only tag that ends as this Service's does: two clusters may have a
-/// Service of the same name behind one load balancer, and then nobody knows which is ours.
+/// The tag of a Service. Without the cluster's name, the only tag that ends with namespace and name of the Service: two clusters may
+/// have a Service of the same name behind one load balancer, and then None.
 #[must_use]
 pub fn tag_of(cluster: &str, service: &Meta, tags: &[String]) -> Option<String> {
     if cluster.is_empty() {
@@ -17,8 +17,7 @@ pub fn tag_of(cluster: &str, service: &Meta, tags: &[String]) -> Option<String> 
     tags.contains(&tag).then_some(tag)
 }
 
-/// The cluster that a load balancer of a Service of this name is of by its own name or tags, where that is not `cluster`, and
-/// nothing of `cluster` was ever on it.
+/// The other cluster that a load balancer belongs to by its name or tags; None where it is or was one of `cluster`.
 #[must_use]
 pub fn other_cluster<'a>(cluster: &str, record: &Recorded, seen: &'a LoadBalancer) -> Option<&'a str> {
     if cluster.is_empty() || record.tag.is_some() {
@@ -35,8 +34,8 @@ fn ends_as(name: &str, service: &Meta) -> bool {
         && name.ends_with(&format!("_{}_{}", service.namespace, service.name))
 }
 
-/// Whether a Service or an Ingress with these addresses has the load balancer's: its controller wrote it there, so the load
-/// balancer has served it.
+/// Whether one of these addresses of a Service or an Ingress is the load balancer's: its controller wrote it there, so it is served by
+/// this load balancer.
 #[must_use]
 pub fn is_attached(addresses: &[String], seen: &LoadBalancer, cloud: &Cloud) -> bool {
     let own = seen.address.iter();
@@ -44,21 +43,21 @@ pub fn is_attached(addresses: &[String], seen: &LoadBalancer, cloud: &Cloud) -> 
     own.chain(floating.map(|ip| &ip.address)).any(|address| addresses.contains(address))
 }
 
-/// The load balancer of a Service that does not say which one it has, as those of old cloud controller managers: by a name that
-/// no other can have, or by name and address. Two of them are none.
+/// The load balancer of a Service without its ID, as older cloud controller managers left it: by a name that no other can have, or by
+/// name and address. None where two match.
 #[must_use]
 pub fn of(cluster: &str, service: &Service, cloud: &Cloud) -> Option<String> {
     let meta = &service.meta;
     let is_it = |seen: &LoadBalancer| {
         seen.name == names::legacy_load_balancer(&meta.uid)
-            || (names::is_telling(cluster)
+            || (names::is_distinctive(cluster)
                 && seen.name == names::service_tag(cluster, &meta.namespace, &meta.name))
             || (ends_as(&seen.name, meta) && is_attached(&service.addresses, seen, cloud))
     };
     cloud.only_load_balancer(is_it).map(|(id, _)| id.clone())
 }
 
-/// Whether it serves nobody but these Services: it goes with the last of them.
+/// Whether it serves only these Services: it is deleted with the last of them.
 #[must_use]
 pub fn is_only_ours(cluster: &str, services: &[&Meta], seen: &LoadBalancer) -> bool {
     if services.is_empty() {

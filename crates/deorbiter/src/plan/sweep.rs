@@ -1,5 +1,5 @@
-//! What no object of the cluster names any more, found by the cluster's name. Opt-in, and never by a prefix: clusters `prod`
-//! and `prod_7` of one project must not meet.
+//! What no object of the cluster names any more, found by the cluster's name. Opt-in, and never by a prefix: clusters `prod` and
+//! `prod_7` of one project must not be confused.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::found::Found;
 use crate::names;
 use crate::observe::snapshot::{Cloud, FloatingIp, LoadBalancer, Run};
 
-/// Things of this cluster that are not recorded yet. Without an inventory nobody knows which volumes are retained: then
-/// volumes and snapshots are left alone.
+/// Resources of this cluster that are not recorded yet. Without an inventory it is unknown which volumes are retained: then volumes
+/// and snapshots are kept.
 #[must_use]
 pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> {
     let cluster = run.spec.cluster_name.as_str();
@@ -36,7 +36,7 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
             add(Kind::Snapshot, id, &seen.name, mark(seen.keep));
         }
     }
-    // A Service that never said which one it has may still be there, and may be kept.
+    // A Service without the ID of its load balancer may still exist, and may be kept.
     let named: HashSet<(&str, &str)> = records
         .iter()
         .filter(|record| record.kind == Kind::LoadBalancer && record.object.is_some())
@@ -48,7 +48,7 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
             continue;
         }
         add(Kind::LoadBalancer, id, &seen.name, None);
-        // Without its load balancer nothing tells it from one that was kept on purpose.
+        // Without its load balancer it looks like one that was kept on purpose.
         for (id, ip) in &cloud.floating_ips {
             if ip.port.is_some() && ip.port == seen.port && is_made_for(ip, seen) {
                 add(Kind::FloatingIP, id, &ip.address, None);
@@ -57,7 +57,7 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
     }
     let from = format!(" from cluster {cluster}");
     for (id, seen) in &cloud.floating_ips {
-        // One that leads somewhere is in use, whoever made it.
+        // One that is associated with a port is in use, whoever created it.
         if seen.description.starts_with(names::FLOATING_IP_DESCRIPTION)
             && seen.description.ends_with(&from)
             && seen.port.is_none()
@@ -79,7 +79,7 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
 }
 
 /// Why a resource that the sweep found is reported and not deleted, where it is. Once its PersistentVolume or
-/// VolumeSnapshotContent is gone, nothing tells a lost volume or snapshot from one that the policy Retain kept on purpose.
+/// VolumeSnapshotContent is gone, a lost volume or snapshot looks like one that the policy Retain kept on purpose.
 #[must_use]
 pub fn reported(run: &Run, record: &Recorded) -> Option<&'static str> {
     let found = record.object.is_none();
@@ -104,12 +104,12 @@ pub fn is_ours(cluster: &str, seen: &LoadBalancer) -> bool {
     })
 }
 
-/// Whether the cloud controller manager made it for the Service of a load balancer of ours, by both descriptions.
+/// Whether the cloud controller manager created it for the Service of a load balancer of this cluster, by both descriptions.
 fn is_made_for(ip: &FloatingIp, seen: &LoadBalancer) -> bool {
     ip.description.strip_prefix("Floating IP for ") == Some(seen.description.as_str())
 }
 
-/// Namespace and name of the Service that it was made for, by its description.
+/// Namespace and name of the Service that it was created for, by its description.
 fn service_of<'a>(cluster: &str, seen: &'a LoadBalancer) -> Option<(&'a str, &'a str)> {
     let of = seen.description.strip_prefix("Kubernetes external service ")?;
     of.strip_suffix(&format!(" from cluster {cluster}"))?.split_once('/')

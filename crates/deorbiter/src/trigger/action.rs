@@ -1,4 +1,4 @@
-//! What a trigger does.
+//! The actions of the bindings.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use serde_json::Value;
 use super::reason::Reason;
 use super::snapshot::ObjectId;
 
-/// `apiVersion` of our kinds.
+/// `apiVersion` of deorbiter's kinds.
 const OURS: &str = "deorbiter.perimeter.dev/v1alpha1";
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "action")]
 pub enum Action {
-    /// Puts a binding's own finalizer on it.
+    /// Adds a binding's own finalizer to it.
     GuardBinding {
         /// Name of the binding.
         binding: String,
         /// Its UID.
         uid: String,
     },
-    /// Takes it off.
+    /// Removes it.
     ReleaseBinding {
         /// Name of the binding.
         binding: String,
@@ -32,7 +32,7 @@ pub enum Action {
         /// The finalizer that no object may carry for it any more.
         finalizer: String,
     },
-    /// Puts finalizer and mark on an object.
+    /// Adds finalizer and annotation to an object.
     Bind {
         /// The object.
         target: ObjectId,
@@ -41,7 +41,7 @@ pub enum Action {
         /// The finalizer.
         finalizer: String,
     },
-    /// Takes finalizer and mark off an object.
+    /// Removes finalizer and annotation from an object.
     Release {
         /// The object.
         target: ObjectId,
@@ -52,7 +52,7 @@ pub enum Action {
         /// Whether the object was being deleted when this was decided.
         terminating: bool,
     },
-    /// Makes the Deorbit of an object.
+    /// Creates the Deorbit of an object.
     CreateDeorbit {
         /// The object.
         target: ObjectId,
@@ -64,10 +64,10 @@ pub enum Action {
         namespace: String,
         /// Name of the Deorbit.
         name: String,
-        /// The whole of it.
+        /// The whole Deorbit.
         manifest: Value,
     },
-    /// Deletes a Deorbit that runs, which aborts it and lifts its freeze.
+    /// Deletes a running Deorbit, which aborts it and removes its freeze.
     AbortDeorbit {
         /// The object that it is for.
         target: ObjectId,

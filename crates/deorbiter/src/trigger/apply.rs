@@ -1,7 +1,7 @@
-//! The only writer of the triggers: one function for each kind of act, each of which looks at the object itself first.
+//! The only writer of the triggers. Each action first reads its object from the API server.
 //!
-//! Repeatable: a finalizer that is there is not added, one that is not there not removed; a Deorbit has the same name however
-//! often it is created. A step that was decided on another state of the object is [`Error::Outdated`] and changes nothing.
+//! Actions are idempotent: an existing finalizer is not added, a missing one is not removed, and the Deorbit of an object always has the
+//! same name. A step that was decided on another state of the object is [`Error::Outdated`] and changes nothing.
 
 use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::DeorbitBinding;
@@ -14,17 +14,17 @@ use serde_json::Value;
 
 use super::action::Action;
 use super::error::Error;
-use super::names;
 use super::patch;
 use super::snapshot::ObjectId;
+use crate::names;
 
-/// Answers without spec and status: nobody reads them.
+/// Responses without spec and status, which are not needed.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// Does what an action says. `kind` is the kind of the action's object, or of the binding's.
+/// Executes an action. `kind` is the kind of the action's object, or of the binding's.
 ///
 /// # Errors
-/// [`Error::Outdated`] where the object is not as it was; otherwise the API server's refusal.
+/// [`Error::Outdated`] where the object has changed; otherwise the API server's error.
 pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -> Result<(), Error> {
     match action {
         Action::GuardBinding { binding, uid } => {
@@ -76,10 +76,10 @@ pub async fn act(client: &Client, action: &Action, kind: Option<&ApiResource>) -
     }
 }
 
-/// Creates a Deorbit. One of its name that is there already is not looked at: the next reconcile sees whose it is.
+/// Creates a Deorbit. An existing one of its name is not read: the next reconciliation observes it.
 ///
 /// # Errors
-/// [`Error::Outdated`] where there is one, otherwise the API server's refusal.
+/// [`Error::Outdated`] where one exists, otherwise the API server's error.
 pub async fn create(
     client: &Client,
     what: &impl ToString,
@@ -94,16 +94,16 @@ pub async fn create(
     match api.create(&params, &object).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            Err(Error::Outdated(format!("{}: it is there already", what.to_string())))
+            Err(Error::Outdated(format!("{}: it exists already", what.to_string())))
         }
         Err(cause) => Err(Error::Kubernetes { what: what.to_string(), cause }),
     }
 }
 
-/// Aborts a Deorbit by deleting it, which lifts its freeze. Another of its name is left alone.
+/// Aborts a Deorbit by deleting it, which removes its freeze. Another one of its name is not touched.
 ///
 /// # Errors
-/// [`Error::Outdated`] where it is gone, otherwise the API server's refusal.
+/// [`Error::Outdated`] where it is gone, otherwise the API server's error.
 pub async fn abort(
     client: &Client,
     what: &impl ToString,
@@ -137,7 +137,7 @@ fn gone(target: &ObjectId) -> Error {
     Error::Outdated(format!("{target} is gone, or another of the same name"))
 }
 
-/// What stands on an object now; none if it is gone or another of the same name.
+/// The metadata of an object now; None if it is gone or has another UID.
 async fn target_metadata(
     client: &Client,
     action: &Action,
@@ -164,8 +164,8 @@ async fn binding_metadata(
     found.ok_or_else(|| Error::Outdated(format!("DeorbitBinding {name} is gone")))
 }
 
-/// A cache may not know yet of a finalizer that was put on last. A mark alone holds nothing: a person has taken the finalizer
-/// off an object that is being deleted.
+/// Refuses while an object has the finalizer of the binding: the cache may not have the last one yet. An annotation without the finalizer
+/// does not count: somebody removed the finalizer of an object that is being deleted.
 async fn nothing_is_bound(
     client: &Client,
     action: &Action,
@@ -180,7 +180,7 @@ async fn nothing_is_bound(
     loop {
         let page = match api(client, kind, None).list_metadata(&params).await {
             Ok(page) => page,
-            // The kind is gone, and all of its objects with it.
+            // The kind is gone, and so are its objects.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(cause) => return Err(Error::Kubernetes { what: action.to_string(), cause }),
         };
@@ -210,6 +210,6 @@ async fn send(
         .header(ACCEPT, METADATA_ONLY)
         .body(Value::from(steps).to_string().into_bytes());
     let request = request.map_err(|error| Error::Outdated(format!("{action}: {error}")))?;
-    let answer = client.request::<PartialObjectMeta<DynamicObject>>(request).await;
-    answer.map(|_| ()).map_err(|cause| Error::of_patch(action, cause))
+    let response = client.request::<PartialObjectMeta<DynamicObject>>(request).await;
+    response.map(|_| ()).map_err(|cause| Error::of_patch(action, cause))
 }

@@ -19,12 +19,13 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 
 use super::action::Action;
+use super::apply;
 use super::error::Error;
 use super::metrics::Metrics;
 use super::observe::{Observer, kind_of};
 use super::plan::{self, Decision, Standing};
 use super::watches::Watches;
-use super::{apply, names};
+use crate::names;
 
 /// The controller's name in metrics and on `/livez`.
 pub const CONTROLLER: &str = "deorbitbinding";

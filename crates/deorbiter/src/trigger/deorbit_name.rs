@@ -1,21 +1,21 @@
-//! The name of the Deorbit of an object: the same whoever asks, and another one for another object of the same name.
+//! The name of an object's Deorbit: it depends only on the object, and differs for another object of the same name.
 
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of a name that the API server takes.
+/// Greatest length of a name, in bytes.
 const LONGEST: usize = 253;
-/// Hexadecimal digits that tell two objects of one name apart: two of a hundred thousand such would be the same with a chance
-/// of one in three thousand million, and the Deorbit of another object is refused, not used.
+/// Hexadecimal digits that distinguish objects of one name. Two hashes collide with a probability of one in 2^(4 * DIGITS), and then the
+/// Deorbit of the other object is refused, not used.
 const DIGITS: usize = 10;
 
-/// `<name of the object>-<hash of its UID>`, cut where it would be too long.
+/// `<name of the object>-<hash of its UID>`, truncated where it would be too long.
 #[must_use]
 pub fn deorbit_name(target: &str, uid: &str) -> String {
     let hash: String =
         Sha256::digest(uid.as_bytes()).iter().map(|byte| format!("{byte:02x}")).take(DIGITS / 2).collect();
-    let room = LONGEST - 1 - DIGITS;
-    // Names of objects are ASCII; a cut may leave a dot or a dash at the end, which another dash cannot follow after a dot.
-    let head: String = target.chars().take(room).collect();
+    let length = LONGEST - 1 - DIGITS;
+    // Names are ASCII. A truncated one may end with a dot or a dash, and a dash cannot follow a dot.
+    let head: String = target.chars().take(length).collect();
     format!("{}-{hash}", head.trim_end_matches(['.', '-']))
 }
 

@@ -1,21 +1,21 @@
-//! What can go wrong outside, named by the intent that failed.
+//! Errors, named by the intent that failed.
 
 use common::cluster::error_chain;
 use common::executor::ActionError;
 
-/// A step or a look that failed. Each message is complete.
+/// A step or a read that failed. Each message is complete.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An object could not be read or written.
     #[error("cannot {what}: {}", error_chain(cause))]
     Kubernetes {
-        /// The intent and the object: `put finalizer x on Kluster team/prod`.
+        /// The intent and the object: `add finalizer x to Kluster team/prod`.
         what: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
-    /// The env is not as the decision had it. Nothing was done; the next reconcile sees more.
-    #[error("the decision was made on outdated facts: {0}")]
+    /// The state has changed since it was observed. Nothing was done; the next reconciliation decides again.
+    #[error("the observed state is outdated: {0}")]
     Outdated(String),
     /// This process does not hold the Lease any more.
     #[error("this process does not lead any more")]
@@ -34,9 +34,8 @@ impl ActionError for Error {
 }
 
 impl Error {
-    /// Why the API server does not take what it was given, if that is what failed: the object is not valid, a policy or a quota is
-    /// against it, a right is missing, or its namespace is being deleted or is not there (404). It says the same until somebody
-    /// changes something.
+    /// Why the API server refuses the object, if it does: the object is invalid, a policy or a quota forbids it, a right is missing, or its
+    /// namespace is being deleted or does not exist (404). It does so until you change something.
     #[must_use]
     pub fn refusal(&self) -> Option<&str> {
         match self {
@@ -49,8 +48,8 @@ impl Error {
         }
     }
 
-    /// A refusal that means that the object has changed, as [`Error::Outdated`]; anything else as it is. A JSON patch whose
-    /// test fails is answered with 422 and this sentence; an object that is not valid with 422 and what is not.
+    /// [`Error::Outdated`] for a response that means that the object has changed; anything else as it is. For a JSON patch whose test fails
+    /// the API server responds with 422 and this sentence; for an invalid object with 422 and the reason.
     pub(super) fn of_patch(what: &impl ToString, cause: kube::Error) -> Error {
         match &cause {
             kube::Error::Api(status)

@@ -1,21 +1,21 @@
-//! Cluster API's runtime hook BeforeClusterDelete: a Cluster that is being deleted waits, with all of its machines alive, until
-//! the Deorbit of its cluster is done. For Clusters with a topology (ClusterClass), where the feature RuntimeSDK is on.
+//! Cluster API's runtime hook BeforeClusterDelete: a Cluster that is being deleted keeps all of its machines until the Deorbit
+//! of its cluster is done. For Clusters with a topology (ClusterClass), where the feature RuntimeSDK is on.
 //!
 //! ```text
 //!   certificate  the server's certificate, read again when it changes
 //!   server       HTTPS, two paths: discovery, and BeforeClusterDelete
-//!   protocol     the requests and responses, to the letter
-//!   cluster      what of a Cluster matters
-//!   answer       pure: wait, go on, refuse, make the Deorbit, or abort it
-//!   handler      reads the Cluster and its Deorbits, and makes one, or aborts it
+//!   protocol     the requests and responses
+//!   cluster      the fields of a Cluster that are read
+//!   decision     pure: wait, go on, refuse, create the Deorbit, or abort it
+//!   handler      reads the Cluster and its Deorbits, and creates or aborts one
 //! ```
 //!
-//! Anybody in the network can send such a request, so none is believed: it only says which Cluster to look at. What decides is
-//! what the API server says of it, first of all that it is being deleted.
+//! Requests are not authenticated, so a request only names a Cluster. The decision depends on that Cluster in the API server, above all
+//! on whether it is being deleted.
 
-pub mod answer;
 pub mod certificate;
 pub mod cluster;
+pub mod decision;
 pub mod handler;
 pub mod metrics;
 pub mod protocol;
@@ -34,8 +34,8 @@ use self::server::Server;
 use super::rules;
 use super::template::Template;
 
-/// What the Deorbit of a Cluster looks like where no file says otherwise: Cluster API's kubeconfig Secret, and the login that
-/// the Cluster's OpenStackCluster names.
+/// The template of a Cluster's Deorbit without a file: Cluster API's kubeconfig Secret, and the login of the Cluster's
+/// OpenStackCluster.
 const TEMPLATE: &str = "spec:
   kubeconfig: {secretRef: {name: '{.metadata.name}-kubeconfig', key: value}}
   openstack:
@@ -66,10 +66,10 @@ pub struct HookArgs {
     pub hook_template: Option<PathBuf>,
 }
 
-/// The template in force.
+/// The template that is used.
 ///
 /// # Errors
-/// The file cannot be read, or no Deorbit can come of it.
+/// The file cannot be read, or is no template of a Deorbit.
 pub fn template(file: Option<&Path>) -> Result<Template, ConfigError> {
     let (text, name) = match file {
         None => (TEMPLATE.to_owned(), "the built-in template".to_owned()),
@@ -83,7 +83,7 @@ pub fn template(file: Option<&Path>) -> Result<Template, ConfigError> {
         ConfigError(format!("{name}: {}", error.to_string().lines().next().unwrap_or_default()))
     })?;
     let template = rules::template(&template).map_err(|why| ConfigError(format!("{name}: {why}")))?;
-    // It would be ignored: the Secrets that it names are the Cluster's, and nobody looks for its Deorbit elsewhere.
+    // It would be ignored: the Secrets and the Deorbit of a Cluster are in its own namespace.
     if template.names_namespace() {
         return Err(ConfigError(format!(
             "{name}: template.namespace: the Deorbit and its Secrets are in the namespace of the Cluster; leave it out"
@@ -92,7 +92,7 @@ pub fn template(file: Option<&Path>) -> Result<Template, ConfigError> {
     Ok(template)
 }
 
-/// Serves the hook until it is dropped. Every replica does: what it writes is right whoever leads.
+/// Binds the hook's server; None without an address. Every replica serves: what the hook writes does not depend on who leads.
 ///
 /// # Errors
 /// [`ConfigError`] for a certificate or a template that cannot be used; an address that is taken.
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_template_is_good() {
+    fn the_built_in_template_is_valid() {
         let filled = template(None)
             .unwrap()
             .fill(&serde_json::json!({
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_cannot_be_used_is_one_line_that_names_the_file() {
+    fn the_error_of_an_invalid_template_is_one_line_with_the_file() {
         let error = template(Some(Path::new("/nonexistent/template.yaml"))).unwrap_err().to_string();
         assert!(error.contains("/nonexistent/template.yaml") && !error.contains('\n'), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Metrics of the bindings. Their names are the label: a person makes them, so there are few.
+//! Metrics of the bindings. The name of a binding is the label: users create bindings, so there are few.
 
 use std::collections::BTreeMap;
 
@@ -35,12 +35,12 @@ impl Metrics {
             )?,
             held: gauge(
                 "deorbiter_binding_held",
-                "Bound objects that are being deleted and go no further until a person acts.",
+                "Bound objects that are being deleted and wait for a person.",
             )?,
         })
     }
 
-    /// Takes over what was seen; bindings that are gone are forgotten.
+    /// Sets the series of all bindings; those of deleted bindings are removed.
     pub fn observed(&self, standings: &BTreeMap<String, Standing>) {
         for gauge in [&self.ready, &self.bound, &self.deorbiting, &self.held] {
             gauge.reset();

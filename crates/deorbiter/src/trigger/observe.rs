@@ -1,4 +1,4 @@
-//! The only reader of the triggers: caches become a [`Snapshot`]; of an object the whole is read only where the plan needs it.
+//! The only reader of the triggers: caches become a [`Snapshot`]. A whole object is read only where the plan needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use serde_json::Value;
 
 use super::apply;
 use super::error::Error;
-use super::kind::lasting;
-use super::names;
 use super::plan::needs_body;
 use super::rules::{self, Selection};
-use super::snapshot::{Binding, Counted, Deorbit, End, ObjectId, Refused, Snapshot, Target, Targets};
+use super::snapshot::{
+    Binding, Counted, Deorbit, End, ObjectId, Refused, Snapshot, Target, Targets, lasting,
+};
 use super::watches::{GroupVersionKindKey, Known, Meta, Watches};
+use crate::names;
 
-/// Reads the env for the plan.
+/// Observes for the plan.
 pub struct Observer {
     client: Client,
     /// The watches of the kinds.
     pub watches: Watches,
-    /// Whether the last look left a binding's objects unknown that can be asked for again soon.
+    /// Whether the last observation could not read the objects of a binding, and the next one should come soon.
     pub unread: bool,
-    /// Objects that were read whole, by UID, with the resourceVersion that they were read for.
+    /// Whole objects, by UID, with their resourceVersion.
     bodies: BTreeMap<String, (String, Value)>,
-    /// Why the API server took no Deorbit for an object, by its UID: until the object or the binding changes.
+    /// Why the API server refused the Deorbit of an object, by its UID. Valid until the object or the binding changes.
     refusals: BTreeMap<String, Refusal>,
 }
 
-/// A right, a quota or a policy changes without the object and the binding: after so long the API server is asked once more. A
-/// person who has mended it waits no longer, and an object that stays refused costs a request.
+/// After this time a refused Deorbit is tried again: a right, a quota or a policy can be fixed without a change of object and binding. An
+/// object that stays refused costs one request each time.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 
 struct Refusal {
@@ -47,13 +48,13 @@ struct Refusal {
 }
 
 impl Observer {
-    /// Nothing is read yet.
+    /// An observer without any watch.
     #[must_use]
     pub fn new(client: Client, watches: Watches) -> Observer {
         Observer { client, watches, unread: false, bodies: BTreeMap::new(), refusals: BTreeMap::new() }
     }
 
-    /// Notes that the API server took no Deorbit for an object, in a version of it, by a binding of this generation.
+    /// Records that the API server refused the Deorbit of this version of an object, by this generation of a binding.
     pub fn refused(&mut self, uid: &str, resource_version: &str, generation: Option<i64>, why: String) {
         let resource_version = resource_version.to_owned();
         let refusal = Refusal { resource_version, generation, why, at: Instant::now() };
@@ -80,7 +81,7 @@ impl Observer {
         snapshot
     }
 
-    /// `alive` takes the UIDs of its objects, whether or not all of them can be read.
+    /// Adds the UIDs of its objects to `alive`, whether or not all of them can be read.
     async fn binding(&mut self, binding: &DeorbitBinding, alive: &mut BTreeSet<String>) -> Option<Binding> {
         let metadata = &binding.metadata;
         let (name, uid) = (metadata.name.clone()?, metadata.uid.clone()?);
@@ -139,7 +140,7 @@ impl Observer {
         objects: &[Arc<Meta>],
         alive: &mut BTreeSet<String>,
     ) -> Result<Vec<Target>, Error> {
-        // Before anything can fail: what is forgotten of an object is asked for again.
+        // Before anything can fail: refusals and bodies of other objects are dropped.
         alive.extend(objects.iter().filter_map(|object| object.metadata.uid.clone()));
         let namespaces = match selection.and_then(|selection| selection.namespaces.as_ref()) {
             Some(selector) => Some(self.namespaces(selector).await?),
@@ -168,7 +169,7 @@ impl Observer {
         Ok(list.items.iter().filter(|one| selector.matches(one.labels())).map(|one| one.name_any()).collect())
     }
 
-    /// Adds the whole object where the plan needs it, and takes its metadata from there: it may be younger than the cache.
+    /// Adds the whole object where the plan needs it, with its metadata, which may be newer than the cache.
     async fn with_body(
         &mut self,
         binding: &Binding,
@@ -223,7 +224,7 @@ pub fn kind_of(binding: &DeorbitBinding) -> GroupVersionKindKey {
     (binding.spec.target_ref.api_version.clone(), binding.spec.target_ref.kind.clone())
 }
 
-/// What is needed to tell what an object is to a binding.
+/// What is needed to decide how an object relates to a binding.
 struct Seen<'a> {
     binding: &'a DeorbitBinding,
     resource: &'a ApiResource,
@@ -232,7 +233,7 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// An object as the plan has it; none where the binding has nothing to do with it.
+    /// An object for the plan; None where the binding neither selects nor has it.
     fn target(&self, metadata: &ObjectMeta) -> Option<Target> {
         let none = BTreeMap::new();
         let labels = metadata.labels.as_ref().unwrap_or(&none);
@@ -275,7 +276,7 @@ fn read_deorbits(deorbits: &[Arc<deorbit::Deorbit>]) -> Vec<Deorbit> {
     deorbits.iter().filter_map(|one| read_deorbit(one)).collect()
 }
 
-/// A Deorbit as triggers see it.
+/// A Deorbit for the plan.
 #[must_use]
 pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
     let phase = deorbit.status.as_ref().map(|status| status.phase).unwrap_or_default();
@@ -283,7 +284,7 @@ pub fn read_deorbit(deorbit: &deorbit::Deorbit) -> Option<Deorbit> {
         namespace: deorbit.metadata.namespace.clone()?,
         name: deorbit.metadata.name.clone()?,
         uid: deorbit.metadata.uid.clone()?,
-        // One that deletes nothing is no clean-up of anything, whoever put the label on it.
+        // A dry run cleans up nothing, even if it has the label.
         target_uid: deorbit.labels().get(names::TARGET_UID_LABEL).filter(|_| !deorbit.spec.dry_run).cloned(),
         terminating: deorbit.metadata.deletion_timestamp.is_some(),
         end: match phase {

@@ -1,5 +1,5 @@
-//! Finalizer and mark of an object, on and off, by JSON patches that test what they change: whoever else writes at the same
-//! time loses nothing, and a patch that was made for another state changes nothing.
+//! JSON patches that add and remove finalizer and annotation of an object. They test what they change: a concurrent write is not lost, and a
+//! patch for an outdated state changes nothing.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// An annotation and its value, or none.
 pub type Mark<'a> = Option<(&'a str, &'a str)>;
 
-/// Puts a finalizer and a mark on. Empty where both are there.
+/// Adds a finalizer and an annotation. Empty where both exist.
 #[must_use]
 pub fn on(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value> {
     let mut steps = Vec::new();
@@ -37,7 +37,7 @@ pub fn on(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value> 
     of_object(metadata, steps)
 }
 
-/// Takes a finalizer and a mark off. Empty where neither is there.
+/// Removes a finalizer and an annotation. Empty where neither exists.
 #[must_use]
 pub fn off(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value> {
     let mut steps = Vec::new();
@@ -56,7 +56,7 @@ pub fn off(metadata: &ObjectMeta, finalizer: &str, mark: Mark<'_>) -> Vec<Value>
     of_object(metadata, steps)
 }
 
-/// The object may be another of the same name by now.
+/// The object may have been recreated under the same name.
 fn of_object(metadata: &ObjectMeta, mut steps: Vec<Value>) -> Vec<Value> {
     if !steps.is_empty() {
         steps.insert(0, json!({ "op": "test", "path": "/metadata/uid", "value": metadata.uid }));
@@ -64,7 +64,7 @@ fn of_object(metadata: &ObjectMeta, mut steps: Vec<Value>) -> Vec<Value> {
     steps
 }
 
-/// A list or map that is not there cannot be tested, so the whole object is.
+/// A missing list or map cannot be tested, so the resourceVersion of the whole object is.
 fn version(metadata: &ObjectMeta) -> Value {
     json!({ "op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version })
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_finalizer_and_mark_are_removed() {
+    fn only_our_own_finalizer_and_annotation_are_removed() {
         let patch = off(&metadata(&["a", "f", "b"], &[("d/b", "me")]), "f", Some(("d/b", "me")));
         assert_eq!(
             Value::from(patch),

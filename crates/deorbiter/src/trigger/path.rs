@@ -1,20 +1,20 @@
 //! Field paths, as `kubectl get -o jsonpath` writes them, and nothing else of that language: `.status.phase`,
 //! `.metadata.annotations['example.org/state']`. No wildcards, indexes, filters or recursion: a path names one field, so that
-//! what a template says is what a person reads in it.
+//! a template is unambiguous.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde_json::Value;
 
-/// The way to one field of an object.
+/// The path of one field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath {
     text: String,
     keys: Vec<String>,
 }
 
-/// Why a text is no field path.
+/// Why a text is not a field path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no field path: {why}; write for example .metadata.name or .metadata.annotations['example.org/key']"
@@ -24,10 +24,10 @@ pub struct NoPath {
     why: &'static str,
 }
 
-/// Why a path leads to no text in an object.
+/// Why an object has no text at a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoText {
-    /// The field, or one on the way to it, is not there.
+    /// The field, or one of its parents, does not exist.
     #[error("it has no {0}")]
     Missing(FieldPath),
     /// The field is no text, number or truth value.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_field_path_is_refused() {
+    fn anything_but_a_plain_field_path_is_refused() {
         for text in [
             "",
             ".",
@@ -156,7 +156,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_breaks_the_parser(text in "[.\\[\\]'a-z*?{} ]{0,12}") {
+        fn the_parser_accepts_any_text_without_a_panic(text in "[.\\[\\]'a-z*?{} ]{0,12}") {
             if let Ok(path) = text.parse::<FieldPath>() {
                 proptest::prop_assert_eq!(path.to_string(), text);
             }

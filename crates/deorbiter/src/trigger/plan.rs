@@ -1,13 +1,13 @@
-//! Pure: what the triggers do next. A reconcile over all bindings and the objects of their kinds.
+//! Pure: the plan of one reconciliation of all bindings and the objects of their kinds.
 //!
 //! ```text
-//!   an object that is not being deleted   selected: finalizer on    not selected, or the binding goes: finalizer off
+//!   an object that is not being deleted   selected: finalizer on    not selected, or binding being deleted: finalizer off
 //!   an object that is being deleted       protected: nothing        no Deorbit yet: create it
 //!                                         Deorbit done: finalizer off
 //! ```
 //!
-//! An object belongs to one binding: the one whose mark it carries, else the oldest that selects it. The finalizers of others
-//! are never touched, nor is one of our name without our mark on an object that no binding selects.
+//! An object belongs to one binding: the one in its annotation, else the oldest that selects it. Finalizers of other programs are never
+//! touched, and neither is a finalizer of this name without the annotation on an object that no binding selects.
 
 mod standing;
 #[cfg(test)]
@@ -21,16 +21,16 @@ use serde_json::{Value, json};
 pub use self::standing::{Readiness, Standing};
 use super::action::{Action, about, about_binding};
 use super::deorbit_name::deorbit_name;
-use super::names;
 use super::reason::Reason;
 use super::snapshot::{Binding, Counted, Deorbit, End, Rules, Snapshot, Target, Targets};
+use crate::names;
 
-/// What is to be done, and how each binding stands, by its name.
+/// The plan, and the standing of each binding by its name.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// Steps and problems.
     pub plan: Plan<Action>,
-    /// For status.
+    /// For the status of the bindings.
     pub standings: BTreeMap<String, Standing>,
 }
 
@@ -86,7 +86,7 @@ fn owners(bindings: &[Binding]) -> BTreeMap<&str, &str> {
             if marked == Some(binding.name.as_str()) {
                 owners.insert(target.object.uid.as_str(), binding.name.as_str());
             } else if unread.contains(&binding.kind) {
-                // Nobody knows in this reconcile what an older binding selects.
+                // What an older binding selects is unknown in this reconciliation.
             } else if marked.is_none() && target.selected && may_take(binding, target) {
                 owners.entry(target.object.uid.as_str()).or_insert(binding.name.as_str());
             }
@@ -95,7 +95,7 @@ fn owners(bindings: &[Binding]) -> BTreeMap<&str, &str> {
     owners
 }
 
-/// Whether a binding takes an object that carries no mark: one that is being deleted only if its finalizer is there already.
+/// Whether a binding takes an object without the annotation: one that is being deleted only if it has the finalizer already.
 fn may_take(binding: &Binding, target: &Target) -> bool {
     if target.terminating {
         target.finalizers.contains(&binding.finalizer)
@@ -143,7 +143,7 @@ impl Planner<'_> {
                 return;
             }
         };
-        // First its own finalizer: a binding that is removed while it has objects must be able to give them back.
+        // Its own finalizer first: a binding that is deleted while it has objects must release them.
         if !binding.guarded && !binding.terminating {
             let action = Action::GuardBinding { binding: binding.name.clone(), uid: binding.uid.clone() };
             self.plan.step(action, Reason::BindingCreated);
@@ -201,7 +201,7 @@ impl Planner<'_> {
             self.abort(target, deorbit, Reason::TargetNotDeleted { target: target.object.to_string() });
         }
         if self.binding.terminating || !target.selected {
-            // A mark without the finalizer is ours too, and goes.
+            // An annotation without the finalizer is removed too.
             if marked {
                 let because = if self.binding.terminating {
                     Reason::BindingDeleted { binding: name.clone() }
@@ -213,8 +213,8 @@ impl Planner<'_> {
         } else if let Ok(rules) = &self.binding.rules
             && (!bound || !marked)
         {
-            let wanted = bound || rules.finalizer_when.as_ref().is_none_or(|rule| in_phase(rule, target));
-            if wanted {
+            let desired = bound || rules.finalizer_when.as_ref().is_none_or(|rule| in_phase(rule, target));
+            if desired {
                 let because = if bound {
                     Reason::Adopted { binding: name.clone() }
                 } else {
@@ -247,13 +247,13 @@ impl Planner<'_> {
             return;
         };
         let id = format!("{}/{}", deorbit.namespace, deorbit.name);
-        // Which annotations protect is unknown while the rules cannot be read: nothing is let go then.
+        // Which annotations protect is unknown while the rules cannot be read: nothing is released then.
         if let (Err(why), Some(End::Complete | End::CompletedWithDebris)) = (&self.binding.rules, deorbit.end)
         {
             return self.hold(target, Reason::DeorbitNotCreated { why: why.clone() });
         }
         match (deorbit.terminating, deorbit.end) {
-            // It was aborted; another one follows when it is gone.
+            // It was aborted; another one is created when it is gone.
             (true, _) | (false, None) => self.standing.deorbiting += 1,
             (false, Some(End::Complete)) => self.release(target, Reason::DeorbitCompleted { deorbit: id }),
             (false, Some(End::CompletedWithDebris)) => {
@@ -285,11 +285,10 @@ impl Planner<'_> {
         };
         let name = deorbit_name(&target.object.name, &target.object.uid);
         if self.deorbits.iter().any(|one| one.namespace == namespace && one.name == name) {
-            let why =
-                format!("a Deorbit {namespace}/{name} that was made for something else is in its place");
+            let why = format!("a Deorbit {namespace}/{name} that was created for something else exists");
             return self.hold(target, Reason::DeorbitNotCreated { why });
         }
-        // Asked again and again it would say the same, and nobody would be told that the object is held.
+        // Each try would be refused in the same way, and the object must be reported as held.
         match &target.refused {
             Some(refused) => {
                 self.hold(target, Reason::DeorbitNotCreated { why: refused.why.clone() });
@@ -321,8 +320,8 @@ impl Planner<'_> {
         self.deorbits.iter().filter(of_target).max_by_key(|one| one.name == name)
     }
 
-    /// Where the Deorbit of an object is made. Who may only write elsewhere must not be able to let an object go by a label. None:
-    /// it cannot be told.
+    /// The namespace of an object's Deorbit. A user who may only write in other namespaces must not be able to release an object by
+    /// a label. None: it is unknown.
     fn place(&self, target: &Target) -> Option<String> {
         let rules = self.binding.rules.as_ref().ok()?;
         if !rules.template.names_namespace() {
@@ -366,8 +365,8 @@ fn in_phase(rule: &super::snapshot::PhaseIs, target: &Target) -> bool {
     target.body.as_ref().is_some_and(|body| rule.holds(body))
 }
 
-/// A Deorbit as it is created. It has no owner reference: a deletion in the foreground would remove it at once, and its report
-/// of debris has to outlive the object.
+/// The Deorbit to create. It has no owner reference: a foreground deletion would remove it at once, and its list of debris has to outlive
+/// the object.
 fn manifest(target: &Target, namespace: &str, name: &str, filled: super::template::Filled) -> Value {
     let mut labels = filled.labels;
     labels.insert(names::TARGET_UID_LABEL.to_owned(), target.object.uid.clone());

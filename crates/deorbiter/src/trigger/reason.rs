@@ -1,4 +1,4 @@
-//! Why a trigger acts, and what it finds wrong.
+//! Why a step is executed, or what is wrong.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum Reason {
         /// Its name.
         binding: String,
     },
-    /// The object carries the finalizer already, put there by another program or an earlier installation.
+    /// The object carries the finalizer already, added by another program or an earlier installation.
     Adopted {
         /// The binding that takes it over.
         binding: String,
@@ -31,7 +31,7 @@ pub enum Reason {
         /// Its name.
         binding: String,
     },
-    /// Nothing carries the finalizer of a binding that is being deleted.
+    /// No object has the finalizer of a binding that is being deleted.
     NothingBound,
     /// The object is being deleted.
     TargetDeleted {
@@ -43,7 +43,7 @@ pub enum Reason {
         /// namespace/name of the Deorbit.
         deorbit: String,
     },
-    /// A Deorbit let the cluster go with something left.
+    /// A Deorbit released the cluster with something left.
     DebrisLeft {
         /// namespace/name of the Deorbit.
         deorbit: String,
@@ -63,7 +63,7 @@ pub enum Reason {
         /// namespace/name of the Deorbit.
         deorbit: String,
     },
-    /// The Deorbit of the object cannot be made.
+    /// The Deorbit of the object cannot be created.
     DeorbitNotCreated {
         /// What is wrong.
         why: String,
@@ -106,7 +106,7 @@ impl fmt::Display for Reason {
             ),
             Reason::DeorbitFailed { deorbit } => write!(
                 f,
-                "Deorbit {deorbit} failed and keeps the cluster: see its status.debris; delete the Deorbit to have it tried again"
+                "Deorbit {deorbit} failed and keeps the cluster: see its status.debris; delete the Deorbit to retry"
             ),
             Reason::DeorbitNotCreated { why } => write!(
                 f,

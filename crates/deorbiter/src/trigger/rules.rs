@@ -1,4 +1,4 @@
-//! The rules of a binding, read from its spec: everything that can be wrong is found here, before an object is bound.
+//! The rules of a binding, read from its spec: every error is found here, before an object is bound.
 
 use common::api::deorbit::{DeorbitSpec, Leftovers};
 use common::api::deorbit_binding::{DeorbitBindingSpec, DeorbitTemplate, LabelSelector, PhaseRule};
@@ -48,7 +48,7 @@ pub fn rules(spec: &DeorbitBindingSpec, namespaced: Option<bool>) -> Result<Rule
     })
 }
 
-/// Reads a template, and whether a Deorbit can come of it.
+/// Reads a template, and checks that it makes a valid Deorbit.
 ///
 /// # Errors
 /// One sentence: what is wrong, and where.
@@ -61,10 +61,10 @@ pub fn template(template: &DeorbitTemplate) -> Result<Template, String> {
         return Err(format!("template.{field} is no field of a Deorbit; see kubectl explain deorbit.spec"));
     }
     if spec.in_cluster || spec.kubeconfig.is_none() {
-        return Err("template.spec.kubeconfig is missing: a trigger deorbits the cluster that an object stands for, never the one that it runs in".to_owned());
+        return Err("template.spec.kubeconfig is missing: a trigger deorbits the cluster of an object, never the one that deorbiter runs in".to_owned());
     }
     if spec.dry_run {
-        return Err("template.spec.dryRun: a Deorbit that deletes nothing would let the cluster go with everything left".to_owned());
+        return Err("template.spec.dryRun: a Deorbit that deletes nothing would release the cluster with everything left".to_owned());
     }
     if let Some(why) = contradiction(&spec) {
         return Err(format!("template.spec.{why}"));
@@ -72,10 +72,10 @@ pub fn template(template: &DeorbitTemplate) -> Result<Template, String> {
     Ok(read)
 }
 
-/// What the API server would refuse about a Deorbit of this spec, by the rules of its CustomResourceDefinition.
+/// Why the API server would refuse a Deorbit of this spec, by the rules of its CustomResourceDefinition.
 fn contradiction(spec: &DeorbitSpec) -> Option<&'static str> {
     let openstack = spec.openstack.is_some();
-    if spec.sweep && !crate::names::is_telling(&spec.cluster_name) {
+    if spec.sweep && !crate::names::is_distinctive(&spec.cluster_name) {
         return Some("sweep needs a clusterName, and not the default name \"kubernetes\"");
     }
     if spec.sweep && !openstack {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_work_is_refused_with_its_place() {
+    fn invalid_rules_are_refused_with_the_field() {
         let refused = |changes: Value, namespaced| rules(&spec(changes), Some(namespaced)).unwrap_err();
         let template = |spec: Value| json!({ "template": { "spec": spec } });
         let kubeconfig = json!({ "secretRef": { "name": "a" } });

@@ -1,6 +1,7 @@
-//! What the triggers know at one time: bindings, the objects of their kinds, and Deorbits.
+//! The observed state of bindings, the objects of their kinds, and Deorbits, at one time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -27,7 +28,7 @@ pub struct Binding {
     pub uid: String,
     /// metadata.generation
     pub generation: Option<i64>,
-    /// metadata.creationTimestamp: of two that want one object, the older has it.
+    /// metadata.creationTimestamp: of two that select one object, the older has it.
     pub created: Timestamp,
     /// It is being deleted.
     pub terminating: bool,
@@ -41,7 +42,7 @@ pub struct Binding {
     pub kind: (String, String),
     /// The objects of its kind.
     pub targets: Targets,
-    /// What its status last said of them.
+    /// The counts in its status.
     pub counted: Counted,
 }
 
@@ -79,7 +80,7 @@ pub struct PhaseIs {
 }
 
 impl PhaseIs {
-    /// Whether it holds; a field that is not there has no value.
+    /// Whether the field has this value; a missing field has none.
     #[must_use]
     pub fn holds(&self, object: &Value) -> bool {
         self.path.text(object).is_ok_and(|text| text == self.equals)
@@ -89,11 +90,11 @@ impl PhaseIs {
 /// The objects of a binding's kind.
 #[derive(Clone, Debug)]
 pub enum Targets {
-    /// All of them: selected, or carrying the mark of a binding.
+    /// All of them: selected, or with the annotation of a binding.
     Whole(Vec<Target>),
-    /// The API server does not know the kind, so there are none.
+    /// The API server does not serve the kind, so there are none.
     NotServed(String),
-    /// They could not be listed, or one of them not be read: nothing is known.
+    /// They could not be listed, or one of them could not be read.
     Unknown(String),
 }
 
@@ -106,26 +107,26 @@ pub struct Target {
     pub resource_version: String,
     /// metadata.finalizers
     pub finalizers: Vec<String>,
-    /// The binding whose mark it carries.
+    /// The binding in its annotation.
     pub bound_by: Option<String>,
     /// It is being deleted.
     pub terminating: bool,
     /// The binding selects it.
     pub selected: bool,
-    /// Those of its annotations that a binding takes for protection.
+    /// Those of its annotations that protect it, by the binding.
     pub annotations: BTreeMap<String, String>,
     /// The whole object, where its phase or its template has to be known (see [`super::plan::needs_body`]).
     pub body: Option<Value>,
-    /// That the API server took no Deorbit for this version of it and this generation of the binding, where it was asked.
+    /// The API server's refusal of a Deorbit for this version of it and this generation of the binding.
     pub refused: Option<Refused>,
 }
 
-/// The API server took no Deorbit.
+/// The API server refused a Deorbit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Why.
     pub why: String,
-    /// That was long enough ago to ask once more.
+    /// It was long enough ago to try again.
     pub stale: bool,
 }
 
@@ -154,6 +155,20 @@ impl std::fmt::Display for ObjectId {
     }
 }
 
+/// The same text with a static lifetime, which Events need for kinds. Each text is stored once and never freed: there are a few, those of
+/// the kinds that bindings have named.
+#[must_use]
+pub fn lasting(text: &str) -> &'static str {
+    static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(text) = known.get(text) {
+        return text;
+    }
+    let text: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    known.insert(text);
+    text
+}
+
 /// A Deorbit.
 #[derive(Clone, Debug)]
 pub struct Deorbit {
@@ -163,7 +178,7 @@ pub struct Deorbit {
     pub name: String,
     /// metadata.uid
     pub uid: String,
-    /// UID of the object for which a trigger made it.
+    /// UID of the object that it was created for.
     pub target_uid: Option<String>,
     /// It is being deleted.
     pub terminating: bool,
@@ -176,7 +191,7 @@ pub struct Deorbit {
 pub enum End {
     /// Everything is gone.
     Complete,
-    /// Something is left, and its timeouts let the cluster go.
+    /// Something is left, and its timeouts release the cluster.
     CompletedWithDebris,
     /// Something is left, and the cluster must stay.
     Failed,

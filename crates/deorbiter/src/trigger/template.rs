@@ -1,7 +1,7 @@
 //! The template of a Deorbit: texts with field paths in braces, filled from one object.
 //!
-//! Strict: a template that cannot be read is refused as a whole before any object is bound by it, and a field that an object
-//! does not have is an error, never an empty text. `{{` and `}}` stand for braces.
+//! Strict: an invalid template is refused before any object is bound, and a field that an object does not have is an error, never an
+//! empty text. `{{` and `}}` stand for braces.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::path::{FieldPath, NoPath, NoText};
 
-/// A template that was read.
+/// A parsed template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     namespace: Option<Text>,
@@ -19,7 +19,7 @@ pub struct Template {
     spec: Map<String, Value>,
 }
 
-/// What a template makes of one object.
+/// A template filled from one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filled {
     /// Namespace, if the template names one.
@@ -46,15 +46,15 @@ enum Piece {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("template.{at}: {why}")]
 pub struct Unreadable {
-    /// Where: `spec.kubeconfig.secretRef.name`.
+    /// The field: `spec.kubeconfig.secretRef.name`.
     at: String,
     why: Mistake,
 }
 
-/// What is wrong with a text.
+/// Why a text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mistake {
-    /// Between the braces is something else.
+    /// The text between the braces is no field path.
     #[error(transparent)]
     NoPath(#[from] NoPath),
     /// One of a pair of braces is missing.
@@ -102,7 +102,7 @@ impl Template {
     /// Fills it from an object.
     ///
     /// # Errors
-    /// The first field that the object does not have, or that is no text.
+    /// The first field that the object does not have, or that is not a text.
     pub fn fill(&self, object: &Value) -> Result<Filled, Unfit> {
         let fill = |at: String, text: &Text| text.fill(object).map_err(|why| Unfit { at, why });
         let all = |at: &str, texts: &BTreeMap<String, Text>| {
@@ -123,7 +123,7 @@ impl Template {
         })
     }
 
-    /// The namespace that it names, filled from an object; None where it names none, or the object has not what it reads.
+    /// The namespace that it names, filled from an object; None where it names none, or the object does not have the field.
     #[must_use]
     pub fn namespace(&self, object: &Value) -> Option<String> {
         self.namespace.as_ref()?.fill(object).ok()
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_filled_wherever_they_are() {
+    fn texts_are_filled_at_any_depth() {
         let template = template(json!({
             "namespace": "{.metadata.namespace}-x",
             "labels": { "a": "{.metadata.name}" },
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_with_its_place() {
+    fn an_error_names_the_field() {
         let mistake = |value| template(value).unwrap_err().to_string();
         assert!(
             mistake(json!({ "spec": { "a": [{ "b": "{.x[0]}" }] } }))
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_not_there_is_no_empty_text() {
+    fn a_missing_field_is_an_error() {
         let template = template(json!({ "spec": { "a": { "b": "x{.spec.y}" } } })).unwrap();
         assert_eq!(
             template.fill(&json!({})).unwrap_err().to_string(),
@@ -268,7 +268,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_holds_no_brace_stays_as_it_is(text in "[^{}]*") {
+        fn a_text_without_braces_does_not_change(text in "[^{}]*") {
             let template = template(json!({ "spec": { "a": text } })).unwrap();
             let filled = template.fill(&json!({})).unwrap();
             proptest::prop_assert_eq!(filled.spec["a"].as_str(), Some(text.as_str()));

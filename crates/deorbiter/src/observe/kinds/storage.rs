@@ -1,4 +1,4 @@
-//! Claims, volumes, snapshots, and what stands between them and Nodes.
+//! Claims, volumes, snapshots, and attachments of volumes to Nodes.
 
 use serde::Deserialize;
 

@@ -1,11 +1,11 @@
-//! What OpenStack shows.
+//! The observed state of OpenStack.
 
 use std::collections::BTreeMap;
 
 use common::api::deorbit::{Kind, Recorded};
 use common::routes::Route;
 
-/// OpenStack, as far as the records and the cluster name things in it. What was asked for and is not here does not exist.
+/// What records and cluster name in OpenStack. What was requested and is missing here does not exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cloud {
     /// ID of the project.
@@ -16,22 +16,22 @@ pub struct Cloud {
     pub snapshots: BTreeMap<String, CloudSnapshot>,
     /// By ID.
     pub load_balancers: BTreeMap<String, LoadBalancer>,
-    /// By ID: all of the project where any load balancer is looked at.
+    /// By ID: all of the project where any load balancer is read.
     pub floating_ips: BTreeMap<String, FloatingIp>,
-    /// By ID: all of the project where any load balancer is looked at.
+    /// By ID: all of the project where any load balancer is read.
     pub security_groups: BTreeMap<String, SecurityGroup>,
-    /// The router's routes within the pod networks that lead to nobody: in the phases Inventory and Routes.
+    /// The router's routes within the pod networks that are stale: in the phases Inventory and Routes.
     pub routes: Vec<Route>,
-    /// Those within the pod networks of which nobody can say whether they lead to somebody: in the same phases.
+    /// Those within the pod networks whose next hop may or may not exist: in the same phases.
     pub doubtful_routes: Vec<DoubtfulRoute>,
-    /// Why both are not known, where they are not.
+    /// Why both are unknown, where they are.
     pub routes_unread: Option<String>,
     /// Whether the lists above are those of the whole project, for the sweep.
     pub whole: bool,
 }
 
 impl Cloud {
-    /// Whether what this names is there, its own or shared.
+    /// Whether the object of this record exists, its own or shared.
     #[must_use]
     pub fn shows(&self, record: &Recorded) -> bool {
         record.id.as_deref().is_some_and(|id| match record.kind {
@@ -43,7 +43,7 @@ impl Cloud {
         })
     }
 
-    /// The only load balancer of which this is true, with its ID: of two, nobody knows which is meant.
+    /// The only load balancer that matches, with its ID; None where two do, since either may be meant.
     pub fn only_load_balancer(
         &self,
         is_it: impl Fn(&LoadBalancer) -> bool,
@@ -60,7 +60,7 @@ pub struct CloudVolume {
     pub name: String,
     /// `available`, `in-use`, `deleting`, `error_deleting`, ...
     pub status: String,
-    /// Its keep mark is set.
+    /// It has the keep metadata.
     pub keep: bool,
     /// The CSI driver's cluster name.
     pub cluster: Option<String>,
@@ -75,7 +75,7 @@ pub struct CloudSnapshot {
     pub status: String,
     /// The volume that it was taken of.
     pub volume: String,
-    /// Its keep mark is set.
+    /// It has the keep metadata.
     pub keep: bool,
     /// The CSI driver's cluster name.
     pub cluster: Option<String>,
@@ -103,9 +103,9 @@ pub struct LoadBalancer {
 pub struct FloatingIp {
     /// The address.
     pub address: String,
-    /// Says which Service it was made for.
+    /// Names the Service that it was created for.
     pub description: String,
-    /// The port that it leads to.
+    /// The port that it is associated with.
     pub port: Option<String>,
 }
 
@@ -114,15 +114,15 @@ pub struct FloatingIp {
 pub struct SecurityGroup {
     /// `lb-sg-...`
     pub name: String,
-    /// Says which Service it was made for.
+    /// Names the Service that it was created for.
     pub description: String,
 }
 
-/// A route of the router that is left alone, because somebody unseen may be its next hop.
+/// A route of the router that is kept, because its next hop may exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoubtfulRoute {
     /// Which.
     pub route: Route,
-    /// What keeps it from being judged, for a person.
+    /// Why that is unknown.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! What a target cluster shows.
+//! The observed state of a target cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ pub enum SnapshotApi {
     /// Since external-snapshotter 4.
     #[default]
     V1,
-    /// What there was before, with the same fields.
+    /// The older one, with the same fields.
     V1beta1,
 }
 
 impl SnapshotApi {
-    /// As it stands in paths.
+    /// As it is in paths.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -26,10 +26,10 @@ impl SnapshotApi {
     }
 }
 
-/// The target cluster, as far as it holds something in OpenStack.
+/// The objects of the target cluster that hold something in OpenStack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cluster {
-    /// UID of its namespace kube-system, which no other cluster has; None where it may not be read.
+    /// UID of its namespace kube-system, which identifies the cluster; None where it may not be read.
     pub uid: Option<String>,
     /// In which version VolumeSnapshots are served.
     pub snapshot_api: SnapshotApi,
@@ -51,14 +51,14 @@ pub struct Cluster {
     pub pods: Vec<Pod>,
     /// Nodes that PersistentVolumes are attached to, by the PersistentVolume's name.
     pub attachments: BTreeMap<String, String>,
-    /// Leases of those who remove things in OpenStack.
+    /// Leases of the controllers that remove things in OpenStack.
     pub cleaners: Vec<Cleaner>,
-    /// What is there of this Deorbit's freeze.
+    /// What exists of this Deorbit's freeze.
     pub freeze: Freeze,
 }
 
 impl Cluster {
-    /// What every object says of itself that a record can be about.
+    /// The metadata of every object that a record can be about.
     pub fn metas(&self) -> impl Iterator<Item = &Meta> {
         let claims = self.claims.iter().map(|one| &one.meta);
         claims
@@ -90,20 +90,20 @@ pub struct Meta {
 /// A PersistentVolumeClaim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// See there.
+    /// Metadata.
     pub meta: Meta,
     /// spec.volumeName; None where it is not bound.
     pub volume: Option<String>,
-    /// spec.storageClassName, where it is not bound: a bound one is what its volume is.
+    /// spec.storageClassName, where it is not bound: a bound one has the class of its volume.
     pub class: Option<String>,
-    /// Who provisions it, as its annotation says, where it is not bound.
+    /// The provisioner in its annotation, where it is not bound.
     pub provisioner: Option<String>,
 }
 
 /// A PersistentVolume of Cinder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// See there.
+    /// Metadata.
     pub meta: Meta,
     /// The volume's ID.
     pub id: String,
@@ -118,7 +118,7 @@ pub struct Volume {
 /// A VolumeSnapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeSnapshot {
-    /// See there.
+    /// Metadata.
     pub meta: Meta,
     /// Its VolumeSnapshotContent.
     pub content: Option<String>,
@@ -129,7 +129,7 @@ pub struct VolumeSnapshot {
 /// A VolumeSnapshotContent of Cinder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
-    /// See there.
+    /// Metadata.
     pub meta: Meta,
     /// The snapshot's ID, once it is known.
     pub id: Option<String>,
@@ -144,7 +144,7 @@ pub struct Content {
 /// A Service of type LoadBalancer, or one that was until its load balancer is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// See there.
+    /// Metadata.
     pub meta: Meta,
     /// spec.loadBalancerClass
     pub class: Option<String>,
@@ -152,35 +152,35 @@ pub struct Service {
     pub load_balancer: Option<String>,
     /// Addresses of its status: what the cloud controller manager wrote when its load balancer was ready.
     pub addresses: Vec<String>,
-    /// Its floating IP shall stay.
+    /// Its floating IP is to be kept.
     pub keep_floating_ip: bool,
-    /// It is of another type by now, and waits for its load balancer to go.
+    /// Its type has changed, and it waits until its load balancer is gone.
     pub former: bool,
 }
 
 /// An Ingress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ingress {
-    /// See there.
+    /// Metadata.
     pub meta: Meta,
-    /// The annotation of old, or spec.ingressClassName.
+    /// The annotation of older Ingresses, or spec.ingressClassName.
     pub class: Option<String>,
     /// Addresses of its status: what octavia-ingress-controller wrote when its load balancer was ready.
     pub addresses: Vec<String>,
-    /// It names a floating IP that was there before.
+    /// It names a floating IP that existed before.
     pub names_floating_ip: bool,
-    /// Its floating IP shall stay.
+    /// Its floating IP is to be kept.
     pub keep_floating_ip: bool,
 }
 
 /// A Pod that names claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// See there.
+    /// Metadata.
     pub meta: Meta,
     /// Names of the claims, in its namespace.
     pub claims: Vec<String>,
-    /// It is on no Node, and holds up nobody's deletion.
+    /// It is on no Node, so it does not block the deletion of its claims.
     pub unscheduled: bool,
 }
 
@@ -205,10 +205,10 @@ pub struct Version {
     pub resource_version: String,
 }
 
-/// What is there of this Deorbit's freeze.
+/// What exists of this Deorbit's freeze.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Freeze {
-    /// It may not be looked for, and nothing of it was ever seen.
+    /// It may not be read, and nothing of it was ever observed.
     pub forbidden: bool,
     /// The cluster has ValidatingAdmissionPolicies.
     pub policies: bool,
@@ -221,7 +221,7 @@ pub struct Freeze {
 }
 
 impl Freeze {
-    /// Whether anything of it is there.
+    /// Whether any part of it exists.
     #[must_use]
     pub fn any(&self) -> bool {
         self.policy.is_some() || self.binding.is_some() || self.webhook.is_some()

@@ -1,4 +1,4 @@
-//! Why a server could not be read: whether time may end the wait.
+//! Why a server could not be read, and whether a timeout may end the wait.
 
 use std::fmt;
 

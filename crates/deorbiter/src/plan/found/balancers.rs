@@ -1,4 +1,4 @@
-//! Load balancers of Services and Ingresses, with the floating IPs and security groups that go along.
+//! Load balancers of Services and Ingresses, with their floating IPs and security groups.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Finder<'_> {
             .map(|service| (service, self.kept(choice, "services", &[service.meta.keep], false, "")))
             .collect();
         let cluster = self.run.spec.cluster_name.as_str();
-        // Who goes, and who stays, of those that share one load balancer.
+        // Of the Services that share one load balancer: those that are deleted, and those that are kept.
         let mut going = BTreeMap::<&str, Vec<&Meta>>::new();
         for (service, _) in ours.iter().filter(|(_, kept)| kept.is_none()) {
             if let Some(id) = &service.load_balancer {
@@ -47,8 +47,8 @@ impl Finder<'_> {
             if let (Some(seen), Some(cloud)) = (seen, self.cloud) {
                 let load_balancer = Arc::make_mut(&mut load_balancer);
                 load_balancer.tag = sharing::tag_of(cluster, meta, &seen.tags);
-                // Clusters of one name, or of none, cannot be told apart by names alone.
-                let known = names::is_telling(cluster)
+                // Clusters with the same name, or without one, cannot be distinguished by names alone.
+                let known = names::is_distinctive(cluster)
                     || seen.name == names::legacy_load_balancer(&meta.uid)
                     || sharing::is_attached(&service.addresses, seen, cloud);
                 let stays = id.as_deref().is_some_and(|id| staying.contains(id));
@@ -109,7 +109,7 @@ impl Finder<'_> {
             let id = seen.map(|(id, _)| id.clone());
             let mut load_balancer = record(Kind::LoadBalancer, id, ObjectKind::Ingress, meta, kept.clone());
             if let (Some((_, seen)), Some(cloud)) = (seen, self.cloud) {
-                // It was found by its name, which another cluster's may have as well.
+                // It was found by its name, which an Ingress of another cluster may have too.
                 let attached = sharing::is_attached(&ingress.addresses, seen, cloud);
                 Arc::make_mut(&mut load_balancer).shared = !attached || !seen.tags.is_empty();
             }

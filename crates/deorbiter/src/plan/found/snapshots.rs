@@ -1,4 +1,4 @@
-//! Snapshots, and what of the rest stays because of them.
+//! Snapshots, and what is kept because of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use super::{Finder, Found, record};
 use crate::observe::snapshot::{Claim, Content};
 use crate::plan::action::{Object, ObjectKind};
 
-/// What has a snapshot that stays: Cinder refuses to delete a volume that has one.
+/// What has a snapshot that is kept: Cinder refuses to delete a volume with a snapshot.
 #[derive(Default)]
 pub(super) struct Held {
     /// By namespace and name.
@@ -18,7 +18,7 @@ pub(super) struct Held {
 }
 
 impl Finder<'_> {
-    /// VolumeSnapshots, and contents that none of them names.
+    /// VolumeSnapshots, and contents without one.
     pub(super) fn snapshots(&mut self) -> Held {
         let mut held = Held::default();
         let api = self.cluster.snapshot_api;
@@ -70,14 +70,14 @@ impl Finder<'_> {
                 }),
             });
         }
-        // Contents that no VolumeSnapshot names any more.
+        // Contents that no VolumeSnapshot names.
         for content in &self.cluster.contents {
             if named.contains(content.meta.name.as_str()) {
                 continue;
             }
             let marks = [content.meta.keep, self.snapshot_kept(content.id.as_deref())];
             let mut kept = self.kept(choice, "snapshots", &marks, content.retain, "deletion policy");
-            // Its policy says what becomes of it when its VolumeSnapshot goes, and there never was one.
+            // Its policy applies when its VolumeSnapshot is deleted, and it never had one.
             if kept.is_none() && content.was_never_bound() && !self.retained() {
                 kept = Some("no VolumeSnapshot was ever bound to it".to_owned());
             }
@@ -108,14 +108,14 @@ impl Finder<'_> {
 }
 
 impl Content {
-    /// Whether no VolumeSnapshot ever had it: one that is reserved by name is bound when it gets that one's UID.
+    /// Whether no VolumeSnapshot was ever bound to it: one that is reserved by name is bound when it gets that one's UID.
     fn was_never_bound(&self) -> bool {
         self.snapshot.as_deref().is_none_or(str::is_empty)
     }
 }
 
 impl Held {
-    /// Why a volume stays that has one.
+    /// Why a volume that has one is kept.
     pub const WHY: &str = "it has a snapshot that is kept";
 
     /// Whether it has the volume of this ID.

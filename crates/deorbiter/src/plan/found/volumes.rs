@@ -1,4 +1,4 @@
-//! Volumes, by their claims or, where these are gone, by themselves.
+//! Volumes, by their claims or, where these are gone, by their PersistentVolumes.
 
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
@@ -10,11 +10,11 @@ use super::{Finder, Found, record};
 use crate::names;
 use crate::observe::snapshot::{Claim, Volume};
 use crate::plan::action::{Object, ObjectKind};
-use crate::plan::made::Made;
+use crate::plan::inventory::Made;
 
 impl Finder<'_> {
-    /// A bound claim is what its volume is, whatever its class says; an unbound one is what its provisioner will make of it.
-    /// One that names the volume of another claim holds nothing, and never will.
+    /// Of a bound claim, its volume decides, whatever its class; of an unbound one, its provisioner. One that names the volume of another
+    /// claim holds nothing, and never will.
     pub(super) fn is_cinder(&self, claim: &Claim) -> bool {
         match &claim.volume {
             Some(name) => self.by_name.get(name.as_str()).is_some_and(|volume| volume.is_for(claim)),
@@ -38,7 +38,7 @@ impl Finder<'_> {
                 continue;
             }
             let volume = claim.volume.as_deref().and_then(|name| self.by_name.get(name).copied());
-            // A provisioner may have made it and not said so yet.
+            // A provisioner may have created it before the claim was bound.
             let late = || made.as_ref()?.id(Kind::Volume, &claim.meta.uid);
             let id = volume.map(|volume| volume.id.clone()).or_else(late);
             let retain = volume.is_some_and(|volume| volume.retain);
@@ -67,7 +67,7 @@ impl Finder<'_> {
         }
     }
 
-    /// PersistentVolumes whose claim is gone, or never was.
+    /// PersistentVolumes whose claim is gone, or never existed.
     pub(super) fn volumes(&mut self, held: &Held) {
         let claims: HashSet<&str> = self.cluster.claims.iter().map(|claim| claim.meta.uid.as_str()).collect();
         let mut bound = HashMap::<&str, Vec<&Claim>>::new();
@@ -95,7 +95,7 @@ impl Finder<'_> {
             let go = kept.is_none() && volume.retain;
             self.out.push(Found {
                 record: record(Kind::Volume, Some(volume.id.clone()), object.kind, &volume.meta, kept),
-                // A released one goes by its policy.
+                // A released one is deleted by its policy.
                 delete: never_bound.then(|| object.clone()),
                 deleting: volume.meta.deleting,
                 release: go.then_some(object),
@@ -109,13 +109,13 @@ impl Finder<'_> {
 }
 
 impl Volume {
-    /// Whether a claim that names it is the one that it is for.
+    /// Whether it is bound to or reserved for the claim that names it.
     fn is_for(&self, claim: &Claim) -> bool {
         self.claim.as_deref().is_none_or(|uid| uid.is_empty() || uid == claim.meta.uid)
     }
 
-    /// Whether no claim ever had it: one that is reserved for a claim by name is bound when it gets that claim's UID. Nobody but
-    /// us deletes such a one.
+    /// Whether no claim was ever bound to it: one that is reserved for a claim by name is bound when it gets that claim's UID. No
+    /// controller of the cluster deletes such a one.
     pub(in crate::plan) fn was_never_bound(&self) -> bool {
         self.claim.as_deref().is_none_or(str::is_empty)
     }

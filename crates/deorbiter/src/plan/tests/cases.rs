@@ -1,4 +1,4 @@
-//! The feature table, row by row, and the defects of the original that a plan alone can show.
+//! The feature table, row by row, and those defects of the original that a plan can show.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::plan::{Act, preview};
 use crate::settings::Settings;
 
 #[test]
-fn claims_snapshots_and_services_go_and_it_is_proven() {
+fn claims_snapshots_and_services_are_deleted_and_verified() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.snapshot("daily", "data");
@@ -39,7 +39,7 @@ fn d1_another_driver_s_claim_is_left_alone_even_with_cinder_s_class() {
 }
 
 #[test]
-fn d3_retained_volumes_stay_with_their_claims_and_nobody_waits() {
+fn d3_retained_volumes_are_kept_with_their_claims_and_not_waited_for() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.volume("data").retain = true;
@@ -49,7 +49,7 @@ fn d3_retained_volumes_stay_with_their_claims_and_nobody_waits() {
 }
 
 #[test]
-fn retained_volumes_go_where_it_is_asked_for() {
+fn retained_volumes_are_deleted_where_the_spec_says_so() {
     let mut env = proven(json!({"retained": "Delete"}));
     env.claim("data");
     env.volume("data").retain = true;
@@ -76,7 +76,7 @@ fn d4_pods_that_hold_claims_go_unless_they_are_kept_out() {
 }
 
 #[test]
-fn d5_what_is_made_anew_is_recorded_and_deleted_anew() {
+fn d5_recreated_objects_are_recorded_and_deleted_again() {
     let mut env = proven(json!({"freeze": "None"}));
     env.course.recreates = true;
     env.claim("data");
@@ -103,7 +103,7 @@ fn d6_a_volume_that_is_provisioned_after_its_claim_is_gone_is_found() {
 }
 
 #[test]
-fn an_unbound_claim_is_deleted_only_in_the_version_that_was_seen() {
+fn an_unbound_claim_is_deleted_only_in_the_version_that_was_observed() {
     let mut env = proven(json!({}));
     env.unbound_claim("data");
     while env.run.status.phase < Phase::Delete {
@@ -120,7 +120,7 @@ fn an_unbound_claim_is_deleted_only_in_the_version_that_was_seen() {
 fn d7_an_outage_counts_from_its_first_failure() {
     let timeouts = json!({"hang": "24h", "apiUnavailable": "10m", "perObject": "12h"});
     let mut env = proven(json!({"timeouts": timeouts}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     for _ in 0..8 {
         env.step();
@@ -148,7 +148,7 @@ fn d8_a_target_that_was_never_reached_ends_with_a_report() {
 }
 
 #[test]
-fn giving_up_before_the_first_delete_lists_what_was_found() {
+fn a_run_that_ends_before_the_first_delete_lists_what_was_found() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.course.cloud_outage = 0..usize::MAX;
@@ -161,7 +161,7 @@ fn giving_up_before_the_first_delete_lists_what_was_found() {
 #[test]
 fn with_the_target_gone_leftovers_are_deleted_by_their_ids() {
     let mut env = proven(json!({"leftovers": "Delete"}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     for _ in 0..8 {
         env.step();
@@ -172,9 +172,9 @@ fn with_the_target_gone_leftovers_are_deleted_by_their_ids() {
 }
 
 #[test]
-fn dead_cleaners_are_not_waited_for_where_leftovers_go() {
+fn stopped_controllers_are_not_waited_for_where_leftovers_are_deleted() {
     let mut env = proven(json!({"leftovers": "Delete"}));
-    (env.course.csi_dead, env.course.ccm_dead) = (true, true);
+    (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.stale_leases();
     env.claim("data");
     env.snapshot("daily", "data");
@@ -186,11 +186,11 @@ fn dead_cleaners_are_not_waited_for_where_leftovers_go() {
     assert_eq!(env.did("in OpenStack"), 4, "{:#?}", env.acts);
 }
 
-/// All of them appear on one Deorbit.
+/// All Events are on one Deorbit.
 #[test]
-fn each_dead_cleaner_and_the_debris_have_events_of_their_own() {
+fn each_stopped_controller_and_the_debris_have_events_of_their_own() {
     let mut env = proven(json!({"timeouts": {"perObject": "1m"}}));
-    (env.course.csi_dead, env.course.ccm_dead) = (true, true);
+    (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.stale_leases();
     let mut csi = env.cluster.cleaners[0].clone();
     csi.name = "cinder-csi-openstack-org".into();
@@ -228,10 +228,10 @@ fn d11_without_credentials_load_balancers_are_given_time_after_the_last_service(
 }
 
 #[test]
-fn a_service_that_is_no_load_balancer_any_more_is_recorded_until_its_own_is_gone() {
+fn a_service_whose_type_changed_is_recorded_until_its_load_balancer_is_gone() {
     for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
         let mut env = proven(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
-        env.course.ccm_dead = true;
+        env.course.ccm_stopped = true;
         env.stale_leases();
         env.service("web").former = true;
         while env.run.status.phase < Phase::Delete {
@@ -252,26 +252,26 @@ fn a_service_that_is_no_load_balancer_any_more_is_recorded_until_its_own_is_gone
 }
 
 #[test]
-fn a_service_that_loses_its_load_balancer_in_the_run_stays_and_the_end_is_proven() {
+fn a_service_that_loses_its_load_balancer_in_the_run_is_kept_and_the_end_is_verified() {
     let mut env = proven(json!({}));
-    env.course.ccm_dead = true;
+    env.course.ccm_stopped = true;
     env.service("web").former = true;
     env.course.refuses = Some("uid-web".into());
     for _ in 0..8 {
         env.step();
     }
     assert_eq!(env.run.status.phase, Phase::Wait);
-    // The cloud controller manager is back: the load balancer goes, the finalizer too, the Service stays.
-    env.course.ccm_dead = false;
+    // The cloud controller manager runs again: load balancer and finalizer are removed, the Service stays.
+    env.course.ccm_stopped = false;
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
 }
 
 #[test]
-fn a_former_load_balancer_s_keep_mark_and_switch_are_heard() {
+fn keep_annotation_and_setting_count_for_a_service_whose_type_changed() {
     for (change, keep) in [(json!({}), true), (json!({"resources": {"services": "Keep"}}), false)] {
         let mut env = proven(change);
-        env.course.ccm_dead = true;
+        env.course.ccm_stopped = true;
         let service = env.service("web");
         (service.former, service.meta.keep) = (true, keep);
         env.untouchable = ["uid-web", "lb-web", "fip-web"].map(str::to_owned).to_vec();
@@ -298,9 +298,9 @@ fn d12_foreign_classes_shared_and_user_made_load_balancers() {
 }
 
 #[test]
-fn a_neighbour_of_the_same_service_name_is_safe_without_a_cluster_name() {
+fn a_load_balancer_of_another_cluster_with_the_same_service_name_is_kept_without_a_cluster_name() {
     let mut env = proven(json!({"leftovers": "Delete", "clusterName": ""}));
-    env.course.ccm_dead = true;
+    env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web");
     env.balancer("web").tags.push("kube_service_other_a_web".into());
@@ -310,7 +310,7 @@ fn a_neighbour_of_the_same_service_name_is_safe_without_a_cluster_name() {
 }
 
 #[test]
-fn floating_ips_that_are_kept_stay() {
+fn floating_ips_with_the_keep_annotation_are_kept() {
     let mut env = proven(json!({"leftovers": "Delete"}));
     env.service("web").keep_floating_ip = true;
     env.untouchable = vec!["fip-web".into()];
@@ -320,7 +320,7 @@ fn floating_ips_that_are_kept_stay() {
 }
 
 #[test]
-fn keep_marks_are_honoured_wherever_they_stand() {
+fn keep_annotations_count_on_every_object() {
     for place in ["claim", "volume", "cinder", "snapshot"] {
         let mut env = proven(json!({"leftovers": "Delete"}));
         env.claim("data");
@@ -342,7 +342,7 @@ fn keep_marks_are_honoured_wherever_they_stand() {
 #[test]
 fn error_deleting_is_debris_at_once() {
     let mut env = proven(json!({}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     env.cinder("data").status = "error_deleting".into();
     env.finish();
@@ -354,9 +354,9 @@ fn error_deleting_is_debris_at_once() {
 }
 
 #[test]
-fn block_ends_in_failed_and_a_new_answer_goes_on() {
+fn block_ends_in_failed_and_a_changed_spec_restarts_the_run() {
     let mut env = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "1m"}}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Failed);
@@ -368,7 +368,7 @@ fn block_ends_in_failed_and_a_new_answer_goes_on() {
 }
 
 #[test]
-fn an_aborted_run_lifts_its_freeze_also_one_that_it_does_not_remember() {
+fn an_aborted_run_removes_its_freeze_even_if_its_status_does_not_have_it() {
     for policy in [true, false] {
         let mut env = proven(json!({}));
         env.claim("data");
@@ -384,7 +384,7 @@ fn an_aborted_run_lifts_its_freeze_also_one_that_it_does_not_remember() {
 }
 
 #[test]
-fn an_old_cluster_gets_the_webhook() {
+fn a_cluster_without_admission_policies_gets_the_webhook() {
     let mut env = proven(json!({}));
     env.cluster.freeze.policies = false;
     env.claim("data");
@@ -429,20 +429,20 @@ fn a_dry_run_shows_exactly_the_deletes_of_a_real_one() {
     let deletes: Vec<_> = real.acts.iter().filter(|act| act.starts_with("delete")).cloned().collect();
     assert_eq!(preview.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), deletes);
     assert_eq!(dry.run.records, real.run.records);
-    let told = |code: &str| preview.problems.iter().filter(|one| one.because.code() == code).count();
-    assert_eq!(told("Kept"), 1, "what is kept is told");
+    let count = |code: &str| preview.problems.iter().filter(|one| one.because.code() == code).count();
+    assert_eq!(count("Kept"), 1, "what is kept is reported");
     assert_eq!(
-        (told("DeletedWithOwner"), preview.problems.len()),
+        (count("DeletedWithOwner"), preview.problems.len()),
         (1, 2),
         "so is the floating IP: {preview}"
     );
 }
 
 #[test]
-fn a_preview_names_what_goes_without_a_step_of_its_own() {
+fn a_preview_lists_what_is_deleted_without_a_step_of_its_own() {
     let mut env = proven(json!({"sweep": true, "leftovers": "Delete", "retained": "Delete",
         "resources": {"routes": {"routerID": "r1", "podCIDRs": ["10.0.0.0/8"]}}}));
-    // A claim that is gone already: its volume goes by the policy.
+    // A claim that is gone already: its volume is deleted by the policy.
     env.claim("released");
     env.cluster.claims.clear();
     env.cluster.volumes[0].claim = Some("uid-gone".into());
@@ -463,7 +463,7 @@ fn a_preview_names_what_goes_without_a_step_of_its_own() {
 }
 
 #[test]
-fn a_preview_knows_what_the_drivers_name_after_an_object_that_has_no_id_yet() {
+fn a_preview_finds_what_drivers_name_after_an_object_without_an_id() {
     let mut env = proven(json!({"sweep": true, "leftovers": "Delete"}));
     env.claim("data");
     env.snapshot("young", "data");
@@ -482,7 +482,7 @@ fn a_preview_knows_what_the_drivers_name_after_an_object_that_has_no_id_yet() {
 }
 
 #[test]
-fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
+fn a_sweep_deletes_what_no_object_names_and_nothing_of_another_cluster() {
     let mut env = proven(json!({"sweep": true, "leftovers": "Delete", "retained": "Delete"}));
     env.service("web");
     env.claim("kept").meta.keep = true;
@@ -508,13 +508,13 @@ fn a_sweep_takes_what_nobody_names_but_not_the_neighbours() {
 }
 
 #[test]
-fn a_sweep_takes_the_floating_ips_of_the_load_balancers_that_it_takes() {
+fn a_sweep_deletes_the_floating_ips_of_the_load_balancers_that_it_deletes() {
     for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
         let mut env = proven(json!({"sweep": true, "leftovers": leftovers}));
         env.service("web");
         env.cluster.services.clear();
         let cloud = env.cloud.as_mut().unwrap();
-        // Whoever wrote these did not make them for this load balancer.
+        // These were not created for this load balancer.
         for (id, description) in [
             ("fip-own", "mine"),
             ("fip-other", "Floating IP for Kubernetes external service a/other from cluster prod"),

@@ -1,4 +1,4 @@
-//! How a run ends: not too early, not never, and with nothing left behind, whatever happens in its last moments.
+//! How a run ends: neither too early nor never, and without a freeze left behind, whatever happens at the end.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use serde_json::json;
 use super::env::*;
 use crate::observe::snapshot::{Cloud, Cluster, Version};
 
-/// The freeze stands, and a claim is left whose driver is dead.
+/// The freeze exists, and a claim is left whose driver has stopped.
 fn frozen() -> TestEnv {
     let mut env = proven(json!({}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     for _ in 0..8 {
         env.step();
@@ -21,8 +21,8 @@ fn frozen() -> TestEnv {
     env
 }
 
-/// The Deorbit is deleted, and the cluster answers no more.
-fn deleted_with_a_dead_cluster(env: &mut TestEnv, reconciles: usize) {
+/// The Deorbit is deleted, and the cluster does not respond any more.
+fn deleted_with_an_unreachable_cluster(env: &mut TestEnv, reconciles: usize) {
     env.run.deleting = true;
     env.course.outage = env.reconcile..usize::MAX;
     for _ in 0..reconciles {
@@ -35,35 +35,35 @@ fn deleted_with_a_dead_cluster(env: &mut TestEnv, reconciles: usize) {
 }
 
 #[test]
-fn a_deorbit_that_is_done_goes_at_once_although_its_cluster_is_gone() {
+fn a_finished_deorbit_is_deleted_at_once_although_its_cluster_is_gone() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.finish();
-    deleted_with_a_dead_cluster(&mut env, 2);
+    deleted_with_an_unreachable_cluster(&mut env, 2);
     assert_eq!(env.did("its freeze is not in"), 1, "{:?}", env.acts);
 }
 
 #[test]
-fn one_that_never_froze_goes_at_once_too() {
+fn a_deorbit_that_never_froze_is_deleted_at_once() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.step();
     env.step();
     assert!(env.run.held && env.run.status.phase < Phase::Freeze);
-    deleted_with_a_dead_cluster(&mut env, 2);
+    deleted_with_an_unreachable_cluster(&mut env, 2);
 }
 
 #[test]
-fn one_whose_freeze_stands_in_a_dead_cluster_goes_when_the_outage_is_long_enough() {
+fn a_deorbit_with_a_freeze_in_an_unreachable_cluster_is_deleted_after_the_outage_timeout() {
     let mut env = frozen();
     let began = env.now;
-    deleted_with_a_dead_cluster(&mut env, 200);
+    deleted_with_an_unreachable_cluster(&mut env, 200);
     assert!(env.now.duration_since(began).as_secs() >= 600, "ten minutes are the outage's limit");
     assert_eq!(env.did("as soon as it can be done, delete"), 1, "{:?}", env.acts);
 }
 
-/// The run is frozen, OpenStack has not answered for as long as may be, and in this moment the API server restarts.
-fn with_a_restart_at_the_end_of_openstack_s_outage() -> TestEnv {
+/// The cluster is frozen, OpenStack's outage reaches its timeout, and at that time the API server restarts.
+fn with_a_restart_at_the_end_of_the_openstack_outage() -> TestEnv {
     let mut env = frozen();
     env.course.cloud_outage = env.reconcile..usize::MAX;
     env.step();
@@ -73,22 +73,22 @@ fn with_a_restart_at_the_end_of_openstack_s_outage() -> TestEnv {
 }
 
 #[test]
-fn an_outage_of_openstack_is_none_of_the_cluster_which_has_its_freeze_lifted() {
-    let mut env = with_a_restart_at_the_end_of_openstack_s_outage();
-    // Who aborts a run asks OpenStack nothing.
+fn an_outage_of_openstack_does_not_count_for_the_cluster_whose_freeze_is_removed() {
+    let mut env = with_a_restart_at_the_end_of_the_openstack_outage();
+    // An aborted run reads nothing from OpenStack.
     env.course.cloud_outage = 0..0;
     env.run.deleting = true;
     env.finish();
     assert!(env.gone && !env.cluster.freeze.any(), "{:?}", env.acts);
     assert_eq!((env.did("remove the freeze"), env.did("as soon as it can be done, delete")), (1, 0));
-    let mut env = with_a_restart_at_the_end_of_openstack_s_outage();
+    let mut env = with_a_restart_at_the_end_of_the_openstack_outage();
     env.finish_blind();
     assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
     assert!(!env.cluster.freeze.any() && !debris_kinds(&env).contains(&"Freeze"), "{:?}", env.acts);
 }
 
 #[test]
-fn an_outage_is_counted_from_its_own_begin_where_another_one_ends_in_it() {
+fn an_outage_counts_from_its_own_start_even_if_an_earlier_one_overlaps() {
     let mut env = frozen();
     let began = env.reconcile;
     env.course.cloud_outage = began..began + 30;
@@ -103,7 +103,7 @@ fn an_outage_is_counted_from_its_own_begin_where_another_one_ends_in_it() {
 }
 
 #[test]
-fn a_run_that_is_tried_again_in_an_outage_waits_anew() {
+fn a_run_that_is_restarted_during_an_outage_waits_for_the_whole_timeout() {
     let mut env = proven(json!({"onTimeout": "Block"}));
     env.claim("data");
     env.course.outage = 0..usize::MAX;
@@ -117,7 +117,7 @@ fn a_run_that_is_tried_again_in_an_outage_waits_anew() {
 }
 
 #[test]
-fn a_freeze_that_is_lifted_at_the_second_try_changes_nothing_of_the_end() {
+fn a_freeze_that_is_removed_at_the_second_try_changes_nothing_of_the_end() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.course.clings = 2;
@@ -127,7 +127,7 @@ fn a_freeze_that_is_lifted_at_the_second_try_changes_nothing_of_the_end() {
 }
 
 #[test]
-fn a_freeze_that_cannot_be_lifted_is_debris_after_a_while() {
+fn a_freeze_that_cannot_be_removed_becomes_debris() {
     let mut env = proven(json!({"timeouts": {"apiUnavailable": "1m"}}));
     env.claim("data");
     env.course.clings = usize::MAX;
@@ -137,7 +137,7 @@ fn a_freeze_that_cannot_be_lifted_is_debris_after_a_while() {
     assert_eq!(status.debris[0].kind, "Freeze");
     assert!(env.now.duration_since(status.completed_at.unwrap()).as_secs() >= 60);
     assert_eq!(env.condition("Frozen").0, Status::True);
-    // Whoever deletes the Deorbit now has read of it, and is not held back for ever.
+    // The status lists it, so the deletion of the Deorbit does not wait for ever.
     env.run.deleting = true;
     for _ in 0..4 {
         if !env.gone {
@@ -149,7 +149,7 @@ fn a_freeze_that_cannot_be_lifted_is_debris_after_a_while() {
 }
 
 #[test]
-fn a_freeze_that_may_not_be_looked_for_is_never_made_and_the_run_goes_on_without() {
+fn without_the_right_to_read_a_freeze_none_is_created_and_the_run_goes_on() {
     for (freeze, minutes) in [("None", 0), ("Policy", 1)] {
         let mut env = proven(json!({"freeze": freeze, "timeouts": {"apiUnavailable": "1m"}}));
         env.claim("data");
@@ -165,7 +165,7 @@ fn a_freeze_that_may_not_be_looked_for_is_never_made_and_the_run_goes_on_without
 }
 
 #[test]
-fn what_is_made_in_the_last_moment_is_waited_for_too() {
+fn a_claim_that_is_created_just_before_the_freeze_is_waited_for() {
     for phase in [Phase::Verify, Phase::Sweep, Phase::Routes] {
         let mut env = proven(json!({"freeze": "None"}));
         env.claim("data");
@@ -177,7 +177,7 @@ fn what_is_made_in_the_last_moment_is_waited_for_too() {
 }
 
 #[test]
-fn what_is_made_after_the_freeze_is_lifted_is_no_longer_of_this_run() {
+fn a_claim_that_is_created_after_the_freeze_is_removed_is_ignored() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.course.makes = Some(Makes::Thawed);
@@ -188,12 +188,12 @@ fn what_is_made_after_the_freeze_is_lifted_is_no_longer_of_this_run() {
 }
 
 #[test]
-fn a_project_that_shows_nothing_of_the_cluster_proves_nothing() {
+fn a_project_that_shows_nothing_of_the_cluster_verifies_nothing() {
     let mut env = proven(json!({"timeouts": {"perObject": "5m"}}));
     env.claim("data");
     env.service("web");
     *env.cloud.as_mut().unwrap() = Cloud { project: "another".into(), ..Cloud::default() };
-    (env.course.csi_dead, env.course.ccm_dead) = (true, true);
+    (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.finish();
     let status = &env.run.status;
     assert_eq!((status.phase, status.debris_count), (Phase::CompletedWithDebris, 2), "{:?}", status.debris);
@@ -205,7 +205,7 @@ fn a_project_that_shows_nothing_of_the_cluster_proves_nothing() {
 }
 
 #[test]
-fn where_the_cluster_s_own_controllers_work_their_word_counts_and_is_called_no_proof() {
+fn without_a_matching_project_the_cluster_s_own_controllers_count_and_nothing_is_verified() {
     let mut env = proven(json!({}));
     env.claim("data");
     *env.cloud.as_mut().unwrap() = Cloud::default();
@@ -223,7 +223,7 @@ fn where_the_cluster_s_own_controllers_work_their_word_counts_and_is_called_no_p
 }
 
 #[test]
-fn another_cluster_or_project_in_the_place_is_not_touched() {
+fn another_cluster_or_project_behind_the_same_secret_is_not_touched() {
     let mut env = proven(json!({}));
     env.cluster.uid = Some("one".into());
     env.cloud.as_mut().unwrap().project = "p".into();
@@ -253,9 +253,9 @@ fn another_cluster_or_project_in_the_place_is_not_touched() {
 }
 
 #[test]
-fn protected_time_is_not_counted_as_hanging() {
+fn time_under_protection_does_not_count_for_the_hang_timeout() {
     let mut env = proven(json!({"timeouts": {"hang": "1h"}}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     for _ in 0..8 {
         env.step();
@@ -265,13 +265,13 @@ fn protected_time_is_not_counted_as_hanging() {
     env.now += Duration::from_secs(2 * 3600);
     env.step();
     env.run.protected = false;
-    env.course.csi_dead = false;
+    env.course.csi_stopped = false;
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
 }
 
 #[test]
-fn an_outage_before_anything_was_frozen_is_not_looked_into_for_ever() {
+fn an_outage_before_the_freeze_ends_at_its_timeout() {
     let mut env = proven(json!({}));
     env.claim("data");
     env.course.outage = 0..usize::MAX;
@@ -285,7 +285,7 @@ fn debris_kinds(env: &TestEnv) -> Vec<&str> {
 }
 
 #[test]
-fn an_outage_of_openstack_is_no_clean_end_where_nothing_was_recorded_either() {
+fn an_outage_of_openstack_is_no_clean_end_even_without_records() {
     let mut env = proven(json!({}));
     while env.run.status.phase < Phase::Delete {
         env.step();
@@ -298,7 +298,7 @@ fn an_outage_of_openstack_is_no_clean_end_where_nothing_was_recorded_either() {
 }
 
 #[test]
-fn a_cluster_that_dies_while_it_is_being_frozen_may_stay_frozen() {
+fn a_cluster_that_stops_responding_while_it_is_being_frozen_may_stay_frozen() {
     let mut env = proven(json!({}));
     while env.run.status.phase < Phase::Freeze {
         env.step();
@@ -311,10 +311,10 @@ fn a_cluster_that_dies_while_it_is_being_frozen_may_stay_frozen() {
 }
 
 #[test]
-fn a_cluster_that_was_not_to_be_frozen_is_not_frozen_when_it_dies() {
-    let dies = |freeze: &str, csi_dead: bool| {
+fn a_cluster_without_a_desired_freeze_does_not_count_as_frozen_when_it_stops_responding() {
+    let stops_responding = |freeze: &str, csi_stopped: bool| {
         let mut env = proven(json!({"freeze": freeze}));
-        env.course.csi_dead = csi_dead;
+        env.course.csi_stopped = csi_stopped;
         env.claim("data");
         while env.run.status.phase < Phase::Wait {
             env.step();
@@ -325,23 +325,23 @@ fn a_cluster_that_was_not_to_be_frozen_is_not_frozen_when_it_dies() {
     for (freeze, end, debris) in
         [("None", Phase::Complete, vec![]), ("Policy", Phase::CompletedWithDebris, vec!["Freeze"])]
     {
-        let mut env = dies(freeze, false);
+        let mut env = stops_responding(freeze, false);
         env.finish_blind();
         assert_eq!((env.run.status.phase, debris_kinds(&env)), (end, debris), "{freeze}");
         let frozen = if freeze == "None" { Status::False } else { Status::Unknown };
         assert_eq!(env.condition("Frozen").0, frozen);
         assert_eq!(env.step().requeue_after.is_none(), freeze == "None", "it is looked into for ever");
     }
-    // Neither is it waited for when somebody aborts the run.
-    let mut env = dies("None", true);
-    deleted_with_a_dead_cluster(&mut env, 2);
+    // It is not waited for when the run is aborted either.
+    let mut env = stops_responding("None", true);
+    deleted_with_an_unreachable_cluster(&mut env, 2);
     assert_eq!(env.did("its freeze is not in"), 1, "{:?}", env.acts);
 }
 
 #[test]
-fn a_freeze_that_was_seen_may_stand_whatever_the_spec_says() {
+fn a_freeze_that_was_observed_may_exist_whatever_the_spec_says() {
     let mut env = proven(json!({"freeze": "None"}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     env.cluster.freeze.policy = Some(Version::default());
     while env.run.status.phase < Phase::Wait {
@@ -354,11 +354,11 @@ fn a_freeze_that_was_seen_may_stand_whatever_the_spec_says() {
 }
 
 #[test]
-fn what_was_asked_for_and_not_looked_at_before_the_end_is_named() {
+fn what_the_run_did_not_check_before_its_end_is_debris() {
     let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
     let asked = json!({"resources": routes, "sweep": true, "timeouts": {"hang": "10m", "perObject": "30m"}});
     let mut env = proven(asked.clone());
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     env.finish();
     assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
@@ -367,7 +367,7 @@ fn what_was_asked_for_and_not_looked_at_before_the_end_is_named() {
     for entry in &env.run.status.debris[1..] {
         assert!(entry.reason.contains("the run ended before"), "{entry:?}");
     }
-    // Where all phases are gone through there is nothing to name.
+    // After all phases there is nothing to list.
     let mut env = proven(asked);
     env.claim("data");
     env.finish();

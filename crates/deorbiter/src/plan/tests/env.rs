@@ -1,4 +1,4 @@
-//! A cluster and its project that answer to a plan's acts as the real ones do, and check each act against the law.
+//! A simulated cluster with its project. It responds to actions as the real ones do, and checks each action against the invariants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::settings::Settings;
 
 mod environment;
 
-/// What is different in one env; by default everything is alive and ordinary. Ranges and numbers are those of reconciles.
+/// What goes wrong in one simulation; by default nothing does. Numbers and ranges count reconciliations.
 #[derive(Clone, Debug)]
 pub struct Course {
-    pub csi_dead: bool,
-    pub ccm_dead: bool,
-    /// A claim is made while the run waits.
+    pub csi_stopped: bool,
+    pub ccm_stopped: bool,
+    /// A claim is created while the run waits.
     pub recreates: bool,
     pub outage: std::ops::Range<usize>,
     pub cloud_outage: std::ops::Range<usize>,
@@ -30,34 +30,34 @@ pub struct Course {
     pub refused: std::ops::Range<usize>,
     /// OpenStack, or its login, refuses.
     pub cloud_refused: std::ops::Range<usize>,
-    /// The process dies after the status is stored.
+    /// The process stops after the status is stored.
     pub dies_before_acts: Option<usize>,
-    /// The process dies after its first act.
+    /// The process stops after its first action.
     pub dies_after_first: Option<usize>,
     /// Somebody deletes the Deorbit.
     pub aborted: Option<usize>,
-    /// UID of an object that the API server lets nobody delete.
+    /// UID of an object whose deletion the API server refuses.
     pub refuses: Option<String>,
-    /// So many times the freeze cannot be lifted.
+    /// So many times the freeze cannot be removed.
     pub clings: usize,
-    /// A claim is made when the run has come so far: once by whoever was on his way, or again and again after a freeze.
+    /// A claim is created at this point of the run: once, or repeatedly after a freeze.
     pub makes: Option<Makes>,
 }
 
-/// When somebody makes a claim.
+/// When a claim is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Makes {
-    /// In the first reconcile of this phase.
+    /// In the first reconciliation of this phase.
     In(Phase),
-    /// Once the freeze is lifted.
+    /// When the freeze is removed.
     Thawed,
 }
 
 impl Default for Course {
     fn default() -> Self {
         Course {
-            csi_dead: false,
-            ccm_dead: false,
+            csi_stopped: false,
+            ccm_stopped: false,
             recreates: false,
             outage: 0..0,
             cloud_outage: 0..0,
@@ -84,7 +84,7 @@ pub struct TestEnv {
     pub reconcile: usize,
     pub course: Course,
     pub failures: BTreeMap<String, String>,
-    /// IDs and UIDs that must never be deleted by anybody.
+    /// IDs and UIDs that must never be deleted.
     pub untouchable: Vec<String>,
     pub acts: Vec<String>,
     pub gone: bool,
@@ -104,7 +104,7 @@ pub fn with_cloud() -> serde_json::Value {
     json!({"identityRef": {"name": "c"}})
 }
 
-/// A env with OpenStack, and with this in the spec.
+/// A simulation with OpenStack, and with this in the spec.
 pub fn proven(change: serde_json::Value) -> TestEnv {
     let mut all = json!({"openstack": with_cloud()});
     for (key, value) in change.as_object().unwrap() {
@@ -183,7 +183,7 @@ impl TestEnv {
         self.cluster.claims.last_mut().unwrap()
     }
 
-    /// A claim for which nothing is made yet.
+    /// A claim that is not provisioned yet.
     pub fn unbound_claim(&mut self, name: &str) {
         self.claim(name).volume = None;
         let volume = self.cluster.volumes.pop().unwrap();
@@ -290,7 +290,7 @@ impl TestEnv {
         }
     }
 
-    /// One reconcile: decide, store, act, and then the env goes on by itself.
+    /// One reconciliation: plan, store, apply; then the controllers of the cluster run.
     pub fn step(&mut self) -> Decision {
         if self.course.aborted == Some(self.reconcile) {
             self.run.deleting = true;
@@ -395,7 +395,7 @@ impl TestEnv {
                         let made = [names::SERVICE_PREFIX, "kube_ingress_"];
                         assert!(made.iter().any(|prefix| name.starts_with(prefix)), "{name}");
                         let gone = cloud.load_balancers.remove(id).unwrap();
-                        // Octavia takes the port away, and with it where the address leads to.
+                        // Octavia deletes the port, and with it the association of the floating IP.
                         for ip in cloud.floating_ips.values_mut().filter(|ip| ip.port == gone.port) {
                             ip.port = None;
                         }
@@ -419,7 +419,7 @@ impl TestEnv {
             .chain(cluster.pods.iter_mut().map(|one| &mut one.meta))
     }
 
-    /// Reconciles until nothing more is asked for. Returns the last decision.
+    /// Reconciles until no further reconciliation is planned. Returns the last decision.
     pub fn finish(&mut self) -> Decision {
         for _ in 0..3000 {
             let decision = self.step();
@@ -436,7 +436,7 @@ impl TestEnv {
         );
     }
 
-    /// Reconciles until the run is over, also where a freeze is still looked for.
+    /// Reconciles until the run is over, even if a freeze may still exist.
     pub fn finish_blind(&mut self) {
         for _ in 0..500 {
             self.step();

@@ -1,4 +1,4 @@
-//! Ingresses, whose load balancers only have their names.
+//! Ingresses, whose load balancers can only be found by name.
 
 use common::api::deorbit::Phase;
 use jiff::SignedDuration;
@@ -8,8 +8,8 @@ use super::env::*;
 use crate::names;
 use crate::observe::snapshot::{FloatingIp, Ingress, LoadBalancer, SecurityGroup};
 
-/// An Ingress of Octavia's class with this address, one of another class, and what the first one's name stands for in OpenStack:
-/// a load balancer at 10.0.0.9, which nobody else deletes.
+/// An Ingress of Octavia's class with this address, one of another class, and the load balancer with the first one's name: at 10.0.0.9,
+/// without a controller that deletes it.
 fn with_ingress(address: &str) -> TestEnv {
     let asked = json!({"resources": {"ingresses": "Delete"}, "leftovers": "Delete", "timeouts": {"perObject": "10m"}});
     let mut env = proven(asked);
@@ -41,20 +41,20 @@ fn with_ingress(address: &str) -> TestEnv {
 }
 
 #[test]
-fn load_balancers_of_dead_ingresses_go_by_their_ids_where_the_ingress_had_their_address() {
+fn load_balancers_of_deleted_ingresses_are_deleted_by_id_where_the_ingress_had_their_address() {
     for address in ["10.0.0.9", "203.0.113.9"] {
         let mut env = with_ingress(address);
         env.finish();
         assert_eq!(env.run.status.phase, Phase::Complete, "{address}: {:?}", env.run.status.debris);
         assert!(env.cloud.as_ref().unwrap().floating_ips.is_empty());
-        // octavia-ingress-controller may live: it had its time.
+        // octavia-ingress-controller may run: it gets its time first.
         let took = env.now.duration_since(env.run.status.started_at.unwrap());
         assert!(took >= SignedDuration::from_mins(2), "{took}");
     }
 }
 
 #[test]
-fn a_load_balancer_that_only_has_an_ingress_s_name_is_waited_for_and_named() {
+fn a_load_balancer_that_only_has_the_name_of_an_ingress_is_waited_for_and_becomes_debris() {
     let mut env = with_ingress("198.51.100.1");
     env.finish();
     assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
@@ -64,7 +64,7 @@ fn a_load_balancer_that_only_has_an_ingress_s_name_is_waited_for_and_named() {
 }
 
 #[test]
-fn what_came_along_with_another_cluster_s_load_balancer_stays_when_that_one_goes() {
+fn floating_ip_and_security_group_of_another_cluster_s_load_balancer_are_kept_when_it_is_deleted() {
     let mut env = with_ingress("198.51.100.1");
     let name = names::ingress_load_balancer("prod", "a", "shop");
     let group = SecurityGroup { name, description: String::new() };
@@ -84,7 +84,7 @@ fn what_came_along_with_another_cluster_s_load_balancer_stays_when_that_one_goes
 }
 
 #[test]
-fn a_load_balancer_that_an_ingress_got_at_its_end_is_waited_for() {
+fn a_load_balancer_that_an_ingress_got_just_before_its_deletion_is_waited_for() {
     let mut env = with_ingress("10.0.0.9");
     let late = env.cloud.as_mut().unwrap().load_balancers.remove("lb-x").unwrap();
     env.cluster.ingresses.truncate(1);

@@ -1,4 +1,4 @@
-//! Random envs with random outages: the laws that the env checks at each act hold, and every run ends.
+//! Random simulations with random outages: the invariants that are checked at each action hold, and every run ends.
 
 use common::api::deorbit::Kind;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ prop_compose! {
         (retained, leftovers, freeze, sweep) in (any::<bool>(), any::<bool>(), 0_usize..3, any::<bool>()),
         (start, length, cloud_start, cloud_length) in (0_usize..30, 0_usize..200, 0_usize..30, 0_usize..200),
         (refused, refused_for, cloud_refused, cloud_refused_for) in (0_usize..30, 0_usize..60, 0_usize..30, 0_usize..60),
-        (csi_dead, ccm_dead, recreates, stale) in any::<(bool, bool, bool, bool)>(),
+        (csi_stopped, ccm_stopped, recreates, stale) in any::<(bool, bool, bool, bool)>(),
         dies in prop::option::of(0_usize..20),
         aborted in prop::option::weighted(0.2, 0_usize..40),
     ) -> TestEnv {
@@ -58,7 +58,7 @@ prop_compose! {
             env.stale_leases();
         }
         env.course = Course {
-            csi_dead, ccm_dead, recreates, outage: start..start + length, cloud_outage: cloud_start..cloud_start + cloud_length,
+            csi_stopped, ccm_stopped, recreates, outage: start..start + length, cloud_outage: cloud_start..cloud_start + cloud_length,
             refused: refused..refused + refused_for,
             cloud_refused: cloud_refused..cloud_refused + cloud_refused_for,
             dies_before_acts: dies,
@@ -73,7 +73,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_run_ends_within_the_law(mut env in envs()) {
+    fn every_run_ends_and_keeps_the_invariants(mut env in envs()) {
         env.finish();
         let last = env.reconcile - 1;
         let blind = env.course.outage.contains(&last) || env.course.refused.contains(&last);
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn records_are_merged_once_and_for_all(mut env in envs()) {
+    fn merging_the_same_records_again_changes_nothing(mut env in envs()) {
         env.course = Course::default();
         for _ in 0..4 {
             env.step();

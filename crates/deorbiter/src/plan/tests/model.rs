@@ -1,12 +1,12 @@
-//! A small env, in every variant: each combination of what is in it, of what is alive, and of what is asked for, undisturbed
-//! and with the process dying in each of its reconciles.
+//! Every variant of a small simulation: each combination of its objects, of running controllers and of the spec, undisturbed and with
+//! the process stopping in each of its reconciliations.
 
 use common::api::deorbit::{Leftovers, Phase};
 use serde_json::json;
 
 use super::env::*;
 
-/// One of so many.
+/// Picks one of so many.
 fn build(mut number: usize) -> Option<TestEnv> {
     let mut pick = |choices: usize| {
         let choice = number % choices;
@@ -16,7 +16,7 @@ fn build(mut number: usize) -> Option<TestEnv> {
     let (retained, leftovers) = (["Keep", "Delete"][pick(2)], ["Report", "Delete"][pick(2)]);
     let (on_timeout, proven) = (["Release", "Block"][pick(2)], pick(2) == 0);
     let (volume, service) = (pick(4), pick(5));
-    let [csi_dead, ccm_dead, stale, recreates, snapshot] = [(); 5].map(|()| pick(2) == 1);
+    let [csi_stopped, ccm_stopped, stale, recreates, snapshot] = [(); 5].map(|()| pick(2) == 1);
     if !proven && leftovers == "Delete" {
         return None;
     }
@@ -64,7 +64,7 @@ fn build(mut number: usize) -> Option<TestEnv> {
     if stale {
         env.stale_leases();
     }
-    env.course = Course { csi_dead, ccm_dead, recreates, ..Course::default() };
+    env.course = Course { csi_stopped, ccm_stopped, recreates, ..Course::default() };
     Some(env)
 }
 
@@ -74,10 +74,10 @@ fn check(number: usize, env: &TestEnv) {
     let status = &env.run.status;
     assert!(!env.cluster.freeze.any(), "{number}: a freeze is left behind");
     assert_eq!(status.phase == Phase::Complete, status.debris_count == 0, "{number}");
-    let alive = !env.course.csi_dead && !env.course.ccm_dead;
+    let alive = !env.course.csi_stopped && !env.course.ccm_stopped;
     assert!(!alive || status.phase == Phase::Complete, "{number}: {:?}", status.debris);
     let Some(cloud) = &env.cloud else { return };
-    // OpenStack takes every DELETE here, at the first or the second time: what deorbiter may delete itself is gone in the end.
+    // OpenStack accepts every DELETE here, at the first or the second try: what deorbiter may delete itself is gone in the end.
     let all_ours = !env.run.records.iter().any(|one| one.kept.is_none() && one.shared);
     let itself = env.run.spec.leftovers == Leftovers::Delete;
     assert!(!(itself && all_ours) || status.phase == Phase::Complete, "{number}: {:?}", status.debris);
@@ -97,7 +97,7 @@ fn check(number: usize, env: &TestEnv) {
 }
 
 #[test]
-fn every_small_world_ends_as_it_should() {
+fn every_variant_of_the_small_simulation_ends_correctly() {
     let mut envs = 0;
     for number in 0..ALL {
         let Some(mut env) = build(number) else { continue };
@@ -110,9 +110,9 @@ fn every_small_world_ends_as_it_should() {
 }
 
 #[test]
-fn a_death_in_any_reconcile_changes_nothing_of_the_end() {
+fn a_stop_in_any_reconciliation_does_not_change_the_end() {
     let mut deaths = 0;
-    // Coprime to all choices: a slice with every one of them in it.
+    // Coprime to all choices: the slice has each of them.
     for number in (0..ALL).step_by(97) {
         let Some(mut undisturbed) = build(number) else { continue };
         undisturbed.finish();
@@ -135,7 +135,7 @@ fn a_death_in_any_reconcile_changes_nothing_of_the_end() {
 }
 
 #[test]
-fn an_abort_before_any_reconcile_leaves_no_freeze() {
+fn an_abort_before_any_reconciliation_leaves_no_freeze() {
     for number in (0..ALL).step_by(101) {
         for reconcile in 0..14 {
             let Some(mut env) = build(number) else { continue };

@@ -1,4 +1,4 @@
-//! What could be mistaken for ours: names that anyone may write, objects that share what they hold, and what another cluster has.
+//! What could be mistaken for the cluster's: names that anyone may write, objects that share a resource, and resources of other clusters.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::names;
 use crate::observe::snapshot::{Claim, Content, FloatingIp, Pod};
 use crate::plan::found;
 
-/// With what is left deleted in OpenStack.
+/// With `leftovers: Delete`.
 fn cleaned(mut change: serde_json::Value) -> TestEnv {
     let leftovers = change.as_object_mut().unwrap().entry("leftovers");
     leftovers.or_insert(json!("Delete"));
     proven(change)
 }
 
-/// Everything has been asked for, and then the cluster answers no more: the moment when leftovers are deleted by their IDs.
-fn then_the_cluster_dies(env: &mut TestEnv) {
+/// Everything was deleted in the cluster, and then it does not respond any more: leftovers are deleted by their IDs.
+fn then_the_cluster_is_unreachable(env: &mut TestEnv) {
     for _ in 0..8 {
         env.step();
     }
@@ -30,20 +30,20 @@ fn then_the_cluster_dies(env: &mut TestEnv) {
 fn a_volume_that_two_objects_name_stays_if_one_of_them_keeps_it() {
     for kept in [0, 1] {
         let mut env = cleaned(json!({}));
-        env.course.csi_dead = true;
+        env.course.csi_stopped = true;
         env.claim("a");
         env.claim("b");
         env.volume("b").id = "vol-a".into();
         env.cluster.claims[kept].meta.keep = true;
         env.untouchable = ["vol-a", "uid-a", "uid-b"].map(str::to_owned).to_vec();
-        then_the_cluster_dies(&mut env);
+        then_the_cluster_is_unreachable(&mut env);
         assert_eq!(env.deletes(), 0, "{:?}", env.acts);
         assert!(env.cloud.unwrap().volumes.contains_key("vol-a"));
     }
 }
 
 #[test]
-fn a_claim_that_names_another_claim_s_volume_holds_nothing() {
+fn a_claim_that_names_the_volume_of_another_claim_holds_nothing() {
     let mut env = cleaned(json!({}));
     env.claim("real").meta.keep = true;
     env.cluster.claims.push(Claim {
@@ -53,7 +53,7 @@ fn a_claim_that_names_another_claim_s_volume_holds_nothing() {
         provisioner: None,
     });
     env.untouchable = ["vol-real", "uid-real", "uid-thief"].map(str::to_owned).to_vec();
-    then_the_cluster_dies(&mut env);
+    then_the_cluster_is_unreachable(&mut env);
     assert_eq!(env.deletes(), 0, "{:?}", env.acts);
 }
 
@@ -71,16 +71,16 @@ fn what_a_kept_pod_holds_is_kept() {
 }
 
 #[test]
-fn a_volume_with_a_retained_snapshot_that_no_object_names_any_more_is_kept() {
-    for told in [true, false] {
+fn a_volume_with_a_retained_snapshot_without_an_object_is_kept() {
+    for has_volume in [true, false] {
         let mut env = cleaned(json!({}));
         env.claim("data");
         env.snapshot("daily", "data");
         env.cluster.snapshots.clear();
         env.cluster.contents[0] = Content {
             retain: true,
-            // A content that was made by hand does not say it: Cinder does.
-            volume: told.then(|| "vol-data".into()),
+            // A content that was created by hand does not have it: Cinder does.
+            volume: has_volume.then(|| "vol-data".into()),
             ..env.cluster.contents[0].clone()
         };
         env.untouchable = ["vol-data", "uid-data", "snap-daily"].map(str::to_owned).to_vec();
@@ -90,7 +90,7 @@ fn a_volume_with_a_retained_snapshot_that_no_object_names_any_more_is_kept() {
 }
 
 #[test]
-fn what_the_api_server_refuses_to_delete_is_not_deleted_behind_its_back() {
+fn what_the_api_server_refuses_to_delete_is_not_deleted_in_openstack() {
     let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
     env.claim("data");
     env.course.refuses = Some("uid-data".into());
@@ -102,18 +102,18 @@ fn what_the_api_server_refuses_to_delete_is_not_deleted_behind_its_back() {
 }
 
 #[test]
-fn a_released_volume_whose_driver_is_dead_goes_by_its_id_or_is_debris() {
+fn a_released_volume_without_a_driver_is_deleted_by_its_id_or_becomes_debris() {
     for (leftovers, phase) in [("Delete", Phase::Complete), ("Report", Phase::CompletedWithDebris)] {
         let mut env = cleaned(json!({"leftovers": leftovers, "timeouts": {"perObject": "1m"}}));
         env.claim("data");
         env.cluster.claims.clear();
         env.volume("data").phase = "Released".into();
-        env.course.csi_dead = true;
+        env.course.csi_stopped = true;
         env.finish();
         let status = &env.run.status;
         assert_eq!(status.phase, phase, "{:?}", status.debris);
         let took = status.completed_at.unwrap().duration_since(status.started_at.unwrap());
-        assert!(took.as_secs() < 600, "it waited for nobody: {took}");
+        assert!(took.as_secs() < 600, "it waited although no controller deletes it: {took}");
     }
 }
 
@@ -142,24 +142,24 @@ fn a_volume_that_is_reserved_for_a_claim_was_never_bound() {
 }
 
 #[test]
-fn a_persistent_volume_that_is_stuck_holds_nothing_up_when_cinder_has_no_such_volume() {
+fn a_stuck_persistent_volume_delays_nothing_when_cinder_has_no_such_volume() {
     let mut env = cleaned(json!({"leftovers": "Report"}));
     env.claim("other");
     env.claim("data");
     env.cloud.as_mut().unwrap().volumes.remove("vol-data");
     env.cluster.claims.pop();
-    // Nobody takes this one away.
+    // No controller removes this one.
     env.volume("data").phase = "Failed".into();
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Complete, "{:?}", env.run.status.debris);
 }
 
 #[test]
-fn clusters_without_a_name_of_their_own_are_told_apart_by_the_address_of_the_service() {
+fn clusters_without_a_distinctive_name_are_distinguished_by_the_address_of_the_service() {
     for cluster in ["", "kubernetes"] {
         for attached in [false, true] {
             let mut env = cleaned(json!({"clusterName": cluster}));
-            env.course.ccm_dead = true;
+            env.course.ccm_stopped = true;
             env.stale_leases();
             env.service("web");
             let name = "kube_service_kubernetes_a_web".to_owned();
@@ -176,9 +176,9 @@ fn clusters_without_a_name_of_their_own_are_told_apart_by_the_address_of_the_ser
 }
 
 #[test]
-fn a_load_balancer_that_a_kept_service_names_too_stays() {
+fn a_load_balancer_that_a_kept_service_names_too_is_kept() {
     let mut env = cleaned(json!({}));
-    env.course.ccm_dead = true;
+    env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web");
     env.service("kept");
@@ -192,9 +192,9 @@ fn a_load_balancer_that_a_kept_service_names_too_stays() {
 }
 
 #[test]
-fn a_service_that_names_no_load_balancer_is_looked_for_by_its_name() {
+fn the_load_balancer_of_a_service_without_its_id_is_found_by_name() {
     let mut env = cleaned(json!({}));
-    env.course.ccm_dead = true;
+    env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web").load_balancer = None;
     env.finish();
@@ -205,7 +205,7 @@ fn a_service_that_names_no_load_balancer_is_looked_for_by_its_name() {
 }
 
 #[test]
-fn a_service_whose_load_balancer_is_never_found_gets_the_grace() {
+fn a_service_without_a_load_balancer_gets_the_grace_period() {
     let mut env = cleaned(json!({}));
     env.service("web").load_balancer = None;
     env.cloud.as_mut().unwrap().load_balancers.clear();
@@ -217,9 +217,9 @@ fn a_service_whose_load_balancer_is_never_found_gets_the_grace() {
 }
 
 #[test]
-fn a_floating_ip_that_leads_elsewhere_by_now_is_in_use() {
+fn a_floating_ip_on_another_port_is_in_use() {
     let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
-    env.course.ccm_dead = true;
+    env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web");
     while env.cloud.as_ref().unwrap().load_balancers.contains_key("lb-web") {
@@ -233,10 +233,10 @@ fn a_floating_ip_that_leads_elsewhere_by_now_is_in_use() {
     assert_eq!(env.run.status.debris[0].id.as_deref(), Some("fip-web"));
 }
 
-/// Two Services of one load balancer, whose cloud controller manager is dead, and the floating IP of both.
+/// Two Services with one load balancer and one floating IP, without a cloud controller manager.
 fn with_two_services_on_one_load_balancer() -> TestEnv {
     let mut env = cleaned(json!({"timeouts": {"perObject": "10m"}}));
-    env.course.ccm_dead = true;
+    env.course.ccm_stopped = true;
     env.stale_leases();
     env.service("web");
     env.service("api").load_balancer = Some("lb-web".into());
@@ -248,7 +248,7 @@ fn with_two_services_on_one_load_balancer() -> TestEnv {
 }
 
 #[test]
-fn a_floating_ip_that_one_of_two_services_keeps_stays_also_when_that_one_is_gone() {
+fn a_floating_ip_that_one_of_two_services_keeps_is_kept_after_that_one_is_gone() {
     for (keeper, name) in ["web", "api"].into_iter().enumerate() {
         let mut env = with_two_services_on_one_load_balancer();
         env.cluster.services[keeper].keep_floating_ip = true;
@@ -256,7 +256,7 @@ fn a_floating_ip_that_one_of_two_services_keeps_stays_also_when_that_one_is_gone
         while env.run.status.phase < Phase::Wait {
             env.step();
         }
-        // The cloud controller manager let it go with its last breath.
+        // The cloud controller manager removed the finalizer just before it stopped.
         env.cluster.services.remove(keeper);
         let tag = names::service_tag("prod", "a", name);
         env.balancer("web").tags.retain(|one| *one != tag);
@@ -272,7 +272,7 @@ fn a_floating_ip_that_one_of_two_services_keeps_stays_also_when_that_one_is_gone
 }
 
 #[test]
-fn a_service_takes_back_its_word_for_a_floating_ip_and_no_other_does() {
+fn only_the_service_that_keeps_a_floating_ip_can_stop_keeping_it() {
     for itself in [true, false] {
         let mut env = with_two_services_on_one_load_balancer();
         env.cluster.services[0].keep_floating_ip = true;
@@ -295,11 +295,11 @@ fn a_service_takes_back_its_word_for_a_floating_ip_and_no_other_does() {
 }
 
 #[test]
-fn a_sweep_leaves_the_load_balancer_of_a_kept_service_alone_also_without_its_id() {
+fn a_sweep_keeps_the_load_balancer_of_a_kept_service_even_without_its_id() {
     let mut env = cleaned(json!({"sweep": true}));
     env.service("web").meta.keep = true;
     env.cluster.services[0].load_balancer = None;
-    // Two of the name: nobody knows which is the Service's.
+    // Two of the name: either may be the Service's.
     let twin = env.balancer("web").clone();
     env.cloud.as_mut().unwrap().load_balancers.insert("lb-twin".into(), twin);
     env.untouchable = vec!["lb-web".into(), "lb-twin".into(), "uid-web".into()];
@@ -308,9 +308,9 @@ fn a_sweep_leaves_the_load_balancer_of_a_kept_service_alone_also_without_its_id(
 }
 
 #[test]
-fn a_volume_that_says_to_be_of_another_cluster_is_left_to_that() {
+fn a_volume_with_the_metadata_of_another_cluster_is_kept() {
     let mut env = cleaned(json!({"timeouts": {"perObject": "1m"}}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.stale_leases();
     for (name, cluster) in [("ours", "prod"), ("unnamed", "kubernetes"), ("theirs", "stage")] {
         env.claim(name);
@@ -323,7 +323,7 @@ fn a_volume_that_says_to_be_of_another_cluster_is_left_to_that() {
 }
 
 #[test]
-fn handles_that_can_be_no_id_are_not_asked_about() {
+fn handles_that_cannot_be_ids_are_not_requested() {
     let mut env = cleaned(json!({}));
     env.claim("data");
     env.claim("odd");
@@ -335,9 +335,9 @@ fn handles_that_can_be_no_id_are_not_asked_about() {
 }
 
 #[test]
-fn pods_that_are_made_anew_are_not_deleted_again_and_again() {
+fn recreated_pods_are_not_deleted_repeatedly() {
     let mut env = cleaned(json!({"timeouts": {"perObject": "5m"}}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     for _ in 0..20 {
         env.cluster.pods.clear();
@@ -350,7 +350,7 @@ fn pods_that_are_made_anew_are_not_deleted_again_and_again() {
 }
 
 #[test]
-fn a_snapshot_that_was_brought_in_and_never_bound_is_not_deleted_behind_its_content() {
+fn a_snapshot_whose_content_was_never_bound_is_not_deleted() {
     for (retained, unbound) in [("Keep", None), ("Keep", Some(String::new())), ("Delete", None)] {
         let mut env = cleaned(json!({"leftovers": "Delete", "retained": retained}));
         env.claim("data");

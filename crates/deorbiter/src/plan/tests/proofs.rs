@@ -1,4 +1,4 @@
-//! What counts as proof that something is gone, and how long is waited for it.
+//! What verifies that something is gone, and how long a run waits for it.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ fn reasons(env: &TestEnv) -> String {
 }
 
 #[test]
-fn a_wrong_cluster_name_makes_no_load_balancer_gone() {
-    for dead in [true, false] {
+fn with_a_wrong_cluster_name_a_load_balancer_does_not_count_as_gone() {
+    for stopped in [true, false] {
         let mut env = proven(json!({"clusterName": "production", "timeouts": {"perObject": "10m"}}));
         env.service("web");
-        env.course.ccm_dead = dead;
+        env.course.ccm_stopped = stopped;
         env.finish();
-        if dead {
+        if stopped {
             assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
             assert!(reasons(&env).contains("in a cluster prod: is spec.clusterName"), "{}", reasons(&env));
         } else {
@@ -37,17 +37,17 @@ fn a_wrong_cluster_name_makes_no_load_balancer_gone() {
 }
 
 #[test]
-fn a_load_balancer_that_tells_nothing_of_its_service_is_left_by_the_services_end_and_no_proof() {
-    for dead in [true, false] {
+fn the_deletion_of_a_service_does_not_verify_its_part_of_a_load_balancer_without_its_name() {
+    for stopped in [true, false] {
         let mut env = proven(json!({"timeouts": {"perObject": "10m"}}));
         env.claim("data");
         env.service("web");
         let balancer = env.balancer("web");
         (balancer.name, balancer.tags) = ("my-own".to_owned(), Vec::new());
-        env.course.ccm_dead = dead;
+        env.course.ccm_stopped = stopped;
         env.finish();
         let status = &env.run.status;
-        if dead {
+        if stopped {
             assert_eq!(status.phase, Phase::CompletedWithDebris);
             assert!(reasons(&env).contains("the Service is being deleted and still there"), "{status:?}");
         } else {
@@ -57,7 +57,7 @@ fn a_load_balancer_that_tells_nothing_of_its_service_is_left_by_the_services_end
 }
 
 #[test]
-fn what_was_being_deleted_for_long_has_its_time_from_the_run_s_begin() {
+fn the_time_limit_of_what_was_being_deleted_before_starts_with_the_run() {
     let mut env = proven(json!({}));
     let deleting = ago(&env, 60);
     env.claim("data").meta.deleting = deleting;
@@ -68,16 +68,16 @@ fn what_was_being_deleted_for_long_has_its_time_from_the_run_s_begin() {
 }
 
 #[test]
-fn what_the_run_deletes_itself_has_time_from_then_on() {
+fn the_time_limit_restarts_when_the_run_deletes_in_openstack() {
     let mut env = proven(json!({"leftovers": "Delete"}));
-    (env.course.csi_dead, env.course.ccm_dead) = (true, true);
+    (env.course.csi_stopped, env.course.ccm_stopped) = (true, true);
     env.claim("data");
     env.service("web");
     env.balancer("web").status = "PENDING_UPDATE".into();
     while env.run.status.phase < Phase::Verify {
         env.step();
     }
-    // Octavia takes a while.
+    // Octavia needs time.
     env.now += Duration::from_secs(60);
     env.step();
     assert_eq!(env.run.status.phase, Phase::Verify);
@@ -88,12 +88,12 @@ fn what_the_run_deletes_itself_has_time_from_then_on() {
 }
 
 #[test]
-fn a_login_for_another_region_proves_nothing_at_the_second_try_either() {
+fn a_login_for_another_region_verifies_nothing_at_the_second_try_either() {
     let mut env = proven(json!({"onTimeout": "Block", "timeouts": {"perObject": "5m"}}));
     env.claim("data");
     let elsewhere = Cloud { project: "another".into(), ..Cloud::default() };
     let hidden = env.cloud.replace(elsewhere).unwrap();
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.finish();
     assert_eq!(env.run.status.phase, Phase::Failed);
     env.now += Duration::from_secs(60);
@@ -104,12 +104,12 @@ fn a_login_for_another_region_proves_nothing_at_the_second_try_either() {
 }
 
 #[test]
-fn what_was_gone_before_the_run_is_gone_where_openstack_has_shown_something_of_the_cluster() {
+fn what_was_gone_before_the_run_counts_as_gone_if_openstack_shows_the_cluster() {
     for shown in [true, false] {
         let mut env = proven(json!({"timeouts": {"perObject": "5m"}}));
         let deleting = ago(&env, 10);
         env.claim("data").meta.deleting = deleting;
-        env.course.csi_dead = true;
+        env.course.csi_stopped = true;
         let pv = env.volume("data");
         (pv.meta.deleting, pv.phase) = (deleting, "Released".into());
         env.cloud.as_mut().unwrap().volumes.clear();
@@ -123,7 +123,7 @@ fn what_was_gone_before_the_run_is_gone_where_openstack_has_shown_something_of_t
             assert_eq!(env.run.status.phase, Phase::Complete, "{}", reasons(&env));
             assert!(took < SignedDuration::from_mins(5), "{took}");
         } else {
-            // In a project that is not the cluster's it would look the same.
+            // Another project would look the same.
             assert_eq!(env.run.status.phase, Phase::CompletedWithDebris);
             assert_eq!(env.run.status.debris[0].id.as_deref(), Some("vol-data"));
             assert!(reasons(&env).contains("is the login for its project and region?"), "{}", reasons(&env));
@@ -132,7 +132,7 @@ fn what_was_gone_before_the_run_is_gone_where_openstack_has_shown_something_of_t
 }
 
 #[test]
-fn a_login_for_another_project_proves_nothing_of_what_an_earlier_run_had_deleted() {
+fn a_login_for_another_project_verifies_nothing_that_an_earlier_run_deleted() {
     let asked = json!({"onTimeout": "Block", "podEviction": "None", "timeouts": {"perObject": "5m"}});
     let mut env = proven(asked);
     env.claim("data");
@@ -140,7 +140,7 @@ fn a_login_for_another_project_proves_nothing_of_what_an_earlier_run_had_deleted
     env.cluster.pods.push(pod);
     env.cloud = Some(Cloud { project: "another".into(), ..Cloud::default() });
     for uid in ["first", "second"] {
-        // A Deorbit that failed is deleted, and made anew.
+        // A failed Deorbit is deleted and created again.
         (env.run.uid, env.run.held) = (uid.to_owned(), false);
         (env.run.status, env.run.records) = Default::default();
         env.finish();
@@ -151,10 +151,10 @@ fn a_login_for_another_project_proves_nothing_of_what_an_earlier_run_had_deleted
 }
 
 #[test]
-fn a_sweep_takes_nothing_of_another_project_that_has_a_cluster_of_that_name() {
+fn a_sweep_deletes_nothing_in_another_project_with_a_cluster_of_that_name() {
     for leftovers in ["Report", "Delete"] {
         let mut env = proven(json!({"sweep": true, "leftovers": leftovers, "timeouts": {"perObject": "5m"}}));
-        env.course.csi_dead = true;
+        env.course.csi_stopped = true;
         env.service("theirs");
         env.cluster.services.clear();
         env.claim("data");
@@ -165,7 +165,7 @@ fn a_sweep_takes_nothing_of_another_project_that_has_a_cluster_of_that_name() {
         let mut lost = cloud.floating_ips["fip-theirs"].clone();
         lost.port = None;
         cloud.floating_ips.insert("fip-lost".into(), lost);
-        // Both clusters have this Ingress, whose load balancer has nothing but its name.
+        // Both clusters have this Ingress, whose load balancer can only be found by name.
         let name = names::ingress_load_balancer("prod", "a", "shop");
         let balancer = LoadBalancer { name, status: "ACTIVE".into(), ..LoadBalancer::default() };
         cloud.load_balancers.insert("lb-shop".into(), balancer);
@@ -181,7 +181,7 @@ fn a_sweep_takes_nothing_of_another_project_that_has_a_cluster_of_that_name() {
 }
 
 #[test]
-fn of_a_cluster_that_is_given_up_only_what_is_proven_is_gone() {
+fn of_a_cluster_that_is_given_up_only_what_is_verified_counts_as_gone() {
     let dies = |env: &mut TestEnv| {
         while env.run.status.phase < Phase::Wait {
             env.step();
@@ -192,15 +192,15 @@ fn of_a_cluster_that_is_given_up_only_what_is_proven_is_gone() {
     };
     let lists = |env: &TestEnv, kind: &str| env.run.status.debris.iter().any(|one| one.kind == kind);
     let mut env = proven(json!({"freeze": "None"}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     env.cloud = Some(Cloud { project: "another".into(), ..Cloud::default() });
     dies(&mut env);
     assert!(lists(&env, "Volume"), "{}", reasons(&env));
     assert!(reasons(&env).contains("is the login for its project and region?"), "{}", reasons(&env));
-    // Nobody knows what the Service's load balancer is called, and no Service goes any more.
+    // The name of the Service's load balancer is unknown, and no Service is deleted any more.
     let mut env = proven(json!({"freeze": "None", "clusterName": "kubernetes"}));
-    env.course.ccm_dead = true;
+    env.course.ccm_stopped = true;
     env.claim("data");
     env.service("new").load_balancer = None;
     let cloud = env.cloud.as_mut().unwrap();
@@ -210,7 +210,7 @@ fn of_a_cluster_that_is_given_up_only_what_is_proven_is_gone() {
 }
 
 #[test]
-fn routes_that_are_not_known_are_one_entry_and_hide_no_proof() {
+fn unknown_routes_are_one_entry_of_debris_and_do_not_change_the_rest() {
     let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
     let mut env = proven(json!({"resources": routes, "timeouts": {"perObject": "5m"}}));
     env.claim("data");
@@ -226,14 +226,14 @@ fn routes_that_are_not_known_are_one_entry_and_hide_no_proof() {
 }
 
 #[test]
-fn routes_of_a_cluster_that_is_gone_are_removed_where_leftovers_are() {
+fn routes_of_a_cluster_that_is_gone_are_removed_with_leftovers_delete() {
     let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
     for (leftovers, refused) in [("Delete", false), ("Delete", true), ("Report", false)] {
         let timeouts = json!({"perObject": "5m"});
         let mut env = proven(
             json!({"freeze": "None", "resources": routes, "leftovers": leftovers, "timeouts": timeouts}),
         );
-        env.course.csi_dead = true;
+        env.course.csi_stopped = true;
         env.claim("data");
         env.cloud.as_mut().unwrap().routes = vec![Route::new("10.244.1.0/24", "10.0.0.9")];
         while env.run.status.phase < Phase::Wait {
@@ -244,7 +244,7 @@ fn routes_of_a_cluster_that_is_gone_are_removed_where_leftovers_are() {
             while env.run.status.phase < Phase::Routes {
                 env.step();
             }
-            // Somebody puts it back each time.
+            // Another client adds it again each time.
             let stubborn = env.cloud.as_ref().unwrap().routes.clone();
             while !env.run.status.phase.is_final() {
                 env.step();
@@ -267,7 +267,7 @@ fn routes_of_a_cluster_that_is_gone_are_removed_where_leftovers_are() {
 }
 
 #[test]
-fn a_route_that_may_lead_to_somebody_is_named_and_waited_for_by_nobody() {
+fn a_route_whose_next_hop_may_exist_is_listed_and_not_waited_for() {
     let routes = json!({"routes": {"routerID": "r-1", "podCIDRs": ["10.244.0.0/16"]}});
     let mut env = proven(json!({"resources": routes}));
     let route = |third| Route::new(format!("10.244.{third}.0/24"), "10.0.0.9");
@@ -287,7 +287,7 @@ fn a_route_that_may_lead_to_somebody_is_named_and_waited_for_by_nobody() {
 }
 
 #[test]
-fn an_object_whose_volume_is_gone_again_still_goes() {
+fn an_object_whose_volume_is_gone_is_still_deleted() {
     let mut env = proven(json!({}));
     env.claim("data").volume = None;
     let volume = env.cluster.volumes.pop().unwrap();
@@ -305,7 +305,7 @@ fn an_object_whose_volume_is_gone_again_still_goes() {
 }
 
 #[test]
-fn a_claim_that_becomes_another_driver_s_is_left_alone() {
+fn a_claim_that_another_driver_provisions_is_kept() {
     let mut env = proven(json!({}));
     env.unbound_claim("data");
     while env.run.status.phase < Phase::Delete {
@@ -323,7 +323,7 @@ fn a_claim_that_becomes_another_driver_s_is_left_alone() {
 }
 
 #[test]
-fn a_load_balancer_that_could_not_be_looked_up_is_no_proof() {
+fn a_load_balancer_that_could_not_be_searched_is_not_verified() {
     for (cluster, proof) in [("prod", Status::True), ("kubernetes", Status::Unknown), ("", Status::Unknown)] {
         let mut env = proven(json!({"clusterName": cluster}));
         env.claim("data");
@@ -333,7 +333,7 @@ fn a_load_balancer_that_could_not_be_looked_up_is_no_proof() {
         env.finish();
         assert_eq!((env.run.status.phase, env.condition("Clean").0), (Phase::Complete, proof), "{cluster:?}");
     }
-    // Two of one name: nobody knows which was the Service's.
+    // Two of one name: either may have been the Service's.
     let mut env = proven(json!({}));
     env.claim("data");
     for name in ["new", "old"] {
@@ -370,17 +370,17 @@ fn a_retry_of_a_run_that_never_saw_the_cluster_takes_the_inventory() {
 }
 
 #[test]
-fn a_backup_is_gone_by_the_cluster_s_word_only_and_that_is_no_proof() {
-    for dead in [true, false] {
+fn a_backup_counts_as_gone_with_its_object_and_is_not_verified() {
+    for stopped in [true, false] {
         let mut env = proven(json!({"timeouts": {"perObject": "10m"}}));
         env.claim("data");
         env.snapshot("daily", "data");
-        // Its ID is a backup's, which Cinder does not have among its snapshots.
+        // Its ID is that of a backup, which is not among Cinder's snapshots.
         env.cloud.as_mut().unwrap().snapshots.clear();
-        env.course.csi_dead = dead;
+        env.course.csi_stopped = stopped;
         env.finish();
         let status = &env.run.status;
-        if dead {
+        if stopped {
             assert_eq!(status.phase, Phase::CompletedWithDebris);
             let entry = status.debris.iter().find(|one| one.kind == "Snapshot").unwrap();
             assert!(entry.reason.contains("is it a backup?"), "{entry:?}");
@@ -395,9 +395,9 @@ fn a_backup_is_gone_by_the_cluster_s_word_only_and_that_is_no_proof() {
 }
 
 #[test]
-fn a_backup_of_a_cluster_that_is_gone_is_not_taken_for_gone() {
+fn a_backup_of_a_cluster_that_is_gone_does_not_count_as_gone() {
     let mut env = proven(json!({"leftovers": "Delete", "timeouts": {"perObject": "5m"}}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     env.snapshot("daily", "data");
     env.cloud.as_mut().unwrap().snapshots.clear();

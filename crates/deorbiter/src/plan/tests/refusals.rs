@@ -1,4 +1,4 @@
-//! A server that refuses, or a cluster that is not the one that is meant: the run waits for a person, and no timeout ends that.
+//! A server that refuses, or a wrong cluster: the run waits for you, and no timeout ends that.
 
 use std::time::Duration;
 
@@ -93,10 +93,10 @@ fn d8_a_refusal_never_releases_the_cluster_and_the_run_goes_on_when_it_ends() {
 }
 
 #[test]
-fn an_outage_after_a_refusal_has_its_whole_time() {
+fn an_outage_after_a_refusal_gets_the_whole_timeout() {
     let mut env = proven(json!({}));
     env.claim("data");
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     while env.run.status.phase < Phase::Wait {
         env.step();
     }
@@ -111,7 +111,7 @@ fn an_outage_after_a_refusal_has_its_whole_time() {
 #[test]
 fn a_deorbit_whose_target_refuses_can_be_deleted_after_the_outage_timeout() {
     let mut env = proven(json!({}));
-    env.course.csi_dead = true;
+    env.course.csi_stopped = true;
     env.claim("data");
     while env.run.status.phase < Phase::Wait {
         env.step();

@@ -11,8 +11,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-/// How often the files are looked at. A kubelet takes a minute to bring a new Secret, and the old certificate overlaps by days.
-const LOOK: Duration = Duration::from_secs(10);
+/// How often the files are read. A kubelet takes a minute to update a Secret, and the old certificate stays valid for days.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The certificate in force.
 pub struct Certificates {
@@ -26,7 +26,7 @@ struct Files {
     key: Vec<u8>,
 }
 
-/// The key is no text for a log.
+/// The key must not be logged.
 impl std::fmt::Debug for Certificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Certificates").field("folder", &self.folder).finish_non_exhaustive()
@@ -44,11 +44,11 @@ impl Certificates {
         Ok(Arc::new(Certificates { folder: folder.to_owned(), now: RwLock::new((files, pair)) }))
     }
 
-    /// Looks whether they have changed, now. Whether a new one is in force.
+    /// Reads the files again. Whether a new certificate is in force.
     ///
     /// # Errors
     /// One sentence; the old one stays in force.
-    pub fn look(&self) -> Result<bool, String> {
+    pub fn reload(&self) -> Result<bool, String> {
         let files = Files::read(&self.folder)?;
         if self.now.read().unwrap_or_else(PoisonError::into_inner).0 == files {
             return Ok(false);
@@ -58,12 +58,12 @@ impl Certificates {
         Ok(true)
     }
 
-    /// Looks again and again, until it is dropped.
+    /// Polls until it is dropped.
     pub async fn follow(self: Arc<Self>) {
         let mut last = String::new();
         loop {
-            tokio::time::sleep(LOOK).await;
-            match self.look() {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            match self.reload() {
                 Ok(changed) => {
                     last.clear();
                     if changed {
@@ -129,21 +129,21 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pair_takes_over_and_half_a_pair_does_not() {
+    fn a_new_pair_is_used_and_an_incomplete_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         assert!(Certificates::read(folder.path()).unwrap_err().contains("tls.crt"));
         write(folder.path(), "a");
         let certificates = Certificates::read(folder.path()).unwrap();
-        assert_eq!(certificates.look(), Ok(false));
+        assert_eq!(certificates.reload(), Ok(false));
         let key = std::fs::read(folder.path().join("tls.key")).unwrap();
         write(folder.path(), "b");
-        assert_eq!(certificates.look(), Ok(true));
+        assert_eq!(certificates.reload(), Ok(true));
         std::fs::write(folder.path().join("tls.key"), key).unwrap();
-        let why = certificates.look().unwrap_err();
+        let why = certificates.reload().unwrap_err();
         assert!(why.contains("tls.key") && why.contains("does not belong"), "{why}");
         std::fs::write(folder.path().join("tls.key"), "garbage").unwrap();
-        assert!(certificates.look().is_err());
+        assert!(certificates.reload().is_err());
         write(folder.path(), "c");
-        assert_eq!(certificates.look(), Ok(true));
+        assert_eq!(certificates.reload(), Ok(true));
     }
 }

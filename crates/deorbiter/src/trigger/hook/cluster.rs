@@ -1,10 +1,9 @@
-//! What of a Cluster matters, read from the API server's own answer.
+//! The fields of a Cluster that are read, from the API server's response.
 
 use common::api::deorbit_binding::PROTECT_ANNOTATION;
 use serde_json::Value;
 
-use super::super::kind::lasting;
-use super::super::snapshot::ObjectId;
+use super::super::snapshot::{ObjectId, lasting};
 
 /// API group of Clusters.
 pub const GROUP: &str = "cluster.x-k8s.io";
@@ -20,7 +19,7 @@ pub struct Cluster {
     pub object: ObjectId,
     /// It is being deleted.
     pub terminating: bool,
-    /// It carries our annotation of protection.
+    /// It has the protection annotation.
     pub protected: bool,
     /// Its infrastructure.
     pub infrastructure: Option<Infrastructure>,
@@ -47,7 +46,7 @@ impl Infrastructure {
     }
 }
 
-/// Reads a Cluster; none for an object without name, namespace or UID, which no API server serves.
+/// Reads a Cluster; None for an object without name, namespace or UID, which no API server serves.
 #[must_use]
 pub fn read(api_version: &str, cluster: &Value) -> Option<Cluster> {
     let text = |pointer: &str| cluster.pointer(pointer).and_then(Value::as_str).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Carries out a request of Cluster API: reads the Cluster and its Deorbits, and makes one, or aborts it.
+//! Handles a request of Cluster API: reads the Cluster and its Deorbits, and creates or aborts one.
 
 use common::api::deorbit;
 use kube::Client;
@@ -6,17 +6,18 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery;
 use serde_json::{Value, json};
 
+use super::super::apply;
 use super::super::error::Error;
 use super::super::observe::read_deorbit;
 use super::super::snapshot::Deorbit;
 use super::super::template::{Filled, Template};
-use super::super::{apply, names};
-use super::answer::{Answer, answer, waiting};
 use super::cluster::{self, Cluster, GROUP, Infrastructure, OPENSTACK};
+use super::decision::{Decision, decide, waiting};
 use super::metrics::Metrics;
 use super::protocol::{API_VERSION, Named, Request, Response};
+use crate::names;
 
-/// Answers requests.
+/// Handles requests.
 #[derive(Clone)]
 pub struct Handler {
     client: Client,
@@ -24,11 +25,11 @@ pub struct Handler {
     metrics: Metrics,
 }
 
-/// Why a request cannot be answered as it should be.
+/// Why a request failed.
 enum Trouble {
-    /// What the Cluster's condition says.
+    /// The message for the Cluster's condition.
     Refused(String),
-    /// The API server did not do as asked; its words go to the log, since they may differ from call to call.
+    /// The API server refused; its message goes to the log, since it may differ from call to call.
     Api(Error),
 }
 
@@ -55,7 +56,7 @@ impl Handler {
                 Response::refuse("deorbiter could not do what it must; its log says why".to_owned())
             }
         };
-        self.metrics.answered(&response);
+        self.metrics.responded(&response);
         response
     }
 
@@ -72,9 +73,9 @@ impl Handler {
         };
         let namespace = cluster.object.namespace.clone().unwrap_or_default();
         let deorbits = self.deorbits(&namespace).await?;
-        match answer(&cluster, &deorbits) {
-            Answer::Say(response) => Ok(response),
-            Answer::Create(name) => {
+        match decide(&cluster, &deorbits) {
+            Decision::Respond(response) => Ok(response),
+            Decision::Create(name) => {
                 let id = format!("{namespace}/{name}");
                 let manifest = self.manifest(&cluster, object, &namespace, &name).await?;
                 match apply::create(&self.client, &format!("create Deorbit {id}"), &namespace, &manifest)
@@ -83,11 +84,11 @@ impl Handler {
                     Ok(()) => {
                         tracing::info!(cluster = %cluster.object, deorbit = id, "Cluster API deletes a cluster: its Deorbit begins")
                     }
-                    // Another replica was asked at the same time; the next request sees whose it is.
+                    // Another replica handles a request at the same time; the next request reads its Deorbit.
                     Err(Error::Outdated(_)) => {}
                     Err(error) => {
                         return Err(match error.refusal() {
-                            // Only who reads it at the Cluster can mend it.
+                            // Only the user who reads it in the Cluster's condition can fix it.
                             Some(why) => cannot_be_made(&cluster, why),
                             None => error.into(),
                         });
@@ -95,14 +96,14 @@ impl Handler {
                 }
                 Ok(Response::wait(waiting(&id)))
             }
-            Answer::Abort { name, uid, response } => {
+            Decision::Abort { name, uid, response } => {
                 let id = format!("{namespace}/{name}");
                 let what = format!("abort Deorbit {id} by deleting it");
                 match apply::abort(&self.client, &what, &namespace, &name, &uid).await {
                     Ok(()) => {
                         tracing::info!(cluster = %cluster.object, deorbit = id, "a Cluster is protected: its Deorbit is aborted")
                     }
-                    // It is gone; another of its name is seen at the next request.
+                    // It is gone; the next request reads another one of its name.
                     Err(Error::Outdated(_)) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -111,7 +112,7 @@ impl Handler {
         }
     }
 
-    /// The Cluster of a request as the API server has it; none if it is gone.
+    /// The Cluster of a request as the API server has it; None if it is gone.
     async fn cluster(&self, named: &Named) -> Result<Option<(Cluster, Value)>, Trouble> {
         let names = [&named.metadata.namespace, &named.metadata.name, &named.metadata.uid];
         let is_name = |text: &str| {
@@ -226,7 +227,7 @@ fn cannot_be_made(cluster: &Cluster, why: impl std::fmt::Display) -> Trouble {
     Trouble::Refused(format!("the Deorbit of {} cannot be made: {why}", cluster.object))
 }
 
-/// The region of a login comes along: in another one each ID would seem to be gone.
+/// The region of a login is copied: in another region each ID would seem to be gone.
 fn with_region(filled: &mut Filled, identity: &Value) {
     let region = identity.get("region").and_then(Value::as_str).filter(|region| !region.is_empty());
     let login = filled.spec.get_mut("openstack").and_then(|openstack| openstack.get_mut("identityRef"));
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_region_of_the_identity_comes_along_and_never_replaces_one() {
+    fn the_region_of_the_identity_is_copied_and_replaces_none() {
         let filled = |login: Value| Filled {
             namespace: None,
             labels: Default::default(),

@@ -1,13 +1,13 @@
-//! What the hook has answered.
+//! The responses of the hook.
 
 use prometheus::{IntCounterVec, Opts, Registry};
 
 use super::protocol::Response;
 
-/// Counts answers.
+/// Counts responses.
 #[derive(Clone)]
 pub struct Metrics {
-    answers: IntCounterVec,
+    responses: IntCounterVec,
 }
 
 impl Metrics {
@@ -16,22 +16,22 @@ impl Metrics {
     /// # Errors
     /// A name that is registered already.
     pub fn new(registry: &Registry) -> Result<Metrics, prometheus::Error> {
-        let answers = IntCounterVec::new(
+        let responses = IntCounterVec::new(
             Opts::new(
-                "deorbiter_hook_answers_total",
+                "deorbiter_hook_responses_total",
                 "Answers to Cluster API's BeforeClusterDelete: wait, go_on, refused.",
             ),
-            &["answer"],
+            &["response"],
         )?;
-        registry.register(Box::new(answers.clone()))?;
-        for answer in ["wait", "go_on", "refused"] {
-            answers.with_label_values(&[answer]);
+        registry.register(Box::new(responses.clone()))?;
+        for response in ["wait", "go_on", "refused"] {
+            responses.with_label_values(&[response]);
         }
-        Ok(Metrics { answers })
+        Ok(Metrics { responses })
     }
 
     /// Counts one.
-    pub fn answered(&self, response: &Response) {
-        self.answers.with_label_values(&[response.word()]).inc();
+    pub fn responded(&self, response: &Response) {
+        self.responses.with_label_values(&[response.word()]).inc();
     }
 }

@@ -1,20 +1,20 @@
-//! The wire format of Cluster API's runtime hooks, `hooks.runtime.cluster.x-k8s.io/v1alpha1`: JSON over HTTPS, POST, always
-//! answered with 200. Facts: Cluster API's `api/runtime/hooks/v1alpha1` and `exp/runtime/server`.
+//! The wire format of Cluster API's runtime hooks, `hooks.runtime.cluster.x-k8s.io/v1alpha1`: JSON over HTTPS, POST, the status
+//! is always 200. Facts: Cluster API's `api/runtime/hooks/v1alpha1` and `exp/runtime/server`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Group and version of the hooks.
 pub const API_VERSION: &str = "hooks.runtime.cluster.x-k8s.io/v1alpha1";
-/// Where Cluster API asks which hooks are served.
+/// The path of discovery.
 pub const DISCOVERY_PATH: &str = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/discovery";
-/// Where it calls ours: the path ends in the handler's name.
+/// The path of the hook, which ends with the handler's name.
 pub const DELETE_PATH: &str = "/hooks.runtime.cluster.x-k8s.io/v1alpha1/beforeclusterdelete/deorbit";
 /// Name of the handler: a DNS label. Cluster API shows it as `deorbit.<name of the ExtensionConfig>`.
 const HANDLER: &str = "deorbit";
-/// How long Cluster API waits for an answer, in seconds. Four requests to an API server that answers; it allows 30.
+/// How long Cluster API waits for a response, in seconds: enough for four requests to an API server. At most 30 are allowed.
 const TIMEOUT: u32 = 15;
-/// After how many seconds Cluster API asks again, at the latest; it also asks when the Cluster changes.
+/// After how many seconds Cluster API calls again at the latest; it also calls when the Cluster changes.
 pub const RETRY_SECONDS: u32 = 10;
 
 /// The type of a request.
@@ -29,7 +29,7 @@ pub struct Request {
     pub cluster: Named,
 }
 
-/// What is taken from the Cluster of a request: which one is meant.
+/// The Cluster of a request, as far as it identifies one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Named {
@@ -77,7 +77,7 @@ impl Response {
         Response::new("Success", message, RETRY_SECONDS)
     }
 
-    /// The deletion does not go on, and a person should know why. Cluster API asks again with growing waits.
+    /// The deletion does not go on, and the message says why. Cluster API calls again with a growing backoff.
     #[must_use]
     pub fn refuse(message: String) -> Response {
         Response::new("Failure", message, 0)
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_whatever_else_it_holds() {
+    fn unknown_fields_of_a_request_are_ignored() {
         let request: Request = serde_json::from_value(json!({
             "apiVersion": API_VERSION, "kind": "BeforeClusterDeleteRequest", "settings": { "a": "b" },
             "cluster": {

@@ -1,4 +1,4 @@
-//! The HTTPS server of the hook. Open to the cluster's network, so it is thrifty: few connections, short times, small bodies.
+//! The HTTPS server of the hook. It is open to the cluster's network, so it is limited: few connections, short timeouts, small bodies.
 
 use std::convert::Infallible;
 use std::io;
@@ -24,14 +24,14 @@ use super::protocol::{DELETE_PATH, DISCOVERY_PATH, discovery};
 
 /// Cluster API keeps one or two.
 const CONNECTIONS: usize = 32;
-/// A handshake takes three packets; whoever is slower is no Cluster API.
+/// A handshake takes three packets.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// For a request's head, and then for its body.
 const SLOWEST: Duration = Duration::from_secs(5);
 /// An object of Kubernetes has at most 1.5 MiB in etcd; as JSON with the request's frame a little more.
 const LARGEST: usize = 3 << 20;
 
-type Answer = http::Response<Full<hyper::body::Bytes>>;
+type Response = http::Response<Full<hyper::body::Bytes>>;
 
 /// A bound server. Nothing is served until [`Server::serve`] is polled.
 pub struct Server {
@@ -42,10 +42,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the address, and logs which one it got.
+    /// Binds the address, and logs it.
     ///
     /// # Errors
-    /// The address is taken, or TLS cannot be set up.
+    /// The address is in use, or TLS cannot be set up.
     pub async fn bind(
         address: SocketAddr,
         certificates: Arc<Certificates>,
@@ -69,10 +69,10 @@ impl Server {
         })
     }
 
-    /// The address that was taken.
+    /// The address that it is bound to.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// The kernel does not report it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -94,7 +94,7 @@ impl Server {
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, or a peer that was gone already: neither is helped by trying at once.
+                    // Out of file descriptors, or the peer is gone already: trying again at once does not help.
                     tracing::debug!(%error, "hook: accept");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -131,7 +131,7 @@ async fn connection(
     }
 }
 
-async fn respond(handler: &Handler, request: http::Request<Incoming>) -> Answer {
+async fn respond(handler: &Handler, request: http::Request<Incoming>) -> Response {
     let path = request.uri().path().to_owned();
     if path != DISCOVERY_PATH && path != DELETE_PATH {
         return plain(StatusCode::NOT_FOUND, "no such hook");
@@ -151,14 +151,14 @@ async fn respond(handler: &Handler, request: http::Request<Incoming>) -> Answer 
     json(serde_json::to_string(&response).unwrap_or_default())
 }
 
-fn json(body: String) -> Answer {
-    let mut answer = http::Response::new(Full::from(body));
-    answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
-    answer
+fn json(body: String) -> Response {
+    let mut response = http::Response::new(Full::from(body));
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Answer {
-    let mut answer = http::Response::new(Full::from(text));
-    *answer.status_mut() = status;
-    answer
+fn plain(status: StatusCode, text: &'static str) -> Response {
+    let mut response = http::Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response
 }

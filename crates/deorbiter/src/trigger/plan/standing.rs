@@ -1,4 +1,4 @@
-//! How a binding stands: its counts and its condition.
+//! The standing of a binding: its counts and its condition.
 
 use common::conditions::{Seen, Status};
 

@@ -1,4 +1,4 @@
-//! The controllers of the cluster: what they do between two reconciles, if they are alive.
+//! The controllers of the cluster: what they do between two reconciliations, if they run.
 
 use common::api::deorbit::Phase;
 
@@ -7,12 +7,12 @@ use crate::names;
 use crate::observe::snapshot::{Claim, Service, Volume};
 
 impl TestEnv {
-    /// What controllers of the cluster do between two reconciles.
+    /// Runs the controllers of the cluster once.
     pub(super) fn environment(&mut self) {
         self.cluster.pods.retain(|pod| pod.meta.deleting.is_none());
-        // Nothing holds them.
+        // They have no finalizer.
         self.cluster.ingresses.retain(|ingress| ingress.meta.deleting.is_none());
-        if !self.course.csi_dead {
+        if !self.course.csi_stopped {
             self.snapshotter();
         }
         let cluster = &mut self.cluster;
@@ -24,13 +24,13 @@ impl TestEnv {
         for volume in cluster.volumes.iter_mut().filter(|one| released.contains(&one.meta.name)) {
             volume.phase = "Released".into();
         }
-        if !self.course.csi_dead {
+        if !self.course.csi_stopped {
             self.provisioner();
         }
-        if !self.course.ccm_dead {
+        if !self.course.ccm_stopped {
             self.cloud_controller();
         }
-        // One that was on its way before the freeze was in force.
+        // Its creation began before the freeze was in force.
         if self.course.recreates && self.made == 0 && self.run.status.phase == Phase::Wait {
             self.made = 1;
             self.claim("late");

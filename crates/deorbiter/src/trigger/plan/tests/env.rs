@@ -1,13 +1,13 @@
-//! A env in memory: objects with finalizers of several programs, bindings, Deorbits; and an API server that lets an object
-//! go when its last finalizer is off.
+//! A simulation: objects with finalizers of several programs, bindings, Deorbits, and an API server that removes an object without
+//! finalizers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::names;
 use crate::trigger::action::Action;
-use crate::trigger::names;
 use crate::trigger::plan::{Decision, needs_body, plan};
 use crate::trigger::snapshot::{
     Binding, Counted, Deorbit, End, ObjectId, PhaseIs, Rules, Snapshot, Target, Targets,
@@ -47,7 +47,7 @@ pub struct TestEnv {
     pub objects: BTreeMap<String, Object>,
     pub bindings: BTreeMap<String, Bound>,
     pub deorbits: Vec<Deorbit>,
-    /// Every Deorbit that was ever made: UID of its object, and how it ended.
+    /// Every Deorbit that was ever created: UID of its object, and how it ended.
     pub ended: BTreeMap<String, End>,
     pub uids: u64,
     pub last_gone: Vec<Object>,
@@ -97,7 +97,7 @@ impl TestEnv {
         self.collect();
     }
 
-    /// The API server removes what is being deleted and has no finalizer.
+    /// The API server removes objects that are being deleted and have no finalizer.
     pub fn collect(&mut self) {
         let gone: Vec<String> = self
             .objects
@@ -178,7 +178,7 @@ impl TestEnv {
         plan(&self.snapshot())
     }
 
-    /// Runs the plan up to so many of its steps; returns how many there were.
+    /// Executes up to so many steps of the plan; returns how many it had.
     pub fn reconcile(&mut self, limit: usize) -> usize {
         let steps = self.plan().plan.steps;
         for step in steps.iter().take(limit) {
@@ -250,7 +250,7 @@ impl TestEnv {
         self.collect();
     }
 
-    /// Every running Deorbit ends so; every aborted one goes.
+    /// Every running Deorbit ends like this; every aborted one is removed.
     pub fn end_deorbits(&mut self, end: End) {
         self.deorbits.retain(|one| !one.terminating);
         for deorbit in &mut self.deorbits {

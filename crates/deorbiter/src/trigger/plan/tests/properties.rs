@@ -1,10 +1,10 @@
-//! From any state, through any disturbance and any crash: nobody else's finalizer goes, no object goes before its Deorbit has
-//! ended well, and in the end everything is as the bindings want it.
+//! From any state, with any disturbance and any crash: no finalizer of others is removed, no object is released before its Deorbit
+//! succeeded, and finally everything is as the bindings specify.
 
 use proptest::prelude::*;
 
 use super::env::{OTHERS, OURS, PROTECT, TestEnv};
-use crate::trigger::names;
+use crate::names;
 use crate::trigger::snapshot::End;
 
 #[derive(Clone, Debug)]
@@ -13,16 +13,16 @@ enum Event {
     Delete(u8),
     Label(u8, bool),
     Protect(u8, bool),
-    OthersLetGo(u8),
+    OthersRelease(u8),
     Phase(u8, bool),
     Binding(u8),
     RemoveBinding(u8),
     Break(u8, bool),
     EndDeorbits(End),
     ForgetDeorbits,
-    /// A person takes our finalizer off an object that is being deleted.
+    /// A user removes our finalizer from an object that is being deleted.
     TakeOff(u8),
-    /// deorbiter is stopped after so many steps of its reconcile.
+    /// deorbiter is stopped after so many steps of its reconciliation.
     Planner(usize),
 }
 
@@ -35,7 +35,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => object.clone().prop_map(Event::Delete),
         2 => (object.clone(), any::<bool>()).prop_map(|(n, on)| Event::Label(n, on)),
         2 => (object.clone(), any::<bool>()).prop_map(|(n, on)| Event::Protect(n, on)),
-        2 => object.clone().prop_map(Event::OthersLetGo),
+        2 => object.clone().prop_map(Event::OthersRelease),
         1 => object.clone().prop_map(Event::TakeOff),
         1 => (object, any::<bool>()).prop_map(|(n, on)| Event::Phase(n, on)),
         2 => binding.clone().prop_map(Event::Binding),
@@ -72,7 +72,7 @@ fn happen(event: &Event, env: &mut TestEnv) {
                 object.annotations.insert(PROTECT.into(), "true".into());
             }
         }),
-        Event::OthersLetGo(n) => env.edit(&object(n), |object| {
+        Event::OthersRelease(n) => env.edit(&object(n), |object| {
             if object.terminating {
                 object.finalizers.retain(|one| one != OTHERS);
             }
@@ -108,7 +108,7 @@ fn happen(event: &Event, env: &mut TestEnv) {
     }
 }
 
-/// Each step alone keeps the law.
+/// Each step alone keeps the invariants.
 fn checked_reconcile(env: &mut TestEnv, limit: usize) {
     for _ in 0..limit {
         let before = env.clone();
@@ -127,7 +127,7 @@ fn checked_reconcile(env: &mut TestEnv, limit: usize) {
             let had = old.finalizers.iter().any(|one| one == OURS);
             let has = now.iter().any(|one| one == OURS);
             if had && !has && old.terminating {
-                assert!(!old.annotations.contains_key(PROTECT), "a protected object was let go");
+                assert!(!old.annotations.contains_key(PROTECT), "a protected object was released");
                 let end = before
                     .deorbits
                     .iter()
@@ -135,7 +135,7 @@ fn checked_reconcile(env: &mut TestEnv, limit: usize) {
                     .and_then(|one| one.end);
                 assert!(
                     matches!(end, Some(End::Complete | End::CompletedWithDebris)),
-                    "let go without a Deorbit: {end:?}"
+                    "released without a Deorbit: {end:?}"
                 );
             }
             if had && !has && !old.terminating {
@@ -149,12 +149,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_stays_lawful_and_comes_to_rest(events in prop::collection::vec(event(), 0..60)) {
+    fn any_history_keeps_the_invariants_and_converges(events in prop::collection::vec(event(), 0..60)) {
         let mut env = TestEnv::default();
         for event in &events {
             happen(event, &mut env);
         }
-        // The storm is over: rules are mended, phases right, protections gone, failed Deorbits tried again.
+        // The disturbances end: rules are fixed, phases are right, protections are removed, failed Deorbits are retried.
         for binding in env.bindings.values_mut() {
             binding.rules = Ok(());
         }
@@ -180,7 +180,7 @@ proptest! {
                 prop_assert!(ours && alive.contains(&object.annotations[names::BOUND_BY_ANNOTATION].as_str()));
             }
             if ours && object.annotations.contains_key(names::BOUND_BY_ANNOTATION) && alive.is_empty() {
-                prop_assert!(false, "it is held by nobody: {object:?}");
+                prop_assert!(false, "nothing releases it: {object:?}");
             }
             if object.terminating && selected && !alive.is_empty() {
                 prop_assert!(!ours, "it still waits: {object:?}");

@@ -1,7 +1,7 @@
 use common::plan::{Action as _, Reason as _};
 
 use super::env::{OTHERS, OURS, PROTECT, TestEnv};
-use crate::trigger::names;
+use crate::names;
 use crate::trigger::plan::{Decision, Readiness, Standing, plan};
 use crate::trigger::snapshot::{Counted, End, Refused, Targets};
 
@@ -13,12 +13,12 @@ fn problems(env: &TestEnv) -> Vec<&'static str> {
     env.plan().plan.problems.iter().map(|problem| problem.because.code()).collect()
 }
 
-/// One binding, one object that it has taken.
+/// One binding with one bound object.
 fn bound() -> TestEnv {
     let mut env = TestEnv::default();
     env.binding("b", "l");
     env.object("prod", "l");
-    assert_eq!(steps(&env), [("GuardBinding", "BindingCreated")], "first a way back");
+    assert_eq!(steps(&env), [("GuardBinding", "BindingCreated")], "its own finalizer first");
     env.reconcile(1);
     assert_eq!(steps(&env), [("Bind", "Selected")]);
     env.settle();
@@ -40,7 +40,7 @@ fn a_deleted_object_waits_for_its_deorbit() {
 }
 
 #[test]
-fn a_deorbit_in_another_namespace_lets_nothing_go_whatever_its_label_says() {
+fn a_deorbit_in_another_namespace_releases_nothing_whatever_its_label() {
     let mut env = bound();
     env.edit("prod", |object| object.terminating = true);
     env.settle();
@@ -53,7 +53,7 @@ fn a_deorbit_in_another_namespace_lets_nothing_go_whatever_its_label_says() {
 }
 
 #[test]
-fn debris_lets_it_go_with_a_warning_and_a_failure_keeps_it() {
+fn debris_releases_the_object_with_a_warning_and_a_failure_keeps_it() {
     let mut env = bound();
     env.edit("prod", |object| object.terminating = true);
     env.settle();
@@ -70,7 +70,7 @@ fn debris_lets_it_go_with_a_warning_and_a_failure_keeps_it() {
 }
 
 #[test]
-fn protection_stops_everything_and_aborts_what_runs() {
+fn protection_prevents_a_deorbit_and_aborts_a_running_one() {
     let mut env = bound();
     env.edit("prod", |object| {
         object.terminating = true;
@@ -90,7 +90,7 @@ fn protection_stops_everything_and_aborts_what_runs() {
 }
 
 #[test]
-fn a_removed_binding_gives_back_what_lives_and_finishes_what_dies() {
+fn a_deleted_binding_releases_live_objects_and_finishes_deletions() {
     let mut env = bound();
     env.object("dying", "l");
     env.settle();
@@ -107,7 +107,7 @@ fn a_removed_binding_gives_back_what_lives_and_finishes_what_dies() {
 }
 
 #[test]
-fn what_is_no_longer_selected_is_given_back() {
+fn an_object_that_is_no_longer_selected_is_released() {
     let mut env = bound();
     env.edit("prod", |object| object.labels.clear());
     assert_eq!(steps(&env), [("Release", "NotSelected")]);
@@ -166,7 +166,7 @@ fn an_object_has_one_binding_the_older() {
 }
 
 #[test]
-fn a_younger_binding_takes_nothing_new_while_nobody_knows_what_an_older_one_selects() {
+fn a_younger_binding_binds_nothing_new_while_the_selection_of_an_older_one_is_unknown() {
     let mut env = TestEnv::default();
     env.binding("a", "l");
     env.binding("b", "l");
@@ -181,7 +181,7 @@ fn a_younger_binding_takes_nothing_new_while_nobody_knows_what_an_older_one_sele
     let Standing { bound, deorbiting, held, readiness } = &decision.standings["a"];
     assert_eq!((*bound, *deorbiting, *held), (3, 2, 1), "nothing new is known of them");
     assert!(matches!(readiness, Readiness::Unknown(_)));
-    // Of another kind it selects nothing.
+    // A binding of another kind does not matter.
     let other = snapshot.bindings.iter_mut().find(|binding| binding.name == "a").unwrap();
     other.kind.1 = "Tower".into();
     let decision = plan(&snapshot);
@@ -189,7 +189,7 @@ fn a_younger_binding_takes_nothing_new_while_nobody_knows_what_an_older_one_sele
 }
 
 #[test]
-fn rules_that_cannot_be_used_bind_nothing_and_hold_what_is_bound() {
+fn invalid_rules_bind_nothing_and_keep_what_is_bound() {
     let mut env = bound();
     env.object("late", "l");
     env.bindings.get_mut("b").unwrap().rules = Err("template.spec.a: bad".into());
@@ -200,7 +200,7 @@ fn rules_that_cannot_be_used_bind_nothing_and_hold_what_is_bound() {
 }
 
 #[test]
-fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_seldom_asks_again() {
+fn an_object_whose_deorbit_is_refused_is_held_and_rarely_retried() {
     let mut env = bound();
     env.edit("prod", |object| object.terminating = true);
     let mut snapshot = env.snapshot();
@@ -215,7 +215,7 @@ fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_seldom_asks_again(
     assert!(decision.plan.steps.is_empty(), "{:?}", decision.plan);
     held(&decision);
 
-    // It stays held while the API server is asked once more: a right, a quota or a policy may have changed.
+    // It stays held during the retry: a right, a quota or a policy may have changed.
     let Targets::Whole(targets) = &mut snapshot.bindings[0].targets else { panic!() };
     targets[0].refused.as_mut().unwrap().stale = true;
     let decision = plan(&snapshot);
@@ -225,7 +225,7 @@ fn an_object_whose_deorbit_the_api_server_refuses_is_held_and_seldom_asks_again(
 }
 
 #[test]
-fn a_deorbit_of_somebody_else_in_the_place_is_not_taken_for_ours() {
+fn a_foreign_deorbit_of_the_same_name_is_not_used() {
     let mut env = bound();
     env.edit("prod", |object| object.terminating = true);
     env.settle();
@@ -235,7 +235,7 @@ fn a_deorbit_of_somebody_else_in_the_place_is_not_taken_for_ours() {
 }
 
 #[test]
-fn a_deorbit_of_an_object_that_lives_is_aborted() {
+fn the_deorbit_of_an_object_that_is_not_being_deleted_is_aborted() {
     let mut env = bound();
     env.edit("prod", |object| object.terminating = true);
     env.settle();
@@ -244,7 +244,7 @@ fn a_deorbit_of_an_object_that_lives_is_aborted() {
 }
 
 #[test]
-fn an_object_that_a_person_let_go_holds_no_binding() {
+fn an_object_without_the_finalizer_does_not_keep_its_binding() {
     let mut env = bound();
     env.edit("prod", |object| {
         object.terminating = true;

@@ -1,6 +1,6 @@
-//! Pure: what a Cluster that is being deleted is told.
+//! Pure: the response to Cluster API, for a Cluster that is being deleted.
 //!
-//! The texts become a condition of the Cluster, so none holds a time or a count.
+//! The messages become a condition of the Cluster, so none contains a time or a count.
 
 use super::super::deorbit_name::deorbit_name;
 use super::super::snapshot::{Deorbit, End};
@@ -10,27 +10,27 @@ use common::api::deorbit_binding::PROTECT_ANNOTATION;
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Say this.
-    Say(Response),
-    /// Make the Deorbit of this name in the Cluster's namespace, then let it wait.
+pub enum Decision {
+    /// Respond with this.
+    Respond(Response),
+    /// Create the Deorbit of this name in the Cluster's namespace, and let the Cluster wait.
     Create(String),
-    /// Delete the Deorbit that runs in the Cluster's namespace, which aborts it, then say this.
+    /// Delete the running Deorbit in the Cluster's namespace, which aborts it, and respond with this.
     Abort {
         /// Name of the Deorbit.
         name: String,
-        /// Its UID: another of its name is not meant.
+        /// Its UID: another one of its name is not deleted.
         uid: String,
-        /// What is said.
+        /// The response.
         response: Response,
     },
 }
 
-/// Decides. `deorbits` are those of the Cluster's namespace that are its own or have the name of its own.
+/// Decides. `deorbits` are those in the Cluster's namespace that have its UID or the name of its Deorbit.
 #[must_use]
-pub fn answer(cluster: &Cluster, deorbits: &[Deorbit]) -> Answer {
+pub fn decide(cluster: &Cluster, deorbits: &[Deorbit]) -> Decision {
     let target = &cluster.object;
-    let refuse = |why: String| Answer::Say(Response::refuse(why));
+    let refuse = |why: String| Decision::Respond(Response::refuse(why));
     if !cluster.terminating {
         return refuse(format!("{target} is not being deleted: nothing is deorbited"));
     }
@@ -39,11 +39,11 @@ pub fn answer(cluster: &Cluster, deorbits: &[Deorbit]) -> Answer {
         Some(other) => {
             let why =
                 format!("its infrastructure is {}, not OpenStack's: deorbiter has nothing to do", other.kind);
-            return Answer::Say(Response::go_on(why));
+            return Decision::Respond(Response::go_on(why));
         }
         None => {
             let why = "it has no infrastructure: deorbiter has nothing to do".to_owned();
-            return Answer::Say(Response::go_on(why));
+            return Decision::Respond(Response::go_on(why));
         }
     }
     let name = deorbit_name(&target.name, &target.uid);
@@ -51,24 +51,24 @@ pub fn answer(cluster: &Cluster, deorbits: &[Deorbit]) -> Answer {
     let found = deorbits.iter().filter(own).max_by_key(|one| one.name == name);
     if cluster.protected {
         let response = Response::refuse(format!(
-            "annotation {PROTECT_ANNOTATION} protects {target}: it is not deorbited and stays; remove the annotation to let it go"
+            "annotation {PROTECT_ANNOTATION} protects {target}: it is not deorbited and stays; remove the annotation to have it deleted"
         ));
-        // One that runs would go on deleting.
+        // A running one would go on deleting.
         return match found.filter(|one| !one.terminating && one.end.is_none()) {
-            Some(running) => Answer::Abort { name: running.name.clone(), uid: running.uid.clone(), response },
-            None => Answer::Say(response),
+            Some(running) => {
+                Decision::Abort { name: running.name.clone(), uid: running.uid.clone(), response }
+            }
+            None => Decision::Respond(response),
         };
     }
     let Some(deorbit) = found else {
         if deorbits.iter().any(|one| one.name == name) {
-            return refuse(format!(
-                "a Deorbit {name} that was made for something else is in its place; delete it"
-            ));
+            return refuse(format!("a Deorbit {name} that was created for something else exists; delete it"));
         }
-        return Answer::Create(name);
+        return Decision::Create(name);
     };
     let id = format!("{}/{}", deorbit.namespace, deorbit.name);
-    Answer::Say(match (deorbit.terminating, deorbit.end) {
+    Decision::Respond(match (deorbit.terminating, deorbit.end) {
         (true, _) => Response::wait(format!("Deorbit {id} is being deleted; another one follows")),
         (false, None) => Response::wait(waiting(&id)),
         (false, Some(End::Complete)) => Response::go_on(format!("Deorbit {id} is complete")),
@@ -76,12 +76,12 @@ pub fn answer(cluster: &Cluster, deorbits: &[Deorbit]) -> Answer {
             "Deorbit {id} completed with debris: its status.debris lists what is left in OpenStack"
         )),
         (false, Some(End::Failed)) => Response::refuse(format!(
-            "Deorbit {id} failed and keeps the cluster: see its status.debris; delete the Deorbit to have it tried again"
+            "Deorbit {id} failed and keeps the cluster: see its status.debris; delete the Deorbit to retry"
         )),
     })
 }
 
-/// What is said while a Deorbit runs.
+/// The message while a Deorbit runs.
 #[must_use]
 pub fn waiting(id: &str) -> String {
     format!("Deorbit {id} cleans up: kubectl get deorbit shows how far it is")
@@ -124,8 +124,8 @@ mod tests {
         }
     }
 
-    fn said(cluster: &Cluster, deorbits: &[Deorbit]) -> (String, u64, String) {
-        let Answer::Say(response) = answer(cluster, deorbits) else { panic!("it acts") };
+    fn response(cluster: &Cluster, deorbits: &[Deorbit]) -> (String, u64, String) {
+        let Decision::Respond(response) = decide(cluster, deorbits) else { panic!("it acts") };
         let json = serde_json::to_value(response).unwrap();
         let text = |key: &str| json[key].as_str().unwrap().to_owned();
         (text("status"), json["retryAfterSeconds"].as_u64().unwrap(), text("message"))
@@ -133,21 +133,21 @@ mod tests {
 
     #[test]
     fn a_cluster_waits_for_its_deorbit() {
-        assert_eq!(answer(&cluster(), &[]), Answer::Create(deorbit_name("prod", "u")));
-        let (status, retry, _) = said(&cluster(), &[deorbit(None)]);
+        assert_eq!(decide(&cluster(), &[]), Decision::Create(deorbit_name("prod", "u")));
+        let (status, retry, _) = response(&cluster(), &[deorbit(None)]);
         assert!(status == "Success" && retry > 0);
         let (status, retry, _) =
-            said(&cluster(), &[Deorbit { terminating: true, ..deorbit(Some(End::Complete)) }]);
+            response(&cluster(), &[Deorbit { terminating: true, ..deorbit(Some(End::Complete)) }]);
         assert!(status == "Success" && retry > 0, "an aborted one proves nothing");
-        assert_eq!(said(&cluster(), &[deorbit(Some(End::Complete))]).1, 0);
-        let (status, retry, text) = said(&cluster(), &[deorbit(Some(End::CompletedWithDebris))]);
+        assert_eq!(response(&cluster(), &[deorbit(Some(End::Complete))]).1, 0);
+        let (status, retry, text) = response(&cluster(), &[deorbit(Some(End::CompletedWithDebris))]);
         assert!(status == "Success" && retry == 0 && text.contains("debris"));
     }
 
     #[test]
-    fn what_must_not_go_on_is_refused_with_its_reason() {
+    fn a_deletion_that_must_not_go_on_is_refused_with_the_reason() {
         let refused = |cluster: &Cluster, deorbits: &[Deorbit]| {
-            let (status, _, text) = said(cluster, deorbits);
+            let (status, _, text) = response(cluster, deorbits);
             assert_eq!(status, "Failure");
             text
         };
@@ -160,25 +160,29 @@ mod tests {
     }
 
     #[test]
-    fn a_deorbit_that_runs_is_aborted_once_its_cluster_is_protected() {
+    fn a_running_deorbit_is_aborted_when_its_cluster_is_protected() {
         let protected = Cluster { protected: true, ..cluster() };
-        let Answer::Abort { name, uid, response } = answer(&protected, &[deorbit(None)]) else {
+        let Decision::Abort { name, uid, response } = decide(&protected, &[deorbit(None)]) else {
             panic!("it goes on deleting")
         };
         assert_eq!((name, uid), (deorbit_name("prod", "u"), "d".to_owned()));
-        assert_eq!(answer(&protected, &[]), Answer::Say(response.clone()), "the text is the same afterwards");
+        assert_eq!(
+            decide(&protected, &[]),
+            Decision::Respond(response.clone()),
+            "the text is the same afterwards"
+        );
         let aborted = Deorbit { terminating: true, ..deorbit(None) };
         let strange = Deorbit { target_uid: None, ..deorbit(None) };
         for other in [aborted, strange, deorbit(Some(End::Complete)), deorbit(Some(End::Failed))] {
-            assert_eq!(answer(&protected, &[other]), Answer::Say(response.clone()));
+            assert_eq!(decide(&protected, &[other]), Decision::Respond(response.clone()));
         }
     }
 
     #[test]
-    fn clusters_elsewhere_are_not_held_up() {
+    fn clusters_outside_openstack_are_not_delayed() {
         let mut elsewhere = cluster();
         elsewhere.infrastructure.as_mut().unwrap().kind = "AWSCluster".into();
-        assert_eq!(said(&elsewhere, &[]).0, "Success");
-        assert_eq!(said(&Cluster { infrastructure: None, ..cluster() }, &[]).1, 0);
+        assert_eq!(response(&elsewhere, &[]).0, "Success");
+        assert_eq!(response(&Cluster { infrastructure: None, ..cluster() }, &[]).1, 0);
     }
 }
