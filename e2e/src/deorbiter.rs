@@ -1,13 +1,15 @@
-//! A environment for deorbiter: a real control plane that is both the cluster of the Deorbits and the one to be cleaned up, and a
-//! project of a real OpenStack. Cinder's and Octavia's controllers in the cluster are [`Driver`]s, which can be alive or dead.
+//! An environment for deorbiter: a real control plane that is both management cluster and target, and a project of a real OpenStack. The
+//! controllers of Cinder and Octavia in the cluster are [`Driver`]s, which run or not.
 
 mod changes;
 mod driver;
 mod leftovers;
 mod objects;
+mod stages;
 
 pub use changes::Changes;
 pub use driver::Driver;
+pub use stages::{keep_running, sweep_on_stages};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,9 +28,9 @@ use crate::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
 use crate::openstack::Project;
 use crate::program::{Launch, Program};
 
-/// How long a wait goes on: far longer than anything takes on a busy machine.
+/// Limit of each wait: far longer than anything takes on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
-/// How often a condition is looked at: each look is a status of up to 200 KB.
+/// How often a condition is checked: each check reads a status of up to 200 KB.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Everything around deorbiter.
@@ -39,16 +41,16 @@ pub struct TestEnv {
     pub client: Client,
     /// Between deorbiter and the API server, which is its management cluster and the target at once: see [`as_another_cluster`].
     pub management: FaultProxy,
-    /// A kubeconfig that leads to it.
+    /// A kubeconfig for the proxy.
     pub management_kubeconfig: PathBuf,
-    /// Where Deorbits and their Secrets are, and everything else with a namespace.
+    /// The namespace of Deorbits, their Secrets, and everything else with a namespace.
     pub namespace: String,
     _alone: Reservation,
     _folder: TempDir,
 }
 
 impl TestEnv {
-    /// A clean cluster that no other environment has: a freeze and a clean-up are about a whole one.
+    /// A clean cluster for this environment alone: freeze and clean-up concern a whole cluster.
     ///
     /// # Errors
     /// Whatever could not be started or cleaned.
@@ -78,8 +80,7 @@ impl TestEnv {
         Ok(env)
     }
 
-    /// Waits until claims are admitted again. The API server learns of the end of its policies by a watch: for a moment it
-    /// goes on refusing.
+    /// Waits until claims are admitted again. The API server notices removed policies by a watch, so it refuses for a moment longer.
     ///
     /// # Errors
     /// They are not, within [`TIMEOUT`].
@@ -92,7 +93,7 @@ impl TestEnv {
             .await
     }
 
-    /// A kubeconfig of the cluster, as its administrator, that can stand in a Secret.
+    /// A kubeconfig of the cluster's administrator, for a Secret.
     ///
     /// # Errors
     /// The cluster is not ours.
@@ -105,7 +106,7 @@ impl TestEnv {
         )
     }
 
-    /// Stores one key in a Secret, in place of what was there.
+    /// Stores one key in a Secret; the other keys are removed.
     ///
     /// # Errors
     /// The API server refuses.
@@ -152,7 +153,7 @@ impl TestEnv {
         merge(&mut whole, spec);
         let deorbit = json!({"apiVersion": "deorbiter.perimeter.dev/v1alpha1", "kind": "Deorbit",
             "metadata": {"name": name, "namespace": self.namespace}, "spec": whole});
-        // As it is, not through our own type: what the API server refuses is what is asked about.
+        // Unchanged, not through our own type: tests check what the API server refuses.
         let path = format!("/apis/deorbiter.perimeter.dev/v1alpha1/namespaces/{}/deorbits", self.namespace);
         let request = http::Request::post(path).body(serde_json::to_vec(&deorbit)?)?;
         Ok(self.client.request(request).await?)
@@ -208,6 +209,16 @@ impl TestEnv {
         .await
     }
 
+    /// Changes time limits of a Deorbit, once everything else has happened: then the machine's load cannot change the outcome.
+    ///
+    /// # Errors
+    /// The API server refuses.
+    pub async fn set_timeouts(&self, name: &str, timeouts: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": {"timeouts": timeouts}}));
+        self.deorbits().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     /// Waits for so many further reconciliations.
     ///
     /// # Errors
@@ -226,10 +237,10 @@ impl TestEnv {
             .await
     }
 
-    /// Whether any freeze stands in the cluster.
+    /// Whether the cluster has any freeze.
     ///
     /// # Errors
-    /// The API server does not answer.
+    /// The API server does not respond.
     pub async fn is_frozen(&self) -> Result<bool> {
         use k8s_openapi::api::admissionregistration::v1 as admission;
         let all = ListParams::default();
@@ -270,7 +281,7 @@ pub fn upstream(control_plane: &ControlPlane) -> Result<Upstream> {
 }
 
 /// Gives the namespace kube-system another UID in the responses of this proxy. deorbiter then takes the API server behind it
-/// for another cluster than the target, so one control plane plays both.
+/// for another cluster than the target, so one control plane can be both.
 pub fn as_another_cluster(proxy: &FaultProxy) {
     let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
     let metadata = json!({"name": "kube-system", "uid": "management", "resourceVersion": "1"});

@@ -1,9 +1,9 @@
-//! What ties a cluster to OpenStack, as clusters run it: openstack-cloud-controller-manager, cinder-csi-plugin with the
+//! The controllers between a cluster and OpenStack, as clusters run them: openstack-cloud-controller-manager, cinder-csi-plugin with the
 //! side-cars that call it, and octavia-ingress-controller, on the real control plane and the real services of [`crate::openstack`].
 //!
-//! There is no kubelet: [`Providers::node`] writes what one would register, and nobody mounts anything. All else, routes,
-//! load balancers, volumes, attachments and snapshots, is done by the programs themselves. They act as the administrator
-//! of the cluster, and with the application credential of the project.
+//! There is no kubelet: [`Providers::node`] writes what one would register, and nothing is mounted. Routes, load balancers,
+//! volumes, attachments and snapshots are managed by the programs themselves. They have the rights of the cluster's administrator, and the
+//! application credential of the project.
 
 mod classes;
 mod node;
@@ -38,7 +38,7 @@ const INGRESS_CONFIG: &str = "ingress.yaml";
 /// A driver that has just been started asks Keystone for a token before it listens.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// How often it is looked at.
+/// How often it is checked.
 const POLL: Duration = Duration::from_millis(50);
 
 /// The providers of one cluster; they end when it is dropped.
@@ -51,8 +51,8 @@ pub struct Providers {
     dir: StateDir,
 }
 
-/// A control plane whose Nodes get ranges of pods' addresses, and are initialised by a provider outside of it. Nodes stay
-/// as ready as they were said to be: nobody here reports for them.
+/// A control plane whose Nodes get pod CIDRs, and are initialised by an external provider. The Ready condition of Nodes does not change:
+/// there is no kubelet to report it.
 #[must_use]
 pub fn control_plane() -> Builder {
     ControlPlane::builder()
@@ -64,8 +64,8 @@ pub fn control_plane() -> Builder {
 }
 
 impl Providers {
-    /// Makes ready what the programs need, and starts none of them: kinds and classes in the cluster, and their
-    /// settings. `cluster` is the name that they write on what they make.
+    /// Prepares what the programs need, and starts none of them: kinds and classes in the cluster, and their
+    /// settings. `cluster` is the cluster's name in what they create.
     ///
     /// # Errors
     /// The programs cannot be built, or the API server refuses.
@@ -88,7 +88,7 @@ impl Providers {
         })
     }
 
-    /// The same, with the usual ones running.
+    /// The same, with [`Provider::USUAL`] running.
     ///
     /// # Errors
     /// As [`Providers::prepare`], or one does not start.
@@ -100,7 +100,7 @@ impl Providers {
         Ok(providers)
     }
 
-    /// Starts one that does not run. The side-cars want [`Provider::CinderCsi`] first.
+    /// Starts one that does not run. The side-cars need [`Provider::CinderCsi`].
     ///
     /// # Errors
     /// It does not start.

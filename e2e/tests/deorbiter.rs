@@ -1,5 +1,5 @@
-//! deorbiter on a real control plane and against real OpenStack services. Tests that begin with `d` and a number are about a
-//! defect of the original, numbered as in the project's notes.
+//! deorbiter on a real control plane and with real OpenStack services. Tests that begin with `d` and a number are about a defect of the
+//! original: docs/deorbiter.md lists them.
 
 mod cloud;
 mod cluster;

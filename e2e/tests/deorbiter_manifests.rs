@@ -57,7 +57,7 @@ async fn pods_are_created_and_the_examples_are_valid() {
 }
 
 #[tokio::test]
-async fn variables_ports_and_files_are_those_that_deorbiter_knows() {
+async fn variables_ports_and_files_match_deorbiter_s_own() {
     let (code, help) = run(&Program::binary("deorbiter").unwrap().arg("--help")).await.unwrap();
     assert_eq!(code, 0);
     let objects = render(kustomize::overlay("deorbiter", &COMPONENTS).unwrap().path());

@@ -1,5 +1,4 @@
-//! The real providers on the real control plane and the real cloud: what they make, how they let go of it, and what
-//! stays when they die.
+//! The real providers with the real control plane and the real cloud: what they create, how they delete it, and what stays when they stop.
 
 mod balancers;
 mod deorbit;
@@ -16,10 +15,10 @@ use e2e::providers::{self, Provider, Providers};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::time::{Instant, sleep};
 
-/// Held to read by tests that need the cloud's workers, and to write by those that stop one.
+/// Tests that need all workers of the cloud hold it to read, those that stop one hold it to write.
 static WORKERS: RwLock<()> = RwLock::const_new(());
 
-/// A cluster of a test's own, in a project of its own.
+/// A cluster and a project for one test.
 struct TestEnv {
     name: String,
     cloud: OpenStack,
@@ -29,12 +28,12 @@ struct TestEnv {
 }
 
 impl TestEnv {
-    async fn start(name: &str, wanted: &[Provider]) -> Self {
+    async fn start(name: &str, providers_to_run: &[Provider]) -> Self {
         let cloud = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
         let project = cloud.project(name).await.unwrap();
         let control_plane = providers::control_plane().start().await.unwrap();
         let providers = Providers::prepare(&control_plane, &project, name).await.unwrap();
-        for &provider in wanted {
+        for &provider in providers_to_run {
             providers.run(provider).await.unwrap();
         }
         Self { name: name.to_owned(), cloud, project, control_plane, providers }
@@ -47,7 +46,7 @@ impl TestEnv {
         (server, address)
     }
 
-    /// The first Node, with its route: one that is not initialised has no address, and is made a load balancer's member later.
+    /// The first Node, with its route: a Node that is not initialised has no address, and becomes a member of load balancers later.
     async fn initialised(&self, name: &str) {
         self.node(name).await;
         until("an initialised Node", async || self.project.routes().await.unwrap().len() == 1).await;
@@ -62,7 +61,7 @@ async fn workers_alone() -> RwLockWriteGuard<'static, ()> {
     WORKERS.write().await
 }
 
-/// Waits for a condition; what the providers retry, they retry after up to a minute.
+/// Waits for a condition. The providers retry after up to a minute.
 async fn until(what: &str, done: impl AsyncFn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(180);
     while !done().await {

@@ -1,4 +1,4 @@
-//! Something to wait for: who watches asks the API server once, however often he looks.
+//! Waiting for changes of objects by a watch, instead of polling.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde::de::DeserializeOwned;
 
-/// Changes of objects, from the first look on.
+/// Changes of objects since the last call of [`Changes::next`].
 pub struct Changes(BoxStream<'static, ()>);
 
-/// Who waits may also wait for something that the API server does not know.
+/// The longest wait: a condition may also depend on something outside of the API server.
 const LONGEST: Duration = Duration::from_secs(1);
 
 impl Changes {
@@ -34,7 +34,7 @@ impl Changes {
     /// Waits until something has changed since the last call, a second at most.
     pub async fn next(&mut self) {
         let _ = tokio::time::timeout(LONGEST, self.0.next()).await;
-        // One look is enough for all of them.
+        // One check is enough for all of them.
         while self.0.next().now_or_never().flatten().is_some() {}
     }
 }

@@ -1,5 +1,5 @@
-//! What Cinder's CSI driver and the cloud controller manager do when things are deleted, against the real services: the volume
-//! before its PersistentVolume, the load balancer before its Service's finalizer.
+//! Cinder's CSI driver and the cloud controller manager, as far as they delete things in the real services: the volume before its
+//! PersistentVolume, the load balancer before the finalizer of its Service.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::Changes;
 use crate::openstack::{self, Project};
 
-/// One that works until it is dropped.
+/// A controller that runs until it is dropped.
 #[derive(Debug)]
 pub struct Driver(JoinHandle<()>);
 
@@ -24,7 +24,7 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    /// Cinder's: deletes volumes of PersistentVolumes that were released, if their policy says so.
+    /// Cinder's CSI driver: deletes volumes of released PersistentVolumes with the policy Delete.
     #[must_use]
     pub fn cinder(client: Client, project: &Project) -> Driver {
         let project = project.clone();
@@ -93,7 +93,7 @@ async fn services(client: &Client, project: &Project) -> Result<()> {
 }
 
 impl Driver {
-    /// Both, where there is no OpenStack: objects go as if theirs had gone there.
+    /// Both, without an OpenStack: objects are released as if their resources had been deleted.
     #[must_use]
     pub fn pretended(client: Client) -> Driver {
         Driver(tokio::spawn(async move {
@@ -102,7 +102,7 @@ impl Driver {
             loop {
                 changes.next().await;
                 let _ = pretend(&client).await;
-                // What changes at once is looked at once.
+                // Changes at the same time need one check only.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }))

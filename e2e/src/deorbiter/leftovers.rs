@@ -1,4 +1,4 @@
-//! Takes away what an earlier test has left in a cluster that tests have one after another.
+//! Removes what an earlier test left in a cluster that tests use one after another.
 
 use anyhow::{Context, Result};
 use common::api::deorbit::Deorbit;
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::TestEnv;
 
-/// A test of many objects leaves a thousand and more.
+/// A test of many objects leaves more than a thousand.
 const WIPED_AT_ONCE: usize = 16;
 
 impl TestEnv {
-    /// Takes away what an earlier test has left, finalizers and all.
+    /// Removes what an earlier test left, including finalizers.
     pub(super) async fn clear(&self) -> Result<()> {
         use k8s_openapi::api::admissionregistration::v1 as admission;
         wipe::<Deorbit>(Api::all(self.client.clone()), &self.client).await?;

@@ -1,4 +1,4 @@
-//! What a environment's cluster holds in OpenStack: volumes with their claims, and Services.
+//! What an environment's cluster holds in OpenStack: volumes with their claims, and Services.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Service};
@@ -14,7 +14,7 @@ impl TestEnv {
     /// A volume of Cinder's with its claim, bound: the claim's name is `name`, the PersistentVolume's `NAMESPACE-NAME`.
     ///
     /// # Errors
-    /// The API server refuses, or nobody binds them.
+    /// The API server refuses, or they are not bound in time.
     pub async fn claim(&self, name: &str, id: &str, policy: &str) -> Result<()> {
         self.claim_of(name, "cinder.csi.openstack.org", id, policy).await?;
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
@@ -43,7 +43,7 @@ impl TestEnv {
         self.pending(name, Some(&volume)).await
     }
 
-    /// A claim of class `cinder`, bound to nothing or to what is named.
+    /// A claim of class `cinder`, for the named PersistentVolume or none.
     ///
     /// # Errors
     /// The API server refuses.

@@ -10,7 +10,7 @@ use crate::program::{Launch, Program, free_port};
 pub enum Provider {
     /// openstack-cloud-controller-manager: Nodes, routes, load balancers.
     CloudController,
-    /// cinder-csi-plugin: volumes and snapshots, for whoever calls it.
+    /// cinder-csi-plugin: volumes and snapshots, called by the side-cars.
     CinderCsi,
     /// csi-provisioner: calls it for claims.
     Provisioner,
@@ -18,14 +18,14 @@ pub enum Provider {
     Attacher,
     /// csi-snapshotter: calls it for the contents of snapshots.
     Snapshotter,
-    /// snapshot-controller: makes contents of snapshots.
+    /// snapshot-controller: creates contents of snapshots.
     SnapshotController,
     /// octavia-ingress-controller: load balancers of Ingresses.
     IngressController,
 }
 
 impl Provider {
-    /// What a cluster on OpenStack has as a rule, in the order in which they can be started: all but
+    /// What a cluster on OpenStack usually has, in the order in which they can be started: all but
     /// [`Self::IngressController`].
     pub const USUAL: [Self; 6] = [
         Self::CloudController,
@@ -64,7 +64,7 @@ impl Providers {
             format!("--kubeconfig={kubeconfig}"),
             "--timeout=3m".to_owned(),
         ];
-        // The kinds of groups of snapshots are not there; waiting for them takes half a minute.
+        // The kinds of group snapshots do not exist; waiting for them takes half a minute.
         let no_groups = "--feature-gates=CSIVolumeGroupSnapshot=false";
         Ok(match provider {
             Provider::CloudController => launch.args(cloud).args([
@@ -80,7 +80,7 @@ impl Providers {
                 format!("--cluster-cidr={POD_CIDR}"),
                 "--allocate-node-cidrs=true".to_owned(),
                 "--configure-cloud-routes=true".to_owned(),
-                // Its first pass comes before Nodes are initialised, and the next one period later.
+                // Its first reconciliation comes before Nodes are initialised, and the next one period later.
                 "--route-reconciliation-period=2s".to_owned(),
             ]),
             Provider::CinderCsi => launch.args(cloud).args([

@@ -1,4 +1,4 @@
-//! Against real Cinder, Octavia and Neutron: what is proven, what is left, what is deleted by its ID.
+//! With real Cinder, Octavia and Neutron: what is verified, what is left, what is deleted by its ID.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Held to read by tests that need all workers of the cloud, and to write by those that stop one.
+/// Tests that need all workers of the cloud hold it to read, those that stop one hold it to write.
 static WORKERS: RwLock<()> = RwLock::const_new(());
 
-/// The cloud of all tests here, with its workers as `Held` says.
+/// The cloud of all tests here, with a lock on its workers.
 struct Cloud<Held> {
     openstack: OpenStack,
     _workers: Held,
@@ -39,7 +39,7 @@ async fn start_alone() -> (TestEnv, Cloud<RwLockWriteGuard<'static, ()>>, Projec
 }
 
 async fn start_with<Held>(workers: Held) -> (TestEnv, Cloud<Held>, Project) {
-    // The cloud first: it takes long, and others can have the clusters meanwhile.
+    // The cloud first: it takes long, and others can use the clusters meanwhile.
     let openstack = OpenStack::shared(Parts::All, Release::Main).await.unwrap();
     let env = TestEnv::start().await.unwrap();
     let project = openstack.project("deorbit").await.unwrap();
@@ -55,13 +55,30 @@ fn spec(more: Value) -> Value {
     spec
 }
 
-async fn there(project: &Project, service: Service, path: &str) -> bool {
+async fn exists(project: &Project, service: Service, path: &str) -> bool {
     let found = project.api().find(service, path).await.unwrap();
     let status = found.as_ref().and_then(|each| each.pointer("/loadbalancer/provisioning_status"));
     found.is_some() && status.is_none_or(|status| status != "DELETED")
 }
 
-/// Tags are Octavia's since 2.5; the API takes them on PUT.
+/// Deletes a PersistentVolume as soon as its claim is gone, and nothing in Cinder.
+async fn release_volume(env: &TestEnv, name: &str) {
+    let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
+    env.wait("the claim to be deleted", async || Ok(claims.get_opt(name).await?.is_none())).await.unwrap();
+    let volumes = Api::<core::PersistentVolume>::all(env.client.clone());
+    volumes.delete(&format!("{}-{name}", env.namespace), &Default::default()).await.unwrap();
+}
+
+/// Removes the finalizer of a Service that is being deleted.
+async fn release_service(env: &TestEnv, name: &str) {
+    let services = Api::<core::Service>::namespaced(env.client.clone(), &env.namespace);
+    let deleted = async || Ok(services.get(name).await?.metadata.deletion_timestamp.is_some());
+    env.wait("the Service to be deleted", deleted).await.unwrap();
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    services.patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Octavia has tags since 2.5; the API takes them on PUT.
 async fn balancer(env: &TestEnv, project: &Project, name: &str) -> (String, String) {
     let tag = format!("kube_service_prod_{}_{name}", env.namespace);
     let text = format!("Kubernetes external service {}/{name} from cluster prod", env.namespace);
@@ -80,7 +97,7 @@ async fn tags(project: &Project, id: &str, tags: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn volumes_and_load_balancers_go_and_each_is_proven_by_its_id() {
+async fn volumes_and_load_balancers_are_deleted_and_each_is_verified_by_its_id() {
     let (env, _cloud, project) = start().await;
     let volume = project.volume("pvc-1", json!({})).await.unwrap();
     let (lb, _) = balancer(&env, &project, "web").await;
@@ -91,19 +108,19 @@ async fn volumes_and_load_balancers_go_and_each_is_proven_by_its_id() {
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", spec(json!({}))).await.unwrap();
     let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    assert!(!there(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await);
-    assert!(!there(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await);
+    assert!(!exists(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await);
+    assert!(!exists(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await);
     let recorded: Vec<_> =
         status.inventory.records.iter().map(|one| (one.kind, one.id.clone().unwrap())).collect();
     assert!(recorded.contains(&(Kind::Volume, volume)) && recorded.contains(&(Kind::LoadBalancer, lb)));
     assert!(!env.is_frozen().await.unwrap());
     let metrics = deorbiter.metrics().await.unwrap();
-    // D16: two things are asked about by their IDs, no list of a project is read.
+    // D16: two things are read by their IDs, no list of a project is read.
     assert!(metrics.sum("cloud_api_requests_total", &[]).unwrap() > 0.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_else_is() {
+async fn leftovers_are_deleted_by_their_ids_and_nothing_else_is() {
     let (env, cloud, project) = start().await;
     let volume = project.volume("pvc-1", json!({})).await.unwrap();
     let snapshot = project.snapshot(&volume, "by-hand", json!({})).await.unwrap();
@@ -118,14 +135,21 @@ async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_el
     }
     env.service("web", &lb).await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "15s"}}))).await.unwrap();
-    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
-    for gone in [format!("/volumes/{plain}")] {
-        assert!(!there(&project, Service::BlockStorage, &gone).await, "{gone}");
+    env.deorbit("run", spec(json!({"leftovers": "Delete", "timeouts": {"perObject": "1h"}}))).await.unwrap();
+    // The controllers release the objects in the cluster, and delete nothing in OpenStack.
+    for name in ["snapped", "plain"] {
+        release_volume(&env, name).await;
     }
+    release_service(&env, "web").await;
+    env.wait("all but one to be deleted", async || Ok(env.status("run").await?.remaining == 1))
+        .await
+        .unwrap();
+    env.set_timeouts("run", json!({"perObject": "1s"})).await.unwrap();
+    let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
+    assert!(!exists(&project, Service::BlockStorage, &format!("/volumes/{plain}")).await);
     assert!(
-        !there(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await,
-        "also one in ERROR"
+        !exists(&project, Service::LoadBalancer, &format!("/loadbalancers/{lb}")).await,
+        "even one in ERROR"
     );
     for stays in [
         format!("/volumes/{volume}"),
@@ -133,9 +157,9 @@ async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_el
         format!("/volumes/{other}"),
         format!("/volumes/{marked}"),
     ] {
-        assert!(there(&project, Service::BlockStorage, &stays).await, "{stays}");
+        assert!(exists(&project, Service::BlockStorage, &stays).await, "{stays}");
     }
-    // A snapshot that nobody recorded keeps its volume: it is named, with what Cinder said.
+    // A snapshot without a record keeps its volume: the debris has Cinder's message.
     assert_eq!(status.debris_count, 1, "{status:#?}");
     assert_eq!(status.debris[0].id.as_deref(), Some(volume.as_str()));
     assert!(status.debris[0].reason.contains("snapshot"), "{status:#?}");
@@ -143,7 +167,7 @@ async fn with_dead_controllers_leftovers_are_deleted_by_their_ids_and_nothing_el
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the_volume() {
+async fn a_volume_is_debris_while_cinder_has_it_although_its_persistent_volume_is_gone() {
     let (env, cloud, project) = start_alone().await;
     for state in ["error_deleting", "deleting", "creating"] {
         let volume = project.volume("pvc-1", json!({})).await.unwrap();
@@ -151,7 +175,7 @@ async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the
         env.claim(&name, &volume, "Delete").await.unwrap();
         let path = format!("/volumes/{volume}");
         let hung = if state == "deleting" {
-            // A worker that hangs: Cinder has said yes, and nothing happens.
+            // A worker that hangs: Cinder accepts the request, and nothing happens.
             let hung = cloud.pause(Part::CinderVolume).unwrap();
             project.api().delete(Service::BlockStorage, &path).await.unwrap();
             Some(hung)
@@ -160,11 +184,9 @@ async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the
             None
         };
         let deorbiter = env.deorbiter().unwrap();
-        env.deorbit(&name, spec(json!({"timeouts": {"perObject": "8s"}}))).await.unwrap();
-        let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
-        env.wait("the claim to go", async || Ok(claims.get_opt(&name).await?.is_none())).await.unwrap();
-        let volumes = Api::<core::PersistentVolume>::all(env.client.clone());
-        volumes.delete(&format!("{}-{name}", env.namespace), &Default::default()).await.unwrap();
+        env.deorbit(&name, spec(json!({"timeouts": {"perObject": "1h"}}))).await.unwrap();
+        release_volume(&env, &name).await;
+        env.set_timeouts(&name, json!({"perObject": "1s"})).await.unwrap();
         let status = env.wait_for_phase(&name, Phase::CompletedWithDebris).await.unwrap();
         assert_eq!(status.debris[0].id.as_deref(), Some(volume.as_str()));
         assert!(status.debris[0].reason.contains(state), "{status:#?}");
@@ -179,7 +201,7 @@ async fn a_persistent_volume_that_is_gone_is_no_proof_while_cinder_still_has_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_loses_only_our_tag() {
+async fn d12_a_load_balancer_that_outlives_its_service_is_debris_and_a_shared_one_loses_only_our_tag() {
     let (env, _cloud, project) = start().await;
     let (left, _) = balancer(&env, &project, "left").await;
     let (shared, tag) = balancer(&env, &project, "shared").await;
@@ -196,19 +218,17 @@ async fn d12_a_load_balancer_that_outlives_its_service_is_seen_and_a_shared_one_
     let services = Api::<core::Service>::namespaced(env.client.clone(), &env.namespace);
     tags(&project, &shared, &[neighbour]).await;
     for name in ["left", "shared"] {
-        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        services.patch(name, &PatchParams::default(), &free).await.unwrap();
+        release_service(&env, name).await;
     }
     // Both Services are gone; the run waits for the load balancer that is left, and no longer for the shared one.
     env.wait_for_phase("run", Phase::Verify).await.unwrap();
     env.wait("one that remains", async || Ok(env.status("run").await?.remaining == 1)).await.unwrap();
-    let only_the_limit = Patch::Merge(json!({"spec": {"timeouts": {"perObject": "1s"}}}));
-    env.deorbits().patch("run", &PatchParams::default(), &only_the_limit).await.unwrap();
+    env.set_timeouts("run", json!({"perObject": "1s"})).await.unwrap();
     let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let debris: Vec<_> = status.debris.iter().map(|one| one.id.as_deref().unwrap()).collect();
     assert_eq!(debris, [left.as_str()], "{status:#?}");
     assert_eq!(services.get("metal").await.unwrap().metadata.deletion_timestamp, None);
-    assert!(there(&project, Service::LoadBalancer, &format!("/loadbalancers/{shared}")).await);
+    assert!(exists(&project, Service::LoadBalancer, &format!("/loadbalancers/{shared}")).await);
     drop(deorbiter);
 }
 
@@ -222,9 +242,9 @@ async fn log_in_to(env: &TestEnv, project: &Project, region: &str) {
     env.secret("cloud", "clouds.yaml", &text).await.unwrap();
 }
 
-/// A list of thousands takes Cinder seconds; this one takes as long with forty.
+/// A list of thousands takes Cinder seconds; the proxy makes this one of forty as slow.
 #[tokio::test(flavor = "multi_thread")]
-async fn between_two_reconciles_of_a_large_cluster_single_volumes_are_asked_about() {
+async fn between_two_reconciliations_of_a_large_cluster_single_volumes_are_polled() {
     let (env, cloud, project) = start().await;
     let proxy = proxy(&cloud, Service::BlockStorage).await;
     cloud.region("SlowCinder", &[("block-storage", proxy.url() + "/v3")]).await.unwrap();
@@ -240,9 +260,9 @@ async fn between_two_reconciles_of_a_large_cluster_single_volumes_are_asked_abou
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", spec(json!({}))).await.unwrap();
     env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    let asked = |path: &str| proxy.requests().iter().any(|request| request.path.ends_with(path));
-    let any_of = |ids: &[String]| ids.iter().any(|id| asked(&format!("/volumes/{id}")));
-    env.wait("a single volume to be asked about", async || Ok(any_of(&ids))).await.unwrap();
+    let requested = |path: &str| proxy.requests().iter().any(|request| request.path.ends_with(path));
+    let any_of = |ids: &[String]| ids.iter().any(|id| requested(&format!("/volumes/{id}")));
+    env.wait("a single volume to be polled", async || Ok(any_of(&ids))).await.unwrap();
     assert!(!any_of(&[origin]), "a volume of no claim");
     cloud.forget_volumes(&ids).unwrap();
     let status = env.wait_for_phase("run", Phase::Complete).await.unwrap();
@@ -251,7 +271,7 @@ async fn between_two_reconciles_of_a_large_cluster_single_volumes_are_asked_abou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn between_two_reconciles_that_take_long_a_load_balancer_is_asked_about() {
+async fn between_two_slow_reconciliations_a_load_balancer_is_polled() {
     let (env, cloud, project) = start().await;
     let (neutron, octavia) =
         (proxy(&cloud, Service::Network).await, proxy(&cloud, Service::LoadBalancer).await);
@@ -264,12 +284,12 @@ async fn between_two_reconciles_that_take_long_a_load_balancer_is_asked_about() 
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", spec(json!({}))).await.unwrap();
     env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    let asked = |proxy: &FaultProxy, path: &str| {
+    let requested = |proxy: &FaultProxy, path: &str| {
         proxy.requests().iter().filter(|request| request.path.ends_with(path)).count()
     };
-    // A reconcile asks for each of them once, and may have begun.
-    let between = || asked(&octavia, &lb) > asked(&neutron, "/security-groups") + 2;
-    env.wait("the load balancer alone to be asked about", async || Ok(between())).await.unwrap();
+    // A reconciliation reads each of them once, and may have begun.
+    let between = || requested(&octavia, &lb) > requested(&neutron, "/security-groups") + 2;
+    env.wait("the load balancer alone to be polled", async || Ok(between())).await.unwrap();
     let path = format!("/loadbalancers/{lb}?cascade=true");
     project.api().delete(Service::LoadBalancer, &path).await.unwrap();
     env.wait_for_phase("run", Phase::Complete).await.unwrap();
@@ -299,7 +319,7 @@ async fn d13_d8_a_wrong_region_and_revoked_credentials_are_reported_and_never_re
         assert!(!status.phase.is_final(), "a refusal never releases: {status:#?}");
     }
     assert!(
-        there(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await,
+        exists(&project, Service::BlockStorage, &format!("/volumes/{volume}")).await,
         "nothing was deleted"
     );
     let claims = Api::<core::PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
@@ -308,7 +328,7 @@ async fn d13_d8_a_wrong_region_and_revoked_credentials_are_reported_and_never_re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its_neighbours() {
+async fn a_sweep_deletes_by_the_cluster_s_name_and_nothing_of_other_clusters() {
     let (env, _cloud, project) = start().await;
     let key = "cinder.csi.openstack.org/cluster";
     let lost = project.volume("pvc-lost", json!({ key: "prod" })).await.unwrap();
@@ -317,14 +337,14 @@ async fn a_sweep_finds_what_no_object_names_by_the_cluster_s_name_and_leaves_its
     let swept = json!({"sweep": true, "leftovers": "Delete", "retained": "Delete"});
     env.deorbit("run", spec(swept)).await.unwrap();
     env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    assert!(!there(&project, Service::BlockStorage, &format!("/volumes/{lost}")).await);
-    assert!(there(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);
+    assert!(!exists(&project, Service::BlockStorage, &format!("/volumes/{lost}")).await);
+    assert!(exists(&project, Service::BlockStorage, &format!("/volumes/{neighbour}")).await);
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_whose_next_hop_is_gone_go_at_the_end_and_others_stay() {
-    // Without Nova, which would say that there is no such server.
+async fn stale_routes_are_removed_at_the_end_and_others_stay() {
+    // Without Nova, which would report that the server does not exist.
     let cloud = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
     let env = TestEnv::start().await.unwrap();
     let project = cloud.project("routes").await.unwrap();
@@ -338,13 +358,14 @@ async fn routes_whose_next_hop_is_gone_go_at_the_end_and_others_stay() {
     let spec = spec(json!({"resources": routes}));
     env.deorbit("run", spec.clone()).await.unwrap();
     env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    let left = async |there: &[(&str, &str)]| {
-        let mut left: Vec<_> = there.iter().map(|(to, via)| ((*to).to_owned(), (*via).to_owned())).collect();
+    let left = async |expected: &[(&str, &str)]| {
+        let mut left: Vec<_> =
+            expected.iter().map(|(to, via)| ((*to).to_owned(), (*via).to_owned())).collect();
         left.sort();
         assert_eq!(project.routes().await.unwrap(), left);
     };
     left(&[live, foreign]).await;
-    // One that may lead to somebody is left as well, and named.
+    // A route whose next hop may exist is kept, and becomes debris.
     let pair = json!({ "port": { "allowed_address_pairs": [{ "ip_address": "10.7.2.0/24" }] } });
     project.api().put(Service::Network, &format!("/ports/{port}"), pair).await.unwrap();
     let doubtful = ("10.244.3.0/24", "10.7.2.3");

@@ -1,4 +1,4 @@
-//! One object among others that is refused, or gone already when it is asked to go; a Deorbit whose cluster or records are gone.
+//! An object whose deletion is refused, or that is gone already; a Deorbit whose cluster or records are gone; a wrong cluster.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn events(env: &TestEnv) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d10_the_object_that_is_refused_is_the_one_that_is_named_and_the_others_go() {
+async fn d10_the_refused_object_is_reported_and_the_others_are_deleted() {
     let env = TestEnv::start().await.unwrap();
     for (number, name) in ["one", "two", "three"].into_iter().enumerate() {
         env.claim(name, &id(number), "Delete").await.unwrap();
@@ -51,25 +51,24 @@ async fn d10_the_object_that_is_refused_is_the_one_that_is_named_and_the_others_
     })
     .await
     .unwrap();
-    let only_the_limit = Patch::Merge(json!({"spec": {"timeouts": {"perObject": "1s"}}}));
-    env.deorbits().patch("run", &PatchParams::default(), &only_the_limit).await.unwrap();
+    env.set_timeouts("run", json!({"perObject": "1s"})).await.unwrap();
     let status = env.wait_for_phase("run", Phase::CompletedWithDebris).await.unwrap();
     let left: Vec<_> = status.debris.iter().map(|one| (one.name.as_str(), one.id.clone())).collect();
     assert_eq!(left, [("two", Some(id(1)))], "{status:#?}");
-    let told = events(&env).await;
+    let events = events(&env).await;
     let of = |kind: &str, name: &str| {
         let what = format!("delete PersistentVolumeClaim {}/{name} ", env.namespace);
-        told.iter().filter(|(type_, note)| type_ == kind && note.contains(&what)).count()
+        events.iter().filter(|(type_, note)| type_ == kind && note.contains(&what)).count()
     };
-    assert_eq!([of("Normal", "one"), of("Normal", "two"), of("Normal", "three")], [1, 0, 1], "{told:#?}");
-    assert_eq!([of("Warning", "one"), of("Warning", "three")], [0, 0], "{told:#?}");
-    assert!(of("Warning", "two") >= 1, "{told:#?}");
+    assert_eq!([of("Normal", "one"), of("Normal", "two"), of("Normal", "three")], [1, 0, 1], "{events:#?}");
+    assert_eq!([of("Warning", "one"), of("Warning", "three")], [0, 0], "{events:#?}");
+    assert!(of("Warning", "two") >= 1, "{events:#?}");
     drop(deorbiter);
 }
 
-/// Of claims whose deletion takes long in sum, those that were not asked to go yet stay.
+/// Each delete takes longer than the interval at which the run checks its Deorbit: claims that are not deleted yet stay.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_protected_while_it_deletes_stops_within_seconds() {
+async fn a_run_that_is_protected_while_it_deletes_stops() {
     const CLAIMS: usize = 8;
     let env = TestEnv::start().await.unwrap();
     for number in 0..CLAIMS {
@@ -77,7 +76,7 @@ async fn a_run_that_is_protected_while_it_deletes_stops_within_seconds() {
     }
     let proxy = behind_a_proxy(&env).await;
     let deletes = Matcher::any().method(Method::DELETE).path("/api/v1/namespaces/*/persistentvolumeclaims/*");
-    let slow = proxy.rule(deletes, Fault::DelayResponse(Duration::from_secs(3)));
+    let slow = proxy.rule(deletes, Fault::DelayResponse(Duration::from_secs(6)));
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
     env.wait("the first delete", async || Ok(proxy.applied(slow) > 0)).await.unwrap();
@@ -90,17 +89,17 @@ async fn a_run_that_is_protected_while_it_deletes_stops_within_seconds() {
     .unwrap();
     let claims = Api::<PersistentVolumeClaim>::namespaced(env.client.clone(), &env.namespace);
     let all = claims.list(&ListParams::default()).await.unwrap().items;
-    let spared = all.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()).count();
-    assert!(spared >= CLAIMS / 2, "{spared} of {CLAIMS} are spared");
+    let kept = all.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none()).count();
+    assert!(kept >= CLAIMS / 2, "{kept} of {CLAIMS} are kept");
     drop(deorbiter);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d14_what_is_gone_when_it_is_asked_to_go_is_no_failure() {
+async fn d14_deleting_an_object_that_is_gone_is_no_failure() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(4), "Delete").await.unwrap();
     let proxy = behind_a_proxy(&env).await;
-    // As if somebody else had been faster, at each of the first two tries.
+    // As if another client had deleted it, at each of the first two tries.
     let gone = Matcher::any()
         .method(Method::DELETE)
         .path("/api/v1/namespaces/*/persistentvolumeclaims/data")
@@ -118,12 +117,12 @@ async fn d14_what_is_gone_when_it_is_asked_to_go_is_no_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deorbit_that_is_done_can_be_deleted_when_its_cluster_is_gone() {
+async fn a_finished_deorbit_can_be_deleted_when_its_cluster_is_gone() {
     let env = TestEnv::start().await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
     env.wait_for_phase("run", Phase::Complete).await.unwrap();
-    // As Cluster API does, when the Cluster goes.
+    // As Cluster API does when the Cluster is deleted.
     let secrets = Api::<Secret>::namespaced(env.client.clone(), &env.namespace);
     secrets.delete("target", &DeleteParams::default()).await.unwrap();
     env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
@@ -132,15 +131,16 @@ async fn a_deorbit_that_is_done_can_be_deleted_when_its_cluster_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_whose_freeze_may_stand_in_a_dead_cluster_can_be_deleted_after_the_outage() {
+async fn a_deorbit_with_a_freeze_in_an_unreachable_cluster_is_deleted_after_the_outage_timeout() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(5), "Delete").await.unwrap();
     let proxy = behind_a_proxy(&env).await;
     let deorbiter = env.deorbiter().unwrap();
-    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "6s"}})).await.unwrap();
+    env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1h"}})).await.unwrap();
     env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
     proxy.refuse_all(true);
+    env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
+    env.set_timeouts("run", json!({"apiUnavailable": "5s"})).await.unwrap();
     env.wait("its end", async || Ok(env.deorbits().get_opt("run").await?.is_none())).await.unwrap();
     drop(deorbiter);
 }
@@ -153,13 +153,13 @@ async fn another_cluster_under_the_same_name_is_not_touched() {
     let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
     let other = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "kube-system", "uid": "another", "resourceVersion": "1" } });
     let deorbiter = env.deorbiter().unwrap();
-    // Nothing is deleted before the freeze, and this keeps it from being made.
+    // Nothing is deleted before the freeze, and this prevents the freeze.
     let freeze = Matcher::any().method(Method::POST).path("/apis/admissionregistration.k8s.io/v1/*");
     let frozen = proxy.rule(freeze, Fault::Reject(Answer::unavailable()));
     env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1h"}})).await.unwrap();
     env.wait_for_phase("run", Phase::Freeze).await.unwrap();
-    let answer = Answer::status(StatusCode::OK).body(other.to_string());
-    proxy.rule(identity, Fault::Reject(answer));
+    let other = Answer::status(StatusCode::OK).body(other.to_string());
+    proxy.rule(identity, Fault::Reject(other));
     proxy.remove(frozen);
     env.wait_for_refusal("run", "TargetReachable", "another cluster responds").await.unwrap();
     env.wait_for_reconciliations(&deorbiter, 2).await.unwrap();
@@ -173,19 +173,19 @@ async fn another_cluster_under_the_same_name_is_not_touched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_records_are_told_and_nothing_is_done_without_them() {
+async fn missing_records_are_reported_and_nothing_is_done_without_them() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(7), "Delete").await.unwrap();
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
     env.wait_for_phase("run", Phase::Wait).await.unwrap();
-    // As the status of a large cluster, whose ConfigMap somebody has deleted.
+    // Like the status of a large cluster whose ConfigMap was deleted.
     let lost = json!({"status": {"inventory": {"records": [], "configMaps": ["deorbit-gone-0"]}}});
     env.wait("a Warning", async || {
         let patch = Patch::Merge(&lost);
         env.deorbits().patch_status("run", &PatchParams::default(), &patch).await?;
-        let told = events(&env).await;
-        Ok(told.iter().any(|(type_, note)| {
+        let events = events(&env).await;
+        Ok(events.iter().any(|(type_, note)| {
             type_ == "Warning" && note.contains("deorbit-gone-0 cannot be read; restore it")
         }))
     })
@@ -197,9 +197,9 @@ async fn lost_records_are_told_and_nothing_is_done_without_them() {
     drop(deorbiter);
 }
 
-/// As a kubeconfig that was made from the wrong context.
+/// Like a kubeconfig of the wrong context.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kubeconfig_that_leads_to_the_management_cluster_is_refused_and_nothing_is_deleted() {
+async fn a_kubeconfig_of_the_management_cluster_is_refused_and_nothing_is_deleted() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(8), "Delete").await.unwrap();
     env.service("web", &id(9)).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_kubeconfig_that_leads_to_the_management_cluster_is_refused_and_nothin
     assert_eq!(services.get("web").await.unwrap().metadata.deletion_timestamp, None);
     let warned = |(type_, note): &(String, String)| type_ == "Warning" && note.contains(why);
     env.wait("the Event", async || Ok(events(&env).await.iter().any(warned))).await.unwrap();
-    // With inCluster it is what is meant.
+    // With inCluster it is allowed.
     env.deorbits().delete("run", &DeleteParams::default()).await.unwrap();
     let _drivers = Driver::pretended(env.client.clone());
     let own = json!({"kubeconfig": null, "inCluster": true, "timeouts": {"loadBalancerGrace": "1s"}});
@@ -230,7 +230,7 @@ async fn a_kubeconfig_that_leads_to_the_management_cluster_is_refused_and_nothin
 
 /// The identity of the management cluster cannot be read: it could be the target.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_management_cluster_whose_identity_is_forbidden_keeps_a_run_from_starting() {
+async fn a_run_does_not_start_while_the_identity_of_the_management_cluster_is_forbidden() {
     let env = TestEnv::start().await.unwrap();
     env.claim("data", &id(20), "Delete").await.unwrap();
     env.management.clear();

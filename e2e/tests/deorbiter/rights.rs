@@ -1,5 +1,5 @@
-//! What deorbiter may do in a cluster that it cleans up: through a run with everything in it, the API server refuses it nothing,
-//! and each right of the page is used. Once with each version of VolumeSnapshots, and with each form of the freeze.
+//! deorbiter's rights in a cluster that it cleans up: in a run with every kind of object, the API server refuses nothing, and each right in
+//! docs/deorbiter.md is used. Once with each version of VolumeSnapshots, and with each form of the freeze.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn name_of(kind: &str) -> String {
     format!("{}s.{GROUP}", kind.to_lowercase())
 }
 
-/// The kinds of external-snapshotter in one version, as far as anybody reads them here.
+/// The kinds of external-snapshotter in one version, with the fields that are read.
 async fn define(env: &TestEnv, version: &str) {
     let api = Api::<CustomResourceDefinition>::all(env.client.clone());
     for (kind, scope) in KINDS {
@@ -82,7 +82,7 @@ async fn snapshot(env: &TestEnv, version: &str, claim: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rights_of_the_page_are_enough_and_none_is_too_much() {
+async fn the_documented_rights_are_sufficient_and_each_is_used() {
     let env = TestEnv::start().await.unwrap();
     undefine(&env).await;
     let file = manifests().join("examples/deorbiter/target-rights.yaml");
@@ -107,10 +107,10 @@ async fn the_rights_of_the_page_are_enough_and_none_is_too_much() {
                 "defaultBackend": { "service": { "name": "web", "port": { "number": 80 } } } } });
         env.create_in::<Ingress>(ingress).await.unwrap();
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "db-0" }, "spec": {
-            "containers": [{ "name": "c", "image": "i" }], "schedulerName": "nobody",
+            "containers": [{ "name": "c", "image": "i" }], "schedulerName": "none",
             "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }] } });
         env.create_in::<Pod>(pod).await.unwrap();
-        // One that nobody ever claimed.
+        // One that was never bound.
         let spare = json!({ "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": format!("{}-spare", env.namespace) },
             "spec": { "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"], "storageClassName": "spare",
                 "persistentVolumeReclaimPolicy": "Retain",
@@ -143,7 +143,7 @@ async fn the_rights_of_the_page_are_enough_and_none_is_too_much() {
         }
     }
     assert!(wrong.is_empty(), "refused: {wrong:#?}");
-    let vain: Vec<&Grant> = grants.iter().filter(|grant| !used.contains(grant)).collect();
-    assert!(vain.is_empty(), "granted in vain: {vain:#?}");
+    let unused: Vec<&Grant> = grants.iter().filter(|grant| !used.contains(grant)).collect();
+    assert!(unused.is_empty(), "granted and not used: {unused:#?}");
     println!("{} rights, all used", grants.len());
 }

@@ -14,19 +14,19 @@ use super::env::{TestEnv, example, wait, wait_for};
 
 const PROTECTION: &str = "kubernikus.cloud.sap/termination-protection";
 
-/// The shipped example, for clusters without OpenStack: nothing to wait for.
+/// The example of the manifests, without OpenStack.
 pub fn binding() -> Value {
     let mut spec = example("kluster-binding.yaml")["spec"].clone();
     spec["template"]["spec"] = json!({
         "kubeconfig": { "secretRef": { "name": "{.metadata.name}-kubeconfig" } },
-        // What an aborted run waits before it gives up to lift its freeze in a cluster that does not answer.
+        // An aborted run without a kubeconfig gives up its freeze after this time.
         "timeouts": { "loadBalancerGrace": "0s", "apiUnavailable": "20s" },
     });
     spec
 }
 
 #[tokio::test]
-async fn a_kluster_goes_when_its_deorbit_is_complete() {
+async fn a_kluster_is_released_when_its_deorbit_is_complete() {
     let env = TestEnv::start().await;
     env.kluster("prod", "Creating").await;
     env.bind("klusters", binding()).await;
@@ -49,7 +49,7 @@ async fn a_kluster_goes_when_its_deorbit_is_complete() {
     .await;
     assert!(env.deorbits().await.is_empty());
 
-    // Without its Secret a Deorbit cannot begin, so it can be looked at.
+    // Without its Secret the Deorbit does not begin, so it can be checked.
     env.patch_kluster("prod", json!({ "status": { "phase": "Terminating" } })).await;
     let deorbit = wait_for("a Deorbit", || async { env.deorbits().await.pop() }).await;
     let kluster = env.klusters().get("prod").await.unwrap();
@@ -57,7 +57,7 @@ async fn a_kluster_goes_when_its_deorbit_is_complete() {
     assert!(deorbit.name_any().starts_with("prod-") && deorbit.owner_references().is_empty());
     assert_eq!(deorbit.spec.kubeconfig.as_ref().unwrap().secret_ref.name, "prod-kubeconfig");
 
-    // Protected again, it is aborted; let go again, another one follows.
+    // When the Kluster is protected again, the Deorbit is aborted; without protection another one is created.
     env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: "yes" } } })).await;
     wait("it is aborted", || async { env.deorbits().await.is_empty() }).await;
     env.patch_kluster("prod", json!({ "metadata": { "annotations": { PROTECTION: null } } })).await;
@@ -67,7 +67,7 @@ async fn a_kluster_goes_when_its_deorbit_is_complete() {
     assert_ne!(done.uid(), deorbit.uid());
     wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
 
-    // The others let go as well; the report stays.
+    // The other finalizers are removed too; the Deorbit stays.
     env.patch_kluster("prod", json!({ "metadata": { "finalizers": null } })).await;
     wait("it is gone", || async { env.finalizers("prod").await.is_none() }).await;
     assert_eq!(env.deorbits().await.len(), 1);
@@ -75,7 +75,7 @@ async fn a_kluster_goes_when_its_deorbit_is_complete() {
 }
 
 #[tokio::test]
-async fn a_removed_binding_takes_back_what_lives_and_only_that() {
+async fn a_deleted_binding_removes_its_finalizers_and_no_others() {
     let env = TestEnv::start().await;
     for name in ["one", "two"] {
         env.kluster(name, "Running").await;
@@ -107,7 +107,7 @@ async fn a_removed_binding_takes_back_what_lives_and_only_that() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
+async fn an_unusable_binding_reports_it_in_its_condition_and_binds_nothing() {
     let env = TestEnv::start().await;
     env.kluster("prod", "Running").await;
     let mut spec = binding();
@@ -134,12 +134,12 @@ async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
     .await;
     assert_eq!(env.finalizers("prod").await.unwrap(), ["groundctl"]);
 
-    // What the schema alone can see is refused at once.
+    // What the schema forbids is refused at once.
     let api = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
     let refused = async |patch: Value| {
         let patch = Patch::Merge(patch);
-        let answer = api.patch("bad-path", &PatchParams::default(), &patch).await;
-        answer.unwrap_err().to_string()
+        let response = api.patch("bad-path", &PatchParams::default(), &patch).await;
+        response.unwrap_err().to_string()
     };
     assert!(
         refused(json!({ "spec": { "finalizer": "another" } })).await.contains("finalizer cannot be changed")
@@ -152,7 +152,7 @@ async fn what_cannot_be_used_is_said_in_the_condition_and_binds_nothing() {
     drop(deorbiter);
 }
 
-/// Whoever forgot `get` for one kind stops the binding of that kind and no other.
+/// A missing right `get` for one kind stops the binding of that kind and no other.
 #[tokio::test]
 async fn a_kind_whose_objects_cannot_be_read_stops_only_its_own_binding() {
     let env = TestEnv::start().await;
@@ -186,7 +186,7 @@ async fn a_kind_whose_objects_cannot_be_read_stops_only_its_own_binding() {
     drop(deorbiter);
 }
 
-/// The API server's own rules know what a filled template may hold.
+/// The API server's validation rules apply to a filled template.
 #[tokio::test]
 async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
     let env = TestEnv::start().await;
@@ -211,13 +211,13 @@ async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
     let before = tries().await;
     assert!(before >= 1.0);
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-    assert_eq!(tries().await, before, "what is refused is not asked for again and again");
+    assert_eq!(tries().await, before, "a refused creation is not repeated");
     env.patch_kluster("prod", note("prod".into())).await;
     env.wait_for_phase(Phase::Complete).await;
     wait("its finalizer is off", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
 }
 
-/// A policy, a quota and a namespace that is being deleted answer 403, and what mends that is no change of the object.
+/// A policy, a quota and a namespace that is being deleted cause a 403, and fixing that does not change the object.
 #[tokio::test]
 async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
     let env = TestEnv::start().await;
@@ -246,8 +246,8 @@ async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
     let only_try = PostParams { dry_run: true, ..PostParams::default() };
     let probe = Deorbit::new("probe", serde_json::from_value(json!({ "inCluster": true })).unwrap());
     wait("the policy is in force", || async {
-        let answer = deorbits.create(&only_try, &probe).await;
-        matches!(answer, Err(kube::Error::Api(status)) if status.code == 403)
+        let response = deorbits.create(&only_try, &probe).await;
+        matches!(response, Err(kube::Error::Api(status)) if status.code == 403)
     })
     .await;
 
@@ -265,7 +265,7 @@ async fn an_object_whose_deorbit_is_forbidden_is_held_until_that_is_lifted() {
 }
 
 #[tokio::test]
-async fn a_kind_that_is_taken_away_and_comes_back_is_noticed() {
+async fn a_kind_that_is_deleted_and_recreated_is_noticed() {
     let env = TestEnv::start().await;
     let mut spec = binding();
     spec["targetRef"] = json!({ "apiVersion": "example.com/v1", "kind": "Castle" });
@@ -304,16 +304,16 @@ async fn a_kind_that_is_taken_away_and_comes_back_is_noticed() {
     drop(deorbiter);
 }
 
-/// Somebody else's writes to the finalizers at the same time are all there in the end.
+/// Concurrent writes of other clients to the finalizers are not lost.
 #[tokio::test]
-async fn concurrent_writers_lose_nothing() {
+async fn concurrent_writes_to_finalizers_are_not_lost() {
     let env = TestEnv::start().await;
     for number in 0..10 {
         env.kluster(&format!("k{number}"), "Running").await;
     }
     env.bind("klusters", binding()).await;
     let deorbiter = env.deorbiter().start().unwrap();
-    // Others add their finalizers by tests of their own while ours are being put on.
+    // Another client adds finalizers while deorbiter adds its own.
     for number in 0..10 {
         let name = format!("k{number}");
         let api = env.klusters();
@@ -339,7 +339,7 @@ async fn concurrent_writers_lose_nothing() {
     drop(deorbiter);
 }
 
-/// Reconciles that find nothing to do write nothing.
+/// Reconciliations without anything to do write nothing.
 #[tokio::test]
 async fn at_rest_nothing_is_written() {
     let env = TestEnv::start().await;
@@ -355,7 +355,7 @@ async fn at_rest_nothing_is_written() {
         })
         .await;
     }
-    assert_eq!(env.klusters().get("prod").await.unwrap().resource_version(), before, "it was left alone");
+    assert_eq!(env.klusters().get("prod").await.unwrap().resource_version(), before, "it was not written");
     let metrics = deorbiter.metrics().await.unwrap();
     assert_eq!(metrics.sum("deorbiter_binding_bound", &[("binding", "klusters")]), Some(4.0));
     assert_eq!(metrics.sum("deorbiter_binding_ready", &[("binding", "klusters")]), Some(1.0));

@@ -1,90 +1,63 @@
-//! deorbiter is stopped at each of its writes, before and after the API server knew of it, and started again: the Kluster is
-//! deorbited once, and goes, whenever that was.
+//! deorbiter is stopped at each of its writes, before and after the API server acts, and restarted: the Kluster is deorbited once, and is
+//! released.
 
-use std::sync::{Arc, Mutex};
-
+use anyhow::{Result, ensure};
 use common::api::deorbit::Phase;
-use e2e::fault_proxy::{Then, When};
-use futures::future::join_all;
-use nix::sys::signal::Signal;
+use e2e::deorbiter::{keep_running, sweep_on_stages};
+use e2e::fault_proxy::When;
+use e2e::sweep::{Case, Slice, Victim};
 use serde_json::json;
 
 use super::binding::binding;
-use super::env::{TIMEOUT, TestEnv, wait};
+use super::env::{TestEnv, wait};
 
-/// From a Kluster that runs to one that only others hold. How many writes it took.
-async fn story(env: &TestEnv, name: &str, stop_at: Option<(u64, When)>) -> u64 {
+/// From a running Kluster to one without our finalizer. Returns how many writes it took.
+async fn run(env: &TestEnv, name: &str, case: Case<()>) -> Result<u64> {
     env.kubeconfig_secret(&format!("{name}-kubeconfig")).await;
     env.kluster(name, "Running").await;
     let launch = env.deorbiter().arg("--leader-elect=false");
-    let deorbiter = Arc::new(launch.start().unwrap());
     let before = env.api_proxy.counter().count();
-    let fired = stop_at.map(|(n, when)| {
-        let victim = Arc::clone(&deorbiter);
-        let kill = move || async move {
-            // It may have been stopped at another write already.
-            let _ = victim.signal(Signal::SIGKILL);
-            Then::Cut
-        };
-        env.api_proxy.on_write(n, when, kill).unwrap()
-    });
+    let victim = Victim::default();
+    let armed = case.arm(env.api_proxy.counter(), &victim, |()| env.api_proxy.clone())?;
+    victim.start(&launch)?;
     let course = async {
         let bound = || async { env.finalizers(name).await.unwrap().contains(&"deorbiter".to_owned()) };
         wait("the finalizer", bound).await;
         env.delete_kluster(name).await;
         env.patch_kluster(name, json!({ "status": { "phase": "Terminating" } })).await;
-        wait("it is let go", || async { !bound().await }).await;
-    };
-    let successor = async {
-        let Some(fired) = fired else { return std::future::pending().await };
-        // The story may be over before that write.
-        if fired.wait(TIMEOUT).await.is_err() {
-            return std::future::pending().await;
-        }
-        let _next = launch.start().unwrap();
-        std::future::pending::<()>().await;
+        wait("its release", || async { !bound().await }).await;
     };
     tokio::select! {
         () = course => {}
-        () = successor => {}
+        ended = keep_running(&victim, &launch, &case) => ended?,
     }
-    assert_eq!(env.finalizers(name).await.unwrap(), ["groundctl"]);
-    let runs: Vec<_> = env
-        .deorbits()
-        .await
-        .into_iter()
-        .filter(|one| one.metadata.name.as_ref().unwrap().starts_with(name))
-        .collect();
-    assert_eq!(runs.len(), 1, "one Deorbit, whatever happened");
-    assert_eq!(runs[0].status.as_ref().unwrap().phase, Phase::Complete, "not let go before");
-    env.api_proxy.counter().forget_actions();
-    let _ = deorbiter.signal(Signal::SIGKILL);
-    env.api_proxy.counter().count() - before
+    victim.kill()?;
+    ensure!(env.finalizers(name).await.unwrap() == ["groundctl"]);
+    let mut runs = env.deorbits().await;
+    runs.retain(|one| one.metadata.name.as_ref().is_some_and(|run| run.starts_with(&format!("{name}-"))));
+    let phases: Vec<Phase> = runs.into_iter().map(|one| one.status.unwrap_or_default().phase).collect();
+    ensure!(phases == [Phase::Complete], "one Deorbit, complete before the release: {phases:?}");
+    armed.happened()?;
+    Ok(env.api_proxy.counter().count() - before)
 }
 
-/// So many clusters at a time, each with a deorbiter of its own: a story waits for the next reconcile most of the time.
-const STAGES: usize = 3;
-
-async fn stage() -> TestEnv {
+async fn stage() -> Result<TestEnv> {
     let env = TestEnv::start().await;
     env.bind("klusters", binding()).await;
-    env
+    Ok(env)
 }
 
 #[tokio::test]
 async fn stopped_at_any_write_the_end_is_the_same() {
-    let stages = join_all((0..STAGES).map(|_| stage())).await;
-    let writes = story(&stages[0], "undisturbed", None).await;
-    assert!(writes >= 5, "{writes}: finalizers on, a Deorbit, its status, finalizers off");
-    let cases =
-        (1..=writes).flat_map(|n| [(n, "before", When::BeforeForward), (n, "after", When::AfterServerActed)]);
-    let cases = Mutex::new(cases);
-    let play = async |env: &TestEnv| {
-        loop {
-            let Some((n, word, when)) = cases.lock().unwrap().next() else { return };
-            story(env, &format!("k{n}{word}"), Some((n, when))).await;
-        }
-    };
-    join_all(stages.iter().map(play)).await;
-    println!("stopped at each of {writes} writes, before and after: one end");
+    let first = stage().await.unwrap();
+    let mut writes = u64::MAX;
+    for name in ["undisturbed", "undisturbed-2"] {
+        writes = writes.min(run(&first, name, Case::Undisturbed).await.unwrap());
+    }
+    assert!(writes >= 5, "{writes}: finalizers added, a Deorbit, its status, finalizers removed");
+    let whens = [When::BeforeForward, When::AfterServerActed];
+    let cases = Case::all(writes, &whens, &[], &[], Slice::chosen("deorbiter, triggers", 1).unwrap());
+    let run = async |env: &TestEnv, name: &str, case| run(env, name, case).await.map(drop);
+    let recover = |env: &TestEnv| env.api_proxy.counter().forget_actions();
+    sweep_on_stages(first, stage, cases, run, recover).await.unwrap();
 }

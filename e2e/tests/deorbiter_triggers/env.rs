@@ -30,18 +30,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub struct TestEnv {
     pub control_plane: ControlPlane,
     pub client: Client,
-    /// Between deorbiter and the API server, which takes it for the service account of the manifests.
+    /// Between deorbiter and the API server; it impersonates the service account of the manifests.
     pub api_proxy: FaultProxy,
-    /// Of deorbiter, through the proxy.
+    /// deorbiter's, through the proxy.
     pub kubeconfig: PathBuf,
-    /// Of the tests' objects.
+    /// Namespace of the tests' objects.
     pub namespace: String,
     /// Namespace of deorbiter itself.
     pub own: String,
     pub folder: TempDir,
 }
 
-/// A kind with a status, as far as a test reads it.
+/// A kind with a spec and a status.
 fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value {
     let schema = json!({ "openAPIV3Schema": { "type": "object", "properties": {
         "spec": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
@@ -54,14 +54,14 @@ fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value
         .collect();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        // The group of Cluster API is one that Kubernetes protects by this annotation.
+        // Kubernetes requires this annotation for groups like Cluster API's.
         "metadata": { "name": format!("{plural}.{group}"), "annotations": { "api-approved.kubernetes.io": "unapproved, a test" } },
         "spec": { "group": group, "scope": "Namespaced", "versions": versions,
             "names": { "kind": kind, "plural": plural, "singular": kind.to_lowercase() } },
     })
 }
 
-/// Makes a kind, and waits until it is served.
+/// Creates a kind, and waits until it is served.
 async fn define(client: &Client, definition: &Value) {
     let name = definition["metadata"]["name"].as_str().unwrap();
     let api = Api::<CustomResourceDefinition>::all(client.clone());
@@ -74,7 +74,7 @@ async fn define(client: &Client, definition: &Value) {
     .await;
 }
 
-/// The rules that let deorbiter act on these kinds, as docs/deorbiter.md has them, but for `get` on Towers.
+/// deorbiter's rights on these kinds, as in docs/deorbiter.md, without `get` on Towers.
 fn target_rules() -> Value {
     json!([
         { "apiGroups": ["kubernikus.sap.cc"], "resources": ["klusters"], "verbs": ["get", "list", "watch", "patch"] },
@@ -101,9 +101,9 @@ impl TestEnv {
             "OpenStackCluster",
             "openstackclusters",
         ));
-        // One that a test may take away.
+        // One that a test may delete.
         definitions.push(definition("example.com", &["v1"], "Castle", "castles"));
-        // One for which a right was forgotten.
+        // One for which a right is missing.
         definitions.push(definition("example.com", &["v1"], "Tower", "towers"));
         for definition in definitions {
             define(&client, &definition).await;
@@ -147,7 +147,7 @@ impl TestEnv {
             .arg(&self.kubeconfig)
     }
 
-    /// An administrator's kubeconfig of this very control plane, as a cluster's.
+    /// An administrator's kubeconfig of this control plane, as the one of a cluster.
     pub async fn kubeconfig_secret(&self, name: &str) {
         let data = |pem: String| serde_json::to_value(ByteString(pem.into_bytes())).unwrap();
         let (certificate, key) = self.control_plane.admin_identity_pem().unwrap();
@@ -217,7 +217,7 @@ impl TestEnv {
         api.get_opt(name).await.unwrap().map(|found| serde_json::to_value(found).unwrap())
     }
 
-    /// The reason of Ready, where it says so of the present generation.
+    /// Reason and message of Ready, if it has observed the current generation.
     pub async fn ready(&self, name: &str) -> (String, String) {
         let found = self.binding(name).await.unwrap_or_default();
         let condition = &found["status"]["conditions"][0];
@@ -254,14 +254,14 @@ pub fn example(file: &str) -> Value {
     serde_yaml::from_str(&text).unwrap()
 }
 
-pub async fn wait<F: Future<Output = bool>>(what: &str, look: impl Fn() -> F) {
-    wait_for(what, || async { look().await.then_some(()) }).await;
+pub async fn wait<F: Future<Output = bool>>(what: &str, check: impl Fn() -> F) {
+    wait_for(what, || async { check().await.then_some(()) }).await;
 }
 
-pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, look: impl Fn() -> F) -> T {
+pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, check: impl Fn() -> F) -> T {
     let end = tokio::time::Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = check().await {
             return found;
         }
         assert!(tokio::time::Instant::now() < end, "not in {TIMEOUT:?}: {what}");

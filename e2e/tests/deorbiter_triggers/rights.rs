@@ -1,5 +1,5 @@
-//! Least rights, both ways: through all that the triggers and a run do, the API server refuses deorbiter nothing but what a test
-//! withholds on purpose, and each right of `manifests/deorbiter/rbac.yaml` is used.
+//! Least rights: through everything that the triggers and a run do, the API server refuses nothing but what a test withholds on purpose,
+//! and each right of `manifests/deorbiter/rbac.yaml` is used.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use serde_json::json;
 use super::binding::binding;
 use super::env::{TIMEOUT, TestEnv, wait};
 
-/// Rights for what does not happen here, resource and verb: only a cluster with hundreds of volumes has its records in
-/// ConfigMaps; an API server that streams no lists is read in pages; the hook lists; an Event that is repeated is patched.
+/// Rights that are not used here, resource and verb: only a cluster with hundreds of volumes has its records in ConfigMaps; lists are read
+/// in pages where the API server does not stream them; the hook lists; a repeated Event is patched.
 const ELSEWHERE: [(&str, &str); 6] = [
     ("configmaps", "get"),
     ("configmaps", "create"),
@@ -23,17 +23,17 @@ const ELSEWHERE: [(&str, &str); 6] = [
 ];
 
 #[tokio::test]
-async fn deorbiter_is_refused_nothing_and_uses_all_that_it_is_granted() {
+async fn the_granted_rights_are_sufficient_and_each_is_used() {
     let env = TestEnv::start().await;
     let mut spec = binding();
     spec["targetRef"]["namespaceSelector"] = json!({});
     env.bind("klusters", spec).await;
     env.kubeconfig_secret("prod-kubeconfig").await;
-    for name in ["prod", "spared"] {
+    for name in ["prod", "protected"] {
         env.kluster(name, "Running").await;
     }
     let deorbiter = env.deorbiter().start().unwrap();
-    for name in ["prod", "spared"] {
+    for name in ["prod", "protected"] {
         wait("the finalizer", || async {
             env.finalizers(name).await.unwrap().contains(&"deorbiter".to_owned())
         })
@@ -41,14 +41,14 @@ async fn deorbiter_is_refused_nothing_and_uses_all_that_it_is_granted() {
         env.delete_kluster(name).await;
         env.patch_kluster(name, json!({ "status": { "phase": "Terminating" } })).await;
     }
-    wait("it is let go", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
-    // The other has no kubeconfig; protected, its run is aborted.
+    wait("its release", || async { env.finalizers("prod").await.unwrap() == ["groundctl"] }).await;
+    // The other one has no kubeconfig; its run is aborted by protection.
     wait("a run", || async { env.deorbits().await.len() == 2 }).await;
     let protect = |value: serde_json::Value| json!({ "metadata": { "annotations": { "deorbiter.perimeter.dev/protect": value } } });
-    env.patch_kluster("spared", protect(json!("true"))).await;
+    env.patch_kluster("protected", protect(json!("true"))).await;
     wait("it is aborted", || async { env.deorbits().await.len() == 1 }).await;
     let bindings = Api::<common::api::deorbit_binding::DeorbitBinding>::all(env.client.clone());
-    env.patch_kluster("spared", json!({ "metadata": { "finalizers": ["groundctl"] } })).await;
+    env.patch_kluster("protected", json!({ "metadata": { "finalizers": ["groundctl"] } })).await;
     bindings.delete("klusters", &DeleteParams::default()).await.unwrap();
     wait("the binding is gone", || async { env.binding("klusters").await.is_none() }).await;
     deorbiter.signal(Signal::SIGTERM).unwrap();
@@ -67,8 +67,8 @@ async fn deorbiter_is_refused_nothing_and_uses_all_that_it_is_granted() {
     }
     assert!(wrong.is_empty(), "refused: {wrong:#?}");
     let elsewhere = |grant: &Grant| ELSEWHERE.contains(&(grant.resource.as_str(), grant.verb.as_str()));
-    let vain: Vec<&Grant> =
+    let unused: Vec<&Grant> =
         grants.iter().filter(|grant| !used.contains(grant) && !elsewhere(grant)).collect();
-    assert!(vain.is_empty(), "granted in vain: {vain:#?}");
+    assert!(unused.is_empty(), "granted and not used: {unused:#?}");
     println!("{} of {} rights are used", used.len(), grants.len());
 }

@@ -1,4 +1,4 @@
-//! Load balancers: what the cloud controller writes on them, and the Service that waits for their end.
+//! Load balancers: the cloud controller's names and tags, and the Service that waits for their deletion.
 
 use std::cell::RefCell;
 
@@ -48,7 +48,7 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
     until("a load balancer on its way", async || status().await == "PENDING_DELETE").await;
     let finalizers = services.get("web").await.unwrap().metadata.finalizers.unwrap();
     assert_eq!(finalizers, ["service.kubernetes.io/load-balancer-cleanup"]);
-    // Nobody can do anything about it but an operator of Octavia: it is named, with its state, and nothing is forced.
+    // Only an operator of Octavia can fix it: it is debris, with its state.
     let deorbiter = deorbiter(&env).await;
     deorbit(&env, "hung", "Delete", "5s").await;
     let hung = end(&env, "hung").await;
@@ -66,7 +66,7 @@ async fn a_service_waits_for_its_load_balancer_even_if_the_worker_hangs() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_stays() {
+async fn load_balancers_of_a_stopped_cloud_controller_are_deleted_by_id_and_a_kept_address_stays() {
     let _guard = workers().await;
     let env = TestEnv::start("orphans", &[Provider::CloudController]).await;
     env.initialised("node-1").await;
@@ -87,7 +87,7 @@ async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_sta
     })
     .await;
     env.providers.kill(Provider::CloudController).unwrap();
-    // What one that took part in an election leaves: nobody waits for it any longer.
+    // Its stale Lease: the run does not wait for the cloud controller.
     let lease = json!({
         "metadata": { "name": "cloud-controller-manager" },
         "spec": { "holderIdentity": "dead", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z" } });
@@ -104,8 +104,8 @@ async fn what_a_dead_cloud_controller_made_goes_by_its_id_and_a_kept_address_sta
     let addresses: Vec<_> =
         addresses.iter().map(|one| one["floating_ip_address"].as_str().unwrap()).collect();
     assert_eq!(addresses, [kept.as_str()]);
-    // The cloud controller has put each group on the Nodes' ports, which are not deorbiter's to change: Neutron keeps it, and it is
-    // named, for whoever deletes the servers.
+    // The cloud controller added each group to the ports of the Nodes, which deorbiter does not change: Neutron keeps it, and it is
+    // debris.
     assert_eq!(status.phase, Phase::CompletedWithDebris, "{status:#?}");
     let named: Vec<_> = status.debris.iter().map(|one| one.kind.as_str()).collect();
     assert_eq!(named, ["SecurityGroup", "SecurityGroup"], "{status:#?}");

@@ -1,4 +1,4 @@
-//! deorbiter, with the real providers alive, and dying while it works.
+//! deorbiter with the real providers, while they run and when they stop during a run.
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Kind, Phase};
 use e2e::openstack::{Part, Service};
@@ -19,7 +19,7 @@ async fn secret(env: &TestEnv, name: &str, key: &str, text: &str) {
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
 }
 
-/// deorbiter, with what a Deorbit of this very cluster names.
+/// deorbiter, with the Secrets for a Deorbit of this cluster.
 pub async fn deorbiter(env: &TestEnv) -> Program {
     let client = env.control_plane.client();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -30,7 +30,7 @@ pub async fn deorbiter(env: &TestEnv) -> Program {
     program.args(arguments).start().unwrap()
 }
 
-/// A Deorbit of this very cluster, which has the name of its project.
+/// A Deorbit of this cluster, which has the name of its project.
 pub async fn deorbit(env: &TestEnv, name: &str, leftovers: &str, timeout: &str) {
     deorbit_as(env, name, json!({ "leftovers": leftovers, "timeouts": { "perObject": timeout } })).await;
 }
@@ -60,7 +60,7 @@ pub async fn end(env: &TestEnv, name: &str) -> DeorbitStatus {
     status(env, name).await
 }
 
-/// What the project has of a kind.
+/// The project's resources of a kind.
 pub async fn left(env: &TestEnv, service: Service, path: &str, many: &str) -> Vec<Value> {
     let list = env.project.api().get(service, path).await.unwrap();
     list[many].as_array().unwrap().clone()
@@ -68,7 +68,7 @@ pub async fn left(env: &TestEnv, service: Service, path: &str, many: &str) -> Ve
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn with_living_drivers_nothing_is_left() {
+async fn with_running_drivers_nothing_is_left() {
     let _guard = workers().await;
     let env = TestEnv::start("alive", &Provider::USUAL).await;
     env.initialised("node-1").await;
@@ -83,7 +83,7 @@ async fn with_living_drivers_nothing_is_left() {
     env.providers.address("default", "web").await.unwrap();
 
     let _deorbiter = deorbiter(&env).await;
-    deorbit(&env, "run", "Delete", "20s").await;
+    deorbit(&env, "run", "Delete", "10m").await;
     let status = end(&env, "run").await;
     assert_eq!(status.debris_count, 0, "{status:#?}");
     assert!(
@@ -91,7 +91,7 @@ async fn with_living_drivers_nothing_is_left() {
             record.kind == Kind::Volume && record.id.as_deref() == Some(data.handle.as_str())
         })
     );
-    // The one to retain stays, with its claim, and the record says why.
+    // The retained one stays, with its claim, and the record has the reason.
     let volumes = left(&env, Service::BlockStorage, "/volumes", "volumes").await;
     assert_eq!(volumes.iter().map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), [&keep.handle]);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(env.control_plane.client(), "default");
@@ -106,7 +106,7 @@ async fn with_living_drivers_nothing_is_left() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn what_drivers_leave_that_die_half_way_is_gone_or_named() {
+async fn what_drivers_leave_that_stop_during_a_run_is_deleted_or_debris() {
     let _guard = workers_alone().await;
     let storage =
         [Provider::CinderCsi, Provider::Provisioner, Provider::Snapshotter, Provider::SnapshotController];
@@ -118,21 +118,21 @@ async fn what_drivers_leave_that_die_half_way_is_gone_or_named() {
         env.providers.bound("default", name).await.unwrap();
     }
     let volumes = async || left(&env, Service::BlockStorage, "/volumes/detail", "volumes").await;
-    // The driver calls a volume done that Cinder has only begun to make, and such a one cannot be deleted.
+    // The driver reports a volume as created while Cinder still creates it, and such a volume cannot be deleted.
     until("three available volumes", async || {
         volumes().await.iter().filter(|volume| volume["status"] == "available").count() == 3
     })
     .await;
-    // Cinder takes what it is told and does nothing; then those die who told it.
+    // Cinder accepts requests and does nothing; then the drivers stop.
     let hung = env.cloud.pause(Part::CinderVolume).unwrap();
     let _deorbiter = deorbiter(&env).await;
-    deorbit(&env, "run", "Delete", "20s").await;
-    until("a volume on its way", async || {
+    deorbit(&env, "run", "Delete", "60s").await;
+    until("a volume that is being deleted", async || {
         volumes().await.iter().any(|volume| volume["status"] == "deleting")
     })
     .await;
     env.providers.kill_all().unwrap();
-    assert!(!status(&env, "run").await.phase.is_final(), "three volumes are there");
+    assert!(!status(&env, "run").await.phase.is_final(), "three volumes exist");
     drop(hung);
     let status = end(&env, "run").await;
     for volume in volumes().await {
@@ -140,13 +140,13 @@ async fn what_drivers_leave_that_die_half_way_is_gone_or_named() {
         assert!(named, "{volume} is left and not in {status:#?}");
     }
 
-    // Drivers that are dead from the start: what is asked for goes nowhere in the cluster. By its ID it goes all the same, and
-    // where nothing may be deleted in the cloud, each is named with its state.
+    // Drivers that never ran: nothing is deleted by the cluster. With `leftovers: Delete` the volume is deleted by its ID, and otherwise it is
+    // debris with its state.
     let volume = env.project.volume("pvc-by-hand", json!({})).await.unwrap();
     by_hand(&env, "by-hand", &volume).await;
-    deorbit(&env, "dead", "Delete", "5s").await;
-    let dead = end(&env, "dead").await;
-    assert_eq!((dead.phase, dead.debris_count), (Phase::Complete, 0), "{dead:#?}");
+    deorbit(&env, "stopped", "Delete", "60s").await;
+    let stopped = end(&env, "stopped").await;
+    assert_eq!((stopped.phase, stopped.debris_count), (Phase::Complete, 0), "{stopped:#?}");
     env.project.gone(Service::BlockStorage, &format!("/volumes/{volume}")).await.unwrap();
 
     let volume = env.project.volume("pvc-stuck", json!({})).await.unwrap();
@@ -173,7 +173,7 @@ async fn by_hand(env: &TestEnv, name: &str, volume: &str) {
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     volumes.create(&PostParams::default(), &serde_json::from_value(held).unwrap()).await.unwrap();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client, "default");
-    // The end of the last freeze takes the API server a moment.
+    // The API server notices the end of the last freeze after a moment.
     let asked: PersistentVolumeClaim = serde_json::from_value(asked).unwrap();
     until("a claim", async || claims.create(&PostParams::default(), &asked).await.is_ok()).await;
     let phase = async || claims.get(name).await.unwrap().status.unwrap_or_default().phase;

@@ -1,4 +1,4 @@
-//! routegc beside the cloud controller: what that leaves behind when it dies, and what it will not let go of while it lives.
+//! routegc with the cloud controller: the routes that it leaves when it stops, and those that it keeps while it runs.
 
 use common::api::routegc::{RouteGC, RouteGCStatus};
 use e2e::natgw::run;
@@ -17,7 +17,7 @@ fn policies(env: &TestEnv) -> Api<RouteGC> {
     Api::namespaced(env.control_plane.client(), "default")
 }
 
-/// The policy `prod` of the environment's router, which confirms in two passes without a wait.
+/// The policy `prod` of the environment's router, which confirms in two reconciliations without a wait.
 async fn policy(env: &TestEnv, mode: &str) {
     let client = env.control_plane.client();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -44,14 +44,14 @@ async fn change(env: &TestEnv, spec: Value) {
     policies(env).patch("prod", &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn passes(env: &TestEnv, count: usize) -> RouteGCStatus {
+async fn reconcile(env: &TestEnv, count: usize) -> RouteGCStatus {
     for _ in 0..count {
         let routegc = Program::binary("routegc").unwrap().env("KUBECONFIG", env.control_plane.kubeconfig());
-        let (code, said) =
+        let (code, output) =
             run(&routegc.args(["--once", "--leader-elect=false", "--admin-address", "127.0.0.1:0"]))
                 .await
                 .unwrap();
-        assert_eq!(code, 0, "{said}");
+        assert_eq!(code, 0, "{output}");
     }
     policies(env).get("prod").await.unwrap().status.unwrap()
 }
@@ -69,7 +69,7 @@ async fn route(env: &TestEnv, name: &str, address: &str) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn exactly_what_a_dead_cloud_controller_left_is_found_and_removed() {
+async fn exactly_the_routes_that_a_stopped_cloud_controller_left_are_removed() {
     let _guard = workers().await;
     let env = TestEnv::start("garbage", &[Provider::CloudController]).await;
     let (_, stays) = env.node("stays").await;
@@ -88,7 +88,7 @@ async fn exactly_what_a_dead_cloud_controller_left_is_found_and_removed() {
     }
 
     policy(&env, "Audit").await;
-    let status = passes(&env, 2).await;
+    let status = reconcile(&env, 2).await;
     let found: Vec<_> =
         status.candidates.iter().map(|one| (one.destination.clone(), one.nexthop.clone())).collect();
     let mut orphans: Vec<_> = left.into_iter().map(|(_, _, route)| route).collect();
@@ -99,22 +99,22 @@ async fn exactly_what_a_dead_cloud_controller_left_is_found_and_removed() {
     assert_eq!(env.project.routes().await.unwrap().len(), 4, "Audit removes nothing");
 
     change(&env, json!({ "mode": "Enforce" })).await;
-    passes(&env, 1).await;
+    reconcile(&env, 1).await;
     let mut kept = kept.to_vec();
     kept.sort();
     assert_eq!(env.project.routes().await.unwrap(), kept);
-    // The cloud controller that comes back finds its own as it left them.
+    // The restarted cloud controller finds its own routes unchanged.
     env.providers.run(Provider::CloudController).await.unwrap();
     let (_, address) = env.node("comes").await;
     route(&env, "comes", &address).await;
-    let status = passes(&env, 1).await;
+    let status = reconcile(&env, 1).await;
     assert_eq!((status.counts.unwrap().valid, status.candidates.len()), (2, 0));
 }
 
-/// A machine is gone, its port and its Node are left: the cloud controller holds on to the route.
+/// A server is gone, its port and its Node are left: the cloud controller keeps the route.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn a_route_that_the_cloud_controller_puts_back_is_contested_and_not_fought_for() {
+async fn a_route_that_the_cloud_controller_adds_again_is_contested_and_not_removed_again() {
     let _guard = workers().await;
     let env = TestEnv::start("contested", &[Provider::CloudController]).await;
     let (_, lives) = env.node("lives").await;
@@ -125,11 +125,11 @@ async fn a_route_that_the_cloud_controller_puts_back_is_contested_and_not_fought
     env.project.port(Some(&address), Some(&server)).await.unwrap();
 
     policy(&env, "Enforce").await;
-    let status = passes(&env, 2).await;
+    let status = reconcile(&env, 2).await;
     assert_eq!(status.last_removed.len(), 1, "{status:#?}");
     let there = async || env.project.routes().await.unwrap().contains(&theirs);
     until("the route to be back", &there).await;
-    let status = passes(&env, 3).await;
+    let status = reconcile(&env, 3).await;
     let contested = &status.contested[0];
     assert_eq!((contested.destination.clone(), contested.nexthop.clone()), theirs);
     assert_eq!((contested.server.as_deref(), contested.times), (Some(server.as_str()), 1));
@@ -139,8 +139,8 @@ async fn a_route_that_the_cloud_controller_puts_back_is_contested_and_not_fought
     assert!(condition.message.contains(&server), "{}", condition.message);
     assert!(there().await);
 
-    // Who knows the Nodes does not begin the quarrel: a Node that is there lives.
+    // With the Nodes as a source routegc removes nothing: the Node exists.
     change(&env, json!({ "nodesFrom": { "inCluster": true } })).await;
-    let status = passes(&env, 1).await;
+    let status = reconcile(&env, 1).await;
     assert_eq!((status.counts.unwrap().valid, status.contested.len()), (2, 0));
 }

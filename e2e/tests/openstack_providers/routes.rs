@@ -1,4 +1,4 @@
-//! Routes: a Node's comes and goes with the cloud controller, and stays when that is dead.
+//! Routes: the cloud controller adds and removes a Node's route, and leaves it when it has stopped.
 
 use e2e::providers::Provider;
 use k8s_openapi::api::core::v1::Node;
@@ -8,7 +8,7 @@ use super::{TestEnv, until, workers};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn a_node_that_goes_while_the_cloud_controller_is_dead_leaves_its_route() {
+async fn a_node_that_is_deleted_while_the_cloud_controller_is_stopped_leaves_its_route() {
     let _guard = workers().await;
     let env = TestEnv::start("orphan", &[Provider::CloudController]).await;
     let nodes: Api<Node> = Api::all(env.control_plane.client());
@@ -25,7 +25,7 @@ async fn a_node_that_goes_while_the_cloud_controller_is_dead_leaves_its_route() 
     env.project.delete_server(&server).await.unwrap();
     assert_eq!(env.project.routes().await.unwrap().len(), 2, "a route outlives the port that it leads to");
 
-    // It takes everything in the pods' range that it does not know for an orphan of its own, and nothing beside it.
+    // It takes every unknown route in the pod network for its own orphan, and no other.
     let foreign = [("10.99.0.0/24", "10.7.1.1"), ("10.244.77.0/24", "10.7.1.2")];
     env.project.add_routes(&foreign).await.unwrap();
     env.providers.run(Provider::CloudController).await.unwrap();

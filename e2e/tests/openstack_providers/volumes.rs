@@ -1,4 +1,4 @@
-//! Volumes and snapshots: what the driver writes on them, and what Kubernetes takes for gone.
+//! Volumes and snapshots: the driver's names and metadata, and when they are gone for Kubernetes.
 
 use e2e::openstack::{Part, Service};
 use e2e::providers::{DELETE, Provider, RETAIN};
@@ -19,7 +19,7 @@ async fn status(env: &TestEnv, volume: &str) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "full: the real drivers of OpenStack"]
-async fn a_volume_waits_for_its_snapshot_and_one_to_retain_stays() {
+async fn a_volume_waits_for_its_snapshot_and_a_retained_one_stays() {
     let _guard = workers().await;
     let env = TestEnv::start("volumes", &STORAGE).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(env.control_plane.client(), "default");
@@ -65,7 +65,7 @@ async fn a_volume_is_gone_for_kubernetes_while_cinder_still_deletes_it() {
     let env = TestEnv::start("deleting", &STORAGE).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(env.control_plane.client(), "default");
     let volumes: Api<PersistentVolume> = Api::all(env.control_plane.client());
-    // A claim waits for a driver that is dead.
+    // A claim waits for a driver that has stopped.
     env.providers.kill(Provider::Provisioner).unwrap();
     env.providers.claim("default", "data", DELETE).await.unwrap();
     env.providers.run(Provider::Provisioner).await.unwrap();
