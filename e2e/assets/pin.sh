@@ -7,14 +7,14 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 export GOTOOLCHAIN=auto GOFLAGS=
-readonly WANTED=("$@")
+readonly SELECTED=("$@")
 
 # FOLDER MODULE@VERSION [PROGRAM | MODULE@VERSION...]: programs are paths within the module; none where the folder has a
 # main.go; then the modules beside the first are those that it imports. TAGS: what is built with them, and no more, is pinned.
 # STAGING: the Kubernetes whose staging modules all are built with, where several modules would each bring their own.
 pin() {
   local folder=$1 module=${2%@*} version=${2#*@} upstream staging program
-  [[ ${#WANTED[@]} == 0 || " ${WANTED[*]} " == *" $folder "* ]] || return 0
+  [[ ${#SELECTED[@]} == 0 || " ${SELECTED[*]} " == *" $folder "* ]] || return 0
   mkdir -p "$folder"
   rm -f "$folder"/go.mod "$folder"/go.sum
   upstream=$(cd / && go mod download -json "$2" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# cgroup2.sh machine: proves on a kernel with cgroup v2 alone that a machine's cgroup hands its controllers on, holds no
-#   process itself, survives a reset, and is gone in the end.
+# cgroup2.sh machine: tests on a kernel with only cgroup v2 that a machine's cgroup delegates its controllers, contains no process itself,
+#   survives a reset, and is removed at the end.
 # cgroup2.sh node: the same with a whole node: Ready, and the limits of a Job's pod are its kernel's. `make test-cgroup2` runs
 #   it on a stock Debian kernel.
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
@@ -20,7 +20,7 @@ prove_machine() {
   [[ -z $(<"$group/cgroup.procs") ]] || die "the machine's own cgroup holds processes, so it cannot hand controllers on"
   grep -qx "$(<"$STATE/internet/pid")" "$group/init/cgroup.procs" || die "process 1 is not in init"
   # As a node's process 1 does, and then its kubelet.
-  hand_on "$group"
+  delegate "$group"
   mkdir "$group/kubepods"
   echo "controllers that reach kubepods: $(<"$group/kubepods/cgroup.controllers")"
   echo "50000 100000" >"$group/kubepods/cpu.max"

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
 # The cluster's control groups; sourced after settings.sh.
 #
-#   CLUSTER/power      what switches machines on, and everything that has no machine
+#   CLUSTER/power      the power supplies of machines, and all processes without a machine
 #   CLUSTER/node-1     the root of node-1's own cgroup namespace
-#     init             all that is not a pod there (v2 only: a cgroup that hands controllers on holds no process itself)
+#     init             all processes except pods (v2 only: a cgroup that delegates controllers must not contain processes)
 #     kubepods         the kubelet's
 #
-# Each process of a cluster is in here, whatever became of the script that started it: that is how down.sh finds it.
+# Every process of a cluster is in one of these cgroups, so that down.sh finds it.
 
 # Whether the controllers are in the one hierarchy of cgroup v2; else in several of v1, as Docker on old systems has them.
 unified() { [[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]]; }
@@ -14,11 +14,11 @@ unified() { [[ $(stat -fc %T /sys/fs/cgroup) == cgroup2fs ]]; }
 # cgroups NAME: the folders of the cgroup NAME, one for each hierarchy
 cgroups() { findmnt -nro TARGET -t cgroup,cgroup2 | grep '^/sys/fs/cgroup' | sed "s|\$|/$1|"; }
 
-# hand_on DIR: lets the groups below a cgroup of v2 have all the controllers that it has
-hand_on() {
+# delegate DIR: enables all controllers of a cgroup v2 for its children
+delegate() {
   local controller
   for controller in $(<"$1/cgroup.controllers"); do
-    # One that cannot be (cpu, while a realtime process runs outside of the root) must not cost us the others.
+    # One at a time, because a failure (cpu, with a realtime process outside of the root) must not affect the others.
     echo "+$controller" >"$1/cgroup.subtree_control" 2>/dev/null || say "$1: no controller $controller below"
   done
 }
@@ -29,9 +29,9 @@ make() {
   for dir in $(cgroups "$CLUSTER/$1"); do
     mkdir -p "$dir"
     if unified; then
-      hand_on "${dir%"/$CLUSTER/$1"}"
-      hand_on "${dir%"/$1"}"
-    elif [[ -e $dir/cpuset.cpus ]]; then # Born empty, and nothing can enter it so.
+      delegate "${dir%"/$CLUSTER/$1"}"
+      delegate "${dir%"/$1"}"
+    elif [[ -e $dir/cpuset.cpus ]]; then # It is initially empty, and then no process can be added.
       for set in "${dir%"/$1"}" "$dir"; do
         cat "${set%/*}/cpuset.cpus" >"$set/cpuset.cpus"
         cat "${set%/*}/cpuset.mems" >"$set/cpuset.mems"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # down.sh: takes the cluster CLUSTER_NUMBER down and removes all of it, also what a killed up.sh has left.
 #
-# There is little to do: with the processes go their namespaces, mounts, links, routes and rules; none of them has a name
-# outside. What remains is the cgroups and $STATE.
+# The namespaces, mounts, links, routes and rules are removed with the processes, because none of them has a name outside. The cgroups and
+# $STATE remain.
 ASSETS='' CONTROL_ASSETS=''
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 . "$HERE/cgroups.sh"
@@ -15,6 +15,6 @@ for ((i = 0; i < 200; i++)); do
   sleep 0.05
 done
 ((${#pids[@]} == 0)) || die "these do not die: ${pids[*]}"
-# The kernel takes a cgroup's last process out of it a little after its end.
+# The kernel removes the last process from a cgroup shortly after it has exited.
 until_ok 10 remove "$CLUSTER"
 rm -rf --one-file-system "$STATE"

@@ -2,8 +2,8 @@
 # hold.sh: takes a free number for a cluster, prints it, and waits until its standard input closes, which it does however
 # the process ends that has the other end. Then the cluster of that number is taken down, and its number is free again.
 #
-# A number is free when nobody holds its lock and this machine knows no route into its network. What a holder left that was
-# killed itself is removed here.
+# A number is free when no process holds its lock and this machine has no route to its network. What a killed holder left is
+# removed here.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 trap '' INT TERM HUP # A terminal's Ctrl-C must not keep it from cleaning up.

@@ -4,8 +4,7 @@
 #   reboot   the reset button                              cut      pull its network cables
 #   exec     runs a command in it                          join     plug them in again
 #
-# A machine is a set of namespaces under one process 1: when that dies, by whatever hand, the kernel takes down all its
-# processes, mounts and links. reboot(2) in a PID namespace kills its process 1 with SIGHUP, halt with SIGINT: so a
+# A machine is a set of namespaces with one process 1. When that exits, the kernel removes all its processes, mounts and links. reboot(2) in a PID namespace kills its process 1 with SIGHUP, halt with SIGINT: so a
 # privileged pod with hostPID can reboot its node, and never this machine.
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
 . "$HERE/cgroups.sh"
@@ -13,10 +12,10 @@
 action=$1 name=$2 dir=$STATE/$2
 shift 2
 
-# runs FILE: whether the process whose number is in there does; one that only waits to be buried does not
+# runs FILE: whether the process with the PID in the file runs; a zombie does not
 runs() { [[ -e $1 ]] && grep -q '^State:[[:space:]]*[^Z]' "/proc/$(<"$1")/status" 2>/dev/null; }
 alive() { runs "$dir/pid"; }
-# Off is off when the power supply has ended, too: one that lives on would boot the machine beside the next one.
+# The machine is off when its power supply has exited too; otherwise it would boot a second instance.
 gone() { ! alive && ! runs "$dir/power"; }
 cables() { # up | down
   local network
@@ -33,7 +32,7 @@ case $action in
     setsid "$HERE/machine.sh" power "$name" </dev/null >>"$dir/log" 2>&1 &
     echo $! >"$dir/power"
     (until_ok 10 alive) || { tail -n 20 "$dir/log" >&2; die "$name does not start"; }
-    if [[ $name == node-* ]]; then # Its CNI configuration knows the range; this tells those who read it from the API.
+    if [[ $name == node-* ]]; then # Its CNI configuration knows the range; this is for readers of the API.
       range=$(pods_of "${name#node-}")
       until_ok 60 kubectl get node "$name"
       kubectl patch node "$name" -p '{"spec": {"podCIDR": "'"$range"'", "podCIDRs": ["'"$range"'"]}}' >/dev/null
@@ -44,17 +43,17 @@ case $action in
     enter power
     export OUTER_NET=/proc/$$/ns/net # Of this machine; process 1 starts in its own.
     until [[ -e $dir/off ]]; do
-      # What is left of a former life would cost the kubelet's cadvisor 3 s a container, and hands controllers on already.
+      # Cgroups of the previous boot would cost the kubelet's cadvisor 3 s for each container.
       until_ok 10 remove "$CLUSTER/$name"
       make "$name"
       status=0
       (enter "$name" && exec unshare --cgroup "$HERE/machine.sh" boot "$name") || status=$?
       ((status != 128 + 2)) || touch "$dir/off"
-      sleep 0.2 # A machine that cannot boot shall not keep this one busy.
+      sleep 0.2 # Limits the rate of failed boots.
     done
     ;;
   boot) # Not for the command line either.
-    # The node's cgroup namespace is made: from here on its root holds no process, so that it can hand controllers on.
+    # The node's cgroup namespace is made: from here on its root contains no process, so that it can delegate controllers.
     if unified; then
       mkdir -p "/sys/fs/cgroup/$CLUSTER/$name/init"
       enter "$name/init"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What scripts do to a machine from outside, and a machine's process 1 to its cables; sourced after settings.sh.
+# Functions to control a machine from outside, and its network from its process 1; sourced after settings.sh.
 
-# record NAME: writes down the calling process 1's number as this machine, whose /proc it still has, knows it
+# record NAME: writes the PID of the calling process 1 in the host's PID namespace, whose /proc it still has
 record() {
   local pid
   read -r pid _ </proc/self/stat
@@ -14,15 +14,14 @@ inside() { nsenter --target "$(<"$STATE/$1/pid")" --mount --uts --ipc --net --pi
 # on NAME COMMAND...: runs a command of this machine in the network namespace of another
 on() { nsenter --net="/proc/$(<"$STATE/$1/pid")/ns/net" -- "${@:2}"; }
 
-# hardware PREFIX IP: a fixed hardware address: a machine that is rebooted is known again at once
+# hardware PREFIX IP: a fixed hardware address, so that neighbours need no update after a reboot
 hardware() {
   # shellcheck disable=SC2086 # split on the dots
   printf "$1:%02x:%02x:%02x:%02x" ${2//./ }
 }
 
-# socket NETWORK NAME ADDRESS GATEWAY: the place in the fabric or the Internet where the machine NAME is plugged in. A
-# server of Hetzner has no neighbour but the network's router. It is a bridge of one port, so that the routes that lead
-# there survive a pulled cable.
+# socket NETWORK NAME ADDRESS GATEWAY: the port of the machine NAME in the fabric or the Internet. A server of Hetzner has no neighbour except
+# the network's router. It is a bridge with one port, so that routes to it survive a disconnected cable.
 socket() {
   on "$1" ip link show "$2" &>/dev/null || on "$1" ip link add "$2" address "$(hardware 02:01 "$3")" type bridge
   on "$1" ip address replace "$4/32" dev "$2"
@@ -33,7 +32,7 @@ socket() {
 # cable NETWORK NAME INTERFACE ADDRESS GATEWAY: a cable from the calling process 1 of the machine NAME to its socket
 cable() {
   socket "$1" "$2" "$4" "$5"
-  on "$1" ip link delete "$2.p" 2>/dev/null || : # Of its former life.
+  on "$1" ip link delete "$2.p" 2>/dev/null || : # Of the previous boot.
   ip link add "$3" address "$(hardware 02:00 "$4")" type veth peer name "$2.p" netns "/proc/$(<"$STATE/$1/pid")/ns/net"
   on "$1" ip link set "$2.p" master "$2" up
   ip address add "$4/32" dev "$3"

@@ -1,12 +1,12 @@
-//! Programs that are built once, from pinned modules, and lie outside of the checkout.
+//! Programs that are built once, from pinned modules, outside of the checkout.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The folder of what a cluster's nodes run: kubelet, kube-proxy, kube-scheduler, kubectl, containerd and the like. What is
-/// missing is built (minutes, once; the progress is seen on standard error).
+/// The folder of the nodes' programs: kubelet, kube-proxy, kube-scheduler, kubectl, containerd and others. Missing ones are built (minutes, once;
+/// with progress on standard error).
 ///
 /// # Errors
 /// When it cannot be built; the reason is on standard error.
@@ -44,7 +44,7 @@ pub fn promtool() -> PathBuf {
     "promtool".into()
 }
 
-/// The folder of what calls CNI plugins: `cnitool`, and `libcni` (e2e/assets/libcni). Built as [`cluster`] is.
+/// The folder of callers of CNI plugins: `cnitool`, and `libcni` (e2e/assets/libcni). Built as [`cluster`] is.
 ///
 /// # Errors
 /// As [`cluster`].
@@ -52,7 +52,7 @@ pub fn cni() -> Result<PathBuf> {
     built("cni")
 }
 
-/// The folder of what ties a cluster to OpenStack: `openstack-cloud-controller-manager`, `cinder-csi-plugin`, `csi-provisioner`,
+/// The folder of OpenStack's drivers: `openstack-cloud-controller-manager`, `cinder-csi-plugin`, `csi-provisioner`,
 /// `csi-snapshotter`, `csi-attacher`, `snapshot-controller`, and the resource definitions `volumesnapshotclasses.yaml`,
 /// `volumesnapshotcontents.yaml`, `volumesnapshots.yaml`. Built as [`cluster`] is.
 ///
@@ -76,7 +76,7 @@ pub fn control_plane(kubernetes: &str) -> Result<PathBuf> {
 fn built(what: &str) -> Result<PathBuf> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/assets.sh");
     let mut command = Command::new(script);
-    // A cluster of the user's own has no part in what is asked for here.
+    // An existing cluster of the user is not used for this.
     command.arg(what).env_remove("E2E_EXISTING_CLUSTER").stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().context(script)?;
     ensure!(output.status.success(), "{script} {what}: {}; it says why above", output.status);

@@ -1,5 +1,5 @@
 //! A real Kubernetes cluster without Docker: etcd and the control plane, and nodes with kubelet, containerd and kube-proxy,
-//! each in namespaces of its own, on a private network and an Internet as Hetzner's servers meet them.
+//! each in its own namespaces, with a private network and an Internet like those of Hetzner's servers.
 //!
 //! ```text
 //!   203.0.113.9  internet ── eth0 (192.0.2.11/32, gateway 172.31.1.1)    node-1, node-2 … control-plane
@@ -8,11 +8,11 @@
 //!                                                                     this machine (10.R.0.254)
 //! ```
 //!
-//! The shell scripts in `e2e/cluster` make it; this is their driver. Each cluster has a number of its own, and with it a
-//! network (10.201.0.0/16 and up), a cgroup and a folder: several can live side by side. A keeper takes all of it away
-//! when the value is dropped, and just so when this process is killed.
+//! The shell scripts in `e2e/cluster` create it; this module drives them. Each cluster has a number, which determines its network
+//! (10.201.0.0/16 and up), cgroup and folder, so that several can run at the same time. A keeper process removes everything when the value
+//! is dropped or this process is killed.
 //!
-//! Needs root, and nothing else of the machine: no image is pulled, no bridge, rule or route is left.
+//! It needs root. It pulls no image, and leaves no bridge, rule or route.
 
 mod cloud;
 pub mod image;
@@ -45,12 +45,12 @@ pub use segment::{SEGMENT_GATEWAY, SEGMENT_INTERFACE};
 
 use keeper::Keeper;
 
-/// How long a cluster may take to be ready: forty times of what it takes on two quiet cores.
+/// Deadline until a cluster is ready: forty times the time on two idle cores.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// The control plane's version; the pins of the nodes' programs follow it.
 const KUBERNETES: &str = "1.36";
 
-/// A running cluster. Dropped: gone, with every process, mount, link, route, cgroup and file.
+/// A running cluster. When dropped, it is removed with all processes, mounts, links, routes, cgroups and files.
 pub struct Cluster {
     client: Client,
     nodes: usize,
@@ -59,7 +59,7 @@ pub struct Cluster {
     _keeper: Keeper,
 }
 
-/// What can be set before the start.
+/// Options of a cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Builder {
     nodes: usize,
@@ -68,7 +68,7 @@ pub struct Builder {
     eviction: Duration,
 }
 
-/// How the scripts of one cluster are called.
+/// The environment of the scripts of one cluster.
 #[derive(Debug)]
 struct Scripts {
     number: u8,
@@ -78,38 +78,38 @@ struct Scripts {
 }
 
 impl Builder {
-    /// How many nodes: `node-1`, `node-2` …
+    /// Number of nodes: `node-1`, `node-2` …
     #[must_use]
     pub fn nodes(mut self, nodes: usize) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// How many of them, from the first on, have a public interface; none if not set.
+    /// Number of nodes, from the first on, with a public interface; 0 if not set.
     #[must_use]
     pub fn uplinks(mut self, nodes: usize) -> Self {
         self.uplinks = nodes;
         self
     }
 
-    /// How long a node may be silent before it is NotReady, in whole seconds; 12 s if not set, 40 s or 50 s elsewhere.
+    /// Time until a silent node is NotReady, in whole seconds; 12 s if not set (40 s or 50 s by default in Kubernetes).
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How long pods stay on a node that is not ready, unless they say so themselves; 30 s if not set, 300 s elsewhere.
+    /// Default toleration of pods on a node that is not ready; 30 s if not set (300 s by default in Kubernetes).
     #[must_use]
     pub fn eviction(mut self, eviction: Duration) -> Self {
         self.eviction = eviction;
         self
     }
 
-    /// Starts it, and returns when each node is Ready and DNS answers.
+    /// Starts it, and returns when each node is Ready and DNS responds.
     ///
     /// # Errors
-    /// What is missing (root, a program), or what did not become ready; the scripts' own words are on standard error.
+    /// What is missing (root, a program) or not ready; the scripts' output is on standard error.
     pub async fn start(self) -> Result<Cluster> {
         let begun = Instant::now();
         ensure!(
@@ -141,7 +141,7 @@ impl Builder {
 }
 
 impl Cluster {
-    /// Starts one of that many nodes, as it comes.
+    /// Starts one with this number of nodes and default options.
     ///
     /// # Errors
     /// As [`Builder::start`].
@@ -149,12 +149,12 @@ impl Cluster {
         Self::builder().nodes(nodes).start().await
     }
 
-    /// Sets what can be set before the start.
+    /// Options before the start.
     pub fn builder() -> Builder {
         Builder { nodes: 1, uplinks: 0, grace: Duration::from_secs(12), eviction: Duration::from_secs(30) }
     }
 
-    /// The administrator's client, without retries of its own.
+    /// The administrator's client, without retries.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -164,12 +164,12 @@ impl Cluster {
         self.scripts.kubeconfig()
     }
 
-    /// How long it took until all was ready.
+    /// The time until everything was ready.
     pub fn took(&self) -> Duration {
         self.took
     }
 
-    /// The folder of kubectl, ctr and whatever else the nodes run.
+    /// The folder of kubectl, ctr and the nodes' other programs.
     pub fn programs(&self) -> &Path {
         &self.scripts.assets
     }
@@ -179,7 +179,7 @@ impl Cluster {
         format!("10.{}.0.0/16", self.scripts.second_byte())
     }
 
-    /// This machine's own address in the private network: what listens there can be reached from nodes and pods.
+    /// This machine's address in the private network, which nodes and pods can reach.
     pub fn this_machine(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.scripts.second_byte(), 0, 254)
     }
@@ -194,25 +194,25 @@ impl Cluster {
         (1..=self.nodes).map(|number| self.machine(&format!("node-{number}")))
     }
 
-    /// `kubectl` as the administrator: what it prints on standard output.
+    /// Runs `kubectl` as the administrator. Returns its standard output.
     ///
     /// # Errors
-    /// It fails; the error is what it says.
+    /// It fails; the error has its output.
     pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(self.scripts.assets.join("kubectl"));
         command.env("KUBECONFIG", self.kubeconfig()).args(arguments);
         output(command, &format!("kubectl {}", arguments.join(" "))).await
     }
 
-    /// Gives the image in an OCI archive to each node; nodes that start later get it as well.
+    /// Imports the image of an OCI archive on each node, also on nodes that start later.
     ///
     /// # Errors
-    /// The archive is none.
+    /// It is not an archive.
     pub async fn import_image(&self, archive: &Path) -> Result<()> {
         self.scripts.run("image.sh", [archive]).await.with_context(|| archive.display().to_string()).map(drop)
     }
 
-    /// Makes an image of static programs and gives it to each node; the first program is its entry point. `programs` are
+    /// Builds an image of static programs and imports it on each node; the first program is its entry point. `programs` are
     /// paths here, with `:PATH` for a place other than `/`.
     ///
     /// # Errors
@@ -232,7 +232,7 @@ impl Scripts {
         200 + self.number
     }
 
-    /// The process 1 of a machine that runs.
+    /// Process 1 of a running machine.
     fn pid(&self, machine: &str) -> Result<u32> {
         let file = self.state.join(machine).join("pid");
         let text = std::fs::read_to_string(&file).with_context(|| format!("{machine} does not run"))?;
@@ -253,13 +253,13 @@ impl Scripts {
     }
 }
 
-/// What a command printed on standard output.
+/// The standard output of a command.
 async fn output(mut command: Command, what: &str) -> Result<String> {
     command.stdin(Stdio::null()).kill_on_drop(true);
     let ended = tokio::time::timeout(TIMEOUT, command.output()).await;
     let output =
         ended.with_context(|| format!("{what} still runs after {TIMEOUT:?}"))?.context(what.to_owned())?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{what}: {}: {}", output.status, said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{what}: {}: {}", output.status, stderr.trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

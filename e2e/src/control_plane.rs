@@ -1,14 +1,14 @@
 //! A real control plane for tests: etcd, kube-apiserver and kube-controller-manager, ready in about three seconds.
 //!
 //! ```text
-//!   ControlPlane::start()    its own, gone when dropped: for tests that pause, kill or configure it
-//!   ControlPlane::shared(by) one for all tests of a controller: take a namespace() and node names of your own
-//!   ControlPlane::reserve()  one of a few, with all that an earlier test left in it: for tests about a whole cluster
+//!   ControlPlane::start()    for one test, stopped when dropped: for tests that pause, kill or configure it
+//!   ControlPlane::shared(by) one for all tests of a controller: use your own namespace() and node names
+//!   ControlPlane::reserve()  one of a few, with the objects of earlier tests: for tests about a whole cluster
 //! ```
 //!
 //! The programs come from `KUBEBUILDER_ASSETS` or `scripts/assets.sh`, in the version that `KUBERNETES` names (1.36).
-//! `E2E_EXISTING_CLUSTER=1` takes the cluster of `KUBECONFIG` instead, for every test that does not touch the programs.
-//! Nothing outlives the test process, even a killed one: no process, no file.
+//! `E2E_EXISTING_CLUSTER=1` uses the cluster of `KUBECONFIG` instead, for every test that does not stop the programs.
+//! No process or file outlives the test process, even if it is killed.
 
 mod assets;
 mod builder;
@@ -43,7 +43,7 @@ use assets::Assets;
 use pki::Authority;
 use ready::Readiness;
 
-/// What is shared, by the name of those who share it.
+/// Shared control planes by name.
 static SHARED: Mutex<BTreeMap<&str, Arc<OnceCell<Arc<Cluster>>>>> = Mutex::new(BTreeMap::new());
 
 /// A handle of a control plane; the last one stops it.
@@ -64,7 +64,7 @@ pub enum Part {
     Controllers,
 }
 
-/// What a handle points at. Fields are dropped in order: the programs end before their folder goes.
+/// The state of a control plane. Fields are dropped in order: the programs are stopped before their folder is removed.
 #[derive(Debug)]
 struct Cluster {
     own: Option<Own>,
@@ -74,7 +74,7 @@ struct Cluster {
     dir: StateDir,
 }
 
-/// What only a control plane of our own has.
+/// The programs of a control plane that the test started.
 #[derive(Debug)]
 struct Own {
     controllers: Option<Daemon>,
@@ -85,7 +85,7 @@ struct Own {
     tokens: BTreeMap<String, String>,
 }
 
-/// A program that can be started again as it was.
+/// A program that can be restarted with the same flags.
 #[derive(Debug)]
 struct Daemon {
     launch: Launch,
@@ -93,7 +93,7 @@ struct Daemon {
 }
 
 impl ControlPlane {
-    /// Starts one as it comes: see [`Builder`] for what can be set.
+    /// Starts one with the defaults; see [`Builder`] for options.
     ///
     /// # Errors
     /// The programs are missing or do not become ready.
@@ -106,24 +106,24 @@ impl ControlPlane {
         Builder::default()
     }
 
-    /// The control plane that all tests of this process share which name the same; the first one starts it. A controller's
-    /// tests share one, since Nodes and custom resources belong to a whole cluster.
+    /// The control plane that tests of this process share by name; the first one starts it. The tests of a controller share one, because Nodes
+    /// and CRDs are cluster-scoped.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
     pub async fn shared(by: &'static str) -> Result<Self> {
         let cell = SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(by).or_default().clone();
         let cluster = cell.get_or_try_init(async || anyhow::Ok(Self::start().await?.cluster)).await?.clone();
-        // A client's connections belong to the runtime of the test that made it.
+        // A client's connections belong to the runtime of its test.
         Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
     }
 
-    /// A client of the administrator, who may do everything; without retries of its own.
+    /// A client of the administrator, without retries.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A client as a kubeconfig describes it, such as those made here; without retries of its own.
+    /// A client of a kubeconfig, without retries.
     ///
     /// # Errors
     /// The file cannot be used.
@@ -157,8 +157,7 @@ impl ControlPlane {
         kubeconfig::identity_pem(&self.cluster.kubeconfig)
     }
 
-    /// Writes a kubeconfig that calls `url`, such as a fault proxy's, with a bearer token. Clients send it over plain
-    /// HTTP too.
+    /// Writes a kubeconfig with the server `url`, such as a fault proxy, and a bearer token, which clients also send over plain HTTP.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -172,11 +171,11 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// Writes a kubeconfig for a user with a client certificate, known to nobody before: no rights but those that RBAC
-    /// gives to the name or to the group.
+    /// Writes a kubeconfig for a user with a client certificate, and without other permissions than those that
+    /// RBAC grants to the name or the group.
     ///
     /// # Errors
-    /// An existing cluster signs nothing for us.
+    /// An existing cluster cannot be used for this.
     pub fn user_kubeconfig(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
         let path = self.new_file("user");
         let authority = &self.own()?.authority;
@@ -187,7 +186,7 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// The bearer token of a user that [`Builder::user`] named, or of "admin", who may do everything.
+    /// The bearer token of a user of [`Builder::user`], or of the administrator "admin".
     ///
     /// # Errors
     /// No such user, or an existing cluster.
@@ -196,7 +195,7 @@ impl ControlPlane {
         token.map(String::as_str).with_context(|| format!("no user {name}: name it with Builder::user"))
     }
 
-    /// A bearer token of a service account, which is created if it is missing; RBAC is the caller's to write.
+    /// A bearer token of a service account, which is created if it is missing. The caller creates its RBAC.
     ///
     /// # Errors
     /// The API server refuses.
@@ -219,8 +218,7 @@ impl ControlPlane {
         Ok(response.status.context("a token request is answered with a token")?.token)
     }
 
-    /// A new namespace, PREFIX and five characters long, where pods can be created at once: its default service account
-    /// is there.
+    /// A new namespace with the prefix and five random characters. Pods can be created immediately, because its default service account exists.
     ///
     /// # Errors
     /// The API server refuses, or the controllers do nothing.
@@ -253,7 +251,7 @@ impl ControlPlane {
         self.readiness().until(&format!("kind {}", K::kind(&())), served).await
     }
 
-    /// Stops a program as a hung machine would: connections stay open, nothing is answered.
+    /// Pauses a program, like a hung machine: connections stay open without responses.
     ///
     /// # Errors
     /// It does not run, or the cluster is not ours.
@@ -261,7 +259,7 @@ impl ControlPlane {
         self.daemon(part)?.running().pause()
     }
 
-    /// Lets it go on after [`ControlPlane::pause`].
+    /// Resumes a program after [`ControlPlane::pause`].
     ///
     /// # Errors
     /// It does not run, or the cluster is not ours.
@@ -302,9 +300,8 @@ impl ControlPlane {
         Ok(self.daemon(part)?.running().output().lines())
     }
 
-    /// Starts another kube-controller-manager, which contends for a Lease with client-go's own leader election and does
-    /// next to nothing else. `extra` are flags such as `--leader-elect-resource-name`, `--leader-elect-resource-namespace`,
-    /// `--leader-elect-lease-duration`. It acts as the administrator, so that any Lease is open to it.
+    /// Starts another kube-controller-manager, which contends for a Lease with client-go's leader election and runs one small controller. `extra` are flags such as `--leader-elect-resource-name`, `--leader-elect-resource-namespace`,
+    /// `--leader-elect-lease-duration`. It has the administrator's permissions.
     ///
     /// # Errors
     /// The cluster is not ours.

@@ -1,4 +1,4 @@
-//! The environment of a pod that leaves through an address of its own, as network namespaces with packets.
+//! The environment of egress-router: a pod with a static egress address, in network namespaces with packets.
 //!
 //! ```text
 //!   203.0.113.9, .10  outside ── lan0 192.168.50.1/24 ── uplink0 .2/24  node  cluster0 10.244.1.1/24 ── eth0 .10, .11 …  pods
@@ -6,8 +6,8 @@
 //!                                                                        └── 10.1.0.2  node2  10.244.2.5 a pod there
 //! ```
 //!
-//! A service (172.30.0.10) is what kube-proxy makes of one: the node hands it on to the pod on the other node. What leaves
-//! the pods' network by the node is masqueraded. Everything has an IPv6 side, with the same structure.
+//! A service (172.30.0.10) has the rules of kube-proxy: the node does DNAT to the pod on the other node. Traffic
+//! from the pods' network to the outside is masqueraded. Everything has an IPv6 side, with the same structure.
 
 mod caller;
 mod pod;
@@ -20,14 +20,14 @@ use serde_json::json;
 
 use crate::netns::{Lab, Listener, Node, Port, Transport};
 
-pub use caller::{Answer, Plugin, config};
+pub use caller::{CallOutput, Plugin, config};
 pub use pod::Pod;
 
-/// Hosts outside, by either family: the first and the second.
+/// Two external hosts, for each family.
 pub const OUTSIDE: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
-/// Another host outside.
+/// Another external host.
 pub const ELSEWHERE: [&str; 2] = ["203.0.113.10", "2001:db8:9::10"];
-/// The way out of the LAN.
+/// The gateway of the LAN.
 pub const GATEWAY: [&str; 2] = ["192.168.50.1", "2001:db8:50::1"];
 /// The node, in the LAN: the address of the pods' master interface.
 pub const NODE: [&str; 2] = ["192.168.50.2", "2001:db8:50::2"];
@@ -37,34 +37,34 @@ pub const BRIDGE: [&str; 2] = ["10.244.1.1", "fd00:244:1::1"];
 pub const REMOTE: [&str; 2] = ["10.244.2.5", "fd00:244:2::5"];
 /// The address of a service of which that pod is the endpoint.
 pub const SERVICE: [&str; 2] = ["172.30.0.10", "fd00:172::10"];
-/// All of them listen here.
+/// The port that all of them listen on.
 pub const PORT: u16 = 80;
 /// The node's interface in the LAN.
 pub const UPLINK: &str = "uplink0";
 
-/// Outside, node, the other node, and what listens there.
+/// Outside, node, the other node, and their listeners.
 #[derive(Debug)]
 pub struct TestEnv {
     /// For further nodes and links.
     pub lab: Lab,
-    /// The LAN's gateway, and what is behind it.
+    /// The LAN's gateway, and the external hosts.
     pub outside: Node,
-    /// Where the pods are, and where the plugin runs.
+    /// The node with the pods and the plugin.
     pub node: Node,
-    /// Holds the pod that is not here.
+    /// The node of the other pod.
     pub node2: Node,
     _listeners: Vec<Listener>,
 }
 
 impl TestEnv {
-    /// A environment without pods.
+    /// An environment without pods.
     ///
     /// # Errors
     /// As [`Lab::new`], or when the node's nf_tables lacks NAT.
     pub fn new() -> Result<Self> {
         let lab = Lab::new()?;
         let (outside, node, node2) = (lab.node("outside")?, lab.node("node")?, lab.node("node2")?);
-        // Who forwards asks for neighbours by its link-local address, and a lab's nodes have none by themselves.
+        // A router resolves IPv6 neighbours with its link-local address, which nodes of a lab do not have by default.
         let lan = ["192.168.50.1/24", "2001:db8:50::1/64 nodad", "fe80::1/64 nodad"];
         let uplink = ["192.168.50.2/24", "2001:db8:50::2/64 nodad", "fe80::2/64 nodad"];
         let fabric = ["10.1.0.1/24", "fd00:1::1/64 nodad", "fe80::1/64 nodad"];
@@ -80,7 +80,7 @@ impl TestEnv {
              ip route add 10.244.1.0/24 via 10.1.0.1; ip route add fd00:244:1::/64 via fd00:1::1"
         ))?;
         node.sh(include_str!("egress_router/node.sh")).context("the node's side of the cluster")?;
-        // A node-wide file, as an administrator writes it.
+        // The administrator's settings.
         let settings = json!({
             "clusterNetworks": ["10.244.0.0/16", "fd00:244::/32"],
             "serviceNetworks": ["172.30.0.0/16", "fd00:172::/32"],
@@ -121,7 +121,7 @@ impl TestEnv {
         Pod::start(self, name, interface)
     }
 
-    /// A pod that has no interface yet: `addresses` are empty.
+    /// A pod without an interface: `addresses` are empty.
     ///
     /// # Errors
     /// As [`Lab::node`].
@@ -132,7 +132,7 @@ impl TestEnv {
     /// A second network interface of the node, `uplink1` (192.168.60.2/24), in another LAN whose gateway is 192.168.60.1.
     ///
     /// # Errors
-    /// When it is there already.
+    /// It already exists.
     pub fn second_uplink(&self) -> Result<()> {
         self.lab.link(
             Port::new(

@@ -1,4 +1,4 @@
-//! Manifests as a user's `kubectl kustomize` renders them.
+//! Renders and applies manifests with kubectl.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ pub fn manifests() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../manifests")).components().collect()
 }
 
-/// The kubectl that the nodes of a cluster bear too.
+/// kubectl, as on the nodes of a cluster.
 ///
 /// # Errors
 /// It is not built.
@@ -23,10 +23,10 @@ pub fn kubectl() -> Result<Command> {
     Ok(Command::new(crate::assets::kubectl()?))
 }
 
-/// An overlay, as a user writes it.
+/// A user's overlay.
 #[derive(Debug, Clone, Default)]
 pub struct Overlay<'a> {
-    /// The bases: names of folders of `manifests`.
+    /// The bases: folders of `manifests`.
     pub controllers: Vec<&'a str>,
     /// Folders of `manifests/components`: `ha/natgw`, `otlp`.
     pub components: Vec<&'a str>,
@@ -37,14 +37,14 @@ pub struct Overlay<'a> {
 }
 
 impl Overlay<'_> {
-    /// Writes it to a folder of its own.
+    /// Writes it to a new folder.
     ///
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self) -> Result<TempDir> {
         let manifests = manifests().canonicalize().context("manifests")?;
         let overlay = tempfile::tempdir()?;
-        // kustomize takes no absolute paths: up to the root, and down again.
+        // kustomize accepts only relative paths.
         let depth = overlay.path().canonicalize()?.components().count() - 1;
         let of = |path: PathBuf| {
             let below = path.strip_prefix("/").unwrap_or(&path).to_owned();
@@ -85,8 +85,8 @@ pub fn overlay(controller: &str, components: &[&str]) -> Result<TempDir> {
 /// What kubectl says against it; a warning is one too.
 pub fn render(folder: &Path) -> Result<String> {
     let output = kubectl()?.arg("kustomize").arg(folder).output().context("kubectl")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success() && said.is_empty(), "{}: {said}", folder.display());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && stderr.is_empty(), "{}: {stderr}", folder.display());
     Ok(String::from_utf8(output.stdout)?)
 }
 
@@ -103,15 +103,15 @@ pub fn apply(control_plane: &ControlPlane, from: &str, path: &Path, more: &[&str
         .arg(path)
         .output()
         .context("kubectl")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success() && said.is_empty(), "{}: {said}", path.display());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success() && stderr.is_empty(), "{}: {stderr}", path.display());
     Ok(String::from_utf8(output.stdout)?.lines().map(str::to_owned).collect())
 }
 
 /// The objects of a rendered YAML.
 ///
 /// # Errors
-/// It is no YAML.
+/// It is not YAML.
 pub fn objects(yaml: &str) -> Result<Vec<Value>> {
     Ok(serde_yaml::from_multiple(yaml)?)
 }
@@ -119,7 +119,7 @@ pub fn objects(yaml: &str) -> Result<Vec<Value>> {
 /// The one object of this kind.
 ///
 /// # Errors
-/// There is none, or another.
+/// There is none, or more than one.
 pub fn only<'a>(objects: &'a [Value], kind: &str) -> Result<&'a Value> {
     let mut found = objects.iter().filter(|object| object.get("kind").is_some_and(|other| other == kind));
     let first = found.next().with_context(|| format!("no {kind}"))?;

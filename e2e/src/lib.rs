@@ -1,8 +1,8 @@
-//! The environment that Perimeter is tested and shown in.
+//! The test environment of Perimeter.
 //!
 //! ```text
 //!   natgw ── fault_proxy ── control_plane   (real etcd, kube-apiserver, kube-controller-manager; hollow nodes)
-//!     └───── fault_proxy ── hetzner         (a stand-in, as strict as the API is)
+//!     └───── fault_proxy ── hetzner         (a simulated API, as strict as the real one)
 //!
 //!   routegc, deorbiter ── openstack       (real Keystone, Neutron, Nova, Cinder, Octavia)
 //!

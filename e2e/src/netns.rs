@@ -11,11 +11,11 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Nothing outlives the process that made it: each node is held by a process that waits for the end of its standard
-//! input, a pipe whose other end only this process has. Killed with SIGKILL or not, the pipe closes, the holder ends,
-//! and with it (it is the first process of a PID namespace) all that ran in the node. No name is left in `ip netns`.
+//! Nothing outlives the process that created it. Each node has a holder process that waits for the end of its standard input, a pipe of this
+//! process. When this process ends, also by SIGKILL, the pipe is closed and the holder exits. As the holder is the first process of a PID
+//! namespace, all processes of the node are killed with it. No name is left in `ip netns`.
 //!
-//! Root is not needed where the kernel lets users make namespaces: all nodes of a lab then live in one user namespace.
+//! Root is not needed if the kernel allows users to create namespaces: all nodes of a lab are then in one user namespace.
 
 mod network;
 mod node;
@@ -40,7 +40,7 @@ pub use traffic::{Listener, Meeting, Transport};
 /// `PATH` of everything that a lab runs: the programs of a node's administrator, wherever the test's own `PATH` leads.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What a lab cannot do without, and the Debian package that has it.
+/// Required programs, with their Debian packages.
 const PROGRAMS: [(&str, &str); 9] = [
     ("bash", "bash"),
     ("chroot", "coreutils"),
@@ -57,7 +57,7 @@ const PROGRAMS: [(&str, &str); 9] = [
 #[derive(Debug)]
 pub struct Lab {
     owner: Option<Arc<Holder>>,
-    // Last: it is free when all else is gone.
+    // Last, so that the slot is free after all else is removed.
     _slot: Slot,
 }
 
@@ -132,7 +132,7 @@ impl Lab {
     }
 }
 
-/// Asks `met` again and again until it holds.
+/// Polls `met` until it is true.
 ///
 /// # Errors
 /// After `deadline`, with `what` was waited for; or the first error of `met`.
@@ -143,8 +143,8 @@ pub fn wait_until(
 ) -> anyhow::Result<()> {
     let end = Instant::now() + deadline;
     while !met()? {
-        ensure!(Instant::now() < end, "waited {deadline:?} in vain for this: {what}");
-        // Short against what is waited for (processes, neighbour entries), long against the cost of asking.
+        ensure!(Instant::now() < end, "timed out after {deadline:?}: {what}");
+        // Short compared with what is waited for (processes, neighbour entries), long compared with the cost of a poll.
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
@@ -186,7 +186,7 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // The answer does not matter: the child is gone either way.
+        // The result is not needed: the child has ended in both cases.
         let _ = self.child.wait();
     }
 }
@@ -204,8 +204,8 @@ mod tests {
         lab.link(Port::new(&a, "eth0", left), Port::new(&b, "eth0", right)).unwrap();
         // A link takes a moment to come up.
         wait_until("the link is up", Duration::from_secs(5), || a.pings("10.0.0.2")).unwrap();
-        assert!(!a.pings("10.0.0.3").unwrap(), "nobody has this address");
-        assert_eq!(a.seen_by("10.0.0.2", 80).unwrap(), None, "nobody listens");
+        assert!(!a.pings("10.0.0.3").unwrap(), "no node has this address");
+        assert_eq!(a.seen_by("10.0.0.2", 80).unwrap(), None, "there is no listener");
         let server = b.listen("10.0.0.2", 80).unwrap();
         assert_eq!(a.seen_by("10.0.0.2", 80).unwrap().as_deref(), Some("10.0.0.1"));
         drop(server);

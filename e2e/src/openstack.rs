@@ -5,10 +5,9 @@
 //!   OpenStack::shared(Parts::All, Release::Main)   one for all tests of a test binary: take a project() of your own
 //! ```
 //!
-//! They are what PyPI delivers, in the versions of `e2e/openstack/*.lock`, behind uWSGI, with MariaDB and RabbitMQ of the
-//! distribution. What is not real: no agent moves packets (`bind_anywhere.py` says that every port is bound), Nova's
-//! virtual machines are its own fake driver's, Cinder's volumes its own logging driver's, and nothing runs inside of
-//! Octavia's amphorae. Everything listens on loopback, on ports of its own; nothing outlives the test process.
+//! They are the packages of PyPI, in the versions of `e2e/openstack/*.lock`, behind uWSGI, with MariaDB and RabbitMQ of the distribution.
+//! Simulated are: networking (`bind_anywhere.py` marks every port as bound), virtual machines (Nova's fake driver), storage (Cinder's logging
+//! driver), and the inside of Octavia's amphorae. Everything listens on loopback, and nothing outlives the test process.
 
 mod api;
 mod broker;
@@ -35,7 +34,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-pub use api::{Answer, Api, Login};
+pub use api::{Api, Login, Response};
 pub use endpoints::{Endpoints, Service};
 pub use part::Part;
 pub use project::{CLOUD, Project};
@@ -46,7 +45,7 @@ use site::Site;
 /// The one region.
 pub const REGION: &str = "RegionOne";
 
-/// Of the administrator and of the services: nothing is reached from outside of this machine.
+/// The password of the administrator and the services. They are reachable from this machine only.
 const PASSWORD: &str = "secret";
 
 static KEYSTONE_NEUTRON: OnceCell<Arc<Cloud>> = OnceCell::const_new();
@@ -65,14 +64,14 @@ pub enum Parts {
 /// Which release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// The newest that we claim.
+    /// The newest supported release.
     Main,
-    /// The oldest that we claim: Keystone and Neutron only.
+    /// The oldest supported release: Keystone and Neutron only.
     Oldest,
 }
 
 impl Release {
-    /// Those that a test about all of them runs on: the main one, and with `OPENSTACK=all` (`make test-full`) the oldest too.
+    /// The releases for a test of each: the main one, and with `OPENSTACK=all` (`make test-full`) the oldest too.
     #[must_use]
     pub fn tested() -> &'static [Release] {
         let all = std::env::var_os("OPENSTACK").is_some_and(|asked| asked == "all");
@@ -80,17 +79,16 @@ impl Release {
     }
 }
 
-/// What a test can set before the start.
+/// Options of a cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Knobs {
-    /// How long a token lives; an hour if not set. Whole seconds.
+    /// Lifetime of tokens in whole seconds; an hour if not set.
     pub token_ttl: Duration,
-    /// The longest page of a list; 1000 if not set.
+    /// Maximum page size of lists; 1000 if not set.
     pub page_max: u32,
-    /// How long a service trusts a token that it has seen, revoked or not; 300 s if not set. `None`: it asks each time.
+    /// How long a service caches the validity of a token; 300 s if not set, `None` without a cache.
     pub token_cache: Option<Duration>,
-    /// How many processes serve Neutron's API; one if not set. Most of a request is its Python, of which a process does one at
-    /// a time.
+    /// Number of processes of Neutron's API; one if not set. A process handles one request at a time.
     pub neutron_processes: u8,
 }
 
@@ -105,7 +103,7 @@ impl Default for Knobs {
     }
 }
 
-/// A program that stands still: [`OpenStack::pause`].
+/// A paused program: [`OpenStack::pause`].
 #[must_use = "the program goes on when this is dropped"]
 #[derive(Debug)]
 pub struct Paused {
@@ -121,7 +119,7 @@ impl Drop for Paused {
     }
 }
 
-/// A handle of a cloud; the last one ends it.
+/// A handle of a cloud; it is stopped with the last one.
 #[derive(Debug, Clone)]
 pub struct OpenStack(Arc<Cloud>);
 
@@ -134,10 +132,10 @@ struct Cloud {
 }
 
 impl OpenStack {
-    /// Starts one, and returns when all of it answers. Installs what is missing first (minutes, once).
+    /// Starts one, and returns when all services respond. Installs missing packages first (minutes, once).
     ///
     /// # Errors
-    /// A program is missing, ends, or does not answer; or [`Parts::All`] of [`Release::Oldest`] is asked for.
+    /// A program is missing, exits or does not respond; or [`Parts::All`] of [`Release::Oldest`] is requested.
     pub async fn start(parts: Parts, release: Release, knobs: Knobs) -> Result<Self> {
         Ok(Self(Arc::new(Cloud::start(parts, release, knobs).await?)))
     }
@@ -157,17 +155,17 @@ impl OpenStack {
         Ok(Self(cell.get_or_try_init(start).await?.clone()))
     }
 
-    /// Where the services are.
+    /// The endpoints of the services.
     pub fn endpoints(&self) -> &Endpoints {
         &self.0.site.endpoints
     }
 
-    /// The administrator, who may do everything in every project.
+    /// The administrator, with all permissions in every project.
     pub fn admin(&self) -> &Api {
         &self.0.admin
     }
 
-    /// A new project with all that [`Project`] says; `name` gets a number behind it.
+    /// A new [`Project`] with its resources; a number is appended to `name`.
     ///
     /// # Errors
     /// A service refuses.
@@ -176,8 +174,7 @@ impl OpenStack {
         Project::create(&self.0.admin, &self.0.facts, &format!("{name}-{number}")).await
     }
 
-    /// Another region, in which services of these types (`network`, `block-storage`) are at other addresses: behind a proxy, or
-    /// played by a test. Whatever else there is, is not there.
+    /// A region with only these services (`network`, `block-storage`), at other addresses: proxies, or simulated services.
     ///
     /// # Errors
     /// Keystone refuses.
@@ -194,7 +191,7 @@ impl OpenStack {
         self.0.admin.put(Service::Network, &path, json!({ "quota": { resource: limit } })).await.map(drop)
     }
 
-    /// Sets the state of a volume, such as `error_deleting`, whatever it really is.
+    /// Sets the state of a volume, such as `error_deleting`.
     ///
     /// # Errors
     /// Cinder refuses.
@@ -202,7 +199,7 @@ impl OpenStack {
         self.reset(&format!("/volumes/{id}/action"), status).await
     }
 
-    /// Sets the state of a snapshot, whatever it really is.
+    /// Sets the state of a snapshot.
     ///
     /// # Errors
     /// Cinder refuses.
@@ -215,7 +212,7 @@ impl OpenStack {
         self.0.admin.post(Service::BlockStorage, path, body).await.map(drop)
     }
 
-    /// Sets the provisioning status of a load balancer, such as `ERROR`, in Octavia's own database: no call does that.
+    /// Sets the provisioning status of a load balancer, such as `ERROR`, in Octavia's database, because no API call does this.
     ///
     /// # Errors
     /// There is no such load balancer.
@@ -229,8 +226,8 @@ impl OpenStack {
         Ok(())
     }
 
-    /// Stops a program, and those that it started, as a hung machine would, until the guard is dropped: a test that fails
-    /// meanwhile leaves the next ones a cloud that works.
+    /// Pauses a program and its children, like a hung machine, until the guard is dropped. So a failing test leaves a working cloud for the
+    /// next ones.
     ///
     /// # Errors
     /// It does not run.
@@ -239,7 +236,7 @@ impl OpenStack {
         Ok(Paused { cloud: self.clone(), part })
     }
 
-    /// Kills a program; its data stay.
+    /// Kills a program; its data are kept.
     ///
     /// # Errors
     /// It does not run.
@@ -247,7 +244,7 @@ impl OpenStack {
         self.0.site.kill(part)
     }
 
-    /// Starts a program again where it was, killing it first if it runs. An API answers then; a worker works soon.
+    /// Restarts a program at the same address. An API responds when this returns; a worker is ready soon after.
     ///
     /// # Errors
     /// It does not start.
@@ -255,7 +252,7 @@ impl OpenStack {
         // It may not run.
         let _ = self.0.site.kill(part);
         self.0.site.start(part)?;
-        self.0.site.answers(part).await
+        self.0.site.wait_until_ready(part).await
     }
 
     /// The process of a program.
@@ -266,7 +263,7 @@ impl OpenStack {
         self.0.site.pid(part)
     }
 
-    /// The folder of its files, which ends with it.
+    /// The folder of its files, which is removed with it.
     pub fn folder(&self) -> &Path {
         self.0.site.dir.path()
     }

@@ -1,7 +1,7 @@
 //! A program under test as a child process: its output line by line, its admin port, its signals and its end.
 //!
-//! Children are ended with the test: on drop, and by the kernel if the test process itself is killed. They see a clean
-//! environment, so that what the developer's shell exports cannot decide a test.
+//! Children are killed on drop, and by the kernel if the test process is killed. They have a clean environment, so that variables of the
+//! developer's shell do not affect a test.
 
 mod admin;
 mod built;
@@ -34,10 +34,10 @@ pub use samples::Samples;
 /// What every child may inherit: enough to find programs, keep temporary files in place and write coverage.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "TMPDIR", "RUST_LOG", "RUST_BACKTRACE", "LLVM_PROFILE_FILE"];
 
-/// How often a condition without a notification of its own is looked at: short against the seconds that tests wait for.
+/// Poll interval of conditions: short compared with the seconds that tests wait.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How to start a program: can be used again, to start it again.
+/// How to start a program. It can be used several times.
 #[derive(Clone, Debug)]
 pub struct Launch {
     path: PathBuf,
@@ -81,7 +81,7 @@ impl Launch {
         self
     }
 
-    /// The name that its lines are echoed under; the file's name if not set.
+    /// The prefix of its echoed lines; the file's name if not set.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -93,7 +93,7 @@ impl Launch {
     /// The file is missing, or `setpriv` (util-linux) is.
     pub fn start(&self) -> Result<Program> {
         ensure!(self.path.is_file(), "{} is not there: {}", self.name, self.path.display());
-        // The kernel kills the child when its parent is gone, however that ended; Rust offers no safe way to ask for it.
+        // setpriv sets the parent-death signal, because Rust has no safe function for it.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path).args(&self.args);
         command.env_clear();
@@ -111,8 +111,8 @@ impl Launch {
 }
 
 impl Program {
-    /// A program of this workspace, from the target folder and the profile that the test itself was built in. What is missing or
-    /// older than its sources is built first: cargo builds no programs of other packages beside a test.
+    /// A program of this workspace, from the target folder and the profile that the test itself was built in. A program that is
+    /// missing or older than its sources is built first, because cargo does not build programs of other packages for a test.
     ///
     /// # Errors
     /// It cannot be built; the compiler's reason is on standard error.
@@ -132,17 +132,17 @@ impl Program {
         self.pid
     }
 
-    /// What it has written, standard output and standard error together.
+    /// Its output, standard output and standard error together.
     pub fn output(&self) -> &Output {
         &self.output
     }
 
-    /// The first line for which `wanted` holds, among those written already too.
+    /// The first line for which `matches` holds, among those written already too.
     ///
     /// # Errors
     /// The time is up, or the program ended without it; the error shows its last lines.
-    pub async fn wait_for_line(&self, wanted: impl Fn(&str) -> bool, within: Duration) -> Result<String> {
-        match timeout(within, self.output.find(wanted)).await {
+    pub async fn wait_for_line(&self, matches: impl Fn(&str) -> bool, within: Duration) -> Result<String> {
+        match timeout(within, self.output.find(matches)).await {
             Ok(Some(line)) => Ok(line),
             Ok(None) => bail!("{} ended without the line{}", self.name, self.output.tail()),
             Err(_) => bail!("{} did not write the line in {within:?}{}", self.name, self.output.tail()),
@@ -154,7 +154,7 @@ impl Program {
     /// # Errors
     /// The program has ended.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        // Held until the signal is sent: nobody can reap the child meanwhile, so the pid is its own.
+        // The lock is held until the signal is sent, so that the child is not reaped and its pid is not reused.
         let mut child = self.child();
         if let Some(status) = child.try_wait()? {
             bail!("{} has ended already: {status}{}", self.name, self.output.tail());
@@ -169,7 +169,7 @@ impl Program {
         Ok(())
     }
 
-    /// Stops it as a hung machine would: it keeps its connections and does nothing.
+    /// Pauses it, like a hung machine: it keeps its connections and does nothing.
     ///
     /// # Errors
     /// The program has ended.
@@ -177,7 +177,7 @@ impl Program {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on after [`Program::pause`].
+    /// Resumes it after [`Program::pause`].
     ///
     /// # Errors
     /// The program has ended.
@@ -185,7 +185,7 @@ impl Program {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Kills it at once (SIGKILL) and waits until it is gone; nothing happens if it is gone already.
+    /// Kills it (SIGKILL) and waits until it has exited. Does nothing if it has already exited.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -203,7 +203,7 @@ impl Program {
         Ok(self.child().try_wait()?)
     }
 
-    /// Waits for its end; all that it wrote is in [`Program::output`] then.
+    /// Waits until it exits; [`Program::output`] is complete then.
     ///
     /// # Errors
     /// It still runs when the time is up.
@@ -211,7 +211,7 @@ impl Program {
         let deadline = Instant::now() + within;
         loop {
             if let Some(status) = self.exited()? {
-                // A child of its own may hold the pipe open longer than anyone wants to wait.
+                // One of its children may keep the pipe open.
                 let _ = timeout(Duration::from_secs(1), self.output.find(|_| false)).await;
                 return Ok(status);
             }
@@ -249,7 +249,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.kill();
         if std::thread::panicking() {
-            // The test failed: what the program said last is the first thing to look at.
+            // The test failed: print the last lines of the program.
             eprintln!("{}{}", self.name, self.output.tail());
         }
     }
@@ -257,7 +257,7 @@ impl Drop for Program {
 
 static CLAIMS: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// A loopback port that nobody listens on, and that no other test gets as long as this process lives: a program may be started
+/// A free loopback port that no other test gets as long as this process runs: a program may be started
 /// much later, or again. It lies below the range that the kernel gives to outgoing connections.
 ///
 /// # Errors
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_child_outlives_the_thread_that_asked_for_it() {
         let program = std::thread::spawn(|| shell("read -r line </dev/zero")).join().unwrap();
-        // Gone from /proc means that the kernel has sent the parent-death signals of that thread.
+        // When the thread has left /proc, the kernel has sent its parent-death signals.
         assert_eq!(program.exited().unwrap(), None);
         program.kill().unwrap();
     }

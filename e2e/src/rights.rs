@@ -1,7 +1,7 @@
-//! What a program may do, as its manifests say, and a user who may do just that.
+//! The permissions of a program in its manifests, and a user with exactly these.
 //!
 //! `manifests/<program>/rbac.yaml` is read as it is installed, and given to a program under test in a namespace of the
-//! test's own, so that RBAC is enforced in every test and not only where rights are the subject.
+//! test's own, so that RBAC is enforced in every test.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use crate::fault_proxy::KubeRequest;
 use crate::kustomize::manifests;
 
-/// The authorizer learns of new Roles by watches of its own: milliseconds, but not on a busy machine.
+/// Deadline until the authorizer has new Roles, which it watches.
 const WITHIN: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The service account and Roles of one program.
 #[derive(Debug, Clone)]
@@ -27,22 +27,22 @@ pub struct Rights {
     documents: Vec<Value>,
 }
 
-/// One thing that may be done: a rule of a Role, taken apart.
+/// One permission: a part of a rule of a Role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grant {
-    /// Where; everywhere, and for what has no namespace, if none.
+    /// Namespace; none for all namespaces and cluster-scoped resources.
     pub namespace: Option<String>,
     /// API group; empty for the core.
     pub group: String,
     /// Resource, with its subresource if there is one: `nodes/status`.
     pub resource: String,
-    /// The only object that is meant, if there is one.
+    /// Name of the only object, if restricted.
     pub name: Option<String>,
-    /// What may be done.
+    /// The verb.
     pub verb: String,
 }
 
-/// Somebody to act as.
+/// A user to impersonate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// Name of the user.
@@ -52,7 +52,7 @@ pub struct User {
 }
 
 impl Rights {
-    /// Those of a program of this project, from its manifests.
+    /// The permissions of a program of this project, from its manifests.
     ///
     /// # Errors
     /// The file is missing, or is no YAML.
@@ -70,7 +70,7 @@ impl Rights {
         Ok(Rights { program: program.to_owned(), documents })
     }
 
-    /// The same, and what a component of `manifests/components` adds.
+    /// Adds the permissions of a component of `manifests/components`.
     ///
     /// # Errors
     /// The file is missing, or is no YAML.
@@ -83,14 +83,14 @@ impl Rights {
         Ok(self)
     }
 
-    /// All that is granted: each verb on each resource of each rule, in order. Namespaces are those of the file.
+    /// All permissions: each verb on each resource of each rule, in order. Namespaces are those of the file.
     ///
     /// # Errors
     /// A Role has no binding to the program's service account, or a rule is no list of words.
     pub fn grants(&self) -> Result<Vec<Grant>> {
         let mut grants = Vec::new();
         for role in self.documents.iter().filter(|document| text(document, "/kind").ends_with("Role")) {
-            ensure!(self.is_bound(role), "{} {} is bound to nobody", text(role, "/kind"), name(role));
+            ensure!(self.is_bound(role), "{} {} is not bound", text(role, "/kind"), name(role));
             let namespace = role.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
             for rule in role.pointer("/rules").and_then(Value::as_array).context("a Role has rules")? {
                 let names = match rule.get("resourceNames") {
@@ -113,11 +113,11 @@ impl Rights {
         Ok(grants)
     }
 
-    /// Makes the objects for a program that runs in `namespace`, and returns who it is once the API server lets that user
-    /// do all of it. What does not lie in the namespace is named after it, and goes when the namespace goes.
+    /// Creates the objects for a program in `namespace`, and returns its user when the API server allows it everything. Objects outside of the
+    /// namespace are named after it, and deleted with it.
     ///
     /// # Errors
-    /// The API server refuses, or does not heed the Roles.
+    /// The API server refuses, or does not apply the Roles.
     pub async fn give(&self, client: &Client, namespace: &str) -> Result<User> {
         let owner = Api::<Namespace>::all(client.clone()).get(namespace).await?;
         let owner = json!([{
@@ -146,7 +146,8 @@ impl Rights {
             ],
         };
         for grant in self.grants()? {
-            heeded(client, &user, &self.place(grant.namespace.as_deref(), namespace), &grant).await?;
+            wait_until_granted(client, &user, &self.place(grant.namespace.as_deref(), namespace), &grant)
+                .await?;
         }
         Ok(user)
     }
@@ -189,7 +190,7 @@ impl Rights {
 }
 
 impl Grant {
-    /// Whether RBAC lets a request pass for this grant's sake. There are no wildcards.
+    /// Whether RBAC allows a request because of this grant. There are no wildcards.
     #[must_use]
     pub fn covers(&self, request: &KubeRequest) -> bool {
         self.verb == request.verb
@@ -200,8 +201,13 @@ impl Grant {
     }
 }
 
-/// Waits until the API server's authorizer says yes.
-async fn heeded(client: &Client, user: &User, namespace: &Option<String>, grant: &Grant) -> Result<()> {
+/// Waits until the API server's authorizer allows it.
+async fn wait_until_granted(
+    client: &Client,
+    user: &User,
+    namespace: &Option<String>,
+    grant: &Grant,
+) -> Result<()> {
     let (resource, subresource) = match grant.resource.split_once('/') {
         Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
         None => (grant.resource.as_str(), None),
@@ -226,14 +232,14 @@ async fn heeded(client: &Client, user: &User, namespace: &Option<String>, grant:
     let reviews = Api::<SubjectAccessReview>::all(client.clone());
     let end = tokio::time::Instant::now() + WITHIN;
     loop {
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        if answer.status.is_some_and(|status| status.allowed) {
+        let review = reviews.create(&PostParams::default(), &review).await?;
+        if review.status.is_some_and(|status| status.allowed) {
             return Ok(());
         }
         if tokio::time::Instant::now() >= end {
             bail!("{} may not {} {}: not after {WITHIN:?}", user.name, grant.verb, grant.resource);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -250,7 +256,7 @@ fn set(document: &mut Value, pointer: &str, value: Value) -> Result<()> {
     Ok(())
 }
 
-/// The words of a rule's list. A wildcard is none: it could not be held against what is used.
+/// The values of a rule's list. A wildcard is an error, because it cannot be compared with the used permissions.
 fn words(rule: &Value, field: &str) -> Result<Vec<String>> {
     let list: Vec<String> = serde_json::from_value(rule.get(field).cloned().unwrap_or_default())
         .with_context(|| format!("{field} of {rule}"))?;
@@ -306,6 +312,6 @@ mod tests {
 
         let mut rights = Rights::of("natgw").unwrap();
         rights.documents.retain(|document| text(document, "/kind") != "ClusterRoleBinding");
-        assert!(rights.grants().unwrap_err().to_string().contains("bound to nobody"));
+        assert!(rights.grants().unwrap_err().to_string().contains("not bound"));
     }
 }

@@ -1,7 +1,7 @@
-//! What tests of one process share and only so many may use at a time, so that any number of tests can be started at once.
+//! Semaphores for scarce resources, so that any number of tests can be started at the same time.
 //!
-//! Most tests wait for a cluster or a cloud, and a test program runs many more of them at a time than there are processors. What
-//! needs a processor or memory takes a slot first, before the deadlines of the test begin.
+//! Most tests wait for a cluster or a cloud, so the test program runs many more of them at a time than there are processors. A test that needs
+//! a processor or memory takes a slot first, before its deadlines begin.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -12,16 +12,16 @@ pub struct Slots {
     freed: Condvar,
 }
 
-/// A slot that is taken until this is dropped.
+/// A slot, released when dropped.
 #[must_use = "the slot is free again when this is dropped"]
 #[derive(Debug)]
 pub struct Slot(&'static Slots);
 
-/// Control planes that start: each takes seconds of every processor, and eight at once keep one another waiting for minutes.
+/// Concurrent starts of control planes: each takes seconds of every processor, and eight of them take minutes.
 pub static STARTING_CONTROL_PLANES: Slots = Slots::new(2);
 /// natgw's environments on a shared control plane: two hollow nodes, two proxies and natgw each.
 pub static NATGW: Slots = Slots::new(6);
-/// routegc's environments: one Neutron answers all of them, and most of a request is its Python.
+/// routegc's environments, which share one Neutron.
 pub static ROUTEGC: Slots = Slots::new(6);
 /// Elections on a shared control plane: contenders that have to renew a Lease in time.
 pub static ELECTIONS: Slots = Slots::new(4);
@@ -31,7 +31,7 @@ pub static LABS: Slots = Slots::new(3);
 pub static PYTHON: Slots = Slots::new(1);
 
 impl Slots {
-    /// So many, all of them free.
+    /// A number of free slots.
     #[must_use]
     pub const fn new(many: usize) -> Slots {
         Slots { free: Mutex::new(many), freed: Condvar::new() }

@@ -1,4 +1,4 @@
-//! A folder for the time of a test, which is gone when the process is, however that ends.
+//! A folder that is removed when the process ends, also if it is killed.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// Waits until its standard input closes, then kills who still works in the folder, and removes it; for at most 10 s, because
-/// programs that are being killed may write a last file into it.
+/// Waits until its standard input closes, kills processes with this working directory, and removes the folder. Retries for 10 s, because
+/// programs that are being killed may still write a file.
 const JANITOR: &str = r#"
 trap '' INT TERM HUP
 read -r _
@@ -33,7 +33,7 @@ impl StateDir {
     pub(crate) fn create() -> Result<Self> {
         let path =
             tempfile::Builder::new().prefix("perimeter-e2e-").tempdir().context("a temporary folder")?.keep();
-        // The pipe closes with the last of us, SIGKILL or not. A group of its own keeps it from a terminal's Ctrl-C.
+        // The pipe closes when this process ends, also by SIGKILL. Its own process group, so that Ctrl-C of a terminal does not reach it.
         let janitor = Command::new("/bin/sh")
             .args(["-c", JANITOR, "janitor"])
             .arg(&path)

@@ -1,5 +1,5 @@
 //! natgw from its own image, installed with `kubectl apply -k`, on a cluster of real nodes: its Jobs run on them, and
-//! packets prove where the cluster's traffic leaves, whatever happens to a gateway, to natgw and to the way between them.
+//! packets show where the cluster's traffic leaves when a gateway, natgw or the network fails.
 //!
 //! Needs root. The clusters of this file live side by side, and leave nothing, also when their owner is killed.
 

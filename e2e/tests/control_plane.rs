@@ -1,5 +1,5 @@
-//! Proves the ground that every other test stands on: the control plane is real (version, RBAC, Jobs, garbage collection,
-//! node lifecycle, client-go's leader election), hollow nodes behave as kubelets do, and nothing outlives a test.
+//! Tests of the test environment: the control plane is real (version, RBAC, Jobs, garbage collection, node lifecycle, client-go's leader
+//! election), hollow nodes behave like kubelets, and nothing outlives a test.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Long enough for the slowest thing here, a node that is noticed to be silent, on a busy machine.
+/// Deadline, sufficient for the detection of a silent node on a busy machine.
 const WITHIN: Duration = Duration::from_secs(60);
 
 async fn wait<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
@@ -61,7 +61,7 @@ fn running(pod: &Pod) -> bool {
 }
 
 #[tokio::test]
-async fn the_api_server_is_of_the_version_asked_for() {
+async fn the_api_server_has_the_requested_version() {
     let control_plane = ControlPlane::shared("common").await.unwrap();
     let version = control_plane.client().apiserver_version().await.unwrap();
     if std::env::var("E2E_EXISTING_CLUSTER").as_deref() != Ok("1")
@@ -79,7 +79,7 @@ async fn the_api_server_is_of_the_version_asked_for() {
 }
 
 #[tokio::test]
-async fn rbac_refuses_whoever_has_no_rights() {
+async fn rbac_refuses_an_account_without_permissions() {
     let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("rbac").await.unwrap();
     let may = async |kubeconfig: &Path| {
@@ -89,9 +89,9 @@ async fn rbac_refuses_whoever_has_no_rights() {
     };
     let of_token = |token: &str| control_plane.token_kubeconfig(&control_plane.url(), token).unwrap();
 
-    let account = control_plane.service_account_token(&namespace, "nobody").await.unwrap();
+    let account = control_plane.service_account_token(&namespace, "unbound").await.unwrap();
     let refused = may(&of_token(&account)).await.unwrap_err();
-    assert!(refused.contains(&format!("system:serviceaccount:{namespace}:nobody")), "{refused}");
+    assert!(refused.contains(&format!("system:serviceaccount:{namespace}:unbound")), "{refused}");
     let refused = may(&control_plane.user_kubeconfig("eve", None).unwrap()).await.unwrap_err();
     assert!(refused.contains("\"eve\" cannot list"), "{refused}");
     let refused = may(&of_token("wrong")).await.unwrap_err();
@@ -102,7 +102,7 @@ async fn rbac_refuses_whoever_has_no_rights() {
     may(control_plane.kubeconfig()).await.unwrap();
 }
 
-/// A proxy is called over plain HTTP, and forwards what it gets: the token has to be there.
+/// A proxy is called over plain HTTP and forwards the token.
 #[tokio::test]
 async fn a_token_is_sent_over_plain_http() {
     let control_plane = ControlPlane::shared("common").await.unwrap();
@@ -123,7 +123,7 @@ async fn a_token_is_sent_over_plain_http() {
 }
 
 #[tokio::test]
-async fn jobs_on_a_hollow_node_end_as_the_test_decides() {
+async fn the_test_decides_how_jobs_on_a_hollow_node_end() {
     let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("jobs").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
@@ -153,11 +153,11 @@ async fn jobs_on_a_hollow_node_end_as_the_test_decides() {
     let ended = status.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
     assert_eq!((ended.exit_code, status.pod_ip.as_deref()), (3, Some("10.0.0.2")));
 
-    // The default course is to hang, until the test says how it ends.
+    // By default a pod runs until the test ends it.
     node.on_pod(|_| Outcome::Hang);
     create_job(&jobs, "told", &node.name()).await;
-    let told = |pod: &Pod| running(pod) && pod.labels()["job-name"] == "told";
-    let pod = node.wait_for_pod(told, WITHIN).await.unwrap();
+    let named = |pod: &Pod| running(pod) && pod.labels()["job-name"] == "named";
+    let pod = node.wait_for_pod(named, WITHIN).await.unwrap();
     node.finish(&pod.name_any(), 0).unwrap();
     wait(&jobs, "told", job_has("Complete")).await;
 
@@ -170,7 +170,7 @@ async fn jobs_on_a_hollow_node_end_as_the_test_decides() {
 }
 
 #[tokio::test]
-async fn a_silent_node_is_lost_and_holds_up_foreground_deletion() {
+async fn a_silent_node_becomes_not_ready_and_blocks_foreground_deletion() {
     let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("silence").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
@@ -182,7 +182,7 @@ async fn a_silent_node_is_lost_and_holds_up_foreground_deletion() {
     node.silence().await;
     jobs.delete("held", &DeleteParams::foreground()).await.unwrap();
     wait(&nodes, "silence-1", ready_is("Unknown")).await;
-    // The controllers had all that time, and its pod has long been told to go: only the node is missing.
+    // The pod has a deletionTimestamp; only its node's confirmation is missing.
     assert!(node.wait_for_pod(|pod| pod.metadata.deletion_timestamp.is_some(), WITHIN).await.is_ok());
     assert!(jobs.get("held").await.unwrap().metadata.deletion_timestamp.is_some());
 
@@ -198,22 +198,22 @@ async fn a_silent_node_is_lost_and_holds_up_foreground_deletion() {
 }
 
 #[tokio::test]
-async fn a_reboot_changes_the_boot_id_and_loses_what_ran() {
+async fn a_reboot_changes_the_boot_id_and_ends_the_pods() {
     let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("reboot").await.unwrap();
     let jobs: Api<Job> = Api::namespaced(control_plane.client(), &namespace);
     let node = HollowNode::builder("reboot-1").start(control_plane.client()).await.unwrap();
-    let told = async || node.get().await.unwrap().status.unwrap().node_info.unwrap().boot_id;
-    let before = told().await;
+    let boot_id = async || node.get().await.unwrap().status.unwrap().node_info.unwrap().boot_id;
+    let before = boot_id().await;
     assert_eq!(before, node.boot_id());
     create_job(&jobs, "lost", &node.name()).await;
     node.wait_for_pod(running, WITHIN).await.unwrap();
 
     node.silence().await;
     node.reboot().await.unwrap();
-    assert_eq!(told().await, before, "nothing is told while the cable is cut");
+    assert_eq!(boot_id().await, before, "nothing is reported while the cable is cut");
     node.resume().await.unwrap();
-    assert_eq!(told().await, node.boot_id());
+    assert_eq!(boot_id().await, node.boot_id());
     assert_ne!(node.boot_id(), before);
     wait(&jobs, "lost", job_has("Failed")).await;
 
@@ -241,7 +241,7 @@ async fn kube_controller_managers_contend_for_a_lease() {
         "--leader-elect-retry-period=500ms",
     ];
     let holder = |lease: Option<&Lease>| lease.and_then(|lease| lease.spec.as_ref()?.holder_identity.clone());
-    // Who made it and did not hear of it in time does not lead yet; who renews it does.
+    // The holder may not lead yet if it created the Lease but lost the response; it does after a renewal.
     let renewed = |lease: Option<&Lease>| {
         let spec = lease.and_then(|lease| lease.spec.as_ref());
         let times = spec.and_then(|spec| Some((spec.acquire_time.as_ref()?.0, spec.renew_time.as_ref()?.0)));
@@ -293,7 +293,7 @@ async fn programs_can_be_paused_and_restarted_with_their_data() {
     );
 }
 
-/// Starts this very test again as a victim, which tells what it started and waits to be killed.
+/// Starts this test again as a process that reports what it has started, and kills it.
 #[tokio::test]
 async fn nothing_outlives_a_killed_test() {
     if std::env::var_os("E2E_VICTIM").is_some() {
@@ -312,7 +312,7 @@ async fn nothing_outlives_a_killed_test() {
     let victim = launch.start().unwrap();
     let line = victim.wait_for_line(|line| line.contains("victim /"), WITHIN).await.unwrap();
     let folder = &line[line.find('/').unwrap()..];
-    // Their command lines name the folder.
+    // Their command lines contain the folder's path.
     let processes = || {
         let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let command = std::fs::read_to_string(entry.ok()?.path().join("cmdline")).ok()?;

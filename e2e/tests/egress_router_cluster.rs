@@ -1,5 +1,5 @@
 //! egress-router on a cluster of real nodes: installed by its DaemonSet from its own image, chained behind `bridge` by
-//! containerd, and called by kubelets. What leaves is seen by a host in the Internet.
+//! containerd, and called by kubelets. A host in the Internet reports the source addresses.
 //!
 //! Needs root.
 
@@ -10,10 +10,10 @@ use std::time::Instant;
 use env::TestEnv;
 use serde_json::json;
 
-/// One cluster for the whole story: it takes longer to start than all of it.
+/// One cluster for all steps, because its start takes longer than they do.
 #[tokio::test]
 #[ignore = "full: real nodes"]
-async fn pods_leave_with_their_own_addresses_wherever_they_run() {
+async fn pods_leave_with_their_own_addresses_on_any_node() {
     let env = TestEnv::start().await;
     env.install().await;
     let server = env.server("node-2").await;
@@ -22,22 +22,22 @@ async fn pods_leave_with_their_own_addresses_wherever_they_run() {
     env.nothing_is_left().await;
 }
 
-/// `podIP`: the address has a pod's name, and is where the pod is.
+/// `podIP`: the address belongs to the pod's name, on any node.
 async fn by_name(env: &TestEnv, server: &env::Server) {
     for (address, node) in
         [("198.18.50.80", "node-1"), ("198.18.50.80", "node-2"), ("198.18.50.80", "node-1")]
     {
         let since = Instant::now();
-        // Ready is what its kubelet finds by a probe of the pod's own address.
+        // Ready, by the kubelet's probe of the pod's primary address.
         let own = env.pod("web-0", "egress", node).await;
         println!("web-0 on {node} Ready after {:.1} s", since.elapsed().as_secs_f64());
         assert_eq!(env.asked("web-0", "203.0.113.9").await, address, "{}", env.inside("web-0").await);
-        // What is in the cluster sees the pod as it is known there.
+        // Other pods see its primary address.
         let name = "server.default.svc.cluster.local";
         for (what, host) in [("Service", &*server.service), ("pod", &server.pod), ("Service by name", name)] {
             assert_eq!(env.asked("web-0", host).await, own, "{what}; {}", env.inside("web-0").await);
         }
-        // And comes to it, from this node and from another.
+        // It is reachable from this node and from another one.
         assert_eq!(env.asked("server", &own).await, server.pod, "{}", env.inside("web-0").await);
         assert!(env.records(node).await.contains(".json"), "no record while it lives");
         env.delete("web-0").await;
@@ -47,16 +47,16 @@ async fn by_name(env: &TestEnv, server: &env::Server) {
     assert_eq!(env.asked("db-7", "203.0.113.9").await, "198.18.50.81", "by prefix");
     env.delete("db-7").await;
 
-    let refused = env.refused("stranger", "egress", "node-1").await;
-    assert!(refused.contains("podIP") && refused.contains("stranger"), "{refused}");
-    env.delete("stranger").await;
+    let refused = env.refused("unlisted", "egress", "node-1").await;
+    assert!(refused.contains("podIP") && refused.contains("unlisted"), "{refused}");
+    env.delete("unlisted").await;
 }
 
-/// `ipConfig`: read from the API server, with the rights that the manifests give.
+/// `ipConfig`: read from the API server with the permissions of the manifests.
 async fn from_a_config_map(env: &TestEnv) {
     let refused = env.refused("worker", "egress-config", "node-1").await;
     assert!(refused.contains("ConfigMap") && refused.contains("egress-addresses"), "{refused}");
-    // The kubelet tries again.
+    // The kubelet retries.
     env.config_map(&json!({"addresses": ["198.18.50.90/24"]})).await;
     env.until_ready("worker").await;
     assert_eq!(env.asked("worker", "203.0.113.9").await, "198.18.50.90");
@@ -67,7 +67,7 @@ async fn from_a_config_map(env: &TestEnv) {
     assert_eq!(env.asked("worker", "203.0.113.9").await, "198.18.50.91");
     env.delete("worker").await;
 
-    // What `overrides` do not list is nobody's to take.
+    // An address that is not in `overrides` is refused.
     env.config_map(&json!({"addresses": ["198.18.50.99/24"]})).await;
     let refused = env.refused("worker", "egress-config", "node-1").await;
     assert!(refused.contains("198.18.50.99") && refused.contains("198.18.50.90"), "{refused}");

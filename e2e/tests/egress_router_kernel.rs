@@ -8,7 +8,7 @@ mod env;
 mod kinds;
 mod machine;
 
-// What stands in for EC2 is the crate's own; here it has no faults.
+// The simulated EC2 of the crate's tests, without faults.
 #[allow(dead_code)]
 #[path = "../../crates/egress-router-cni/tests/aws/ec2.rs"]
 mod ec2;

@@ -1,5 +1,4 @@
-//! What `kubectl apply -k` installs of egress-router-cni: a pod that differs from the level `restricted` in two points only, with
-//! the least permissions. `manifests::compose` renders and applies the manifests of all controllers, alone and together.
+//! egress-router-cni's manifests: a pod that differs from the level `restricted` in two points only, and the least permissions. `manifests::compose` renders and applies the manifests of all controllers, alone and together.
 
 use std::path::Path;
 
@@ -27,7 +26,7 @@ async fn a_real_api_server_accepts_the_example_and_the_installers_pod() {
     let example = manifests().join("examples/egress-router-cni");
     apply(&control_plane, "-k", &example, &[]);
     apply(&control_plane, "-f", &example.join("containerd/runtime-class.yaml"), &["--dry-run=server"]);
-    // It names no namespace: the user gives it.
+    // It has no namespace; the user sets it.
     for namespace in ["default", "kube-public"] {
         apply(&control_plane, "-f", &example.join("configmap-reader.yaml"), &["--namespace", namespace]);
     }
@@ -38,8 +37,7 @@ async fn a_real_api_server_accepts_the_example_and_the_installers_pod() {
     nearly_restricted(control_plane.client()).await;
 }
 
-/// But for being root and for two folders of its node, the installer's pod is one that the strictest level of Pod Security
-/// lets in.
+/// Apart from root and two folders of its node, the installer's pod meets the strictest level of Pod Security.
 async fn nearly_restricted(client: kube::Client) {
     let labels = [("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())].into();
     let named = |name: &str| ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
@@ -77,7 +75,7 @@ async fn nearly_restricted(client: kube::Client) {
     pods.create(&create, &pod).await.unwrap();
 }
 
-/// One verb on one resource. That it is enough is seen on the cluster of `egress_router_cluster`.
+/// One verb on one resource. `egress_router_cluster` tests that it is enough.
 #[test]
 fn the_plugin_may_read_config_maps_and_nothing_else() {
     let grants = Rights::of(NAME).unwrap().grants().unwrap();
@@ -100,7 +98,7 @@ fn the_plugin_may_read_config_maps_and_nothing_else() {
     assert_eq!((&binding["roleRef"]["name"], &binding["subjects"]), (&json!(NAME), &account));
 }
 
-/// Both containers do the same, in the same places; one of them goes on.
+/// Both containers have the same mounts and arguments; one of them keeps running.
 #[test]
 fn the_installer_writes_two_folders_of_its_node_as_root_without_capabilities() {
     let objects = rendered(NAME);

@@ -1,5 +1,5 @@
-//! The container images, as an engine of this machine builds them: small, static, nobody's root, nothing in them but what is
-//! needed, and enough to run: a program starts in an empty root, and speaks TLS to a cloud by the CA bundle that it brings.
+//! The container images, built by a local engine: small, static, non-root, and without unneeded files. A program starts in an empty root, and
+//! verifies the TLS of a cloud with the CA bundle of the image.
 
 mod tls;
 
@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// The project's goal, in bytes of what a node downloads.
+/// Maximum compressed size of an image, in bytes.
 const LARGEST: u64 = 12_000_000;
-/// Of the plugin's program: a goal, too. It is copied to each node, and read by each call.
+/// Maximum size of the plugin's program, which is copied to each node and read by each call.
 const LARGEST_PLUGIN: u64 = 2_500_000;
 const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
 
-/// A crate's image, and what is expected of it.
+/// An image and its expected properties.
 struct Delivered {
     name: &'static str,
     program: &'static str,
@@ -68,7 +68,7 @@ struct Image {
 }
 
 impl Delivered {
-    /// Builds it, unless it is there already, and unpacks it once.
+    /// Builds it unless it exists, and unpacks it once.
     fn image(&self) -> &Image {
         self.image.get_or_init(|| unpacked(archive(self.name)))
     }
@@ -92,10 +92,10 @@ fn unpacked(archive: PathBuf) -> Image {
     Image { archive, config: read(&blob(&manifest["config"])), root, _folder: folder }
 }
 
-/// What `make images` leaves.
+/// The archive of `make images`.
 fn archive(name: &str) -> PathBuf {
     let mut command = Command::new(Path::new(REPOSITORY).join("scripts/images.sh"));
-    // Not cargo's own variables of this test: dependencies would be built anew for them.
+    // Without cargo's variables of this test, which would make cargo build dependencies again.
     command.arg(name).env_clear().stderr(Stdio::inherit());
     command.envs(std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("CC_")));
     for key in ["PATH", "HOME", "TMPDIR", "CARGO_HOME", "RUSTUP_HOME", "CARGO_TARGET_DIR", "ENGINE"] {
@@ -120,9 +120,9 @@ fn git(arguments: &[&str]) -> String {
     String::from_utf8(output(&mut command)).unwrap().trim_end().to_owned()
 }
 
-/// A program in a root that holds nothing but the image.
+/// Runs a program in a root with only the image.
 fn in_root(delivered: &Delivered, root: &Path) -> Launch {
-    // A user namespace gives the right to change the root to whoever has it not; for root it is one more wall.
+    // A user namespace allows chroot without root.
     Program::at("/usr/bin/unshare")
         .name(delivered.program)
         .args(["--map-root-user", "--root"])
@@ -133,7 +133,7 @@ fn in_root(delivered: &Delivered, root: &Path) -> Launch {
 
 #[test]
 #[ignore = "full: release images"]
-fn they_are_small_and_belong_to_nobody() {
+fn they_are_small_and_run_as_nonroot() {
     for delivered in ALL {
         let image = delivered.image();
         let size = std::fs::metadata(&image.archive).unwrap().len();
@@ -157,7 +157,7 @@ fn they_are_small_and_belong_to_nobody() {
         for (key, value) in labels {
             assert_eq!(config["Labels"][format!("org.opencontainers.image.{key}")], value, "{key}");
         }
-        // The time of the commit, not of the build: else the same commit would give other bytes.
+        // The time of the commit, so that builds are reproducible.
         let created: jiff::Timestamp = image.config["created"].as_str().unwrap().parse().unwrap();
         assert_eq!(created.as_second().to_string(), git(&["log", "-1", "--format=%ct"]));
         let machine = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
@@ -167,7 +167,7 @@ fn they_are_small_and_belong_to_nobody() {
 
 #[test]
 #[ignore = "full: release images"]
-fn they_hold_the_program_the_licence_and_the_bundle_and_nothing_else() {
+fn they_contain_only_the_program_the_licence_and_the_bundle() {
     for delivered in ALL {
         let root = &delivered.image().root;
         let listed =
@@ -204,21 +204,22 @@ fn the_programs_ask_for_no_interpreter() {
 
 #[tokio::test]
 #[ignore = "full: release images"]
-async fn each_controller_starts_in_a_root_of_its_own_and_says_what_it_was_made_of() {
+async fn each_controller_starts_in_an_empty_root_and_prints_its_version_and_revision() {
     let script = Path::new(REPOSITORY).join("scripts/revision.sh");
     let revision = String::from_utf8(output(&mut Command::new(script))).unwrap();
     for delivered in [&NATGW, &ROUTEGC, &DEORBITER] {
-        let (code, said) = run(&in_root(delivered, &delivered.image().root).arg("--version")).await.unwrap();
-        assert_eq!(code, 0, "{said}");
+        let (code, output) =
+            run(&in_root(delivered, &delivered.image().root).arg("--version")).await.unwrap();
+        assert_eq!(code, 0, "{output}");
         let start = format!("{} {}", delivered.program, env!("CARGO_PKG_VERSION"));
-        assert!(said.starts_with(&start) && said.contains(revision.trim_end()), "{said}");
+        assert!(output.starts_with(&start) && output.contains(revision.trim_end()), "{output}");
     }
 }
 
 /// A node's folder is mounted into the installer's root; here it is one in it.
 #[tokio::test]
 #[ignore = "full: release images"]
-async fn the_plugin_starts_in_a_root_of_its_own_and_installs_itself() {
+async fn the_plugin_starts_in_an_empty_root_and_installs_itself() {
     let root = tempfile::tempdir().unwrap();
     output(Command::new("cp").args(["-R", "-T"]).arg(&PLUGIN.image().root).arg(root.path()));
     let size = std::fs::metadata(root.path().join("egress-router")).unwrap().len();
@@ -226,16 +227,17 @@ async fn the_plugin_starts_in_a_root_of_its_own_and_installs_itself() {
     assert!(size <= LARGEST_PLUGIN, "{size} bytes");
     let bin = root.path().join("bin");
     std::fs::create_dir(&bin).unwrap();
-    let (code, said) = run(&in_root(&PLUGIN, root.path()).args(["install", "--bin-dir=/bin"])).await.unwrap();
-    assert_eq!(code, 0, "{said}");
+    let (code, output) =
+        run(&in_root(&PLUGIN, root.path()).args(["install", "--bin-dir=/bin"])).await.unwrap();
+    assert_eq!(code, 0, "{output}");
     assert_eq!(
         std::fs::read(bin.join("egress-router")).unwrap(),
         std::fs::read(root.path().join("egress-router")).unwrap()
     );
     let version = Program::at(bin.join("egress-router")).env("CNI_COMMAND", "VERSION");
-    let (code, said) = run(&version).await.unwrap();
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("\"1.1.0\"") && said.contains("\"0.3.0\""), "{said}");
+    let (code, output) = run(&version).await.unwrap();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("\"1.1.0\"") && output.contains("\"0.3.0\""), "{output}");
 }
 
 /// A copy of the image with other authorities to trust, and with the files that a pod would mount.
@@ -253,7 +255,7 @@ fn copy(env: &TestEnv, authorities: Option<&str>, endpoint: &str) -> TempDir {
 
 #[tokio::test]
 #[ignore = "full: release images"]
-async fn it_trusts_a_cloud_by_its_bundle_and_by_nothing_else() {
+async fn only_the_bundle_of_the_image_is_trusted() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some("198.51.100.1")).await.unwrap();
     let front = tls::Front::of(&env.hetzner.url()).unwrap();
@@ -266,16 +268,16 @@ async fn it_trusts_a_cloud_by_its_bundle_and_by_nothing_else() {
     let known = copy(&env, Some(&front.authority), &front.url);
     // A Node that is not Ready yet is no gateway.
     wait_for("a plan that names the gateway", || async {
-        let (code, said) = run(&dry_run(&known)).await?;
-        assert_eq!(code, 0, "{said}");
-        Ok(said.contains(&gateway.name))
+        let (code, output) = run(&dry_run(&known)).await?;
+        assert_eq!(code, 0, "{output}");
+        Ok(output.contains(&gateway.name))
     })
     .await
     .unwrap();
 
-    // With the bundle as it is delivered, the authority that the test has just made is nobody's.
+    // The bundle of the image does not contain the test's authority.
     let unknown = copy(&env, None, &front.url);
-    let (code, said) = run(&dry_run(&unknown)).await.unwrap();
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("certificate"), "{said}");
+    let (code, output) = run(&dry_run(&unknown)).await.unwrap();
+    assert_eq!(code, 1, "{output}");
+    assert!(output.contains("certificate"), "{output}");
 }

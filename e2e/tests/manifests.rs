@@ -1,4 +1,4 @@
-//! What `kubectl apply -k` installs of natgw: flags, settings, ports and pods are natgw's own. `compose` renders and applies the
+//! natgw's manifests: flags, settings, ports and pods match the program. `compose` renders and applies the
 //! manifests of all controllers, alone and together.
 
 mod compose;
@@ -65,7 +65,7 @@ async fn pods_are_created_and_a_second_apply_changes_nothing() {
     restricted(client, &pods.list(&ListParams::default()).await.unwrap().items[0]).await;
 }
 
-/// But for the network of its Node, natgw's pod is one that the strictest level of Pod Security lets in.
+/// Apart from the host network, natgw's pod meets the strictest level of Pod Security.
 async fn restricted(client: Client, pod: &Pod) {
     let metadata = ObjectMeta {
         name: Some("natgw-restricted".into()),
@@ -102,7 +102,7 @@ async fn restricted(client: Client, pod: &Pod) {
 }
 
 #[tokio::test]
-async fn variables_flags_ports_and_files_are_those_that_natgw_knows() {
+async fn variables_flags_ports_and_files_match_the_program() {
     let (code, help) = run(&Program::binary("natgw").unwrap().arg("--help")).await.unwrap();
     assert_eq!(code, 0);
     let known: BTreeSet<&str> = help
@@ -146,7 +146,7 @@ async fn variables_flags_ports_and_files_are_those_that_natgw_knows() {
 }
 
 #[tokio::test]
-async fn settings_are_natgws_own_and_a_missing_network_is_said_in_one_line() {
+async fn the_configuration_is_valid_and_a_missing_network_is_reported_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let settings = |objects: &[Value]| {
         let file = folder.path().join("natgw.yaml");
@@ -176,7 +176,7 @@ fn two_replicas_run_on_two_nodes() {
     let deployment = &only(&objects, "Deployment")["spec"];
     assert_eq!(deployment["replicas"], 2);
     let pods = &deployment["selector"]["matchLabels"];
-    // The pods of natgw's Jobs have the name, too, but another component.
+    // The pods of natgw's Jobs have the same name label, but another component.
     assert_eq!(pods["app.kubernetes.io/component"], "controller");
     let terms = &deployment["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     assert_eq!(

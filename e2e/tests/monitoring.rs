@@ -1,6 +1,5 @@
-//! What watches a controller fits to what it is: prometheus-operator's own definitions accept it, Prometheus' own tool
-//! accepts the rules, every alert fires in its case and no other, every metric that a rule or a panel names is there, and
-//! every alert leads to a runbook.
+//! The monitoring components: prometheus-operator's CRDs accept the objects, promtool accepts the rules, every alert fires in its case and no
+//! other, every metric of a rule or a panel exists, and every alert has a runbook.
 
 mod alerts;
 mod cases;
@@ -19,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 
 use component::Component;
 
-/// Controllers that have a folder in manifests/components/monitoring. One more of those needs a scrape of its own here.
+/// Controllers with a folder in manifests/components/monitoring. A new one needs a scrape here.
 const CONTROLLERS: [&str; 3] = ["deorbiter", "natgw", "routegc"];
 
 /// Runs a program of the assets to its end.
@@ -33,14 +32,14 @@ fn run(program: &Path, args: &[&str], input: &str) -> Output {
         .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
-    // Beside it, since a program may write before it has read everything.
+    // In a thread, because a program may write before it has read all of its input.
     let feed = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
     let _ = feed.join().unwrap();
     output
 }
 
-/// Runs promtool, which must be content; its output.
+/// Runs promtool, which must succeed. Returns its output.
 fn promtool(args: &[&str], input: &str) -> String {
     let output = run(&e2e::assets::promtool(), args, input);
     let text =
@@ -50,7 +49,7 @@ fn promtool(args: &[&str], input: &str) -> String {
 }
 
 #[test]
-fn every_monitored_controller_is_looked_at_here() {
+fn every_monitored_controller_is_tested() {
     let mut folders: Vec<String> =
         std::fs::read_dir(e2e::kustomize::manifests().join("components/monitoring"))
             .unwrap()

@@ -1,11 +1,11 @@
-//! Nova, Cinder and Octavia, with their workers: what is deleted, what hangs, and what refuses to go.
+//! Nova, Cinder and Octavia, with their workers: deletions that succeed, hang and are refused.
 
 use e2e::openstack::{OpenStack, Part, Parts, Project, Release, Service};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Held to read by tests that need all workers, and to write by those that stop one.
+/// Read-locked by tests that need all workers, and write-locked by those that stop one.
 static WORKERS: RwLock<()> = RwLock::const_new(());
 
 async fn cloud() -> (OpenStack, RwLockReadGuard<'static, ()>) {
@@ -19,8 +19,8 @@ async fn cloud_alone() -> (OpenStack, RwLockWriteGuard<'static, ()>) {
 }
 
 async fn delete(project: &Project, service: Service, path: &str) -> StatusCode {
-    let answer = project.credential_api().send(Method::DELETE, service, path, &[], None).await.unwrap();
-    answer.status
+    let response = project.credential_api().send(Method::DELETE, service, path, &[], None).await.unwrap();
+    response.status
 }
 
 async fn status(project: &Project, id: &str) -> String {
@@ -29,7 +29,7 @@ async fn status(project: &Project, id: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_has_a_port_that_bears_its_id() {
+async fn the_port_of_a_server_has_its_id() {
     let (cloud, _guard) = cloud().await;
     let project = cloud.project("server").await.unwrap();
     let (server, address) = project.server("node-1").await.unwrap();
@@ -46,7 +46,7 @@ async fn a_server_has_a_port_that_bears_its_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_that_cannot_go_is_refused_with_400() {
+async fn the_deletion_of_a_volume_in_use_is_refused_with_400() {
     let (cloud, _guard) = cloud().await;
     let project = cloud.project("volume").await.unwrap();
     let volume = project.volume("pvc-1", json!({ "cinder.csi.openstack.org/cluster": "a" })).await.unwrap();
@@ -68,7 +68,7 @@ async fn a_volume_that_cannot_go_is_refused_with_400() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_stays_while_the_worker_hangs_or_is_dead() {
+async fn a_volume_stays_while_the_worker_hangs_or_is_stopped() {
     let (cloud, _guard) = cloud_alone().await;
     let project = cloud.project("hung-volume").await.unwrap();
     let (one, other) =
@@ -89,7 +89,7 @@ async fn a_volume_stays_while_the_worker_hangs_or_is_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_balancer_goes_when_the_worker_has_done_it() {
+async fn a_load_balancer_is_gone_after_the_worker_deleted_it() {
     let (cloud, _guard) = cloud_alone().await;
     let project = cloud.project("balancer").await.unwrap();
     let id = project.load_balancer("kube_service_a_default_web", "from cluster a").await.unwrap();
@@ -101,7 +101,7 @@ async fn a_load_balancer_goes_when_the_worker_has_done_it() {
     assert_eq!(delete(&project, Service::LoadBalancer, &cascade).await, StatusCode::NO_CONTENT);
     let shown = project.api().get(Service::LoadBalancer, &path).await.unwrap();
     assert_eq!(shown["loadbalancer"]["provisioning_status"], "PENDING_DELETE");
-    // Whatever is on its way cannot be changed.
+    // An object in a pending state cannot be changed.
     assert_eq!(delete(&project, Service::LoadBalancer, &cascade).await, StatusCode::CONFLICT);
     drop(hung);
     project.gone(Service::LoadBalancer, &path).await.unwrap();

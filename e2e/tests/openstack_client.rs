@@ -1,4 +1,4 @@
-//! `common::cloud::openstack` against the real services: it confirms what the stand-in of its own tests assumes.
+//! `common::cloud::openstack` with the real services. These tests confirm the assumptions of its unit tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn on_each_release(test: impl AsyncFn(OpenStack)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_serves_from_each_of_its_texts() {
+async fn a_credential_works_in_each_format() {
     on_each_release(async |openstack| {
         let project = openstack.project("texts").await.unwrap();
         let clouds = project.clouds_yaml().unwrap();
@@ -68,7 +68,7 @@ async fn a_credential_serves_from_each_of_its_texts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_credential_that_is_deleted_is_gone_and_a_wrong_one_is_refused() {
+async fn a_deleted_credential_is_not_found_and_a_wrong_one_is_refused() {
     on_each_release(async |openstack| {
         let project = openstack.project("gone").await.unwrap();
         let (id, secret) = project.new_credential("short-lived", json!({})).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_credential_that_is_deleted_is_gone_and_a_wrong_one_is_refused() {
     .await;
 }
 
-/// Asks until the answer is an error, for at most four minutes.
+/// Repeats the request until it fails, for at most four minutes.
 async fn ends(mut ask: impl AsyncFnMut() -> Result<(), Error>) -> Error {
     let asked = async {
         loop {
@@ -117,7 +117,7 @@ async fn a_credential_that_expires_is_refused_from_then_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_outlive_their_tokens_and_lists_their_pages() {
-    // Long enough for any one request of a busy machine.
+    // Longer than any request on a busy machine.
     let knobs =
         Knobs { token_ttl: Duration::from_secs(20), token_cache: None, page_max: 3, ..Knobs::default() };
     let openstack = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
@@ -129,7 +129,7 @@ async fn calls_outlive_their_tokens_and_lists_their_pages() {
     let cloud = of(&project);
     let began = tokio::time::Instant::now();
     let mut rounds = 0;
-    // More than one life of a token; four at once, so that some meet the renewal.
+    // Longer than the lifetime of a token, with four concurrent requests, so that some happen during a renewal.
     while began.elapsed() < Duration::from_secs(30) {
         let lists = join_all((0..4).map(|_| cloud.ports_of_device("d1"))).await;
         for ports in lists {
@@ -169,9 +169,9 @@ async fn routes_are_added_removed_and_guarded_by_the_revision() {
         assert_eq!(set(&added.routes), set(&both));
         let revision = added.revision_number.unwrap();
         assert!(revision > before);
-        // What is there already changes nothing, whatever the revision.
-        let again = cloud.add_extraroutes(router, &both, Some(before)).await.unwrap();
-        assert_eq!(again.revision_number, Some(revision));
+        // An existing route changes nothing, with any revision.
+        let repeated = cloud.add_extraroutes(router, &both, Some(before)).await.unwrap();
+        assert_eq!(repeated.revision_number, Some(revision));
         let one = std::slice::from_ref(&a);
         for end in [
             cloud.remove_extraroutes(router, one, Some(before)).await,
@@ -204,10 +204,10 @@ async fn routes_are_added_removed_and_guarded_by_the_revision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_there_is_seen_and_what_is_not_is_none() {
+async fn existing_objects_are_read_and_missing_ones_are_none() {
     on_each_release(async |openstack| {
-        let (project, stranger) =
-            (openstack.project("seen").await.unwrap(), openstack.project("stranger").await.unwrap());
+        let (project, foreign) =
+            (openstack.project("seen").await.unwrap(), openstack.project("foreign").await.unwrap());
         let cloud = of(&project);
         let routers = cloud.routers().await.unwrap();
         assert_eq!(routers.iter().map(|router| &router.id).collect::<Vec<_>>(), [&project.router]);
@@ -237,19 +237,19 @@ async fn what_is_there_is_seen_and_what_is_not_is_none() {
         assert_eq!((found.name.as_str(), &found.project_id), ("lb-sg-1", &project.id));
         cloud.delete_security_group(id).await.unwrap();
         assert_eq!(cloud.security_group(id).await.unwrap(), None);
-        for id in [NOTHING, &stranger.router] {
+        for id in [NOTHING, &foreign.router] {
             let error = cloud.router(id).await.unwrap_err();
             assert!(error.is_not_found() && error.kind() == Some("RouterNotFound"), "{error}");
         }
-        assert!(cloud.network(&stranger.network).await.unwrap_err().is_not_found());
-        assert_eq!(cloud.ports_of_network(&stranger.network).await.unwrap(), []);
+        assert!(cloud.network(&foreign.network).await.unwrap_err().is_not_found());
+        assert_eq!(cloud.ports_of_network(&foreign.network).await.unwrap(), []);
     })
     .await;
 }
 
 /// An administrator's credential sees everything; the client shows what the project has.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broad_role_shows_no_more() {
+async fn an_administrator_gets_the_objects_of_its_project_only() {
     let openstack = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
     let (mine, other) = (openstack.project("mine").await.unwrap(), openstack.project("other").await.unwrap());
     other.floating_ip("of another project").await.unwrap();
@@ -274,7 +274,7 @@ async fn a_broad_role_shows_no_more() {
 /// As `docs/openstack-rights.md` says: these services have no `service_type`, so that a credential with access rules is
 /// refused by each of them, whatever the rules allow.
 #[tokio::test(flavor = "multi_thread")]
-async fn access_rules_need_a_service_that_knows_its_type() {
+async fn access_rules_need_a_service_with_a_service_type() {
     let openstack = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
     let project = openstack.project("rules").await.unwrap();
     let rules = json!([{ "service": "network", "method": "GET", "path": "/v2.0/routers/*" }]);

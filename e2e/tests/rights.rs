@@ -1,5 +1,5 @@
-//! Least rights, both ways: through everything that natgw can do, the API server refuses it nothing, and every verb, resource
-//! and name that `manifests/natgw/rbac.yaml` grants is used. Prints what was used how often.
+//! Least privilege of natgw: no request is refused, and every verb, resource and name in `manifests/natgw/rbac.yaml` is used. Prints the number
+//! of uses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -63,7 +63,7 @@ async fn first_gateways(env: &TestEnv) -> (Program, Gateway, Gateway, Gateway) {
     (natgw, first, second, client)
 }
 
-/// The route goes to and fro, until an Event comes that was there before: that one is patched.
+/// The route moves back and forth until an Event repeats an earlier one, which is patched then.
 async fn cordons(env: &TestEnv, first: &Gateway, second: &Gateway) {
     for (from, to) in [(first, second), (second, first), (first, second)] {
         from.node.cordon(true).await.unwrap();
@@ -76,9 +76,9 @@ async fn cordons(env: &TestEnv, first: &Gateway, second: &Gateway) {
     env.api_proxy.wait_for(patched, TIMEOUT).await.unwrap();
 }
 
-/// On control planes of its own: a cleanup takes back every Node's setup, whoever's it is.
+/// On its own control planes, because a cleanup removes the setup of every Node of the cluster.
 #[tokio::test]
-async fn natgw_is_refused_nothing_and_uses_all_that_it_is_granted() {
+async fn no_request_of_natgw_is_refused_and_no_permission_is_unused() {
     let env = TestEnv::on(ControlPlane::start().await.unwrap()).await.unwrap();
     let (natgw, first, second, _client) = first_gateways(&env).await;
     cordons(&env, &first, &second).await;
@@ -140,7 +140,7 @@ fn judge(requests: &[(Recorded, KubeRequest)]) {
 
 /// What natgw is not granted, it cannot do in these environments: the rights of the tests are no administrator's.
 #[tokio::test]
-async fn what_the_manifests_do_not_grant_is_refused() {
+async fn requests_without_a_permission_are_refused() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(None).await.unwrap();
     let natgw = ControlPlane::client_of(&env.kubeconfig).await.unwrap();
@@ -182,7 +182,7 @@ async fn what_the_manifests_do_not_grant_is_refused() {
             other => panic!("{what}: {other:?}"),
         }
     }
-    // Nor by saying that it is somebody else: the proxy has the right to impersonate, natgw has not.
+    // Nor with impersonation, which only the proxy may use.
     let kubeconfig = Kubeconfig::read_from(&env.kubeconfig).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     config.auth_info.impersonate = Some("admin".into());
@@ -190,7 +190,7 @@ async fn what_the_manifests_do_not_grant_is_refused() {
     let admin = Api::<Secret>::namespaced(Client::try_from(config).unwrap(), own);
     let Err(kube::Error::Api(status)) = admin.list(&everything).await else { panic!("an administrator") };
     assert_eq!(status.code, 403, "{status:?}");
-    // While what is granted works for the same user.
+    // The control: a permitted request of the same user succeeds.
     nodes.list(&everything).await.unwrap();
     nodes.patch(&gateway.name, &merge, &patch).await.unwrap();
 }

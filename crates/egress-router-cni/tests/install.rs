@@ -1,4 +1,4 @@
-//! The program as its DaemonSet starts it, with a folder in the place of the node's.
+//! The installer as its DaemonSet starts it, with a folder instead of the node's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::fs;
@@ -58,7 +58,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// A process that ends with the test, however that ends.
+/// A process that is killed with the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -124,7 +124,7 @@ fn it_watches_until_sigterm() {
     until("the token is renewed", || node.read("conf/kubeconfig").contains("token: \"second\""));
     until("the settings are new", || node.read("conf/settings.json").contains("none"));
     until("the program is there second", || node.path("bin/egress-router").exists());
-    // What is not valid changes nothing, and ends nothing.
+    // Invalid settings change nothing, and the program continues.
     fs::write(node.path("settings.json"), "{").unwrap();
     fs::write(node.path("account/token"), "third").unwrap();
     until("the token is renewed", || node.read("conf/kubeconfig").contains("token: \"third\""));

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Process 1 of a node, second half: all that it sees from here on is the node.
+# Process 1 of a node, second half: only the node's files are visible from here on.
 . "$(dirname "${BASH_SOURCE[0]}")/../settings.sh"
 . "$HERE/cgroups.sh"
 mount --make-rshared / # As systemd does: mounts that pods ask to be propagated.
 cd /var/log
-! unified || hand_on /sys/fs/cgroup
+! unified || delegate /sys/fs/cgroup
 
 serve containerd containerd
 until_ok 30 ctr version

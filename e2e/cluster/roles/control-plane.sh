@@ -19,7 +19,7 @@ fi
 record control-plane
 mount -t proc proc /proc
 
-# Nothing here has to outlive a power cut of the real machine, hence no fsync.
+# No fsync, because the data need not survive a power cut of the real machine.
 serve etcd etcd --data-dir=etcd --unsafe-no-fsync --log-level=warn \
   --listen-client-urls=https://127.0.0.1:2379 --advertise-client-urls=https://127.0.0.1:2379 \
   --cert-file="$pki/etcd.crt" --key-file="$pki/etcd.key" --client-cert-auth --trusted-ca-file="$pki/ca.crt" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Process 1 of the private network: its router. Machines plug themselves in; its default route is set from outside, as the
-# cloud's API says.
+# Process 1 of the private network: its router. Machines connect themselves; its default route is set from outside,
+# by the cloud's API.
 . "$(dirname "${BASH_SOURCE[0]}")/../settings.sh"
 . "$HERE/machines.sh"
 ip link set lo up

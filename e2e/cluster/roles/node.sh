@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Process 1 of a node, first half: still looking at this machine's files, it makes the node's own view of the world.
+# Process 1 of a node, first half: it still has the host's files, and creates the node's mounts.
 # The second half is boot.sh, in there.
 #
 # A node's root is a plain folder, so that containerd finds no overlay below its own; only /usr and /etc are overlays
@@ -12,7 +12,7 @@ name=$1 number=${1#node-}
 dir=$STATE/$name root=$STATE/$name/root ip=$(address_of "$number")
 
 hostname "$name"
-# Switches of a network namespace may come from this machine's; these are what systemd and a kubelet make them.
+# Sysctls of a network namespace may be inherited from the host; these are the values of systemd and a kubelet.
 for i in all default; do echo 2 >/proc/sys/net/ipv4/conf/$i/rp_filter; done
 echo 1 >/proc/sys/net/ipv4/ip_forward
 plug_in "$name" "$ip"
@@ -74,7 +74,7 @@ over() {
 }
 over proc/sys/kernel/random/boot_id "$(cat /proc/sys/kernel/random/uuid)" # each boot is one
 over proc/sysrq-trigger ""                                                # would act on this machine
-# What the kubelet would otherwise write into this machine's kernel: it finds it done.
+# Values that the kubelet would otherwise write to the host's kernel.
 over proc/sys/vm/overcommit_memory 1
 over proc/sys/vm/panic_on_oom 0
 over proc/sys/kernel/panic 10
@@ -153,7 +153,7 @@ record "$name"
 cd "$root"
 pivot_root . mnt
 umount -l /mnt
-# Nothing of the environment of whoever started the cluster may be seen in a node.
+# The environment of the test must not be visible in a node.
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
   CLUSTER_NUMBER="$CLUSTER_NUMBER" ASSETS=/opt/perimeter/assets CONTROL_ASSETS=/opt/perimeter/assets \
   STATE=/run TIMEOUT_FACTOR="${TIMEOUT_FACTOR:-10}" IP="$ip" bash /opt/perimeter/cluster/roles/boot.sh

@@ -1,4 +1,4 @@
-//! The stand-in for Hetzner's API, with a server for each node, and a network that does what it says.
+//! The simulated Hetzner API, with a server for each node, and a network that follows its routes and floating IPs.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -29,8 +29,8 @@ pub struct Cloud {
 }
 
 impl Cluster {
-    /// Starts the cloud: from now on packets go where its default route and its floating IPs lead. Nodes have uplinks as the
-    /// cluster was built, whatever the API says.
+    /// Starts the cloud: packets follow its default route and its floating IPs. Nodes have the uplinks of the cluster's options, independent
+    /// of the API.
     ///
     /// # Errors
     /// The stand-in cannot listen.
@@ -80,7 +80,7 @@ impl Drop for Cloud {
     }
 }
 
-/// Where packets go: what the fabric and the Internet are told.
+/// The routes of the fabric and the Internet.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ways {
     default: Option<(Ipv4Addr, String)>,
@@ -114,19 +114,19 @@ impl Follower {
     async fn follow(&self) -> Result<()> {
         let mut done = Ways::default();
         loop {
-            let wanted = Ways::of(&self.hetzner.project());
-            let default = match &wanted.default {
+            let desired = Ways::of(&self.hetzner.project());
+            let default = match &desired.default {
                 Some((ip, cable)) => format!("route replace default via {ip} dev {cable} onlink\n"),
-                // As Hetzner's router does: what has no way is refused.
+                // Hetzner's router rejects packets without a route.
                 None => "route replace unreachable default\n".to_owned(),
             };
             ip_batch(&self.fabric, &default).await?;
-            let gone = done.floating_ips.difference(&wanted.floating_ips);
+            let gone = done.floating_ips.difference(&desired.floating_ips);
             let gone = gone.map(|(ip, cable)| format!("route del {ip}/32 dev {cable}\n"));
-            let new = wanted.floating_ips.difference(&done.floating_ips);
+            let new = desired.floating_ips.difference(&done.floating_ips);
             let new = new.map(|(ip, cable)| format!("route add {ip}/32 dev {cable}\n"));
             ip_batch(&self.internet, &gone.chain(new).collect::<String>()).await?;
-            done = wanted;
+            done = desired;
             self.hetzner.wait_until("a change", FOR_EVER, |env| Ways::of(env) != done).await?;
         }
     }

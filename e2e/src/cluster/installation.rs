@@ -11,7 +11,7 @@ use super::{Cloud, Cluster};
 
 /// As in the base.
 pub const NAMESPACE: &str = "natgw";
-/// The image of natgw's Jobs, by the name that natgw's settings have if nobody changes it.
+/// The image of natgw's Jobs, by its default name in natgw's settings.
 const JOBS_IMAGE: &str = "busybox:stable";
 /// Where Debian's busybox-static has it.
 const BUSYBOX: &str = "/bin/busybox";
@@ -89,7 +89,7 @@ impl Installation {
         Ok(())
     }
 
-    /// The pod of natgw that leads, and none if nobody does.
+    /// The leading pod of natgw, if there is one.
     ///
     /// # Errors
     /// The API server does not answer.

@@ -1,4 +1,4 @@
-//! A host in the Internet that tells everyone the address it sees them come from.
+//! A host in the Internet that sends clients their source address.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
@@ -8,16 +8,16 @@ use tokio::task::JoinHandle;
 
 use super::Cluster;
 
-/// The host; nobody has this address but the cluster's own Internet.
+/// The host. Only the cluster's simulated Internet has this address.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
-/// Where it answers HTTP: the body is the client's address.
+/// Its HTTP port: the response body is the client's address.
 const HTTP: u16 = 80;
-/// Where it answers each datagram with the sender's address.
+/// Its UDP port: the reply is the sender's address.
 pub(super) const ECHO: u16 = 7;
-/// No request of a test is longer.
+/// Maximum size of a request.
 const REQUEST: usize = 2048;
 
-/// The servers of the host. Dropped: gone.
+/// The servers of the host, stopped when dropped.
 #[derive(Debug)]
 pub struct Internet {
     servers: [JoinHandle<()>; 2],
@@ -53,16 +53,16 @@ impl Drop for Internet {
 
 async fn serve_http(listener: tokio::net::TcpListener) {
     loop {
-        // A client that is gone before it was accepted is not ours to report.
+        // A client that disconnected before the accept is ignored.
         let Ok((mut stream, SocketAddr::V4(client))) = listener.accept().await else { continue };
         tokio::spawn(async move {
             let mut request = [0; REQUEST];
             let _ = stream.read(&mut request).await;
             let body = format!("{}\n", client.ip());
             let length = body.len();
-            let answer =
+            let response =
                 format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.write_all(response.as_bytes()).await;
         });
     }
 }
@@ -70,7 +70,7 @@ async fn serve_http(listener: tokio::net::TcpListener) {
 async fn serve_echo(socket: tokio::net::UdpSocket) {
     let mut datagram = [0; REQUEST];
     loop {
-        // An ICMP error of an earlier answer comes back here.
+        // The ICMP error of an earlier response is reported here.
         let Ok((_, client)) = socket.recv_from(&mut datagram).await else { continue };
         let _ = socket.send_to(client.ip().to_string().as_bytes(), client).await;
     }

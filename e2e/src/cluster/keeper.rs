@@ -1,4 +1,4 @@
-//! What takes a cluster away when its owner is gone, however that ended.
+//! The process that removes a cluster when its owner ends, also if the owner is killed.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -21,7 +21,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     pub(super) fn start() -> Result<Self> {
-        // A group of its own keeps it from a terminal's Ctrl-C.
+        // Its own process group, so that Ctrl-C of a terminal does not reach it.
         let mut child = Command::new(folder().join("hold.sh"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

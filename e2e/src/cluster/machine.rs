@@ -1,4 +1,4 @@
-//! One machine of a cluster, with its switches.
+//! One machine of a cluster: commands, network cables, power.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -50,16 +50,16 @@ impl Machine {
         Ok(Ipv4Addr::new(192, 0, 2, 10 + self.number()?))
     }
 
-    /// Runs a command in it, as its administrator: what it printed.
+    /// Runs a command in it as root. Returns its output.
     ///
     /// # Errors
-    /// It fails; the error has its words.
+    /// It fails; the error has its output.
     pub async fn exec(&self, command: &[&str]) -> Result<String> {
         let arguments = ["exec", self.name.as_str()].into_iter().chain(command.iter().copied());
         self.scripts.run("machine.sh", arguments).await.with_context(|| format!("on {}", self.name))
     }
 
-    /// Pulls its network cables.
+    /// Disconnects its network.
     ///
     /// # Errors
     /// There is no such machine.
@@ -67,7 +67,7 @@ impl Machine {
         self.switch("cut").await
     }
 
-    /// Plugs them in again.
+    /// Reconnects its network.
     ///
     /// # Errors
     /// There is no such machine.
@@ -75,7 +75,7 @@ impl Machine {
         self.switch("join").await
     }
 
-    /// The reset button: everything in it dies at once, and it boots again, with the same disk.
+    /// Resets it: all processes are killed, and it boots again with the same disk.
     ///
     /// # Errors
     /// It does not run.
@@ -83,7 +83,7 @@ impl Machine {
         self.switch("reboot").await
     }
 
-    /// Cuts its power. The disk stays.
+    /// Powers it off abruptly. The disk is kept.
     ///
     /// # Errors
     /// It does not run.
@@ -91,10 +91,10 @@ impl Machine {
         self.switch("stop").await
     }
 
-    /// Switches it on; a node has registered itself when this returns.
+    /// Powers it on, and waits until the node has registered.
     ///
     /// # Errors
-    /// It runs already, or does not come up.
+    /// It already runs, or does not start.
     pub async fn start(&self) -> Result<()> {
         self.switch("start").await
     }
@@ -107,7 +107,7 @@ impl Machine {
         Network::of(self.pid()?)
     }
 
-    /// All that natgw's scripts could change in it.
+    /// The state that natgw's scripts could change.
     ///
     /// # Errors
     /// It does not run.

@@ -1,4 +1,4 @@
-//! The network namespace of a machine: sockets are made in it, and can then be used from anywhere.
+//! The network namespace of a machine. Sockets that are created in it can be used from any thread.
 
 use std::fs::File;
 use std::thread::JoinHandle;
@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result, anyhow};
 use nix::sched::{CloneFlags, setns};
 
-/// The network of a machine, from its last boot on.
+/// The network namespace of a machine since its last boot.
 #[derive(Debug)]
 pub struct Network {
     file: File,
@@ -18,18 +18,18 @@ impl Network {
         Ok(Self { file: File::open(&path).with_context(|| format!("{path}: the machine does not run"))? })
     }
 
-    /// Does something in there: on a thread of its own, because a namespace is a thread's.
+    /// Runs `act` in it, in a new thread, because a namespace belongs to a thread.
     ///
     /// # Errors
-    /// What `act` failed with.
+    /// The error of `act`.
     pub fn within<T: Send + 'static>(&self, act: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
         self.spawn(act)?.join().map_err(|_| anyhow!("a thread in the namespace of a machine panicked"))?
     }
 
-    /// Goes on doing something in there.
+    /// Runs `act` in it in the background.
     ///
     /// # Errors
-    /// The kernel has no thread for it.
+    /// The thread cannot be started.
     pub fn spawn<T: Send + 'static>(
         &self,
         act: impl FnOnce() -> Result<T> + Send + 'static,

@@ -1,4 +1,4 @@
-//! A client that asks the Internet again and again as whom it is seen: each time a connection of its own.
+//! A client that repeatedly requests its source address from the Internet, with a new connection each time.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,23 +10,23 @@ use anyhow::{Result, ensure};
 use super::Machine;
 use super::internet::{ECHO, HOST};
 
-/// Between two questions: what a gap is measured in.
+/// Interval of requests, which is the resolution of an interruption.
 const EVERY: Duration = Duration::from_millis(20);
-/// An answer takes less than a millisecond; this is for a busy machine.
-const ANSWER: Duration = Duration::from_millis(100);
-/// How often a condition is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Timeout of a response, which takes less than a millisecond on an idle machine.
+const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Poll interval.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One question.
+/// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// When it was asked.
+    /// Its time.
     pub at: Instant,
-    /// The source address that the Internet saw; none: no answer.
+    /// The source address at the host in the Internet; none without a response.
     pub seen: Option<Ipv4Addr>,
 }
 
-/// Asks on and on. Dropped: silent.
+/// Sends requests until it is dropped.
 #[derive(Debug)]
 pub struct Prober {
     probes: Arc<Mutex<Vec<Probe>>>,
@@ -53,21 +53,20 @@ impl Prober {
         Ok(Self { probes, stop })
     }
 
-    /// All questions so far.
+    /// All requests so far.
     pub fn probes(&self) -> Vec<Probe> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The last question.
+    /// The last request.
     pub fn last(&self) -> Option<Probe> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).last().copied()
     }
 
-    /// Waits until a question that was asked after `since` is answered, and seen as `expected` (`None`: until it is not
-    /// answered).
+    /// Waits until a request after `since` has the source address `expected` (`None`: until one has no response).
     ///
     /// # Errors
-    /// It is not so within that time.
+    /// The deadline has passed.
     pub async fn wait(&self, expected: Option<Ipv4Addr>, since: Instant, within: Duration) -> Result<Probe> {
         let end = Instant::now() + within;
         loop {
@@ -77,15 +76,14 @@ impl Prober {
             }
             ensure!(
                 Instant::now() < end,
-                "waited {within:?} in vain to be seen as {expected:?}; the last was {:?}",
+                "after {within:?} still not seen as {expected:?}; the last was {:?}",
                 self.last().map(|probe| probe.seen)
             );
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
-    /// How long nobody was heard before `first`: from the last answer before it on, or from the first question; and how many
-    /// questions were lost meanwhile.
+    /// The interruption before `first`: the time since the last reply before it, or since the first request, and the number of lost requests.
     pub fn gap_before(&self, first: &Probe) -> (Duration, usize) {
         let probes = self.probes();
         let before = probes.iter().rev().filter(|probe| probe.at < first.at);
@@ -101,14 +99,14 @@ impl Drop for Prober {
     }
 }
 
-/// A new port each time: nobody on the way has seen the connection before.
+/// A new port each time, so that no conntrack entry exists for it.
 fn ask() -> Result<Option<Ipv4Addr>> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.set_read_timeout(Some(ANSWER))?;
+    socket.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
     socket.connect((HOST, ECHO))?;
     socket.send(b"?")?;
-    let mut answer = [0; 64];
-    let length = socket.recv(&mut answer)?;
-    let text = String::from_utf8_lossy(answer.get(..length).unwrap_or_default()).into_owned();
+    let mut response = [0; 64];
+    let length = socket.recv(&mut response)?;
+    let text = String::from_utf8_lossy(response.get(..length).unwrap_or_default()).into_owned();
     Ok(text.parse().ok())
 }

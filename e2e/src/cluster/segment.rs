@@ -1,5 +1,5 @@
-//! A network beside the private one: each node has one more interface in it, and its gateway leads to the Internet. What is
-//! in it are neighbours of each other, as servers of a cloud are not.
+//! An additional network: each node has an interface in it, and its gateway routes to the Internet. Unlike servers in the private network,
+//! its hosts are neighbours on layer 2.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -15,10 +15,10 @@ pub const SEGMENT_GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 50, 1);
 const SWITCH: &str = "segment";
 
 impl Cluster {
-    /// Makes the network. No node has a route by it but into it.
+    /// Creates the network. Nodes have no routes through it except to its own addresses.
     ///
     /// # Errors
-    /// It is there already.
+    /// It already exists.
     pub fn segment(&self) -> Result<()> {
         let internet = self.machine("internet").network()?;
         ip(&internet, &format!("link add {SWITCH} type bridge"))?;

@@ -1,4 +1,4 @@
-//! Where etcd, kube-apiserver and kube-controller-manager come from.
+//! The programs etcd, kube-apiserver and kube-controller-manager.
 
 use std::path::PathBuf;
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::daemons::{self, Keys, Ports};
 use super::{Assets, Authority, Cluster, ControlPlane, Daemon, Own, Part, Readiness, StateDir, kubeconfig};
 
-/// What can be set before the start.
+/// Options of a control plane.
 #[derive(Debug, Clone)]
 pub struct Builder {
     kubernetes: Option<String>,
@@ -27,7 +27,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             kubernetes: None,
-            // Hollow nodes report every 2 s; six missed reports are silence, even on a busy machine.
+            // Hollow nodes report every 2 s; six missed reports are not a delay, even on a busy machine.
             grace: Duration::from_secs(12),
             // Kubernetes' own.
             eviction: Duration::from_secs(300),
@@ -59,7 +59,7 @@ impl Builder {
         self
     }
 
-    /// Starts no kube-controller-manager: nothing that owns anything is ever collected, no node becomes NotReady.
+    /// Starts no kube-controller-manager: no garbage collection, and no node becomes NotReady.
     pub fn without_controllers(mut self) -> Self {
         self.without_controllers = true;
         self
@@ -107,7 +107,7 @@ impl Builder {
             authority.server("kube-apiserver", &["127.0.0.1", "localhost", "kubernetes.default.svc"])?;
         let (service_account_key, service_account_public) = authority.key_pair("service-accounts")?;
 
-        // A token is its user's name: easy to recognise in a recorded request, and secret enough for loopback.
+        // A token is its user's name, which is recognisable in recorded requests and sufficient on loopback.
         let tokens: BTreeMap<_, _> =
             self.users.keys().map(|name| (name.clone(), format!("token-of-{name}"))).collect();
         let lines = self
@@ -131,7 +131,7 @@ impl Builder {
             service_account_key: &service_account_key,
             service_account_public: &service_account_public,
         };
-        // One after the other: whoever finds its server missing tries again after a whole second only.
+        // One after the other, because a program retries only after a second if its server is not ready.
         let client = kubeconfig::client(&admin).await?;
         let etcd = Daemon::start(daemons::etcd(&assets, dir.path(), ports)?)?;
         Readiness::new(&client, vec![(Part::Etcd, &etcd)]).port(ports.etcd).await?;
@@ -169,7 +169,7 @@ impl Builder {
         );
         let kubeconfig = match std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty()) {
             Some(paths) => std::env::split_paths(&paths).next(),
-            None => std::env::home_dir().map(|home| home.join(".kube/config")),
+            None => std::env::home_dir().map(|folder| folder.join(".kube/config")),
         };
         let kubeconfig: PathBuf = kubeconfig.context("E2E_EXISTING_CLUSTER=1: KUBECONFIG is not set")?;
         let (client, url) = (kubeconfig::client(&kubeconfig).await?, kubeconfig::url(&kubeconfig).await?);
@@ -181,7 +181,7 @@ impl Builder {
     }
 }
 
-/// Whether tests run on a cluster that is there already, in place of control planes of their own.
+/// Whether tests use an existing cluster.
 pub(super) fn takes_existing() -> bool {
     std::env::var_os("E2E_EXISTING_CLUSTER").is_some_and(|value| value == "1")
 }

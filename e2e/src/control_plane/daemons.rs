@@ -9,7 +9,7 @@ use super::assets::Assets;
 use super::pki::Identity;
 use crate::program::{Launch, free_port};
 
-/// Loopback ports, chosen once, so that a restarted API server is where it was.
+/// Loopback ports, chosen once, so that a restarted API server has the same address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
     pub(super) etcd: u16,
@@ -33,7 +33,7 @@ impl Ports {
     }
 }
 
-/// Plain HTTP on loopback, and no fsync: nothing here has to outlive a power cut.
+/// Plain HTTP on loopback, and no fsync.
 pub(super) fn etcd(assets: &Assets, dir: &Path, ports: Ports) -> Result<Launch> {
     let (client, peer) =
         (format!("http://127.0.0.1:{}", ports.etcd), format!("http://127.0.0.1:{}", ports.etcd_peer));
@@ -58,7 +58,7 @@ pub(super) fn api_server(
     Ok(assets.program("kube-apiserver")?.args([
         "--bind-address=127.0.0.1".to_owned(),
         "--advertise-address=127.0.0.1".to_owned(),
-        // The Service "kubernetes" may not point at a loopback address, and nothing here would follow it.
+        // The Service "kubernetes" must not have a loopback address, and is not used.
         "--endpoint-reconciler-type=none".to_owned(),
         format!("--secure-port={}", ports.api_server),
         format!("--etcd-servers=http://127.0.0.1:{}", ports.etcd),
@@ -90,7 +90,7 @@ pub(super) fn controllers(
         "--use-service-account-credentials".to_owned(),
         format!("--service-account-private-key-file={}", keys.service_account_key.display()),
         format!("--root-ca-file={}", keys.ca.display()),
-        // A tick within which a silent node can be noticed at all.
+        // The interval in which silent nodes are detected.
         "--node-monitor-period=1s".to_owned(),
         format!("--node-monitor-grace-period={}s", grace.as_secs()),
     ]))
@@ -107,9 +107,9 @@ pub(super) fn contender(assets: &Assets, kubeconfig: &Path, name: &str) -> Resul
 fn controller_manager(assets: &Assets, kubeconfig: &Path) -> Result<Launch> {
     Ok(assets.program("kube-controller-manager")?.args([
         format!("--kubeconfig={}", kubeconfig.display()),
-        // Nobody asks its port: 0 closes it.
+        // 0 disables its port, which is not used.
         "--secure-port=0".to_owned(),
-        // Its own default of 20 calls a second is for a shared server, and costs four seconds of each start.
+        // The default of 20 requests a second would add four seconds to each start.
         "--kube-api-qps=1000".to_owned(),
         "--kube-api-burst=1000".to_owned(),
     ]))

@@ -27,12 +27,12 @@ pub(super) fn write(path: &Path, url: &str, ca: Option<&Path>, user: &Value) -> 
     std::fs::write(path, serde_json::to_vec_pretty(&kubeconfig)?).with_context(|| path.display().to_string())
 }
 
-/// The user of a kubeconfig who shows a certificate.
+/// The user of a kubeconfig with a client certificate.
 pub(super) fn certificate_user(identity: &Identity) -> Value {
     json!({ "client-certificate": identity.certificate, "client-key": identity.key })
 }
 
-/// A client as that kubeconfig describes it, without kube's hidden retries: a test sees each answer.
+/// A client of that kubeconfig, without kube's retries, so that a test sees each response.
 pub(super) async fn client(path: &Path) -> Result<Client> {
     Ok(Client::try_from(config(path).await?)?)
 }

@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// Signs what the control plane and its users need. Keys are ECDSA P-256: made in a millisecond.
+/// Signs the certificates of the control plane and its users. Keys are ECDSA P-256, which are created in a millisecond.
 #[derive(Debug)]
 pub(super) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -39,7 +39,7 @@ impl Authority {
         self.folder.join("ca.crt")
     }
 
-    /// A certificate to be called at, by these names and addresses.
+    /// A server certificate for these names and addresses.
     pub(super) fn server(&self, file: &str, names: &[&str]) -> Result<Identity> {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names)?;
@@ -48,7 +48,7 @@ impl Authority {
         self.issue(file, params)
     }
 
-    /// A certificate to call with: Kubernetes reads the user from CN and a group from O.
+    /// A client certificate: Kubernetes reads the user from CN and a group from O.
     pub(super) fn client(&self, file: &str, user: &str, group: Option<&str>) -> Result<Identity> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);

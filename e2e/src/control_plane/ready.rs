@@ -1,4 +1,4 @@
-//! When a control plane can be used, and why not.
+//! Waits until a control plane is ready.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{Daemon, Part};
 
-/// Cold page caches and two busy cores included; a ready server takes three seconds.
+/// Deadline, including cold page caches and two busy cores; usually it takes three seconds.
 const WITHIN: Duration = Duration::from_secs(90);
 
-/// How often it is looked at.
+/// Poll interval.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Waits, and gives up as soon as one of the programs has ended.
+/// Waits, and fails as soon as one of the programs has exited.
 pub(super) struct Readiness<'a> {
     client: &'a Client,
     programs: Vec<(Part, &'a Daemon)>,
@@ -28,12 +28,12 @@ impl<'a> Readiness<'a> {
         Self { client, programs, deadline: Instant::now() + WITHIN }
     }
 
-    /// Somebody listens on this loopback port.
+    /// There is a listener on this loopback port.
     pub(super) async fn port(&self, port: u16) -> Result<()> {
         self.until("port", async || Ok(TcpStream::connect(("127.0.0.1", port)).await.map(|_| true)?)).await
     }
 
-    /// The API server calls itself ready, and has made its namespaces, which takes a moment longer.
+    /// The API server is ready and has created its namespaces.
     pub(super) async fn api_server(&self) -> Result<()> {
         let ready = async || {
             let request = http::Request::get("/readyz").body(Vec::new())?;
@@ -58,8 +58,8 @@ impl<'a> Readiness<'a> {
 
     pub(super) async fn until(&self, what: &str, done: impl AsyncFn() -> Result<bool>) -> Result<()> {
         loop {
-            let answer = done().await;
-            if matches!(answer, Ok(true)) {
+            let result = done().await;
+            if matches!(result, Ok(true)) {
                 return Ok(());
             }
             for (part, daemon) in &self.programs {
@@ -69,7 +69,7 @@ impl<'a> Readiness<'a> {
                 }
             }
             if Instant::now() > self.deadline {
-                answer.with_context(|| format!("no {what} after {WITHIN:?}"))?;
+                result.with_context(|| format!("no {what} after {WITHIN:?}"))?;
                 bail!("no {what} after {WITHIN:?}");
             }
             sleep(POLL).await;

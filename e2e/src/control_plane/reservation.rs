@@ -1,4 +1,4 @@
-//! Control planes that a test has to itself and hands on: for what is about a whole cluster, and leaves the programs alone.
+//! Control planes that one test at a time uses alone, for tests about a whole cluster that do not stop the programs.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -7,8 +7,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{Cluster, ControlPlane, builder, kubeconfig};
 
-/// In a test binary: each is half a GiB and costs seconds of every processor to start, and tests of whole clusters wait more than
-/// they work. Where nothing else runs, more of them are done sooner: `E2E_CLUSTERS`.
+/// Number of control planes in a test binary. Each takes half a GiB, and seconds of every processor to start. On an idle machine more of them
+/// are faster: `E2E_CLUSTERS`.
 const MOST: usize = 4;
 
 static FREE: OnceLock<Semaphore> = OnceLock::new();
@@ -22,10 +22,10 @@ pub struct Reservation {
 }
 
 impl ControlPlane {
-    /// How many [`ControlPlane::reserve`] lets be taken at a time: an existing cluster is the only one.
+    /// The number for [`ControlPlane::reserve`]; one with an existing cluster.
     ///
     /// # Errors
-    /// `E2E_CLUSTERS` is no number above 0.
+    /// `E2E_CLUSTERS` is not a positive number.
     pub fn most_reserved() -> Result<usize> {
         if builder::takes_existing() {
             return Ok(1);
@@ -35,8 +35,7 @@ impl ControlPlane {
         most.with_context(|| format!("E2E_CLUSTERS={asked} is no number above 0"))
     }
 
-    /// A control plane that no other test has meanwhile: one that another test is done with, or a new one. Waits while as many
-    /// are taken as there may be.
+    /// A control plane that no other test uses: a released one, or a new one. Waits if the maximum number is in use.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
@@ -45,7 +44,7 @@ impl ControlPlane {
         let permit = FREE.get_or_init(|| Semaphore::new(most)).acquire().await?;
         let idle = idle().pop();
         let control_plane = match idle {
-            // A client's connections belong to the runtime of the test that made it.
+            // A client's connections belong to the runtime of its test.
             Some(cluster) => Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster },
             None => Self::start().await?,
         };

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -16,26 +15,24 @@ use crate::netns::Node;
 pub struct Plugin {
     node: Node,
     program: PathBuf,
-    /// Words before the program: `strace`, `nice`.
+    /// A wrapping command: `strace`, `nice`.
     wrapper: Vec<String>,
     environment: BTreeMap<String, String>,
     /// The network configuration.
     pub config: Value,
 }
 
-/// How a call ended.
+/// The output of a call.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct CallOutput {
     /// Exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// Standard output as JSON; null where it is empty or none.
+    /// Standard output as JSON; null if it is empty or invalid.
     pub json: Value,
     /// Standard output.
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
-    /// From start to end, with the way into the namespaces (some 10 ms).
-    pub took: Duration,
 }
 
 impl TestEnv {
@@ -74,13 +71,13 @@ impl TestEnv {
 }
 
 impl Plugin {
-    /// Sets a variable; an empty value takes it away.
+    /// Sets a variable; an empty value removes it.
     pub fn env(mut self, key: &str, value: &str) -> Self {
         self.environment.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The words that the program is run by (`strace -f …`).
+    /// Sets the wrapping command (`strace -f …`).
     pub fn wrapped<S: Into<String>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
         self.wrapper = words.into_iter().map(Into::into).collect();
         self
@@ -91,22 +88,20 @@ impl Plugin {
         Self { config, ..self.clone() }
     }
 
-    /// Calls it with `verb`, whatever comes of it.
+    /// Calls it with `verb`, with any result.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn call(&self, verb: &str, config: &str) -> Result<Answer> {
+    pub fn call(&self, verb: &str, config: &str) -> Result<CallOutput> {
         let mut command: Vec<OsString> =
             vec!["env".into(), "-i".into(), format!("CNI_COMMAND={verb}").into()];
         let variables = self.environment.iter().filter(|(_, value)| !value.is_empty());
         command.extend(variables.map(|(key, value)| format!("{key}={value}").into()));
         command.extend(self.wrapper.iter().map(OsString::from));
         command.push(self.program.clone().into());
-        let begun = Instant::now();
         let output = self.node.run_as_runtime(command, config)?;
-        let took = begun.elapsed();
         let json = serde_json::from_str(&output.stdout).unwrap_or(Value::Null);
-        Ok(Answer { code: output.code, json, stdout: output.stdout, stderr: output.stderr, took })
+        Ok(CallOutput { code: output.code, json, stdout: output.stdout, stderr: output.stderr })
     }
 
     /// ADD that must succeed; its result.
@@ -117,29 +112,29 @@ impl Plugin {
         self.call("ADD", &self.config.to_string())?.result().context("ADD")
     }
 
-    /// ADD that must be refused with an error as the specification wants it.
+    /// ADD that must be refused with an error of the specification.
     ///
     /// # Errors
-    /// It succeeds, or answers with something else.
-    pub fn refused(&self) -> Result<Answer> {
+    /// It succeeds, or returns something else.
+    pub fn refused(&self) -> Result<CallOutput> {
         self.call("ADD", &self.config.to_string())?.refusal().context("ADD")
     }
 
-    /// DEL that must succeed, with the result of ADD as runtimes keep it.
+    /// DEL that must succeed, with the cached result of ADD.
     ///
     /// # Errors
     /// It does not.
     pub fn del(&self, result: Option<&Value>) -> Result<()> {
-        let answer = self.call("DEL", &self.after(result).to_string())?;
-        ensure!(answer.code == Some(0), "DEL: {answer:#?}");
+        let output = self.call("DEL", &self.after(result).to_string())?;
+        ensure!(output.code == Some(0), "DEL: {output:#?}");
         Ok(())
     }
 
-    /// CHECK, whatever comes of it.
+    /// CHECK, with any result.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn check(&self, result: &Value) -> Result<Answer> {
+    pub fn check(&self, result: &Value) -> Result<CallOutput> {
         self.call("CHECK", &self.after(Some(result)).to_string())
     }
 
@@ -153,17 +148,17 @@ impl Plugin {
     }
 }
 
-impl Answer {
+impl CallOutput {
     /// The result of a call that must have succeeded.
     ///
     /// # Errors
-    /// It has not, or answered nothing.
+    /// It failed, or returned nothing.
     pub fn result(self) -> Result<Value> {
         ensure!(self.code == Some(0) && self.json.is_object(), "{self:#?}");
         Ok(self.json)
     }
 
-    /// The same answer, if it is an error as the specification wants it: a code, a message, on standard output.
+    /// The output, if it is an error of the specification: a code and a message on standard output.
     ///
     /// # Errors
     /// It is not.

@@ -1,4 +1,4 @@
-//! A pod, as its sandbox is when a secondary plugin is called: one interface, routes, and a named network namespace.
+//! A pod's sandbox when a secondary plugin is called: one interface, routes, and a named network namespace.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{BRIDGE, TestEnv};
 use crate::netns::{Node, Port};
 
-/// Host names of pods start here in their node's network.
+/// First host number of pods in their node's network.
 const FIRST: u32 = 10;
 
 /// A pod of the node.
@@ -26,12 +26,12 @@ pub struct Pod {
 impl Pod {
     pub(super) fn start(env: &TestEnv, name: &str, interface: &str) -> Result<Self> {
         static PODS: AtomicU32 = AtomicU32::new(0);
-        // Unique in this process, hence in each of its environments.
+        // Unique in this process, and therefore in each environment.
         let number = FIRST + PODS.fetch_add(1, Ordering::Relaxed) % 200;
         let inside = env.lab.node(name)?;
         let addresses = [format!("10.244.1.{number}"), format!("fd00:244:1::{number:x}")];
         let [v4, v6] = [format!("{}/24", addresses[0]), format!("{}/64 nodad", addresses[1])];
-        // Link-local addresses as everywhere outside of labs; this first interface has been up for long, the plugin's will be new.
+        // With link-local addresses, as on a normal node.
         let ipv6 = "/proc/sys/net/ipv6/conf/default";
         inside.sh(&format!("echo 0 >{ipv6}/addr_gen_mode; echo 0 >{ipv6}/accept_dad"))?;
         let cable = format!("veth{number}");
@@ -48,7 +48,7 @@ impl Pod {
         Ok(Self { inside, addresses, interface: interface.to_owned(), netns })
     }
 
-    /// A sandbox without an interface, for a list of plugins that begins with the pod's own network.
+    /// A sandbox without an interface, for a complete list of plugins.
     pub(super) fn bare(env: &TestEnv, name: &str) -> Result<Self> {
         let inside = env.lab.node(name)?;
         let netns = format!("/run/netns/{name}");
@@ -62,7 +62,7 @@ impl Pod {
     }
 }
 
-/// What a container runtime does: the namespace stays where its path is, whatever becomes of the processes in it.
+/// Binds the namespace to its path, like a container runtime, so that it exists without processes.
 fn keep(env: &TestEnv, inside: &Node, netns: &str) -> Result<()> {
     env.node.sh(&format!("touch {netns}; mount --bind /proc/{}/ns/net {netns}", inside.pid())).map(drop)
 }

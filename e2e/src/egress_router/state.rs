@@ -1,11 +1,11 @@
-//! All that a plugin could change in a pod, or on its node.
+//! The state of a pod or node that a plugin could change.
 
 use anyhow::Result;
 
 use crate::netns::{Node, Snapshot};
 
-/// Links with their kinds and modes, addresses, routes of all tables, rules, the whole ruleset of nf_tables and every switch
-/// of both families. Counters, times and connection tracking are no state.
+/// Links with their kinds and modes, addresses, routes of all tables, rules, the whole ruleset of nf_tables and all sysctls
+/// of both families. Counters, times and conntrack entries are omitted.
 const TAKE: &str = r#"
 section() { sed "s|^|$1: |"; }
 ip -d -o link | sed -E 's/^[0-9]+: //; s/@[^:]*:/:/; s/ [a-z_]+_timer +[0-9.]+//g' | section link
@@ -21,7 +21,7 @@ cd /proc/sys/net
 "#;
 
 impl Node {
-    /// Everything that a CNI plugin could change here.
+    /// The state that a CNI plugin could change.
     ///
     /// # Errors
     /// When a tool fails.

@@ -1,4 +1,4 @@
-//! A cloud's private network and the Internet, as servers of Hetzner meet them.
+//! A private network and the Internet, like those of Hetzner's servers.
 //!
 //! ```text
 //!   203.0.113.9  internet ── eth0 (public /32, gateway 172.31.1.1)     server …
@@ -6,8 +6,8 @@
 //!                router   ── first address of the range, on each cable ──┘
 //! ```
 //!
-//! Each server has its own cable to both sides and no neighbour but the router: what one server sends to another goes
-//! through the router, and what goes nowhere else follows the default route that the router was given last.
+//! Each server has its own link to both sides and no neighbours except the router: traffic between servers goes through the router, and all
+//! other traffic follows the router's default route.
 
 use anyhow::Context;
 
@@ -29,7 +29,7 @@ const PORT: u16 = 80;
 pub struct PrivateNetwork {
     /// For further nodes and links.
     pub lab: Lab,
-    /// Holds [`PrivateNetwork::host`], and forwards nothing.
+    /// Has [`PrivateNetwork::host`], and does not forward.
     pub internet: Node,
     /// The private network itself.
     pub router: Node,
@@ -69,7 +69,7 @@ impl PrivateNetwork {
         ROUTER
     }
 
-    /// The host in the Internet that everybody wants to reach.
+    /// The host in the Internet.
     pub fn host(&self) -> &'static str {
         HOST
     }
@@ -88,7 +88,7 @@ impl PrivateNetwork {
     ) -> anyhow::Result<Server> {
         let node = self.lab.node(name)?;
         node.use_iptables(kind)?;
-        // Interfaces that come later take the default's value.
+        // New interfaces have the value of `default`.
         node.sh("for i in all default; do echo 1 >/proc/sys/net/ipv4/conf/$i/rp_filter; done; iptables -P FORWARD DROP")?;
         let own = format!("{private_ip}/32");
         let gateway = format!("{ROUTER}/32");
@@ -107,7 +107,7 @@ impl PrivateNetwork {
         Ok(Server { node, private_ip: private_ip.to_owned() })
     }
 
-    /// The cloud's default route: what the router has nowhere else to send goes to `server`.
+    /// Sets the cloud's default route to `server`.
     ///
     /// # Errors
     /// When the server is not in this network.
@@ -119,10 +119,10 @@ impl PrivateNetwork {
             .map(drop)
     }
 
-    /// The cloud's assignment of a floating IP: the Internet sends it to `server`.
+    /// Assigns a floating IP: the Internet routes it to `server`.
     ///
     /// # Errors
-    /// When the server has no public side.
+    /// The server has no public interface.
     pub fn assign(&self, floating_ip: &str, server: &Server) -> anyhow::Result<()> {
         let cable = server.node.name();
         self.internet
@@ -131,7 +131,7 @@ impl PrivateNetwork {
             .map(drop)
     }
 
-    /// As whom the host sees a connection from `node`; `None` when it sees none.
+    /// The source address of a connection from `node` at the host; `None` without a connection.
     ///
     /// # Errors
     /// As [`Node::seen_by`].
@@ -139,7 +139,7 @@ impl PrivateNetwork {
         node.seen_by(HOST, PORT)
     }
 
-    /// Waits until the host sees `node` come from `expected`.
+    /// Waits until the host sees the source address `expected` from `node`.
     ///
     /// # Errors
     /// As [`Node::wait_seen_as`].

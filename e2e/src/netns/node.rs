@@ -1,4 +1,4 @@
-//! A node of a lab, and what runs in it.
+//! A node of a lab, and its processes.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -12,14 +12,13 @@ use anyhow::{Context, ensure};
 
 use super::{Holder, PATH, wait_until};
 
-/// Seconds that a command may take: the longest (a script that waits for a lock) needs far less, and a test that hangs
-/// says nothing.
+/// Timeout of a command in seconds, far longer than the longest (a script that waits for a lock).
 const TIMEOUT: &str = "60";
 
-/// All of a node's namespaces besides its network.
+/// All namespaces of a node except the network.
 const WHOLE: [&str; 3] = ["--mount", "--uts", "--pid"];
 
-/// Makes the node's own view of the files, then waits for the end of its standard input. `/proc` is still the outer one
+/// Mounts the node's own files, then waits for the end of its standard input. `/proc` is still the outer one
 /// here: its pid is the one by which `nsenter` finds it.
 const HOLD: &str = r#"
 read -r pid _ </proc/self/stat
@@ -42,7 +41,7 @@ echo "ready $pid"
 exec cat >/dev/null
 "#;
 
-/// A machine as far as its network goes. Clones are the same node; it is gone with the last of them.
+/// A machine's network. Clones are the same node; it is removed with the last of them.
 #[derive(Debug, Clone)]
 pub struct Node {
     name: Arc<str>,
@@ -50,12 +49,12 @@ pub struct Node {
     owner: Option<Arc<Holder>>,
 }
 
-/// Which of the kernel's two packet filters the command `iptables` of a node speaks to.
+/// The kernel's packet filter that the node's `iptables` uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Iptables {
-    /// nf_tables, what Debian and Ubuntu 22.04 choose.
+    /// nf_tables, the default of Debian and Ubuntu 22.04.
     Nft,
-    /// ip_tables, what Ubuntu 20.04 chooses.
+    /// ip_tables, the default of Ubuntu 20.04.
     Legacy,
 }
 
@@ -102,7 +101,7 @@ impl Node {
         Ok(Self { name: name.into(), holder: Arc::new(Holder::start(command)?), owner })
     }
 
-    /// The name that it was made with; also its host name.
+    /// Its name, which is also its host name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -128,7 +127,7 @@ impl Node {
         self.must(["bash", "-euo", "pipefail", "-c", lines], "")
     }
 
-    /// Runs the text of a script as a Job in a chroot of the node does: root, `/bin/bash -c`, only the given environment,
+    /// Runs the text of a script like a Job in a chroot of the node: root, `/bin/bash -c`, only the given environment,
     /// and the `PATH` of an image without sbin unless `environment` has one.
     ///
     /// # Errors
@@ -158,8 +157,8 @@ impl Node {
         Process::start(enter)
     }
 
-    /// Runs a command with the node's network and files, but among the processes of this machine, whose `/proc` it sees: as
-    /// container runtimes run what they call.
+    /// Runs a command with the node's network and files, but with the processes and `/proc` of this machine, as
+    /// container runtimes run plugins.
     ///
     /// # Errors
     /// When it cannot be started; its own failure is in the answer.
@@ -184,7 +183,7 @@ impl Node {
     /// Makes `iptables`, `iptables-save` and `iptables-restore` of this node the ones of `kind`.
     ///
     /// # Errors
-    /// A sentence that says whether the program or the kernel lacks it.
+    /// The program or the kernel does not have it; the message says which.
     pub fn use_iptables(&self, kind: Iptables) -> anyhow::Result<()> {
         let (program, option) = match kind {
             Iptables::Nft => ("xtables-nft-multi", "CONFIG_NF_TABLES, CONFIG_NFT_COMPAT"),
@@ -227,7 +226,7 @@ impl Node {
         self.must(["bash", "-euc", cover, "hide", program], "").map(drop)
     }
 
-    /// Takes back what [`Node::hide`] did.
+    /// Reverts [`Node::hide`].
     ///
     /// # Errors
     /// When it is not hidden.
@@ -300,13 +299,13 @@ fn finish(mut command: Command, input: &str) -> anyhow::Result<Output> {
     if let Some(mut stdin) = process.child.stdin.take()
         && let Err(error) = stdin.write_all(input.as_bytes())
     {
-        // A command that ends without reading its input is no error of ours.
+        // A command may exit without reading its input.
         ensure!(error.kind() == std::io::ErrorKind::BrokenPipe, "cannot write to {command:?}: {error}");
     }
     process.wait()
 }
 
-/// A command that runs in a node. Dropped: killed.
+/// A running command in a node, killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -350,13 +349,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Already gone, or gone by this; there is nothing to do about the rest.
+        // It may have already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Collects what comes out of a pipe.
+/// Collects the output of a pipe.
 #[derive(Debug)]
 struct Reader {
     text: Arc<Mutex<Vec<u8>>>,

@@ -1,11 +1,11 @@
-//! All that a script could change in a node, for comparison of before and after.
+//! The state that a script could change in a node, for comparison.
 
 use std::collections::BTreeSet;
 
 use super::Node;
 
 /// Each line is prefixed with its section. Counters and comments are left out, and tables of iptables without a rule of
-/// any kind are the same as no table: to look at one is to make it.
+/// any kind are equal to no table, because listing a table creates it.
 pub(crate) const TAKE: &str = r#"
 section() { sed "s|^|$1: |"; }
 ip -d -o link | sed -E 's/^[0-9]+: //; s/@[^:]*:/:/' | section link
@@ -44,7 +44,7 @@ impl Snapshot {
         Self { lines: text.lines().map(|line| line.trim_end().to_owned()).collect() }
     }
 
-    /// What differs: `- ` lines that only `self` has, then `+ ` lines that only `after` has.
+    /// The difference: `- ` lines that only `self` has, then `+ ` lines that only `after` has.
     pub fn changes(&self, after: &Snapshot) -> Vec<String> {
         let gone = self.lines.difference(&after.lines).map(|line| format!("- {line}"));
         let new = after.lines.difference(&self.lines).map(|line| format!("+ {line}"));
@@ -59,7 +59,7 @@ impl Snapshot {
 }
 
 impl Node {
-    /// The present state.
+    /// The current state.
     ///
     /// # Errors
     /// When a tool fails.

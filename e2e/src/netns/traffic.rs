@@ -1,4 +1,4 @@
-//! Packets: who can reach whom, and as whom. Addresses are of either family.
+//! Connectivity and source addresses, for both families.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::{Node, Process, wait_until};
 
-/// A server in a node that tells each client the address it sees it come from. Dropped: gone.
+/// A server in a node that sends each client its source address. It is stopped when dropped.
 #[derive(Debug)]
 pub struct Listener {
     node: Node,
@@ -17,23 +17,23 @@ pub struct Listener {
     _process: Process,
 }
 
-/// What carries a question and its answer.
+/// A transport protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// A connection.
     Tcp,
-    /// A datagram each way.
+    /// One datagram in each direction.
     Udp,
 }
 
-/// What came of an attempt to connect.
+/// The result of an attempt to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meeting {
-    /// A [`Listener`] answered: it saw this address.
+    /// A [`Listener`] replied: it saw this address.
     SeenAs(String),
-    /// Somebody refused, in the system's words (`No route to host`), before the time was up.
+    /// The connection was rejected before the timeout, with the system's message (`No route to host`).
     Refused(String),
-    /// Nobody answered.
+    /// There was no reply.
     Silence,
 }
 
@@ -81,14 +81,13 @@ impl Node {
         })
     }
 
-    /// What comes of an attempt to reach a [`Listener`] within 1 s, and how long it took (with some 20 ms of the way into the
-    /// node).
+    /// Tries to reach a [`Listener`] within 1 s. Returns the result and the time, which includes about 20 ms for entering the node.
     ///
     /// # Errors
     /// When the attempt itself could not be made.
     pub fn meets(&self, transport: Transport, address: &str, port: u16) -> Result<(Meeting, Duration)> {
         let (family, host) = (family(address), bracketed(address));
-        // One second: a lost first packet is sent again after one, and whoever expects success asks again.
+        // One second, before the first retransmission. Callers that expect success retry.
         let begun = Instant::now();
         let output = match transport {
             Transport::Tcp => self.run([
@@ -121,7 +120,7 @@ impl Node {
     /// Waits until a [`Listener`] sees this node come from `expected`.
     ///
     /// # Errors
-    /// When it does not within 10 s: neighbour entries that have to be learned anew after a change need up to 3.
+    /// When it does not within 10 s: neighbour entries need up to 3 s to be updated after a change.
     pub fn wait_seen_as(&self, expected: &str, address: &str, port: u16) -> Result<()> {
         self.wait_seen_by(Transport::Tcp, expected, address, port)
     }

@@ -1,4 +1,4 @@
-//! A plain client of the services: what a test asks and does besides the program that it is about.
+//! A plain client of the services, for tests.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tokio::time::timeout;
 
 use super::{Endpoints, Service};
 
-/// Whatever takes longer hangs. Neutron had not joined the last of twelve subnets to its router after a minute where twenty
-/// programs wanted each processor.
-const ANSWER: Duration = Duration::from_secs(240);
+/// Timeout of a response. With twenty programs per processor, Neutron took more than a minute to add the last of twelve subnets to its
+/// router.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(240);
 
-/// How to become somebody.
+/// A login.
 #[derive(Debug, Clone)]
 pub enum Login {
     /// A user of the domain "default", in a project of it.
@@ -39,7 +39,7 @@ pub enum Login {
     },
 }
 
-/// Somebody who calls. Clones share the token.
+/// A client with a login. Clones share the token.
 #[derive(Debug, Clone)]
 pub struct Api {
     endpoints: Endpoints,
@@ -47,9 +47,9 @@ pub struct Api {
     token: Arc<Mutex<Option<String>>>,
 }
 
-/// What a service answered, whichever it was.
+/// The response of a service, with any status.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct Response {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -59,7 +59,7 @@ pub struct Answer {
     asked: String,
 }
 
-impl Answer {
+impl Response {
     /// The body as JSON; `null` where there is none or other text.
     #[must_use]
     pub fn json(&self) -> Value {
@@ -69,7 +69,7 @@ impl Answer {
     /// The body of a success.
     ///
     /// # Errors
-    /// It was none; the error has the question, the status and the body.
+    /// It is not a success; the error has the request, the status and the body.
     pub fn ok(self) -> Result<Value> {
         let Self { status, asked, .. } = &self;
         ensure!(status.is_success(), "{asked}: {status}: {}", String::from_utf8_lossy(&self.body));
@@ -96,27 +96,27 @@ impl Api {
         Self { endpoints, login, token: Arc::default() }
     }
 
-    /// Where the services are.
+    /// The endpoints.
     pub fn endpoints(&self) -> &Endpoints {
         &self.endpoints
     }
 
-    /// A token, taken now.
+    /// A new token.
     ///
     /// # Errors
     /// Keystone refuses.
     pub async fn new_token(&self) -> Result<String> {
         let url = self.endpoints.base(Service::Identity)? + "/auth/tokens";
-        let answer = exchange(Method::POST, &url, &[], Some(&self.login.body())).await?;
-        let token = answer.headers.get("x-subject-token").map(|token| token.to_str().map(str::to_owned));
-        answer.ok()?;
+        let response = exchange(Method::POST, &url, &[], Some(&self.login.body())).await?;
+        let token = response.headers.get("x-subject-token").map(|token| token.to_str().map(str::to_owned));
+        response.ok()?;
         token.context("Keystone gave no token")?.context("a token")
     }
 
     /// Any request, unchanged, with any response. An expired token is replaced once.
     ///
     /// # Errors
-    /// No answer, or no token.
+    /// No response, or no token.
     pub async fn send(
         &self,
         method: Method,
@@ -124,28 +124,28 @@ impl Api {
         path: &str,
         headers: &[(&str, &str)],
         body: Option<&Value>,
-    ) -> Result<Answer> {
+    ) -> Result<Response> {
         let url = self.endpoints.base(service)? + path;
         let held = self.held().clone();
         let (token, fresh) = match held {
             Some(token) => (token, false),
             None => (self.new_token().await?, true),
         };
-        let answer = exchange(method.clone(), &url, &with(headers, &token), body).await?;
+        let response = exchange(method.clone(), &url, &with(headers, &token), body).await?;
         *self.held() = Some(token);
-        if answer.status != StatusCode::UNAUTHORIZED || fresh {
-            return Ok(answer);
+        if response.status != StatusCode::UNAUTHORIZED || fresh {
+            return Ok(response);
         }
         let token = self.new_token().await?;
-        let answer = exchange(method, &url, &with(headers, &token), body).await?;
+        let response = exchange(method, &url, &with(headers, &token), body).await?;
         *self.held() = Some(token);
-        Ok(answer)
+        Ok(response)
     }
 
     /// `GET`, which must succeed.
     ///
     /// # Errors
-    /// No answer, or not a success.
+    /// No response, or not a success.
     pub async fn get(&self, service: Service, path: &str) -> Result<Value> {
         self.send(Method::GET, service, path, &[], None).await?.ok()
     }
@@ -166,25 +166,25 @@ impl Api {
         self.send(Method::PUT, service, path, &[], Some(&body)).await?.ok()
     }
 
-    /// `DELETE`: of what is gone already, too.
+    /// `DELETE`. A missing object is not an error.
     ///
     /// # Errors
-    /// No answer, or it is refused.
+    /// No response, or it is refused.
     pub async fn delete(&self, service: Service, path: &str) -> Result<()> {
-        let answer = self.send(Method::DELETE, service, path, &[], None).await?;
-        if answer.status != StatusCode::NOT_FOUND {
-            answer.ok()?;
+        let response = self.send(Method::DELETE, service, path, &[], None).await?;
+        if response.status != StatusCode::NOT_FOUND {
+            response.ok()?;
         }
         Ok(())
     }
 
-    /// `GET` of what may not be there: `None` where the service says so.
+    /// `GET` of an object that may not exist: `None` for 404.
     ///
     /// # Errors
-    /// No answer, or neither a success nor 404.
+    /// No response, or neither a success nor 404.
     pub async fn find(&self, service: Service, path: &str) -> Result<Option<Value>> {
-        let answer = self.send(Method::GET, service, path, &[], None).await?;
-        if answer.status == StatusCode::NOT_FOUND { Ok(None) } else { answer.ok().map(Some) }
+        let response = self.send(Method::GET, service, path, &[], None).await?;
+        if response.status == StatusCode::NOT_FOUND { Ok(None) } else { response.ok().map(Some) }
     }
 
     /// Creates `one` by a `POST` to `path`, and returns it out of its envelope.
@@ -192,21 +192,21 @@ impl Api {
     /// # Errors
     /// As [`Api::get`].
     pub async fn create(&self, service: Service, path: &str, one: &str, body: Value) -> Result<Value> {
-        let mut answer = self.post(service, path, json!({ one: body })).await?;
-        match answer.get_mut(one).map(Value::take) {
+        let mut response = self.post(service, path, json!({ one: body })).await?;
+        match response.get_mut(one).map(Value::take) {
             Some(created) => Ok(created),
-            None => bail!("POST {path}: no {one} in {answer}"),
+            None => bail!("POST {path}: no {one} in {response}"),
         }
     }
 
-    /// Uploads what an image is made of.
+    /// Uploads the data of an image.
     pub(super) async fn upload(&self, service: Service, path: &str, data: Vec<u8>) -> Result<()> {
         let url = self.endpoints.base(service)? + path;
         let request = http::Request::put(&url)
             .header("x-auth-token", self.new_token().await?)
             .header("content-type", "application/octet-stream")
             .body(Full::from(data))?;
-        answered(format!("PUT {url}"), request).await?.ok().map(drop)
+        send(format!("PUT {url}"), request).await?.ok().map(drop)
     }
 
     fn held(&self) -> MutexGuard<'_, Option<String>> {
@@ -214,7 +214,7 @@ impl Api {
     }
 }
 
-/// The text of a field that has to be there.
+/// The text of a required field.
 pub(super) fn text(of: &Value, field: &str) -> Result<String> {
     let text = of.get(field).and_then(Value::as_str);
     Ok(text.with_context(|| format!("no {field} in {of}"))?.to_owned())
@@ -233,7 +233,7 @@ pub(super) async fn exchange(
     url: &str,
     headers: &[(&str, &str)],
     body: Option<&Value>,
-) -> Result<Answer> {
+) -> Result<Response> {
     let asked = format!("{method} {url}");
     let mut request = http::Request::builder().method(method).uri(url).header("accept", "application/json");
     for (name, value) in headers {
@@ -245,18 +245,18 @@ pub(super) async fn exchange(
         }
         None => request.body(Full::default()),
     }?;
-    answered(asked, request).await
+    send(asked, request).await
 }
 
-async fn answered(asked: String, request: http::Request<Full<Bytes>>) -> Result<Answer> {
+async fn send(asked: String, request: http::Request<Full<Bytes>>) -> Result<Response> {
     let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
-    let answer = async {
+    let response = async {
         let (head, body) = client.request(request).await?.into_parts();
         anyhow::Ok((head, body.collect().await?.to_bytes()))
     };
-    let (head, body) = timeout(ANSWER, answer)
+    let (head, body) = timeout(RESPONSE_TIMEOUT, response)
         .await
-        .with_context(|| format!("{asked}: no answer within {ANSWER:?}"))?
+        .with_context(|| format!("{asked}: no response within {RESPONSE_TIMEOUT:?}"))?
         .with_context(|| asked.clone())?;
-    Ok(Answer { status: head.status, headers: head.headers, body, asked })
+    Ok(Response { status: head.status, headers: head.headers, body, asked })
 }

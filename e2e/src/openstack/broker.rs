@@ -1,4 +1,4 @@
-//! RabbitMQ on loopback ports of its own, through which the programs of Nova, Cinder and Octavia talk.
+//! RabbitMQ on loopback ports of its own, for the programs of Nova, Cinder and Octavia.
 
 use anyhow::{Context, Result};
 
@@ -27,11 +27,11 @@ impl Site {
     pub(super) fn broker_launch(&self) -> Result<Launch> {
         let (ports, home) = (self.broker()?, self.dir.file("rabbit"));
         std::fs::create_dir_all(&home)?;
-        // No plugin is wanted, and the file has to say so.
+        // No plugins; the file is required.
         std::fs::write(home.join("enabled_plugins"), "[].\n")?;
         Ok(Program::at("/usr/lib/rabbitmq/bin/rabbitmq-server")
             .env("HOME", &home)
-            // Erlang then takes the place of the script, and is what ends with this process.
+            // The script then executes Erlang, which ends with this process.
             .env("RUNNING_UNDER_SYSTEMD", "1")
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
             .env("ERL_EPMD_PORT", ports.epmd.to_string())

@@ -1,4 +1,4 @@
-//! What an empty Keystone is given first: roles, the services' own users, and the catalogue.
+//! The initial content of Keystone: roles, the services' users, and the catalogue.
 
 use anyhow::Result;
 use serde_json::json;
@@ -39,7 +39,7 @@ pub(super) async fn write(admin: &Api, services: impl Iterator<Item = Service>) 
     Ok(())
 }
 
-/// A region of its own, in which services of these types are elsewhere: behind a proxy, or played.
+/// A region with services of these types at other addresses: proxies, or simulated services.
 pub(super) async fn region(admin: &Api, name: &str, services: &[(&str, String)]) -> Result<()> {
     let region = json!({ "region": { "id": name } });
     admin.post(Service::Identity, "/regions", region).await?;

@@ -1,4 +1,4 @@
-//! The configuration of the services: the files of `e2e/openstack/conf`, with what each start decides filled in.
+//! The configuration of the services: the files of `e2e/openstack/conf`, with the values of each start.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub(super) const FILES: [(&str, &str); 7] = [
     ("octavia.conf", include_str!("../../openstack/conf/octavia.conf")),
 ];
 
-/// What the files are filled with.
+/// The values for the files.
 #[derive(Debug)]
 pub(super) struct Conf<'a> {
     pub(super) endpoints: &'a Endpoints,

@@ -1,4 +1,4 @@
-//! MariaDB on a socket in the cloud's own folder, without the care for power cuts that nothing here needs.
+//! MariaDB on a socket in the cloud's folder, without durability.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ impl Site {
     }
 }
 
-/// MariaDB runs as root only if it is told to.
+/// MariaDB runs as root only with an option.
 fn as_root() -> &'static [&'static str] {
     if nix::unistd::Uid::effective().is_root() { &["--user=root"] } else { &[] }
 }

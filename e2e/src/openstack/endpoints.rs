@@ -101,7 +101,7 @@ impl Endpoints {
         Ok(format!("http://127.0.0.1:{}", self.port(service)?))
     }
 
-    /// What the path of a resource is appended to: address and version.
+    /// The URL prefix of resources: address and version.
     ///
     /// # Errors
     /// As [`Endpoints::port`].

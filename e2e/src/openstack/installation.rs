@@ -1,4 +1,4 @@
-//! Where the services of a release lie: the folder that `scripts/openstack.sh` makes.
+//! The installed services of a release: the folder of `scripts/openstack.sh`.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -43,7 +43,7 @@ impl Installation {
 
     /// A program of the environment, such as `nova-compute`.
     pub(super) fn script(&self, name: &str) -> Launch {
-        // Its first line names a Python that is elsewhere by now.
+        // Not by its shebang, whose path has changed.
         Program::at(self.venv().join("bin/python"))
             .arg("-Wignore")
             .arg(self.venv().join("bin").join(name))

@@ -13,7 +13,7 @@ use crate::program::{Launch, Program};
 pub enum Part {
     /// MariaDB.
     Database,
-    /// Erlang's name service, which RabbitMQ wants.
+    /// Erlang's name service, which RabbitMQ needs.
     Epmd,
     /// RabbitMQ.
     Broker,
@@ -37,16 +37,16 @@ pub enum Part {
     CinderApi,
     /// Cinder's scheduler.
     CinderScheduler,
-    /// Cinder's worker: while it stands still, volumes stay `creating` and `deleting`.
+    /// Cinder's worker: while it is paused, volumes stay `creating` and `deleting`.
     CinderVolume,
     /// Octavia's API.
     OctaviaApi,
-    /// Octavia's worker: while it stands still, load balancers stay `PENDING_…`.
+    /// Octavia's worker: while it is paused, load balancers stay `PENDING_…`.
     OctaviaWorker,
 }
 
 impl Part {
-    /// The API that it answers.
+    /// Its API.
     pub(super) fn service(self) -> Option<Service> {
         Some(match self {
             Self::Keystone => Service::Identity,

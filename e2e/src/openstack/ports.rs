@@ -1,16 +1,16 @@
-//! Ports by the thousand: rows of Neutron's own database, for a thousand calls would take minutes.
+//! Thousands of ports as rows of Neutron's database, because a thousand API calls would take minutes.
 
 use anyhow::{Result, ensure};
 
 use super::OpenStack;
 use super::volumes::ensure_id;
 
-/// What Neutron keeps of a port beside `ports`, by the port's ID.
-const BESIDE: [&str; 3] = ["ml2_port_bindings", "securitygroupportbindings", "portsecuritybindings"];
+/// Neutron's further tables with a row for each port.
+const RELATED_TABLES: [&str; 3] = ["ml2_port_bindings", "securitygroupportbindings", "portsecuritybindings"];
 
 impl OpenStack {
-    /// A copy of a port for each of these addresses, of a server of its own. To everybody who asks Neutron they are ports like
-    /// any other.
+    /// A copy of a port for each of these addresses, each of another server. Neutron's API shows them like
+    /// other ports.
     ///
     /// # Errors
     /// There is no such port, or an address is none of IPv4.
@@ -37,7 +37,7 @@ impl OpenStack {
                join ipallocations origin where origin.port_id = '{id}';",
             values.join(",")
         );
-        for table in BESIDE {
+        for table in RELATED_TABLES {
             sql += &format!(
                 "create temporary table row_{table} as
                    select {table}.*, copy.new_id from {table} join copy where {table}.port_id = '{id}';

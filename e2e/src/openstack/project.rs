@@ -1,4 +1,4 @@
-//! A project of a test's own: what a cluster owns before there is a cluster, and what tests put beside it.
+//! The project of a test: the resources of a cluster, and those that tests add.
 
 mod objects;
 mod routes;
@@ -21,8 +21,8 @@ const PASSWORD: &str = "a-test's-own";
 /// Roles that a cluster's credentials have.
 const ROLES: [&str; 2] = ["member", "load-balancer_member"];
 
-/// A project with a user, an application credential, a network with a subnet, and a router with a leg in it and one
-/// outside. Nothing of it is ever removed: the cloud ends with the tests.
+/// A project with a user, an application credential, a network with a subnet, and a router with an interface in it and
+/// an external gateway. It is never removed, because the cloud is removed after the tests.
 #[derive(Debug, Clone)]
 pub struct Project {
     /// The project's ID.
@@ -37,7 +37,7 @@ pub struct Project {
     pub secret: String,
     /// The network's ID. It is named `nodes`, as the subnet and the router are.
     pub network: String,
-    /// The subnet's ID: 10.7.0.0/16, of which addresses up to 10.7.9.255 are never given out unasked.
+    /// The subnet's ID: 10.7.0.0/16, of which addresses up to 10.7.9.255 are not in the allocation pool.
     pub subnet: String,
     /// The router's ID.
     pub router: String,
@@ -220,7 +220,7 @@ impl Project {
         text(&self.api.create(Service::Network, "/ports", "port", port).await?, "id")
     }
 
-    /// Waits until `field` of the object at `path` is `wanted`, and returns it. A final error state is an error.
+    /// Waits until `field` of the object at `path` is `expected`, and returns it. A final error state is an error.
     ///
     /// # Errors
     /// It is not there, it ended in error, or two minutes are over.
@@ -230,14 +230,14 @@ impl Project {
         path: &str,
         one: &str,
         field: &str,
-        wanted: &str,
+        expected: &str,
     ) -> Result<Value> {
-        super::wait::until(&format!("{path} {wanted}"), async || {
-            let answer = self.api.get(service, path).await?;
-            let found = answer.get(one).with_context(|| format!("no {one} in {answer}"))?;
+        super::wait::until(&format!("{path} {expected}"), async || {
+            let response = self.api.get(service, path).await?;
+            let found = response.get(one).with_context(|| format!("no {one} in {response}"))?;
             let status = text(found, field)?;
-            ensure!(status == wanted || !status.eq_ignore_ascii_case("error"), "{path} ended in {found}");
-            Ok((status == wanted).then(|| found.clone()))
+            ensure!(status == expected || !status.eq_ignore_ascii_case("error"), "{path} ended in {found}");
+            Ok((status == expected).then(|| found.clone()))
         })
         .await
     }
@@ -249,7 +249,7 @@ impl Project {
     pub async fn gone(&self, service: Service, path: &str) -> Result<()> {
         super::wait::until(&format!("end of {path}"), async || {
             let found = self.api.find(service, path).await?;
-            // A load balancer that is gone is still shown for a while.
+            // A deleted load balancer is still listed for a while.
             let status = found.as_ref().and_then(|each| each.pointer("/loadbalancer/provisioning_status"));
             Ok((found.is_none() || status.is_some_and(|status| status == "DELETED")).then_some(()))
         })

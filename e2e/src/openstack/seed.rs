@@ -1,7 +1,7 @@
-//! The data that a cloud starts with: schemas, the services' users, the catalogue, a network outside, a flavour, images.
+//! The initial data of a cloud: schemas, the services' users, the catalogue, a network outside, a flavour, images.
 //!
-//! They take minutes to make and a second to copy. So they are made once for each installation, by services that are then
-//! stopped, and kept beside it; what is different at each start, ports and folders, is put right in the copy.
+//! Creating them takes minutes, copying them a second. So they are created once for each installation, by services that are then stopped, and
+//! stored with it. Ports and folders, which differ at each start, are replaced in the copy.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,7 @@ use super::conf::{self, broker_url, database_url};
 use super::site::Site;
 use super::{Knobs, PASSWORD, Part, Parts, REGION, Release, Service, catalogue};
 
-/// What a seed knows about the cloud that made it, and what the next one has to know.
+/// Properties of the cloud that created a seed, and of the seed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Facts {
     /// The folder of the services' files.
@@ -35,7 +35,7 @@ pub(super) struct Facts {
     pub(super) image: Option<String>,
 }
 
-/// Fills the site's folder with a copy of the seed, which is made now if it has not been before.
+/// Copies the seed to the site's folder. Creates the seed if it does not exist.
 pub(super) async fn plant(site: &Site, release: Release) -> Result<Facts> {
     let seeds = site.installation.seeds();
     std::fs::create_dir_all(&seeds).with_context(|| seeds.display().to_string())?;
@@ -43,7 +43,7 @@ pub(super) async fn plant(site: &Site, release: Release) -> Result<Facts> {
     if !seed.is_dir() {
         let path = seeds.join(".lock");
         let file = File::create(&path).with_context(|| path.display().to_string())?;
-        // Another test program may be making it.
+        // Another test program may be creating it.
         let locked = tokio::task::spawn_blocking(move || Flock::lock(file, FlockArg::LockExclusive)).await?;
         let _guard = locked.map_err(|(_, error)| error).context("the lock of the seeds")?;
         if !seed.is_dir() {
@@ -54,7 +54,7 @@ pub(super) async fn plant(site: &Site, release: Release) -> Result<Facts> {
     Ok(serde_json::from_slice(&std::fs::read(seed.join("facts.json"))?)?)
 }
 
-/// Puts right what the copied databases say about the cloud that made them, and forgets when workers last reported.
+/// Replaces ports and folders in the copied databases, and deletes the workers' last reports.
 pub(super) fn adapt(site: &Site, facts: &Facts) -> Result<()> {
     let mut sql = String::new();
     for service in site.endpoints.services() {
@@ -82,7 +82,7 @@ pub(super) fn adapt(site: &Site, facts: &Facts) -> Result<()> {
     site.sql(&sql).map(drop)
 }
 
-/// Of all that decides what is in it.
+/// A hash of all inputs.
 fn name(parts: Parts) -> String {
     let mut hasher = DefaultHasher::new();
     conf::FILES.hash(&mut hasher);
@@ -118,7 +118,7 @@ async fn make(parts: Parts, release: Release, seed: &Path) -> Result<()> {
     site.start_stores().await?;
     migrate(&site).await?;
     site.start(Part::Keystone)?;
-    site.answers(Part::Keystone).await?;
+    site.wait_until_ready(Part::Keystone).await?;
     catalogue::write(&site.admin(), site.endpoints.services()).await?;
     site.start_services().await?;
     let facts = furnish(&site).await?;
@@ -235,7 +235,7 @@ async fn migrate(site: &Site) -> Result<()> {
     tokio::try_join!(first, second).map(drop)
 }
 
-/// What every project finds: a network outside; and with Nova a flavour, an image, and what amphorae are made of.
+/// Shared resources: an external network; with Nova a flavour, an image, and those of amphorae.
 async fn furnish(site: &Site) -> Result<Facts> {
     let admin = site.admin();
     let network = async |name: &str, cidr: &str, more: Value| {
@@ -274,7 +274,7 @@ async fn furnish(site: &Site) -> Result<Facts> {
     Ok(facts)
 }
 
-/// An image of 64 KiB of nothing.
+/// An image of 64 KiB of zeros.
 async fn image(site: &Site, name: &str, tags: &[&str]) -> Result<String> {
     let body = json!({
         "name": name, "disk_format": "raw", "container_format": "bare", "visibility": "public", "tags": tags });

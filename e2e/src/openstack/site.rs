@@ -21,13 +21,13 @@ use super::{Api, Endpoints, Knobs, Login, PASSWORD, Part, Parts, Release, Servic
 use crate::program::{Launch, Program};
 use crate::state_dir::StateDir;
 
-/// Twelve Python programs load at once, on two cores that others use too.
+/// Deadline for the start of twelve Python programs on two shared cores.
 const WITHIN: Duration = Duration::from_secs(240);
 
-/// How often it is looked at.
+/// Poll interval.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Fields are dropped in order: the programs end before their folder goes.
+/// Fields are dropped in order: the programs are stopped before their folder is removed.
 #[derive(Debug)]
 pub(super) struct Site {
     programs: Mutex<BTreeMap<Part, Program>>,
@@ -97,14 +97,14 @@ impl Site {
         Ok(())
     }
 
-    /// Ends a program at once, and those that it started.
+    /// Kills a program and its children.
     pub(super) fn kill(&self, part: Part) -> Result<()> {
         let program = self.programs().remove(&part);
         let program = program.with_context(|| format!("{part:?} does not run"))?;
         let family = family(program.pid());
         program.kill()?;
         for pid in family {
-            // Most end by themselves when they notice; those that stand still do not.
+            // Most children end by themselves; paused ones do not.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         Ok(())
@@ -152,7 +152,7 @@ impl Site {
         self.until("MariaDB", async || self.sql("select 1").map(drop)).await
     }
 
-    /// The services that need nothing but the stores, answering.
+    /// Starts the services that only need database and broker, and waits until they respond.
     pub(super) async fn start_services(&self) -> Result<()> {
         // They ask for it once and give up for seconds if it is not there.
         if let Some(ports) = self.broker {
@@ -162,25 +162,24 @@ impl Site {
             self.start(part)?;
         }
         for &part in Part::services(self.parts) {
-            self.answers(part).await?;
+            self.wait_until_ready(part).await?;
         }
         Ok(())
     }
 
-    /// The API of this program answers. uWSGI takes connections long before, while the application is being loaded.
-    pub(super) async fn answers(&self, part: Part) -> Result<()> {
+    /// Waits until the API of this program responds. uWSGI accepts connections earlier, while it loads the application.
+    pub(super) async fn wait_until_ready(&self, part: Part) -> Result<()> {
         let Some(service) = part.service() else { return Ok(()) };
         let url = self.endpoints.address(service)? + part.open_path();
         self.until(&format!("answer of {part:?}"), async || {
-            let answer = exchange(Method::GET, &url, &[], None).await?;
-            ensure!(matches!(answer.status.as_u16(), 200 | 300 | 401), "{url}: {}", answer.status);
+            let response = exchange(Method::GET, &url, &[], None).await?;
+            ensure!(matches!(response.status.as_u16(), 200 | 300 | 401), "{url}: {}", response.status);
             Ok(())
         })
         .await
     }
 
-    /// One answer of each API to the administrator, before anybody else asks: Neutron loads its policies with the first
-    /// request, and refuses what comes meanwhile.
+    /// Sends one request to each API before others do, because Neutron loads its policies with the first request and refuses concurrent ones.
     pub(super) async fn warm_up(&self) -> Result<()> {
         let admin = self.admin();
         for service in self.endpoints.services() {
@@ -203,7 +202,7 @@ impl Site {
         // It gives up at once if Placement does not answer.
         self.start(Part::NovaCompute)?;
         self.reported(Service::BlockStorage, &["cinder-scheduler"]).await?;
-        // It says what it can do as it starts, and then once a minute: somebody has to listen.
+        // Cinder's worker reports its capabilities at its start and then once a minute, so the scheduler must already run.
         self.start(Part::CinderVolume)?;
         self.reported(Service::Compute, &["nova-conductor", "nova-scheduler", "nova-compute"]).await?;
         self.reported(Service::BlockStorage, &["cinder-volume"]).await?;
@@ -238,12 +237,12 @@ impl Site {
         .await
     }
 
-    /// Waits, and gives up as soon as a program has ended.
+    /// Waits, and fails as soon as a program has exited.
     pub(super) async fn until(&self, what: &str, done: impl AsyncFn() -> Result<()>) -> Result<()> {
         let deadline = Instant::now() + WITHIN;
         loop {
-            let answer = done().await;
-            if answer.is_ok() {
+            let result = done().await;
+            if result.is_ok() {
                 return Ok(());
             }
             for (part, program) in &*self.programs() {
@@ -252,7 +251,7 @@ impl Site {
                 }
             }
             if Instant::now() > deadline {
-                return answer.with_context(|| format!("no {what} after {WITHIN:?}"));
+                return result.with_context(|| format!("no {what} after {WITHIN:?}"));
             }
             sleep(POLL).await;
         }
@@ -272,12 +271,12 @@ impl Site {
     }
 }
 
-/// Somebody listens on this loopback port.
+/// Whether there is a listener on this loopback port.
 async fn listens(port: u16) -> Result<()> {
     Ok(TcpStream::connect(("127.0.0.1", port)).await.map(drop)?)
 }
 
-/// The children of a process, theirs, and so on; whoever ends meanwhile may be missing.
+/// All descendants of a process; those that exit meanwhile may be missing.
 fn family(pid: u32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut waiting = vec![pid];

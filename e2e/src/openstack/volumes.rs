@@ -1,4 +1,4 @@
-//! Volumes by the thousand: rows of Cinder's own database, for thousands of calls would take a quarter of an hour and more.
+//! Thousands of volumes as rows of Cinder's database, because thousands of API calls would take more than a quarter of an hour.
 
 use anyhow::{Context, Result, ensure};
 
@@ -6,7 +6,7 @@ use super::OpenStack;
 
 impl OpenStack {
     /// As many copies of a volume as asked for, with its metadata, each with an ID and a name of its own (`pvc-…`): their IDs.
-    /// To everybody who asks Cinder they are volumes like any other.
+    /// Cinder's API shows them like other volumes.
     ///
     /// # Errors
     /// There is no such volume.

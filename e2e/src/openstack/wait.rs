@@ -1,4 +1,4 @@
-//! Waiting for what others do in their own time.
+//! Waits for asynchronous changes.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use tokio::time::{Instant, sleep};
 /// not there after two minutes.
 const WITHIN: Duration = Duration::from_secs(300);
 
-/// How often it is looked at: each look is a request that costs the service tens of milliseconds.
+/// Poll interval: each poll is a request that takes the service tens of milliseconds.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Looks until there is something; an error ends it at once.
-pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+/// Polls until there is a result; an error ends it immediately.
+pub(crate) async fn until<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + WITHIN;
     loop {
-        if let Some(found) = look().await? {
+        if let Some(found) = poll().await? {
             return Ok(found);
         }
         if Instant::now() > deadline {

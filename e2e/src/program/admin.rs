@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::{Program, Samples};
 
-/// An admin endpoint answers from memory; whatever takes this long hangs.
+/// Timeout of an admin endpoint, which responds from memory.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Program {
-    /// Where its admin port listens, read from the line that says so: the first that has "admin" and an IP:PORT in it.
+    /// The address of its admin port, read from its output: the first that has "admin" and an IP:PORT in it.
     ///
     /// # Errors
     /// No such line in ten seconds.
@@ -46,16 +46,16 @@ impl Program {
     /// `GET path` at the admin port: the status, whichever it is, and the body.
     ///
     /// # Errors
-    /// No answer.
+    /// No response.
     pub async fn get(&self, path: &str) -> Result<(http::StatusCode, String)> {
         let uri: http::Uri = format!("http://{}{path}", self.admin_address().await?).parse()?;
         let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
-        let answer = async {
+        let response = async {
             let response = client.get(uri.clone()).await?;
             let (head, body) = response.into_parts();
             anyhow::Ok((head.status, String::from_utf8(body.collect().await?.to_bytes().to_vec())?))
         };
-        timeout(ADMIN_TIMEOUT, answer)
+        timeout(ADMIN_TIMEOUT, response)
             .await
             .with_context(|| format!("{uri}: no answer"))?
             .with_context(|| uri.to_string())
@@ -64,7 +64,7 @@ impl Program {
     /// Its metrics now.
     ///
     /// # Errors
-    /// `/metrics` did not answer 200, or not in Prometheus' text format.
+    /// `/metrics` did not respond with 200 in Prometheus' text format.
     pub async fn metrics(&self) -> Result<Samples> {
         let (status, body) = self.get("/metrics").await?;
         ensure!(status.is_success(), "/metrics: {status}");

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
 
-/// Those that this process has looked at.
+/// Programs that this process has checked.
 static CURRENT: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// The path of a program of the workspace, in the profile of this process. In a test it is built if it is missing or older than
@@ -24,7 +24,7 @@ pub fn program(name: &str) -> Result<PathBuf> {
     let is_test = folder.ends_with("deps");
     let profile = if is_test { folder.parent().context("deps is no root")? } else { folder };
     let path = profile.join(name);
-    // Held while cargo runs: every other test that needs a program waits for it.
+    // The lock is held while cargo runs, so that other tests wait.
     let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
     if is_test && !current.contains(name) {
         if !is_current(&path) {
@@ -43,7 +43,7 @@ fn is_current(path: &Path) -> bool {
         return false;
     };
     let Some((_, sources)) = list.split_once(": ") else { return false };
-    // A space in a path is escaped; such a source is never found, and cargo decides.
+    // A path with an escaped space is never found; then cargo decides.
     sources.split_whitespace().all(|source| time(Path::new(source)).is_some_and(|changed| changed <= built))
 }
 
@@ -59,7 +59,7 @@ fn build(name: &str, profile: &Path) -> Result<()> {
     command
         .args(["build", "--locked", "--quiet", "--profile", profile_name, "--bin", name, "--target-dir"])
         .arg(target);
-    // Of the test's own package; build scripts would take them for a change.
+    // Cargo's variables of the test would cause a rebuild by build scripts.
     for (key, _) in std::env::vars_os() {
         let of_package = key.to_str().is_some_and(|key| {
             ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]

@@ -1,4 +1,4 @@
-//! What a child writes, line by line, kept to its end.
+//! The output of a child process, line by line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::{Context, Result};
 use tokio::sync::Notify;
 
-/// Lines that an error shows: the last screen.
+/// Number of lines in an error.
 const TAIL: usize = 25;
 
 /// The lines of a child, standard output and standard error in the order they came in.
@@ -27,7 +27,7 @@ struct Written {
 
 impl Output {
     /// Reads on threads, not on tokio: a control plane outlives the runtime of the test that started it, and a program
-    /// whose pipe nobody reads stops or dies.
+    /// whose pipe is not read blocks or fails.
     pub(super) fn of(name: &str, child: &mut Child) -> Result<Arc<Self>> {
         let output = Arc::new(Self {
             name: name.to_owned(),
@@ -45,9 +45,9 @@ impl Output {
         self.written().lines.clone()
     }
 
-    /// The lines so far for which `wanted` holds.
-    pub fn matching(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        self.written().lines.iter().filter(|line| wanted(line)).cloned().collect()
+    /// The lines so far for which `matches` holds.
+    pub fn matching(&self, matches: impl Fn(&str) -> bool) -> Vec<String> {
+        self.written().lines.iter().filter(|line| matches(line)).cloned().collect()
     }
 
     /// The last lines, for an error message.
@@ -61,8 +61,8 @@ impl Output {
             .collect()
     }
 
-    /// The first line for which `wanted` holds, as soon as there is one; `None` when the child has closed its output.
-    pub(super) async fn find(&self, wanted: impl Fn(&str) -> bool) -> Option<String> {
+    /// The first line for which `matches` holds, as soon as there is one; `None` when the child has closed its output.
+    pub(super) async fn find(&self, matches: impl Fn(&str) -> bool) -> Option<String> {
         let mut seen = 0;
         loop {
             let changed = self.changed.notified();
@@ -70,7 +70,7 @@ impl Output {
             changed.as_mut().enable();
             {
                 let written = self.written();
-                if let Some(line) = written.lines.iter().skip(seen).find(|line| wanted(line)) {
+                if let Some(line) = written.lines.iter().skip(seen).find(|line| matches(line)) {
                     return Some(line.clone());
                 }
                 if written.open_pipes == 0 {
@@ -89,7 +89,7 @@ impl Output {
                 let Ok(line) = line else { break };
                 let line = String::from_utf8_lossy(&line).into_owned();
                 if self.echo {
-                    // Past the capture of the test harness: who asks for it wants to see it live.
+                    // Not captured by the test harness, so that it is shown live.
                     let _ = writeln!(std::io::stderr(), "{}| {line}", self.name);
                 }
                 self.written().lines.push(line);

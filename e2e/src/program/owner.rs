@@ -1,34 +1,34 @@
-//! A test's own program, started again as the owner of something, to be killed.
+//! Starts a test again as a process that owns resources, to be killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// An owner that lives until it is killed.
+/// A process that owns resources until it is killed.
 #[derive(Debug)]
 pub struct Owner(Child);
 
-/// Tells a test, started as a process of its own, that it is the owner.
+/// Variable that starts a test as the owner.
 const ROLE: &str = "E2E_OWNER_TO_BE_KILLED";
 
 impl Owner {
-    /// Whether this process is an owner: then it makes what is owned, says so by [`Owner::hold`], and returns.
+    /// Whether this process is the owner. Then it creates the resources, reports them with [`Owner::hold`], and returns.
     #[must_use]
     pub fn is_this() -> bool {
         std::env::var_os(ROLE).is_some()
     }
 
-    /// In the owner: says `what` it owns, and waits until the pipe closes, which it does not before this process is killed.
+    /// In the owner: prints `what` it owns, and waits until it is killed.
     pub fn hold(what: &str) {
         println!("\nowns {what}");
         let _ = std::io::stdin().read_line(&mut String::new());
     }
 
-    /// Starts `test` (its whole path) of this program as an owner; with what it says it owns.
+    /// Starts `test` (its full path) of this program as an owner. Returns its report too.
     ///
     /// # Errors
-    /// It cannot be started, or ends without a word.
+    /// It cannot be started, or exits without a report.
     pub fn start(test: &str) -> Result<(Self, String)> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--exact", test, "--nocapture", "--include-ignored"])
@@ -37,11 +37,11 @@ impl Owner {
             .stdout(Stdio::piped())
             .spawn()?;
         let mut lines = BufReader::new(child.stdout.take().context("no pipe")?).lines();
-        let said = lines.find_map(|line| line.ok()?.strip_prefix("owns ").map(str::to_owned));
-        Ok((Self(child), said.with_context(|| format!("{test} as an owner said nothing"))?))
+        let owned = lines.find_map(|line| line.ok()?.strip_prefix("owns ").map(str::to_owned));
+        Ok((Self(child), owned.with_context(|| format!("{test} as an owner wrote nothing"))?))
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Kills it (SIGKILL), and waits for its end.
     ///
     /// # Errors
     /// It cannot be waited for.

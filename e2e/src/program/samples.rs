@@ -1,4 +1,4 @@
-//! Metrics in Prometheus' text format, as a test asks for them.
+//! Metrics in Prometheus' text format.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! One thread that starts every child.
 //!
-//! A parent-death signal is sent when the *thread* ends that made the child. Tests are threads that come and go, so the
-//! children of a control plane that tests share belong to a thread that stays as long as the process.
+//! A parent-death signal is sent when the *thread* that created the child ends. Tests are short-lived threads, so shared children are created
+//! by a thread that runs as long as the process.
 
 use std::io;
 use std::process::{Child, Command};
@@ -14,7 +14,7 @@ static SPAWNER: LazyLock<io::Result<Sender<Order>>> = LazyLock::new(|| {
     let (orders, queue) = channel::<Order>();
     std::thread::Builder::new().name("spawner".into()).spawn(move || {
         for (mut command, reply) in queue {
-            // Whoever asks waits for the reply.
+            // The requester waits for the reply.
             let _ = reply.send(command.spawn());
         }
     })?;

@@ -1,4 +1,4 @@
-//! Three nodes, two of them gateways, natgw installed, and a client that asks on and on as whom it is seen.
+//! Three nodes, two of them gateways, natgw, and a client that continuously reports its source address.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use natgw::names::{BOOT_ID_ANNOTATION, CLIENT_ANNOTATION, FLOATING_IP_LABEL, ROLE_LABEL, SETUP_ANNOTATION};
 
-/// Far longer than anything takes, on a machine that is ten times slower too.
+/// Deadline, sufficient on a machine that is ten times slower.
 pub const TIMEOUT: Duration = Duration::from_secs(240);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// What the gateways' Nodes are called, and the client's.
 pub const GATEWAYS: [&str; 2] = ["node-1", "node-2"];
 pub const CLIENT: &str = "node-3";
@@ -25,7 +25,7 @@ pub struct TestEnv {
     pub cluster: Cluster,
     pub cloud: Cloud,
     pub installation: Installation,
-    /// Of all nodes, before natgw came.
+    /// State of all nodes before natgw was installed.
     pub before: BTreeMap<String, Snapshot>,
     /// On the client node.
     pub prober: Prober,
@@ -33,7 +33,7 @@ pub struct TestEnv {
 }
 
 impl TestEnv {
-    /// Everything but natgw.
+    /// The cluster without natgw.
     pub async fn start() -> Self {
         let cluster = Cluster::builder().nodes(3).uplinks(2).start().await.unwrap();
         println!("three nodes Ready after {:.1} s", cluster.took().as_secs_f64());
@@ -94,9 +94,9 @@ impl TestEnv {
             if Instant::now() > end {
                 let pods = self.kubectl("get nodes,pods,jobs -A -o wide").await;
                 let events = self.kubectl("get events -A --sort-by=.lastTimestamp").await;
-                panic!("waited in vain for {name}: {what}; it is {:#?}\n{pods}\n{events}", node.metadata);
+                panic!("timed out waiting for {name}: {what}; it is {:#?}\n{pods}\n{events}", node.metadata);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -115,13 +115,13 @@ impl TestEnv {
         self.until("a client", name, |node| annotation(node, CLIENT_ANNOTATION).is_some()).await;
     }
 
-    pub async fn until_ready(&self, name: &str, wanted: &str) {
-        self.until(&format!("Ready={wanted}"), name, |node| ready(node) == wanted).await;
+    pub async fn until_ready(&self, name: &str, expected: &str) {
+        self.until(&format!("Ready={expected}"), name, |node| ready(node) == expected).await;
     }
 
     /// natgw's leading pod, and the Node that it runs on.
     pub async fn leader(&self) -> (String, String) {
-        let pod = Installation::leader(&self.cluster).await.unwrap().expect("somebody leads");
+        let pod = Installation::leader(&self.cluster).await.unwrap().expect("a leader");
         let node = self.kubectl(&format!("-n natgw get pod {pod} -o jsonpath={{.spec.nodeName}}")).await;
         (pod, node)
     }
@@ -131,7 +131,7 @@ impl TestEnv {
         let begun = Instant::now();
         while self.cloud.gateway().is_none() {
             assert!(begun.elapsed() < TIMEOUT, "gateways are set up, and the route leads nowhere");
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -170,12 +170,12 @@ impl TestEnv {
         seen
     }
 
-    /// As whom the pod on the client node is seen, by HTTP.
+    /// The source address of the pod on the client node, by HTTP.
     pub async fn pod_seen_as(&self) -> String {
         self.kubectl("exec fetch -- /fetch http://203.0.113.9/").await.trim().to_owned()
     }
 
-    /// What differs from the time before natgw; pods come and go.
+    /// The difference to the state before natgw, without pods.
     pub async fn changes(&self, name: &str) -> Vec<String> {
         let now = self.machine(name).snapshot().await.unwrap();
         let changes = self.before[name].changes(&now);

@@ -1,4 +1,4 @@
-//! What a machine's power switch does to its node: the disk stays, the boot is another one.
+//! Power cuts: the disk is kept, the boot ID changes.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The whole story on one cluster, since each of its steps begins where the one before ended.
+//! All steps on one cluster, because each step starts with the result of the previous one.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::cluster::traces::{number_of, traces};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "full: real nodes"]
-async fn the_route_follows_the_gateways_and_packets_prove_it() {
+async fn the_route_follows_the_primary_and_packets_leave_through_it() {
     let env = TestEnv::start().await;
     install(&env).await;
     cordon(&env).await;
@@ -53,7 +53,7 @@ async fn install(env: &TestEnv) {
     assert_eq!(jobs, "1 1 1", "two gateways and a client were set up by Jobs on their Nodes");
 }
 
-/// The next connection leaves by the other gateway, and comes back to the first one for no other reason than need.
+/// The next connection leaves through the other gateway. The route does not move back without need.
 async fn cordon(env: &TestEnv) {
     let (primary, since) = (env.primary(), Instant::now());
     env.kubectl(&format!("cordon {}", GATEWAYS[primary])).await;
@@ -67,7 +67,7 @@ async fn cordon(env: &TestEnv) {
     env.kubectl(&format!("uncordon {}", GATEWAYS[1 - primary])).await;
 }
 
-/// Traffic does not need natgw; the replica that takes over moves the route as the first one did.
+/// Traffic continues without natgw. The replica that takes over moves the route.
 async fn kill_the_leader(env: &TestEnv) {
     let (leader, _) = env.leader().await;
     let (primary, since) = (env.primary(), Instant::now());
@@ -77,7 +77,7 @@ async fn kill_the_leader(env: &TestEnv) {
         if let Some(next) = next.filter(|next| *next != leader) {
             break next;
         }
-        assert!(since.elapsed() < TIMEOUT, "{leader} was killed, and nobody took over");
+        assert!(since.elapsed() < TIMEOUT, "{leader} was killed, and no replica took over");
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     let took = since.elapsed().as_secs_f64();
@@ -94,7 +94,7 @@ async fn kill_the_leader(env: &TestEnv) {
     env.kubectl("-n natgw rollout status deployment/natgw --timeout=120s").await;
 }
 
-/// The cables of the primary are pulled: natgw waits for Kubernetes' word, and no longer.
+/// The primary is disconnected: natgw moves the route when Kubernetes reports the Node as not Ready.
 async fn cut(env: &TestEnv) {
     let primary = env.primary();
     let gateway = env.machine(GATEWAYS[primary]);
@@ -110,7 +110,7 @@ async fn cut(env: &TestEnv) {
     env.until_role(GATEWAYS[1 - primary]).await;
 }
 
-/// A new boot has forgotten everything: it is no gateway until it is set up anew, and packets go by the other one.
+/// A rebooted Node is not a gateway until its setup has run again. Meanwhile packets leave through the other one.
 async fn reboot(env: &TestEnv) {
     let primary = env.primary();
     let (_, place) = env.leader().await;
@@ -127,7 +127,7 @@ async fn reboot(env: &TestEnv) {
     env.kubectl(&format!("uncordon {}", GATEWAYS[1 - primary])).await;
 }
 
-/// Another floating IP on the primary: the traffic leaves it first, then its setup is taken back, then made anew.
+/// Another floating IP on the primary: the route moves to the other gateway, then the old setup is removed, then the new one runs.
 async fn another_floating_ip(env: &TestEnv) {
     let primary = env.primary();
     env.cloud.floating_ip(LATER, GATEWAYS[primary]).unwrap();
@@ -145,7 +145,7 @@ async fn another_floating_ip(env: &TestEnv) {
     env.kubectl(&format!("uncordon {}", GATEWAYS[1 - primary])).await;
 }
 
-/// A gateway without its label is a client like the others, and after `natgw cleanup` each node is what it was.
+/// A gateway without its label becomes a client, and `natgw cleanup` restores each node.
 async fn leave(env: &TestEnv) {
     let primary = env.primary();
     let since = Instant::now();

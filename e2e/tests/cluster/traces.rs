@@ -1,4 +1,4 @@
-//! What is left of a cluster: nothing, also of one whose owner was killed while another one lives beside it.
+//! A cluster leaves nothing, also if its owner is killed while another cluster runs.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! `destinations` with a `/`: where a pod may go by its own address.
+//! `destinations` with a `/`: the allow-list.
 
 use e2e::egress_router::ELSEWHERE;
 
@@ -9,7 +9,7 @@ fn limited(destinations: Value) -> Value {
 }
 
 #[test]
-fn what_is_not_listed_is_refused_at_once_and_the_cluster_is_not_limited() {
+fn unlisted_destinations_are_rejected_immediately_and_the_cluster_is_not_restricted() {
     let scene = Scene::new();
     let plugin = scene.plugin(limited(json!(["203.0.113.9/32", "2001:db8:9::9/128"])));
     let result = plugin.add().unwrap();
@@ -21,7 +21,7 @@ fn what_is_not_listed_is_refused_at_once_and_the_cluster_is_not_limited() {
         assert!(scene.pod.inside.pings(OUTSIDE[family]).unwrap());
     }
     scene.cluster_is_reached(0..2);
-    // Who comes from outside is answered: the list is about where the pod goes.
+    // Incoming connections get replies: the list only restricts connections that the pod opens.
     for family in 0..2 {
         let _server = scene.pod.inside.listen(OWN[family], 8080).unwrap();
         scene.env.outside.wait_seen_as(GATEWAY[family], OWN[family], 8080).unwrap();
@@ -34,7 +34,7 @@ fn what_is_not_listed_is_refused_at_once_and_the_cluster_is_not_limited() {
 }
 
 #[test]
-fn a_list_of_one_family_allows_nothing_of_the_other() {
+fn a_list_of_one_family_allows_nothing_of_the_other_family() {
     let scene = Scene::new();
     scene.plugin(limited(json!(["203.0.113.0/24"]))).add().unwrap();
     scene.outside_sees(OWN[0]);
@@ -42,7 +42,7 @@ fn a_list_of_one_family_allows_nothing_of_the_other() {
     refused_at_once(&scene.pod.inside, Transport::Tcp, OUTSIDE[1], PORT);
 }
 
-/// That an intersection that comes out empty allows nothing is proven where intersections are made (config::overrides).
+/// The unit tests of config::overrides test that an empty intersection allows nothing.
 #[test]
 fn an_empty_list_allows_nothing() {
     let scene = Scene::new();
@@ -53,7 +53,7 @@ fn an_empty_list_allows_nothing() {
 }
 
 #[test]
-fn the_source_address_of_another_interface_is_no_way_around_the_list() {
+fn the_source_address_of_another_interface_does_not_bypass_the_list() {
     let scene = Scene::new();
     scene.plugin(limited(json!(["203.0.113.9/32"]))).add().unwrap();
     scene.outside_sees(OWN[0]);

@@ -7,7 +7,7 @@ const ADDRESSES: [&str; 3] = ["192.168.50.91", "192.168.50.92", "192.168.50.93"]
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 #[test]
-fn they_are_deleted_in_any_order_and_the_youngest_that_is_left_leads_outside() {
+fn after_each_del_in_any_order_the_newest_remaining_attachment_has_the_default_route() {
     let scene = Scene::new();
     for order in ORDERS {
         let all: Vec<(Plugin, Value)> = NAMES
@@ -20,7 +20,7 @@ fn they_are_deleted_in_any_order_and_the_youngest_that_is_left_leads_outside() {
                 (plugin, result)
             })
             .collect();
-        // What is bound to one of them leaves by it, whichever is the default.
+        // Packets with the source address of one of them leave through it, whichever has the default route.
         for address in ADDRESSES {
             let to = format!("TCP4:{}:{PORT},bind={address},connect-timeout=1", OUTSIDE[0]);
             let output = scene.pod.inside.run(["socat", "-T1", "-u", &to, "-"]).unwrap();
@@ -38,7 +38,7 @@ fn they_are_deleted_in_any_order_and_the_youngest_that_is_left_leads_outside() {
                 None => scene.outside_sees(NODE[0]),
             }
             scene.is_reached_from(&scene.env.node2, "10.1.0.2");
-            // Those that are left are whole.
+            // CHECK succeeds for the remaining ones.
             for other in &left {
                 let (plugin, result) = &all[*other];
                 let check = plugin.check(result).unwrap();
@@ -74,7 +74,7 @@ fn one_of_each_family_share_a_pod() {
 }
 
 #[test]
-fn bare_addresses_share_a_gateway_outside_of_their_networks() {
+fn host_addresses_share_a_gateway() {
     let scene = Scene::new();
     for family in 0..2 {
         let addresses = [["192.168.50.91", "192.168.50.92"], ["2001:db8:50::91", "2001:db8:50::92"]][family];
@@ -103,9 +103,10 @@ fn bare_addresses_share_a_gateway_outside_of_their_networks() {
 }
 
 #[test]
-fn each_has_its_own_list_and_its_own_redirects() {
+fn each_attachment_has_its_own_list_and_redirects() {
     let scene = Scene::new();
-    // As several distributions set it: what the older one handed on is answered by a host that main sends to by the younger.
+    // Loose reverse path filter, as in several distributions: replies to redirected connections of the older attachment come from a host that
+    // main routes through the newer one.
     scene
         .pod
         .inside
@@ -139,14 +140,14 @@ fn each_has_its_own_list_and_its_own_redirects() {
 }
 
 #[test]
-fn an_interface_that_is_there_is_never_taken_over() {
+fn an_existing_interface_is_never_replaced() {
     let scene = Scene::new();
     scene.pod.inside.sh("ip link add net1 type veth peer name other").unwrap();
     let before = scene.pod.inside.network_state().unwrap();
     let plugin = scene.plugin(v4());
     let refusal = plugin.refused().unwrap();
     assert!(refusal.words().contains("net1"), "{refusal:?}");
-    // The runtime's DEL after a failed ADD is no reason to delete what is somebody else's.
+    // The runtime's DEL after a failed ADD must not delete a foreign interface.
     plugin.del(None).unwrap();
     assert_eq!(before.changes(&scene.pod.inside.network_state().unwrap()), Vec::<String>::new());
     let taken = scene.attachment("eth0", v4()).refused().unwrap();

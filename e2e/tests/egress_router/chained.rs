@@ -1,4 +1,4 @@
-//! Behind the plugin that made the pod's own interface, in one list.
+//! The plugin in one list after the one that creates the pod's primary interface.
 
 use e2e::egress_router::debian;
 
@@ -20,7 +20,7 @@ fn ours(version: &str, previous: &Value) -> Value {
 }
 
 #[test]
-fn behind_debians_bridge_the_results_are_merged_and_both_are_undone() {
+fn after_bridge_the_results_are_merged_and_both_are_removed() {
     for version in ["0.3.1", "0.4.0", "1.0.0"] {
         let env = TestEnv::new().unwrap();
         let pod = env.bare_pod("chained").unwrap();
@@ -46,7 +46,7 @@ fn behind_debians_bridge_the_results_are_merged_and_both_are_undone() {
             let check = plugin.check(&result).unwrap();
             assert_eq!(check.code, Some(0), "{check:#?}");
         }
-        // Last in, first out, and both are given the result of the whole list.
+        // DEL in reverse order, each with the result of the whole list.
         plugin.del(Some(&result)).unwrap();
         assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
         bridge.del(Some(&result)).unwrap();
@@ -55,7 +55,7 @@ fn behind_debians_bridge_the_results_are_merged_and_both_are_undone() {
 }
 
 #[test]
-fn a_chained_interface_has_the_name_that_was_asked_for() {
+fn a_chained_interface_has_the_configured_name() {
     let env = TestEnv::new().unwrap();
     let pod = env.bare_pod("chained").unwrap();
     let bridge = env.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
@@ -72,13 +72,13 @@ fn a_chained_interface_has_the_name_that_was_asked_for() {
 }
 
 #[test]
-fn what_cni_args_ask_for_is_about_the_interface_of_the_first() {
+fn cni_args_apply_to_the_interface_of_the_first_plugin() {
     let env = TestEnv::new().unwrap();
     let pod = env.bare_pod("chained").unwrap();
     let bridge = env.other_plugin(debian("bridge").unwrap(), &pod, "eth0", bridge("1.0.0"));
     let previous = bridge.add().unwrap();
     let before = pod.inside.network_state().unwrap();
-    // As libcni hands them to each plugin of a list.
+    // libcni passes them to each plugin of a list.
     let arguments = "IgnoreUnknown=1;IP=10.244.1.230;MAC=02:00:5e:10:00:07";
     let plugin = env.plugin(&pod, "eth0", ours("1.0.0", &previous)).unwrap().env("CNI_ARGS", arguments);
     let result = plugin.add().unwrap();
@@ -86,7 +86,7 @@ fn what_cni_args_ask_for_is_about_the_interface_of_the_first() {
     assert!(!pod.inside.sh("ip link show egress0").unwrap().contains("02:00:5e:10:00:07"), "{result}");
     plugin.del(Some(&result)).unwrap();
     assert_eq!(before.changes(&pod.inside.network_state().unwrap()), Vec::<String>::new());
-    // By a way that is this plugin's own, it is asked.
+    // args.cni applies to this plugin.
     let mut config = ours("1.0.0", &previous);
     config["runtimeConfig"] = json!({"ips": ["192.168.50.98"]});
     let refusal = env.plugin(&pod, "eth0", config).unwrap().refused().unwrap();

@@ -1,12 +1,11 @@
-//! What a network configuration may say: the defects of the original that are known of it, by their numbers (specs, 1.3), each
-//! as what shall be instead.
+//! Network configurations: defects of the original (docs/egress-router-cni/defects.md).
 
 use std::time::Duration;
 
 use super::*;
 
 #[test]
-fn b02_addresses_by_the_pods_name_work_and_a_config_map_is_asked_for() {
+fn b02_pod_ip_works_and_ip_config_reads_a_config_map() {
     let scene = Scene::new();
     let table = json!({
         "other": {"addresses": ["192.168.50.31/24"]}, "p*": {"addresses": ["192.168.50.32/24"]},
@@ -44,7 +43,7 @@ fn b02_addresses_by_the_pods_name_work_and_a_config_map_is_asked_for() {
 }
 
 #[test]
-fn b03_exactly_one_source_and_only_known_interface_types() {
+fn b03_exactly_one_source_and_a_known_interface_type_are_required() {
     let scene = Scene::new();
     let one = json!({"addresses": ["192.168.50.99/24"]});
     let mut two = config(one.clone());
@@ -62,20 +61,20 @@ fn b03_exactly_one_source_and_only_known_interface_types() {
     let mut mode = config(v4());
     mode["interfaceArgs"] = json!({"mode": "l2"});
     refused(&scene, mode, 7, &["mode", "l2", "bridge", "passthru"]);
-    // ipvlan where the kernel has it is another test's (a stock kernel); where it has not, that is what is said.
+    // `egress_router_kernel` tests ipvlan. A kernel without ipvlan gets an error that says so.
     let mut ipvlan = config(v4());
     ipvlan["interfaceType"] = json!("ipvlan");
-    let answer = scene.env.plugin(&scene.pod, "net1", ipvlan).unwrap();
-    let answer = answer.call("ADD", &answer.config.to_string()).unwrap();
-    if answer.code != Some(0) {
-        println!("ipvlan is NOT PROVEN here: this kernel has none");
-        assert!(answer.refusal().unwrap().words().contains("ipvlan"));
+    let output = scene.env.plugin(&scene.pod, "net1", ipvlan).unwrap();
+    let output = output.call("ADD", &output.config.to_string()).unwrap();
+    if output.code != Some(0) {
+        println!("ipvlan is NOT TESTED here: this kernel has none");
+        assert!(output.refusal().unwrap().words().contains("ipvlan"));
         scene.restored();
     }
 }
 
 #[test]
-fn b06_every_address_is_configured_and_none_at_all_is_refused() {
+fn b06_every_address_is_configured_and_an_empty_list_is_refused() {
     let scene = Scene::new();
     let plugin = scene.plugin(json!({"addresses": ["192.168.50.99/24", "192.168.50.98/24"]}));
     let result = plugin.add().unwrap();
@@ -93,7 +92,7 @@ fn b06_every_address_is_configured_and_none_at_all_is_refused() {
 }
 
 #[test]
-fn b07_a_destination_that_is_wrong_is_refused_before_anything_is_touched() {
+fn b07_an_invalid_destination_is_refused_before_anything_is_changed() {
     let scene = Scene::new();
     for wrong in [
         "80 TCP 203.0.113.26/30 80",
@@ -111,14 +110,14 @@ fn b07_a_destination_that_is_wrong_is_refused_before_anything_is_touched() {
             &["destinations"],
         );
     }
-    // A CIDR is no redirect, and a redirect to one address may be written as /32.
+    // A CIDR block is not a redirect, and a redirect's target may be written as /32.
     let plugin = scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32", "80 TCP 203.0.113.9/32 80"]}));
     plugin.add().unwrap();
     scene.outside_sees(OWN[0]);
 }
 
 #[test]
-fn b18_ports_are_ports_and_each_leads_to_one_place() {
+fn b18_invalid_and_duplicate_ports_are_refused() {
     let scene = Scene::new();
     let with = |destinations: Value| {
         config(json!({"addresses": ["192.168.50.99/24"], "destinations": destinations}))
@@ -143,17 +142,17 @@ fn b18_ports_are_ports_and_each_leads_to_one_place() {
 #[test]
 fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
     let scene = Scene::new();
-    // A server that knows one ConfigMap, with a certificate of its own; no variable of a pod's environment is set.
+    // A server with one ConfigMap and its own certificate. No variable of a pod's environment is set.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "addresses", "namespace": "default"},
         "data": {"ip": "{\"addresses\": [\"192.168.50.99/24\"]}", "note": "ignored"}});
     let body = map.to_string();
     let node = &scene.env.node;
-    let answer = format!(
+    let output = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    node.write("/run/answer", "0600", &answer).unwrap();
-    node.write("/run/serve", "0700", "#!/bin/bash\nwhile read -r line && [ \"$line\" != $'\\r' ]; do echo \"$line\" >>/run/asked; done\ncat /run/answer\n").unwrap();
+    node.write("/run/output", "0600", &output).unwrap();
+    node.write("/run/serve", "0700", "#!/bin/bash\nwhile read -r line && [ \"$line\" != $'\\r' ]; do echo \"$line\" >>/run/asked; done\ncat /run/output\n").unwrap();
     node.sh("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=api -addext 'subjectAltName=IP:127.0.0.1' \
              -addext 'basicConstraints=critical,CA:FALSE' -days 2 -keyout /run/key -out /run/cert 2>/dev/null; cat /run/key /run/cert >/run/pem")
         .unwrap();
@@ -186,7 +185,7 @@ fn b21_a_config_map_is_read_with_the_nodes_kubeconfig() {
     assert!(asked.to_lowercase().contains("authorization: bearer the-nodes-own"), "{asked}");
     plugin.del(Some(&result)).unwrap();
     assert_eq!(scene.changes(), Vec::<String>::new());
-    // Another tenant's ConfigMap is not read with the node's rights.
+    // Another tenant's ConfigMap is not read with the node's credentials.
     let elsewhere = without_ip("ipConfig", json!({"name": "addresses", "namespace": "kube-system"}));
     let refusal = scene.env.plugin(&scene.pod, "net1", elsewhere).unwrap().refused().unwrap();
     assert!(refusal.words().contains("kube-system"), "{refusal:#?}");

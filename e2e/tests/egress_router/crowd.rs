@@ -1,9 +1,9 @@
-//! Many pods at the same time.
+//! Concurrent calls.
 
 use super::*;
 
 #[test]
-fn eight_pods_at_once_are_served_as_if_each_were_alone() {
+fn concurrent_calls_for_eight_pods_do_not_affect_each_other() {
     let env = TestEnv::new().unwrap();
     let pods: Vec<Pod> = (0..8).map(|number| env.pod(&format!("pod{number}")).unwrap()).collect();
     let before: Vec<_> = pods.iter().map(|pod| pod.inside.network_state().unwrap()).collect();
@@ -34,9 +34,9 @@ fn eight_pods_at_once_are_served_as_if_each_were_alone() {
 }
 
 #[test]
-fn three_attachments_of_one_pod_at_once_do_not_take_each_others_place() {
-    // Multus calls one after the other; the specification allows a runtime to do otherwise only for different containers.
-    // Nothing may break all the same.
+fn concurrent_adds_of_three_attachments_of_one_pod_succeed() {
+    // Multus calls them one after the other, and the specification allows concurrent calls only for different containers. They must work
+    // nevertheless.
     let scene = Scene::new();
     let plugins: Vec<_> = (1..4)
         .map(|number| {

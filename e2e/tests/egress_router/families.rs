@@ -11,11 +11,11 @@ fn leaves_by_its_own_address(ip: Value, families: std::ops::Range<usize>) {
         scene.pod.inside.wait_seen_as(OWN[family], GATEWAY[family], PORT).unwrap();
     }
     scene.cluster_is_reached(0..2);
-    // A family that the attachment has nothing of stays as it was.
+    // A family without addresses of the attachment is not changed.
     for family in (0..2).filter(|family| !families.contains(family)) {
         scene.outside_sees(NODE[family]);
     }
-    // From another node: an address that no configuration names comes back by the way it came in.
+    // Replies to another node, whose address is in no configuration, leave through the primary interface.
     scene.is_reached_from(&scene.env.node2, "10.1.0.2");
     scene.is_reached_from(&scene.env.node2, "fd00:1::2");
     let check = plugin.check(&result).unwrap();
@@ -43,7 +43,7 @@ fn both_families() {
 }
 
 #[test]
-fn the_first_of_several_addresses_is_the_source_and_all_answer() {
+fn the_first_of_several_addresses_is_the_source_and_all_are_reachable() {
     let scene = Scene::new();
     let all = ["192.168.50.99", "192.168.50.98", "2001:db8:50::99", "2001:db8:50::98"];
     let plugin = scene.plugin(json!({
@@ -64,7 +64,7 @@ fn the_first_of_several_addresses_is_the_source_and_all_answer() {
 }
 
 #[test]
-fn a_bare_address_is_reached_through_a_gateway_on_the_link() {
+fn an_address_without_a_length_uses_an_on_link_gateway() {
     let scene = Scene::new();
     let plugin = scene.plugin(json!({"addresses": ["192.168.50.99", "2001:db8:50::99"]}));
     let result = plugin.add().unwrap();
@@ -77,7 +77,7 @@ fn a_bare_address_is_reached_through_a_gateway_on_the_link() {
 }
 
 #[test]
-fn every_mode_of_macvlan_mtu_and_mac_are_as_asked() {
+fn every_mode_of_macvlan_mtu_and_mac_are_applied() {
     let scene = Scene::new();
     for mode in ["bridge", "private", "vepa", "passthru"] {
         let mut config = config(v4());
@@ -87,7 +87,7 @@ fn every_mode_of_macvlan_mtu_and_mac_are_as_asked() {
         let result = plugin.add().unwrap();
         let link = scene.pod.inside.sh("ip -d -o link show net1").unwrap();
         for word in [format!("macvlan mode {mode}"), "mtu 1400".into(), "02:00:5e:00:53:01".into()] {
-            // passthru is the master's own address.
+            // passthru has the master's address.
             assert!(link.contains(&word) || (mode == "passthru" && word.starts_with("02")), "{word}: {link}");
         }
         scene.outside_sees(OWN[0]);
@@ -97,8 +97,8 @@ fn every_mode_of_macvlan_mtu_and_mac_are_as_asked() {
 }
 
 #[test]
-fn neighbours_learn_at_once_that_an_address_has_moved() {
-    // An address moves from pod to pod: the LAN has an entry for the old one, and no packet of the new pod corrects it.
+fn neighbours_learn_immediately_that_an_address_has_moved() {
+    // An address moves from pod to pod. The LAN has a neighbour entry for the old one, and the new pod sends no packet.
     let scene = Scene::new();
     let other = scene.env.pod("other").unwrap();
     let first = scene.plugin(dual());

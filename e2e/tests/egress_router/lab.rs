@@ -1,4 +1,4 @@
-//! The lab itself, proven by Debian's plugins: without this, nothing that the others prove would be worth much.
+//! Tests of the lab with Debian's plugins.
 
 use e2e::egress_router::{
     BRIDGE, ELSEWHERE, GATEWAY, NODE, OUTSIDE, PORT, REMOTE, SERVICE, TestEnv, UPLINK, debian,
@@ -6,7 +6,7 @@ use e2e::egress_router::{
 use serde_json::json;
 
 #[test]
-fn a_pod_reaches_everything_by_its_own_network_and_is_masqueraded_outside() {
+fn a_pod_reaches_everything_through_its_primary_interface_and_is_masqueraded_outside() {
     let env = TestEnv::new().unwrap();
     let pod = env.pod("pod").unwrap();
     for family in 0..2 {
@@ -25,7 +25,7 @@ fn a_pod_reaches_everything_by_its_own_network_and_is_masqueraded_outside() {
 }
 
 #[test]
-fn debians_macvlan_leaves_by_its_own_address_and_leaves_no_trace() {
+fn debians_macvlan_leaves_with_its_address_and_is_removed_completely() {
     let env = TestEnv::new().unwrap();
     let pod = env.pod("pod").unwrap();
     let (before, node) = (pod.inside.network_state().unwrap(), env.node.network_state().unwrap());

@@ -1,15 +1,14 @@
-//! What calls plugins on real nodes: libcni (as runtimes call a list, and Multus one plugin) and cnitool, built from their
-//! pinned module.
+//! Real callers of plugins: libcni (runtimes call a list, Multus one plugin) and cnitool, built from their pinned module.
 
 use e2e::egress_router::{debian, plugin};
 use e2e::netns::Output;
 
 use super::*;
 
-/// Every version that is spoken.
+/// Every supported version.
 const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// A folder of the node with egress-router and Debian's plugins, as `CNI_PATH` names one.
+/// A `CNI_PATH` of the node with egress-router and Debian's plugins.
 fn programs(env: &TestEnv) -> &'static str {
     let (ours, debians) = (plugin().unwrap(), debian("bridge").unwrap());
     let folder = debians.parent().unwrap().display();
@@ -22,7 +21,7 @@ fn programs(env: &TestEnv) -> &'static str {
     "/run/cni"
 }
 
-/// One of the programs that call, in the node.
+/// Runs one of the callers in the node.
 fn run(env: &TestEnv, pod: &Pod, environment: &[&str], words: &[&str], stdin: &str) -> Output {
     let program = e2e::assets::cni().unwrap().join(words[0]).display().to_string();
     let own = [
@@ -43,7 +42,7 @@ fn must(output: Output) -> String {
 }
 
 #[test]
-fn one_plugin_as_multus_calls_it_in_every_version() {
+fn a_single_plugin_works_in_every_version() {
     let scene = Scene::new();
     for version in VERSIONS {
         let mut config = config(dual());
@@ -87,8 +86,8 @@ fn a_list_behind_debians_bridge_is_added_and_deleted() {
         let own = result["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap();
         pod.inside.wait_seen_as(own, SERVICE[0], PORT).unwrap();
         if version >= "0.4.0" {
-            // bridge wants every address of the whole result on its own interface, so no list that adds one further on
-            // passes its CHECK; ours is asked alone (`chained`).
+            // bridge's CHECK expects every address of the result on its own interface, so it fails for any list that adds one. `chained` tests
+            // the plugin's CHECK.
             let check = call("check");
             assert_eq!(
                 check.stderr.trim(),
@@ -103,7 +102,7 @@ fn a_list_behind_debians_bridge_is_added_and_deleted() {
 }
 
 #[test]
-fn a_list_of_1_1_0_is_asked_for_its_status_and_its_garbage_is_collected() {
+fn status_and_gc_of_a_1_1_0_list_work() {
     let scene = Scene::new();
     let other = scene.env.pod("other").unwrap();
     let list = |address: &str| {
@@ -118,7 +117,7 @@ fn a_list_of_1_1_0_is_asked_for_its_status_and_its_garbage_is_collected() {
     let before = other.inside.network_state().unwrap();
     must(call(&other, "add", "192.168.50.98/24"));
     scene.outside_sees(OWN[0]);
-    // Only the first is valid. Of the other, libcni itself deletes what it has kept a result of.
+    // Only the first is valid. libcni itself calls DEL for the other, whose result it has cached.
     must(call(&scene.pod, "gc", "192.168.50.99/24"));
     assert_eq!(before.changes(&other.inside.network_state().unwrap()), Vec::<String>::new());
     scene.outside_sees(OWN[0]);
@@ -127,7 +126,7 @@ fn a_list_of_1_1_0_is_asked_for_its_status_and_its_garbage_is_collected() {
 }
 
 #[test]
-fn an_error_reaches_who_called_libcni_in_its_own_words() {
+fn an_error_is_returned_by_libcni_unchanged() {
     let scene = Scene::new();
     let config = config(json!({"addresses": ["198.18.0.9/24"]}));
     let output = run(&scene.env, &scene.pod, &["CNI_IFNAME=net1"], &["libcni", "add"], &config.to_string());

@@ -1,11 +1,11 @@
-//! As Multus calls.
+//! Calls as Multus makes them.
 
 use super::*;
 
 #[test]
-fn the_default_route_was_taken_away_before_add() {
+fn add_works_without_the_default_route() {
     let mut scene = Scene::new();
-    // What a pod network leaves (ovn-kubernetes) when `default-route` of the annotation names our network.
+    // The routes of ovn-kubernetes when the annotation's `default-route` names this network.
     scene
         .pod
         .inside
@@ -22,7 +22,7 @@ fn the_default_route_was_taken_away_before_add() {
     scene.cluster_is_reached(0..2);
     scene.is_reached_from(&scene.env.node2, "10.1.0.2");
     scene.is_reached_from(&scene.env.node2, "fd00:1::2");
-    // And after ours, Multus makes the default route that the annotation names itself.
+    // After ADD, Multus adds the default route of the annotation itself.
     scene
         .pod
         .inside
@@ -46,7 +46,7 @@ fn del_follows_a_failed_add() {
 fn the_whole_life_of_an_attachment() {
     let scene = Scene::new();
     let mut config = config(json!({"addresses": ["192.168.50.99/24"]}));
-    // What Multus passes of an annotation's `mac`.
+    // How Multus passes the annotation's `mac`.
     config["capabilities"] = json!({"mac": true});
     config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:09"});
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {

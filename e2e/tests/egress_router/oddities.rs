@@ -1,4 +1,4 @@
-//! Nodes, pods and runtimes that are unlike most, and that there are.
+//! Unusual nodes, pods and runtimes.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use e2e::netns::wait_until;
 
 use super::*;
 
-/// A configuration that names its master.
+/// A configuration with a master.
 fn on(master: &str, ip: Value) -> Value {
     let mut config = config(ip);
     config["interfaceArgs"] = json!({"master": master});
     config
 }
 
-/// The node's state, from which on nothing may change.
+/// The node's state, which must not change.
 fn now(mut scene: Scene) -> Scene {
     scene.node_before = scene.env.node.network_state().unwrap();
     scene.pod_before = scene.pod.inside.network_state().unwrap();
@@ -22,9 +22,9 @@ fn now(mut scene: Scene) -> Scene {
 }
 
 #[test]
-fn addresses_of_services_on_an_interface_of_their_own_are_no_second_network() {
+fn an_interface_with_addresses_of_services_is_not_a_candidate_for_the_master() {
     let scene = Scene::new();
-    // kube-proxy in IPVS mode keeps what a load balancer announces in the node's network on such an interface.
+    // kube-proxy in IPVS mode keeps addresses of load balancers in the node's network on such an interface.
     scene
         .env
         .node
@@ -40,7 +40,7 @@ fn addresses_of_services_on_an_interface_of_their_own_are_no_second_network() {
 }
 
 #[test]
-fn the_gateway_of_a_default_route_with_several_next_hops_is_inferred() {
+fn the_gateway_of_a_multipath_default_route_is_inferred() {
     let scene = Scene::new();
     scene
         .env
@@ -59,7 +59,7 @@ fn the_gateway_of_a_default_route_with_several_next_hops_is_inferred() {
 }
 
 #[test]
-fn a_master_is_known_by_each_of_its_names_whatever_stands_on_it() {
+fn a_master_is_found_by_each_of_its_names() {
     let scene = Scene::new();
     scene
         .env
@@ -69,7 +69,7 @@ fn a_master_is_known_by_each_of_its_names_whatever_stands_on_it() {
         ))
         .unwrap();
     let scene = now(scene);
-    // With the gateway the node is not read whole, without it is.
+    // With a gateway only the master is read, without one the whole node.
     let gateway = json!({"addresses": ["192.168.50.99/24"], "gateway": GATEWAY[0]});
     for (name, ip) in [
         ("lan-side", v4()),
@@ -89,7 +89,7 @@ fn a_master_is_known_by_each_of_its_names_whatever_stands_on_it() {
 #[test]
 fn a_macvlan_may_be_the_master() {
     let scene = Scene::new();
-    // As in a node that is itself a container of a macvlan network.
+    // The node may itself be a container of a macvlan network.
     scene
         .env
         .node
@@ -106,7 +106,7 @@ fn a_macvlan_may_be_the_master() {
     scene.restored();
 }
 
-/// A configuration that asks for more than its master, which is to be found, carries.
+/// A configuration whose MTU exceeds that of the inferred master.
 fn long() -> Value {
     let mut config = config(v4());
     config["interfaceArgs"] = json!({"mtu": 9000});
@@ -114,16 +114,16 @@ fn long() -> Value {
 }
 
 #[test]
-fn more_than_the_master_carries_is_refused_before_the_pod_is_touched() {
+fn an_mtu_above_the_masters_is_refused_before_the_pod_is_changed() {
     let scene = Scene::new();
-    let answer = scene.env.plugin(&scene.pod, "net1", long()).unwrap().refused().unwrap();
-    assert_eq!(answer.error_code(), Some(7), "{answer:#?}");
-    assert!(answer.words().contains(&format!("interfaceArgs.mtu is 9000: its master {UPLINK} has 1500")));
+    let output = scene.env.plugin(&scene.pod, "net1", long()).unwrap().refused().unwrap();
+    assert_eq!(output.error_code(), Some(7), "{output:#?}");
+    assert!(output.words().contains(&format!("interfaceArgs.mtu is 9000: its master {UPLINK} has 1500")));
     scene.restored();
 }
 
 #[test]
-fn default_routes_that_differ_in_their_next_hop_alone_come_back_in_their_order() {
+fn default_routes_that_differ_only_in_their_next_hop_are_restored_in_order() {
     let scene = Scene::new();
     scene
         .pod
@@ -147,19 +147,19 @@ fn default_routes_that_differ_in_their_next_hop_alone_come_back_in_their_order()
     scene.restored();
 }
 
-/// The bridge of the pods' network advertises itself as a router that is preferred to others (RFC 4191), for half an hour; until
-/// the pod has dealt with it.
+/// The bridge of the pods' network advertises itself as a router with high preference (RFC 4191) for half an hour. Returns when the pod has
+/// processed the advertisement.
 fn advertise(scene: &Scene) {
     let message = r"\206\0\0\0\100\010\007\010\0\0\0\0\0\0\0\0";
-    // IPPROTO_IPV6, IPV6_MULTICAST_HOPS: from the link itself, or nobody believes it.
+    // IPPROTO_IPV6, IPV6_MULTICAST_HOPS: hosts only accept advertisements with hop limit 255.
     let to = "IP6-SENDTO:[ff02::1%cluster0]:58,setsockopt-int=41:18:255";
     let heard = || {
         let count = "awk '/^Icmp6InRouterAdvertisements/ { print $2 }' /proc/net/dev_snmp6/eth0";
         Ok::<u64, anyhow::Error>(scene.pod.inside.sh(count)?.trim().parse()?)
     };
     let before = heard().unwrap();
-    // They are counted before they are read: who has counted the second has read the first.
-    wait_until("the pod hears a router", Duration::from_secs(10), || {
+    // The kernel counts an advertisement before it processes it: when the second is counted, the first is processed.
+    wait_until("the pod receives the advertisement", Duration::from_secs(10), || {
         scene.env.node.sh(&format!("printf '{message}' | socat -u - '{to}'"))?;
         Ok(heard()? > before + 1)
     })
@@ -167,7 +167,7 @@ fn advertise(scene: &Scene) {
 }
 
 #[test]
-fn a_router_that_advertises_itself_again_is_no_way_around() {
+fn a_repeated_router_advertisement_does_not_bypass_the_attachment() {
     let scene = Scene::new();
     scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv6/conf/eth0/accept_ra; ip -6 route del default").unwrap();
     advertise(&scene);
@@ -189,7 +189,7 @@ fn a_router_that_advertises_itself_again_is_no_way_around() {
 }
 
 #[test]
-fn a_router_whose_first_advertisement_comes_after_add_is_no_way_around() {
+fn a_first_router_advertisement_after_add_does_not_bypass_the_attachment() {
     let scene = Scene::new();
     scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv6/conf/eth0/accept_ra; ip -6 route del default").unwrap();
     let plugin = scene.plugin(v6());
@@ -206,7 +206,7 @@ fn a_router_whose_first_advertisement_comes_after_add_is_no_way_around() {
 }
 
 #[test]
-fn a_network_of_the_cluster_may_be_the_attachments_own() {
+fn a_cluster_network_may_equal_the_attachments_network() {
     let scene = Scene::new();
     let mut config = config(dual());
     config["clusterNetworks"] = json!(["192.168.50.0/24", "2001:db8:50::/64"]);
@@ -224,7 +224,7 @@ fn a_network_of_the_cluster_may_be_the_attachments_own() {
 }
 
 #[test]
-fn a_default_route_for_a_tos_is_no_way_around_and_comes_back() {
+fn a_default_route_for_a_tos_does_not_bypass_the_attachment_and_is_restored() {
     for plain in ["ip route add default via 10.244.1.1 metric 100", "true"] {
         let scene = Scene::new();
         let tos = "ip route add default via 10.244.1.1 tos 0x10";
@@ -251,10 +251,10 @@ fn a_default_route_for_a_tos_is_no_way_around_and_comes_back() {
 }
 
 #[test]
-fn behind_a_plugin_that_tells_nothing_of_the_pods_interface() {
+fn it_works_after_a_plugin_that_does_not_report_the_pods_interface() {
     let scene = Scene::new();
     let mut config = config(v4());
-    // As Calico answers: the node's end alone, and addresses that are on no interface.
+    // Calico's result: only the node's end, and addresses without an interface.
     config["prevResult"] = json!({
         "cniVersion": "1.1.0", "interfaces": [{"name": "cali0"}],
         "ips": [{"address": format!("{}/32", scene.pod.addresses[0])}],
@@ -266,7 +266,7 @@ fn behind_a_plugin_that_tells_nothing_of_the_pods_interface() {
     scene.cluster_is_reached(0..1);
     let check = plugin.check(&result).unwrap();
     assert_eq!(check.code, Some(0), "{check:#?}");
-    // Nobody must remember how the interface was to be called.
+    // DEL does not need the interface's name.
     let mut renamed = plugin.config.clone();
     renamed["interfaceArgs"] = json!({"name": "wan0"});
     let check = plugin.with(renamed).check(&result).unwrap();
@@ -276,23 +276,23 @@ fn behind_a_plugin_that_tells_nothing_of_the_pods_interface() {
 }
 
 #[test]
-fn the_nodes_own_namespace_is_no_pods() {
+fn the_nodes_own_namespace_is_refused() {
     let scene = Scene::new();
     let plugin = scene.plugin(v4()).env("CNI_NETNS", "/proc/self/ns/net");
     let refusal = plugin.refused().unwrap();
     assert_eq!(refusal.error_code(), Some(8), "{refusal:#?}");
-    // Nothing was made there, so nothing is left: the runtime would repeat a refused DEL for ever.
+    // DEL succeeds, because nothing was created there, and the runtime would retry a refused DEL for ever.
     plugin.del(None).unwrap();
     scene.restored();
 }
 
 #[test]
-fn what_has_its_name_in_another_namespace_of_the_same_path_stays() {
+fn an_interface_in_another_namespace_with_the_same_path_stays() {
     let scene = Scene::new();
     let other = scene.env.pod("other").unwrap();
     let plugin = scene.plugin(v4());
     plugin.add().unwrap();
-    // The pod is gone, and its path is another one's by now, with an interface that looks like ours.
+    // The pod is gone. Its path belongs to another namespace with a similar interface.
     let (path, node) = (&scene.pod.netns, &scene.env.node);
     node.sh(&format!("umount {path}; mount --bind {} {path}", other.netns)).unwrap();
     node.sh(&format!("ip link add net1 link {UPLINK} netns {path} type macvlan mode bridge")).unwrap();
@@ -304,10 +304,9 @@ fn what_has_its_name_in_another_namespace_of_the_same_path_stays() {
 }
 
 #[test]
-fn a_kernel_without_nf_tables_is_told_and_has_nothing_to_undo() {
+fn a_kernel_without_nf_tables_is_reported_and_del_succeeds() {
     let scene = Scene::new();
-    // Netlink sockets in the order in which they are made: the node's, the pod's for routes, the pod's for nf_tables, which
-    // such a kernel does not have.
+    // Netlink sockets in the order of creation: the node's, the pod's for routes, the pod's for nf_tables, which such a kernel does not have.
     let inject = "inject=socket:error=EPROTONOSUPPORT:when=3+";
     let words = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e", "trace=socket", "-e", inject];
     let plugin = scene.plugin(v4()).wrapped(words);
@@ -319,7 +318,7 @@ fn a_kernel_without_nf_tables_is_told_and_has_nothing_to_undo() {
 }
 
 #[test]
-fn a_link_that_was_on_its_way_when_its_add_was_killed_goes_with_the_next_call() {
+fn a_link_with_a_temporary_name_of_a_killed_add_is_deleted_by_the_next_call() {
     let scene = Scene::new();
     let leave = || {
         let netns = &scene.pod.netns;
@@ -337,7 +336,7 @@ fn a_link_that_was_on_its_way_when_its_add_was_killed_goes_with_the_next_call() 
 }
 
 #[test]
-fn check_sees_that_what_add_found_in_order_no_longer_is() {
+fn check_reports_a_change_of_a_sysctl_that_add_did_not_change() {
     let scene = Scene::new();
     scene.pod.inside.sh("echo 1 >/proc/sys/net/ipv4/conf/eth0/forwarding").unwrap();
     let scene = now(scene);
@@ -352,7 +351,7 @@ fn check_sees_that_what_add_found_in_order_no_longer_is() {
 }
 
 #[test]
-fn status_says_what_an_add_would() {
+fn status_reports_the_errors_of_an_add() {
     let scene = Scene::new();
     let status = |config: Value| {
         let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
@@ -374,11 +373,11 @@ fn status_says_what_an_add_would() {
         (config(json!({"addresses": ["192.168.50.2/24"]})), "an address of the node itself"),
         (without_ip("ipConfig", json!({"name": "a"})), "kubeconfig"),
     ] {
-        let answer = status(config).refusal().unwrap();
-        assert_eq!(answer.error_code(), Some(50), "{answer:#?}");
-        assert!(answer.words().contains(word), "{answer:#?}");
+        let output = status(config).refusal().unwrap();
+        assert_eq!(output.error_code(), Some(50), "{output:#?}");
+        assert!(output.words().contains(word), "{output:#?}");
     }
     scene.env.node.sh("rm -rf /run/egress-router; touch /run/egress-router").unwrap();
-    let answer = status(on(UPLINK, v4())).refusal().unwrap();
-    assert!(answer.words().contains("/run/egress-router"), "{answer:#?}");
+    let output = status(on(UPLINK, v4())).refusal().unwrap();
+    assert!(output.words().contains("/run/egress-router"), "{output:#?}");
 }

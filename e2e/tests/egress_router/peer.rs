@@ -1,12 +1,12 @@
-//! Debian's macvlan and static plugins, given the same: where both do the same job, the kernel's state is the same.
+//! Comparison with Debian's macvlan and static plugins: with the same configuration, the kernel's state is the same.
 
 use e2e::egress_router::{UPLINK, debian};
 
 use super::*;
 
-/// Lines about the new link and what belongs to it by itself: kind, mode, master, MTU, addresses and their routes. Left out:
-/// the transmit queue's length, of which the peer makes 0 without being asked; what only one of them is asked to do (the default route, the cluster's routes, their tables, the packet filter), and
-/// duplicate address detection, which the peer waits for.
+/// The state of the new link: kind, mode, master, MTU, addresses and their routes. Omitted are the transmit queue's length, which the peer sets
+/// to 0; the default route, the cluster's routes, tables and the packet filter, which only this plugin configures; and duplicate address
+/// detection, which the peer waits for.
 fn state_of_net1(pod: &Pod) -> Vec<String> {
     let lines = pod
         .inside
@@ -48,7 +48,7 @@ fn the_same_configuration_gives_the_same_link_addresses_and_kernel_routes() {
         let plugin = scene.env.plugin(&scene.pod, "net1", config).unwrap();
         let ours = plugin.add().unwrap();
         assert_eq!(state_of_net1(&scene.pod), expected, "{mode} {addresses:?}");
-        // And so are the answers, as far as both say the same thing.
+        // The results are the same in their common part.
         for (index, address) in addresses.iter().enumerate() {
             assert_eq!(ours["ips"][index]["address"], *address, "{ours}");
             assert_eq!(ours["ips"][index]["interface"], theirs["ips"][index]["interface"], "{ours} {theirs}");

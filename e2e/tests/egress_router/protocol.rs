@@ -1,5 +1,4 @@
-//! What a runtime is answered, and what is left when it ends: the defects of the original that are known of it, by their numbers
-//! (specs, 1.3), each as what shall be instead.
+//! The CNI protocol: defects of the original (docs/egress-router-cni/defects.md).
 
 use super::*;
 
@@ -15,11 +14,11 @@ fn b01_a_failure_is_an_error_with_a_code_and_a_message() {
     for (verb, stdin) in
         [("ADD", "{"), ("ADD", ""), ("DEL", "[]"), ("CHECK", "null"), ("GC", "{}"), ("NONSENSE", "{}")]
     {
-        let answer = plugin.call(verb, stdin).unwrap();
-        answer.clone().refusal().unwrap_or_else(|error| panic!("{verb} {stdin:?}: {error}"));
+        let output = plugin.call(verb, stdin).unwrap();
+        output.clone().refusal().unwrap_or_else(|error| panic!("{verb} {stdin:?}: {error}"));
         assert!(
-            answer.error_code().is_some_and(|code| (1..=8).contains(&code)),
-            "{verb} {stdin:?}: {answer:#?}"
+            output.error_code().is_some_and(|code| (1..=8).contains(&code)),
+            "{verb} {stdin:?}: {output:#?}"
         );
     }
     for variable in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"] {
@@ -31,7 +30,7 @@ fn b01_a_failure_is_an_error_with_a_code_and_a_message() {
 }
 
 #[test]
-fn b13_del_takes_everything_back_while_the_pod_lives_on() {
+fn b13_del_restores_a_running_pod() {
     let scene = Scene::new();
     let plugin =
         scene.plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"]}));
@@ -42,7 +41,7 @@ fn b13_del_takes_everything_back_while_the_pod_lives_on() {
 }
 
 #[test]
-fn b14_check_sees_every_difference_and_every_version_is_spoken() {
+fn b14_check_reports_every_difference_in_every_version() {
     let scene = Scene::new();
     let plugin = scene.plugin(json!({
         "addresses": ["192.168.50.99/24", "2001:db8:50::99/64"], "destinations": ["80 TCP 203.0.113.9", "203.0.113.9/32", "2001:db8::/32"],
@@ -60,7 +59,7 @@ fn b14_check_sees_every_difference_and_every_version_is_spoken() {
         ("ip rule | sed -n 's/^\\(71[0-9]*\\):.*/\\1/p' | xargs -n1 ip rule del priority", "rule"),
         ("echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter", "rp_filter"),
         ("echo 0 >/proc/sys/net/ipv4/conf/eth0/forwarding", "forwarding"),
-        // Last: with the record, DEL has lost what to restore.
+        // The last one, because DEL cannot restore the pod without the record.
         ("nft flush table inet egress_router_net1", "net1"),
         ("nft delete table inet egress_router_net1", "net1"),
     ] {
@@ -85,20 +84,20 @@ fn b14_check_sees_every_difference_and_every_version_is_spoken() {
     let mut old = plugin.config.clone();
     old["cniVersion"] = json!("1.0.0");
     for verb in ["STATUS", "GC"] {
-        let answer = plugin.call(verb, &old.to_string()).unwrap();
-        assert_eq!(answer.error_code(), Some(1), "{verb}: {answer:#?}");
+        let output = plugin.call(verb, &old.to_string()).unwrap();
+        assert_eq!(output.error_code(), Some(1), "{verb}: {output:#?}");
     }
     old["cniVersion"] = json!("0.2.0");
     assert_eq!(plugin.with(old).refused().unwrap().error_code(), Some(1));
 }
 
 #[test]
-fn check_takes_what_a_later_plugin_of_the_list_has_changed() {
+fn check_accepts_changes_of_later_plugins() {
     let scene = Scene::new();
     let plugin = scene.plugin(v4());
     let mut result = plugin.add().unwrap();
     scene.pod.inside.sh("ip link set net1 mtu 1400 address 02:00:5e:10:00:07").unwrap();
-    // What differs is named until the list has it as `tuning` answers it.
+    // The difference is reported unless `prevResult` has it, as in the result of `tuning`.
     for (key, value) in [("mac", json!("02:00:5e:10:00:07")), ("mtu", json!(1400))] {
         let check = plugin.check(&result).unwrap();
         assert!(check.words().contains(key), "{check:#?}");
@@ -106,7 +105,7 @@ fn check_takes_what_a_later_plugin_of_the_list_has_changed() {
     }
     let check = plugin.check(&result).unwrap();
     assert_eq!(check.code, Some(0), "{check:#?}");
-    // Before 1.1.0 nobody says the MTU.
+    // Before 1.1.0 the result has no MTU.
     result["interfaces"].as_array_mut().unwrap().last_mut().unwrap().as_object_mut().unwrap().remove("mtu");
     let check = plugin.check(&result).unwrap();
     assert_eq!(check.code, Some(0), "{check:#?}");
@@ -115,7 +114,7 @@ fn check_takes_what_a_later_plugin_of_the_list_has_changed() {
 }
 
 #[test]
-fn del_undoes_whatever_version_the_configuration_has_by_now() {
+fn del_works_with_any_version_of_the_configuration() {
     let scene = Scene::new();
     let plugin = scene.plugin(v4());
     for version in [None, Some(json!("0.2.0")), Some(json!(7))] {
@@ -133,7 +132,7 @@ fn del_undoes_whatever_version_the_configuration_has_by_now() {
 }
 
 #[test]
-fn b14_gc_removes_what_is_not_named_and_nothing_else() {
+fn b14_gc_removes_exactly_the_attachments_that_are_not_valid() {
     let scene = Scene::new();
     let other = scene.env.pod("other").unwrap();
     let kept = scene.plugin(v4());
@@ -147,18 +146,18 @@ fn b14_gc_removes_what_is_not_named_and_nothing_else() {
     lost.add().unwrap();
     let mut gc = config(v4());
     gc["cni.dev/valid-attachments"] = json!([{"containerID": "pod", "ifname": "net1"}]);
-    let answer = kept.call("GC", &gc.to_string()).unwrap();
-    assert_eq!(answer.code, Some(0), "{answer:#?}");
+    let output = kept.call("GC", &gc.to_string()).unwrap();
+    assert_eq!(output.code, Some(0), "{output:#?}");
     assert!(other.inside.sh("ip link show net1").is_err(), "not named");
     other.inside.wait_seen_as("192.168.50.97", OUTSIDE[0], PORT).unwrap();
     scene.outside_sees(OWN[0]);
-    // What libcni writes where a runtime knows of none; nothing said is nothing known.
+    // libcni writes null for an empty list. Without a list, the valid attachments are unknown.
     gc.as_object_mut().unwrap().remove("cni.dev/valid-attachments");
     assert_eq!(kept.call("GC", &gc.to_string()).unwrap().error_code(), Some(7));
     scene.outside_sees(OWN[0]);
     gc["cni.dev/valid-attachments"] = Value::Null;
-    let answer = kept.call("GC", &gc.to_string()).unwrap();
-    assert_eq!(answer.code, Some(0), "{answer:#?}");
+    let output = kept.call("GC", &gc.to_string()).unwrap();
+    assert_eq!(output.code, Some(0), "{output:#?}");
     assert_eq!(scene.changes(), Vec::<String>::new());
     other.inside.wait_seen_as("192.168.50.97", OUTSIDE[0], PORT).unwrap();
     foreign.del(None).unwrap();
@@ -166,7 +165,7 @@ fn b14_gc_removes_what_is_not_named_and_nothing_else() {
 }
 
 #[test]
-fn settings_that_are_wrong_keep_no_pod_and_start_none() {
+fn invalid_settings_do_not_block_del_and_refuse_add() {
     let scene = Scene::new();
     let file = "/etc/cni/net.d/egress-router.d/settings.json";
     scene.env.node.sh(&format!("cp {file} {file}.right")).unwrap();
@@ -179,8 +178,8 @@ fn settings_that_are_wrong_keep_no_pod_and_start_none() {
             assert!(refusal.words().contains(file), "{refusal:#?}");
             let mut config = plugin.after(Some(&result));
             config["cni.dev/valid-attachments"] = json!([]);
-            let answer = plugin.call(verb, &config.to_string()).unwrap();
-            assert_eq!(answer.code, Some(0), "{verb} {wrong}: {answer:#?}");
+            let output = plugin.call(verb, &config.to_string()).unwrap();
+            assert_eq!(output.code, Some(0), "{verb} {wrong}: {output:#?}");
             scene.restored();
             scene.env.node.sh(&format!("cp {file}.right {file}")).unwrap();
         }
@@ -188,7 +187,7 @@ fn settings_that_are_wrong_keep_no_pod_and_start_none() {
 }
 
 #[test]
-fn b15_a_previous_result_is_merged_and_routes_are_answered() {
+fn b15_the_previous_result_is_merged_and_the_result_has_routes() {
     let scene = Scene::new();
     let pod = &scene.pod.addresses[0];
     let mut config = config(v4());
@@ -211,11 +210,11 @@ fn b15_a_previous_result_is_merged_and_routes_are_answered() {
     let routes = result["routes"].as_array().unwrap();
     let has = |dst: &str, gw: &str| routes.iter().any(|route| route["dst"] == dst && route["gw"] == gw);
     assert!(has("0.0.0.0/0", GATEWAY[0]) && has("10.96.0.0/12", "10.244.1.1"), "{result}");
-    assert!(!has("0.0.0.0/0", "10.244.1.1"), "it holds no longer: {result}");
+    assert!(!has("0.0.0.0/0", "10.244.1.1"), "it is no longer valid: {result}");
 }
 
 #[test]
-fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
+fn b16_the_log_has_the_configured_level_and_is_not_readable_for_all() {
     let scene = Scene::new();
     let size = |level: &str| {
         let file = format!("/var/log/egress-router-{level}");
@@ -237,7 +236,7 @@ fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
     let (error, verbose, debug) = (size("error"), size("verbose"), size("debug"));
     assert_eq!(error, 0);
     assert!(0 < verbose && verbose < debug, "{verbose} {debug}");
-    // A log that cannot be written is no reason to leave a pod without its network; nor is a file that is somebody else's.
+    // ADD succeeds although the log cannot be written, or the file belongs to another program.
     scene.env.node.sh("echo precious >/var/log/precious").unwrap();
     for file in ["/nowhere/at/all", "/var/log/precious"] {
         let mut config = config(v4());
@@ -250,7 +249,7 @@ fn b16_the_log_has_the_level_that_was_asked_for_and_is_not_for_everybody() {
 }
 
 #[test]
-fn b20_nothing_is_executed_and_nothing_is_waited_for() {
+fn b20_the_plugin_starts_no_other_program() {
     let scene = Scene::new();
     let trace = "/run/trace";
     let words = ["strace", "-f", "-qqq", "-o", trace, "-e", "trace=execve,clone,clone3,fork,vfork"];

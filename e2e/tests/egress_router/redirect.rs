@@ -1,4 +1,4 @@
-//! `destinations` as cluster-network-operator writes them: what comes to the pod is handed on from its own address.
+//! Redirects (DNAT and SNAT), as cluster-network-operator configures them.
 
 use std::time::Duration;
 
@@ -7,8 +7,7 @@ use e2e::netns::{Port, wait_until};
 
 use super::*;
 
-/// cluster-network-operator's configuration, to the letter (its template for macvlan in redirect mode), but
-/// for the log, which it keeps in this machine's /tmp.
+/// cluster-network-operator's configuration (its template for macvlan in redirect mode), without the log, which it writes to the node's /tmp.
 fn operators(destinations: Value) -> Value {
     json!({
         "cniVersion": "0.4.0", "type": "egress-router", "name": "egress-router-cni-nad",
@@ -18,7 +17,7 @@ fn operators(destinations: Value) -> Value {
 }
 
 #[test]
-fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
+fn tcp_and_udp_are_redirected_with_the_pods_address_as_source() {
     let scene = Scene::new();
     let plugin = scene
         .env
@@ -41,7 +40,7 @@ fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
     let _dns: Vec<_> = [OUTSIDE[0], ELSEWHERE[0]]
         .map(|address| scene.env.outside.listen_by(Transport::Udp, address, 53).unwrap())
         .into();
-    // From a pod beside it, from the node, and from another node.
+    // From another pod, from the node, and from another node.
     for who in [&client.inside, &scene.env.node, &scene.env.node2] {
         for (transport, port) in
             [(Transport::Tcp, 80), (Transport::Tcp, 8080), (Transport::Udp, 53), (Transport::Udp, 5353)]
@@ -49,11 +48,11 @@ fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
             who.wait_seen_by(transport, OWN[0], pod, port).unwrap();
         }
     }
-    // Where they are handed on to: the second host saw what came to 8080.
+    // The second host received the connections to 8080.
     refused_at_once(&client.inside, Transport::Tcp, pod, 81);
     scene.outside_sees(OWN[0]);
     scene.cluster_is_reached(0..1);
-    // A redirect is for who comes by the pods' network, not for the LAN.
+    // A redirect applies to clients in the pods' network, not in the LAN.
     let (meeting, _) = scene.env.outside.meets(Transport::Tcp, OWN[0], 80).unwrap();
     assert!(!matches!(meeting, Meeting::SeenAs(_)), "{meeting:?}");
     plugin.del(Some(&result)).unwrap();
@@ -61,7 +60,7 @@ fn tcp_and_udp_are_handed_on_from_the_pods_own_address() {
 }
 
 #[test]
-fn ipv6_is_handed_on_to_another_port() {
+fn ipv6_is_redirected_to_another_port() {
     let scene = Scene::new();
     let plugin = scene
         .plugin(json!({"addresses": ["2001:db8:50::99/64"], "destinations": ["8080 tcp 2001:db8:9::9 80"]}));
@@ -72,7 +71,7 @@ fn ipv6_is_handed_on_to_another_port() {
 }
 
 #[test]
-fn the_fallback_takes_every_other_port() {
+fn the_fallback_redirects_every_other_port() {
     for fallback in [
         json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9", "203.0.113.10"]}),
         json!({"addresses": ["192.168.50.99/24"], "destinations": ["80 TCP 203.0.113.9"], "fallbackIP": "203.0.113.10"}),
@@ -81,7 +80,7 @@ fn the_fallback_takes_every_other_port() {
         let plugin = scene.plugin(fallback);
         let result = plugin.add().unwrap();
         let pod = &scene.pod.addresses[0];
-        // 80 leads to the first host, all else to the second: only there is somebody at 7777.
+        // Port 80 goes to the first host, all others to the second, which alone listens on 7777.
         let _other = scene.env.outside.listen(ELSEWHERE[0], 7777).unwrap();
         scene.env.node2.wait_seen_as(OWN[0], pod, 7777).unwrap();
         scene.env.node2.wait_seen_as(OWN[0], pod, 80).unwrap();
@@ -91,7 +90,7 @@ fn the_fallback_takes_every_other_port() {
 }
 
 #[test]
-fn redirects_stay_allowed_beside_a_list() {
+fn redirects_are_allowed_with_an_allow_list() {
     let scene = Scene::new();
     scene
         .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["203.0.113.9/32", "8080 TCP 203.0.113.10 80"]}))
@@ -102,14 +101,14 @@ fn redirects_stay_allowed_beside_a_list() {
 }
 
 #[test]
-fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
+fn redirects_do_not_enable_forwarding_to_a_third_interface() {
     let mut scene = Scene::new();
     let third = scene.env.lab.node("third").unwrap();
     let theirs = ["192.168.70.1/24", "2001:db8:70::1/64 nodad", "fe80::1/64 nodad"];
     let ours = ["192.168.70.9/24", "2001:db8:70::9/64 nodad", "fe80::9/64 nodad"];
     let (there, here) = (Port::new(&third, "lan0", &theirs), Port::new(&scene.pod.inside, "net0", &ours));
     scene.env.lab.link(there, here).unwrap();
-    // The kernel's own link-local address is state as well, and comes some time after the link.
+    // The kernel's link-local address is part of the state, and is added some time after the link.
     let settled = "until ip -6 -o addr show dev net0 scope link | grep -v fe80::9/ | grep -qv tentative; do sleep 0.05; done";
     scene.pod.inside.sh(settled).unwrap();
     let neighbour = scene.env.pod("neighbour").unwrap();
@@ -126,7 +125,7 @@ fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
         .unwrap();
     let addresses = ["192.168.70.1", "2001:db8:70::1"];
     let _servers = addresses.map(|address| third.listen(address, PORT).unwrap());
-    // As soon as its addresses can be used, the pod reaches it by itself.
+    // The pod reaches it as soon as its addresses are usable.
     scene.pod.inside.wait_seen_as("192.168.70.9", addresses[0], PORT).unwrap();
     scene.pod.inside.wait_seen_as("2001:db8:70::9", addresses[1], PORT).unwrap();
     let both = json!({
@@ -143,7 +142,7 @@ fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
         for family in 0..2 {
             scene.env.node2.wait_seen_as(OWN[family], &pod[family], 8080).unwrap();
             if forwards {
-                // The control: whoever was a router is one still.
+                // The control: a pod that was a router remains one.
                 let seen = &neighbour.addresses[family];
                 neighbour.inside.wait_seen_as(seen, addresses[family], PORT).unwrap();
             } else {
@@ -156,10 +155,9 @@ fn a_third_interface_is_reached_by_nobody_because_something_is_handed_on() {
     }
 }
 
-/// This kernel may have no SCTP of its own; handing packets on needs none. What is sent is a first packet (INIT, RFC 9260,
-/// 3.3.2), and its checksum must be right.
+/// The kernel may have no SCTP sockets; forwarding does not need them. The test sends an INIT packet (RFC 9260, 3.3.2) with a valid checksum.
 #[test]
-fn sctp_is_handed_on() {
+fn sctp_is_redirected() {
     let scene = Scene::new();
     scene
         .plugin(json!({"addresses": ["192.168.50.99/24"], "destinations": ["3868 SCTP 203.0.113.9 3869"]}))
@@ -175,7 +173,7 @@ fn sctp_is_handed_on() {
     packet[8..12].copy_from_slice(&sum);
     let bytes: String = packet.iter().map(|byte| format!("\\x{byte:02x}")).collect();
     wait_until(
-        "the packet arrives outside, at the other port, from the pod's own address",
+        "the packet arrives at the other port with the pod's address as source",
         Duration::from_secs(10),
         || {
             scene
@@ -189,7 +187,7 @@ fn sctp_is_handed_on() {
     .unwrap();
 }
 
-/// Castagnoli's, as RFC 9260 (appendix A) takes it.
+/// CRC32c, as in RFC 9260 (appendix A).
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0x82f6_3b78 * (sum & 1)))

@@ -1,4 +1,4 @@
-//! What is left when a call is cut short, refused, or taken back: nothing.
+//! Killed, failed and repeated calls leave nothing.
 
 use std::time::Duration;
 
@@ -6,8 +6,7 @@ use e2e::netns::wait_until;
 
 use super::*;
 
-/// Every system call that changes something outside of the process, or is about to, or says what came of it. Those that a CPU
-/// lacks (`?`) are skipped.
+/// System calls that change state outside of the process, prepare a change, or read its result. Those with `?` do not exist on all CPUs.
 const CALLS: [&str; 21] = [
     "sendto",
     "sendmsg",
@@ -31,13 +30,13 @@ const CALLS: [&str; 21] = [
     "unlinkat",
     "?mkdir",
 ];
-/// Those of them that only look, wait or prepare. Who is killed just before one of these has done what it has done when it is
-/// killed just before the next one that is none: there is nothing more to see.
+/// Those that only read, wait or prepare. A kill before one of them leaves the same state as a kill before the next other one, so it is not
+/// tested.
 const WITHOUT_TRACE: [&str; 6] = ["recvfrom", "recvmsg", "setns", "socket", "bind", "flock"];
-/// More than the longest call makes of any of them.
+/// More than the number of any of them in the longest call.
 const ENOUGH: usize = 200;
 
-/// Everything that ADD can do at once: both families, redirects, a list, strict rp_filter.
+/// A configuration with everything: both families, redirects, a list, strict rp_filter.
 fn everything() -> Value {
     json!({
         "addresses": ["192.168.50.99/24", "192.168.50.98/24", "2001:db8:50::99/64"],
@@ -52,32 +51,32 @@ fn strict_scene() -> Scene {
     scene
 }
 
-/// A fixed MAC: two ADDs give the same state then.
+/// A fixed MAC, so that two ADDs have the same state.
 fn plugin(scene: &Scene) -> Plugin {
     let mut config = config(everything());
     config["runtimeConfig"] = json!({"mac": "02:00:5e:00:53:01"});
     scene.env.plugin(&scene.pod, "net1", config).unwrap()
 }
 
-/// The same, with a fault at the `at`th of those system calls.
+/// The plugin with a fault at the `at`th of those system calls.
 fn injected(plugin: &Plugin, call: &str, what: &str, at: usize) -> Plugin {
     let inject = format!("inject={call}:{what}:when={at}");
     let words = ["strace", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject];
     plugin.clone().wrapped(words.map(str::to_owned))
 }
 
-/// Calls `verb` again and again, killed just before its first, second … last call of each kind that changes something, and after
-/// the last; `then` is told after which one.
+/// Calls `verb` repeatedly, killed before its first, second … last system call of each kind that changes state, and after the last. Then runs
+/// `then` with the position.
 fn killed_everywhere(plugin: &Plugin, verb: &str, before: impl Fn(), then: impl Fn(&str)) -> usize {
     let mut killed = 0;
     for call in CALLS.into_iter().filter(|call| !WITHOUT_TRACE.contains(call)) {
         for at in 1.. {
             before();
-            let answer =
+            let output =
                 injected(plugin, call, "signal=KILL", at).call(verb, &plugin.config.to_string()).unwrap();
             let place = format!("{verb} killed at {call} {at}");
-            let over = answer.code == Some(0);
-            assert!(at < ENOUGH && (over || matches!(answer.code, None | Some(137))), "{place}: {answer:#?}");
+            let over = output.code == Some(0);
+            assert!(at < ENOUGH && (over || matches!(output.code, None | Some(137))), "{place}: {output:#?}");
             then(&place);
             if over {
                 break;
@@ -90,7 +89,7 @@ fn killed_everywhere(plugin: &Plugin, verb: &str, before: impl Fn(), then: impl 
 }
 
 #[test]
-fn hot_unplug_leaves_the_pod_as_it_was() {
+fn hot_unplug_restores_the_pod() {
     let scene = strict_scene();
     for ip in [v4(), v6(), dual(), everything()] {
         let plugin = scene.plugin(ip);
@@ -98,7 +97,7 @@ fn hot_unplug_leaves_the_pod_as_it_was() {
         assert_ne!(scene.changes(), Vec::<String>::new());
         plugin.del(Some(&result)).unwrap();
         scene.restored();
-        // DEL is repeatable, and needs neither the result nor the interface.
+        // DEL is idempotent, and needs neither the result nor the interface.
         plugin.del(None).unwrap();
         plugin.add().unwrap();
         plugin.del(None).unwrap();
@@ -111,9 +110,9 @@ fn hot_unplug_leaves_the_pod_as_it_was() {
 }
 
 #[test]
-fn connections_of_the_pods_own_network_live_through_add_and_del() {
+fn connections_of_the_primary_interface_survive_add_and_del() {
     let scene = strict_scene();
-    // A conversation with another node, question by question.
+    // A connection with another node, used before and after each call.
     let _server = scene.pod.inside.start_process(["socat", "TCP4-LISTEN:7000,fork", "EXEC:cat"]).unwrap();
     let command = format!(
         "mkfifo /run/questions; exec 3<>/run/questions; socat - TCP4:{}:7000,retry=50,interval=0.1 <&3",
@@ -129,7 +128,7 @@ fn connections_of_the_pods_own_network_live_through_add_and_del() {
         client.wait_for(question, Duration::from_secs(5)).unwrap();
     };
     ask("before");
-    // Redirects would take what comes to their ports, known or not.
+    // Redirects would apply to connections to their ports, so there are none.
     let plugin = scene.plugin(json!({
         "addresses": ["192.168.50.99/24", "2001:db8:50::99/64"], "destinations": ["203.0.113.9/32", "2001:db8:9::/64"],
     }));
@@ -140,18 +139,18 @@ fn connections_of_the_pods_own_network_live_through_add_and_del() {
 }
 
 #[test]
-fn an_add_that_is_killed_anywhere_is_taken_back_by_del_or_done_by_the_next_add() {
+fn an_add_that_is_killed_at_any_system_call_is_undone_by_del_or_completed_by_the_next_add() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
-    let again = std::cell::Cell::new(false);
+    let second_call = std::cell::Cell::new(false);
     let killed = killed_everywhere(
         &plugin,
         "ADD",
         || (),
         |place| {
-            // Every second one is followed by another ADD, as a runtime may do that has forgotten the first.
-            again.set(!again.get());
-            if again.get() && scene.pod.inside.sh("ip link show net1 up").is_err() {
+            // Every second one is followed by another ADD, as by a runtime that has lost the first.
+            second_call.set(!second_call.get());
+            if second_call.get() && scene.pod.inside.sh("ip link show net1 up").is_err() {
                 plugin.add().unwrap_or_else(|error| panic!("ADD after {place}: {error:#}"));
                 scene.outside_sees(OWN[0]);
             }
@@ -164,7 +163,7 @@ fn an_add_that_is_killed_anywhere_is_taken_back_by_del_or_done_by_the_next_add()
 }
 
 #[test]
-fn a_del_that_is_killed_anywhere_is_done_by_the_next_one() {
+fn a_del_that_is_killed_at_any_system_call_is_completed_by_the_next_one() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
     let killed = killed_everywhere(
@@ -180,7 +179,7 @@ fn a_del_that_is_killed_anywhere_is_done_by_the_next_one() {
     scene.restored();
 }
 
-/// The pod after an ADD. That the new link is up, the kernel tells itself when it finds the time, and has IPv6's routes then.
+/// The pod's state after an ADD. The kernel processes the link-up event asynchronously and adds IPv6's routes then.
 fn settled(scene: &Scene) -> Snapshot {
     let is_up = || Ok(scene.pod.inside.sh("ip -o link show net1")?.contains("state UP"));
     wait_until("net1 is up", Duration::from_secs(10), is_up).unwrap();
@@ -188,7 +187,7 @@ fn settled(scene: &Scene) -> Snapshot {
 }
 
 #[test]
-fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
+fn an_add_that_fails_at_any_system_call_restores_the_pod() {
     let scene = strict_scene();
     let plugin = plugin(&scene);
     plugin.add().unwrap();
@@ -196,12 +195,12 @@ fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
     plugin.del(None).unwrap();
     let (mut failed, mut wrong) = (0, Vec::new());
     for call in CALLS {
-        // A call that is made no more often is not failed; some that fail are not needed.
+        // Beyond the last call there is no fault; and some failures are tolerated.
         let mut survived = 0;
         for at in 1..ENOUGH {
-            let answer =
+            let output =
                 injected(&plugin, call, "error=ENOMEM", at).call("ADD", &plugin.config.to_string()).unwrap();
-            let changes = if answer.code == Some(0) {
+            let changes = if output.code == Some(0) {
                 survived += 1;
                 whole.changes(&settled(&scene))
             } else {
@@ -209,7 +208,7 @@ fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
                 scene.changes()
             };
             if !changes.is_empty() {
-                let (code, words) = (answer.code, answer.words());
+                let (code, words) = (output.code, output.words());
                 wrong.push(format!("{call} {at}: {code:?} {words}: changes are left: {changes:?}"));
             }
             plugin.del(None).unwrap();
@@ -229,13 +228,13 @@ fn an_add_that_fails_anywhere_leaves_the_pod_as_it_was() {
 }
 
 #[test]
-fn del_without_namespace_or_with_another_in_its_place_is_no_failure() {
+fn del_succeeds_without_the_namespace_or_with_another_one_at_its_path() {
     let scene = Scene::new();
     let plugin = plugin(&scene);
     let result = plugin.add().unwrap();
     let netns = &scene.pod.netns;
     scene.env.node.sh(&format!("umount {netns}")).unwrap();
-    // The path is a plain file now, then nothing, then not said at all.
+    // The path is a plain file, then does not exist, then is not given.
     plugin.del(Some(&result)).unwrap();
     scene.env.node.sh(&format!("rm {netns}")).unwrap();
     plugin.del(Some(&result)).unwrap();

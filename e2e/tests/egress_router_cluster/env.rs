@@ -1,4 +1,4 @@
-//! Two nodes with one more interface each, and pods that say as whom they are asked.
+//! Two nodes with an additional interface each, and pods that report their clients' addresses.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use e2e::cluster::{Cluster, Internet, SEGMENT_GATEWAY, image};
 use e2e::kustomize::overlay;
 use serde_json::{Value, json};
 
-/// Far longer than anything takes, on a machine that is ten times slower too.
+/// Deadline, sufficient on a machine that is ten times slower.
 const TIMEOUT: Duration = Duration::from_secs(240);
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const BUSYBOX: &str = "perimeter.dev/busybox:1";
-/// What attachments leave on a node while they live.
+/// The folder of attachments' records on a node.
 const RECORDS: &str = "find /run/egress-router /var/lib/cni/egress-router -name '*.json' 2>/dev/null || :";
-/// Tells whoever asks as whom it is seen.
+/// A CGI script that returns the client's address.
 const SERVE: &str = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho; echo $REMOTE_ADDR\\n' >/www/cgi-bin/seen; \
     chmod +x /www/cgi-bin/seen; exec httpd -f -p 80 -h /www";
 
@@ -21,14 +21,14 @@ pub struct TestEnv {
     _internet: Internet,
 }
 
-/// A pod that answers, and its Service.
+/// A pod with this server, and its Service.
 pub struct Server {
     pub pod: String,
     pub service: String,
 }
 
 impl TestEnv {
-    /// Everything but the plugin.
+    /// The cluster without the plugin.
     pub async fn start() -> Self {
         let cluster = Cluster::start(2).await.unwrap();
         println!("two nodes Ready after {:.1} s", cluster.took().as_secs_f64());
@@ -36,18 +36,18 @@ impl TestEnv {
         let _internet = cluster.internet().unwrap();
         let names = ["busybox", "sh", "httpd", "mkdir", "chmod", "printf"];
         let mut applets: Vec<String> = names.iter().map(|name| format!("/bin/busybox:/bin/{name}")).collect();
-        // Names are looked up by libraries that a static busybox lacks; this one needs none.
+        // A static busybox cannot resolve names; this program uses addresses.
         applets.push(cluster.programs().join("fetch").to_string_lossy().into_owned());
         cluster.make_image(BUSYBOX, &applets).await.unwrap();
         TestEnv { cluster, _internet }
     }
 
-    /// As its page says: the image, `kubectl apply -k`, and containerd's RuntimeClasses.
+    /// Installs the plugin as its page describes: the image, `kubectl apply -k`, and containerd's RuntimeClasses.
     pub async fn install(&self) {
         let archive = image::build("egress-router-cni").await.unwrap();
         self.cluster.import_image(&archive).await.unwrap();
         let overlay = overlay("egress-router-cni", &[]).unwrap();
-        // Settings as an overlay of the user's replaces them.
+        // An overlay replaces the settings.
         let file = overlay.path().join("kustomization.yaml");
         let mut kustomization: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         kustomization["configMapGenerator"] = json!([{
@@ -87,17 +87,17 @@ impl TestEnv {
             self.runtime_class(class, &source).await;
         }
         for node in self.cluster.nodes() {
-            // Its shims and pods live on; process 1 starts it again.
+            // Its shims and pods keep running; process 1 restarts it.
             node.exec(&["bash", "-c", "kill $(pidof containerd)"]).await.unwrap();
             let end = Instant::now() + TIMEOUT;
             while node.exec(&["/opt/perimeter/assets/ctr", "version"]).await.is_err() {
                 assert!(Instant::now() < end, "containerd does not come back on {}", node.name());
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     }
 
-    /// Pods of this class have the node's own network, and behind it the plugin.
+    /// Creates a RuntimeClass with the node's network list, followed by the plugin.
     async fn runtime_class(&self, class: &str, source: &Value) {
         for node in self.cluster.nodes() {
             let folder = format!("/etc/cni/{class}.d");
@@ -132,45 +132,45 @@ impl TestEnv {
         self.kubectl(&["apply", "-f", &file.path().to_string_lossy()]).await;
     }
 
-    /// A pod that answers on that node, with the node's usual network.
+    /// Creates a server pod on that node with the node's usual network.
     pub async fn server(&self, node: &str) -> Server {
         self.create("server", None, node).await;
         self.until_ready("server").await;
         self.kubectl(&["expose", "pod", "server", "--port=80"]).await;
         let service = self.kubectl(&["get", "service", "server", "-o", "jsonpath={.spec.clusterIP}"]).await;
-        // Until each node's kube-proxy has heard of the pod behind it, the node refuses.
+        // Until each node's kube-proxy has the endpoint, the node refuses connections.
         for node in self.cluster.nodes() {
             let end = Instant::now() + TIMEOUT;
             let connect = format!("exec 3<>/dev/tcp/{service}/80");
             while node.exec(&["bash", "-c", &connect]).await.is_err() {
                 assert!(Instant::now() < end, "{service} is not served on {}", node.name());
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         Server { pod: self.address("server").await, service }
     }
 
-    /// A pod of that class on that node, when it is Ready: its address in the cluster.
+    /// Creates a pod of that class on that node, and waits until it is Ready. Returns its address in the cluster.
     pub async fn pod(&self, name: &str, class: &str, node: &str) -> String {
         self.create(name, Some(class), node).await;
         self.until_ready(name).await;
         self.address(name).await
     }
 
-    /// A pod that does not start: what its Event says.
+    /// Creates a pod that does not start. Returns the message of its Event.
     pub async fn refused(&self, name: &str, class: &str, node: &str) -> String {
         self.create(name, Some(class), node).await;
         let end = Instant::now() + TIMEOUT;
         let of = format!("involvedObject.name={name},reason=FailedCreatePodSandBox");
         loop {
-            let said = self
+            let message = self
                 .kubectl(&["get", "events", "--field-selector", &of, "-o", "jsonpath={.items[*].message}"])
                 .await;
-            if !said.is_empty() {
-                return said;
+            if !message.is_empty() {
+                return message;
             }
-            assert!(Instant::now() < end, "nothing was said of {name}");
-            tokio::time::sleep(LOOK_AGAIN).await;
+            assert!(Instant::now() < end, "nothing was message of {name}");
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -202,29 +202,29 @@ impl TestEnv {
     }
 
     pub async fn delete(&self, name: &str) {
-        // By its name alone it would be found in Events of the next pod of that name.
+        // By UID, because a later pod may have the same name.
         self.kubectl(&["delete", "pod", name, "--timeout=240s"]).await;
         self.kubectl(&["delete", "events", "--field-selector", &format!("involvedObject.name={name}")]).await;
     }
 
-    /// As whom a pod is seen by a host.
+    /// The source address of a pod's request at a host.
     pub async fn asked(&self, pod: &str, host: &str) -> String {
         let url = format!("http://{host}/cgi-bin/seen");
-        let answer = self.cluster.kubectl(&["exec", pod, "--", "/fetch", &url]).await;
-        let answer = answer.unwrap_or_else(|error| format!("{error:#}"));
-        // busybox listens for both families at once.
-        answer.trim().trim_start_matches("[::ffff:").trim_end_matches(']').to_owned()
+        let response = self.cluster.kubectl(&["exec", pod, "--", "/fetch", &url]).await;
+        let response = response.unwrap_or_else(|error| format!("{error:#}"));
+        // busybox listens for both families on one socket.
+        response.trim().trim_start_matches("[::ffff:").trim_end_matches(']').to_owned()
     }
 
-    /// What a pod's namespace looks like.
+    /// The network state of a pod.
     pub async fn inside(&self, pod: &str) -> String {
         let node = self.kubectl(&["get", "pod", pod, "-o", "jsonpath={.spec.nodeName}"]).await;
-        let look = "for i in /proc/[0-9]*; do \
+        let script = "for i in /proc/[0-9]*; do \
             if tr '\\0' ' ' <$i/cmdline | grep -q '^httpd -f'; then at=$i; \
             echo; nsenter --net=$at/ns/net bash -c 'ip addr; ip route show table all; ip rule; nft list ruleset'; fi; done";
         self.cluster
             .machine(&node)
-            .exec(&["bash", "-c", look])
+            .exec(&["bash", "-c", script])
             .await
             .unwrap_or_else(|error| format!("{error:#}"))
     }
@@ -238,12 +238,12 @@ impl TestEnv {
         .await;
     }
 
-    /// The records that a node holds of attachments.
+    /// The attachments' records on a node.
     pub async fn records(&self, node: &str) -> String {
         self.cluster.machine(node).exec(&["bash", "-c", RECORDS]).await.unwrap()
     }
 
-    /// When all pods are gone, the nodes hold no attachment's record.
+    /// Asserts that the nodes have no records after all pods are deleted.
     pub async fn nothing_is_left(&self) {
         for node in self.cluster.nodes() {
             let end = Instant::now() + TIMEOUT;
@@ -253,7 +253,7 @@ impl TestEnv {
                     break;
                 }
                 assert!(Instant::now() < end, "{}: {left}", node.name());
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     }

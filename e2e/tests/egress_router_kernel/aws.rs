@@ -1,5 +1,5 @@
-//! An Elastic IP, from its association to the packet. EC2 and the metadata service are those of the crate's own tests (where
-//! moto must see the same), and run in the machine, too; what VPC's router does, the LAN's does here.
+//! An Elastic IP, from its association to the packet. The simulated EC2 and metadata service of the crate's tests (which are compared with moto)
+//! run in the machine. The LAN's router does the translation of VPC's router.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::egress_router_kernel::metadata::Metadata;
 
 const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 80);
 const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 50, 2);
-/// Where the plugin writes down what is to be given back.
+/// The folder of the plugin's records.
 const RECORDS: &str = "/var/lib/cni/egress-router/elastic-ips";
 /// The node's interface in its subnet.
 const HARDWARE: &str = "02:00:00:00:00:aa";
@@ -30,7 +30,7 @@ impl Backend for Shared {
     }
 }
 
-/// A environment on EC2.
+/// An environment on EC2.
 struct Cloud {
     env: TestEnv,
     ec2: Arc<Mutex<Ec2>>,
@@ -69,27 +69,27 @@ impl Cloud {
         Cloud { env, ec2, _gate: gate, _metadata: metadata }
     }
 
-    /// Where the Elastic IP is: interface and private address.
+    /// The association of the Elastic IP: interface and private address.
     fn at(&self) -> Option<(String, Ipv4Addr)> {
         let ec2 = self.ec2.lock().unwrap();
         let (_, interface, private) = ec2.elastics[&PUBLIC].association.clone()?;
         Some((interface, private))
     }
 
-    /// Addresses of the node's interface besides its own.
+    /// Secondary addresses of the node's interface.
     fn secondary(&self) -> Vec<Ipv4Addr> {
         self.ec2.lock().unwrap().interfaces["eni-a"].addresses[1..].to_vec()
     }
 }
 
-/// As a user writes it: on AWS nobody must say which type.
+/// A configuration without a type, which is optional on AWS.
 fn network() -> Value {
     config(json!({"podIP": {"web-*": {"addresses": [PUBLIC.to_string()]}}}))
 }
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn an_elastic_ip_is_the_pods_way_out() {
+fn the_pod_leaves_with_its_elastic_ip() {
     inside(|| {
         let cloud = Cloud::new();
         let before = cloud.env.state();
@@ -112,7 +112,7 @@ fn an_elastic_ip_is_the_pods_way_out() {
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn a_pod_that_has_moved_keeps_its_elastic_ip_when_its_former_node_is_done() {
+fn a_moved_pod_keeps_its_elastic_ip_after_the_del_of_its_former_node() {
     inside(|| {
         let cloud = Cloud::new();
         cloud.env.succeed("ADD", &network());
@@ -127,14 +127,14 @@ fn a_pod_that_has_moved_keeps_its_elastic_ip_when_its_former_node_is_done() {
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn an_elastic_ip_that_nobody_allocated_leaves_the_pod_as_it_was() {
+fn an_elastic_ip_that_is_not_allocated_is_refused() {
     inside(|| {
         let cloud = Cloud::new();
         let before = cloud.env.state();
         let config = config(json!({"ip": {"addresses": ["198.51.100.99"]}}));
-        let (succeeded, answer) = cloud.env.call("ADD", &config);
-        assert!(!succeeded && answer["code"] == 102, "{answer}");
-        assert!(answer.to_string().contains("198.51.100.99"), "{answer}");
+        let (succeeded, output) = cloud.env.call("ADD", &config);
+        assert!(!succeeded && output["code"] == 102, "{output}");
+        assert!(output.to_string().contains("198.51.100.99"), "{output}");
         assert_eq!(cloud.env.state(), before);
         assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
     });
@@ -142,7 +142,7 @@ fn an_elastic_ip_that_nobody_allocated_leaves_the_pod_as_it_was() {
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn what_cannot_be_is_said_before_the_elastic_ip_is_taken_from_who_has_it() {
+fn an_invalid_configuration_is_refused_before_the_elastic_ip_is_moved() {
     inside(|| {
         let mut cloud = Cloud::new();
         let elsewhere = ("eni-b".to_owned(), Ipv4Addr::new(192, 168, 50, 9));
@@ -161,9 +161,9 @@ fn what_cannot_be_is_said_before_the_elastic_ip_is_taken_from_who_has_it() {
         let refused =
             [(network(), "of mode l3"), (hardware, "hardware address"), (long, "its master up0 has 1500")];
         for (config, word) in refused {
-            let (succeeded, answer) = cloud.env.call("ADD", &config);
-            assert!(!succeeded && answer["code"] == 7, "{answer}");
-            assert!(answer["msg"].as_str().unwrap().contains(word), "{answer}");
+            let (succeeded, output) = cloud.env.call("ADD", &config);
+            assert!(!succeeded && output["code"] == 7, "{output}");
+            assert!(output["msg"].as_str().unwrap().contains(word), "{output}");
             assert_eq!((cloud.at(), cloud.secondary()), (Some(elsewhere.clone()), vec![]));
             assert_eq!(cloud.env.state(), before);
         }
@@ -174,7 +174,7 @@ fn what_cannot_be_is_said_before_the_elastic_ip_is_taken_from_who_has_it() {
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn what_a_dead_pod_left_is_given_back_by_one_call_that_keeps_no_add_waiting() {
+fn orphaned_elastic_ips_are_released_by_one_call_and_do_not_delay_other_adds() {
     inside(|| {
         let cloud = Cloud::new();
         cloud.env.succeed("ADD", &network());
@@ -182,23 +182,23 @@ fn what_a_dead_pod_left_is_given_back_by_one_call_that_keeps_no_add_waiting() {
         let text = fs::read_to_string(Path::new(RECORDS).join("c0ffee@net1.json")).unwrap();
         let mut record: Value = serde_json::from_str(&text).unwrap();
         cloud.env.succeed("DEL", &network());
-        // As if it had been killed before its DEL.
-        record["containerId"] = json!("dead");
-        record["place"]["path"] = json!("/run/netns/dead");
-        let dead = Path::new(RECORDS).join("dead@net1.json");
-        fs::write(&dead, record.to_string()).unwrap();
+        // The record of a pod that was killed before its DEL.
+        record["containerId"] = json!("orphaned");
+        record["place"]["path"] = json!("/run/netns/orphaned");
+        let orphaned = Path::new(RECORDS).join("orphaned@net1.json");
+        fs::write(&orphaned, record.to_string()).unwrap();
         cloud.ec2.lock().unwrap().interfaces.get_mut("eni-a").unwrap().addresses.push(private);
 
         let other_call = File::open(RECORDS).unwrap();
         other_call.lock().unwrap();
         cloud.env.succeed("ADD", &network());
-        assert!(dead.exists() && cloud.secondary().contains(&private), "that is the other call's to do");
+        assert!(orphaned.exists() && cloud.secondary().contains(&private), "that is the other call's to do");
         drop(other_call);
         cloud.env.succeed("DEL", &network());
 
         cloud.env.succeed("ADD", &network());
         let (_, own) = cloud.at().expect("associated");
-        assert_eq!((dead.exists(), cloud.secondary()), (false, vec![own]));
+        assert_eq!((orphaned.exists(), cloud.secondary()), (false, vec![own]));
         cloud.env.succeed("DEL", &network());
         assert_eq!((cloud.at(), cloud.secondary()), (None, vec![]));
         assert_eq!(fs::read_dir(RECORDS).unwrap().count(), 0);

@@ -24,19 +24,19 @@ pub const OUTSIDE_6: &str = "2001:db8:9::9";
 /// A pod on the other node.
 pub const FAR: &str = "10.244.2.5";
 const PORT: u16 = 80;
-/// An answer takes milliseconds; the machine is emulated, and so may its host be busy.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Deadline of a reply, which takes milliseconds. The machine is emulated, and its host may be busy.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONTAINER: &str = "c0ffee";
 const NAMESPACES: [&str; 3] = ["lan", "far", "pod"];
 
 /// The namespaces. Dropped: gone.
 pub struct TestEnv {
-    /// Of the plugin, besides what CNI says.
+    /// Environment variables of the plugin, in addition to CNI's.
     pub environment: Vec<(&'static str, String)>,
 }
 
 impl TestEnv {
-    /// Everything, the pod with its own network, no attachment.
+    /// The environment with a pod and without an attachment.
     pub fn new() -> Self {
         let env = TestEnv { environment: Vec::new() };
         run("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
@@ -74,11 +74,11 @@ impl TestEnv {
         for place in ["lan", "far"] {
             within(place, || {
                 let listener = TcpListener::bind(("::", PORT)).unwrap();
-                std::thread::spawn(move || answer(&listener));
+                std::thread::spawn(move || serve(&listener));
             });
         }
-        // What the kernel still does by itself would be taken for the plugin's doing.
-        let end = Instant::now() + ANSWER;
+        // Waits for asynchronous changes of the kernel, which would count as changes of the plugin.
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         while !run("ip netns exec pod ip address show tentative").is_empty() {
             assert!(Instant::now() < end, "the pod's own addresses stay tentative");
             std::thread::sleep(Duration::from_millis(50));
@@ -86,7 +86,7 @@ impl TestEnv {
         env
     }
 
-    /// A call of the plugin, as a runtime makes it: its exit status and its answer.
+    /// A call of the plugin, as a runtime makes it: its exit status and its result.
     pub fn call(&self, command: &str, config: &Value) -> (bool, Value) {
         let mut child = Command::new(PLUGIN)
             .env_clear()
@@ -106,16 +106,16 @@ impl TestEnv {
             .unwrap();
         child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
-        let answer = String::from_utf8(output.stdout).unwrap();
-        let answer = if answer.is_empty() { Value::Null } else { serde_json::from_str(&answer).unwrap() };
-        (output.status.success(), answer)
+        let result = String::from_utf8(output.stdout).unwrap();
+        let result = if result.is_empty() { Value::Null } else { serde_json::from_str(&result).unwrap() };
+        (output.status.success(), result)
     }
 
     /// The same, which must succeed.
     pub fn succeed(&self, command: &str, config: &Value) -> Value {
-        let (succeeded, answer) = self.call(command, config);
-        assert!(succeeded, "{command}: {answer}");
-        answer
+        let (succeeded, result) = self.call(command, config);
+        assert!(succeeded, "{command}: {result}");
+        result
     }
 
     /// CHECK, with what ADD answered.
@@ -123,19 +123,19 @@ impl TestEnv {
         self.succeed("CHECK", &with(config, "prevResult", result.clone()));
     }
 
-    /// As whom the pod is seen there; none if it is not answered.
+    /// The pod's source address at that host; none without a reply.
     pub fn seen_by(&self, host: &str) -> Option<String> {
         let to = SocketAddr::new(host.parse().unwrap(), PORT);
         within("pod", move || {
-            let mut stream = TcpStream::connect_timeout(&to, ANSWER).ok()?;
-            let mut said = String::new();
-            stream.set_read_timeout(Some(ANSWER)).unwrap();
-            stream.read_to_string(&mut said).ok()?;
-            Some(said)
+            let mut stream = TcpStream::connect_timeout(&to, RESPONSE_TIMEOUT).ok()?;
+            let mut text = String::new();
+            stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).unwrap();
+            stream.read_to_string(&mut text).ok()?;
+            Some(text)
         })
     }
 
-    /// All that an attachment could change in the pod.
+    /// The state of the pod that an attachment could change.
     pub fn state(&self) -> String {
         [
             "ip -d link show",
@@ -153,9 +153,9 @@ impl TestEnv {
         .join("\n")
     }
 
-    /// Waits until the pod's state is this one: a link's end is told by the kernel a little later than it is answered.
+    /// Waits until the pod has this state, because the kernel completes the deletion of a link asynchronously.
     pub fn until_state(&self, expected: &str) {
-        let end = Instant::now() + ANSWER;
+        let end = Instant::now() + RESPONSE_TIMEOUT;
         while self.state() != expected && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -178,14 +178,14 @@ impl Drop for TestEnv {
         for namespace in NAMESPACES {
             let _ = Command::new("ip").args(["netns", "delete", namespace]).status();
         }
-        // A namespace that a connection still holds keeps its links for a while.
+        // A namespace that is used by a connection keeps its links for a while.
         for link in ["up0", "cluster0", "fabric0"] {
             let _ = Command::new("ip").args(["link", "delete", link]).stderr(Stdio::null()).status();
         }
     }
 }
 
-/// A network configuration with these keys besides the usual ones.
+/// A network configuration with these additional keys.
 pub fn config(more: Value) -> Value {
     let mut config = json!({
         "cniVersion": "1.0.0", "name": "outside", "type": "egress-router", "clusterNetworks": ["10.244.0.0/16"],
@@ -207,8 +207,8 @@ pub fn with(config: &Value, key: &str, value: Value) -> Value {
 pub fn run(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {text}");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -251,7 +251,7 @@ fn link(here: &str, namespace: &str, there: &str, our: &[&str], their: &[&str]) 
     }
 }
 
-fn answer(listener: &TcpListener) {
+fn serve(listener: &TcpListener) {
     for mut stream in listener.incoming().flatten() {
         let client = stream.peer_addr().map(|client| client.ip().to_canonical().to_string());
         let _ = stream.write_all(client.unwrap_or_default().as_bytes());

@@ -12,7 +12,7 @@ fn attachment(kind: &str, mode: &str, ip: Value) -> Value {
     config(json!({"interfaceType": kind, "interfaceArgs": {"mode": mode, "master": "up0"}, "ip": ip}))
 }
 
-/// ADD, the pod's ways, CHECK, DEL, and nothing is left.
+/// ADD, connectivity, CHECK, DEL, and the initial state.
 fn prove(config: &Value, seen: &[(&str, &str)]) -> Value {
     let env = TestEnv::new();
     let before = env.state();
@@ -48,7 +48,7 @@ fn ipvlan_l2_leaves_by_both_families() {
     });
 }
 
-/// Neither ARP nor gateway: the node hands on, and the LAN is told where the address is.
+/// Neither ARP nor gateway: the node forwards, and the LAN has a route to the address.
 fn layer_3(mode: &str) {
     let env = TestEnv::new();
     run("ip -n lan route add 10.99.7.7/32 via 192.168.50.2");
@@ -86,7 +86,7 @@ fn macvlan_works_on_this_kernel_too() {
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn what_is_not_allowed_is_refused_at_once() {
+fn unlisted_destinations_are_rejected_immediately() {
     inside(|| {
         let env = TestEnv::new();
         run("ip -n lan address add 203.0.113.10/32 dev lo");
@@ -98,27 +98,27 @@ fn what_is_not_allowed_is_refused_at_once() {
         assert_eq!(env.seen_by("203.0.113.10"), None);
         assert!(asked.elapsed().as_secs() < 5, "it was dropped, not rejected");
         env.check(&config, &result);
-        // Whoever takes a rule away is found out.
+        // CHECK reports a removed rule.
         run("ip netns exec pod nft flush ruleset");
-        let (succeeded, answer) =
+        let (succeeded, output) =
             env.call("CHECK", &crate::egress_router_kernel::env::with(&config, "prevResult", result));
-        assert!(!succeeded && answer["code"] == 101, "{answer}");
+        assert!(!succeeded && output["code"] == 101, "{output}");
     });
 }
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn an_ipvlan_never_takes_the_mode_of_another_of_its_master() {
+fn an_ipvlan_never_changes_the_mode_of_others_on_its_master() {
     inside(|| {
         let mut env = TestEnv::new();
         let standing = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
         env.succeed("ADD", &standing);
         let before = env.state();
         env.environment.push(("CNI_IFNAME", "net2".to_owned()));
-        let (succeeded, answer) =
+        let (succeeded, output) =
             env.call("ADD", &attachment("ipvlan", "l3", json!({"addresses": ["10.99.7.7/32"]})));
-        assert!(!succeeded && answer["code"] == 7, "{answer}");
-        assert!(answer["msg"].as_str().unwrap().contains("mode l2"), "{answer}");
+        assert!(!succeeded && output["code"] == 7, "{output}");
+        assert!(output["msg"].as_str().unwrap().contains("mode l2"), "{output}");
         assert_eq!(env.state(), before);
         env.environment.clear();
         assert_eq!(env.seen_by(OUTSIDE).as_deref(), Some(EGRESS));
@@ -127,15 +127,15 @@ fn an_ipvlan_never_takes_the_mode_of_another_of_its_master() {
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn a_mode_that_ipvlan_has_not_is_refused_with_those_that_it_has() {
+fn the_error_of_an_unknown_ipvlan_mode_lists_the_modes() {
     inside(|| {
         let env = TestEnv::new();
         let before = env.state();
         let config = attachment("ipvlan", "bridge", json!({"addresses": ["192.168.50.77/24"]}));
-        let (succeeded, answer) = env.call("ADD", &config);
-        assert!(!succeeded && answer["code"] == 7, "{answer}");
+        let (succeeded, output) = env.call("ADD", &config);
+        assert!(!succeeded && output["code"] == 7, "{output}");
         for mode in ["l2", "l3", "l3s"] {
-            assert!(answer["msg"].as_str().unwrap().contains(mode), "{answer}");
+            assert!(output["msg"].as_str().unwrap().contains(mode), "{output}");
         }
         assert_eq!(env.state(), before);
     });
@@ -143,22 +143,22 @@ fn a_mode_that_ipvlan_has_not_is_refused_with_those_that_it_has() {
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn an_ipvlan_that_would_lose_what_its_master_cannot_carry_is_refused() {
+fn an_ipvlan_with_a_larger_mtu_than_its_master_is_refused() {
     inside(|| {
         let env = TestEnv::new();
         let before = env.state();
         let mut config = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));
         config["interfaceArgs"]["mtu"] = json!(9000);
-        let (succeeded, answer) = env.call("ADD", &config);
-        assert!(!succeeded && answer["code"] == 7, "{answer}");
-        assert_eq!(answer["msg"], "interfaceArgs.mtu is 9000: its master up0 has 1500");
+        let (succeeded, output) = env.call("ADD", &config);
+        assert!(!succeeded && output["code"] == 7, "{output}");
+        assert_eq!(output["msg"], "interfaceArgs.mtu is 9000: its master up0 has 1500");
         assert_eq!(env.state(), before);
     });
 }
 
 #[test]
 #[ignore = "full: a stock kernel under qemu"]
-fn the_plugin_says_that_it_is_ready() {
+fn status_succeeds() {
     inside(|| {
         let env = TestEnv::new();
         let mut config = attachment("ipvlan", "l2", json!({"addresses": ["192.168.50.77/24"]}));

@@ -1,4 +1,4 @@
-//! The machine: this very test program, started again under another kernel.
+//! The machine: this test program, started again with another kernel.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,25 +8,25 @@ use std::sync::OnceLock;
 const INSIDE: &str = "E2E_INSIDE_STOCK_KERNEL";
 /// Where the plugin is, inside.
 pub const PLUGIN: &str = "/opt/cni/bin/egress-router";
-/// Seconds: boot and tests take ten on a quiet machine.
+/// Deadline in seconds. Boot and tests take ten on an idle machine.
 const LIMIT: &str = "600";
 /// What the tests call, as Debian's packages.
 const PACKAGES: &str = "iproute2 nftables";
-/// What the kernel does not load by itself: the links of the tests' own environment.
+/// Kernel modules of the tests' own links, which are not loaded automatically.
 const MODULES: &str = "veth ipvlan macvlan nf_tables";
 
-/// Runs a test inside. Outside, the first test boots a machine, in which all tests run, and each looks for its own end.
+/// Runs a test inside the machine. Outside, the first test boots it and runs all tests in it, and each reads its own result.
 pub fn inside<T: FnOnce()>(test: T) {
     if std::env::var_os(INSIDE).is_some() {
         return test();
     }
     let name = name_of::<T>();
-    let said = boot();
-    if said.lines().any(|line| line == format!("test {name} ... ok")) {
+    let text = boot();
+    if text.lines().any(|line| line == format!("test {name} ... ok")) {
         return;
     }
-    let own = said.split(&format!("---- {name} stdout ----")).nth(1);
-    let own = own.map_or(said, |rest| rest.split("\n---- ").next().unwrap_or(rest));
+    let own = text.split(&format!("---- {name} stdout ----")).nth(1);
+    let own = own.map_or(text, |rest| rest.split("\n---- ").next().unwrap_or(rest));
     panic!("{name} on the stock kernel: {own}");
 }
 
@@ -36,10 +36,10 @@ fn name_of<T>() -> &'static str {
     path.split_once("::").unwrap().1.split("::{{").next().unwrap()
 }
 
-/// What all tests together said, inside.
+/// The output of all tests inside.
 fn boot() -> &'static str {
-    static SAID: OnceLock<String> = OnceLock::new();
-    SAID.get_or_init(|| {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let tests = std::env::current_exe().unwrap();
         let output = Command::new(repository.join("e2e/stock-kernel/run.sh"))
@@ -62,9 +62,9 @@ fn boot() -> &'static str {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-        println!("{}", said.join("\n"));
-        said.join("\n")
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        println!("{}", text.join("\n"));
+        text.join("\n")
     })
 }
 

@@ -1,4 +1,4 @@
-//! TLS in front of a plain server, under an authority of its own.
+//! A TLS proxy with its own authority in front of a plain server.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ impl Front {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (config, server) = (config.clone(), server.clone());
-                // A client that trusts nobody hangs up; that is its own affair.
+                // A client that does not trust the authority closes the connection.
                 std::thread::spawn(move || exchange(stream, config, &server));
             }
         });
@@ -46,7 +46,7 @@ impl Front {
     }
 }
 
-/// One request without a body, and its answer; then the connection is closed.
+/// One request without a body, and its response; then the connection is closed.
 fn exchange(stream: TcpStream, config: Arc<ServerConfig>, server: &str) -> Result<()> {
     let mut client = StreamOwned::new(ServerConnection::new(config)?, stream);
     let mut head = Vec::new();
@@ -60,9 +60,9 @@ fn exchange(stream: TcpStream, config: Arc<ServerConfig>, server: &str) -> Resul
     let head = String::from_utf8(head)?.replacen("\r\n", "\r\nConnection: close\r\n", 1);
     let mut behind = TcpStream::connect(server)?;
     behind.write_all(head.as_bytes())?;
-    let mut answer = Vec::new();
-    behind.read_to_end(&mut answer)?;
-    client.write_all(&answer)?;
+    let mut response = Vec::new();
+    behind.read_to_end(&mut response)?;
+    client.write_all(&response)?;
     client.conn.send_close_notify();
     client.flush()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Metrics: as Prometheus wants them, and there where they are asked for.
+//! Metrics follow Prometheus' conventions, and those of rules and dashboards exist.
 
 use std::collections::BTreeSet;
 
@@ -64,7 +64,7 @@ async fn every_metric_and_label_of_routegc_s_rules_and_dashboard_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prometheus_has_nothing_against_the_metrics() {
+async fn promtool_accepts_the_metrics() {
     for scrape in [scrape::natgw().await, scrape::routegc().await] {
         for text in [&scrape.leader, &scrape.standby] {
             promtool(&["check", "metrics"], text);
@@ -73,7 +73,7 @@ async fn prometheus_has_nothing_against_the_metrics() {
 }
 
 #[test]
-fn a_dashboard_is_one_that_grafana_loads() {
+fn a_dashboard_is_valid_for_grafana() {
     for controller in CONTROLLERS {
         let component = Component::of(controller);
         let (map, board) = component.dashboard();

@@ -1,4 +1,4 @@
-//! The metrics and labels that a PromQL expression names. Whether it is an expression at all is promtool's to say.
+//! The metrics and labels that a PromQL expression names. promtool checks the syntax.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,7 @@ fn matchers(mut rest: &str) -> (BTreeMap<String, String>, &str) {
         let (key, after) = rest.split_once('"').unwrap();
         let (value, after) = after.split_once('"').unwrap();
         let name = key.trim().trim_end_matches(['=', '~', '!']).trim();
-        // What is not wanted need not be there.
+        // A negative matcher does not require the label.
         if !key.contains('!') {
             labels.insert(name.to_owned(), value.to_owned());
         }
@@ -70,7 +70,7 @@ fn matchers(mut rest: &str) -> (BTreeMap<String, String>, &str) {
 }
 
 #[test]
-fn metrics_labels_and_groupings_are_told_from_functions() {
+fn metrics_labels_and_groupings_are_distinguished_from_functions() {
     let found = names(
         "histogram_quantile(0.99, sum by (le, verb) (rate(a_bucket{x=\"y z\", n=~\"$v\"}[$__rate_interval]))) * 60 \
          unless on (job) b{y!~\"z\"} == 0 and max(c{}) > 1.5e3",

@@ -1,4 +1,4 @@
-//! What Kubernetes and prometheus-operator are given.
+//! The objects for Kubernetes and prometheus-operator.
 
 use e2e::assets;
 use e2e::control_plane::ControlPlane;
@@ -33,7 +33,7 @@ async fn a_cluster_with_prometheus_operator_accepts_everything_and_no_misspelt_f
     let definitions = assets::monitoring().unwrap();
     for kind in ["podmonitors", "prometheusrules"] {
         let file = definitions.join(format!("{kind}.yaml"));
-        // By the server: as a client's annotation they would be too large.
+        // Server-side, because they are too large for the annotation of a client-side apply.
         kubectl.run(&["apply", "--server-side", "-f", file.to_str().unwrap()], "").unwrap();
         let definition = format!("crd/{kind}.monitoring.coreos.com");
         kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", &definition], "").unwrap();

@@ -1,4 +1,4 @@
-//! What Prometheus gets from two replicas of a controller: one that leads, healthy, after some trouble, and one that stands by.
+//! The metrics of two replicas of a controller: a healthy leader after some failures, and a standby.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use e2e::program::Samples;
 use serde_json::json;
 use tokio::sync::OnceCell;
 
-/// The answers of `/metrics`.
+/// The responses of `/metrics`.
 pub struct Scrape {
     pub leader: String,
     pub standby: String,

@@ -20,14 +20,14 @@ async fn a_list_ends_where_no_next_page_is_named() {
         loop {
             let page = project.api().get(Service::Network, &path).await.unwrap();
             let ports = page["ports"].as_array().unwrap();
-            // The server's limit holds for those who name none, and for those who name a larger one.
+            // The server's limit applies without a limit in the request, and to a larger one.
             assert!(ports.len() <= 3);
             seen.extend(ports.iter().map(|port| port["id"].as_str().unwrap().to_owned()));
             pages += 1;
             let links = page["ports_links"].as_array().unwrap();
             let next = links.iter().find(|link| link["rel"] == "next");
             let Some(next) = next.and_then(|link| link["href"].as_str()) else {
-                // The last page has links all the same.
+                // The last page has links too.
                 assert!(links.iter().all(|link| link["rel"] == "previous") && !links.is_empty());
                 break;
             };

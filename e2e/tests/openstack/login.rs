@@ -18,9 +18,9 @@ async fn an_unknown_credential_is_not_found_and_a_wrong_secret_unauthorized() {
         let login = async |id: &str, secret: &str| {
             let body = json!({ "auth": { "identity": { "methods": ["application_credential"],
                 "application_credential": { "id": id, "secret": secret } } } });
-            let answer =
+            let response =
                 project.api().send(Method::POST, Service::Identity, "/auth/tokens", &[], Some(&body));
-            answer.await.unwrap().status
+            response.await.unwrap().status
         };
         assert_eq!(login(&project.credential, &project.secret).await, StatusCode::CREATED);
         assert_eq!(login(&project.credential, "wrong").await, StatusCode::UNAUTHORIZED);
@@ -30,22 +30,22 @@ async fn an_unknown_credential_is_not_found_and_a_wrong_secret_unauthorized() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_ends_and_every_service_says_unauthorized() {
+async fn every_service_refuses_an_expired_token() {
     let knobs = Knobs { token_ttl: Duration::from_secs(5), token_cache: None, ..Knobs::default() };
     let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
     let project = cloud.project("expiry").await.unwrap();
     let token = project.api().new_token().await.unwrap();
     let headers = [("x-auth-token", token.as_str())];
-    let look = async || {
-        let answer = project.api().send(Method::GET, Service::Network, "/routers", &headers, None);
-        answer.await.unwrap()
+    let list = async || {
+        let response = project.api().send(Method::GET, Service::Network, "/routers", &headers, None);
+        response.await.unwrap()
     };
-    assert_eq!(look().await.status, StatusCode::OK);
+    assert_eq!(list().await.status, StatusCode::OK);
     let ended = tokio::time::timeout(Duration::from_secs(240), async {
         loop {
-            let answer = look().await;
-            if answer.status != StatusCode::OK {
-                return answer;
+            let response = list().await;
+            if response.status != StatusCode::OK {
+                return response;
             }
         }
     });
@@ -57,7 +57,7 @@ async fn a_token_ends_and_every_service_says_unauthorized() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn projects_that_are_made_at_once_are_whole() {
+async fn concurrently_created_projects_are_complete() {
     let cloud = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
     let made = futures::future::join_all((0..8).map(|_| cloud.project("at-once"))).await;
     for project in made {

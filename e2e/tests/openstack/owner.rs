@@ -1,4 +1,4 @@
-//! A cloud ends with the process that started it, however that ends.
+//! A cloud is stopped with the process that started it, also if that is killed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,8 +19,8 @@ async fn nothing_outlives_an_owner_that_is_killed() {
     let owner = tokio::task::spawn_blocking(|| {
         Owner::start("openstack::owner::nothing_outlives_an_owner_that_is_killed")
     });
-    let (owner, said) = owner.await.unwrap().unwrap();
-    let (folder, pids) = said.split_once(' ').unwrap();
+    let (owner, owned) = owner.await.unwrap().unwrap();
+    let (folder, pids) = owned.split_once(' ').unwrap();
     assert!(Path::new(folder).is_dir());
     let left = || -> Vec<&str> {
         pids.split(' ').filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect()

@@ -11,11 +11,11 @@ async fn put(project: &Project, what: &str, if_match: Option<&str>, routes: Valu
     let path = format!("/routers/{}{what}", project.router);
     let headers: Vec<_> = if_match.map(|value| ("if-match", value)).into_iter().collect();
     let body = json!({ "router": { "routes": routes } });
-    let answer =
+    let response =
         project.api().send(Method::PUT, Service::Network, &path, &headers, Some(&body)).await.unwrap();
     let kind =
-        answer.json().pointer("/NeutronError/type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    (answer.status.as_u16(), kind)
+        response.json().pointer("/NeutronError/type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    (response.status.as_u16(), kind)
 }
 
 fn route(number: u8) -> Value {
@@ -31,7 +31,7 @@ fn ok() -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn if_match_counts_in_two_forms_only() {
+async fn if_match_has_two_valid_forms() {
     on_each_release(async |_, cloud| {
         let project = cloud.project("if-match").await.unwrap();
         for (index, form) in ["revision_number=N", "\"revision_number=N\""].iter().enumerate() {
@@ -46,10 +46,10 @@ async fn if_match_counts_in_two_forms_only() {
             ] {
                 assert_eq!(put(&project, what, Some(&current), routes).await, stale, "{what} {current}");
             }
-            // With nothing to write, nothing is compared.
+            // Without a change, the revision is not compared.
             assert_eq!(put(&project, "/remove_extraroutes", Some(&current), json!([route(200)])).await, ok());
         }
-        // Whatever it does not know it ignores, and writes.
+        // An unknown form is ignored, and the write succeeds.
         for (index, unknown) in ["\"0\"", "0", "*", "W/\"0\"", "REVISION_NUMBER=0"].iter().enumerate() {
             let number = u8::try_from(index).unwrap() + 10;
             let written = put(&project, "/add_extraroutes", Some(unknown), json!([route(number)])).await;
@@ -69,20 +69,20 @@ async fn atomic_calls_touch_exactly_the_pairs_that_they_name() {
             [("10.244.1.0/24", "10.7.1.1"), ("10.244.1.0/24", "10.7.1.2"), ("10.244.2.0/24", "10.7.1.2")];
         project.add_routes(&pairs).await.unwrap();
         let before = revision(&project).await;
-        // There already, and not there: a success without a change.
+        // Adding an existing route and removing a missing one succeed without a change.
         project.add_routes(&pairs).await.unwrap();
         project.remove_routes(&[("10.244.1.0/24", "10.7.1.9"), ("10.244.9.0/24", "10.7.1.1")]).await.unwrap();
         assert_eq!(revision(&project).await, before);
         project.remove_routes(&pairs[..1]).await.unwrap();
         let left: Vec<_> = pairs[1..].iter().map(|(to, via)| ((*to).to_owned(), (*via).to_owned())).collect();
         assert_eq!(project.routes().await.unwrap(), left);
-        // One that cannot be takes all others with it.
+        // An invalid route makes the whole request fail.
         let bad = json!([route(50), { "destination": "10.244.51.0/24", "nexthop": "203.0.113.1" }]);
         assert_eq!(put(&project, "/add_extraroutes", None, bad).await, (400, "InvalidRoutes".to_owned()));
         let bits = json!([{ "destination": "10.244.50.1/24", "nexthop": "10.7.1.1" }]);
         assert_eq!(put(&project, "", None, bits.clone()).await.0, 400);
         assert_eq!(project.routes().await.unwrap(), left);
-        // The atomic call takes what the plain one refuses, and keeps it as it was written.
+        // The atomic call accepts spellings that the plain one refuses, and stores them unchanged.
         assert_eq!(put(&project, "/add_extraroutes", None, bits).await, ok());
         let written = ("10.244.50.1/24".to_owned(), "10.7.1.1".to_owned());
         assert!(project.routes().await.unwrap().contains(&written));
@@ -94,24 +94,24 @@ async fn atomic_calls_touch_exactly_the_pairs_that_they_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_router_says_so_in_the_words_of_its_release() {
+async fn a_full_router_has_the_error_of_its_release() {
     on_each_release(async |release, cloud| {
         let project = cloud.project("full").await.unwrap();
         let thirty: Vec<_> = (1..=30).map(route).collect();
         assert_eq!(put(&project, "/add_extraroutes", None, json!(thirty)).await, ok());
         let refused = put(&project, "/add_extraroutes", None, json!([route(31)])).await;
-        let said = match release {
+        let expected = match release {
             Release::Main => (409, "OverQuota".to_owned()),
             Release::Oldest => (400, "RoutesExhausted".to_owned()),
         };
-        assert_eq!(refused, said);
+        assert_eq!(refused, expected);
         assert_eq!(project.routes().await.unwrap().len(), 30);
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_outlives_the_port_that_it_leads_to() {
+async fn a_route_outlives_the_port_of_its_next_hop() {
     on_each_release(async |release, cloud| {
         let project = cloud.project("orphan").await.unwrap();
         let port = project.port(Some("10.7.1.5"), Some("a-server")).await.unwrap();
@@ -147,7 +147,7 @@ async fn writers_lose_each_others_routes_unless_they_use_the_atomic_calls() {
         };
         tokio::join!(writer(10), writer(20), writer(30), writer(40));
         assert_eq!(project.routes().await.unwrap().len(), 12);
-        // What one read before the other wrote, it takes away.
+        // A plain write removes routes that the other writer added after its read.
         let read = project.router().await.unwrap()["routes"].clone();
         writer(50).await;
         assert_eq!(put(&project, "", None, read).await, ok());

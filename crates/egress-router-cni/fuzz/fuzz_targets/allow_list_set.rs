@@ -1,4 +1,4 @@
-//! The set of an allow-list holds an address exactly when a listed network does: never wider than asked, never narrower.
+//! The set of an allow-list contains exactly the addresses of the listed networks.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use egress_router_cni::netlink::nftables::Set;
 use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 
-/// Whether the kernel would find it: the greatest bound that is not above it begins a range.
+/// Whether the kernel would find it: the greatest bound up to it is the start of a range.
 fn holds(set: &Set, key: &[u8]) -> bool {
     set.elements.iter().rfind(|element| *element.key <= *key).is_some_and(|element| !element.end)
 }

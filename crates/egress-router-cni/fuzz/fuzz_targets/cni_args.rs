@@ -1,4 +1,4 @@
-//! `CNI_ARGS`: never a panic, and what is read stands there.
+//! `CNI_ARGS`: no panic, and parsed values are in the input.
 #![no_main]
 
 use egress_router_cni::cni::args::Args;

@@ -1,4 +1,4 @@
-//! Whatever comes on standard input, it is a configuration or an error with a field in it; and what ADD takes, DEL takes too.
+//! Every input is a configuration or an error that names a field; and DEL accepts every configuration that ADD accepts.
 #![no_main]
 
 use egress_router_cni::cni::args::Args;

@@ -1,4 +1,4 @@
-//! The API server's answer: a ConfigMap, or details that fit in an Event.
+//! The API server's response: a ConfigMap, or an error that fits into an Event.
 #![no_main]
 
 use egress_router_cni::kubernetes::request::{Response, read};

@@ -1,4 +1,4 @@
-//! `destinations`, one entry a line: the allow-list is exactly as wide as its entries.
+//! `destinations`, one entry a line: the allow-list contains exactly the addresses of its entries.
 #![no_main]
 
 use std::net::IpAddr;

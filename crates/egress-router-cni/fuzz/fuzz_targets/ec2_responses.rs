@@ -1,4 +1,4 @@
-//! Whatever EC2 and the metadata service answer: no panic, and what is read is what the node may use.
+//! Any response of EC2 and the metadata service: no panic, and only valid values are used.
 #![no_main]
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use egress_router_cni::aws::retry::RetryBudget;
 use egress_router_cni::aws::transport::{NoResponse, Request, Response, Transport};
 use libfuzzer_sys::fuzz_target;
 
-/// Gives the same answer to everything, up to a number of requests: pages could go round.
+/// Sends the same response to every request, up to a number of requests, because paging could loop.
 struct Says<'a>(u16, &'a [u8], Cell<u32>);
 
 impl Transport for Says<'_> {
@@ -27,9 +27,9 @@ impl Transport for Says<'_> {
 
 fuzz_target!(|input: (u16, &[u8])| {
     let (status, body) = input;
-    // Most of it shall get past the status.
+    // Most inputs should have a successful status.
     let status = if status < 60_000 { 200 } else { status % 600 };
-    // Shorter than the first pause: nothing is asked twice.
+    // Shorter than the first pause, so that there are no retries.
     let deadline = || Instant::now() + Duration::from_millis(40);
     let says = || Says(status, body, Cell::new(0));
     let ec2 = |says: &Says<'_>, call: &dyn Fn(&Ec2<'_>)| {

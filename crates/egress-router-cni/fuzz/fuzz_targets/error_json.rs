@@ -1,4 +1,4 @@
-//! Whatever another side's words are, an error is JSON with them in it.
+//! An error with any message is valid JSON.
 #![no_main]
 
 use egress_router_cni::cni::{Code, Error};

@@ -1,4 +1,4 @@
-//! A kubeconfig: never a panic, and never a request without TLS.
+//! A kubeconfig: no panic, and no request without TLS.
 #![no_main]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use egress_router_cni::kubernetes::kubeconfig::Access;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {
-    // Files that it names would be the machine's.
+    // It could name files of this machine.
     if text.windows(1).any(|byte| byte == b"/") && !text.windows(8).any(|word| word == b"https://") {
         return;
     }

@@ -1,5 +1,4 @@
-//! Whatever the kernel, or a kernel to come, answers about tables, chains, rules, sets and elements: it is read or refused, and
-//! compared with what was asked for.
+//! Any reply of a kernel about tables, chains, rules, sets and elements is decoded or refused, and compared with the desired table.
 #![no_main]
 
 use egress_router_cni::config::destinations::Destinations;

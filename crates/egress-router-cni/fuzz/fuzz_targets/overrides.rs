@@ -1,4 +1,4 @@
-//! A ConfigMap's `ip` and, on the first line, `overrides`: what comes out never goes beyond them.
+//! A ConfigMap's `ip` and, on the first line, `overrides`: the result never exceeds them.
 #![no_main]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! `prevResult`: what is answered is read as what was answered, in every version.
+//! `prevResult`: a result is parsed unchanged in every version.
 #![no_main]
 
 use egress_router_cni::cni::Version;
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {
     let Ok(value) = serde_json::from_slice::<serde_json::Value>(text) else { return };
-    // A number of fifty digits is another one each time that it is read: serde_json rounds.
+    // serde_json rounds long numbers, so they are excluded.
     if serde_json::from_str::<serde_json::Value>(&value.to_string()).ok().as_ref() != Some(&value) {
         return;
     }

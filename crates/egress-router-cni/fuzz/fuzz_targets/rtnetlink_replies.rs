@@ -1,5 +1,5 @@
-//! Whatever the kernel, or a kernel to come, answers about links, addresses, routes, rules and settings of devices, and however
-//! it refuses: it is read or refused. A route that was read can be asked for, and reads the same then.
+//! Any reply of a kernel about links, addresses, routes, rules and settings of devices is decoded or refused. A decoded route can be requested,
+//! and is decoded unchanged.
 #![no_main]
 
 use egress_router_cni::netlink::address::Address;
@@ -17,7 +17,7 @@ fuzz_target!(|datagram: &[u8]| {
         if let Ok(Some(rule)) = Rule::decode(payload) {
             assert_eq!(Rule::decode(rule.add().body()).map(|decoded| decoded.is_some()), Ok(true));
         }
-        // With other attributes, some of which stand for each other, it is enough that it reads.
+        // Some other attributes are equivalent, so with them it must only be decodable.
         if let Ok(Some(route)) = Route::decode(payload) {
             let decoded = Route::decode(route.add(None).body());
             if route.rest.is_empty() {

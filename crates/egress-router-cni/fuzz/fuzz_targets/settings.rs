@@ -1,4 +1,4 @@
-//! The node's settings: never a panic.
+//! The node's settings: no panic.
 #![no_main]
 
 use egress_router_cni::config::settings::Settings;

@@ -1,4 +1,4 @@
-//! What is written into a table is read from it.
+//! A record is read from a table as it was written.
 #![no_main]
 
 use egress_router_cni::netlink::nftables::comment;

@@ -1,4 +1,4 @@
-//! Every step, done and undone by the kernel, in namespaces of the tests' own.
+//! Every step and its rollback with the real kernel, in temporary namespaces.
 
 mod pod;
 
@@ -26,7 +26,7 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// An attachment with everything that an attachment can have.
+/// An attachment with all options.
 fn desired(master: u32, number: u8, addresses: &[&str]) -> Desired {
     let has = |ipv6: bool| addresses.iter().any(|address| net(address).addr().is_ipv6() == ipv6);
     Desired {
@@ -53,7 +53,7 @@ fn desired(master: u32, number: u8, addresses: &[&str]) -> Desired {
     }
 }
 
-/// Fails at one step, without doing it.
+/// Fails at one step without executing it.
 struct Failing<'a> {
     kernel: Linux<'a>,
     left: usize,
@@ -73,7 +73,7 @@ impl Kernel for Failing<'_> {
     }
 }
 
-/// Fails at each step in turn, and after the last: what is seen of the pod and of the node is what was seen before.
+/// Fails at each step in turn, and after the last. The state of pod and node must be the initial one.
 fn leaves_nothing(place: &mut Place, steps: &[Step]) {
     let before = place.seen();
     for left in 0..steps.len() {
@@ -158,7 +158,7 @@ fn a_batch_has_the_same_result_as_single_requests() {
             let pod = observe::pod(sockets).unwrap();
             let steps = del::del(&pod, "net1", &table_record::all(&pod)["net1"]);
             run_all(&steps, &mut Linux::new(sockets).making_links(host, namespace)).unwrap();
-            // The second link has another number.
+            // The second link has another index.
             seen.retain(|name, _| !name.contains("-d link") && !name.contains("-d addr"));
             seen
         });
@@ -201,7 +201,7 @@ fn a_repeated_router_advertisement_does_not_bypass_the_attachment() {
         let found = defaults(&place);
         assert!(found.lines().count() == 1 && found.contains("dev net1"), "{found}");
         assert!(ip_in(&place, "-6 route get 2001:db8::7").contains("dev net1"));
-        // The control: heard, it stands behind ours.
+        // The control: an accepted advertisement adds a route after the attachment's.
         let heard = "/proc/sys/net/ipv6/conf/eth0/accept_ra_defrtr";
         std::fs::write(heard, "1").unwrap();
         place.advertise();
@@ -232,14 +232,14 @@ fn del_removes_everything_that_add_created() {
             let record = table_record::all(&pod);
             let steps = del::del(&pod, "net1", &record["net1"]);
             run_all(&steps, &mut Linux::new(place.parts().0)).unwrap();
-            // Once more finds nothing to do, and nothing to complain of.
+            // A second DEL has nothing to do and succeeds.
             run_all(&steps[steps.len() - 2..], &mut Linux::new(place.parts().0)).unwrap();
             place.assert_seen(&before, "added and deleted");
         }
     });
 }
 
-/// Whether `net1` is there, whether it is up, and whether its table is there.
+/// Whether `net1` exists, whether it is up, and whether its table exists.
 fn link_and_table(place: &mut Place) -> (Option<bool>, bool) {
     let pod = observe::pod(place.parts().0).unwrap();
     let link = pod.links.iter().find(|link| link.name == "net1");
@@ -363,11 +363,11 @@ fn existing_routes_and_rules_are_restored_in_order() {
                 .cloned()
                 .map(Step::DeleteRule),
         );
-        // One that is not there is no error, and does not appear by undoing.
+        // Deleting a missing one is not an error, and the rollback does not add it.
         steps.push(Step::DeleteRoute(Route::new(9, net("10.99.0.0/16"), None, Device::Index(1))));
         leaves_nothing(&mut place, &steps);
 
-        // All at once, without a replaced one before them.
+        // All in one batch, without a replaced route before them.
         let deleted: Vec<Step> = defaults.into_iter().map(Step::DeleteRoute).collect();
         assert!(deleted.len() >= 4, "{deleted:?}");
         leaves_nothing(&mut place, &deleted);
@@ -421,7 +421,7 @@ fn a_refusal_names_the_step_and_has_the_kernels_message() {
             }
             place.assert_seen(&before, message);
         }
-        // A master that is not there, and a mode that it does not allow.
+        // A missing master, and an invalid mode.
         for master in [0, 9999] {
             let (sockets, host, namespace) = place.parts();
             let step = Step::CreateLink(NewLink { master, ..link.clone() });

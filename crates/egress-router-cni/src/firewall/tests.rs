@@ -11,7 +11,7 @@ use crate::netlink::nftables;
 use crate::netlink::socket::{Protocol as Netlink, Socket};
 use crate::sys::isolated::isolated;
 
-/// Of the attachment `net1` in slot 1, beside `eth0`.
+/// The firewall of the attachment `net1` in slot 1, with `eth0` as primary interface.
 fn firewall(addresses: &[&str], destinations: Destinations) -> Firewall {
     Firewall {
         interface: "net1".into(),
@@ -37,7 +37,7 @@ fn netfilter() -> Socket {
     Socket::open(Netlink::Netfilter).unwrap()
 }
 
-/// What nft(8), another program that speaks nf_tables, says.
+/// The output of nft(8).
 fn nft(arguments: &[&str]) -> String {
     let output = Command::new("nft")
         .args(arguments)
@@ -117,7 +117,7 @@ fn a_refusal_names_the_object_and_leaves_nothing() {
 #[test]
 fn a_long_list_is_one_batch_too() {
     isolated(|| {
-        // Only the root of the node, which a runtime calls a plugin as, may send more than 208 KiB at once.
+        // Only root of the node, which runs plugins, may send more than 208 KiB at once.
         let root = std::fs::read_to_string("/proc/self/uid_map").unwrap().contains("4294967295");
         let scale = if root { 10 } else { 1 };
         let v4 = (0..2_000 * scale)

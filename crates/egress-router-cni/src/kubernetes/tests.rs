@@ -1,4 +1,4 @@
-//! Against a TLS server in this process, one connection after another.
+//! Tests with a TLS server in this process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener};
@@ -44,7 +44,7 @@ fn signed(authority: &Authority, name: &str) -> (rcgen::Certificate, KeyPair) {
 enum Reaction {
     /// This status and body.
     Response(u16, &'static str),
-    /// Half of it, then the connection ends.
+    /// Half of it, then the connection is closed.
     CutOff,
     /// Nothing for this long.
     NoReply(Duration),
@@ -60,7 +60,7 @@ struct Server {
 }
 
 impl Server {
-    /// Reacts to one connection after another as `reactions` say, the last one for ever.
+    /// Handles connections with `reactions` in order, and repeats the last one.
     fn start(listen: &str, certified: &str, with_clients: bool, reactions: Vec<Reaction>) -> Self {
         let authority = authority();
         let (certificate, key) = signed(&authority, certified);
@@ -91,7 +91,7 @@ impl Server {
                 let mut stream = BufReader::new(StreamOwned::new(connection, socket));
                 let mut request = String::new();
                 while stream.read_line(&mut request).is_ok_and(|read| read > 2) {}
-                // The test's end comes as an empty connection.
+                // An empty connection ends the server.
                 if request.is_empty() {
                     if Arc::strong_count(&seen) == 1 {
                         return;

@@ -89,7 +89,7 @@ fn routes_through_the_primary_interface_are_kept() {
     assert_eq!(kept, ["192.168.1.2/32"]);
 }
 
-/// A flat LAN, or a VPC: pods and the attachment are in one network.
+/// A flat LAN or a VPC: pods and the attachment are in the same network.
 #[test]
 fn a_cluster_network_that_equals_the_attachments_network_stays_on_the_attachment() {
     let mut desired = desired(1, BOTH);
@@ -100,7 +100,7 @@ fn a_cluster_network_that_equals_the_attachments_network_stays_on_the_attachment
     for own in ["192.168.1.0/24", "fd50:1::/64"] {
         assert!(plan.primary_routes.iter().all(|route| route.destination != net(own)), "{own}");
     }
-    // A part of it may be behind the pod's own network, and the node is.
+    // A smaller part of it can be reached through the primary interface, and the node always is.
     for kept in ["192.168.1.128/25", "192.168.1.2/32"] {
         assert!(plan.primary_routes.iter().any(|route| route.destination == net(kept)), "{kept}");
     }
@@ -111,7 +111,7 @@ fn a_cluster_network_that_equals_the_attachments_network_stays_on_the_attachment
     simulated.add(&desired);
     simulated.del("net1");
     assert_eq!(simulated.state(), before);
-    // Single addresses are no network.
+    // Host addresses are not a network.
     desired.addresses = vec![net("192.168.1.9/32")];
     desired.cluster_networks = vec![net("192.168.1.0/24")];
     assert!(!route::is_own_network(&desired, &net("192.168.1.0/24")));
@@ -165,7 +165,7 @@ fn the_primary_interface_is_found_without_its_default_route() {
     simulated.add(&desired(1, BOTH));
     assert!(has(&simulated, crate::names::primary_table(1), "0.0.0.0/0", Some("10.244.1.1")));
     assert!(has(&simulated, route::MAIN, "10.244.0.0/16", Some("10.244.1.1")));
-    // Multus then replaces our default route by its own.
+    // Multus then replaces the attachment's default route.
     let index = simulated.pod.links.iter().find(|link| link.name == "net1").unwrap().index;
     simulated.pod.routes.retain(|route| route.table != route::MAIN || route.destination != net("0.0.0.0/0"));
     simulated.pod.routes.push(there("0.0.0.0/0", Some("192.168.1.1"), index, None));
@@ -197,7 +197,7 @@ fn the_primary_interface_is_found_by_each_of_its_sources() {
         .filter(|route| route.metric.is_none())
         .for_each(|route| route.metric = Some(100));
     assert_eq!(found(&simulated, None), Some(("eth1".into(), gateway("10.9.0.1"))));
-    // Without default routes: what the plugins before tell, else nothing that two could be.
+    // Without default routes: the previous result, otherwise an unambiguous interface.
     simulated.pod.routes.retain(|route| route.gateway.is_none());
     let previous = Previous { interface: "eth1".into(), gateways: vec!["10.9.0.7".parse().unwrap()] };
     assert_eq!(found(&simulated, Some(&previous)), Some(("eth1".into(), gateway("10.9.0.7"))));
@@ -260,7 +260,7 @@ fn sysctls_change_only_as_far_as_needed() {
     assert_eq!(named(&add::add(&desired(1, BOTH), &simulated.pod).unwrap().steps, "rp_filter"), [""; 0]);
 }
 
-/// What it forwarded before, it forwards still.
+/// The pod still forwards what it forwarded before.
 #[test]
 fn redirects_do_not_make_the_pod_forward_other_traffic() {
     let forwards = |simulated: &Simulated, desired: &Desired| match add::add(desired, &simulated.pod) {
@@ -274,7 +274,7 @@ fn redirects_do_not_make_the_pod_forward_other_traffic() {
     assert_eq!(forwards(&simulated, &desired(1, BOTH)), (false, false));
     assert_eq!(forwards(&simulated, &redirecting(1, BOTH)), (true, true));
     assert_eq!(forwards(&simulated, &redirecting(1, &[Family::V4])), (true, false));
-    // That another attachment turned it on is known.
+    // The record of another attachment shows that it enabled forwarding.
     simulated.add(&redirecting(1, BOTH));
     assert_eq!(forwards(&simulated, &redirecting(2, BOTH)), (true, true));
     let mut router = pod();
@@ -301,7 +301,7 @@ fn a_new_link_ignores_router_advertisements_and_announces_its_addresses() {
     let (v4, v6) = (Family::V4, Family::V6);
     let arp = [(v4, "arp_notify", "1"), (v4, "arp_ignore", "1"), (v4, "arp_announce", "2")];
     let ipv6 = [(v6, "accept_ra", "0"), (v6, "disable_ipv6", "0"), (v6, "ndisc_notify", "1")];
-    // Who has no address of IPv6 there, has no link-local one either.
+    // Without an IPv6 address, the link has no link-local one either.
     let none: &[_] = &[(v6, "disable_ipv6", "1")];
     for (families, needed) in
         [(&[v4][..], [&arp[..], none].concat()), (&[v6], ipv6.to_vec()), (BOTH, [&arp[..], &ipv6].concat())]
@@ -316,7 +316,7 @@ fn a_new_link_ignores_router_advertisements_and_announces_its_addresses() {
     }
 }
 
-/// `ip route append`: of several default routes that are alike but for where they lead, the first counts.
+/// `ip route append`: of several default routes that differ only in their next hop, the first is used.
 #[test]
 fn default_routes_of_the_same_metric_are_restored_in_order() {
     let defaults = |simulated: &Simulated| {
@@ -338,7 +338,7 @@ fn default_routes_of_the_same_metric_are_restored_in_order() {
         order.iter().for_each(|interface| simulated.del(interface));
         assert_eq!(defaults(&simulated), before, "{order:?}");
     }
-    // A DEL that was killed between two of them.
+    // A DEL that was killed between two steps.
     simulated = both;
     simulated.del("net2");
     let record = table_record::all(&simulated.pod).remove("net1").unwrap();
@@ -349,7 +349,7 @@ fn default_routes_of_the_same_metric_are_restored_in_order() {
         repeated.del("net1");
         assert_eq!(defaults(&repeated), before, "killed after {killed}");
     }
-    // One that lived on is not made twice, one that is somebody else's stays alone.
+    // A remaining one is not added twice, and a foreign one stays.
     let foreign = there("0.0.0.0/0", Some("10.244.1.77"), PRIMARY, None);
     simulated
         .pod
@@ -360,7 +360,7 @@ fn default_routes_of_the_same_metric_are_restored_in_order() {
     assert_eq!(defaults(&simulated), ["10.244.1.77"]);
 }
 
-/// A pod whose default route of IPv6 a router advertised, with half an hour left.
+/// A pod with an advertised IPv6 default route that expires in half an hour.
 fn advertised() -> Simulated {
     let mut simulated = pod();
     simulated.pod.sysctls.insert(sysctl::routers("eth0"), "1".into());
@@ -371,7 +371,7 @@ fn advertised() -> Simulated {
     simulated
 }
 
-/// With the next advertisement it would stand beside ours.
+/// The next advertisement would add it again.
 #[test]
 fn advertised_default_routes_are_ignored_until_the_last_attachment_is_removed() {
     let heard = |simulated: &Simulated| simulated.pod.sysctls[&sysctl::routers("eth0")].clone();
@@ -385,7 +385,7 @@ fn advertised_default_routes_are_ignored_until_the_last_attachment_is_removed() 
         for number in [1, 2] {
             simulated.add(&desired(number, BOTH));
             assert_eq!(defaults(&simulated), [(crate::names::PROTOCOL, 1)]);
-            // The kernel's copies have no time: see netlink::route.
+            // Copies do not expire: see netlink::route.
             let copies = simulated.pod.routes.iter_mut().filter(|route| route.table != route::MAIN);
             copies.for_each(|route| route.rest.retain(|(kind, _)| *kind != 23));
         }
@@ -394,10 +394,10 @@ fn advertised_default_routes_are_ignored_until_the_last_attachment_is_removed() 
         simulated.del(order[1]);
         assert_eq!(simulated.state(), before, "{order:?}");
     }
-    // An attachment without IPv6 is not concerned.
+    // An attachment without IPv6 does not change it.
     simulated.add(&desired(1, &[Family::V4]));
     assert_eq!((heard(&simulated).as_str(), defaults(&simulated)), ("1", vec![(9, 1024)]));
-    // Where there is none yet, one that comes is no way around either.
+    // Without an advertised route, a later one does not bypass the attachment either.
     let mut later = pod();
     later.pod.routes.retain(|route| route.destination != net("::/0"));
     later.add(&desired(1, BOTH));
@@ -439,7 +439,7 @@ fn check_reports_a_default_route_that_the_kernel_may_use_instead() {
     assert_eq!(named(there("0.0.0.0/0", Some("10.244.1.1"), PRIMARY, Some(1))), [""; 0]);
 }
 
-/// IPv4 looks for a route of a packet's TOS first, whatever the metrics.
+/// IPv4 prefers a route for a packet's TOS, independent of metrics.
 #[test]
 fn a_default_route_for_a_tos_is_not_the_default_and_is_removed_too() {
     for plain in [true, false] {
@@ -465,7 +465,7 @@ fn a_default_route_for_a_tos_is_not_the_default_and_is_removed_too() {
             matches!(left.as_slice(), [one] if one.tos == 0 && one.device == Some(Device::Index(index))),
             "{left:?}"
         );
-        // The primary table has all of them, and what is kept follows the plain one.
+        // The primary table has all of them, and kept routes follow the one without a TOS.
         let primary = route::defaults(&simulated.pod, crate::names::primary_table(1), Family::V4);
         assert_eq!(primary.count(), 2 + usize::from(plain));
         let gateway = if plain { "10.244.1.1" } else { "10.244.1.3" };
@@ -498,7 +498,7 @@ fn routes_that_only_the_newer_attachment_removed_are_restored_when_it_is_removed
     assert_eq!(simulated.state(), first);
 }
 
-/// A router advertises one, or somebody appends one.
+/// Another route is advertised or appended.
 #[test]
 fn a_default_route_is_restored_although_another_one_was_added() {
     for (all, twin) in [("::/0", "fe80::9"), ("0.0.0.0/0", "10.244.1.9")] {
@@ -515,7 +515,7 @@ fn a_default_route_is_restored_although_another_one_was_added() {
     }
 }
 
-/// The second attachment is above all of them, and leaves that place to the first.
+/// The second attachment has the lowest metric, and DEL leaves it to the first.
 #[test]
 fn a_static_default_route_is_restored_although_one_was_advertised_between_two_attachments() {
     let mut simulated = pod();
@@ -535,7 +535,7 @@ fn a_static_default_route_is_restored_although_one_was_advertised_between_two_at
     assert_eq!(left, [before, advertised]);
 }
 
-/// The kernel tries the next of several default routes that are alike where the gateway of the first is dead.
+/// The kernel uses the next of several equal default routes if the gateway of the first is unreachable.
 #[test]
 fn a_default_route_of_the_same_metric_on_another_interface_is_removed_too() {
     let mut simulated = pod();
@@ -557,7 +557,7 @@ fn a_default_route_of_the_same_metric_on_another_interface_is_removed_too() {
     assert_eq!(after, ["10.244.1.1", "10.9.0.1", "10.9.0.2"]);
 }
 
-/// What a killed ADD has left under the name that it has for an instant.
+/// A link with a temporary name of a killed ADD.
 #[test]
 fn only_a_link_with_a_temporary_name_counts_as_left_over() {
     let mut simulated = pod();
@@ -601,7 +601,7 @@ fn a_later_foreign_change_is_kept() {
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
     simulated.add(&desired(1, BOTH));
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "0".into());
-    // Another plugin's default route is not ours to take.
+    // The default route of another plugin stays.
     let default = simulated
         .pod
         .routes
@@ -614,7 +614,7 @@ fn a_later_foreign_change_is_kept() {
     assert!(has(&simulated, route::MAIN, "0.0.0.0/0", Some("10.244.1.77")));
 }
 
-/// Somebody deleted the interface itself, and its routes with it.
+/// Another program deleted the interface and its routes.
 #[test]
 fn a_link_that_was_deleted_by_others_leaves_nothing() {
     let mut simulated = pod();
@@ -658,7 +658,7 @@ fn check_reports_all_differences() {
     for position in 0..simulated.pod.routes.len() {
         let route = whole.pod.routes[position].clone();
         let of_primary = route.device == Some(Device::Index(PRIMARY)) && route.destination.prefix_len() != 0;
-        // The pod's own networks, and what the kernel makes of addresses, is not compared.
+        // Connected routes are not compared.
         if route.protocol == 2 || (of_primary && route.table == crate::names::primary_table(1)) {
             continue;
         }
@@ -674,7 +674,7 @@ fn check_reports_all_differences() {
     simulated = whole.clone();
     simulated.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", "rp_filter"), "1".into());
     assert_eq!(checked(&simulated), ["sysctl net.ipv4.conf.eth0.rp_filter is 1, not 2"]);
-    // What ADD found as it had to be is needed as well.
+    // Also sysctls that already had the required value.
     let mut found = pod();
     for key in ["forwarding", "rp_filter"] {
         found.pod.sysctls.insert(sysctl::conf(Family::V4, "eth0", key), "1".into());
@@ -699,7 +699,7 @@ fn check_reports_all_differences() {
         changed.pod.sysctls.insert(sysctl::conf(family, interface, key), value.into());
         assert_eq!(sysctls(&changed), [format!("sysctl {needed}")]);
     }
-    // Its own link forwards as well.
+    // The new link forwards too.
     found.pod.sysctls.insert(sysctl::conf(Family::V4, "all", "rp_filter"), "1".into());
     assert_eq!(
         sysctls(&found),

@@ -10,14 +10,14 @@ use super::node::{KillPoint, Node, Snapshot, TestEnv};
 
 #[derive(Debug, Clone)]
 enum Action {
-    /// On the first node, or the second; killed at that point, if it gets so far.
+    /// A call on the first or second node, killed at that point.
     Add(bool, Option<u32>),
     Del(bool, Option<u32>),
-    /// One answer, of that action, goes wrong in that way.
+    /// A fault for one response of that action.
     Fault(usize, usize),
     /// Another program gets an address on the first node's interface.
     Other(u8),
-    /// The administrator takes the Elastic IP away from wherever it is.
+    /// The administrator disassociates the Elastic IP.
     Disassociate,
 }
 
@@ -108,7 +108,7 @@ fn run(acts: &[Action]) {
     assert!(!left.secondary.contains_key("eni-b"), "{left:?}");
 }
 
-/// What is on `node`'s interface is as it was.
+/// Asserts that the addresses of `node`'s interface are unchanged.
 fn unharmed(node: &Node, before: &Snapshot, after: &Snapshot) {
     assert_eq!(before.secondary.get(&node.interface), after.secondary.get(&node.interface));
 }

@@ -1,10 +1,10 @@
-//! The process is killed at every point of ADD and DEL, and somebody comes after it: nothing leaks, nothing is stolen.
+//! The process is killed at every point of ADD and DEL, and another call follows: no address leaks, and no foreign address is released.
 
 use super::node::{KillPoint, Snapshot, TestEnv};
 
 /// Runs `story` for each point of an ADD at which it may be killed; it gets the environment after the kill.
 fn killed_adds(make: impl Fn() -> TestEnv, story: impl Fn(&TestEnv, u32)) {
-    // Two descriptions, two acts, three writes; one point before and one after each. More where a choice was not free.
+    // Two reads, two changes, three writes; one point before and one after each. More if a chosen address was in use.
     for point in 0.. {
         let env = make();
         if env.a.add_until(&KillPoint::at(point)).is_ok() {
@@ -36,7 +36,7 @@ pub fn add_after_a_killed_add(make: impl Fn() -> TestEnv) {
 pub fn the_other_node_after_a_killed_add(make: impl Fn() -> TestEnv) {
     killed_adds(make, |env, point| {
         let acquired = env.b.add().unwrap();
-        // The first node's DEL, or its GC, comes late.
+        // A late DEL or GC of the first node.
         env.a.del().unwrap();
         assert_eq!(env.snapshot(), Snapshot::only(&env.b, &acquired), "killed at {point}");
         env.b.del().unwrap();
@@ -44,7 +44,7 @@ pub fn the_other_node_after_a_killed_add(make: impl Fn() -> TestEnv) {
     });
 }
 
-/// `adds`: where the ADD before it was killed, if it was.
+/// `adds`: the point at which the ADD before it was killed, if any.
 pub fn a_killed_del(make: impl Fn() -> TestEnv, adds: &[Option<u32>]) {
     for &add in adds {
         for point in 0.. {
@@ -123,7 +123,7 @@ fn repeatedly_killed_adds_leave_nothing() {
 
 #[test]
 fn addresses_of_another_program_on_the_interface_are_kept() {
-    // Amazon's own CNI plugin assigns addresses to the same interface, whenever it likes.
+    // Amazon's CNI plugin assigns addresses to the same interface at any time.
     killed_adds(env, |env, point| {
         let other = "10.0.0.30";
         let form = [

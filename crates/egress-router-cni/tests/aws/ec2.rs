@@ -1,5 +1,5 @@
-//! An EC2 of six calls, strict where the real one is, and where moto is not: private addresses are unique in a subnet and are
-//! what an Elastic IP is mapped to.
+//! A simulated EC2 with six calls, as strict as the real one: unlike in moto, private addresses are unique in a subnet, and an Elastic IP is
+//! associated with one.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ pub struct Interface {
 /// An Elastic IP.
 pub struct Elastic {
     pub allocation: String,
-    /// Identity, interface, private address.
+    /// ID, interface, private address.
     pub association: Option<(String, String, Ipv4Addr)>,
 }
 
@@ -26,14 +26,14 @@ pub struct Ec2 {
     pub subnets: BTreeMap<&'static str, Ipv4Net>,
     pub interfaces: BTreeMap<String, Interface>,
     pub elastics: BTreeMap<Ipv4Addr, Elastic>,
-    /// How many addresses an interface holds.
+    /// Maximum number of addresses of an interface.
     pub limit: usize,
     pub associations: u32,
-    /// The instances that interfaces are attached to, where a test says.
+    /// The instances of interfaces, if the test sets them.
     pub instances: BTreeMap<String, &'static str>,
-    /// So many lists of an interface's addresses do not have the newest one yet.
+    /// Number of lists that do not contain the newest address yet.
     pub lag: u32,
-    /// An address that is on the interface already is refused like any other that is taken.
+    /// Whether an address that the interface already has is refused.
     pub refuses_repeated: bool,
 }
 
@@ -45,7 +45,7 @@ fn refuse<T>(code: &'static str, message: impl Into<String>) -> Result<T, Refusa
 }
 
 impl Ec2 {
-    /// Status and document for a form.
+    /// Handles a form. Returns status and document.
     pub fn respond(&mut self, form: &Form) -> (u16, String) {
         let action = form.get("Action").cloned().unwrap_or_default();
         match self.call(&action, form) {
@@ -138,7 +138,7 @@ impl Ec2 {
             .filter(|(id, _)| form.get("NetworkInterfaceId.1").is_none_or(|asked| asked == *id))
             .filter(|(_, interface)| subnet.is_none_or(|subnet| subnet == interface.subnet))
             .collect();
-        // Fewer than MaxResults, as the real one may.
+        // Fewer than MaxResults, as in the real EC2.
         let start: usize = form.get("NextToken").map_or(0, |token| token.parse().unwrap());
         let page = if subnet.is_some() { 2 } else { all.len() };
         let items = all.iter().skip(start).take(page).map(|(id, interface)| {

@@ -1,4 +1,4 @@
-//! EC2 throttles, fails, and loses answers, before and after it has done what it was asked.
+//! EC2 throttles, fails, and loses responses, before and after the request takes effect.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const ADD: [&str; 4] =
     ["DescribeAddresses", "DescribeNetworkInterfaces", "AssignPrivateIpAddresses", "AssociateAddress"];
 const DEL: [&str; 2] = ["DisassociateAddress", "UnassignPrivateIpAddresses"];
 
-/// What passes, each once or twice.
+/// Temporary faults, each once or twice.
 fn temporary() -> Vec<Fault> {
     vec![
         Fault::Refuse(503, "RequestLimitExceeded"),
@@ -51,7 +51,7 @@ fn a_lasting_temporary_failure_has_code_11_and_leaves_nothing() {
             env.gate.plan(action, fault.clone(), u32::MAX);
             let start = Instant::now();
             let result = env.a.add();
-            // An answer that is lost after EC2 did it is found out, where what tells is not lost too.
+            // After a lost response, the effect is read, unless that response is lost too.
             if let Err(error) = result {
                 assert_eq!(error.code, Code::TryAgain, "{action}: {error}");
             } else {

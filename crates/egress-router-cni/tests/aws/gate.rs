@@ -1,4 +1,4 @@
-//! What stands between a node and an EC2: it checks how requests are signed, and puts faults in their way.
+//! A proxy between a node and an EC2: it checks signatures and injects faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,16 +14,16 @@ pub trait Backend: Send + Sync {
     fn respond(&self, form: &Form) -> (u16, String);
 }
 
-/// What happens to requests.
+/// A fault.
 #[derive(Clone)]
 pub enum Fault {
-    /// Refused before it is carried out.
+    /// Refused without effect.
     Refuse(u16, &'static str),
-    /// Cut off before it is carried out.
+    /// Connection closed without effect.
     CutBefore,
-    /// Carried out, and the answer is lost.
+    /// Takes effect, and the response is lost.
     CutAfter,
-    /// Carried out, and the answer is this.
+    /// Takes effect, and the response is replaced.
     After(u16, &'static str),
 }
 
@@ -31,16 +31,16 @@ pub enum Fault {
 pub struct Planned {
     pub action: &'static str,
     pub fault: Fault,
-    /// How often; then all is well again.
+    /// How often.
     pub times: u32,
-    /// Runs after the request was carried out or refused, before the answer.
+    /// Runs after the request was handled, before the response.
     pub meanwhile: Option<Box<dyn FnMut() + Send>>,
 }
 
 /// A gate in front of a backend.
 pub struct Gate {
     pub faults: Arc<Mutex<Vec<Planned>>>,
-    /// The actions that were carried out.
+    /// The actions that took effect.
     pub log: Arc<Mutex<Vec<String>>>,
     server: Server,
 }
@@ -102,7 +102,7 @@ impl Gate {
         self.log.lock().unwrap().clear();
     }
 
-    /// How often `action` was carried out.
+    /// How often `action` took effect.
     pub fn count(&self, action: &str) -> usize {
         self.log.lock().unwrap().iter().filter(|done| *done == action).count()
     }
@@ -123,7 +123,7 @@ fn next(faults: &Mutex<Vec<Planned>>, action: &str) -> Option<(Fault, Meanwhile)
     Some((planned.fault.clone(), planned.meanwhile.take()))
 }
 
-/// The signature's form; whether its value is right is for AWS's own test suite to say.
+/// Checks the signature's format. AWS's test suite covers its value.
 fn check(asked: &Asked) {
     assert_eq!((asked.method.as_str(), asked.path.as_str()), ("POST", "/"));
     assert_eq!(asked.header("content-type"), Some("application/x-www-form-urlencoded; charset=utf-8"));

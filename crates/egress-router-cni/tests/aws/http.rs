@@ -1,4 +1,4 @@
-//! As much of an HTTP server as a test needs: a thread for each connection, answers or cut connections.
+//! A small HTTP server: a thread for each connection; it responds or closes the connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,10 +20,10 @@ impl Asked {
     }
 }
 
-/// What comes back.
+/// A response.
 pub enum Response {
     Reply(u16, String),
-    /// The connection ends without a word.
+    /// The connection is closed without a response.
     Cut,
 }
 
@@ -40,7 +40,7 @@ impl Server {
         Self::listen("http", handler, |stream, handler| serve(stream, handler))
     }
 
-    /// With TLS, as `config` says.
+    /// With TLS.
     pub fn start_tls(
         config: Arc<rustls::ServerConfig>,
         handler: impl Fn(&Asked) -> Response + Send + Sync + 'static,

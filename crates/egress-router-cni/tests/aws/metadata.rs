@@ -1,4 +1,4 @@
-//! An instance metadata service that is as strict as the real one: no token, no answer.
+//! A simulated instance metadata service, as strict as the real one: it requires tokens.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,20 +10,20 @@ pub const KEY: &str = "ASIAEXAMPLE";
 pub const SECRET: &str = "the-secret-key-of-the-role";
 pub const SESSION: &str = "the-session-token-of-the-role";
 
-/// What it does besides answering.
+/// Its behaviour.
 #[derive(Default)]
 pub struct Behaviour {
-    /// Answers to come, before it serves: a status, or none for a cut connection.
+    /// The next responses: a status, or none for a closed connection.
     pub faults: Vec<Option<u16>>,
-    /// How many requests a token is good for.
+    /// Number of requests that a token is valid for.
     pub uses: Option<u32>,
     /// `HttpTokens` cannot be had: `HttpEndpoint` is disabled.
     pub disabled: bool,
     /// No instance profile.
     pub no_role: bool,
-    /// Token to the requests that it is still good for.
+    /// Remaining requests of each token.
     tokens: BTreeMap<String, u32>,
-    /// All that was asked for, tokens too.
+    /// All requested paths, including tokens.
     pub asked: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ fn respond(behaviour: &mut Behaviour, tree: &BTreeMap<String, String>, asked: &A
         return refuse(403);
     }
     if asked.path == "/latest/api/token" {
-        // The real one refuses what came through a proxy, and what does not say how long.
+        // The real service refuses requests through a proxy, and without a lifetime.
         let seconds: Option<u32> =
             asked.header("x-aws-ec2-metadata-token-ttl-seconds").and_then(|seconds| seconds.parse().ok());
         if asked.method != "PUT" || !asked.body.is_empty() {

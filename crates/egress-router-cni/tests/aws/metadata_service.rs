@@ -1,4 +1,4 @@
-//! The metadata service expires tokens, is busy, is switched off, is not there.
+//! The metadata service expires tokens, is busy, is disabled, is unreachable.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn requests_to_a_busy_service_are_retried() {
     for fault in [Some(503), Some(500), Some(429), None] {
         for skip in 0..4 {
             let (env, _) = TestEnv::new();
-            // A token that is refused at once costs a request; so faults meet the token, the first answer and later ones.
+            // A refused token costs a request, so the faults affect the token, the first response and later ones.
             env.a.metadata.behaviour.lock().unwrap().faults = vec![fault; 1 + skip % 2];
             env.a.metadata.behaviour.lock().unwrap().uses = Some(1 + u32::try_from(skip).unwrap());
             env.a.add().unwrap();

@@ -1,5 +1,4 @@
-//! moto: an EC2 that somebody else wrote. What it does not keep, the private address that an Elastic IP is mapped to, is put
-//! into its answers here; the rest is its own.
+//! moto, an independent implementation of EC2. It does not store the private address of an association, so that is added to its responses here.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
@@ -21,7 +20,7 @@ use super::node::{Memory, Snapshot, TestEnv};
 
 const REQUIREMENTS: &str = include_str!("requirements.txt");
 
-/// Where `scripts/python.sh moto` puts it.
+/// The path of `scripts/python.sh moto`.
 fn python() -> PathBuf {
     let version = REQUIREMENTS.lines().find_map(|line| line.strip_prefix("moto==")).unwrap();
     let cache = || {
@@ -49,7 +48,7 @@ struct Moto {
 impl Moto {
     fn start() -> Arc<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        // The kernel ends it with this thread, however that ends.
+        // The kernel kills it with this thread.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(python())
@@ -96,7 +95,7 @@ impl Moto {
         Element::parse(document.as_bytes()).unwrap()
     }
 
-    /// A subnet for everything.
+    /// A subnet.
     fn subnet(&self) -> String {
         let vpc = self.make(&[("Action", "CreateVpc"), ("CidrBlock", "10.0.0.0/16")], "vpc", "vpcId");
         let zone = format!("{REGION}a");

@@ -1,4 +1,4 @@
-//! An Elastic IP moves with its pod, and everybody else keeps what is theirs.
+//! An Elastic IP moves with its pod, and no other address changes.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ fn after_a_move_there_and_back_the_first_association_is_stale() {
     env.a.del().unwrap();
     let acquired = env.a.add().unwrap();
     let new = env.a.file.replace(old);
-    // A state of long ago is replayed on the node that has the address again.
+    // An old record is replayed on the node that has the address again.
     env.a.del().unwrap();
     assert_eq!(env.snapshot().at, Some(("eni-a".into(), acquired.address.addr())));
     *env.a.file.borrow_mut() = new;
@@ -129,7 +129,7 @@ fn add_alone(settings: &settings::Aws, public: Ipv4Addr) -> Added {
     (result, memory.0.map(|state| serde_json::to_string(&state).unwrap()))
 }
 
-/// With what other attachments of the node have written down.
+/// With the records of other attachments of the node.
 struct WithRecorded(Memory, Vec<Ipv4Addr>);
 
 impl Journal for WithRecorded {

@@ -1,4 +1,4 @@
-//! An environment of two nodes, what they do, and what is left of it.
+//! An environment of two nodes, and its snapshots.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -32,12 +32,12 @@ pub struct TestEnv {
     pub b: Node,
 }
 
-/// Where things are.
+/// A snapshot of the associations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Where the Elastic IP is.
+    /// The association of the Elastic IP.
     pub at: Option<(String, Ipv4Addr)>,
-    /// Secondary addresses of the nodes' interfaces; those without any are left out.
+    /// Secondary addresses of the nodes' interfaces; interfaces without any are omitted.
     pub secondary: BTreeMap<String, Vec<Ipv4Addr>>,
 }
 
@@ -47,7 +47,7 @@ impl Snapshot {
         Self { at: None, secondary: BTreeMap::new() }
     }
 
-    /// The Elastic IP is where `acquired` says, on `node`, and there is no other secondary address.
+    /// The Elastic IP has the association of `acquired` on `node`, and there is no other secondary address.
     pub fn only(node: &Node, acquired: &Acquired) -> Self {
         let private = acquired.address.addr();
         Self {
@@ -64,7 +64,7 @@ impl Backend for Mutex<Ec2> {
 }
 
 impl TestEnv {
-    /// In front of our own EC2; with it, for what others do there.
+    /// With the simulated EC2, which is returned for changes by others.
     pub fn new() -> (Self, Arc<Mutex<Ec2>>) {
         let mut ec2 = Ec2 { limit: 10, ..Ec2::default() };
         ec2.subnets.insert("subnet-1", "10.0.0.0/27".parse().unwrap());
@@ -79,7 +79,7 @@ impl TestEnv {
         (env, ec2)
     }
 
-    /// In front of any EC2 that has these.
+    /// With any EC2 that has these objects.
     pub fn of(
         backend: Arc<dyn Backend>,
         public: Ipv4Addr,
@@ -96,7 +96,7 @@ impl TestEnv {
         Self { gate, backend, public, a, b }
     }
 
-    /// Where things are now.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Snapshot {
         let text = self.public.to_string();
         let ask = |action: &str, which: &str| {
@@ -140,7 +140,7 @@ pub struct Node {
     pub public: Ipv4Addr,
     /// The state file's text.
     pub file: RefCell<Option<String>>,
-    /// How long a call may take.
+    /// Time limit of a call.
     pub retry: Cell<Duration>,
 }
 
@@ -148,7 +148,7 @@ pub struct Node {
 #[derive(Debug)]
 pub struct Killed;
 
-/// When the process is killed: at its n-th point. Points are before and after each request to EC2 and each write.
+/// Kills the process at its n-th point. Points are before and after each request to EC2 and each write.
 #[derive(Default)]
 pub struct KillPoint {
     at: Option<u32>,
@@ -162,7 +162,7 @@ impl KillPoint {
 
     fn point(&self) {
         if self.at == Some(self.passed.get()) {
-            // No code runs after a kill; unwinding runs none here either, since nothing in the crate cleans up on drop.
+            // A kill runs no further code. Unwinding is equivalent, because the crate has no clean-up on drop.
             resume_unwind(Box::new(Killed));
         }
         self.passed.set(self.passed.get() + 1);
@@ -252,7 +252,7 @@ impl Node {
         self.file.borrow().as_ref().map(|text| serde_json::from_str(text).unwrap())
     }
 
-    /// With the crate's own entrance, for what is asked besides ADD and DEL.
+    /// Calls a function of the crate other than ADD and DEL.
     pub fn with<T>(&self, action: impl FnOnce(&Cloud<'_>, Instant) -> T) -> T {
         let network = Network::new();
         let nothing = |_: &str| None;
@@ -267,7 +267,7 @@ impl Node {
         self.del_until(&KillPoint::default()).unwrap()
     }
 
-    /// ADD, with what an earlier call left.
+    /// ADD, with the record of an earlier call.
     pub fn add_until(&self, kill_point: &KillPoint) -> Result<Result<Acquired, cni::Error>, Killed> {
         let addresses = [IpNet::new(self.public.into(), 32).unwrap()];
         let before = self.state();

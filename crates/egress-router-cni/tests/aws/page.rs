@@ -1,4 +1,4 @@
-//! The page about Elastic IPs says what the code does.
+//! Compares the page about Elastic IPs with the code.
 
 use std::collections::BTreeSet;
 

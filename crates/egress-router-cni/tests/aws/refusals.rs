@@ -1,4 +1,4 @@
-//! What EC2 refuses for good: the message says what to do, and nothing is left.
+//! Permanent refusals of EC2: the message says what to do, and nothing is left.
 
 use std::net::Ipv4Addr;
 
@@ -72,7 +72,7 @@ fn a_full_subnet_is_reported_and_the_last_free_address_is_found() {
     let free = Ipv4Addr::new(10, 0, 0, 19);
     let others = (8..31).chain([4]).map(|last| Ipv4Addr::new(10, 0, 0, last)).filter(|other| *other != free);
     ec2.lock().unwrap().interfaces.get_mut("eni-c").unwrap().addresses.extend(others);
-    // EC2 says which are taken only when a choice has failed, and in pages.
+    // The subnet's addresses are listed, in pages, only after a chosen address was refused.
     assert_eq!(env.a.add().unwrap().address.addr(), free);
     let error = env.b.add().unwrap_err();
     assert_eq!(error.code, Code::Aws);
@@ -190,7 +190,7 @@ fn no_error_contains_a_secret() {
     }
 }
 
-/// A disk with room for so many writes.
+/// A disk that becomes full after a number of writes.
 struct Full(u32);
 
 impl Journal for Full {

@@ -1,4 +1,4 @@
-//! EC2 over TLS: only who is trusted hears anything.
+//! EC2 over TLS: an untrusted server receives no request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use egress_router_cni::config::settings;
 use super::gate::Gate;
 use super::node::{Memory, Snapshot, TestEnv};
 
-/// A certificate for this host that it signed itself, as a server takes it and as a bundle.
+/// A self-signed certificate for this host, for a server and as a bundle.
 fn certificate() -> (Arc<rustls::ServerConfig>, String) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());

@@ -1,4 +1,4 @@
-//! What a project has besides its network: floating IPs, servers, volumes, snapshots, load balancers.
+//! Further resources of a project: floating IPs, servers, volumes, snapshots, load balancers.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

@@ -13,8 +13,8 @@ impl Project {
     /// # Errors
     /// Neutron refuses.
     pub async fn router(&self) -> Result<Value> {
-        let answer = self.api.get(Service::Network, &format!("/routers/{}", self.router)).await?;
-        answer.get("router").cloned().context("no router")
+        let response = self.api.get(Service::Network, &format!("/routers/{}", self.router)).await?;
+        response.get("router").cloned().context("no router")
     }
 
     /// Its routes, in order: destination and next hop.

@@ -1,4 +1,4 @@
-//! A node with an uplink, a pod with its own network, and all that can be seen of both.
+//! A node with an uplink, a pod with its primary interface, and snapshots of both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::netlink::socket::{Protocol, Socket, Sockets};
 use crate::sys::Namespace;
 use crate::sys::isolated::{advertise_router, ip, new_namespace};
 
-/// The calling thread is in the pod, as the plugin is; the node is another namespace.
+/// The calling thread is in the pod's namespace, like the plugin; the node is another namespace.
 pub struct Place {
     node: Namespace,
     pod: Namespace,
@@ -19,7 +19,7 @@ pub struct Place {
     master: u32,
 }
 
-/// What was seen: name and text.
+/// A snapshot: name and text.
 pub type Seen = BTreeMap<String, String>;
 
 /// Runs `ip` in the pod.
@@ -35,7 +35,7 @@ impl Place {
         for line in [
             "link set lo up",
             "link add u0 type veth peer name u1",
-            // What the kernel does by itself, later, would be seen as a change.
+            // Waits for asynchronous changes of the kernel.
             "link set u0 addrgenmode none",
             "link set u1 addrgenmode none",
             "link set u0 up",
@@ -60,7 +60,7 @@ impl Place {
             "addr add fd44::2/64 dev eth0 nodad",
             "route add default via 10.244.1.1 mtu 1450",
             "-6 route add default via fd44::1",
-            // Without a gateway, and with a metric of its own: copied into the home table, too.
+            // Without a gateway, and with a metric: it is also copied to the primary table.
             "route add 169.254.20.10/32 dev eth0 metric 50",
         ] {
             ip(line);
@@ -75,7 +75,7 @@ impl Place {
         Self { node, pod, host, sockets: Sockets::open().unwrap(), master }
     }
 
-    /// From now on the pod hears routers, although it may forward, and the other end of its own network can be one.
+    /// Enables router advertisements in the pod, also with forwarding, and the other end of its primary interface as a router.
     pub fn meets_a_router(&self) {
         self.node.enter().unwrap();
         ip("addr add fe80::1/64 dev vp0 nodad");
@@ -84,7 +84,7 @@ impl Place {
         fs::write("/proc/sys/net/ipv6/conf/eth0/accept_ra", "2").unwrap();
     }
 
-    /// That router advertises itself, until the pod has dealt with it.
+    /// Sends an advertisement, and waits until the pod has processed it.
     pub fn advertise(&mut self) {
         let router = self.host.link_by_name("vp0").unwrap().unwrap().index;
         let heard = || {
@@ -93,11 +93,11 @@ impl Place {
             line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
         };
         let (before, end) = (heard(), Instant::now() + Duration::from_secs(10));
-        // They are counted before they are read: who has counted the second has read the first.
+        // The kernel counts an advertisement before it processes it: when the second is counted, the first is processed.
         while heard() < before + 2 {
             assert!(Instant::now() < end, "the pod hears no router");
             self.node.enter().unwrap();
-            // Until the link is up, there is no way out.
+            // Sending fails until the link is up.
             let _ = advertise_router(router);
             self.pod.enter().unwrap();
         }
@@ -128,7 +128,7 @@ impl Place {
         seen
     }
 
-    /// That everything is seen again, to the byte.
+    /// Asserts that the snapshot is unchanged.
     pub fn assert_seen(&mut self, before: &Seen, when: &str) {
         let after = self.seen();
         let keys = before.keys().chain(after.keys());
@@ -145,7 +145,7 @@ fn objects(place: &str) -> Seen {
         .into()
 }
 
-/// Without the seconds that are left to what a router advertised.
+/// The text without the remaining lifetime of advertised routes.
 fn timeless(page: &str) -> String {
     let word = |word: &str| {
         let seconds = word.strip_suffix("sec").is_some_and(|number| number.parse::<u32>().is_ok());
@@ -154,7 +154,7 @@ fn timeless(page: &str) -> String {
     page.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The kernel makes IPv6's routes of an address, and of a link that went up, a moment later.
+/// The kernel adds IPv6's routes of an address or an enabled link asynchronously.
 fn settle() {
     let end = Instant::now() + Duration::from_secs(10);
     let (addresses, links) = (ip("-6 -o addr show"), ip("-o link show up"));
@@ -177,12 +177,12 @@ fn sysctls(folder: &Path, seen: &mut Seen) {
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
         let path = entry.path();
         if entry.file_type().unwrap().is_dir() {
-            // Neighbour tables have counters of their own, and nothing here touches them.
+            // Neighbour tables contain counters and are not changed.
             if !path.ends_with("neigh") {
                 sysctls(&path, seen);
             }
         } else if let Ok(text) = fs::read_to_string(&path) {
-            // Some are written only.
+            // Some files are write-only.
             seen.insert(path.display().to_string(), text);
         }
     }

@@ -74,7 +74,7 @@ fn other_hardware_causes_no_request() {
     let hosts: [&[(&str, &str)]; 4] = [
         &[],
         &[("class/dmi/id/sys_vendor", "Dell Inc.\n")],
-        // A UUID by chance, on something that is not Xen.
+        // A random UUID on hardware that is not Xen.
         &[
             ("class/dmi/id/sys_vendor", "QEMU\n"),
             ("class/dmi/id/product_uuid", "ec2e1916-0000-0000-0000-000000000000\n"),
@@ -111,7 +111,7 @@ fn a_foreign_xen_guest_sends_one_request() {
         assert_eq!(node.platform(&service), Platform::None);
         assert_eq!(node.platform(&service), Platform::None);
         assert_eq!(service.asked.get(), 1);
-        // The doubt is not for ever.
+        // The cached negative result expires.
         let old = std::time::SystemTime::now() - NEGATIVE_CACHE_TTL - Duration::from_secs(1);
         let file =
             std::fs::File::options().write(true).open(node.settings.run_directory.join(CACHE)).unwrap();

@@ -82,7 +82,7 @@ fn an_error_names_the_invalid_field() {
     }
 }
 
-/// As many as a rule of nf_tables can compare with, of each family.
+/// The maximum number of addresses of each family.
 #[test]
 fn the_number_of_addresses_is_limited() {
     let addresses = |v4: usize, v6: usize| {

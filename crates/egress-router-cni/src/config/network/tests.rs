@@ -140,7 +140,7 @@ fn the_mode_must_be_one_of_the_type() {
     let mut config = with("interfaceType", json!("macvlan"));
     config["interfaceArgs"] = json!({"mode": "l3"});
     assert_eq!(parse(&config).unwrap_err().code, Code::InvalidConfig);
-    // The platform's default is not known here.
+    // The platform's default is unknown here.
     config["interfaceType"] = json!("");
     assert_eq!(parse(&config).unwrap().mode.as_deref(), Some("l3"));
     let error = parse(&with("interfaceType", json!("sriov"))).unwrap_err();
@@ -286,7 +286,7 @@ fn gc_reads_both_names_and_refuses_a_partly_valid_list() {
     }
 }
 
-/// JSON of any shape, with keys that are read.
+/// Any JSON with known keys.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

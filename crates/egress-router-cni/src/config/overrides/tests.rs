@@ -63,10 +63,10 @@ fn the_gateway_is_the_default_and_the_only_allowed_value() {
     );
     assert!(within(&limits, &and(v4.clone(), "gateway", json!("192.0.2.1"))).is_ok());
     assert!(refused(&limits, &and(v4.clone(), "gateway", json!("192.0.2.2"))).contains("192.0.2.1"));
-    // No other value: not even of the family that the overrides are silent about.
+    // No other value, not even of a family that the overrides do not set.
     let limits = json!({"gateway": "192.0.2.1"});
     refused(&limits, &and(of(&["192.0.2.9/24", "fd00::9/64"]), "gateway", json!("fd00::1")));
-    // Nothing ruled.
+    // No limit.
     assert!(within(&json!({}), &and(v4, "gateway", json!("192.0.2.2"))).is_ok());
 }
 
@@ -96,14 +96,14 @@ fn an_empty_intersection_allows_nothing() {
 #[test]
 fn redirects_must_be_within_the_overrides() {
     let ip = |destinations: Value| and(of(&["192.0.2.9/24"]), "destinations", destinations);
-    // By an allow-list: the target must lie in it, and the list stays.
+    // With an allow-list: the target must be in it, and the list stays.
     let limits = json!({"destinations": ["10.0.0.0/8"]});
     let given = within(&limits, &ip(json!(["80 tcp 10.1.2.3"]))).unwrap().destinations;
     assert_eq!((given.redirects.len(), given.allowed), (1, Some(nets(&["10.0.0.0/8"]))));
     assert!(refused(&limits, &ip(json!(["80 tcp 203.0.113.7"]))).contains("203.0.113.7"));
     refused(&limits, &ip(json!(["203.0.113.7"])));
     refused(&limits, &and(of(&["192.0.2.9/24"]), "fallbackIP", json!("203.0.113.7")));
-    // By redirects: the same ones only.
+    // With redirects: only the same ones.
     let limits = json!({"destinations": ["80 tcp 10.1.2.3", "443 tcp 10.1.2.3"], "fallbackIP": "10.1.2.4"});
     let given = within(&limits, &of(&["192.0.2.9/24"])).unwrap().destinations;
     assert_eq!((given.redirects.len(), given.fallbacks().count()), (2, 1), "the default is the whole");
@@ -122,7 +122,7 @@ fn gateways_and_targets_of_the_result_have_an_address_of_their_family() {
 }
 
 fn block() -> impl Strategy<Value = IpNet> {
-    // Few high bits, so that blocks nest and touch.
+    // Few high bits, so that blocks overlap and are adjacent.
     (0u32..64, 0u8..=32).prop_map(|(bits, length)| {
         IpNet::V4(Ipv4Net::new(Ipv4Addr::from(bits << 26), length).unwrap().trunc())
     })

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::netlink::nftables::expression::{Connection, Expression, Header, Meta, Verdict};
 
-/// A packet and its surroundings.
+/// A packet and its metadata.
 #[derive(Debug, Clone)]
 struct Packet {
     iifname: &'static str,
@@ -16,7 +16,7 @@ struct Packet {
     to: IpAddr,
     protocol: u8,
     port: u16,
-    /// None: not tracked.
+    /// None if not tracked.
     connection: Option<Tracked>,
 }
 
@@ -69,7 +69,7 @@ impl Tracked {
     }
 }
 
-/// What the chain, and those that it jumps to, decide. None: nothing.
+/// The decision of the chain and those that it jumps to. None without a decision.
 fn decide(ruleset: &Ruleset, chain: &str, packet: &Packet) -> Option<Outcome> {
     let chain = ruleset.chains.iter().find(|other| other.name == chain)?;
     chain.rules.iter().find_map(|rule| run(ruleset, rule, packet))
@@ -107,7 +107,7 @@ fn run(ruleset: &Ruleset, rule: &Rule, packet: &Packet) -> Option<Outcome> {
     None
 }
 
-/// Few values, so that lists, redirects and packets meet.
+/// Few values, so that lists, redirects and packets match.
 fn address() -> impl Strategy<Value = IpAddr> {
     prop_oneof![
         (0_u32..16).prop_map(|n| IpAddr::from(Ipv4Addr::from(0x0a00_0000 | n << 28 | n))),
@@ -175,7 +175,7 @@ fn packet() -> impl Strategy<Value = Packet> {
         })
 }
 
-/// Whether a program of the pod may send this: the seed's words, not the table's.
+/// Whether a local program may send this, computed from the destinations and not from the table.
 fn may_leave(destinations: &Destinations, packet: &Packet) -> bool {
     let Some(allowed) = &destinations.allowed else { return true };
     let reply_direction = packet.connection.as_ref().is_some_and(|connection| connection.direction == 1);
@@ -214,7 +214,7 @@ proptest! {
         let original_direction = packet.connection.as_ref().is_some_and(|connection| connection.direction == 0);
         let ruleset = both_families(destinations).ruleset();
         let accepted = |chain: &str| decide(&ruleset, chain, &packet) != Some(Outcome::Fails);
-        // For another interface, as it may be by then.
+        // Routed to another interface.
         prop_assert_eq!(accepted("output"), may || stood);
         // By the attachment.
         prop_assert_eq!(accepted("output") && accepted("postrouting_filter"), may && !(limited && stood && original_direction));

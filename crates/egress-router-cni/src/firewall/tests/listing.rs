@@ -1,4 +1,4 @@
-//! What nft(8) shows of a table that we made, and what the kernel holds when nft(8) makes the same one.
+//! Compares the plugin's table with the same table created by nft(8): its listing, and the kernel's expressions.
 
 use super::*;
 
@@ -26,8 +26,8 @@ fn redirects() -> Destinations {
     }
 }
 
-/// Our table, and the one that nft(8) makes of `golden`, which is its own page about ours: the same page, the same JSON, the
-/// same expressions in the kernel.
+/// The plugin's table and the one that nft(8) creates from its listing `golden` have the same listing, the same JSON and the same expressions
+/// in the kernel.
 fn assert_listed(firewall: Firewall, golden: &'static str) {
     isolated(move || {
         let ours = seen(move || nftables::install(&mut netfilter(), &firewall.ruleset()).unwrap());
@@ -39,7 +39,7 @@ fn assert_listed(firewall: Firewall, golden: &'static str) {
             std::io::Write::write_all(&mut file, golden.as_bytes()).unwrap();
             nft(&["-f", file.path().to_str().unwrap()]);
         });
-        // Another version may write another page, but of both the same.
+        // Another version of nft may have another format, but the same one for both.
         assert_eq!(ours.page, nfts.page);
         assert_eq!(ours.json, nfts.json);
         assert_eq!(ours.expressions, nfts.expressions);
@@ -52,7 +52,7 @@ struct Seen {
     expressions: String,
 }
 
-/// What nft(8) shows in a namespace of its own after `make`.
+/// The listing of nft(8) in a new namespace after `make`.
 fn seen(make: impl FnOnce() + Send + 'static) -> Seen {
     let (sender, receiver) = std::sync::mpsc::channel();
     isolated(move || {

@@ -1,10 +1,10 @@
-//! Whatever is changed in a table that stands is named.
+//! Every change of an existing table is reported.
 
 use super::*;
 
 const TABLE: &str = "inet egress_router_net1";
 
-/// What is expected of the table after each of these changes, each made to a whole one by nft(8).
+/// Asserts the differences after each of these changes, which nft(8) makes to a complete table.
 fn assert_named(change: &'static [&'static str], expected: &'static [&'static str]) {
     isolated(move || {
         let mut socket = netfilter();

@@ -1,4 +1,4 @@
-//! What the table does to packets.
+//! Tests of the table with packets.
 
 mod lab;
 
@@ -62,14 +62,14 @@ fn a_redirect_has_snat_and_its_replies_reach_another_node() {
         for (from, to) in [("10.244.2.5", "10.244.1.5:53"), ("fd00:2::5", "[fd00:1::5]:53")] {
             assert_eq!(cluster.within(|| send_error(from, to)), ErrorKind::ConnectionRefused, "{to}");
         }
-        // What no redirect takes is the pod's.
+        // Ports without a redirect are delivered to the pod.
         let own = pod_serves("10.244.1.5:81", cluster.connects("10.244.1.5:81")).unwrap();
         assert_eq!(own, seen("10.244.2.5"));
         assert_eq!(
             cluster.within(|| connect("[fd00:1::5]:81")).unwrap_err().kind(),
             ErrorKind::ConnectionRefused
         );
-        // What is not for the pod is not redirected.
+        // Packets to other destinations are not redirected.
         assert_ne!(cluster.within(|| failed_connect("198.51.100.1:80")), ErrorKind::ConnectionRefused);
     });
 }
@@ -91,7 +91,7 @@ fn a_fallback_redirects_all_other_ports() {
     });
 }
 
-/// Whether an echo comes back.
+/// Whether an echo request has a reply.
 fn ping(address: &str) -> bool {
     let mut command = Command::new("ping");
     let command = command.args(["-c", "1", "-W", "5", "-q", address]);
@@ -104,7 +104,7 @@ fn replies_to_another_node_leave_by_the_primary_interface() {
         let lab = Lab::new();
         let (cluster, outside) = (&lab.cluster, &lab.outside[0]);
         let ours = attachment(1, Destinations::default());
-        // The control: without the table the answer goes out by net1 and is lost.
+        // The control: without the table the reply leaves through net1 and is lost.
         assert_eq!(cluster.within(|| failed_connect("10.244.1.5:80")), ErrorKind::TimedOut);
         install(&ours);
         assert_eq!(
@@ -117,7 +117,7 @@ fn replies_to_another_node_leave_by_the_primary_interface() {
         );
         assert!(cluster.within(|| ping("10.244.1.5")));
         assert!(cluster.within(|| ping("fd00:1::5")));
-        // Errors and refusals that the kernel makes by itself, too.
+        // Also errors and resets of the kernel.
         assert_eq!(
             cluster.within(|| connect("10.244.1.5:82")).unwrap_err().kind(),
             ErrorKind::ConnectionRefused
@@ -125,7 +125,7 @@ fn replies_to_another_node_leave_by_the_primary_interface() {
         for (from, to) in [("10.244.2.5", "10.244.1.5:82"), ("fd00:2::5", "[fd00:1::5]:82")] {
             assert_eq!(cluster.within(|| send_error(from, to)), ErrorKind::ConnectionRefused, "{to}");
         }
-        // What the pod begins leaves by the attachment, and who comes by that is answered by it.
+        // The pod's own connections, and replies to clients of the attachment, leave through the attachment.
         assert_eq!(
             outside.serves("203.0.113.1:80", || connect("203.0.113.1:80")).unwrap(),
             seen("192.168.51.10")
@@ -140,7 +140,7 @@ fn replies_to_another_node_leave_by_the_primary_interface() {
     });
 }
 
-/// Each end of each hears the other. The pod speaks first: nothing that came in tells whose connection it is.
+/// Both ends of each connection receive data. The pod sends first, so that no incoming packet sets the mark.
 fn go_on(pairs: &mut [(TcpStream, TcpStream)]) {
     for (ours, theirs) in pairs {
         for _ in 0..2 {
@@ -161,13 +161,13 @@ fn older_connections_continue() {
         install(&attachment(1, Destinations::default()));
         lab.default_through(1);
         go_on(&mut pairs);
-        // New ones go the new way.
+        // New connections use the attachment.
         let outside = &lab.outside[0];
         assert_eq!(
             outside.serves("203.0.113.1:80", || connect("203.0.113.1:80")).unwrap(),
             seen("192.168.51.10")
         );
-        // The control: without the chain they end.
+        // The control: without the chain they break.
         delete(&attachment(1, Destinations::default()));
         lab.default_through_primary();
         let mut pairs = standing(&lab);
@@ -192,14 +192,14 @@ fn older_connections_continue_and_do_not_extend_the_allow_list() {
         install(&attachment(1, list()));
         lab.default_through(1);
         go_on(&mut pairs);
-        // Nor does a second one end them.
+        // A second attachment does not break them either.
         install(&attachment(2, list()));
         lab.default_through(2);
         go_on(&mut pairs);
         delete(&attachment(2, list()));
         lab.default_through(1);
         go_on(&mut pairs);
-        // New ones obey the list.
+        // New connections are restricted by the list.
         let outside = &lab.outside[0];
         assert_eq!(
             outside.serves("203.0.113.1:80", || connect("203.0.113.1:80")).unwrap(),
@@ -207,7 +207,7 @@ fn older_connections_continue_and_do_not_extend_the_allow_list() {
         );
         assert_refused("198.51.100.1:80");
         assert_refused("[2001:db8:bad::1]:80");
-        // Where home has no way for them, they do not leave by the attachment, known or not.
+        // Without a route through the primary interface, they do not leave through the attachment.
         for line in [
             "add table inet other",
             "add counter inet other out",
@@ -227,7 +227,7 @@ fn older_connections_continue_and_do_not_extend_the_allow_list() {
         }
         let listed = nft(&["list", "counter", "inet", "other", "out"]);
         assert!(listed.contains("packets 0 "), "{listed}");
-        // The control: without the chain they would.
+        // The control: without the chain they do.
         nft(&["flush chain inet egress_router_net1 postrouting_filter"]);
         for (ours, _) in &mut pairs {
             ours.write_all(b"!").unwrap();
@@ -301,7 +301,7 @@ fn only_listed_destinations_are_reached() {
         let (v4, v6) = (seen("192.168.51.10"), seen("2001:db8:51::10"));
         let here = |to: &'static str| move || connect(to);
         assert_eq!(outside.serves("10.1.2.3:80", here("10.1.2.3:80")).unwrap(), v4);
-        // By a gateway that is not listed: its neighbour discovery passes.
+        // Neighbour discovery of an unlisted gateway is accepted.
         assert_eq!(outside.serves("[2001:db8:1::1]:80", here("[2001:db8:1::1]:80")).unwrap(), v6);
         for unlisted in ["198.51.100.1:80", "192.168.51.1:80", "[2001:db8:bad::1]:80", "[2001:db8:51::1]:80"]
         {
@@ -310,11 +310,11 @@ fn only_listed_destinations_are_reached() {
         for (from, to) in [("0.0.0.0", "198.51.100.1:53"), ("::", "[2001:db8:bad::1]:53")] {
             assert_eq!(send(from, to).unwrap_err().kind(), ErrorKind::PermissionDenied, "{to}");
         }
-        // A redirect's target: its service, also for the pod itself, and no other.
+        // The pod may connect to a redirect's target, only to its port.
         assert_eq!(outside.serves("203.0.113.1:8080", cluster.connects("10.244.1.5:80")).unwrap(), v4);
         assert_eq!(outside.serves("203.0.113.1:8080", here("203.0.113.1:8080")).unwrap(), v4);
         assert_refused("203.0.113.1:80");
-        // Whoever comes by the attachment is answered, listed or not, errors included.
+        // Clients of the attachment get replies, listed or not, including errors.
         assert_eq!(
             pod_serves("192.168.51.10:83", outside.connects("192.168.51.10:83")).unwrap(),
             seen("192.168.51.1")
@@ -322,7 +322,7 @@ fn only_listed_destinations_are_reached() {
         for (from, to) in [("192.168.51.1", "192.168.51.10:84"), ("2001:db8:51::1", "[2001:db8:51::10]:84")] {
             assert_eq!(outside.within(|| send_error(from, to)), ErrorKind::ConnectionRefused, "{to}");
         }
-        // The pod's own network is not the list's.
+        // The list does not apply to the primary interface.
         let primary = cluster.serves("10.244.1.1:80", here("10.244.1.1:80")).unwrap();
         assert_eq!(primary, seen("10.244.1.5"));
     });
@@ -385,7 +385,7 @@ fn each_of_two_attachments_has_its_own_redirects() {
         install(&attachment(1, to(8081)));
         install(&attachment(2, to(8082)));
         lab.default_through(2);
-        // The same target, through either.
+        // The same target through both attachments.
         for (client, network, slot) in [("8081", first, 1), ("8082", second, 2)] {
             let (v4, v6) = (format!("10.244.1.5:{client}"), format!("[fd00:1::5]:{client}"));
             let served = network.serves("203.0.113.1:80", cluster.connects(&v4)).unwrap();

@@ -146,7 +146,7 @@ fn no_error_contains_the_token() {
     }
 }
 
-/// Pieces of kubeconfigs, and what makes trouble in YAML.
+/// Parts of kubeconfigs, and special characters of YAML.
 const PIECES: [&str; 48] = [
     "\n",
     "\n",
@@ -198,7 +198,7 @@ const PIECES: [&str; 48] = [
     "context:",
 ];
 
-/// Where the small reader takes a text, the large one reads the same, but for scalars that are no strings to it.
+/// If the small parser accepts a text, a complete parser has the same result, except for scalars that it does not read as strings.
 fn compare(text: &str) {
     let Ok(ours) = yaml::parse(text) else { return };
     match serde_yaml::from_str::<Value>(text) {

@@ -46,7 +46,7 @@ proptest! {
         let _ = (asked_paths(&bytes), nexthops(&bytes));
     }
 
-    /// A byte that is not what it was: still, what is read can be asked for.
+    /// A route with a changed byte: if it is decoded, it can be requested.
     #[test]
     fn every_decoded_route_can_be_requested(route in routes(), place: prop::sample::Index, byte: u8) {
         let mut bytes = route.add(None).body().to_vec();
@@ -71,7 +71,7 @@ fn dump(socket: &mut Socket) -> Vec<Route> {
     socket.dump(&Route::all(None), |_, payload| Route::decode(payload)).unwrap()
 }
 
-/// What the administrator sees, in order, but for the clocks.
+/// The output of ip(8) in order, without lifetimes.
 fn shown() -> String {
     ["-4", "-6"].map(|family| ip(&format!("-d {family} route show table all"))).concat()
 }

@@ -16,7 +16,7 @@ fn by_name(name: &str) -> Message {
     message
 }
 
-/// All of `requests`, in sends whose answers fit the receive buffer.
+/// Sends all of `requests` in batches whose replies fit into the receive buffer.
 fn all(socket: &mut Socket, requests: &[Message]) -> Vec<Option<Refusal>> {
     let asked =
         |some: &[Message]| some.iter().map(|one| one.clone().with_flags(FLAG_ACK)).collect::<Vec<_>>();
@@ -87,7 +87,7 @@ fn a_large_batch_and_a_large_dump_are_complete() {
         assert!(
             second.iter().all(|reply| reply.as_ref().is_some_and(|refusal| refusal.errno == libc::EEXIST))
         );
-        // In one send, beyond the default send and receive buffers: what is lost is said, never taken for done.
+        // In one send, larger than the default buffers: lost replies are an error, never a success.
         assert!(socket.transaction(&routes).is_ok_and(|replies| replies.iter().any(Option::is_some)));
     });
 }
@@ -103,7 +103,7 @@ fn an_attribute_that_is_too_long_is_not_sent() {
     });
 }
 
-/// Addresses that come and go as fast as a processor can make them: no dump of many pieces is quiet then.
+/// Adds and deletes addresses continuously, so that dumps are interrupted.
 #[test]
 fn a_dump_during_changes_is_complete_or_an_error() {
     isolated(|| {

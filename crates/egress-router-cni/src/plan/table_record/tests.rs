@@ -31,7 +31,7 @@ fn saved() -> impl Strategy<Value = Saved> {
                     rest: Vec::new(),
                 };
                 let mut saved = Saved { route, device };
-                // Where all the others are as long as can be, there is no remaining for it.
+                // If all the others have their maximum length, there is no space for it.
                 let remaining = LIMIT - saved.line("default").len();
                 let words =
                     |(kind, payload): &(u16, Vec<u8>)| format!(" rest {kind}:").len() + 2 * payload.len();
@@ -87,7 +87,7 @@ fn a_shortened_route_loses_only_its_other_attributes() {
     assert_eq!(line, "default 0.0.0.0/0 via 10.0.0.1 dev eth0 proto 153 rest 8:0102");
 }
 
-/// As cluster-network-operator's pods have it: a rule of the kernel's for each line.
+/// The record of a pod of cluster-network-operator: each line is a rule.
 #[test]
 fn short_statements_share_a_line() {
     let mut route = super::super::route::unicast("0.0.0.0/0".parse().unwrap());
@@ -109,7 +109,7 @@ fn short_statements_share_a_line() {
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines.iter().all(|line| line.len() <= comment::LIMIT), "{lines:?}");
     assert_eq!(TableRecord::parse(&lines), Some(record));
-    // As they were written one by one.
+    // Lines with one statement each.
     let single =
         TableRecord::parse(&["slot 7 order 2", "container c", "ifname |", "network n", "home 4 ; default"]);
     let single = single.unwrap();

@@ -1,4 +1,4 @@
-//! Attachments that come, go and fail in every order, in pods of every kind.
+//! Attachments are added, deleted and fail in every order, in different pods.
 
 use proptest::prelude::*;
 
@@ -77,7 +77,7 @@ fn any_three() -> impl Strategy<Value = [Desired; 3]> {
     (any_desired(1), any_desired(2), any_desired(3)).prop_map(|(one, two, three)| [one, two, three])
 }
 
-/// A kernel without IPv6 is asked for none.
+/// A kernel without IPv6 gets no IPv6 requests.
 fn without_ipv6(simulated: &Simulated, desired: Desired) -> Desired {
     if simulated.pod.sysctls.keys().any(|name| name[1] == "ipv6") {
         return desired;
@@ -87,7 +87,7 @@ fn without_ipv6(simulated: &Simulated, desired: Desired) -> Desired {
 }
 
 fn with_ipv4_only_kernel(mut simulated: Simulated) -> Simulated {
-    // The model makes IPv6's files of a link as copies of the defaults'.
+    // The model copies IPv6's sysctls of a new link from the default.
     if !simulated.pod.sysctls.keys().any(|name| name[1] == "ipv6") {
         simulated.pod.addresses.retain(|address| address.net.addr().is_ipv4());
         simulated.pod.routes.retain(|route| route.destination.addr().is_ipv4());
@@ -98,7 +98,7 @@ fn with_ipv4_only_kernel(mut simulated: Simulated) -> Simulated {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Attachments come and go in every order, and the last one out leaves the pod as the first one found it.
+    /// Attachments are added and deleted in every order, and the last DEL restores the initial state.
     #[test]
     fn the_last_del_restores_everything(
         simulated in any_pod(),
@@ -128,7 +128,7 @@ proptest! {
         prop_assert_eq!(simulated.state(), before);
     }
 
-    /// Whoever is killed between two steps, of ADD or of DEL, is followed by a DEL that ends it.
+    /// An ADD or DEL is killed between two steps, and a DEL follows.
     #[test]
     fn del_restores_the_pod_after_a_kill_at_any_step(
         simulated in any_pod(),
@@ -156,7 +156,7 @@ proptest! {
         prop_assert_eq!(simulated.state(), before);
     }
 
-    /// A failure at any step, undone in reverse.
+    /// A failure at any step, with a rollback in reverse order.
     #[test]
     fn a_rollback_restores_the_previous_state(simulated in any_pod(), desired in any_three(), there_before in 0..3_usize) {
         let mut simulated = with_ipv4_only_kernel(simulated);
@@ -176,7 +176,7 @@ proptest! {
         }
     }
 
-    /// A link that is up without the table sends what the allow-list refuses.
+    /// A link that is up without its table would bypass the allow-list.
     #[test]
     fn stopped_after_any_step_of_add_or_del_the_link_is_never_up_without_its_table(
         simulated in any_pod(),

@@ -1,10 +1,10 @@
-//! A pod between a cluster and networks outside of it. The calling thread is in the pod.
+//! A pod between a cluster and two external networks. The calling thread is in the pod.
 //!
 //! ```text
 //!   cluster 10.244.1.1 ─── eth0 10.244.1.5  pod  net1 192.168.51.10 ─── 192.168.51.1 outside
 //!     a client of another node: 10.244.2.5          net2 192.168.52.10 ─── 192.168.52.1 another outside
 //! ```
-//! and the same in IPv6. The main table's default route is the newest attachment's; all else is as [`crate::plan`] makes it.
+//! and the same in IPv6. The main table's default route is that of the newest attachment; all others are as in [`crate::plan`].
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -16,9 +16,9 @@ use super::super::*;
 use crate::sys::Namespace;
 use crate::sys::isolated::ip;
 
-/// Far longer than any answer takes here.
+/// Deadline, far longer than any reply takes.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Long enough for whatever is answered at once, short enough to wait for what never comes.
+/// Timeout for replies that are not expected, longer than an immediate reply takes.
 const NO_REPLY_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A network that the pod is linked to.
@@ -30,7 +30,7 @@ impl Network {
     /// Linked to the pod by `interface`, with `own` addresses on the link and `more` behind it.
     fn new(interface: &str, own: [&str; 2], more: &[&str], pods: [&str; 2]) -> Self {
         let (sender, receiver) = mpsc::channel();
-        // A namespace lives as long as somebody holds it open.
+        // A namespace exists as long as it is open.
         isolated(move || sender.send(Namespace::current().unwrap()).unwrap());
         let network = Self { namespace: receiver.recv().unwrap() };
         let path = format!("/proc/{}/fd/{}", std::process::id(), network.namespace.descriptor());
@@ -46,7 +46,7 @@ impl Network {
         network
     }
 
-    /// Does something there.
+    /// Runs `act` in it.
     pub(super) fn within<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let inside = scope.spawn(|| {
@@ -92,7 +92,7 @@ impl Network {
     }
 }
 
-/// The pod's surroundings.
+/// The environment of the pod.
 pub(super) struct Lab {
     pub(super) cluster: Network,
     pub(super) outside: [Network; 2],
@@ -111,7 +111,7 @@ impl Lab {
         cluster.within(|| {
             ip("route add 10.244.1.5 dev cable src 10.244.2.5");
             ip("-6 route add fd00:1::5 dev cable src fd00:2::5");
-            // Whoever takes the pod for a router.
+            // Hosts that use the pod as a router.
             ip("route add 192.168.51.0/24 via 10.244.1.5");
             ip("-6 route add 2001:db8:51::/64 via fd00:1::5");
             ip("route add 198.51.100.0/24 via 10.244.1.5");
@@ -216,7 +216,7 @@ pub(super) fn connect(address: &str) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The same, for whoever expects silence.
+/// An attempt to connect that must fail.
 pub(super) fn failed_connect(address: &str) -> ErrorKind {
     TcpStream::connect_timeout(&address.parse().unwrap(), NO_REPLY_TIMEOUT).unwrap_err().kind()
 }
@@ -230,7 +230,7 @@ pub(super) fn send(from: &str, address: &str) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Who the server sees, when each hears the other.
+/// The client's address at the server, after data in both directions.
 fn talk(listener: &TcpListener, connect: impl FnOnce() -> io::Result<TcpStream>) -> io::Result<IpAddr> {
     let mut client = connect()?;
     listener.set_nonblocking(true)?;
