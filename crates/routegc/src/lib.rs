@@ -9,7 +9,7 @@
 //!
 //! observe, plan and apply of routes are in [`common::routes`], because deorbiter removes routes too. This crate has:
 //!
-//! * [`args`], [`command`], [`config`]: the command line. [`names`]: every name of ours.
+//! * [`args`], [`command`], [`config`]: the command line. [`names`]: constant names.
 //! * [`source`]: where a policy comes from and where its status is stored: a RouteGC, or flags and a ConfigMap.
 //! * [`login`]: credentials from a Secret. [`nodes`]: the cluster's Nodes as one more source of live addresses.
 //! * [`mod@plan`]: a decision as the steps and problems that all controllers have. [`status`]: the RouteGC's status. [`show`]: `--dry-run`.

@@ -1,9 +1,9 @@
-//! Every name of ours that is not in the schema.
+//! Constant names that are not in the schema.
 
 /// The controller.
 pub const CONTROLLER: &str = "routegc";
 
-/// ConfigMap in which the single-cluster mode keeps what a RouteGC's status would hold; the router's ID follows.
+/// Prefix of the ConfigMap with the status of a policy of flags; the router's ID follows.
 pub const STATE_PREFIX: &str = "routegc-";
 
 /// Its key.

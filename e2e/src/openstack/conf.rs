@@ -101,12 +101,12 @@ impl Conf<'_> {
     }
 }
 
-/// How SQLAlchemy finds a database of ours.
+/// The URL of a database for SQLAlchemy.
 pub(super) fn database_url(socket: &Path, name: &str) -> String {
     format!("mysql+pymysql://root@localhost/{name}?unix_socket={}&charset=utf8mb4", socket.display())
 }
 
-/// How oslo.messaging finds RabbitMQ.
+/// The URL of RabbitMQ for oslo.messaging.
 pub(super) fn broker_url(port: u16) -> String {
     format!("rabbit://guest:guest@127.0.0.1:{port}/")
 }

@@ -50,7 +50,7 @@ pub fn names(expression: &str) -> Names {
     names
 }
 
-/// Up to the closing brace, and what follows it. No value of ours holds a quote.
+/// Splits at the closing brace. Values do not contain quotes.
 fn matchers(mut rest: &str) -> (BTreeMap<String, String>, &str) {
     let mut labels = BTreeMap::new();
     loop {

@@ -93,8 +93,8 @@ impl Network {
     ///
     /// # Errors
     ///
-    /// Code 6 for what is not JSON or has another shape, 1 for a version that is not spoken (but not for DEL), 2 for an unknown key inside of
-    /// our own dictionaries, 7 for a value that is not allowed. Messages name the field, what was found, what is allowed.
+    /// Code 6 for invalid JSON or a wrong type, 1 for an unsupported version (except for DEL), 2 for an unknown key in one of the plugin's
+    /// dictionaries, 7 for a value that is not allowed. Messages have the field, its value and the allowed values.
     pub fn parse(stdin: &[u8], call: &Call) -> Result<Self, Error> {
         let value: Value = serde_json::from_slice(stdin).map_err(|error| {
             Error::new(Code::Decode, "the network configuration on standard input is not JSON")

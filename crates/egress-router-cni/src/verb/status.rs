@@ -21,12 +21,11 @@ use crate::sys::Namespace;
 
 use super::{Context, first, resolve};
 
-/// A runtime asks every few seconds: a metadata service that is there answers at once.
+/// Timeout of the metadata service, which responds immediately. A runtime calls STATUS every few seconds.
 const METADATA: Duration = Duration::from_secs(2);
 
-/// The kernel has what the firewall of this configuration is made of and the configured kind of link, what is recorded can be
-/// written, the master is there as far as the configuration tells which, the kubeconfig can be read if it is needed, and the
-/// metadata service answers if it is needed.
+/// Checks that the kernel has the nf_tables features and the link kind of this configuration, that records can be written, that the master
+/// exists if the configuration determines it, and, if needed, that the kubeconfig can be read and the metadata service responds.
 ///
 /// # Errors
 /// Code 50 with everything that is missing.
@@ -36,12 +35,12 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
     match Sockets::open() {
         Ok(mut sockets) => {
             let there = nftables::generation(&mut sockets.netfilter);
-            // Without nf_tables at all, none of it has its parts.
+            // Without nf_tables, its features are not checked.
             let takes = there.and_then(|()| takes(&example(&context.network.source).ruleset()));
             errors.extend(takes.err());
             errors.extend(knows(&mut sockets.route, kind).err());
         }
-        // A kernel without nf_tables may have no such sockets at all.
+        // A kernel without nf_tables may have no netfilter sockets.
         Err(error) => {
             errors.push(error.to_cni("the kernel has no nf_tables, or netlink is not allowed"));
             if let Ok(mut route) = Socket::open(Protocol::Route) {
@@ -61,8 +60,8 @@ pub fn status(context: &Context<'_>) -> Result<(), Error> {
     first(errors).map_err(|error| Error { code: Code::NotAvailable, ..error })
 }
 
-/// What an ADD of this configuration has in its table, one of each kind: which parts of nf_tables that takes does not depend on
-/// how long its lists are. Of an `ipConfig`, what its overrides say.
+/// A firewall with one rule of each kind that an ADD of this configuration needs. The required features do not depend on the length of lists.
+/// For an `ipConfig`, its overrides are used.
 fn example(source: &Source) -> Firewall {
     let ips: Vec<&Ip> = match source {
         Source::Ip(ip) => vec![ip],
@@ -104,8 +103,8 @@ fn example(source: &Source) -> Firewall {
     }
 }
 
-/// That the kernel takes such a table. Asked in a network namespace that ends with the question: on the node itself, even a
-/// batch that is taken back turns connection tracking on for a moment.
+/// Checks that the kernel accepts such a table, in a temporary network namespace: on the node, even an aborted batch would enable connection
+/// tracking for a moment.
 fn takes(ruleset: &Ruleset) -> Result<(), Error> {
     let cannot = |error: std::io::Error| {
         let message = "cannot create a network namespace to test the nf_tables rules in";
@@ -142,7 +141,7 @@ fn knows(socket: &mut Socket, kind: Kind) -> Result<(), Error> {
     }
 }
 
-/// What the pods' interfaces are made on: the one that is named, and what is inferred where all pods have the same addresses.
+/// The master of the pods' interfaces: the named one, or the inferred one if all pods have the same addresses.
 fn master(context: &Context<'_>, interface_type: InterfaceType, kind: Kind) -> Result<(), Error> {
     let mut socket =
         Socket::open(Protocol::Route).map_err(|error| error.to_cni("cannot open a netlink socket"))?;
@@ -209,7 +208,7 @@ mod tests {
             for ip in [everything, json!({"addresses": ["2001:db8::9/64"]})] {
                 let mut ruleset = example(&source("ip", ip)).ruleset();
                 takes(&ruleset).unwrap();
-                // What no kernel takes stands for what this one might lack.
+                // A rule that no kernel accepts simulates a missing feature.
                 ruleset.chains[1].rules.push(Rule::new("lost").jump("nowhere"));
                 let error = takes(&ruleset).unwrap_err();
                 assert!(
