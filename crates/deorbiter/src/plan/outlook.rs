@@ -283,7 +283,7 @@ fn state_of(record: &Recorded, cluster: &str, cloud: &Cloud) -> Option<String> {
         Kind::LoadBalancer => {
             let seen = cloud.load_balancers.get(id)?;
             let tagged = record.tag.as_ref().is_some_and(|tag| seen.tags.contains(tag));
-            // It has the name of one Ingress, and others have that at most by accident: it is waited for, whoever owns it.
+            // It has the name of one Ingress, and others have it only by accident: the run waits for it, also if it is shared.
             if !record.shared || ObjectKind::Ingress.has(record) {
                 Some(seen.status.clone())
             } else if tagged {

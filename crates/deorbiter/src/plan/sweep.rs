@@ -57,7 +57,7 @@ pub fn found(run: &Run, records: &[Arc<Recorded>], cloud: &Cloud) -> Vec<Found> 
     }
     let from = format!(" from cluster {cluster}");
     for (id, seen) in &cloud.floating_ips {
-        // One that is associated with a port is in use, whoever created it.
+        // One that is associated with a port is in use, also if the cluster created it.
         if seen.description.starts_with(names::FLOATING_IP_DESCRIPTION)
             && seen.description.ends_with(&from)
             && seen.port.is_none()

@@ -165,7 +165,7 @@ async fn binding_metadata(
 }
 
 /// Refuses while an object has the finalizer of the binding: the cache may not have the last one yet. An annotation without the finalizer
-/// does not count: somebody removed the finalizer of an object that is being deleted.
+/// does not count: a user removed the finalizer of an object that is being deleted.
 async fn nothing_is_bound(
     client: &Client,
     action: &Action,

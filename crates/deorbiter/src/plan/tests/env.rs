@@ -34,7 +34,7 @@ pub struct Course {
     pub dies_before_acts: Option<usize>,
     /// The process stops after its first action.
     pub dies_after_first: Option<usize>,
-    /// Somebody deletes the Deorbit.
+    /// A user deletes the Deorbit.
     pub aborted: Option<usize>,
     /// UID of an object whose deletion the API server refuses.
     pub refuses: Option<String>,

@@ -121,7 +121,7 @@ fn checked_reconcile(env: &mut TestEnv, limit: usize) {
             if still.is_some() {
                 let others =
                     |list: &[String]| list.iter().filter(|one| *one != OURS).cloned().collect::<Vec<_>>();
-                assert_eq!(others(now), others(&old.finalizers), "somebody else's finalizer");
+                assert_eq!(others(now), others(&old.finalizers), "a foreign finalizer");
             }
             assert!(now.iter().filter(|one| *one == OURS).count() <= 1, "twice");
             let had = old.finalizers.iter().any(|one| one == OURS);

@@ -123,7 +123,7 @@ fn a_finalizer_of_our_name_is_adopted_where_selected_and_left_alone_elsewhere() 
     assert_eq!(steps(&env), [("Bind", "Adopted")]);
     env.settle();
     env.edit("foreign", |object| object.terminating = true);
-    assert_eq!(steps(&env), [], "whoever put it there takes it off");
+    assert_eq!(steps(&env), [], "another program added it and removes it");
     env.bindings.get_mut("b").unwrap().terminating = true;
     env.settle();
     assert_eq!(env.objects["selected"].finalizers, [OTHERS]);
