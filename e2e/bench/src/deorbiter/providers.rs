@@ -17,6 +17,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
+use super::stage::until_phase;
 use crate::process::{stop, until_ready};
 use crate::report::{Bench, milliseconds};
 
@@ -36,7 +37,7 @@ const BALANCER_RUNS: usize = 2;
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// The time until claims are admitted again after a freeze.
 const THAW: Duration = Duration::from_secs(30);
-/// Between two polls of OpenStack or of the Deorbit: a hundredth of what is measured.
+/// Between two polls of OpenStack: a hundredth of what is measured.
 const POLL: Duration = Duration::from_millis(50);
 
 /// What a run deletes.
@@ -154,14 +155,7 @@ impl<'a> Cluster<'a> {
         deorbits.create(&PostParams::default(), &deorbit).await?;
         self.until_gone(&objects, began).await?;
         let gone = began.elapsed();
-        loop {
-            let status = deorbits.get(&name).await?.status.unwrap_or_default();
-            if status.phase == Phase::Complete {
-                break;
-            }
-            ensure!(!status.phase.is_final() && began.elapsed() < TIMEOUT, "it is not complete: {status:?}");
-            tokio::time::sleep(POLL).await;
-        }
+        until_phase(&deorbits, &name, Phase::Complete, TIMEOUT).await?;
         let complete = began.elapsed();
         stop(&deorbiter).await?;
         self.until_empty().await?;

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use common::api::deorbit::{DeorbitStatus, Phase};
+use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
 use common::api::deorbit_binding::DeorbitBinding;
 use e2e::deorbiter::{TestEnv, as_another_cluster, kubeconfig};
 use e2e::fault_proxy::{FaultProxy, Upstream};
 use e2e::openstack::{OpenStack, Project};
 use e2e::program::{Launch, Program};
 use e2e::rights::Rights;
+use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -84,22 +85,9 @@ impl Stage {
         self.env.deorbit(name, spec).await.map(drop)
     }
 
-    /// Waits until a Deorbit is in a phase or beyond it. Fails if it fails.
+    /// Waits until a Deorbit is in a phase or beyond it.
     pub(crate) async fn until(&self, name: &str, phase: Phase, timeout: Duration) -> Result<DeorbitStatus> {
-        let started = Instant::now();
-        loop {
-            let status = self.env.status(name).await?;
-            let (now, left) = (status.phase, status.remaining);
-            ensure!(!now.is_final() || now == Phase::Complete, "{name} ended as {now}, {left} remaining");
-            if now >= phase {
-                return Ok(status);
-            }
-            ensure!(
-                started.elapsed() < timeout,
-                "{name} is {now}, not {phase}, after {timeout:?}, {left} remaining"
-            );
-            tokio::time::sleep(POLL).await;
-        }
+        until_phase(&self.env.deorbits(), name, phase, timeout).await
     }
 
     /// Deletes a Deorbit while deorbiter runs, and waits until its finalizer is removed and claims are admitted again.
@@ -109,6 +97,29 @@ impl Stage {
         let gone = async || Ok(deorbits.get_opt(name).await?.is_none());
         self.env.wait(&format!("the end of {name}"), gone).await?;
         self.env.thawed().await
+    }
+}
+
+/// Waits until a Deorbit is in a phase or beyond it. Fails if the Deorbit fails.
+pub(crate) async fn until_phase(
+    deorbits: &Api<Deorbit>,
+    name: &str,
+    phase: Phase,
+    timeout: Duration,
+) -> Result<DeorbitStatus> {
+    let started = Instant::now();
+    loop {
+        let status = deorbits.get(name).await?.status.unwrap_or_default();
+        let (now, left) = (status.phase, status.remaining);
+        ensure!(!now.is_final() || now == Phase::Complete, "{name} ended as {now}, {left} remaining");
+        if now >= phase {
+            return Ok(status);
+        }
+        ensure!(
+            started.elapsed() < timeout,
+            "{name} is {now} after {timeout:?}, not {phase}; {left} remaining"
+        );
+        tokio::time::sleep(POLL).await;
     }
 }
 
