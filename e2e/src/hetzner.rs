@@ -1,25 +1,22 @@
-//! A stand-in for the Hetzner Cloud API, as strict as the real one, in this process.
+//! A stand-in for the Hetzner Cloud API, in this process: the calls of natgw, with the checks of the real API.
 //!
 //! ```text
 //!   client ── serve ── api ── rules ──► Change ──► Action ──(time)──► Project
-//!               │       (fields, query,              │
-//!             fault      selector: strict)        ActionFailure
+//!                       (fields, query,              │
+//!                        selector: strict)      ActionFailure
 //! ```
 //!
-//! It runs on a thread and a runtime of its own: a test that blocks (a Python client, say) does not stop it, and its
-//! times are true. Everything in it is gone when the [`Hetzner`] is dropped.
-//!
-//! Where the API's own reference leaves a question open, the stand-in is the stricter of the two: unknown fields and
-//! unknown query parameters, `per_page` above 50 and prefixes with host bits are refused, never ignored.
+//! It runs on a thread and a runtime of its own, so that a test that blocks does not stop it. Where the API's reference is not
+//! precise, the stand-in is strict: unknown fields and unknown query parameters, `per_page` above 50 and prefixes with host bits
+//! are refused. Other faults are made by the fault proxy in front of it.
 
 mod action;
 mod api;
 mod bucket;
-mod change;
-mod fault;
 mod fields;
 mod handle;
 mod model;
+mod project;
 mod query;
 mod refusal;
 mod rules;
@@ -28,15 +25,10 @@ mod selector;
 mod serve;
 mod state;
 
-mod project;
-
-pub use action::{Action, ActionFailure, Effect, Status};
+pub use action::{Action, ActionFailure, Change, Status};
 pub use bucket::RateLimit;
-pub use change::Change;
-pub use fault::{Answer, Injection};
-pub use model::{FloatingIp, Network, PrivateNet, Route, Server, Subnet};
+pub use model::{FloatingIp, Network, Route, Server, Subnet};
 pub use project::Project;
-pub use refusal::Code;
 pub use seed::{NewFloatingIp, NewNetwork, NewServer, Seed};
 pub use state::{Request, RouteChange};
 
@@ -47,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use state::Shared;
 
-/// How the stand-in behaves; [`Hetzner::configure`] changes it at any time.
+/// How the stand-in starts.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where it listens; port 0 takes a free one.
@@ -56,32 +48,26 @@ pub struct Settings {
     pub token: String,
     /// May only read.
     pub readonly_token: String,
-    /// How long an action runs. The real API was seen to take about a second.
+    /// How long an action runs. The real API takes about a second.
     pub action_duration: Duration,
-    /// When readers see what an action changes.
-    pub effect: Effect,
-    /// A running action shows an `error`, as the documentation's example does.
-    pub error_while_running: bool,
-    /// Taken at the start and whenever it is changed; changing it fills the bucket.
+    /// For the whole project.
     pub rate_limit: RateLimit,
 }
 
 impl Default for Settings {
-    /// As the real API, on a free loopback port. The tokens open nothing but the stand-in; they are as long as real ones.
+    /// As the real API, on a free loopback port. The tokens are valid for the stand-in only; they are as long as real ones.
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: "stand-in-read-write-".repeat(4).chars().take(64).collect(),
             readonly_token: "stand-in-read-only--".repeat(4).chars().take(64).collect(),
             action_duration: Duration::from_secs(1),
-            effect: Effect::End,
-            error_while_running: true,
             rate_limit: RateLimit::default(),
         }
     }
 }
 
-/// A running stand-in. Dropped = stopped.
+/// A running stand-in. It stops when this is dropped.
 pub struct Hetzner {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -90,17 +76,17 @@ pub struct Hetzner {
 }
 
 impl Hetzner {
-    /// Starts one with the API's own behaviour and an empty project.
+    /// Starts one with the behaviour of the API and an empty project.
     pub async fn start() -> anyhow::Result<Self> {
         Self::start_with(Settings::default()).await
     }
 
-    /// Starts one whose actions take that long: tests have no second to lose.
+    /// Starts one with another duration of actions.
     pub async fn start_quick(action_duration: Duration) -> anyhow::Result<Self> {
         Self::start_with(Settings { action_duration, ..Settings::default() }).await
     }
 
-    /// Starts one with those settings. Fails if it cannot listen.
+    /// Starts one with these settings. Fails if it cannot listen.
     pub async fn start_with(settings: Settings) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
         let (ready, started) = oneshot::channel();
@@ -151,8 +137,8 @@ fn run(settings: Settings, stop: &CancellationToken, ready: oneshot::Sender<Star
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            // If the send fails, the receiver is gone.
-            let _unheard = ready.send(Err(error.into()));
+            // It fails if the caller is gone.
+            let _ = ready.send(Err(error.into()));
             return;
         }
     };
@@ -173,7 +159,7 @@ fn run(settings: Settings, stop: &CancellationToken, ready: oneshot::Sender<Star
                 }
             }
             Err(error) => {
-                let _unheard = ready.send(Err(error));
+                let _ = ready.send(Err(error));
             }
         }
     });

@@ -1,31 +1,36 @@
-//! A sweep plays one scenario again and again: undisturbed, then with the process stopped at each of its writes, and with each fault
-//! at each of its calls. Every run must come to the end of the undisturbed one.
+//! A sweep runs one scenario many times: undisturbed, then with the process stopped at each of its writes, and with each fault at
+//! each of its calls. Every run must reach the end state of the undisturbed run.
 //!
 //! ```text
 //!   Victim        the process under test, which a stop kills
-//!   Case          what is put in the way of one run; Case::all counts them from the calls of the undisturbed run
-//!   Case::arm     puts it there; Armed::happened is an error if it never came
-//!   Slice         which of the faults `make test` takes; `make test-full` takes all
+//!   Case          the stop or the fault of one run, made from the counts of the undisturbed run
+//!   Case::arm     puts it in place; Armed::happened is an error if it did not occur
+//!   Slice         the part of the faults that `make test` runs; `make test-full` runs all
 //!   sweep         runs the cases and collects the violations
 //! ```
 
 use std::fmt;
 use std::hash::Hasher as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use futures::{StreamExt as _, stream};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
-use crate::fault_proxy::{Answer, Fault, FaultProxy, Matcher, RuleId, Then, When, WriteCounter};
+use crate::fault_proxy::{
+    Answer, EventFilter, Fate, Fault, FaultProxy, Matcher, RuleId, Then, When, WriteCounter,
+};
 use crate::program::{Launch, Program};
 
-/// Late by this much: longer than a call, shorter than any deadline.
+/// Delay of a call: longer than a call takes, shorter than any deadline.
 const LATE: Duration = Duration::from_millis(300);
+/// Delay of a watch event: longer than a reconciliation.
+const LATE_EVENT: Duration = Duration::from_millis(1_500);
 
-/// Part `part` of `of` of the faults: every so manyth.
+/// Part `part` of `of` of the faults: those whose number modulo `of` is `part - 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     part: u64,
@@ -33,10 +38,10 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// What `SWEEP` asks for: `all`, or `k/n`; where it is not set, one of `slices`, always the same for a test of that name.
+    /// The slice that `SWEEP` names: `all`, or `k/n`. If it is not set: one of `slices`, the same in each run of the test `test`.
     ///
     /// # Errors
-    /// `SWEEP` is neither, or k is not 1 to n.
+    /// `SWEEP` is neither, or k is not between 1 and n.
     pub fn chosen(test: &str, slices: u64) -> Result<Slice> {
         let Some(asked) = std::env::var("SWEEP").ok().filter(|asked| !asked.is_empty()) else {
             return Ok(Slice { part: hash(test) % slices.max(1) + 1, of: slices.max(1) });
@@ -55,7 +60,17 @@ impl Slice {
         Ok(slice)
     }
 
-    /// Whether it has the fault with this number, of all that there are in an order that stays.
+    /// Whether the slice is all faults.
+    pub fn is_whole(self) -> bool {
+        self.of == 1
+    }
+
+    /// The items of the slice. The order of all items must be the same in each run.
+    pub fn pick<T>(self, all: impl IntoIterator<Item = T>) -> Vec<T> {
+        (0..).zip(all).filter(|(number, _)| self.has(*number)).map(|(_, item)| item).collect()
+    }
+
+    /// Whether it has the fault with this number.
     pub fn has(self, number: u64) -> bool {
         number % self.of == self.part - 1
     }
@@ -71,30 +86,38 @@ impl fmt::Display for Slice {
     }
 }
 
-/// What can happen to a call, to whomever it is made.
+/// What happens to a call, or to an event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
-    /// The connection is.
+    /// The connection is refused.
     Refused,
-    /// With this status; the server never hears of the call.
+    /// The proxy responds with this status. The server does not get the call.
     Rejected(u16),
-    /// 429 that names a time.
+    /// 429 with `Retry-After`. The server does not get the call.
     TooMany,
-    /// 404 of somebody on the way, which says nothing about the object.
+    /// 404 with an HTML body, as from a load balancer. It does not mean that the object does not exist.
     NoSuchPage,
-    /// The server has acted; the answer has this status.
+    /// The server acts; the response is replaced by one with this status.
     Replaced(u16),
-    /// The server has acted, and nothing is answered.
+    /// The server acts; the connection is reset without a response.
     Swallowed,
-    /// The answer ends after a few bytes.
+    /// The response ends after a few bytes.
     Cut,
-    /// The server hears of the call late.
+    /// The call reaches the server late.
     LateRequest,
-    /// The answer comes late.
-    LateAnswer,
+    /// The response is late.
+    LateResponse,
+    /// The event of a watch is late, and so are those after it.
+    LateEvent,
+    /// The watch ends instead of its event.
+    WatchEnded,
+    /// The watch ends with an expired resource version (410) instead of its event.
+    WatchExpired,
 }
 
 impl Harm {
+    /// The fault of the proxy.
+    ///
     /// # Errors
     /// The number is no HTTP status.
     pub fn fault(self) -> Result<Fault> {
@@ -111,12 +134,15 @@ impl Harm {
             Harm::Swallowed => Fault::Swallow,
             Harm::Cut => Fault::CutResponse { after_bytes: 10 },
             Harm::LateRequest => Fault::DelayRequest(LATE),
-            Harm::LateAnswer => Fault::DelayResponse(LATE),
+            Harm::LateResponse => Fault::DelayResponse(LATE),
+            Harm::LateEvent => Fault::Event(Fate::Delay(LATE_EVENT), EventFilter::all()),
+            Harm::WatchEnded => Fault::end_watch(),
+            Harm::WatchExpired => Fault::expire_watch(),
         })
     }
 }
 
-/// FNV-1a: the same number on every machine and with every compiler, which std's own hashes do not promise.
+/// FNV-1a. Unlike the hashes of std, it is the same on every machine and with every compiler.
 fn hash(text: &str) -> u64 {
     struct Fnv(u64);
     impl std::hash::Hasher for Fnv {
@@ -134,9 +160,9 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// The process under test. Clones are the same one.
+/// The process under test. Clones are handles of the same process.
 #[derive(Clone, Debug, Default)]
-pub struct Victim(Arc<Mutex<Option<Program>>>);
+pub struct Victim(Arc<Mutex<Option<Arc<Program>>>>);
 
 impl Victim {
     /// Starts it, in place of one that ran before.
@@ -145,17 +171,22 @@ impl Victim {
     /// It cannot be started.
     pub fn start(&self, launch: &Launch) -> Result<()> {
         let program = launch.start()?;
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
+        *self.held() = Some(Arc::new(program));
         Ok(())
     }
 
-    /// What it has written, once it has ended; `None` while it runs.
+    /// The process; `None` before the first start.
+    #[must_use]
+    pub fn program(&self) -> Option<Arc<Program>> {
+        self.held().clone()
+    }
+
+    /// Its output, once it has ended; `None` while it runs.
     ///
     /// # Errors
     /// It was not started, or it panicked.
     pub fn ended(&self) -> Result<Option<Vec<String>>> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let program = held.as_ref().context("it was not started")?;
+        let program = self.program().context("it was not started")?;
         if program.exited()?.is_none() {
             return Ok(None);
         }
@@ -164,27 +195,50 @@ impl Victim {
         Ok(Some(lines))
     }
 
-    /// What it has written so far.
+    /// Its output so far.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map(|program| program.output().lines()).unwrap_or_default()
+        self.program().map(|program| program.output().lines()).unwrap_or_default()
     }
 
-    /// Kills it (SIGKILL); nothing happens if it does not run.
+    /// Kills it (SIGKILL) and waits until it is gone; nothing happens if it does not run.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn kill(&self) -> Result<()> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref().map_or(Ok(()), |program| program.kill().map(drop))
+        self.program().map_or(Ok(()), |program| program.kill().map(drop))
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Arc<Program>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is put in the way of one run. `Side` names the servers that the process calls.
+/// Where a fault occurs: at the calls through a proxy that match.
+pub struct Place {
+    proxy: FaultProxy,
+    matcher: Matcher,
+    times: u64,
+}
+
+impl From<FaultProxy> for Place {
+    /// All calls through the proxy; the fault occurs once.
+    fn from(proxy: FaultProxy) -> Place {
+        Place::new(proxy, Matcher::any(), 1)
+    }
+}
+
+impl Place {
+    /// The calls that match. The fault occurs at so many of them, one after the other.
+    pub fn new(proxy: FaultProxy, matcher: Matcher, times: u64) -> Place {
+        Place { proxy, matcher, times }
+    }
+}
+
+/// The stop or the fault of one run. `Side` names the servers that the process calls, or kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case<Side> {
-    /// Nothing.
+    /// None.
     Undisturbed,
     /// The process is killed at its `write`th write, counted from 1 over all sides.
     Stop {
@@ -215,8 +269,7 @@ impl<Side: fmt::Debug> fmt::Display for Case<Side> {
 }
 
 impl<Side: Copy> Case<Side> {
-    /// A stop at each of `writes` writes in each of the ways of `whens`, then the slice of all faults: each of `harms` at each of
-    /// the calls to a side.
+    /// A stop at each of `writes` writes, in each of the ways of `whens`; then the slice of the faults.
     pub fn all(
         writes: u64,
         whens: &[When],
@@ -224,31 +277,41 @@ impl<Side: Copy> Case<Side> {
         harms: &[Harm],
         slice: Slice,
     ) -> Vec<Case<Side>> {
+        let mut cases = Case::stops(writes, whens);
+        cases.extend(slice.pick(Case::faults(calls, harms)));
+        cases
+    }
+
+    /// A stop at each of `writes` writes, in each of the ways of `whens`.
+    pub fn stops(writes: u64, whens: &[When]) -> Vec<Case<Side>> {
         let stops = whens.iter().flat_map(|&when| (1..=writes).map(move |write| Case::Stop { write, when }));
+        stops.collect()
+    }
+
+    /// Each of `harms` at each of the calls to a side.
+    pub fn faults(calls: &[(Side, u64)], harms: &[Harm]) -> Vec<Case<Side>> {
         let faults = calls.iter().flat_map(|&(side, count)| {
             (0..count).flat_map(move |call| harms.iter().map(move |&harm| Case::Fault { side, call, harm }))
         });
-        stops
-            .chain((0..).zip(faults).filter(|(number, _)| slice.has(*number)).map(|(_, case)| case))
-            .collect()
+        faults.collect()
     }
 
-    /// Puts it in the way of what happens from now on.
+    /// Puts the stop or the fault in place; writes and calls are counted from now on.
     ///
     /// # Errors
     /// A write is counted from 0.
-    pub fn arm(
+    pub fn arm<P: Into<Place>>(
         self,
         writes: &WriteCounter,
         victim: &Victim,
-        proxy: impl FnOnce(Side) -> FaultProxy,
+        place: impl FnOnce(Side) -> P,
     ) -> Result<Armed> {
         Ok(match self {
             Case::Undisturbed => Armed::Nothing,
             Case::Stop { write, when } => {
                 let (victim, stopped) = (victim.clone(), Arc::new(AtomicBool::new(false)));
                 let stop = stopped.clone();
-                // What tells the waiting side is of no use here: whether it happened is asked at the end.
+                // The handle that waits for the write is not needed: Armed::happened reports it at the end.
                 let _ = writes.on_write(write, when, move || async move {
                     stop.store(victim.kill().is_ok(), Ordering::SeqCst);
                     Then::Cut
@@ -256,24 +319,24 @@ impl<Side: Copy> Case<Side> {
                 Armed::Stop { stopped, writes: writes.clone() }
             }
             Case::Fault { side, call, harm } => {
-                let proxy = proxy(side);
-                let rule = proxy.rule(Matcher::any().after(call).times(1), harm.fault()?);
+                let Place { proxy, matcher, times } = place(side).into();
+                let rule = proxy.rule(matcher.after(call).times(times), harm.fault()?);
                 Armed::Fault { proxy, rule }
             }
         })
     }
 }
 
-/// A [`Case`] that is in force.
-#[must_use = "whether it happened has to be asked"]
+/// A [`Case`] that is in place.
+#[must_use = "the test has to check that it happened"]
 pub enum Armed {
-    /// Nothing is.
+    /// Nothing.
     Nothing,
     /// A stop.
     Stop {
-        /// It was stopped.
+        /// The process was stopped.
         stopped: Arc<AtomicBool>,
-        /// Whose writes are counted.
+        /// Counts the writes.
         writes: WriteCounter,
     },
     /// A fault.
@@ -285,7 +348,7 @@ pub enum Armed {
     },
 }
 
-/// A case that never came about: the run had no such write or call.
+/// A case that did not occur: the run had no such write or call.
 #[derive(Debug)]
 pub struct NeverHappened;
 
@@ -298,52 +361,74 @@ impl fmt::Display for NeverHappened {
 impl std::error::Error for NeverHappened {}
 
 impl Armed {
-    /// Takes it out of the way.
+    /// Whether the stop or the fault has occurred so far.
+    pub fn has_happened(&self) -> bool {
+        match self {
+            Armed::Nothing => true,
+            Armed::Stop { stopped, .. } => stopped.load(Ordering::SeqCst),
+            Armed::Fault { proxy, rule } => proxy.applied(*rule) > 0,
+        }
+    }
+
+    /// Removes it.
     ///
     /// # Errors
     /// [`NeverHappened`].
     pub fn happened(self) -> Result<()> {
-        let happened = match self {
-            Armed::Nothing => true,
-            Armed::Stop { stopped, writes } => {
-                writes.forget_actions();
-                stopped.load(Ordering::SeqCst)
-            }
+        let happened = self.has_happened();
+        match self {
+            Armed::Nothing => {}
+            Armed::Stop { writes, .. } => writes.forget_actions(),
             Armed::Fault { proxy, rule } => {
-                let applied = proxy.applied(rule);
                 proxy.remove(rule);
-                applied > 0
             }
-        };
+        }
         if happened { Ok(()) } else { bail!(NeverHappened) }
     }
 }
 
-/// Runs the cases one after the other; `recover` cleans up after a run that failed. A case that did not come about is run once more:
-/// the number of calls before a fault can differ by one where two of them go out at once.
+/// Runs the cases one after the other; `recover` cleans up after a run that failed. A case that did not occur is run once more,
+/// because the number of calls before a fault can differ by one where two of them are sent at once.
 ///
 /// # Errors
-/// Every violation, a case that never came about among them; or there was no case at all.
-pub async fn sweep<Side: Copy + fmt::Debug>(
-    cases: &[Case<Side>],
-    run: impl AsyncFn(Case<Side>) -> Result<()>,
+/// Every violation, which includes each case that did not occur; or there was no case at all.
+pub async fn sweep<C: Copy + fmt::Display>(
+    cases: &[C],
+    run: impl AsyncFn(C) -> Result<()>,
+    recover: impl Fn(),
+) -> Result<()> {
+    sweep_at_once(1, cases, run, recover).await
+}
+
+/// As [`sweep`], with several runs at a time.
+///
+/// # Errors
+/// As [`sweep`].
+pub async fn sweep_at_once<C: Copy + fmt::Display>(
+    at_once: usize,
+    cases: &[C],
+    run: impl AsyncFn(C) -> Result<()>,
     recover: impl Fn(),
 ) -> Result<()> {
     ensure!(!cases.is_empty(), "a sweep without cases proves nothing");
-    let mut violations = Vec::new();
-    for (number, case) in (1..).zip(cases) {
+    let (run, recover) = (&run, &recover);
+    let runs = (1..).zip(cases).map(|(number, case)| async move {
         println!("{number} of {}: {case}", cases.len());
         let mut outcome = run(*case).await;
         if outcome.as_ref().is_err_and(|error| error.is::<NeverHappened>()) {
             recover();
             outcome = run(*case).await;
         }
-        if let Err(error) = outcome {
-            println!("violation: {error:#}");
-            violations.push(format!("{case}: {error:#}"));
-            recover();
-        }
-    }
+        let error = outcome.err()?;
+        println!("violation: {case}: {error:#}");
+        recover();
+        Some(format!("{case}: {error:#}"))
+    });
+    let violations: Vec<String> = stream::iter(runs)
+        .buffer_unordered(at_once)
+        .filter_map(|violation| async { violation })
+        .collect()
+        .await;
     println!("{} runs, {} violations", cases.len(), violations.len());
     ensure!(violations.is_empty(), "{}", violations.join("\n"));
     Ok(())
@@ -356,7 +441,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_are_the_whole_and_share_nothing() {
+    fn each_item_is_in_exactly_one_slice() {
         let parts: Vec<Slice> = (1..=7).map(|part| Slice::parse(&format!("{part}/7")).unwrap()).collect();
         for number in 0..100 {
             assert_eq!(parts.iter().filter(|part| part.has(number)).count(), 1);
@@ -365,12 +450,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_depends_on_the_tests_name_alone() {
+    fn the_hash_of_the_tests_name_is_fnv_1a() {
         assert_eq!(hash("a"), 0xaf63_dc4c_8601_ec8c, "FNV-1a's own test vector");
     }
 
     #[test]
-    fn cases_are_all_stops_and_the_slices_faults() {
+    fn cases_are_all_stops_and_the_faults_of_the_slice() {
         let all = Slice::parse("all").unwrap();
         let cases = |slice| {
             Case::all(
@@ -387,22 +472,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_case_that_never_happens_fails_the_sweep() {
+    async fn case_that_never_happens_is_run_twice_and_fails_the_sweep() {
         let case: Case<char> = Case::Stop { write: 1, when: When::BeforeForward };
         let runs = std::sync::atomic::AtomicU64::new(0);
         let run = async |case: Case<char>| {
             runs.fetch_add(1, Ordering::SeqCst);
-            let armed = case.arm(&WriteCounter::new(), &Victim::default(), |_| unreachable!("no fault"))?;
+            let armed = case.arm(&WriteCounter::new(), &Victim::default(), |_| -> FaultProxy {
+                unreachable!("no fault")
+            })?;
             armed.happened()
         };
         let error = sweep(&[case], run, || ()).await.unwrap_err();
         assert!(error.to_string().contains("never happened"), "{error}");
         assert_eq!(runs.load(Ordering::SeqCst), 2);
-        assert!(sweep::<char>(&[], async |_| Ok(()), || ()).await.is_err());
+        assert!(sweep::<Case<char>>(&[], async |_| Ok(()), || ()).await.is_err());
     }
 
     #[test]
-    fn what_is_no_part_is_refused() {
+    fn invalid_value_of_sweep_is_refused() {
         for wrong in ["", "1", "0/3", "4/3", "1/0", "a/b", "All"] {
             assert!(Slice::parse(wrong).is_err(), "{wrong}");
         }

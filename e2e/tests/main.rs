@@ -20,7 +20,6 @@ mod leader_election;
 mod manifests;
 mod monitoring;
 mod natgw;
-mod natgw_faults;
 mod natgw_scripts;
 mod natgw_sweep;
 mod openstack;

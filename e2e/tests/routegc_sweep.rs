@@ -41,7 +41,7 @@ const HARMS: [Harm; 12] = [
     Harm::Swallowed,
     Harm::Cut,
     Harm::LateRequest,
-    Harm::LateAnswer,
+    Harm::LateResponse,
 ];
 
 /// Writes, and requests to each server, of the first two reconciliations.

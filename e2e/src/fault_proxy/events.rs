@@ -114,6 +114,10 @@ impl Events {
         loop {
             let rule: RuleId = match self.proxy.rules.of_event(&self.call, event)? {
                 (id, Fate::Hold) => id,
+                (_, Fate::Delay(delay)) => {
+                    tokio::time::sleep(delay).await;
+                    return None;
+                }
                 (_, fate) => return Some(fate),
             };
             select! {

@@ -74,6 +74,8 @@ impl Fault {
 pub enum Fate {
     /// It waits, and with it what comes after it, until the rule is removed.
     Hold,
+    /// It arrives this much later, and what comes after it does too.
+    Delay(Duration),
     /// It is swallowed.
     Drop,
     /// An ERROR event with code 410 comes instead, and the watch ends.

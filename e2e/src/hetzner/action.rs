@@ -1,12 +1,15 @@
-//! Actions: what the API does after it has answered, and how it says how far it is.
+//! Actions: a change is accepted first, and made when its action ends.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-use super::{change::Change, model::stamp};
+use super::{
+    model::{Route, stamp},
+    project::Project,
+};
 
-/// How an action stands.
+/// Whether an action runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Not finished.
@@ -17,43 +20,57 @@ pub enum Status {
     Error,
 }
 
-/// When the change of an action is seen by readers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Effect {
-    /// As soon as the action is accepted.
-    Start,
-    /// When the action succeeds.
-    #[default]
-    End,
-}
-
 /// An action that is made to fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionFailure {
     /// For example `add_route`.
     pub command: String,
-    /// In the action's `error`.
-    pub code: String,
-    /// In the action's `error`.
-    pub message: String,
-    /// Whether the change is made all the same: the answer that lies.
+    /// Whether the change is made although the action reports a failure.
     pub acts: bool,
 }
 
 impl ActionFailure {
-    /// Fails the next action of that command as the API's example does; the change is not made.
+    /// Fails the next action of that command; the change is not made.
     pub fn of(command: &str) -> Self {
-        Self {
-            command: command.to_owned(),
-            code: "action_failed".to_owned(),
-            message: "Action failed".to_owned(),
-            acts: false,
-        }
+        Self { command: command.to_owned(), acts: false }
     }
 
-    /// The change is made although the action says that it failed.
+    /// The change is made although the action reports a failure.
     pub fn acting(self) -> Self {
         Self { acts: true, ..self }
+    }
+}
+
+/// The change of a network's routes that an action makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// The network's ID.
+    pub network: u64,
+    /// The route.
+    pub route: Route,
+    /// `add_route`, or else `delete_route`.
+    pub adds: bool,
+}
+
+impl Change {
+    /// The action's `command`.
+    pub fn command(&self) -> &'static str {
+        if self.adds { "add_route" } else { "delete_route" }
+    }
+
+    /// Makes the change. An error if the project was changed while the action ran.
+    pub(super) fn apply(&self, project: &mut Project) -> Result<(), String> {
+        let routes = &mut project.network_mut(self.network)?.routes;
+        if self.adds {
+            if routes.iter().any(|other| other.destination == self.route.destination) {
+                return Err("network route destination is taken".to_owned());
+            }
+            routes.push(self.route);
+            return Ok(());
+        }
+        let before = routes.len();
+        routes.retain(|other| *other != self.route);
+        if routes.len() == before { Err("network route is gone".to_owned()) } else { Ok(()) }
     }
 }
 
@@ -62,34 +79,29 @@ impl ActionFailure {
 pub struct Action {
     /// Unique in the project.
     pub id: u64,
-    /// What it does.
+    /// What it changes.
     pub change: Change,
-    /// How it stands.
+    /// Whether it runs.
     pub status: Status,
-    /// Code and message, once it failed.
-    pub error: Option<(String, String)>,
+    /// The message, once it failed.
+    pub error: Option<String>,
     /// When it was accepted.
     pub started: Instant,
     /// How long it runs.
     pub duration: Duration,
     pub(super) started_at: Timestamp,
     pub(super) finished_at: Option<Timestamp>,
-    pub(super) effect: Effect,
     pub(super) failure: Option<ActionFailure>,
 }
 
 impl Action {
-    pub(super) fn json(&self, now: Instant, error_while_running: bool) -> Value {
+    pub(super) fn json(&self, now: Instant) -> Value {
         let error = match (&self.error, self.status) {
-            (Some((code, message)), _) => json!({"code": code, "message": message}),
-            // The documentation's own example; a client must not read it as a failure.
-            (None, Status::Running) if error_while_running => {
-                json!({"code": "action_failed", "message": "Action failed"})
-            }
+            (Some(message), _) => json!({"code": "action_failed", "message": message}),
+            // As in the example of the documentation. A client must not take it for a failure.
+            (None, Status::Running) => json!({"code": "action_failed", "message": "Action failed"}),
             (None, _) => Value::Null,
         };
-        let resources: Vec<Value> =
-            self.change.resources().into_iter().map(|(kind, id)| json!({"id": id, "type": kind})).collect();
         json!({
             "id": self.id,
             "command": self.change.command(),
@@ -101,12 +113,12 @@ impl Action {
             "progress": self.progress(now),
             "started": stamp(self.started_at),
             "finished": self.finished_at.map(stamp),
-            "resources": resources,
+            "resources": [{"id": self.change.network, "type": "network"}],
             "error": error,
         })
     }
 
-    /// In percent; 100 only when it is over.
+    /// In percent; 100 once it has ended.
     fn progress(&self, now: Instant) -> u64 {
         if self.status != Status::Running {
             return 100;

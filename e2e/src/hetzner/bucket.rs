@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// How many requests may come.
+/// How many requests are allowed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Size of the bucket, and what `RateLimit-Limit` says.
+    /// Size of the bucket, and the value of `RateLimit-Limit`.
     pub limit: u32,
-    /// Requests that come back each second.
+    /// Requests that are added each second.
     pub per_second: f64,
 }
 
 impl Default for RateLimit {
-    /// The API's own: 3600 an hour, so one comes back each second.
+    /// As the API: 3600 an hour, so one is added each second.
     fn default() -> Self {
         Self { limit: 3600, per_second: 1.0 }
     }
@@ -36,7 +36,7 @@ impl Bucket {
         self.at = now;
     }
 
-    /// Whether there was one left; it is taken then.
+    /// Takes a request; false if there is none left.
     pub fn take(&mut self, now: Instant) -> bool {
         self.refill(now);
         let enough = self.left >= 1.0;
@@ -44,15 +44,6 @@ impl Bucket {
             self.left -= 1.0;
         }
         enough
-    }
-
-    pub fn set_left(&mut self, left: u32, now: Instant) {
-        self.left = f64::from(left).min(f64::from(self.rule.limit));
-        self.at = now;
-    }
-
-    pub fn rule(&self) -> RateLimit {
-        self.rule
     }
 
     pub fn limit(&self) -> u32 {
@@ -65,8 +56,7 @@ impl Bucket {
         self.left as u64
     }
 
-    /// How long until the bucket is full again, which is what `RateLimit-Reset` is about (not until the next
-    /// request is allowed).
+    /// How long until the bucket is full, for `RateLimit-Reset`. The next request is allowed earlier.
     pub fn until_full(&mut self, now: Instant) -> Duration {
         self.refill(now);
         let missing = f64::from(self.rule.limit) - self.left;
@@ -79,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn empties_and_comes_back_one_by_one() {
+    fn bucket_is_emptied_and_refilled_one_by_one() {
         let start = Instant::now();
         let mut bucket = Bucket::new(RateLimit { limit: 3, per_second: 1.0 }, start);
         assert!((0..3).all(|_| bucket.take(start)));
@@ -91,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn never_holds_more_than_its_limit() {
+    fn bucket_is_never_fuller_than_its_limit() {
         let start = Instant::now();
         let mut bucket = Bucket::new(RateLimit { limit: 3, per_second: 1.0 }, start);
         assert_eq!(bucket.remaining(start + Duration::from_secs(100)), 3);

@@ -1,4 +1,4 @@
-//! Request bodies, read strictly: each wrong, missing or unknown field is named.
+//! Request bodies, read strictly: the error names each wrong, missing or unknown field.
 
 use ipnet::Ipv4Net;
 use serde_json::{Map, Value};
@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use super::refusal::{Code, Refusal};
 
-/// What the API (a Python service, by its words) says of a field that is not there.
+/// The API's message for a field that is missing.
 const MISSING: &str = "Missing data for required field.";
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// An empty body counts as an empty object: some actions take none.
+    /// An empty body counts as an empty object.
     pub fn parse(content_type: Option<&str>, body: &[u8]) -> Result<Self, Refusal> {
         if body.is_empty() {
             return Ok(Self { left: Map::new(), problems: Vec::new() });
@@ -32,19 +32,11 @@ impl Fields {
         }
     }
 
-    /// The field, if it is there and readable; null counts as absent.
-    pub fn optional<T>(&mut self, name: &str, read: impl Fn(&Value) -> Result<T, String>) -> Option<T> {
-        let value = self.left.remove(name).filter(|value| !value.is_null())?;
-        read(&value).map_err(|why| self.problems.push((name.to_owned(), why))).ok()
-    }
-
+    /// The field, if it is there and readable. Null counts as absent.
     pub fn required<T>(&mut self, name: &str, read: impl Fn(&Value) -> Result<T, String>) -> Option<T> {
-        if self.left.get(name).is_none_or(Value::is_null) {
-            self.left.remove(name);
-            self.problems.push((name.to_owned(), MISSING.to_owned()));
-            return None;
-        }
-        self.optional(name, read)
+        let value = self.left.remove(name).filter(|value| !value.is_null());
+        let read = value.map_or_else(|| Err(MISSING.to_owned()), |value| read(&value));
+        read.map_err(|why| self.problems.push((name.to_owned(), why))).ok()
     }
 
     /// All errors, unknown fields included.
@@ -58,24 +50,12 @@ impl Fields {
     }
 }
 
-pub(super) fn integer(value: &Value) -> Result<u64, String> {
-    value.as_u64().ok_or_else(|| "Not a valid integer.".to_owned())
-}
-
-pub(super) fn boolean(value: &Value) -> Result<bool, String> {
-    value.as_bool().ok_or_else(|| "Not a valid boolean.".to_owned())
-}
-
 fn string(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| "Not a valid string.".to_owned())
 }
 
 pub(super) fn address(value: &Value) -> Result<Ipv4Addr, String> {
     string(value)?.parse().map_err(|_| "Not a valid IPv4 address.".to_owned())
-}
-
-pub(super) fn addresses(value: &Value) -> Result<Vec<Ipv4Addr>, String> {
-    value.as_array().ok_or_else(|| "Not a valid list.".to_owned())?.iter().map(address).collect()
 }
 
 /// CIDR notation with a prefix length and without host bits.
@@ -93,20 +73,19 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_named_at_once() {
-        let mut fields = parse(r#"{"server": "1", "colour": "red", "ip": null}"#);
-        assert_eq!(fields.required("server", integer), None);
-        assert_eq!(fields.required("network", integer), None);
-        assert_eq!(fields.optional("ip", address), None);
+    fn wrong_missing_and_unknown_fields_are_all_named() {
+        let mut fields = parse(r#"{"gateway": 1, "colour": "red", "destination": null}"#);
+        assert_eq!(fields.required("gateway", address), None);
+        assert_eq!(fields.required("destination", prefix), None);
         let refusal = fields.finish().unwrap_err();
-        assert_eq!(refusal.message, "invalid input in fields 'server', 'network', 'colour'");
-        assert_eq!(refusal.details["fields"][0]["messages"][0], "Not a valid integer.");
+        assert_eq!(refusal.message, "invalid input in fields 'gateway', 'destination', 'colour'");
+        assert_eq!(refusal.details["fields"][0]["messages"][0], "Not a valid string.");
         assert_eq!(refusal.details["fields"][1]["messages"][0], MISSING);
         assert_eq!(refusal.details["fields"][2]["messages"][0], "Unknown field.");
     }
 
     #[test]
-    fn what_is_not_a_json_object_is_a_json_error() {
+    fn body_without_a_json_object_is_a_json_error() {
         for (kind, body) in [(Some("application/json"), "{"), (Some("application/json"), "[]"), (None, "{}")]
         {
             assert_eq!(Fields::parse(kind, body.as_bytes()).unwrap_err().code, Code::JsonError);

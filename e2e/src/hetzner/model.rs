@@ -1,4 +1,4 @@
-//! What a project holds, and how the API shows it.
+//! The objects of a project, and their JSON in the API.
 
 use ipnet::Ipv4Net;
 use jiff::Timestamp;
@@ -16,14 +16,12 @@ pub struct Network {
     pub name: String,
     /// The whole range.
     pub ip_range: Ipv4Net,
-    /// Parts of it that addresses come from.
+    /// Parts of the range.
     pub subnets: Vec<Subnet>,
     /// At most one for each destination.
     pub routes: Vec<Route>,
     /// The user's labels.
     pub labels: BTreeMap<String, String>,
-    /// Cannot be deleted while set.
-    pub protected: bool,
     /// When it was made.
     pub created: Timestamp,
 }
@@ -33,7 +31,7 @@ pub struct Network {
 pub struct Subnet {
     /// Inside the network's range.
     pub ip_range: Ipv4Net,
-    /// The robot vSwitch behind it; none for a cloud subnet.
+    /// The robot vSwitch; none for a cloud subnet.
     pub vswitch: Option<u64>,
 }
 
@@ -57,23 +55,12 @@ pub struct Server {
     pub status: String,
     /// None: a server without a public IPv4.
     pub public_ipv4: Option<Ipv4Addr>,
-    /// One entry a network.
-    pub private_net: Vec<PrivateNet>,
+    /// Its address in each network, by the network's ID.
+    pub private_net: BTreeMap<u64, Ipv4Addr>,
     /// The user's labels.
     pub labels: BTreeMap<String, String>,
     /// When it was made.
     pub created: Timestamp,
-}
-
-/// A server's place in a network.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PrivateNet {
-    /// The network's ID.
-    pub network: u64,
-    /// The address that DHCP gives.
-    pub ip: Ipv4Addr,
-    /// Further addresses.
-    pub alias_ips: Vec<Ipv4Addr>,
 }
 
 /// A floating IP.
@@ -85,7 +72,7 @@ pub struct FloatingIp {
     pub name: String,
     /// An address for IPv4, a /64 for IPv6.
     pub ip: String,
-    /// The server that has it.
+    /// The server that it is assigned to.
     pub server: Option<u64>,
     /// The user's labels.
     pub labels: BTreeMap<String, String>,
@@ -99,7 +86,7 @@ impl Network {
         self.routes.iter().find(|route| route.destination.prefix_len() == 0).map(|route| route.gateway)
     }
 
-    /// The address that Hetzner's own router has: the first one of the range.
+    /// The address of Hetzner's router: the first one of the range.
     pub fn first_ip(&self) -> Ipv4Addr {
         first_ip(self.ip_range)
     }
@@ -131,7 +118,7 @@ impl Network {
             "routes": routes,
             "servers": project.members(self.id),
             "load_balancers": [],
-            "protection": {"delete": self.protected},
+            "protection": {"delete": false},
             "labels": self.labels,
             "expose_routes_to_vswitch": false,
             "created": stamp(self.created),
@@ -142,21 +129,14 @@ impl Network {
 impl Server {
     /// Its address in that network.
     pub fn private_ip(&self, network: u64) -> Option<Ipv4Addr> {
-        self.private_net.iter().find(|net| net.network == network).map(|net| net.ip)
+        self.private_net.get(&network).copied()
     }
 
     pub(super) fn json(&self, project: &Project) -> Value {
         let private_net: Vec<Value> = self
             .private_net
             .iter()
-            .map(|net| {
-                json!({
-                    "network": net.network,
-                    "ip": net.ip.to_string(),
-                    "alias_ips": net.alias_ips,
-                    "mac_address": mac(net.ip),
-                })
-            })
+            .map(|(network, ip)| json!({"network": network, "ip": ip, "alias_ips": [], "mac_address": mac(*ip)}))
             .collect();
         let ipv4 = self.public_ipv4.map(|ip| {
             let name = format!("static.{ip}.clients.your-server.example");
@@ -180,7 +160,7 @@ impl Server {
             "image": null,
             "iso": null,
             "rescue_enabled": false,
-            "locked": project.busy("server", self.id),
+            "locked": false,
             "backup_window": null,
             "outgoing_traffic": 0,
             "ingoing_traffic": 0,
@@ -229,7 +209,7 @@ pub(super) fn stamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S+00:00").to_string()
 }
 
-/// Hetzner's prefix for private interfaces; the rest only has to differ between servers.
+/// Hetzner's prefix for private interfaces; the rest differs between servers.
 fn mac(ip: Ipv4Addr) -> String {
     let [a, b, c, d] = ip.octets();
     format!("86:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")

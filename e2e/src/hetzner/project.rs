@@ -1,4 +1,4 @@
-//! The whole project: plain data, and the life of its actions.
+//! The project: its objects and its actions.
 
 use jiff::Timestamp;
 use std::{
@@ -7,13 +7,12 @@ use std::{
 };
 
 use super::{
-    action::{Action, ActionFailure, Effect, Status},
-    change::Change,
+    action::{Action, ActionFailure, Change, Status},
     model::{FloatingIp, Network, Server},
     refusal::{Code, Refusal},
 };
 
-/// All that one project holds.
+/// All objects of one project.
 #[derive(Clone, Debug, Default)]
 pub struct Project {
     /// By ID.
@@ -37,14 +36,9 @@ impl Project {
             .collect()
     }
 
-    /// The server that has this address in the network, as its own or as an alias.
+    /// The server that has this address in the network.
     pub fn server_at(&self, network: u64, ip: std::net::Ipv4Addr) -> Option<&Server> {
-        self.servers.values().find(|server| {
-            server
-                .private_net
-                .iter()
-                .any(|net| net.network == network && (net.ip == ip || net.alias_ips.contains(&ip)))
-        })
+        self.servers.values().find(|server| server.private_ip(network) == Some(ip))
     }
 
     /// The network of that name.
@@ -57,36 +51,19 @@ impl Project {
         self.servers.values().find(|server| server.name == name)
     }
 
-    /// Whether an action is running on it.
-    pub fn busy(&self, kind: &str, id: u64) -> bool {
-        self.actions
-            .values()
-            .filter(|action| action.status == Status::Running)
-            .any(|action| action.change.resources().contains(&(kind, id)))
-    }
-
-    /// Networks refuse with `conflict` while they are being changed, all else with `locked`.
-    pub(super) fn free(&self, kind: &str, id: u64) -> Result<(), Refusal> {
-        match (self.busy(kind, id), kind) {
-            (false, _) => Ok(()),
-            (true, "network") => Err(Refusal::new(
-                Code::Conflict,
-                "a change is currently being performed on this network, please retry",
-            )),
-            (true, _) => {
-                Err(Refusal::new(Code::Locked, format!("{kind} is locked: an action is already running")))
-            }
+    /// `conflict` while the network is being changed.
+    pub(super) fn free(&self, network: u64) -> Result<(), Refusal> {
+        let busy = |action: &Action| action.status == Status::Running && action.change.network == network;
+        if self.actions.values().any(busy) {
+            let message = "a change is currently being performed on this network, please retry";
+            return Err(Refusal::new(Code::Conflict, message));
         }
+        Ok(())
     }
 
-    pub(super) fn fresh_id(&mut self) -> u64 {
-        self.last_id += 1;
-        self.last_id
-    }
-
-    /// Takes the wanted ID, or a fresh one; later fresh ones are larger.
-    pub(super) fn claim_id(&mut self, wanted: Option<u64>) -> Result<u64, String> {
-        let id = wanted.unwrap_or(self.last_id + 1);
+    /// Takes this ID, or a new one; later new ones are larger.
+    pub(super) fn claim_id(&mut self, id: Option<u64>) -> Result<u64, String> {
+        let id = id.unwrap_or(self.last_id + 1);
         let taken = self.networks.contains_key(&id)
             || self.servers.contains_key(&id)
             || self.floating_ips.contains_key(&id);
@@ -97,17 +74,17 @@ impl Project {
         Ok(id)
     }
 
-    /// Accepts a change that was found to be allowed.
+    /// Accepts a change that was checked.
     pub(super) fn begin(
         &mut self,
         change: Change,
         now: Instant,
         duration: Duration,
-        effect: Effect,
         failure: Option<ActionFailure>,
     ) -> Action {
-        let mut action = Action {
-            id: self.fresh_id(),
+        self.last_id += 1;
+        let action = Action {
+            id: self.last_id,
             change,
             status: Status::Running,
             error: None,
@@ -115,13 +92,8 @@ impl Project {
             duration,
             started_at: Timestamp::now(),
             finished_at: None,
-            effect,
             failure,
         };
-        let acts = action.failure.as_ref().is_none_or(|failure| failure.acts);
-        if acts && effect == Effect::Start {
-            action.error = action.change.apply(self).err().map(failed);
-        }
         self.actions.insert(action.id, action.clone());
         action
     }
@@ -130,12 +102,11 @@ impl Project {
     pub(super) fn finish(&mut self, id: u64) {
         let Some(mut action) = self.actions.remove(&id) else { return };
         if action.status == Status::Running {
-            let acts = action.failure.as_ref().is_none_or(|failure| failure.acts);
-            if acts && action.effect == Effect::End {
-                action.error = action.change.apply(self).err().map(failed);
+            if action.failure.as_ref().is_none_or(|failure| failure.acts) {
+                action.error = action.change.apply(self).err();
             }
-            if let Some(failure) = &action.failure {
-                action.error = Some((failure.code.clone(), failure.message.clone()));
+            if action.failure.is_some() {
+                action.error = Some("Action failed".to_owned());
             }
             action.status = if action.error.is_some() { Status::Error } else { Status::Success };
             action.finished_at = Some(Timestamp::now());
@@ -151,14 +122,6 @@ impl Project {
         Ok(())
     }
 
-    pub(super) fn remove_network(&mut self, id: u64) -> Result<(), String> {
-        self.networks.remove(&id).ok_or_else(|| gone("network", id))?;
-        for server in self.servers.values_mut() {
-            server.private_net.retain(|net| net.network != id);
-        }
-        Ok(())
-    }
-
     pub(super) fn network_mut(&mut self, id: u64) -> Result<&mut Network, String> {
         self.networks.get_mut(&id).ok_or_else(|| gone("network", id))
     }
@@ -170,10 +133,6 @@ impl Project {
     pub(super) fn floating_ip_mut(&mut self, id: u64) -> Result<&mut FloatingIp, String> {
         self.floating_ips.get_mut(&id).ok_or_else(|| gone("floating IP", id))
     }
-}
-
-fn failed(message: String) -> (String, String) {
-    ("action_failed".to_owned(), message)
 }
 
 fn gone(what: &str, id: u64) -> String {

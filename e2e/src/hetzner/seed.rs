@@ -1,4 +1,4 @@
-//! What a test or a state file puts into the project.
+//! New objects, from a test or a state file.
 
 use anyhow::{Context, bail, ensure};
 use ipnet::Ipv4Net;
@@ -7,13 +7,13 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use super::{
-    model::{FloatingIp, Network, PrivateNet, Route, Server, Subnet},
+    model::{FloatingIp, Network, Route, Server, Subnet},
     project::Project,
     rules,
     selector::check_label,
 };
 
-/// A whole project, as in the file of the `hetzner` program:
+/// A project, as in the file of the `hetzner` program:
 ///
 /// ```yaml
 /// networks: [{name: cluster, ip_range: 10.0.0.0/16, subnets: [10.0.0.0/24], routes: {0.0.0.0/0: 10.0.0.2}}]
@@ -23,15 +23,15 @@ use super::{
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Seed {
-    /// First: servers name them.
+    /// Added first.
     pub networks: Vec<NewNetwork>,
-    /// Second: floating IPs name them.
+    /// Added second; they name networks.
     pub servers: Vec<NewServer>,
-    /// Last.
+    /// Added last; they name servers.
     pub floating_ips: Vec<NewFloatingIp>,
 }
 
-/// A network to be.
+/// A new network.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewNetwork {
@@ -45,7 +45,7 @@ pub struct NewNetwork {
     /// Cloud subnets. None given: one over the whole range.
     #[serde(default)]
     pub subnets: Vec<String>,
-    /// Subnets with a vSwitch behind.
+    /// Subnets of a vSwitch.
     #[serde(default)]
     pub vswitch_subnets: Vec<String>,
     /// Destination to gateway.
@@ -54,12 +54,9 @@ pub struct NewNetwork {
     /// The user's labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Whether it may not be deleted.
-    #[serde(default)]
-    pub protected: bool,
 }
 
-/// A server to be; it runs unless said otherwise.
+/// A new server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewServer {
@@ -82,7 +79,7 @@ pub struct NewServer {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A floating IP to be.
+/// A new floating IP.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewFloatingIp {
@@ -93,7 +90,7 @@ pub struct NewFloatingIp {
     pub name: String,
     /// An IPv4 address, or an IPv6 /64.
     pub ip: String,
-    /// Name of the server that has it.
+    /// Name of the server that it is assigned to.
     #[serde(default)]
     pub server: Option<String>,
     /// The user's labels.
@@ -104,7 +101,7 @@ pub struct NewFloatingIp {
 macro_rules! common {
     ($($kind:ident),*) => {$(
         impl $kind {
-            /// With that ID instead of the next free one.
+            /// With this ID.
             #[must_use]
             pub fn id(mut self, id: u64) -> Self {
                 self.id = Some(id);
@@ -123,7 +120,7 @@ macro_rules! common {
 common!(NewNetwork, NewServer, NewFloatingIp);
 
 impl NewNetwork {
-    /// With one cloud subnet over the whole range, until another is named.
+    /// With one cloud subnet over the whole range, unless subnets are added.
     pub fn new(name: &str, ip_range: &str) -> Self {
         Self { name: name.to_owned(), ip_range: ip_range.to_owned(), ..Self::default() }
     }
@@ -135,17 +132,10 @@ impl NewNetwork {
         self
     }
 
-    /// One more subnet, with a vSwitch behind.
+    /// One more subnet, of a vSwitch.
     #[must_use]
     pub fn vswitch(mut self, range: &str) -> Self {
         self.vswitch_subnets.push(range.to_owned());
-        self
-    }
-
-    /// One more route.
-    #[must_use]
-    pub fn route(mut self, destination: &str, gateway: &str) -> Self {
-        self.routes.insert(destination.to_owned(), gateway.to_owned());
         self
     }
 }
@@ -162,27 +152,21 @@ impl NewServer {
         Self { public_ipv4: Some(ip), ..self }
     }
 
-    /// In that network (by name), with that address.
+    /// In this network (by name), with this address.
     #[must_use]
     pub fn attached(mut self, network: &str, ip: Ipv4Addr) -> Self {
         self.private_net.insert(network.to_owned(), ip);
         self
     }
-
-    /// In that status instead of `running`.
-    #[must_use]
-    pub fn status(self, status: &str) -> Self {
-        Self { status: Some(status.to_owned()), ..self }
-    }
 }
 
 impl NewFloatingIp {
-    /// Unassigned, until a server is named.
+    /// Unassigned.
     pub fn new(name: &str, ip: &str) -> Self {
         Self { name: name.to_owned(), ip: ip.to_owned(), ..Self::default() }
     }
 
-    /// Of that server (by name).
+    /// Assigned to this server (by name).
     #[must_use]
     pub fn server(self, name: &str) -> Self {
         Self { server: Some(name.to_owned()), ..self }
@@ -213,7 +197,7 @@ impl Project {
         let cloud =
             if new.subnets.is_empty() && new.vswitch_subnets.is_empty() { &whole } else { &new.subnets };
         let cloud = cloud.iter().map(|range| (range, None));
-        // Any number does for a vSwitch: nothing looks behind it.
+        // The ID of the vSwitch is not used.
         let subnets = cloud.chain(new.vswitch_subnets.iter().map(|range| (range, Some(1))));
         let subnets: anyhow::Result<Vec<Subnet>> =
             subnets.map(|(range, vswitch)| Ok(Subnet { ip_range: net(range)?, vswitch })).collect();
@@ -224,7 +208,6 @@ impl Project {
             subnets: subnets?,
             routes: Vec::new(),
             labels: labels(new.labels)?,
-            protected: new.protected,
             created: Timestamp::now(),
         };
         for (destination, gateway) in &new.routes {
@@ -240,14 +223,14 @@ impl Project {
 
     pub(super) fn add_server(&mut self, new: NewServer) -> anyhow::Result<u64> {
         ensure!(self.server_named(&new.name).is_none(), "server name '{}' is taken", new.name);
-        let mut private_net = Vec::new();
+        let mut private_net = BTreeMap::new();
         for (name, ip) in &new.private_net {
             let network = self.network_named(name).with_context(|| format!("no network '{name}'"))?;
             ensure!(network.ip_range.contains(ip), "{ip} is not in network '{name}' ({})", network.ip_range);
             if let Some(owner) = self.server_at(network.id, *ip) {
                 bail!("{ip} belongs to server '{}'", owner.name);
             }
-            private_net.push(PrivateNet { network: network.id, ip: *ip, alias_ips: Vec::new() });
+            private_net.insert(network.id, *ip);
         }
         let server = Server {
             id: self.claim_id(new.id).map_err(anyhow::Error::msg)?,

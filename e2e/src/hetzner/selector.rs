@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// A parsed `label_selector`; all of its terms have to hold.
+/// A parsed `label_selector`: all of its terms must match.
 #[derive(Debug, PartialEq)]
 pub(super) struct Selector(Vec<Term>);
 
@@ -55,11 +55,11 @@ impl Term {
                 _ => Err(format!("'{text}' is neither 'key in (…)' nor 'key notin (…)'")),
             };
         }
-        if let Some((name, wanted)) = text.split_once("!=") {
-            return Ok(Self::NotIn(key(name.trim())?, vec![value(wanted.trim())?]));
+        if let Some((name, expected)) = text.split_once("!=") {
+            return Ok(Self::NotIn(key(name.trim())?, vec![value(expected.trim())?]));
         }
-        if let Some((name, wanted)) = text.split_once("==").or_else(|| text.split_once('=')) {
-            return Ok(Self::In(key(name.trim())?, vec![value(wanted.trim())?]));
+        if let Some((name, expected)) = text.split_once("==").or_else(|| text.split_once('=')) {
+            return Ok(Self::In(key(name.trim())?, vec![value(expected.trim())?]));
         }
         match text.strip_prefix('!') {
             Some(name) => Ok(Self::HasNot(key(name.trim())?)),
@@ -92,7 +92,7 @@ fn word(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Whether the API would take this label.
+/// Whether the API accepts this label.
 pub(super) fn check_label(name: &str, text: &str) -> Result<(), String> {
     if name.starts_with("hetzner.cloud/") {
         return Err(format!("label '{name}': the prefix is reserved"));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_the_documentation() {
+    fn each_form_of_the_documentation_is_applied() {
         let labels = [("env", "prod"), ("example.com/role", "db")];
         for yes in [
             "env=prod",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_selectors_are_refused() {
         for bad in
             ["", "env=pr od", "=x", "env in prod)", "env near (a)", "a,,b", "!", "-a", "a/b/c", "k in (a"]
         {

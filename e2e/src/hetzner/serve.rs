@@ -1,11 +1,10 @@
-//! HTTP: takes a request, lets faults and the API decide, writes the answer.
+//! HTTP: reads a request and writes the response of the API.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, header};
+use http::{HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::Value;
 use std::{
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -13,15 +12,14 @@ use std::{
 use tokio::net::TcpListener;
 
 use super::{
-    api::{Call, Outcome, handle},
-    fault::{Answer, Fault},
+    api::{Call, handle},
     refusal::{Code, Refusal},
     state::{Request, Shared, State},
 };
 
-/// No request of this API comes near it.
+/// Far larger than any request of this API.
 const LARGEST_BODY: usize = 1 << 20;
-/// The path that all others are below.
+/// The prefix of all paths.
 pub(super) const BASE: &str = "/v1";
 
 /// Serves until the future is dropped.
@@ -38,7 +36,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         };
         let shared = shared.clone();
         tokio::spawn(async move {
-            let service = service_fn(move |request| answer(shared.clone(), request));
+            let service = service_fn(move |request| respond(shared.clone(), request));
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .serve_connection(TokioIo::new(stream), service);
@@ -49,7 +47,7 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn answer(
+async fn respond(
     shared: Arc<Shared>,
     request: http::Request<Incoming>,
 ) -> anyhow::Result<Response<Full<Bytes>>> {
@@ -65,43 +63,25 @@ async fn answer(
         content_type: text(header::CONTENT_TYPE),
         body: &body,
     };
-    let (number, admitted) = shared.write(|state| {
+    let (response, numbers) = shared.write(|state| {
         let number = record(state, &call, text(header::USER_AGENT));
-        (number, admit(state, &call, text(header::AUTHORIZATION)))
-    });
-    let act = || shared.write(|state| handle(state, &call, Instant::now()));
-    let outcome = match admitted {
-        Err(refusal) => Err(refusal),
-        Ok(None) => act(),
-        Ok(Some(fault)) => match faulty(fault, act).await? {
-            Some(outcome) => outcome,
-            None => return page(&shared, number, fault.answer),
-        },
-    };
-    let (status, body) = match &outcome {
-        Ok((status, body)) => (*status, body.clone()),
-        Err(refusal) => (refusal.code.status(), refusal.body()),
-    };
-    let headers = shared.write(|state| {
-        finish(state, number, status, outcome.as_ref().err().map(|refusal| refusal.code));
-        rate_limit_headers(state)
-    });
-    respond(status, "application/json", headers, &body)
-}
-
-/// Ok(None): an answer that does not come from the API.
-async fn faulty(fault: Fault, act: impl Fn() -> Outcome) -> anyhow::Result<Option<Outcome>> {
-    let early = fault.acts.then(&act);
-    match fault.answer {
-        Answer::Refuse(code) => Ok(Some(Err(Refusal::new(code, format!("injected: {}", code.as_str()))))),
-        Answer::Page(_) => Ok(None),
-        Answer::Silence => std::future::pending().await,
-        Answer::Cut => Err(anyhow::anyhow!("cut by an injected fault")),
-        Answer::Late(wait) => {
-            tokio::time::sleep(wait).await;
-            Ok(Some(early.unwrap_or_else(act)))
-        }
+        let outcome = admit(state, &call, text(header::AUTHORIZATION))
+            .and_then(|()| handle(state, &call, Instant::now()));
+        let (status, body) = match &outcome {
+            Ok((status, body)) => (*status, body.to_string()),
+            Err(refusal) => (refusal.code.status(), refusal.body().to_string()),
+        };
+        finish(state, number, status, outcome.err().map(|refusal| refusal.code));
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = StatusCode::from_u16(status)?;
+        anyhow::Ok((response, rate_limit_headers(state)))
+    })?;
+    let mut response = response;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, number) in numbers {
+        response.headers_mut().insert(name, number.into());
     }
+    Ok(response)
 }
 
 fn record(state: &mut State, call: &Call<'_>, user_agent: Option<&str>) -> u64 {
@@ -121,15 +101,15 @@ fn record(state: &mut State, call: &Call<'_>, user_agent: Option<&str>) -> u64 {
 }
 
 fn finish(state: &mut State, number: u64, status: u16, code: Option<Code>) {
-    // From the end: it is one of the last. Gone if the test has cleared the history meanwhile.
+    // It is one of the last. A test may have cleared the history.
     if let Some(request) = state.requests.iter_mut().rev().find(|request| request.number == number) {
         request.status = Some(status);
         request.code = code.map(|code| code.as_str().to_owned());
     }
 }
 
-/// Rate limit, then token, then faults, as a request meets them.
-fn admit(state: &mut State, call: &Call<'_>, authorization: Option<&str>) -> Result<Option<Fault>, Refusal> {
+/// Rate limit, then token, in the order of the real API.
+fn admit(state: &mut State, call: &Call<'_>, authorization: Option<&str>) -> Result<(), Refusal> {
     if !state.bucket.take(Instant::now()) {
         return Err(Refusal::new(Code::RateLimitExceeded, "limit of requests per hour reached"));
     }
@@ -141,7 +121,7 @@ fn admit(state: &mut State, call: &Call<'_>, authorization: Option<&str>) -> Res
     if readonly && call.method != Method::GET {
         return Err(Refusal::new(Code::TokenReadonly, "token is only allowed to perform GET requests"));
     }
-    Ok(state.injections.take(call.method, call.path))
+    Ok(())
 }
 
 fn rate_limit_headers(state: &mut State) -> [(&'static str, u64); 3] {
@@ -154,36 +134,4 @@ fn rate_limit_headers(state: &mut State) -> [(&'static str, u64); 3] {
         // Rounded up: at that second the bucket is full.
         ("RateLimit-Reset", full.as_secs() + u64::from(full.subsec_nanos() > 0)),
     ]
-}
-
-fn page(shared: &Arc<Shared>, number: u64, answer: Answer) -> anyhow::Result<Response<Full<Bytes>>> {
-    let Answer::Page(status) = answer else { anyhow::bail!("{answer:?} has no page") };
-    let headers = shared.write(|state| {
-        finish(state, number, status, None);
-        rate_limit_headers(state)
-    });
-    let body = Value::String("<html><body>Bad Gateway</body></html>".to_owned());
-    respond(status, "text/html", headers, &body)
-}
-
-fn respond(
-    status: u16,
-    kind: &'static str,
-    numbers: [(&'static str, u64); 3],
-    body: &Value,
-) -> anyhow::Result<Response<Full<Bytes>>> {
-    let mut headers = HeaderMap::new();
-    for (name, number) in numbers {
-        headers.insert(name, number.into());
-    }
-    let bytes = match body {
-        Value::Null => Bytes::new(),
-        Value::String(page) => Bytes::from(page.clone()),
-        body => Bytes::from(body.to_string()),
-    };
-    let mut response = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
-    if let Some(own) = response.headers_mut() {
-        own.extend(headers);
-    }
-    Ok(response.body(Full::new(bytes))?)
 }

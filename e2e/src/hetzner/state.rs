@@ -1,4 +1,4 @@
-//! All that the server and the test share, behind one lock; each change is looked at once before anyone else sees it.
+//! The state that the server and the test share, behind one lock. Each change is checked before the lock is released.
 
 use serde_json::Value;
 use std::{
@@ -11,15 +11,13 @@ use tokio::{runtime::Handle, sync::watch};
 
 use super::{
     Settings,
-    action::{Action, ActionFailure},
+    action::{Action, ActionFailure, Change},
     bucket::Bucket,
-    change::Change,
-    fault::Injections,
     model::Network,
     project::Project,
 };
 
-/// One request as it came, whatever became of it.
+/// One request.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// When its body had arrived.
@@ -30,13 +28,13 @@ pub struct Request {
     pub path: String,
     /// Without the `?`.
     pub query: Option<String>,
-    /// If there was one and it was JSON.
+    /// If it was JSON.
     pub body: Option<Value>,
-    /// What the client called itself.
+    /// The client's `User-Agent`.
     pub user_agent: Option<String>,
-    /// None while it is unanswered, and for ever if it was cut or left in silence.
+    /// None until the response.
     pub status: Option<u16>,
-    /// Of a refusal.
+    /// The error's code.
     pub code: Option<String>,
     pub(super) number: u64,
 }
@@ -50,7 +48,7 @@ pub struct RouteChange {
     pub gateway: Option<Ipv4Addr>,
 }
 
-/// A state that must not be, and whether it was so when last looked at.
+/// A forbidden state, and whether it held at the last check.
 pub(super) struct Forbidden {
     pub name: String,
     pub is_so: Box<dyn Fn(&Project) -> bool + Send>,
@@ -61,14 +59,13 @@ pub(super) struct State {
     pub project: Project,
     pub settings: Settings,
     pub bucket: Bucket,
-    pub injections: Injections,
     pub failures: Vec<ActionFailure>,
     pub requests: Vec<Request>,
     pub next_request: u64,
     pub routes: BTreeMap<u64, Vec<RouteChange>>,
     pub forbidden: Vec<Forbidden>,
     pub violations: Vec<(Instant, String)>,
-    /// Accepted since the lock was taken: their ends are still to be timed.
+    /// Accepted since the lock was taken: their timers are not started yet.
     accepted: Vec<(u64, Duration)>,
 }
 
@@ -78,7 +75,6 @@ impl State {
             project: Project::default(),
             bucket: Bucket::new(settings.rate_limit, now),
             settings,
-            injections: Injections::default(),
             failures: Vec::new(),
             requests: Vec::new(),
             next_request: 0,
@@ -93,8 +89,8 @@ impl State {
     pub fn begin(&mut self, change: Change, now: Instant) -> Action {
         let failure = self.failures.iter().position(|failure| failure.command == change.command());
         let failure = failure.map(|index| self.failures.remove(index));
-        let Settings { action_duration, effect, .. } = self.settings;
-        let action = self.project.begin(change, now, action_duration, effect, failure);
+        let action_duration = self.settings.action_duration;
+        let action = self.project.begin(change, now, action_duration, failure);
         self.accepted.push((action.id, action_duration));
         action
     }
@@ -131,13 +127,13 @@ impl Shared {
         Self { state, changed: watch::Sender::new(0), runtime }
     }
 
-    /// A panic of a test's own closure must not hide behind a poisoned lock.
+    /// A test's closure may have panicked: its panic is reported, not the poisoned lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn read<R>(&self, look: impl FnOnce(&State) -> R) -> R {
-        look(&self.lock())
+    pub fn read<R>(&self, read: impl FnOnce(&State) -> R) -> R {
+        read(&self.lock())
     }
 
     pub fn changes(&self) -> watch::Receiver<u64> {
@@ -150,7 +146,6 @@ impl Shared {
             let shared = self.clone();
             self.runtime.spawn(async move {
                 tokio::time::sleep(duration).await;
-                // Nothing is accepted by ending an action.
                 shared.commit(|state| state.project.finish(id));
             });
         }

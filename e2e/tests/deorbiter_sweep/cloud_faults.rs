@@ -35,7 +35,7 @@ const HARMS: [Harm; 13] = [
     Harm::Swallowed,
     Harm::Cut,
     Harm::LateRequest,
-    Harm::LateAnswer,
+    Harm::LateResponse,
 ];
 
 /// Each stage has a region of its own, with its proxies.

@@ -1,19 +1,19 @@
-//! A client that hides nothing: status, headers, body.
+//! A plain HTTP client: status, headers, body.
 
 use bytes::Bytes;
 use e2e::hetzner::{Hetzner, NewNetwork};
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use hyper_util::{
-    client::legacy::{Client as Hyper, Error, connect::HttpConnector},
+    client::legacy::{Client as Hyper, connect::HttpConnector},
     rt::TokioExecutor,
 };
 use serde_json::Value;
 use std::time::Duration;
 
-/// Long enough to look at a running action, short enough for many of them.
+/// Long enough to read a running action.
 pub const ACTION: Duration = Duration::from_millis(50);
-/// Far beyond anything that happens here; only a failure waits for it.
+/// Far longer than anything here takes.
 pub const SOON: Duration = Duration::from_secs(20);
 
 pub struct Client {
@@ -30,7 +30,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The code of a refusal.
+    /// The code of an error.
     pub fn code(&self) -> &str {
         self.body["error"]["code"].as_str().unwrap_or_default()
     }
@@ -54,7 +54,7 @@ impl Client {
         Self { hyper, url: url.to_owned(), token: token.to_owned() }
     }
 
-    pub async fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> Result<Reply, Error> {
+    pub async fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> Reply {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
         if !self.token.is_empty() {
             request = request.header("authorization", format!("Bearer {}", self.token));
@@ -63,21 +63,21 @@ impl Client {
             request = request.header("content-type", kind);
         }
         let request = request.body(Full::new(Bytes::from(body.to_owned()))).unwrap();
-        let (head, body) = self.hyper.request(request).await?.into_parts();
+        let (head, body) = self.hyper.request(request).await.unwrap().into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        Ok(Reply { status: head.status.as_u16(), headers: head.headers, body })
+        Reply { status: head.status.as_u16(), headers: head.headers, body }
     }
 
     pub async fn get(&self, path: &str) -> Reply {
-        self.send("GET", path, "", "").await.unwrap()
+        self.send("GET", path, "", "").await
     }
 
     pub async fn post(&self, path: &str, body: Value) -> Reply {
-        self.send("POST", path, "application/json", &body.to_string()).await.unwrap()
+        self.send("POST", path, "application/json", &body.to_string()).await
     }
 
-    /// Asks for the action until it is over.
+    /// Polls the action until it has ended.
     pub async fn finished(&self, reply: &Reply) -> Value {
         assert_eq!(reply.status, 201, "{:?}", reply.body);
         let path = format!("/actions/{}", reply.body["action"]["id"]);

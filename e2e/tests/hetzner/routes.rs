@@ -1,7 +1,7 @@
 //! Routes, their constraints, and the actions that change them.
 
 use crate::hetzner::client::{ACTION, SOON, cluster};
-use e2e::hetzner::{ActionFailure, Effect, NewNetwork, NewServer};
+use e2e::hetzner::{ActionFailure, NewNetwork};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ fn default_via(gateway: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_route_is_seen_when_its_action_succeeds_and_not_before() {
+async fn route_is_listed_once_its_action_has_succeeded() {
     let (hetzner, client, id) = cluster().await;
     hetzner.set_action_duration(Duration::from_secs(3600));
     let add = format!("/networks/{id}/actions/add_route");
@@ -35,11 +35,11 @@ async fn a_route_is_seen_when_its_action_succeeds_and_not_before() {
 }
 
 #[tokio::test]
-async fn progress_is_true_to_time() {
+async fn progress_grows_while_the_action_runs() {
     let (hetzner, client, id) = cluster().await;
     hetzner.set_action_duration(Duration::from_secs(2));
     let reply = client.post(&format!("/networks/{id}/actions/add_route"), default_via("10.0.0.2")).await;
-    let path = format!("/networks/actions/{}", reply.body["action"]["id"]);
+    let path = format!("/actions/{}", reply.body["action"]["id"]);
     let mut seen = vec![0];
     while let Some(progress) =
         client.get(&path).await.body["action"]["progress"].as_u64().filter(|p| *p < 100)
@@ -52,21 +52,7 @@ async fn progress_is_true_to_time() {
 }
 
 #[tokio::test]
-async fn an_effect_can_be_seen_at_the_start_instead() {
-    let (hetzner, client, id) = cluster().await;
-    hetzner.configure(|settings| {
-        settings.effect = Effect::Start;
-        settings.error_while_running = false;
-    });
-    let reply = client.post(&format!("/networks/{id}/actions/add_route"), default_via("10.0.0.2")).await;
-    assert_eq!(reply.body["action"]["error"], Value::Null);
-    assert_eq!(hetzner.default_gateway(id), Some("10.0.0.2".parse().unwrap()));
-    client.finished(&reply).await;
-    assert_eq!(hetzner.network(id).unwrap().routes.len(), 1);
-}
-
-#[tokio::test]
-async fn what_the_api_refuses() {
+async fn routes_against_the_rules_of_the_api_are_refused() {
     let (hetzner, client, id) = cluster().await;
     hetzner.set_route(id, "10.0.5.0/24".parse().unwrap(), Some("10.0.0.5".parse().unwrap())).unwrap();
     let add = format!("/networks/{id}/actions/add_route");
@@ -103,12 +89,12 @@ async fn what_the_api_refuses() {
         let reply = client.post(&add, json!({"destination": destination, "gateway": gateway})).await;
         assert_eq!(reply.body["error"]["details"]["fields"][0]["name"], field, "{destination}");
     }
-    assert_eq!(hetzner.network(id).unwrap().routes.len(), 1, "nothing was added");
-    assert!(hetzner.project().actions.is_empty(), "nothing was begun");
+    assert_eq!(hetzner.project().networks[&id].routes.len(), 1, "nothing was added");
+    assert!(hetzner.project().actions.is_empty(), "no action was accepted");
 }
 
 #[tokio::test]
-async fn pod_routes_and_the_default_route_live_side_by_side() {
+async fn default_route_is_allowed_next_to_pod_routes() {
     let (hetzner, client, id) = cluster().await;
     let add = format!("/networks/{id}/actions/add_route");
     for pods in ["10.244.0.0/24", "10.244.1.0/24", "192.168.7.0/24"] {
@@ -118,13 +104,13 @@ async fn pod_routes_and_the_default_route_live_side_by_side() {
     client
         .finished(&client.post(&add, json!({"destination": "10.244.2.0/24", "gateway": "10.0.0.2"})).await)
         .await;
-    assert_eq!(hetzner.network(id).unwrap().routes.len(), 5);
+    assert_eq!(hetzner.project().networks[&id].routes.len(), 5);
     let reply = client.post(&add, default_via("10.0.0.3")).await;
     assert!(reply.message().contains("overlaps"), "no second default route: {:?}", reply.body);
 }
 
 #[tokio::test]
-async fn deleting_needs_the_very_route() {
+async fn route_is_deleted_by_destination_and_gateway() {
     let (hetzner, client, id) = cluster().await;
     hetzner.set_route(id, "0.0.0.0/0".parse().unwrap(), Some("10.0.0.2".parse().unwrap())).unwrap();
     let delete = format!("/networks/{id}/actions/delete_route");
@@ -138,10 +124,9 @@ async fn deleting_needs_the_very_route() {
 }
 
 #[tokio::test]
-async fn a_network_takes_one_change_at_a_time() {
+async fn second_change_of_a_network_conflicts_while_the_first_runs() {
     let (hetzner, client, id) = cluster().await;
     let other = hetzner.add_network(NewNetwork::new("other", "10.1.0.0/16")).unwrap();
-    let server = hetzner.add_server(NewServer::new("a")).unwrap();
     hetzner.set_action_duration(Duration::from_secs(3600));
     client.post(&format!("/networks/{id}/actions/add_route"), default_via("10.0.0.2")).await;
     for (path, body) in [
@@ -150,8 +135,6 @@ async fn a_network_takes_one_change_at_a_time() {
             json!({"destination": "10.244.0.0/24", "gateway": "10.0.0.2"}),
         ),
         (format!("/networks/{id}/actions/delete_route"), default_via("10.0.0.2")),
-        (format!("/networks/{id}/actions/change_protection"), json!({"delete": true})),
-        (format!("/servers/{server}/actions/attach_to_network"), json!({"network": id})),
     ] {
         let reply = client.post(&path, body).await;
         assert_eq!((reply.status, reply.code()), (409, "conflict"), "{path}");
@@ -159,13 +142,12 @@ async fn a_network_takes_one_change_at_a_time() {
     let free = client.post(&format!("/networks/{other}/actions/add_route"), default_via("10.1.0.2")).await;
     assert_eq!(free.status, 201);
     hetzner.finish_actions();
-    let free =
-        client.post(&format!("/networks/{id}/actions/change_protection"), json!({"delete": true})).await;
+    let free = client.post(&format!("/networks/{id}/actions/delete_route"), default_via("10.0.0.2")).await;
     assert_eq!(free.status, 201);
 }
 
 #[tokio::test]
-async fn a_network_has_a_hundred_routes_at_most() {
+async fn route_101_is_refused() {
     let (hetzner, client, id) = cluster().await;
     for n in 0..100 {
         let pods = format!("10.244.{n}.0/24").parse().unwrap();
@@ -176,7 +158,7 @@ async fn a_network_has_a_hundred_routes_at_most() {
 }
 
 #[tokio::test]
-async fn an_action_can_fail_with_and_without_having_acted() {
+async fn failed_action_has_made_its_change_or_not_as_the_test_asks() {
     let (hetzner, client, id) = cluster().await;
     let add = format!("/networks/{id}/actions/add_route");
     hetzner.fail_action(ActionFailure::of("add_route"));
@@ -186,12 +168,12 @@ async fn an_action_can_fail_with_and_without_having_acted() {
     hetzner.fail_action(ActionFailure::of("add_route").acting());
     let failed = client.finished(&client.post(&add, default_via("10.0.0.2")).await).await;
     assert_eq!(failed["status"], "error");
-    assert!(hetzner.default_gateway(id).is_some(), "the answer that lies");
-    assert_eq!(hetzner.injections_left(), 0);
+    assert!(hetzner.default_gateway(id).is_some(), "the change was made");
+    assert_eq!(hetzner.failures_left(), 0);
 }
 
 #[tokio::test]
-async fn an_action_fails_when_a_stranger_was_quicker() {
+async fn action_fails_when_another_client_added_the_route_meanwhile() {
     let (hetzner, client, id) = cluster().await;
     hetzner.set_action_duration(Duration::from_secs(3600));
     let reply = client.post(&format!("/networks/{id}/actions/add_route"), default_via("10.0.0.2")).await;
@@ -202,7 +184,7 @@ async fn an_action_fails_when_a_stranger_was_quicker() {
 }
 
 #[tokio::test]
-async fn every_default_route_is_remembered_and_forbidden_states_are_seen() {
+async fn history_has_each_default_route_and_each_forbidden_state() {
     let (hetzner, client, id) = cluster().await;
     hetzner.forbid("a default route to .3", move |env| {
         env.networks.get(&id).and_then(e2e::hetzner::Network::default_gateway)
@@ -219,24 +201,8 @@ async fn every_default_route_is_remembered_and_forbidden_states_are_seen() {
         history.iter().map(|change| change.gateway.map(|ip| ip.to_string())).collect();
     assert_eq!(gateways, [None, Some("10.0.0.2".into()), None, Some("10.0.0.3".into()), None]);
     assert!(history.is_sorted_by_key(|change| change.at));
-    assert!(history[2].at - history[1].at >= ACTION, "true times");
+    assert!(history[2].at - history[1].at >= ACTION, "not before the end of its action");
     let violations = hetzner.violations();
     assert_eq!(violations.len(), 1);
     assert_eq!((violations[0].0, violations[0].1.as_str()), (history[3].at, "a default route to .3"));
-}
-
-#[tokio::test]
-async fn a_protected_network_cannot_be_deleted() {
-    let (hetzner, client, id) = cluster().await;
-    let address = "10.0.0.2".parse().unwrap();
-    let server = hetzner.add_server(NewServer::new("a").attached("cluster", address)).unwrap();
-    let protect = format!("/networks/{id}/actions/change_protection");
-    client.finished(&client.post(&protect, json!({"delete": true})).await).await;
-    let path = format!("/networks/{id}");
-    let reply = client.send("DELETE", &path, "", "").await.unwrap();
-    assert_eq!((reply.status, reply.code()), (423, "protected"));
-    client.finished(&client.post(&protect, json!({"delete": false})).await).await;
-    assert_eq!(client.send("DELETE", &path, "", "").await.unwrap().status, 204);
-    assert_eq!(client.get(&path).await.code(), "not_found");
-    assert!(hetzner.server(server).unwrap().private_net.is_empty());
 }

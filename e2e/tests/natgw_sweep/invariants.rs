@@ -1,10 +1,18 @@
-//! Sees everything at all times, and remembers what must never be.
+//! Checks the environment after each of natgw's writes (before the next one is forwarded), at the start and the end of each script
+//! on a machine, and at rest. Each check reads the API server and the cloud and compares them with the state of the machines. Two
+//! reads are compared only if no machine changed in between, so that a violation is certain.
 //!
-//! After each of natgw's writes (and before the next may go on), at each begin and end of a script on a machine, and at rest,
-//! it asks the API server and the cloud themselves and holds the answers against the machines. It never judges by two
-//! answers between which something may have changed: what it objects to was so, with no doubt.
+//! Forbidden:
+//! 1. Two scripts run on one machine at a time.
+//! 2. A Job exists next to a terminating Job with another task on the same Node.
+//! 3. A teardown starts while the route points to its machine and another machine is set up.
+//! 4. An annotation is wrong: it reports a setup for this boot, nothing is pending, and the kernel translates to something else.
+//! 5. A route is written to an address without a Node, to a Node that is no candidate, or to one whose kernel translates nothing.
+//! 6. More than two Nodes have the role label at any time, or more than one at rest.
+//! 7. At rest, the route does not point to a candidate although there is one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -16,233 +24,263 @@ use kube::ResourceExt as _;
 use natgw::names;
 use tokio::sync::Notify;
 
-use crate::natgw_sweep::machines::Machines;
-use crate::natgw_sweep::observed::ObservedState;
+use super::observed::ObservedState;
 
-/// How long a script works: whoever does not wait for its end is seen.
+/// How long a script runs: long enough that a controller which does not wait for its end is seen.
 const WORK: Duration = Duration::from_millis(150);
 /// More writes than any run makes.
 const WRITES: u64 = 150;
 
-/// How a Job's script goes.
+/// What a Job's script does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Script {
-    /// It does its work.
-    Works,
-    /// It fails at once.
+    Succeeds,
+    /// At once.
     Fails,
-    /// It never ends by itself.
+    /// It never ends.
     Hangs,
 }
 
-/// Which scripts do not just work: told the Job's type and its attempt.
-pub type Course = Arc<dyn Fn(&str, &str) -> Script + Send + Sync>;
+/// Decides the script of a Job by its type and its attempt.
+pub type Scripts = Arc<dyn Fn(&str, &str) -> Script + Send + Sync>;
 
-/// The invariants of one environment.
+/// One machine: its kernel and its scripts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// The floating IP: from the end of a setup to the start of a teardown, or to a reboot.
+    pub translates_to: Option<String>,
+    /// Its address in the network.
+    ip: Option<Ipv4Addr>,
+    /// The kernel is new, and the kubelet has not reported it yet.
+    rebooting: bool,
+    /// The types of Jobs that have started here.
+    pub started: BTreeSet<String>,
+    /// The pods whose script runs.
+    running: Vec<String>,
+}
+
+/// All machines of an environment, by the names of their Nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machines {
+    /// Grows with each change.
+    version: u64,
+    pub all: BTreeMap<String, Machine>,
+}
+
+impl Machines {
+    /// Changes a machine.
+    pub fn change<R>(&mut self, name: &str, change: impl FnOnce(&mut Machine) -> R) -> R {
+        self.version += 1;
+        change(self.all.entry(name.to_owned()).or_default())
+    }
+
+    /// A Job's script starts; `runs` reports whether a pod's script still runs. Returns the violation.
+    fn start(
+        &mut self,
+        name: &str,
+        pod: &str,
+        kind: &str,
+        route: Option<Ipv4Addr>,
+        runs: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let another =
+            self.all.iter().any(|(other, machine)| other != name && machine.translates_to.is_some());
+        self.change(name, |machine| {
+            machine.started.insert(kind.to_owned());
+            machine.running.retain(|each| each != pod && runs(each));
+            let others = machine.running.clone();
+            machine.running.push(pod.to_owned());
+            if kind != "setup" {
+                machine.translates_to = None;
+                if another && machine.ip.is_some() && machine.ip == route {
+                    return Some(format!(
+                        "{name} is torn down while the route points to it, and another is set up"
+                    ));
+                }
+            }
+            (!others.is_empty()).then(|| format!("{pod} runs on {name} next to {others:?}"))
+        })
+    }
+}
+
+/// The invariant checker of one environment; clones are handles of the same one.
 #[derive(Clone)]
 pub struct InvariantChecker(Arc<Inner>);
 
 struct Inner {
     env: Weak<TestEnv>,
     machines: Mutex<Machines>,
-    violations: Mutex<Vec<String>>,
-    looks: AtomicU64,
+    violations: Mutex<BTreeSet<String>>,
     changed: Notify,
 }
 
-/// When a look is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// natgw's write has just been carried out; it writes nothing more until the look is over.
+    /// natgw's write has just been done; no other is forwarded until the check is over.
     Write,
-    /// At any time.
     Any,
     /// natgw has nothing left to do.
     Rest,
 }
 
 impl InvariantChecker {
-    /// Looks from now on.
+    /// Checks from now on.
     pub fn of(env: &Arc<TestEnv>) -> InvariantChecker {
-        let invariants = InvariantChecker(Arc::new(Inner {
+        let checker = InvariantChecker(Arc::new(Inner {
             env: Arc::downgrade(env),
             machines: Mutex::default(),
             violations: Mutex::default(),
-            looks: AtomicU64::new(0),
             changed: Notify::new(),
         }));
         for n in 1..=WRITES {
-            let invariants = invariants.clone();
-            let action = move || async move {
-                invariants.look(Moment::Write).await;
+            let checker = checker.clone();
+            let check = move || async move {
+                checker.check(Moment::Write).await;
                 Then::GoOn
             };
             // Fails for 0 only.
-            let _ = env.writes.on_write(n, When::AfterServerActed, action);
+            let _ = env.writes.on_write(n, When::AfterServerActed, check);
         }
-        invariants
+        checker
     }
 
-    /// Lets it see the Jobs of this machine.
-    pub fn observe(&self, gateway: &Arc<Gateway>, course: Course) {
+    /// Runs the scripts of the Jobs on this machine, as `scripts` decides.
+    pub fn run_jobs(&self, gateway: &Arc<Gateway>, scripts: Scripts) {
         self.machines().change(&gateway.name, |machine| machine.ip = Some(gateway.private_ip));
-        let (invariants, machine) = (self.clone(), Arc::downgrade(gateway));
+        let (checker, machine) = (self.clone(), Arc::downgrade(gateway));
         gateway.node.on_pod(move |pod| {
             if let Some(machine) = machine.upgrade() {
                 let script =
-                    course(&pod.labels()[names::TYPE_LABEL], &pod.annotations()[names::ATTEMPT_ANNOTATION]);
-                invariants.begins(&machine, pod, script);
+                    scripts(&pod.labels()[names::TYPE_LABEL], &pod.annotations()[names::ATTEMPT_ANNOTATION]);
+                checker.run(&machine, pod, script);
             }
-            // Ended below, once the kernel is as the script leaves it: nobody may hear of the end before.
+            // The pod ends in `run`, after the kernel has changed.
             Outcome::Hang
         });
     }
 
-    fn begins(&self, gateway: &Arc<Gateway>, pod: &Pod, script: Script) {
+    fn run(&self, gateway: &Arc<Gateway>, pod: &Pod, script: Script) {
         let (name, task) = (pod.name_any(), task_of(pod));
         let (kind, ip) = task.split_once(':').unwrap_or_default();
-        let works =
-            |other: &str| gateway.node.pods().iter().any(|pod| pod.name_any() == other && is_at_work(pod));
-        let route = self.env().and_then(|env| env.hetzner.default_gateway(env.network));
-        let violations = self.machines().begin(&gateway.name, &name, kind, route, works);
-        self.break_with(violations);
-        let sets_up = (kind == "setup" && script == Script::Works).then(|| ip.to_owned());
-        let (invariants, gateway) = (self.clone(), Arc::downgrade(gateway));
+        let runs = |gateway: &Gateway, name: &str| {
+            gateway.node.pods().iter().any(|pod| pod.name_any() == name && script_runs(pod))
+        };
+        let route = self.0.env.upgrade().and_then(|env| env.hetzner.default_gateway(env.network));
+        let violation =
+            self.machines().start(&gateway.name, &name, kind, route, |other| runs(gateway, other));
+        self.report(violation);
+        let sets_up = (kind == "setup" && script == Script::Succeeds).then(|| ip.to_owned());
+        let (checker, gateway) = (self.clone(), Arc::downgrade(gateway));
         tokio::spawn(async move {
-            invariants.look(Moment::Any).await;
+            checker.check(Moment::Any).await;
             if script == Script::Hangs {
                 return;
             }
             tokio::time::sleep(WORK).await;
             let Some(gateway) = gateway.upgrade() else { return };
-            let at_work = gateway.node.pods().iter().any(|pod| pod.name_any() == name && is_at_work(pod));
-            invariants.machines().end(&gateway.name, &name, sets_up.filter(|_| at_work).as_deref());
-            // Gone, if it was ended meanwhile.
+            // A pod that was deleted meanwhile has set up nothing for sure.
+            let sets_up = sets_up.filter(|_| runs(&gateway, &name));
+            checker.machines().change(&gateway.name, |machine| {
+                machine.running.retain(|each| *each != name);
+                if sets_up.is_some() {
+                    machine.translates_to = sets_up;
+                }
+            });
             let _ = gateway.node.finish(&name, i32::from(script == Script::Fails));
             drop(gateway);
-            invariants.look(Moment::Any).await;
+            checker.check(Moment::Any).await;
         });
     }
 
-    /// A machine that was set up before anybody looked.
-    pub fn was_set_up(&self, gateway: &Gateway, ip: &str) {
-        self.machines().change(&gateway.name, |machine| machine.translates_to = Some(ip.to_owned()));
-    }
-
-    /// Restarts a machine: its kernel is as new before anybody hears of it.
+    /// Restarts a machine: its kernel is new before the kubelet reports it.
     pub async fn reboot(&self, gateway: &Gateway) -> anyhow::Result<()> {
         self.machines().change(&gateway.name, |machine| {
             machine.rebooting = true;
             machine.translates_to = None;
         });
-        let told = gateway.node.reboot().await;
+        let rebooted = gateway.node.reboot().await;
         self.machines().change(&gateway.name, |machine| machine.rebooting = false);
-        told
+        rebooted
     }
 
-    /// What is true of the machines now.
+    /// The state of the machines.
     pub fn machines(&self) -> MutexGuard<'_, Machines> {
         self.0.machines.lock().unwrap()
     }
 
-    /// Looks at a environment in which natgw has nothing left to do.
+    /// Checks an environment in which natgw has nothing left to do.
     pub async fn at_rest(&self) -> Option<ObservedState> {
-        self.look(Moment::Rest).await
+        self.check(Moment::Rest).await
     }
 
-    /// Looks now.
+    /// Checks now.
     pub async fn now(&self) -> Option<ObservedState> {
-        self.look(Moment::Any).await
+        self.check(Moment::Any).await
     }
 
-    /// Waits until something may have changed: a write of natgw, a script that began or ended.
+    /// Waits for a check: after a write of natgw, or the start or end of a script.
     pub async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
-    /// What was seen that must never be.
-    pub fn violations(&self) -> Vec<String> {
+    /// The forbidden states that were seen.
+    pub fn violations(&self) -> BTreeSet<String> {
         self.0.violations.lock().unwrap().clone()
     }
 
-    /// How often it looked.
-    pub fn looks(&self) -> u64 {
-        self.0.looks.load(Ordering::Relaxed)
-    }
-
-    async fn look(&self, moment: Moment) -> Option<ObservedState> {
-        let env = self.env()?;
-        let before = self.machines().clone();
-        // An error is mended by the next look: the API server of a busy machine is late at times.
+    async fn check(&self, moment: Moment) -> Option<ObservedState> {
+        let env = self.0.env.upgrade()?;
+        let before = self.machines().version;
+        // After an error, the next check reads again: a busy API server responds late at times.
         let observed = ObservedState::of(&env).await.ok()?;
-        let after = self.machines().clone();
-        self.0.looks.fetch_add(1, Ordering::Relaxed);
-        for violations in jobs_beside(&observed) {
-            self.break_with(Some(violations));
-        }
-        if before.version == after.version {
-            for violations in lies(&observed, &after) {
-                self.break_with(Some(violations));
-            }
+        let machines = self.machines().clone();
+        self.report(next_to_terminating(&observed));
+        let roles = observed.roles();
+        self.report((roles.len() > 2).then(|| format!("more than two role labels: {roles:?}")));
+        if before == machines.version {
+            self.report(wrong_annotations(&observed, &machines));
         }
         match moment {
-            Moment::Write => self.break_with(fresh_route(&env, &observed, &after)),
-            Moment::Rest => {
-                restless(&observed).into_iter().for_each(|violations| self.break_with(Some(violations)))
-            }
+            Moment::Write => self.report(written_route(&env, &observed, &machines)),
+            Moment::Rest => self.report(unsettled(&observed)),
             Moment::Any => {}
         }
         self.0.changed.notify_one();
         Some(observed)
     }
 
-    fn env(&self) -> Option<Arc<TestEnv>> {
-        self.0.env.upgrade()
-    }
-
-    fn break_with(&self, violations: Option<String>) {
-        let mut all = self.0.violations.lock().unwrap();
-        if let Some(violations) = violations.filter(|violations| !all.contains(violations)) {
-            all.push(violations);
-        }
+    fn report(&self, violations: impl IntoIterator<Item = String>) {
+        self.0.violations.lock().unwrap().extend(violations);
     }
 }
 
-fn is_at_work(pod: &Pod) -> bool {
+fn script_runs(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// A Job beside one of another kind on the same Node: a setup beside a teardown that is still going, first of all.
-fn jobs_beside(observed: &ObservedState) -> Vec<String> {
-    let with_two = observed.nodes.iter().filter(|(_, node)| {
-        node.jobs.iter().any(|one| {
-            !one.terminating && node.jobs.iter().any(|other| other.terminating && other.task != one.task)
-        })
+fn next_to_terminating(observed: &ObservedState) -> Vec<String> {
+    let with_both = observed.nodes.iter().filter(|(_, node)| {
+        let mut pairs = node.jobs.iter().flat_map(|one| node.jobs.iter().map(move |other| (one, other)));
+        pairs.any(|(one, other)| !one.terminating && other.terminating && other.task != one.task)
     });
-    with_two
-        .map(|(name, node)| format!("a Job beside a terminating one on {name}: {:?}", node.jobs))
+    with_both
+        .map(|(name, node)| format!("a Job next to a terminating one on {name}: {:?}", node.jobs))
         .collect()
 }
 
-/// An annotation that is not true: nothing is pending, the boot is the present one, and the kernel holds something else.
-fn lies(observed: &ObservedState, machines: &Machines) -> Vec<String> {
-    let mut lies = Vec::new();
-    for (name, node) in &observed.nodes {
-        let (Some(said), Some(machine)) = (&node.setup, machines.all.get(name)) else { continue };
-        let claims = node.pending.is_none() && node.this_boot && !machine.rebooting;
-        if claims && machine.translates_to.as_ref() != Some(said) {
-            lies.push(format!(
-                "the annotation of {name} says {said}, its kernel {:?}",
-                machine.translates_to
-            ));
-        }
-    }
-    lies
+fn wrong_annotations(observed: &ObservedState, machines: &Machines) -> Vec<String> {
+    let wrong = observed.nodes.iter().filter_map(|(name, node)| {
+        let (setup, machine) = (node.setup()?, machines.all.get(name)?);
+        let current = !node.pending() && node.this_boot && !machine.rebooting;
+        let kernel = &machine.translates_to;
+        (current && kernel.as_ref() != Some(setup))
+            .then(|| format!("the annotation of {name} reports {setup}, its kernel has {kernel:?}"))
+    });
+    wrong.collect()
 }
 
-/// A route that was just written to a Node which is no candidate, or to none.
-fn fresh_route(env: &TestEnv, observed: &ObservedState, machines: &Machines) -> Option<String> {
+fn written_route(env: &TestEnv, observed: &ObservedState, machines: &Machines) -> Option<String> {
     let last = env.writes.count();
     let calls = env.cloud_proxy.requests();
     let call = calls.iter().rev().find(|call| call.write == Some(last))?;
@@ -256,28 +294,25 @@ fn fresh_route(env: &TestEnv, observed: &ObservedState, machines: &Machines) -> 
         return Some(format!("a route was written to {gateway}, which is no Node"));
     };
     if !node.is_candidate() {
+        let candidates = observed.candidates();
         return Some(format!(
-            "a route was written to {name}, which is no candidate; candidates are {:?}",
-            observed.candidates()
+            "a route was written to {name}, which is no candidate; candidates are {candidates:?}"
         ));
     }
-    let kernel = machines.all.get(name).and_then(|machine| machine.translates_to.clone());
-    (kernel.is_none()).then(|| format!("a route was written to {name}, whose kernel translates nothing"))
+    let kernel = machines.all.get(name).and_then(|machine| machine.translates_to.as_ref());
+    kernel.is_none().then(|| format!("a route was written to {name}, whose kernel translates nothing"))
 }
 
-/// What must not be when nothing is left to do.
-fn restless(observed: &ObservedState) -> Vec<String> {
-    let mut violations = Vec::new();
+fn unsettled(observed: &ObservedState) -> Vec<String> {
     let (roles, candidates) = (observed.roles(), observed.candidates());
-    if roles.len() > 1 {
-        violations.push(format!("two role labels at rest: {roles:?}"));
-    }
-    if !candidates.is_empty() && !observed.holder().is_some_and(|(_, node)| node.is_candidate()) {
-        violations.push(format!(
-            "at rest the route points to {:?} ({:?}), which is no candidate; candidates are {candidates:?}",
-            observed.route,
-            observed.holder().map(|(name, _)| name)
-        ));
-    }
-    violations
+    let two = (roles.len() > 1).then(|| format!("two role labels at rest: {roles:?}"));
+    let next_hop = observed.next_hop();
+    let lost = !candidates.is_empty() && !next_hop.is_some_and(|(_, node)| node.is_candidate());
+    let lost = lost.then(|| {
+        let (route, name) = (observed.route, next_hop.map(|(name, _)| name));
+        format!(
+            "at rest the route points to {route:?} ({name:?}), no candidate; candidates are {candidates:?}"
+        )
+    });
+    two.into_iter().chain(lost).collect()
 }
