@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::control_plane::{ControlPlane, Reservation};
-use crate::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
+use crate::fault_proxy::{Fault, FaultProxy, Matcher, Reply, Upstream};
 use crate::openstack::Project;
 use crate::program::{Launch, Program};
 
@@ -286,7 +286,7 @@ pub fn as_another_cluster(proxy: &FaultProxy) {
     let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
     let metadata = json!({"name": "kube-system", "uid": "management", "resourceVersion": "1"});
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    proxy.rule(identity, Fault::Replace(Answer::status(StatusCode::OK).body(namespace.to_string())));
+    proxy.rule(identity, Fault::Replace(Reply::status(StatusCode::OK).body(namespace.to_string())));
 }
 
 /// A kubeconfig with one cluster and one user; fields that end in `-data` are encoded.

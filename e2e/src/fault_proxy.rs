@@ -1,16 +1,15 @@
-//! A reverse proxy between a controller and one of its servers, which makes the faults that a test asks for.
+//! A reverse proxy between a controller and one of its servers, which makes faults for a test.
 //!
 //! ```text
 //!   controller ── http ──▶ line ─▶ server ─▶ exchange ─▶ upstream ── http or TLS ──▶ kube-apiserver, Hetzner stand-in
 //!                                               │
-//!                     rules (which fault) ── writes (stop at the Nth) ── events (watches) ── record (what was asked)
+//!                     rules (which fault) ── writes (stop at the Nth) ── events (watches) ── record (requests)
 //! ```
 //!
-//! It speaks plain http/1.1 on loopback, so a kubeconfig's `server:` is [`FaultProxy::url`]. The caller's
-//! `Authorization` goes on to the server unless the [`Upstream`] replaces it. Answers to reads stream through as they
-//! come, a watch event by event. A write is taken in whole before it goes on, and so is its answer: a write is either
-//! wholly forwarded or not at all, which is what makes "after its Nth write" exact. Upgrades (exec, port-forward) are
-//! not carried.
+//! It speaks plain HTTP/1.1 on loopback, so the `server:` of a kubeconfig is [`FaultProxy::url`]. It forwards the caller's
+//! `Authorization`. Responses to reads are streamed, a watch event by event. A write is read as a whole before it is forwarded, and
+//! so is its response: a write is either forwarded as a whole or not at all, so that "after its Nth write" is exact. Upgrades (exec,
+//! port-forward) are not supported.
 
 mod body;
 mod call;
@@ -34,7 +33,7 @@ use std::time::Duration;
 use tokio_util::sync::DropGuard;
 
 pub use call::Call;
-pub use fault::{Answer, EventFilter, Fate, Fault};
+pub use fault::{EventFilter, Fate, Fault, Reply};
 pub use kube_request::KubeRequest;
 pub use matcher::Matcher;
 pub use process::kill_process;
@@ -45,7 +44,7 @@ pub use writes::{Fired, Then, When, Write, WriteCounter};
 
 use server::Shared;
 
-/// A running proxy; clones are handles of the same one. It ends, and closes its connections, with the last handle.
+/// A running proxy; clones are handles of the same one. It ends with the last handle, and closes its connections.
 #[derive(Clone)]
 pub struct FaultProxy {
     shared: Arc<Shared>,
@@ -70,24 +69,24 @@ impl FaultProxy {
         Ok(FaultProxy { shared, _running: Arc::new(running) })
     }
 
-    /// Where the controller has to be pointed: `http://127.0.0.1:<port>`. A path of the upstream's URL is prepended to
+    /// The URL for the controller: `http://127.0.0.1:<port>`. A path of the upstream's URL is prepended to
     /// each request's.
     pub fn url(&self) -> String {
         format!("http://{}", self.shared.address)
     }
 
     /// Makes `fault` happen to what `matcher` matches. All rules that match apply, in the order in which they were
-    /// added, up to the first that answers or cuts the request by itself.
+    /// added, up to the first that responds to the request or cuts it.
     pub fn rule(&self, matcher: Matcher, fault: Fault) -> RuleId {
         self.shared.rules.add(matcher, fault)
     }
 
-    /// Takes a rule away; what it held goes on. False if it was gone already.
+    /// Removes a rule and releases what it held. False if it was removed before.
     pub fn remove(&self, rule: RuleId) -> bool {
         self.shared.rules.remove(rule)
     }
 
-    /// Takes all rules away; what they held goes on.
+    /// Removes all rules and releases what they held.
     pub fn clear(&self) {
         self.shared.rules.clear();
     }
@@ -105,32 +104,20 @@ impl FaultProxy {
         self.shared.rules.wait_applied(rule, times, timeout).await
     }
 
-    /// With true, the server seems to be down: open connections are reset now, and each new one as it comes.
+    /// With true, the server seems to be down: open connections and new ones are reset.
     pub fn refuse_all(&self, refuse: bool) {
         self.shared.refuse_all(refuse);
     }
 
-    /// Resets all connections that were made before this call, those that wait in the listener's queue included. New
-    /// ones are served.
+    /// Resets all connections that were made before this call, those in the listener's queue included. New ones are served.
     pub async fn sever(&self) {
         self.shared.sever().await;
-    }
-
-    /// Ends the open watches that match, cleanly (the server's timeout). Returns how many; the matcher's counts are
-    /// not used.
-    pub fn end_watches(&self, matcher: &Matcher) -> usize {
-        self.shared.streams.order(matcher, Fate::End)
     }
 
     /// Sends the ERROR event of an expired resource version (410) to the open watches that match, and ends them.
     /// Returns how many; the matcher's counts are not used.
     pub fn expire_watches(&self, matcher: &Matcher) -> usize {
         self.shared.streams.order(matcher, Fate::Expire)
-    }
-
-    /// How many open watches match.
-    pub fn open_watches(&self, matcher: &Matcher) -> usize {
-        self.shared.streams.open(matcher)
     }
 
     /// Runs `action` at the `n`th counted write from now, over all proxies of this one's [`WriteCounter`].
@@ -150,17 +137,8 @@ impl FaultProxy {
         &self.shared.counter
     }
 
-    /// Which of the calls with a writing method count as writes. Without it: all but those of Leases, Events and
-    /// reviews (`TokenReview`, `SelfSubjectAccessReview`, …), which are not part of a controller's scenario.
-    pub fn count_writes<F>(&self, counts: F)
-    where
-        F: Fn(&Call) -> bool + Send + Sync + 'static,
-    {
-        *held(&self.shared.counted) = Arc::new(counts);
-    }
-
-    /// Adds this to the query of each GET of exactly this path, behind the rules and the records: a part of a server that
-    /// many share looks like a whole one. Nothing is asked of others for a controller that lists everything.
+    /// Adds this to the query of each GET of exactly this path, after the rules and the records: the controller sees a part of a
+    /// shared server as a whole one.
     pub fn narrow(&self, path: &str, query: &str) {
         *held(&self.shared.narrowed) = Some((path.to_owned(), query.to_owned()));
     }
@@ -175,12 +153,12 @@ impl FaultProxy {
         self.shared.recorder.writes()
     }
 
-    /// Forgets the requests so far. Those in flight stay forgotten.
+    /// Clears the records.
     pub fn clear_requests(&self) {
         self.shared.recorder.clear();
     }
 
-    /// Waits until `done` says yes to the requests so far, and returns them.
+    /// Waits until `done` is true for the requests so far, and returns them.
     ///
     /// # Errors
     /// It did not, within `timeout`; the message lists the requests.

@@ -1,11 +1,10 @@
-//! A Node without a machine, which plays the kubelet for its pods as the test decides.
+//! A Node without a machine, and a kubelet for its pods as the test decides.
 //!
-//! kwok does this at scale, by rules that hold for all pods. Here a test decides the end of each Job, cuts a node off at a
-//! chosen moment and reboots it, and sees exactly what a real kubelet would have told the API server: a Lease and
-//! conditions, the way of each pod, and the confirmation that a deleted pod is gone, which a node that is cut off never
-//! gives.
+//! kwok does this at scale, by rules for all pods. Here a test decides the outcome of each Job, disconnects a node at a chosen moment
+//! and reboots it. The API server gets what a real kubelet reports: a Lease and conditions, the phases of each pod, and the
+//! confirmation that a deleted pod is gone, which a disconnected node never sends.
 //!
-//! It acts with the rights of the client that it is given, not as `system:node:NAME`.
+//! It has the permissions of its client, not those of `system:node:NAME`.
 
 mod kubelet;
 mod node;
@@ -29,15 +28,15 @@ pub use pod::Outcome;
 use kubelet::{Kubelet, Policy};
 use node::Machine;
 
-/// What can be said of a node before it starts.
+/// The settings of a node before it starts.
 #[must_use = "a node starts with start()"]
 pub struct Builder {
     machine: Machine,
     policy: Policy,
-    beat: Duration,
+    heartbeat: Duration,
 }
 
-/// A running node. Dropped, it falls silent for good; [`HollowNode::remove`] takes the Node away too.
+/// A running node. When it is dropped, it stops to report; [`HollowNode::remove`] deletes the Node too.
 pub struct HollowNode {
     kubelet: Arc<Kubelet>,
     tasks: JoinSet<()>,
@@ -82,26 +81,26 @@ impl Builder {
         self
     }
 
-    /// How often it proves life: 2 s if not set, a sixth of the grace that [`crate::control_plane`] gives; a kubelet's is
-    /// 10 s of 40 s.
-    pub fn heartbeat(mut self, every: Duration) -> Self {
-        self.beat = every;
+    /// The interval of its heartbeat: 2 s if not set, a sixth of the grace period of [`crate::control_plane`]. A kubelet's is 10 s
+    /// of 40 s.
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.heartbeat = interval;
         self
     }
 
-    /// Decides each pod's course; all hang if not set.
+    /// Decides each pod's outcome; all hang if not set.
     pub fn on_pod(mut self, policy: impl Fn(&Pod) -> Outcome + Send + Sync + 'static) -> Self {
         self.policy = Arc::new(policy);
         self
     }
 
-    /// Registers the Node, or takes over one of this name, and returns when the API server has it as Ready.
+    /// Registers the Node, or takes over one of this name, and returns when the API server has it.
     ///
     /// # Errors
     /// The API server refuses.
     pub async fn start(self, client: Client) -> Result<HollowNode> {
         let name = self.machine.name.clone();
-        let (kubelet, run) = Kubelet::new(client, self.machine, self.policy, self.beat);
+        let (kubelet, run) = Kubelet::new(client, self.machine, self.policy, self.heartbeat);
         kubelet.register().await.with_context(|| format!("hollow node {name}"))?;
         let mut tasks = JoinSet::new();
         tasks.spawn(run);
@@ -123,7 +122,7 @@ impl HollowNode {
             boot_id: new_boot_id(),
             ready: true,
         };
-        Builder { machine, policy: Arc::new(|_| Outcome::Hang), beat: Duration::from_secs(2) }
+        Builder { machine, policy: Arc::new(|_| Outcome::Hang), heartbeat: Duration::from_secs(2) }
     }
 
     /// Its name.
@@ -131,18 +130,18 @@ impl HollowNode {
         self.kubelet.machine().name.clone()
     }
 
-    /// The boot ID that it reports, or would report if it could.
+    /// Its boot ID.
     pub fn boot_id(&self) -> String {
         self.kubelet.machine().boot_id.clone()
     }
 
-    /// Cuts its cable: it says nothing more, and its pods go on unseen. Once this returns, nothing more arrives. The
-    /// controller manager takes it for lost after its grace.
+    /// Disconnects it: it reports nothing more, and its pods continue. Once this returns, nothing more arrives. The controller
+    /// manager marks it as lost after its grace period.
     pub async fn silence(&self) {
         self.kubelet.silence().await;
     }
 
-    /// Joins the cable again: it tells what happened meanwhile.
+    /// Connects it again: it reports what happened meanwhile.
     ///
     /// # Errors
     /// The API server refuses.
@@ -150,7 +149,7 @@ impl HollowNode {
         self.kubelet.resume().await
     }
 
-    /// Restarts the machine: a new boot ID, and what ran is lost (exit code 255). A node that is cut off tells after
+    /// Restarts the machine: a new boot ID, and containers that ran exit with 255. A disconnected node reports it after
     /// [`HollowNode::resume`].
     ///
     /// # Errors
@@ -160,7 +159,7 @@ impl HollowNode {
         self.kubelet.change(|machine| machine.boot_id = new_boot_id()).await
     }
 
-    /// Reports itself ready or not ready, with a heart that beats.
+    /// Reports Ready or NotReady; the heartbeat continues.
     ///
     /// # Errors
     /// The API server refuses.
@@ -192,12 +191,12 @@ impl HollowNode {
         self.patch(json!({ "metadata": { "annotations": { key: value } } })).await
     }
 
-    /// Decides the course of the pods that start from now on.
+    /// Decides the outcome of the pods that start from now on.
     pub fn on_pod(&self, policy: impl Fn(&Pod) -> Outcome + Send + Sync + 'static) {
         self.kubelet.set_policy(Arc::new(policy));
     }
 
-    /// Ends the containers of a pod now with this exit code, whatever was decided. A node that is cut off tells after
+    /// Ends the containers of a pod now with this exit code, whatever was decided. A disconnected node reports it after
     /// [`HollowNode::resume`].
     ///
     /// # Errors
@@ -206,21 +205,21 @@ impl HollowNode {
         self.kubelet.finish(pod, code)
     }
 
-    /// The pods that are bound to it, as it sees them.
+    /// The pods that are bound to it, from its cache.
     pub fn pods(&self) -> Vec<Arc<Pod>> {
         self.kubelet.pods().state()
     }
 
-    /// The first pod for which `wanted` holds, as soon as there is one.
+    /// The first pod that matches, as soon as there is one.
     ///
     /// # Errors
     /// The time is up.
-    pub async fn wait_for_pod(&self, wanted: impl Fn(&Pod) -> bool, within: Duration) -> Result<Arc<Pod>> {
+    pub async fn wait_for_pod(&self, matches: impl Fn(&Pod) -> bool, within: Duration) -> Result<Arc<Pod>> {
         let find = async {
             loop {
                 let mut changed = std::pin::pin!(self.kubelet.changed());
                 changed.as_mut().enable();
-                if let Some(pod) = self.kubelet.pods().find(|pod| wanted(pod)) {
+                if let Some(pod) = self.kubelet.pods().find(|pod| matches(pod)) {
                     return pod;
                 }
                 changed.await;
@@ -238,7 +237,7 @@ impl HollowNode {
         Ok(self.kubelet.nodes().get(&self.name()).await?)
     }
 
-    /// Switches the machine off and deletes the Node, as a cloud controller does with a server that is gone.
+    /// Disconnects the machine and deletes the Node, as a cloud controller does for a deleted server.
     ///
     /// # Errors
     /// The API server refuses.

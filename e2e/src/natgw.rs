@@ -1,10 +1,8 @@
-//! A environment for natgw: a real control plane, the Hetzner stand-in, hollow nodes, and fault proxies between natgw and both
-//! servers.
+//! An environment for natgw: a real control plane, the Hetzner stand-in, hollow nodes, and fault proxies between natgw and both
+//! servers. natgw is a service account with the permissions of `manifests/natgw/rbac.yaml`.
 //!
-//! To the API server natgw is what its manifests make it: a service account with the rights of `manifests/natgw/rbac.yaml`.
-//!
-//! Worlds can share a control plane: each has its own namespace, server IDs, role label and node selector, and natgw leaves
-//! Nodes alone whose servers its project does not know.
+//! Environments can share a control plane: each has its own namespace, server IDs, role label and node selector, and natgw
+//! ignores Nodes whose servers are not in its project.
 
 mod observe;
 
@@ -30,12 +28,11 @@ use crate::program::{Launch, Program};
 use crate::rights::{Rights, User};
 use crate::slots::{self, Slot};
 
-/// How long a wait of [`TestEnv`] goes on: far longer than anything takes on a busy machine, since a wait that is over too
-/// early is a false alarm.
+/// The timeout of a wait of [`TestEnv`]: far longer than anything takes on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
-/// How often a condition is looked at.
+/// The interval at which a condition is read.
 const POLL: Duration = Duration::from_millis(50);
-/// Duration of a cloud action: quick, but not nothing.
+/// Duration of a cloud action.
 const ACTION: Duration = Duration::from_millis(50);
 
 /// The label that natgw's settings name as the floating-IP label in these environments: its default.
@@ -61,7 +58,7 @@ pub struct TestEnv {
     pub writes: WriteCounter,
     /// natgw's kubeconfig, through the proxy.
     pub kubeconfig: PathBuf,
-    /// Who natgw is to the API server: a service account with the rights of its manifests.
+    /// natgw's service account.
     user: User,
     folder: TempDir,
     _slot: Option<Slot>,
@@ -82,7 +79,7 @@ pub struct Gateway {
     jobs: Arc<Course>,
 }
 
-/// How the Jobs of one Node go, and which have run.
+/// The outcomes of the Jobs of one Node, and the Jobs that have run.
 #[derive(Default)]
 struct Course {
     /// Kinds of Jobs whose pods hang; all others succeed at once.
@@ -113,7 +110,7 @@ impl TestEnv {
         Ok(env)
     }
 
-    /// A environment on a control plane of its own.
+    /// An environment on a control plane of its own.
     ///
     /// # Errors
     /// Whatever could not be started.
@@ -129,9 +126,9 @@ impl TestEnv {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, kubeconfig_of(&api_proxy.url(), &namespace))?;
-        // Worlds of all test binaries of one run may meet on an existing cluster.
-        static WORLDS: AtomicU64 = AtomicU64::new(0);
-        let env = WORLDS.fetch_add(1, Ordering::Relaxed);
+        // Environments of all test binaries of one run may share a cluster.
+        static ENVIRONMENTS: AtomicU64 = AtomicU64::new(0);
+        let env = ENVIRONMENTS.fetch_add(1, Ordering::Relaxed);
         Ok(TestEnv {
             client,
             namespace,
@@ -150,7 +147,7 @@ impl TestEnv {
         })
     }
 
-    /// The API server as natgw meets it, with natgw's rights: for more fault proxies before it.
+    /// The API server with natgw's permissions, for more fault proxies.
     ///
     /// # Errors
     /// The administrator's certificate cannot be read.

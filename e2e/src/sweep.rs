@@ -21,7 +21,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
 use crate::fault_proxy::{
-    Answer, EventFilter, Fate, Fault, FaultProxy, Matcher, RuleId, Then, When, WriteCounter,
+    EventFilter, Fate, Fault, FaultProxy, Matcher, Reply, RuleId, Then, When, WriteCounter,
 };
 use crate::program::{Launch, Program};
 
@@ -121,16 +121,16 @@ impl Harm {
     /// # Errors
     /// The number is no HTTP status.
     pub fn fault(self) -> Result<Fault> {
-        let answer = |status: u16| anyhow::Ok(Answer::status(StatusCode::from_u16(status)?));
+        let reply = |status: u16| anyhow::Ok(Reply::status(StatusCode::from_u16(status)?));
         Ok(match self {
             Harm::Refused => Fault::Refuse,
-            Harm::Rejected(status) => Fault::Reject(answer(status)?),
-            Harm::TooMany => Fault::Reject(Answer::too_many_requests(1)),
+            Harm::Rejected(status) => Fault::Reject(reply(status)?),
+            Harm::TooMany => Fault::Reject(Reply::too_many_requests(1)),
             Harm::NoSuchPage => {
                 let html = HeaderValue::from_static("text/html");
-                Fault::Reject(answer(404)?.header(CONTENT_TYPE, html).body("<html>no such page</html>"))
+                Fault::Reject(reply(404)?.header(CONTENT_TYPE, html).body("<html>no such page</html>"))
             }
-            Harm::Replaced(status) => Fault::Replace(answer(status)?),
+            Harm::Replaced(status) => Fault::Replace(reply(status)?),
             Harm::Swallowed => Fault::Swallow,
             Harm::Cut => Fault::CutResponse { after_bytes: 10 },
             Harm::LateRequest => Fault::DelayRequest(LATE),

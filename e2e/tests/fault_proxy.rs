@@ -1,6 +1,5 @@
-//! Proves that each fault of the fault proxy is the fault that it says, against a server that tells what reached it:
-//! what is refused was never forwarded, what is swallowed was acted on, a watch flows event by event, and a process
-//! that is stopped at its Nth write has made exactly N.
+//! Each fault of the fault proxy, against a server that records its requests: a refused request is not forwarded, the server acts on
+//! a swallowed one, a watch is forwarded event by event, and a process that is stopped at its Nth write has made exactly N.
 
 mod client;
 mod requests;
@@ -16,7 +15,7 @@ use e2e::fault_proxy::{FaultProxy, Upstream};
 
 use server::Server;
 
-/// Nothing here takes a second; a machine with two busy cores gets this long before a test calls it lost.
+/// Nothing here takes a second; the rest is for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server and a proxy of the Kubernetes flavour before it.
@@ -26,7 +25,7 @@ async fn env() -> (Server, FaultProxy) {
     (server, proxy)
 }
 
-/// Waits for what has to come.
+/// Waits with a timeout.
 async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(TIMEOUT, what).await.expect("this takes no time unless something is broken")
 }

@@ -150,7 +150,7 @@ async fn each_stop_and_each_fault_converges_to_the_undisturbed_state() {
     assert!(counts.writes >= 4, "candidates, intent, removal, result: {counts:?}");
     let slice = Slice::chosen("routegc", SLICES).unwrap();
     let calls = [(Side::Kubernetes, counts.kubernetes), (Side::Neutron, counts.neutron)];
-    let whens = [When::BeforeForward, When::AfterServerActed, When::AfterAnswered];
+    let whens = [When::BeforeForward, When::AfterServerActed, When::AfterResponse];
     let cases = Case::all(counts.writes, &whens, &calls, &HARMS, slice);
     println!("{counts:?}: {} cases, {slice}", cases.len());
     let recover = || {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use collector::{Collector, Span};
-use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::kustomize;
 use e2e::natgw::{TIMEOUT, TestEnv, wait_for};
 use e2e::program::Program;
@@ -147,7 +147,7 @@ async fn arrive(endpoint: &str, received: impl Fn() -> Vec<Span>) {
 async fn a_walk_that_fails_is_an_error_in_its_trace() {
     let (collector, env) = tokio::join!(Receiver::start(), TestEnv::start());
     let (collector, env) = (collector.unwrap(), env.unwrap());
-    env.cloud_proxy.rule(Matcher::any(), Fault::Reject(Answer::status(http::StatusCode::UNAUTHORIZED)));
+    env.cloud_proxy.rule(Matcher::any(), Fault::Reject(Reply::status(http::StatusCode::UNAUTHORIZED)));
     let launch = env.natgw("").unwrap().env(OFTEN.0, OFTEN.1);
     let _natgw = launch.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint()).start().unwrap();
     let failed =

@@ -13,8 +13,7 @@
 #
 # Ends with 0: done; 1: failed half-way, run again; 2: refused, wrong environment; 3: refused, the Node does not fit;
 # 4: another natgw script is running. After 2, 3 and 4 nothing has been touched.
-#
-# Never write two dollar signs side by side here: the kubelet turns them into one.
+
 set -euf -o pipefail
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C # an image's PATH may lack sbin
 umask 022

@@ -4,7 +4,7 @@
 # Runs as root in a chroot of the Node's /, with the Node's network (hostNetwork), as `/bin/bash -c <this text>`.
 # Needs bash 5, iproute2, iptables 1.8 (nft or legacy) and flock: Ubuntu 20.04 and later have them.
 #
-#   FLOATING_IP       the IPv4 address that the outside shall see
+#   FLOATING_IP       the public IPv4 source address
 #   NETWORK_CIDR      range of the private network
 #   PRIVATE_IP        the Node's address in it; or NETWORK_GATEWAY, or PRIVATE_IFACE: one of the three finds the interface
 #   NETWORK_GATEWAY   first address of NETWORK_CIDR
@@ -15,8 +15,7 @@
 #
 # Ends with 0: done; 1: failed half-way, run again; 2: refused, wrong environment; 3: refused, the Node does not fit;
 # 4: another natgw script is running. After 2, 3 and 4 nothing has been touched.
-#
-# Never write two dollar signs side by side here: the kubelet turns them into one.
+
 set -euf -o pipefail
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C # an image's PATH may lack sbin
 umask 022
@@ -153,7 +152,7 @@ ip addr replace "$FLOATING_IP/32" dev "$pub"
 
 step="turning on forwarding"
 [[ $(</proc/sys/net/ipv4/ip_forward) == 1 ]] || echo 1 >/proc/sys/net/ipv4/ip_forward
-# The larger of all's and the interface's counts. Strict (1) drops what comes by one interface and is answered by another.
+# The kernel uses the larger value of `all` and the interface. Strict (1) drops packets whose replies leave by another interface.
 for interface in all "$pub" "$priv"; do
   file=/proc/sys/net/ipv4/conf/$interface/rp_filter
   [[ $(<"$file") != 1 ]] || echo 2 >"$file"
@@ -197,9 +196,9 @@ fill nat POSTROUTING "${nat[@]}"
 fill filter FORWARD "${filter[@]}"
 fill mangle FORWARD "-o $pub $clamp" "-o $priv $clamp"
 
-# The address shall survive a restart of systemd-networkd, which drops what it does not know. Only `generate`: `apply` would
-# reconfigure the Node's uplink under our feet. Only an interface that netplan has under this very name: a second
-# definition of one interface would replace its own (DHCP and all) at the next boot.
+# systemd-networkd removes addresses that it does not know when it restarts. Only `generate`: `apply` would reconfigure the
+# Node's uplink. Only an interface that netplan has under this name: a second definition of one interface would replace the
+# first (with DHCP) at the next boot.
 in_netplan() {
   local file line
   set +f

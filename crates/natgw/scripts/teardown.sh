@@ -5,8 +5,7 @@
 # Runs as setup does. Needs FLOATING_IP only; NODE_NAME is for messages.
 # Ends with 0: nothing is left; 1: failed half-way, run again; 2: refused, wrong environment; 3: refused, the Node does
 # not fit; 4: another natgw script is running. After 2, 3 and 4 nothing has been touched.
-#
-# Never write two dollar signs side by side here: the kubelet turns them into one.
+
 set -euf -o pipefail
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C # an image's PATH may lack sbin
 
@@ -44,7 +43,7 @@ step="it looked at the Node"
 for tool in ip flock; do
   command -v "$tool" >/dev/null || refuse 3 "$tool is missing on the Node: install iproute2 and util-linux"
 done
-# Without iptables nobody can tell what is left; success would be a lie.
+# Without iptables it is unknown what is left: the script must not succeed.
 command -v iptables >/dev/null || refuse 3 "iptables is missing on the Node, so what setup left cannot be seen: install the package iptables"
 for table in nat filter mangle; do
   why=$(iptables -w 10 -t "$table" -S 2>&1 >/dev/null) ||
@@ -73,8 +72,8 @@ clear() {
     "$iptables" -w 10 -t "$table" -X "$tag"
   done
 }
-# Both kinds work side by side in the kernel: the Node's alternative may have changed since setup. The legacy one is asked
-# only for tables that exist, because asking makes them.
+# The kernel can hold rules of both kinds: the Node's alternative may have changed since setup. iptables-legacy lists
+# only tables that exist, because listing a table creates it.
 legacy=
 if command -v iptables-legacy >/dev/null && [[ -r /proc/net/ip_tables_names ]]; then
   legacy=$(</proc/net/ip_tables_names) legacy=" ${legacy//$'\n'/ } "
@@ -116,6 +115,6 @@ ip -4 -o addr show | while read -r _ interface _ address _; do
   fi
 done
 
-# Connections of this address would go on being translated to it, and would go nowhere.
+# Open connections would still be translated to this address.
 if command -v conntrack >/dev/null; then conntrack -D -f ipv4 -q "$FLOATING_IP" >/dev/null 2>&1 || true; fi
 say "$FLOATING_IP removed"

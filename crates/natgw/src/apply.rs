@@ -21,9 +21,9 @@ use crate::metrics::Metrics;
 use crate::plan::Action;
 use crate::plan::action::{Failures, NodeRef};
 
-/// After so long a reconciliation begins with no further Node, once the steps are done that others rely on. While sixty Jobs are made, each
-/// refused by an admission webhook after ten seconds, nobody would look whether the gateway still lives. What has begun is brought to
-/// its end: a Node that is marked again in each reconciliation, slowly, would never get its Job.
+/// After this time a reconciliation starts no further Node; the steps that others depend on come before. Sixty Jobs, each refused by
+/// an admission webhook after ten seconds, would otherwise delay the next observation of the gateway by ten minutes. A Node that was
+/// started is finished: with slow writes, it would otherwise be annotated in each reconciliation and never get its Job.
 pub const RECONCILE_BUDGET: Duration = Duration::from_secs(5);
 
 /// What acts are carried out with.
@@ -43,12 +43,11 @@ pub struct Apply<'a> {
 }
 
 impl Apply<'_> {
-    /// Runs the plan. Returns how many actions were carried out. `resume` is the Node that the reconciliation before this one did not reach any
-    /// more, and becomes the one that this one did not reach: it comes first, so that each Node has its turn.
+    /// Runs the plan. Returns the number of actions that were executed. `resume` is the first Node that the last reconciliation did not
+    /// reach. It comes first, so that each Node is reached. It becomes the first Node that this reconciliation does not reach.
     ///
     /// # Errors
-    /// The first failure that a person or a wait has to mend, else the first outdated fact; a plan that was not done whole because
-    /// of [`RECONCILE_BUDGET`] is outdated.
+    /// The first failure, else the first outdated fact. A plan that was not finished because of [`RECONCILE_BUDGET`] is outdated.
     pub async fn run(&self, plan: &Plan<Action>, resume: &mut Option<String>) -> Result<usize, Error> {
         let started = Instant::now();
         let mut versions = BTreeMap::new();
@@ -57,7 +56,7 @@ impl Apply<'_> {
         let mut done = 0;
         let any_shared = plan.steps.iter().any(|step| step.action.is_shared());
         let mut tried = 0;
-        let (shared, single) = in_turn(&plan.steps, resume.take().as_deref());
+        let (shared, single) = from_resumed(&plan.steps, resume.take().as_deref());
         let single = single.into_iter().map(|step| (true, step));
         for (single, step) in shared.iter().map(|step| (false, step)).chain(single) {
             let node = step.action.node();
@@ -65,7 +64,7 @@ impl Apply<'_> {
                 continue;
             }
             let late = started.elapsed() >= self.longest;
-            // Where nobody waits for them, labels do not hold up the next look either: what is left is planned again, in its order.
+            // No other step depends on these labels. The next reconciliation plans the rest, in the same order.
             if late && tried > 0 && !any_shared && is_label(&step.action) {
                 failure.get_or_insert(Error::Outdated("labels are left for the next reconcile".to_owned()));
                 continue;
@@ -158,7 +157,7 @@ fn is_label(action: &Action) -> bool {
 /// The steps up to the last one that others rely on, as they were planned, and those of single Nodes after it: first those of
 /// `resume` and of the Nodes behind it. What is planned for one Node keeps its order, and so do the labels of floating IPs, of which
 /// a new holder gets its own before the old one loses it.
-fn in_turn<'a>(
+fn from_resumed<'a>(
     steps: &'a [Step<Action>],
     resume: Option<&str>,
 ) -> (&'a [Step<Action>], Vec<&'a Step<Action>>) {

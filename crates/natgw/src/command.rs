@@ -1,4 +1,4 @@
-//! What the command line asks for, carried out.
+//! Runs the command of the command line.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::observe::snapshot::Snapshot;
 use crate::plan::{Action, plan};
 use crate::status;
 
-/// How many lease durations a leader may get no answer of the cloud's: a minute with the defaults, in which a Node that is dead
-/// is known to be.
+/// A leader without a response of the cloud for this number of lease durations steps down: a minute with the defaults, in which
+/// Kubernetes reports a stopped Node as NotReady.
 const LEASES_UNTIL_STEP_DOWN: u32 = 4;
 
-/// Parses the command line and does what it asks for.
+/// Parses the command line and runs it.
 #[must_use]
 pub fn run() -> ExitCode {
     command::main(common::program!(), |args: Args| {
@@ -102,7 +102,7 @@ fn show(
 ) -> Work {
     Work::command(async move |runtime| {
         let hcloud = connect(&runtime, &mut config, token)?;
-        let snapshot = controller::look(&runtime.client, &config, hcloud).await?;
+        let snapshot = controller::observe_once(&runtime.client, &config, hcloud).await?;
         command::print(&render(&config, &snapshot, &plan(&config, &snapshot, Timestamp::now())));
         Ok(())
     })

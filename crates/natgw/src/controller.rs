@@ -27,7 +27,7 @@ use crate::status;
 /// Changes come in bursts (a Job's end touches the Job and its pods); one reconciliation serves them all. Short against the two
 /// seconds that a route move takes.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// First wait after a failed reconciliation; doubled up to [`BACKOFF_MAX`] with each further one.
+/// Backoff after a failed reconciliation; doubled up to [`BACKOFF_MAX`] with each further one.
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 /// The longest wait between two reconciliations that fail.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ const CHANGE_DELAY_MAX: Duration = Duration::from_secs(1);
 
 /// The same after an answer that only a person can change: such a reconciliation costs up to six requests of the project's 3,600 an hour.
 const CHANGE_DELAY_PERMANENT: Duration = Duration::from_secs(5);
-/// A command that ends by itself looks again after this time at the latest: a person waits for it.
+/// The longest time between two reconciliations of a command that ends by itself, because a user waits for it.
 const POLL: Duration = Duration::from_secs(1);
 
 /// When the loop ends by itself.
@@ -172,7 +172,7 @@ pub struct StepDown {
     pub pause: Duration,
 }
 
-/// Waits for the lead; false if the end was asked for first. Who asks for a cleanup is told in time that another has it.
+/// Waits for the Lease; false if shutdown was requested first. A cleanup reports when another process holds it.
 async fn lead(runtime: &Runtime, until: Until) -> anyhow::Result<bool> {
     let Until::Clean(limit) = until else { return Ok(runtime.leading().await) };
     tokio::time::timeout(limit, runtime.leading()).await.map_err(|_| {
@@ -181,7 +181,7 @@ async fn lead(runtime: &Runtime, until: Until) -> anyhow::Result<bool> {
     })
 }
 
-/// The end was asked for. What was not finished is no success: a Helm hook must not take it for one.
+/// Shutdown was requested. An unfinished cleanup is an error, so that a Helm hook fails.
 fn ended_early(until: Until) -> anyhow::Result<()> {
     match until {
         Until::Clean(_) => Err(anyhow::anyhow!("asked to end before everything was taken back")),
@@ -208,14 +208,14 @@ fn after_failure(error: &Error, failures: u32) -> Duration {
         BACKOFF_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let doubled = doubled.min(BACKOFF_MAX);
     if let Some(asked) = error.retry_after() {
-        // "At once", said again and again, would use up the project's requests.
+        // Repeated retries without a delay would use up the rate limit of the project.
         return asked.max(doubled).min(RETRY_AFTER_MAX);
     }
     if error.is_permanent() { BACKOFF_MAX } else { doubled }
 }
 
-/// How long a change waits for its reconciliation after a failed one. What fails on one Node must not keep the route from following
-/// another; but the cloud's word counts, and what the cloud refuses is not asked for with every change.
+/// How long a change waits for its reconciliation after a failed one. A failure on one Node must not delay a move of the route. But
+/// the delay that the cloud requests is respected, and a refused request is not repeated with every change.
 fn floor_after(error: &Error, wait: Duration) -> Duration {
     if let Some(asked) = error.retry_after() {
         asked.max(wait.min(CHANGE_DELAY_MAX)).min(RETRY_AFTER_MAX)
@@ -254,7 +254,7 @@ impl Reconciler<'_> {
         jobs: &[Arc<common::k8s::Job>],
     ) -> Result<Reconcile, Error> {
         let reconciliation = self.runtime.reconciliation(self.runtime.program.name);
-        let result = self.pass(nodes, jobs).await;
+        let result = self.observe_and_apply(nodes, jobs).await;
         match &result {
             Ok(_) => reconciliation.succeeded(),
             Err(error) if error.is_outdated() => reconciliation.succeeded(),
@@ -267,7 +267,7 @@ impl Reconciler<'_> {
         result
     }
 
-    async fn pass(
+    async fn observe_and_apply(
         &mut self,
         nodes: &[Arc<common::k8s::Node>],
         jobs: &[Arc<common::k8s::Job>],
@@ -291,7 +291,7 @@ impl Reconciler<'_> {
             longest: self.longest,
         };
         let applied = apply.run(&plan, &mut self.resume).await;
-        // Route steps change what the cloud says, also when they fail.
+        // Route steps change the state of the cloud, also when they fail.
         if plan.steps.iter().any(|step| touches_cloud(&step.action)) {
             self.cloud.invalidate();
         }
@@ -302,14 +302,14 @@ impl Reconciler<'_> {
     async fn report(&self, snapshot: &Snapshot, plan: &Plan<Action>) {
         let (assessed, primary) = plan::assess(self.config, snapshot);
         self.metrics.observed(snapshot, &assessed, primary, plan.problems.len());
-        self.runtime.status.set("world", status::render(self.config, snapshot, plan));
+        self.runtime.status.set("state", status::render(self.config, snapshot, plan));
         self.runtime.events.found(&plan.problems);
     }
 
     async fn cannot_observe(&self, error: &Error) {
         let regarding = plan::about_natgw(self.config);
         let problem = Problem { regarding, because: Reason::ObserveFailed(error.to_string()) };
-        self.runtime.status.set("world", problem.to_string());
+        self.runtime.status.set("state", problem.to_string());
         self.runtime.events.found(&[problem]);
     }
 }
@@ -342,11 +342,11 @@ fn left(snapshot: &Snapshot) -> String {
     }
 }
 
-/// Reads the world once, without caches: for `--dry-run` and `natgw status`.
+/// Observes once, without caches: for `--dry-run` and `natgw status`.
 ///
 /// # Errors
 /// Whatever could not be read whole.
-pub async fn look(client: &kube::Client, config: &Config, hcloud: Hcloud) -> Result<Snapshot, Error> {
+pub async fn observe_once(client: &kube::Client, config: &Config, hcloud: Hcloud) -> Result<Snapshot, Error> {
     let list = kube::api::ListParams::default();
     let nodes = Api::<common::k8s::Node>::all(client.clone()).list(&list).await;
     let nodes = nodes.map_err(|cause| Error::List { what: "Nodes", cause })?.items;

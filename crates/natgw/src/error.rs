@@ -6,8 +6,7 @@ use common::cloud::hcloud;
 use common::cluster::error_chain;
 use common::executor::ActionError;
 
-/// A reconciliation that could not be finished. Each message is complete: it holds what its cause says, and the cause of that, so
-/// there is no `source` that would say it twice.
+/// A reconciliation that failed. Each message contains the messages of its causes, so there is no `source`, which would repeat them.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The network could not be read.
@@ -15,7 +14,7 @@ pub enum Error {
     ReadNetwork {
         /// Name or ID.
         network: String,
-        /// The cloud's answer.
+        /// The cloud's response.
         cause: hcloud::Error,
     },
     /// The servers could not be listed.
@@ -29,7 +28,7 @@ pub enum Error {
     List {
         /// Nodes or Jobs.
         what: &'static str,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
     /// The route could not be changed.
@@ -37,7 +36,7 @@ pub enum Error {
     ChangeRoute {
         /// Network ID.
         network: u64,
-        /// The cloud's answer.
+        /// The cloud's response.
         cause: hcloud::Error,
     },
     /// The route would be refused by the cloud, so the old one is left alone.
@@ -55,7 +54,7 @@ pub enum Error {
     PatchNode {
         /// Its name.
         node: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
     /// A Job could not be created.
@@ -63,7 +62,7 @@ pub enum Error {
     CreateJob {
         /// Its name.
         job: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
     /// A Job could not be deleted.
@@ -71,10 +70,10 @@ pub enum Error {
     DeleteJob {
         /// Its name.
         job: String,
-        /// The API server's answer.
+        /// The API server's response.
         cause: kube::Error,
     },
-    /// The world is not as the Snapshot had it. Nothing was done; the next reconciliation sees more.
+    /// The state is not as in the Snapshot. Nothing was done; the next reconciliation observes again.
     #[error("the decision was made on outdated facts: {0}")]
     Outdated(String),
     /// This process does not hold the Lease any more.
@@ -99,7 +98,7 @@ impl Error {
         matches!(self, Error::Outdated(_))
     }
 
-    /// The wait that the cloud asks for, if it does.
+    /// The delay that the cloud requests, if it does.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -114,7 +113,7 @@ impl Error {
         }
     }
 
-    /// Whether the cloud could not be asked at all: no answer came to a question. Another replica may get one.
+    /// Whether the cloud sent no response at all. Another replica may get one.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         match self {

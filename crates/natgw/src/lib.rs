@@ -6,13 +6,13 @@
 //!   Hetzner ─────┘  (reads)               (pure)           (writes)     └─ the network's route 0.0.0.0/0
 //! ```
 //!
-//! Nothing flows back, and nothing is kept in the process: what must survive stands on the Nodes.
+//! Data flows in one direction, and the process keeps no state: it is recorded on the Nodes.
 //!
 //! * [`observe`]: caches and cloud lists become a [`observe::snapshot::Snapshot`].
 //! * [`mod@plan`]: `floating_ip` → `eligibility` → `primary` → `route` → `role` → `jobs`, one rule a file.
-//! * [`apply`]: `route`, `node`, `job`: one file for each kind of thing that is written.
-//! * [`controller`]: when a reconciliation is made. [`args`], [`command`], [`config`]: what a user says. [`status`]: what a user is shown.
-//! * [`names`]: every name of ours. [`task`]: what a Job does to a Node.
+//! * [`apply`]: `route`, `node`, `job`: one file for each kind of object.
+//! * [`controller`]: when natgw reconciles. [`args`], [`command`], [`config`]: the user's input. [`status`]: the output.
+//! * [`names`]: natgw's names. [`task`]: what a Job does to a Node.
 
 pub mod apply;
 pub mod args;

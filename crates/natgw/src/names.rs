@@ -1,4 +1,4 @@
-//! Every name of natgw's own that stands on an object of the cluster, in one place.
+//! All names that natgw writes to objects of the cluster.
 //!
 //! Names that a user may choose (the floating-IP label, the setup annotation, the role label) are here as defaults;
 //! [`crate::config::Config`] holds the ones in force.
@@ -12,13 +12,13 @@ pub const MANAGER: &str = "natgw.perimeter.dev";
 pub const FLOATING_IP_LABEL: &str = "natgw.perimeter.dev/floating-ip";
 /// Default of `setupAnnotation`: the floating IP for which the Node has been set up.
 pub const SETUP_ANNOTATION: &str = "natgw.perimeter.dev/nat-gateway";
-/// Default of `roleLabel`: stands on the primary, with an empty value, so that `kubectl get nodes` shows the role.
+/// Default of `roleLabel`: on the primary, with an empty value, so that `kubectl get nodes` shows the role.
 pub const ROLE_LABEL: &str = "node-role.kubernetes.io/nat-gateway";
 
-/// Node annotation: the first address of the network, to which the Node was told to send its default traffic.
+/// Node annotation: the first address of the network, the next hop of the default route of the client setup.
 pub const CLIENT_ANNOTATION: &str = "natgw.perimeter.dev/client";
 /// Node annotation: `status.nodeInfo.bootID` at the time of the last successful setup. Addresses and packet filter rules
-/// are kernel state: after a reboot the setup annotation would tell a lie without it.
+/// are kernel state: after a reboot the setup annotation would be wrong without it.
 pub const BOOT_ID_ANNOTATION: &str = "natgw.perimeter.dev/setup-boot-id";
 /// Node annotation: `<job type>:<ip>`, written before a Job is created and removed with its success. While it is there,
 /// what the Node's kernel holds is unknown.

@@ -17,7 +17,7 @@ use crate::config::{Config, Mode};
 use crate::error::Error;
 use crate::plan;
 
-/// Takes a Snapshot of the Nodes and Jobs given and of what the cloud says now.
+/// Takes a Snapshot of the given Nodes and Jobs and of the present state of the cloud.
 ///
 /// # Errors
 /// Any list that could not be read completely: there is no Snapshot, and nothing is done. This includes the floating IPs only if
@@ -59,7 +59,7 @@ pub async fn observe(
 }
 
 /// Lists the floating IPs into the Snapshot. The last list counts if they cannot be listed: without it, a label that was removed
-/// by mistake would not be restored, and the route would stay at a dead gateway.
+/// by mistake would not be restored, and the route would stay at a gateway that has stopped.
 async fn list_floating_ips(
     config: &Config,
     cloud: &mut Cloud,

@@ -1,4 +1,4 @@
-//! The decision: what shall be done about a [`Snapshot`]. Pure: no IO, no clock, no client.
+//! The plan for a [`Snapshot`]. Pure: no IO, no clock, no client.
 //!
 //! Each rule is a file of its own noun; [`plan`] reads like the list of rules.
 
@@ -25,9 +25,9 @@ use crate::observe::snapshot::{Node, Snapshot};
 
 pub(crate) type Output = Plan<Action>;
 
-/// Decides what shall be done about the world as it is.
+/// Decides what is done about the observed state.
 ///
-/// Guarantees: the plan of a world in which the steps were done, and their Jobs have succeeded, is empty in the end; the
+/// Guarantees: once the steps were done and their Jobs have succeeded, the plan is empty in the end; the
 /// route is only ever pointed to a candidate; no Job is created beside another of the same Node; nothing is removed that
 /// natgw's own marks do not prove to be its own.
 #[must_use]
@@ -36,7 +36,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     if let Some(error) = &snapshot.floating_ips_error {
         out.problem(about_natgw(config), Reason::FloatingIPsUnknown(error.clone()));
     }
-    // What follows sees the labels as this plan writes them: a gateway whose label was lost by mistake is no gateway lost.
+    // The rest of the plan uses the labels as this plan writes them: a label that was removed by mistake removes no gateway.
     let snapshot = &*floating_ip::labels(config, snapshot, &mut out);
     let assessed = eligibility::assess(config, snapshot, &mut out);
     let elected = primary::elect(&assessed, snapshot.network.default_route);
@@ -49,8 +49,7 @@ pub fn plan(config: &Config, snapshot: &Snapshot, now: Timestamp) -> Plan<Action
     out
 }
 
-/// Every Node's standing and the primary, for metrics, status and people. No Node is the primary of a network whose route stays
-/// with somebody else.
+/// The state of every Node and the primary, for metrics and status. A network with a foreign route that is kept has no primary.
 #[must_use]
 pub fn assess<'a>(config: &Config, snapshot: &'a Snapshot) -> (Vec<Assessed<'a>>, Option<Primary<'a>>) {
     let assessed = eligibility::assess(config, snapshot, &mut Plan::default());
@@ -66,7 +65,7 @@ pub fn moves_route(config: &Config, snapshot: &Snapshot) -> bool {
     elected.is_some_and(|primary| snapshot.network.default_route != Some(primary.private_ip))
 }
 
-/// The Event's place for what is said about one Node.
+/// The object of an Event about one Node.
 fn regarding(node: &Node) -> Regarding {
     NodeRef::from(node).regarding()
 }

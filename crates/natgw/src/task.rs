@@ -32,7 +32,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 4] = [Kind::Setup, Kind::Teardown, Kind::ClientSetup, Kind::ClientTeardown];
 
-    /// The word for it: `setup`, `teardown`, `client-setup`, `client-teardown`.
+    /// Its name: `setup`, `teardown`, `client-setup`, `client-teardown`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

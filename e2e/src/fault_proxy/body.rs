@@ -1,4 +1,4 @@
-//! The bodies of answers.
+//! The bodies of responses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,18 +20,18 @@ use super::line::Line;
 
 pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the controller gets.
-pub(super) type AnswerBody = UnsyncBoxBody<Bytes, BodyError>;
+/// The body that the controller gets.
+pub(super) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 
-pub(super) fn whole(bytes: Bytes) -> AnswerBody {
+pub(super) fn whole(bytes: Bytes) -> ResponseBody {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-pub(super) fn streamed(body: Incoming) -> AnswerBody {
+pub(super) fn streamed(body: Incoming) -> ResponseBody {
     body.map_err(BodyError::from).boxed_unsync()
 }
 
-pub(super) fn chunks<S>(stream: S) -> AnswerBody
+pub(super) fn chunks<S>(stream: S) -> ResponseBody
 where
     S: Stream<Item = Result<Bytes, BodyError>> + Send + 'static,
 {
@@ -39,10 +39,10 @@ where
     BodyExt::boxed_unsync(StreamBody::new(stream.map(|chunk| chunk.map(Frame::data))))
 }
 
-/// Lets `after` bytes of the body through and cuts the connection once they have left.
-pub(super) fn cut(response: Response<AnswerBody>, after: usize, line: Arc<Line>) -> Response<AnswerBody> {
+/// Sends `after` bytes of the body, and cuts the connection once they are sent.
+pub(super) fn cut(response: Response<ResponseBody>, after: usize, line: Arc<Line>) -> Response<ResponseBody> {
     let (mut head, body) = response.into_parts();
-    // A body that hyper knows the length of is announced by it, so that the controller can see what is missing.
+    // hyper announces a length that it knows, so that the controller sees what is missing.
     if let Some(length) = body.size_hint().exact() {
         head.headers.insert(header::CONTENT_LENGTH, length.into());
     }
@@ -72,11 +72,11 @@ pub(super) fn cut(response: Response<AnswerBody>, after: usize, line: Arc<Line>)
     Response::from_parts(head, chunks(body))
 }
 
-/// The answer, and a future that is ready once all of it has left, or its connection is gone.
+/// The response, and a future that is ready once all of it is sent, or its connection is gone.
 pub(super) fn delivered(
-    (head, body): (Parts, AnswerBody),
+    (head, body): (Parts, ResponseBody),
     line: Arc<Line>,
-) -> (Response<AnswerBody>, impl Future<Output = ()> + Send + 'static) {
+) -> (Response<ResponseBody>, impl Future<Output = ()> + Send + 'static) {
     let (sender, consumed) = oneshot::channel();
     let body = Watched { body, line, consumed: Some(sender) };
     let delivered = async move {
@@ -90,7 +90,7 @@ pub(super) fn delivered(
 
 /// hyper drops a body when it has taken the last of it, and flushes after that.
 struct Watched {
-    body: AnswerBody,
+    body: ResponseBody,
     line: Arc<Line>,
     consumed: Option<oneshot::Sender<oneshot::Receiver<()>>>,
 }
@@ -98,7 +98,7 @@ struct Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if let Some(consumed) = self.consumed.take() {
-            // Nobody waits for it if the runtime is shutting down.
+            // It fails while the runtime is shutting down.
             let _ = consumed.send(self.line.next_flush());
         }
     }

@@ -1,7 +1,7 @@
 //! One request, as rules and tests see it.
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, Method};
 
 use super::kube_request::KubeRequest;
 
@@ -36,12 +36,7 @@ impl Call {
         self.kube().is_some_and(|request| request.verb == "watch")
     }
 
-    /// The user agent; empty if there is none.
-    pub fn user_agent(&self) -> &str {
-        self.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default()
-    }
-
-    /// What it asks of Kubernetes, if its path is that of a resource.
+    /// The request to Kubernetes, if its path is that of a resource.
     pub fn kube(&self) -> Option<KubeRequest> {
         KubeRequest::parse(&self.method, &self.target())
     }

@@ -1,4 +1,4 @@
-//! Watches: their answers pass event by event, and rules and orders of the test say what becomes of each.
+//! Watches: their responses are forwarded event by event, under the rules and the orders of the test.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::select;
 use tokio::sync::mpsc;
 
-use super::body::{self, AnswerBody, BodyError};
+use super::body::{self, BodyError, ResponseBody};
 use super::call::Call;
 use super::fault::{Fate, expired_event};
 use super::held;
@@ -32,18 +32,14 @@ impl Streams {
         orders
     }
 
-    /// Tells the matching watches to end in this way; returns how many were told.
+    /// Ends the matching watches in this way; returns their number.
     pub(super) fn order(&self, matcher: &Matcher, fate: Fate) -> usize {
         let streams = held(&self.0);
         streams.iter().filter(|(call, sender)| matcher.matches(call) && sender.send(fate).is_ok()).count()
     }
-
-    pub(super) fn open(&self, matcher: &Matcher) -> usize {
-        held(&self.0).iter().filter(|(call, sender)| !sender.is_closed() && matcher.matches(call)).count()
-    }
 }
 
-/// Whether the answer is a stream of JSON events. Watches in another encoding pass untouched.
+/// Whether the response is a stream of JSON events. Watches in another encoding are forwarded unchanged.
 pub(super) fn are_in(call: &Call, response: &Response<Incoming>) -> bool {
     let json = response
         .headers()
@@ -55,12 +51,12 @@ pub(super) fn are_in(call: &Call, response: &Response<Incoming>) -> bool {
         && !response.headers().contains_key(header::CONTENT_ENCODING)
 }
 
-/// The answer, with its events under the rules.
-pub(super) fn pass(
+/// The response, with its events under the rules.
+pub(super) fn forward(
     proxy: Arc<Shared>,
     call: Arc<Call>,
     response: Response<Incoming>,
-) -> Response<AnswerBody> {
+) -> Response<ResponseBody> {
     let (mut head, body) = response.into_parts();
     // Events may be missing from it, or added.
     head.headers.remove(header::CONTENT_LENGTH);
@@ -99,7 +95,7 @@ impl Events {
             if !self.proxy.rules.watch_events(&self.call) {
                 return Some(Ok(line));
             }
-            // What is no event (a Status that the server ended with) is no rule's business.
+            // A line that is no event (a Status at the end) is not under the rules.
             let Ok(event) = serde_json::from_slice::<Value>(&line) else { return Some(Ok(line)) };
             match self.fate(&event).await {
                 None => return Some(Ok(line)),
@@ -109,7 +105,7 @@ impl Events {
         }
     }
 
-    /// What becomes of the event, once no rule holds it any more. None: it passes.
+    /// What happens to the event, once no rule holds it any more. None: it is forwarded.
     async fn fate(&mut self, event: &Value) -> Option<Fate> {
         loop {
             let rule: RuleId = match self.proxy.rules.of_event(&self.call, event)? {
@@ -141,7 +137,7 @@ struct Source {
 }
 
 impl Source {
-    /// The next line with its end, or what was left without one. Loses nothing when dropped half-way.
+    /// The next line with its end, or the rest without one. It can be dropped half-way without loss.
     async fn line(&mut self) -> Option<Result<Bytes, BodyError>> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {

@@ -1,4 +1,4 @@
-//! One request on its way to the server, and its answer on the way back.
+//! One request to the server, and its response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use hyper::body::Incoming;
 use tokio::select;
 use tokio_util::sync::CancellationToken;
 
-use super::body::{self, AnswerBody};
+use super::body::{self, ResponseBody};
 use super::call::Call;
 use super::events;
 use super::fault::Fault;
 use super::line::Line;
 use super::rules::RuleId;
-use super::server::Shared;
-use super::writes::{Then, Turn, When};
+use super::server::{self, Shared};
+use super::writes::{Permit, Then, When};
 
-/// The connection ends here, without an answer.
+/// The connection ends without a response.
 #[derive(Debug)]
 pub(super) struct Cut;
 
@@ -38,23 +38,23 @@ struct Exchange {
     seq: u64,
     /// The connection was cut by the proxy.
     severed: CancellationToken,
-    /// The controller does not wait any more.
+    /// The controller does not wait any longer.
     gone: CancellationToken,
     faults: Vec<(RuleId, Fault)>,
 }
 
 enum Admitted {
-    Forward(Option<Turn>),
-    Answered(Response<Bytes>),
+    Forward(Option<Permit>),
+    Rejected(Response<Bytes>),
 }
 
-/// Answers a request, or ends its connection.
-pub(super) async fn answer(
+/// Responds to a request, or ends its connection.
+pub(super) async fn respond(
     proxy: Arc<Shared>,
     line: Arc<Line>,
     severed: CancellationToken,
     request: Request<Incoming>,
-) -> Result<Response<AnswerBody>, Cut> {
+) -> Result<Response<ResponseBody>, Cut> {
     let gone = CancellationToken::new();
     let _waits = gone.clone().drop_guard();
     let (head, body) = request.into_parts();
@@ -71,51 +71,53 @@ pub(super) async fn answer(
     let write = call.is_write();
     let exchange = Exchange { proxy: proxy.clone(), line: line.clone(), call, seq, severed, gone, faults };
     let outcome = if write {
-        // A write that is on its way is not called back when the controller dies or gives up.
+        // A write is forwarded even if the controller stops or gives up meanwhile.
         tokio::spawn(exchange.run()).await.unwrap_or(Err(Cut))
     } else {
         exchange.run().await
     };
     match &outcome {
-        Ok(response) => proxy.recorder.answered(seq, response.status().as_u16()),
+        Ok(response) => proxy.recorder.responded(seq, response.status().as_u16()),
         Err(Cut) => line.reset_on_close(),
     }
     outcome
 }
 
 impl Exchange {
-    async fn run(self) -> Result<Response<AnswerBody>, Cut> {
+    async fn run(self) -> Result<Response<ResponseBody>, Cut> {
         let admitted = select! {
             biased;
             () = self.severed.cancelled() => return Err(Cut),
             admitted = self.admit() => admitted?,
         };
-        let mut turn = match admitted {
-            Admitted::Forward(turn) => turn,
-            Admitted::Answered(response) => return Ok(response.map(body::whole)),
+        let mut permit = match admitted {
+            Admitted::Forward(permit) => permit,
+            Admitted::Rejected(response) => return Ok(response.map(body::whole)),
         };
-        if let Some(turn) = &mut turn {
-            self.proxy.recorder.update(self.seq, |request| request.write = Some(turn.write.number));
-            if turn.reached(When::BeforeForward).await == Then::Cut {
+        if let Some(permit) = &mut permit {
+            self.proxy.recorder.update(self.seq, |request| request.write = Some(permit.write.number));
+            if permit.reached(When::BeforeForward).await == Then::Cut {
                 return Err(Cut);
             }
         }
         let forwarded = self.forward().await;
-        if let Some(turn) = &mut turn
-            && turn.reached(When::AfterServerActed).await == Then::Cut
+        if let Some(permit) = &mut permit
+            && permit.reached(When::AfterServerActed).await == Then::Cut
         {
             return Err(Cut);
         }
-        let answered = self.distort(forwarded).await;
-        let Some(mut turn) = turn.filter(|turn| turn.awaits(When::AfterAnswered)) else { return answered };
-        let Ok(response) = answered else {
-            turn.reached(When::AfterAnswered).await;
+        let response = self.distort(forwarded).await;
+        let Some(mut permit) = permit.filter(|permit| permit.awaits(When::AfterResponse)) else {
+            return response;
+        };
+        let Ok(response) = response else {
+            permit.reached(When::AfterResponse).await;
             return Err(Cut);
         };
         let (body, delivered) = body::delivered(response.into_parts(), self.line.clone());
         tokio::spawn(async move {
             delivered.await;
-            turn.reached(When::AfterAnswered).await;
+            permit.reached(When::AfterResponse).await;
         });
         Ok(body)
     }
@@ -125,8 +127,8 @@ impl Exchange {
         for (rule, fault) in &self.faults {
             match fault {
                 Fault::Refuse => return Err(Cut),
-                Fault::Reject(answer) => {
-                    return Ok(Admitted::Answered(answer.render(self.proxy.origin.flavour)));
+                Fault::Reject(reply) => {
+                    return Ok(Admitted::Rejected(reply.render(self.proxy.origin.flavour)));
                 }
                 Fault::DelayRequest(delay) => tokio::time::sleep(*delay).await,
                 Fault::Blackhole => select! {
@@ -141,16 +143,16 @@ impl Exchange {
                 | Fault::Event(..) => {}
             }
         }
-        if !self.proxy.counts(&self.call) {
+        if !server::counts(&self.call) {
             return Ok(Admitted::Forward(None));
         }
-        let turn = self.proxy.counter.enter(&self.call, &self.severed).await;
-        turn.map(|turn| Admitted::Forward(Some(turn))).ok_or(Cut)
+        let permit = self.proxy.counter.enter(&self.call, &self.severed).await;
+        permit.map(|permit| Admitted::Forward(Some(permit))).ok_or(Cut)
     }
 
-    async fn forward(&self) -> Result<Response<AnswerBody>, Cut> {
+    async fn forward(&self) -> Result<Response<ResponseBody>, Cut> {
         self.proxy.recorder.update(self.seq, |request| request.forwarded = true);
-        let answered = async {
+        let response = async {
             let response = self.proxy.origin.send(&self.proxy.narrow(&self.call)).await?;
             let status = response.status();
             self.proxy.recorder.update(self.seq, |request| request.upstream_status = Some(status.as_u16()));
@@ -160,32 +162,32 @@ impl Exchange {
                 return Ok(Response::from_parts(head, body::whole(body)));
             }
             Ok::<_, anyhow::Error>(if events::are_in(&self.call, &response) {
-                events::pass(self.proxy.clone(), self.call.clone(), response)
+                events::forward(self.proxy.clone(), self.call.clone(), response)
             } else {
                 response.map(body::streamed)
             })
         };
-        answered.await.map_err(|error| {
+        response.await.map_err(|error| {
             self.proxy.recorder.update(self.seq, |request| request.error = Some(format!("{error:#}")));
             Cut
         })
     }
 
-    /// The faults behind the server.
+    /// The faults after the server.
     async fn distort(
         &self,
-        mut answered: Result<Response<AnswerBody>, Cut>,
-    ) -> Result<Response<AnswerBody>, Cut> {
+        mut response: Result<Response<ResponseBody>, Cut>,
+    ) -> Result<Response<ResponseBody>, Cut> {
         for (_, fault) in &self.faults {
             match fault {
                 Fault::DelayResponse(delay) => tokio::time::sleep(*delay).await,
-                Fault::Replace(answer) => {
-                    answered = answered.map(|_| answer.render(self.proxy.origin.flavour).map(body::whole));
+                Fault::Replace(reply) => {
+                    response = response.map(|_| reply.render(self.proxy.origin.flavour).map(body::whole));
                 }
                 Fault::Swallow => return Err(Cut),
                 Fault::CutResponse { after_bytes } => {
                     let line = self.line.clone();
-                    answered = answered.map(|response| body::cut(response, *after_bytes, line));
+                    response = response.map(|response| body::cut(response, *after_bytes, line));
                 }
                 Fault::Refuse
                 | Fault::Reject(_)
@@ -194,6 +196,6 @@ impl Exchange {
                 | Fault::Event(..) => {}
             }
         }
-        answered
+        response
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! The faults.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,36 +16,34 @@ use super::upstream::Flavour;
 pub enum Fault {
     /// The connection is reset; nothing is forwarded.
     Refuse,
-    /// The request is forwarded this much later, even if the controller gave a write up meanwhile: the network
-    /// delivers late.
+    /// The request is forwarded this much later, even if the controller has given up a write meanwhile.
     DelayRequest(Duration),
-    /// The server acts at once; its answer begins this much later.
+    /// The server acts at once; its response begins this much later.
     DelayResponse(Duration),
-    /// Nothing is forwarded and nothing is answered until the rule is removed; then the request goes on, if the
-    /// controller still waits.
+    /// Nothing is forwarded until the rule is removed; then the request is, if the controller still waits.
     Blackhole,
-    /// The server acts; its answer is cut after this many bytes of the body. A shorter body of known length passes.
+    /// The server acts; its response is cut after this many bytes of the body. A shorter body of known length is not cut.
     CutResponse {
         /// How many bytes of the body arrive.
         after_bytes: usize,
     },
-    /// Answered by the proxy; nothing is forwarded, and it is not counted as a write.
-    Reject(Answer),
-    /// The server acts; the controller gets this answer instead of the server's.
-    Replace(Answer),
-    /// The server acts; the connection is reset instead of an answer: accepted but not answered.
+    /// The proxy responds; nothing is forwarded, and it is not counted as a write.
+    Reject(Reply),
+    /// The server acts; the controller gets this response instead of the server's.
+    Replace(Reply),
+    /// The server acts; the connection is reset without a response.
     Swallow,
-    /// Something happens to the events of watches (open ones and new ones) that the filter picks.
+    /// For the events of watches (open ones and new ones) that the filter selects.
     Event(Fate, EventFilter),
 }
 
 impl Fault {
-    /// Watches come to rest before their next event, bookmarks included, until the rule is removed.
+    /// Watches stop before their next event, bookmarks included, until the rule is removed.
     pub fn hold_events() -> Fault {
         Fault::Event(Fate::Hold, EventFilter::all())
     }
 
-    /// Events (`{"type":…,"object":…}`) for which `filter` says yes never arrive.
+    /// Events (`{"type":…,"object":…}`) for which `filter` is true never arrive.
     pub fn drop_events<F>(filter: F) -> Fault
     where
         F: Fn(&Value) -> bool + Send + Sync + 'static,
@@ -63,13 +61,13 @@ impl Fault {
         Fault::Event(Fate::End, EventFilter::all())
     }
 
-    /// Whether no later rule has anything left to do before the request is forwarded.
+    /// Whether later rules do not apply before the request is forwarded.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, Fault::Refuse | Fault::Reject(_))
     }
 }
 
-/// What becomes of an event, or of a watch.
+/// What happens to an event, or to a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It waits, and with it what comes after it, until the rule is removed.
@@ -84,7 +82,7 @@ pub enum Fate {
     End,
 }
 
-/// Picks events of a watch.
+/// Selects events of a watch.
 #[derive(Clone)]
 pub struct EventFilter(Arc<dyn Fn(&Value) -> bool + Send + Sync>);
 
@@ -100,7 +98,7 @@ impl EventFilter {
         EventFilter::when(|_| true)
     }
 
-    /// Those (`{"type":…,"object":…}`) for which `filter` says yes.
+    /// Those (`{"type":…,"object":…}`) for which `filter` is true.
     pub fn when<F>(filter: F) -> EventFilter
     where
         F: Fn(&Value) -> bool + Send + Sync + 'static,
@@ -113,63 +111,51 @@ impl EventFilter {
     }
 }
 
-/// An answer that the proxy makes up, with the body that the upstream's flavour would give it.
+/// A response that the proxy makes, with the body of the upstream's flavour.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct Reply {
     status: StatusCode,
     headers: HeaderMap,
     retry_after: Option<u64>,
     body: Option<Bytes>,
 }
 
-impl Answer {
-    /// With this status. Kubernetes: a `Status` with the reason that belongs to it. Hetzner: an `error` with its code.
-    pub fn status(status: StatusCode) -> Answer {
-        Answer { status, headers: HeaderMap::new(), retry_after: None, body: None }
+impl Reply {
+    /// With this status. Kubernetes: a `Status` with its reason. Hetzner: an `error` with its code.
+    pub fn status(status: StatusCode) -> Reply {
+        Reply { status, headers: HeaderMap::new(), retry_after: None, body: None }
     }
 
-    /// 409: somebody else changed it first.
-    pub fn conflict() -> Answer {
-        Answer::status(StatusCode::CONFLICT)
-    }
-
-    /// 410: the resource version of a list or a watch is too old.
-    pub fn gone() -> Answer {
-        Answer::status(StatusCode::GONE)
+    /// 409: another client changed the object first.
+    pub fn conflict() -> Reply {
+        Reply::status(StatusCode::CONFLICT)
     }
 
     /// 429 with `Retry-After` in seconds.
-    pub fn too_many_requests(retry_after: u64) -> Answer {
-        Answer { retry_after: Some(retry_after), ..Answer::status(StatusCode::TOO_MANY_REQUESTS) }
+    pub fn too_many_requests(retry_after: u64) -> Reply {
+        Reply { retry_after: Some(retry_after), ..Reply::status(StatusCode::TOO_MANY_REQUESTS) }
     }
 
     /// 500.
-    pub fn internal() -> Answer {
-        Answer::status(StatusCode::INTERNAL_SERVER_ERROR)
+    pub fn internal() -> Reply {
+        Reply::status(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// 503.
-    pub fn unavailable() -> Answer {
-        Answer::status(StatusCode::SERVICE_UNAVAILABLE)
-    }
-
-    /// With a `Retry-After` header in seconds.
-    #[must_use]
-    pub fn retry_after(mut self, seconds: u64) -> Answer {
-        self.retry_after = Some(seconds);
-        self
+    pub fn unavailable() -> Reply {
+        Reply::status(StatusCode::SERVICE_UNAVAILABLE)
     }
 
     /// With one header more.
     #[must_use]
-    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Answer {
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Reply {
         self.headers.append(name, value);
         self
     }
 
     /// With this body instead of the flavour's, sent as JSON unless a header says otherwise.
     #[must_use]
-    pub fn body(mut self, body: impl Into<Bytes>) -> Answer {
+    pub fn body(mut self, body: impl Into<Bytes>) -> Reply {
         self.body = Some(body.into());
         self
     }
@@ -196,7 +182,7 @@ impl Answer {
     }
 }
 
-/// The line of a watch that tells that its resource version is too old, as kube-apiserver writes it.
+/// The line of a watch with an expired resource version, as kube-apiserver writes it.
 pub(super) fn expired_event() -> Bytes {
     let event = json!({ "type": "ERROR", "object": kubernetes_status(StatusCode::GONE, None) });
     Bytes::from(format!("{event}\n"))
@@ -215,7 +201,7 @@ fn kubernetes_status(status: StatusCode, retry_after: Option<u64>) -> Value {
              version and try again",
         ),
         410 => ("Expired", "too old resource version: 1 (2)"),
-        422 => ("Invalid", "invalid, says the fault proxy"),
+        422 => ("Invalid", "invalid (fault proxy)"),
         429 => (
             "TooManyRequests",
             "the server has received too many requests and has asked us to try again later",
@@ -223,7 +209,7 @@ fn kubernetes_status(status: StatusCode, retry_after: Option<u64>) -> Value {
         503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
         504 => ("Timeout", "the server was unable to return a response in the time allotted"),
         500.. => ("InternalError", "an error on the server has prevented the request from succeeding"),
-        _ => ("", "an answer of the fault proxy"),
+        _ => ("", "a response of the fault proxy"),
     };
     let mut body = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -251,7 +237,7 @@ fn hetzner_error(status: StatusCode) -> Value {
         504 => "timeout",
         _ => "server_error",
     };
-    json!({ "error": { "code": code, "message": format!("{code}, says the fault proxy"), "details": null } })
+    json!({ "error": { "code": code, "message": format!("{code} (fault proxy)"), "details": null } })
 }
 
 /// Types are those of neutron-lib's exceptions.
@@ -264,5 +250,5 @@ fn neutron_error(status: StatusCode) -> Value {
         412 => "RevisionNumberConstraintFailed",
         _ => "HTTPInternalServerError",
     };
-    json!({ "NeutronError": { "type": kind, "message": format!("{kind}, says the fault proxy"), "detail": "" } })
+    json!({ "NeutronError": { "type": kind, "message": format!("{kind} (fault proxy)"), "detail": "" } })
 }

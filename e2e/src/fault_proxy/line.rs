@@ -1,4 +1,4 @@
-//! The controller's end: one connection, whose flushes and end can be seen and made.
+//! The connection to the controller: its flushes and its end can be observed and made.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,13 +25,12 @@ impl Line {
         (line.clone(), Wire { stream, line })
     }
 
-    /// When the connection closes, the controller shall see a reset instead of an end.
+    /// The connection is closed with a reset.
     pub(super) fn reset_on_close(&self) {
         self.reset.store(true, Ordering::Release);
     }
 
-    /// Resolves, by a value, when all that was written so far is with the kernel, or by an error when the connection
-    /// is gone.
+    /// Resolves to a value when the kernel has all that was written so far, or to an error when the connection is gone.
     pub(super) fn next_flush(&self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         if let Some(waiting) = held(&self.flushed).as_mut() {
@@ -51,7 +50,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         held(&self.line.flushed).take();
         if self.line.reset.load(Ordering::Acquire) {
-            // A socket that cannot be told is one that the other side has closed already.
+            // It fails if the other side has closed the socket.
             let _ = self.stream.set_zero_linger();
         }
     }
@@ -90,7 +89,7 @@ impl AsyncWrite for Wire {
             && let Some(waiting) = held(&self.line.flushed).as_mut()
         {
             for sender in waiting.drain(..) {
-                // Nobody waits any more: nobody has to be told.
+                // It fails if the receiver is gone.
                 let _ = sender.send(());
             }
         }

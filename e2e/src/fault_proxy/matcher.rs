@@ -9,7 +9,7 @@ use super::call::Call;
 
 type Predicate = Arc<dyn Fn(&Call) -> bool + Send + Sync>;
 
-/// Matches requests that meet all that was said. `after` and `times` bound how often a rule applies.
+/// Matches requests that meet all conditions. `after` and `times` limit how often a rule applies.
 #[derive(Clone, Default)]
 pub struct Matcher {
     methods: Vec<Method>,
@@ -45,7 +45,7 @@ impl Matcher {
         Matcher::any().when(Call::is_watch)
     }
 
-    /// Of this method; said twice, of one of them.
+    /// Of this method; given twice, of one of them.
     #[must_use]
     pub fn method(mut self, method: Method) -> Matcher {
         self.methods.push(method);
@@ -74,7 +74,7 @@ impl Matcher {
         self.when(move |call| call.kube().is_some_and(|request| request.full_resource() == resource))
     }
 
-    /// For which `predicate` says yes.
+    /// For which `predicate` is true.
     #[must_use]
     pub fn when<P>(mut self, predicate: P) -> Matcher
     where
@@ -84,7 +84,7 @@ impl Matcher {
         self
     }
 
-    /// The rule lets the first `count` that match pass. What is counted: requests; events, for faults of events.
+    /// The rule skips the first `count` that match. Requests are counted, and events for faults of events.
     #[must_use]
     pub fn after(mut self, count: u64) -> Matcher {
         self.after = count;
@@ -98,7 +98,7 @@ impl Matcher {
         self
     }
 
-    /// Whether the request meets all that was said, counts aside.
+    /// Whether the request meets all conditions; the limits are not applied.
     pub fn matches(&self, call: &Call) -> bool {
         (self.methods.is_empty() || self.methods.contains(&call.method))
             && self.predicates.iter().all(|predicate| predicate(call))
@@ -110,14 +110,14 @@ impl Matcher {
     }
 }
 
-/// Whether `text` is `pattern` with each `*` replaced by something.
+/// Whether `text` is `pattern` with each `*` replaced by any text.
 fn like(pattern: &str, text: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(head) else { return false };
     let mut pieces: Vec<&str> = rest.split('*').collect();
     let Some(tail) = pieces.pop() else { return true };
     for piece in pieces {
-        // The leftmost place leaves the most for the pieces that follow.
+        // The leftmost match leaves the most for the other pieces.
         let Some((_, after)) = text.split_once(piece) else { return false };
         text = after;
     }

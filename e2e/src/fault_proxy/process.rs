@@ -1,4 +1,4 @@
-//! Stopping a process so that it is known to be stopped.
+//! Stops a process, and waits for its end.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ pub async fn kill_process(pid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a thread of it is left beside a dead leader.
+/// Whether one of its threads still runs; the leader may have ended before the others.
 async fn runs(pid: u32) -> bool {
     let Ok(stat) = tokio::fs::read_to_string(format!("/proc/{pid}/stat")).await else { return false };
-    // The name in parentheses may hold anything, so the state is looked for behind the last parenthesis.
+    // The name in parentheses may contain anything: the state is after the last parenthesis.
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     if !matches!(state, Some('Z' | 'X')) {
         return true;

@@ -1,4 +1,4 @@
-//! What was asked through the proxy.
+//! The requests through the proxy.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,10 +12,10 @@ use super::call::Call;
 use super::held;
 use super::kube_request::KubeRequest;
 
-/// Bodies are kept up to this many bytes: larger than any object of ours, small enough for tests of many writes.
+/// Bodies are kept up to this size: larger than any object of the tests, small enough for tests of many writes.
 const KEPT_BODY: usize = 64 * 1024;
 
-/// A request and what became of it so far.
+/// A request and its response so far.
 #[derive(Debug, Clone)]
 pub struct Recorded {
     /// Its place in the order of arrival at this proxy, from 1.
@@ -28,29 +28,25 @@ pub struct Recorded {
     pub path: String,
     /// The query, without the question mark.
     pub query: String,
-    /// The user agent; empty if there was none.
-    pub user_agent: String,
     /// The first 64 KiB of the body.
     pub body: Bytes,
-    /// The body was longer than what is kept.
-    pub body_truncated: bool,
     /// Its number, if it was counted as a write: its place among all writes of the counter.
     pub write: Option<u64>,
     /// It was sent to the server.
     pub forwarded: bool,
-    /// What the server answered.
+    /// The server's status.
     pub upstream_status: Option<u16>,
-    /// What the controller was answered. None: not yet, or never (reset, cut, gave up).
+    /// The status that the controller got. None: none yet, or never (reset, cut, gave up).
     pub status: Option<u16>,
-    /// The server could not be asked, and the controller's connection was reset for it.
+    /// The server could not be reached, and the controller's connection was reset.
     pub error: Option<String>,
-    /// From its arrival to the head of the controller's answer.
+    /// From its arrival to the head of the response.
     pub duration: Option<Duration>,
     started: Instant,
 }
 
 impl Recorded {
-    /// What it asks of Kubernetes, if its path is that of a resource.
+    /// The request to Kubernetes, if its path is that of a resource.
     pub fn kube(&self) -> Option<KubeRequest> {
         KubeRequest::parse(&self.method, &format!("{}?{}", self.path, self.query))
     }
@@ -90,9 +86,7 @@ impl Recorder {
             method: call.method.clone(),
             path: call.path.clone(),
             query: call.query.clone(),
-            user_agent: call.user_agent().to_owned(),
             body: call.body.slice(..call.body.len().min(KEPT_BODY)),
-            body_truncated: call.body.len() > KEPT_BODY,
             write: None,
             forwarded: false,
             upstream_status: None,
@@ -118,7 +112,7 @@ impl Recorder {
         self.changed.send_replace(());
     }
 
-    pub(super) fn answered(&self, seq: u64, status: u16) {
+    pub(super) fn responded(&self, seq: u64, status: u16) {
         self.update(seq, |request| {
             request.status = Some(status);
             request.duration = Some(request.started.elapsed());
@@ -164,7 +158,7 @@ impl Recorder {
                     format!("{} {}?{}: {:?}", request.method, request.path, request.query, request.status)
                 })
                 .collect();
-            anyhow!("not asked for within {timeout:?}; seen:\n{}", lines.join("\n"))
+            anyhow!("no such request within {timeout:?}; seen:\n{}", lines.join("\n"))
         })
     }
 }

@@ -28,8 +28,6 @@ use super::rules::Rules;
 use super::upstream::{Origin, Upstream};
 use super::writes::WriteCounter;
 
-type Counted = Arc<dyn Fn(&Call) -> bool + Send + Sync>;
-
 /// All of a proxy but its listener.
 pub(super) struct Shared {
     pub(super) address: SocketAddr,
@@ -38,14 +36,13 @@ pub(super) struct Shared {
     pub(super) streams: Streams,
     pub(super) recorder: Recorder,
     pub(super) counter: WriteCounter,
-    pub(super) counted: Mutex<Counted>,
     /// A path, and what is added to its query.
     pub(super) narrowed: Mutex<Option<(String, String)>>,
     running: CancellationToken,
     refusing: AtomicBool,
     /// Ends the connections that there are; replaced when it was used.
     generation: Mutex<CancellationToken>,
-    /// Connections of the proxy to itself: all that came before them have been accepted once they are.
+    /// Connections of the proxy to itself: once one is accepted, so are all that were made before it.
     markers: Mutex<HashMap<SocketAddr, oneshot::Sender<()>>>,
 }
 
@@ -64,7 +61,6 @@ pub(super) async fn start(
         streams: Streams::default(),
         recorder: Recorder::new(),
         counter,
-        counted: Mutex::new(Arc::new(part_of_a_scenario)),
         narrowed: Mutex::new(None),
         running: running.clone(),
         refusing: AtomicBool::new(false),
@@ -76,8 +72,8 @@ pub(super) async fn start(
     Ok((shared, running.drop_guard()))
 }
 
-/// A write that is neither a Lease, an Event nor a review: those come by the clock or change nothing.
-fn part_of_a_scenario(call: &Call) -> bool {
+/// A write that is neither a Lease, an Event nor a review: those are not part of a controller's scenario.
+pub(super) fn counts(call: &Call) -> bool {
     call.is_write()
         && call.kube().is_none_or(|request| {
             let review = matches!(request.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
@@ -97,7 +93,7 @@ async fn accept(listener: TcpListener, running: CancellationToken, shared: Weak<
             Ok((stream, peer)) => shared.take(stream, peer),
             Err(error) => {
                 tracing::warn!(%error, "the fault proxy cannot accept a connection");
-                // Out of descriptors, most likely: others have to close theirs first.
+                // Out of file descriptors, most likely.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -107,25 +103,19 @@ async fn accept(listener: TcpListener, running: CancellationToken, shared: Weak<
 impl Shared {
     fn take(self: &Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
         if let Some(marker) = held(&self.markers).remove(&peer) {
-            // Whoever waited for the marker may have been cancelled.
+            // It fails if the waiting task was cancelled.
             let _ = marker.send(());
             return;
         }
         if self.refusing.load(Ordering::Acquire) {
-            // A socket that cannot be told is one that the other side has closed already.
+            // It fails if the other side has closed the socket.
             let _ = stream.set_zero_linger();
             return;
         }
-        // Events are small and have to pass at once. Fails only on a closed socket, which hyper will find.
+        // Events are small and must be sent at once. It fails on a closed socket only, which hyper detects.
         let _ = stream.set_nodelay(true);
         let severed = held(&self.generation).clone();
         tokio::spawn(serve(self.clone(), stream, severed));
-    }
-
-    /// Whether a call counts as a write.
-    pub(super) fn counts(&self, call: &Call) -> bool {
-        let counted = held(&self.counted).clone();
-        counted(call)
     }
 
     /// The call as the server gets it.
@@ -187,14 +177,14 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream, severed: CancellationToke
     let (line, wire) = Line::new(stream);
     let service = {
         let (line, severed) = (line.clone(), severed.clone());
-        service_fn(move |request| exchange::answer(shared.clone(), line.clone(), severed.clone(), request))
+        service_fn(move |request| exchange::respond(shared.clone(), line.clone(), severed.clone(), request))
     };
     // Outlives the select, which drops what it owns before the branch runs: the order would be close, then reset.
     let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(wire), service));
     select! {
         biased;
         () = severed.cancelled() => line.reset_on_close(),
-        // How a connection ended is told by what was recorded of its requests.
+        // The records of its requests show how the connection ended.
         _ = connection.as_mut() => {}
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
-use http::header::{self, AUTHORIZATION, HeaderName};
+use http::header::{self, HeaderName};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Request, Response, Uri};
 use http_body_util::Full;
@@ -22,7 +22,7 @@ use super::call::Call;
 const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
-/// Whose errors the proxy has to speak.
+/// The format of the errors that the proxy makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     /// A kube-apiserver: `Status` objects.
@@ -40,7 +40,6 @@ pub struct Upstream {
     flavour: Flavour,
     ca_pem: Option<String>,
     identity_pem: Option<(String, String)>,
-    authorization: Option<String>,
     impersonation: Option<(String, Vec<String>)>,
 }
 
@@ -52,7 +51,6 @@ impl Upstream {
             flavour: Flavour::Kubernetes,
             ca_pem: None,
             identity_pem: None,
-            authorization: None,
             impersonation: None,
         }
     }
@@ -74,8 +72,8 @@ impl Upstream {
         self
     }
 
-    /// Shows this client certificate (chain and key, PEM text): all that goes through the proxy is then its owner's,
-    /// unless it carries a token.
+    /// Presents this client certificate (chain and key, PEM text): all requests are made as its owner, unless they carry a
+    /// token.
     #[must_use]
     pub fn client_certificate(
         mut self,
@@ -86,15 +84,8 @@ impl Upstream {
         self
     }
 
-    /// Sends this `Authorization` (`Bearer …`) instead of the caller's.
-    #[must_use]
-    pub fn authorization(mut self, value: impl Into<String>) -> Upstream {
-        self.authorization = Some(value.into());
-        self
-    }
-
-    /// All that goes through the proxy is this user's, in these groups; who the upstream is shown has to have the right to
-    /// impersonate. What the caller says of impersonation itself is dropped.
+    /// All requests are made as this user, in these groups. The client certificate must have the permission to impersonate.
+    /// Impersonation headers of the caller are dropped.
     #[must_use]
     pub fn impersonate(
         mut self,
@@ -143,7 +134,6 @@ impl Upstream {
 pub(super) struct Origin {
     pub(super) flavour: Flavour,
     base: Uri,
-    authorization: Option<HeaderValue>,
     /// Empty: the caller's own pass.
     impersonation: HeaderMap,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -158,28 +148,26 @@ impl Origin {
             Some("https") => bail!("upstream {}: https needs a CA certificate", upstream.url),
             _ => bail!("upstream {}: neither http:// nor https://", upstream.url),
         }
-        let authorization = upstream.authorization.as_deref().map(HeaderValue::from_str).transpose();
         let mut http = HttpConnector::new();
         http.enforce_http(false);
-        // Events are small and have to pass at once.
+        // Events are small and must be sent at once.
         http.set_nodelay(true);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(upstream.tls()?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(http);
-        // No connection is used twice: one that the server closed meanwhile would look like a fault that nobody asked for.
+        // No connection is used twice: one that the server has closed meanwhile would be a fault of no rule.
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
         Ok(Origin {
             flavour: upstream.flavour,
             base,
-            authorization: authorization.context("authorization")?,
             impersonation: upstream.impersonation().context("impersonation")?,
             client,
         })
     }
 
-    /// Sends the call on, and returns once the head of its answer is there.
+    /// Forwards the call, and returns once the head of its response is there.
     pub(super) async fn send(&self, call: &Call) -> anyhow::Result<Response<Incoming>> {
         let target = format!("{}{}", self.base.path().trim_end_matches('/'), call.target());
         let mut parts = self.base.clone().into_parts();
@@ -189,12 +177,9 @@ impl Origin {
         *request.uri_mut() = Uri::from_parts(parts).context("URI")?;
         let mut headers = call.headers.clone();
         remove_hop_by_hop(&mut headers);
-        // The client writes both anew, for this server and this body.
+        // The client sets both for this server and this body.
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
-        if let Some(authorization) = &self.authorization {
-            headers.insert(AUTHORIZATION, authorization.clone());
-        }
         if !self.impersonation.is_empty() {
             let of_the_caller: Vec<_> =
                 headers.keys().filter(|name| name.as_str().starts_with("impersonate-")).cloned().collect();
@@ -212,7 +197,7 @@ impl Origin {
     }
 }
 
-/// Headers that speak of one connection only (RFC 9110, 7.6.1), and `Expect`, which the proxy has answered itself.
+/// Headers of one connection (RFC 9110, 7.6.1), and `Expect`, which the proxy has handled.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     const NAMES: [HeaderName; 6] = [
         header::CONNECTION,

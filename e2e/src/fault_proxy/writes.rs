@@ -1,8 +1,8 @@
 //! Counting writes, and acting at the Nth.
 //!
-//! Writes enter one after another. Those without an action go on side by side; one with an action waits until all
-//! before it are answered by their server, and all after it wait until the action is done. So exactly the writes up to
-//! it have reached the servers while the action runs.
+//! Writes enter one after another. Writes without an action are forwarded concurrently. A write with an action waits for the
+//! responses to all writes before it, and all writes after it wait until the action is done. So exactly the writes up to it
+//! have reached the servers while the action runs.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,19 +24,19 @@ use super::server::Shared;
 pub enum When {
     /// The server does not know of the write yet.
     BeforeForward,
-    /// The server has answered in full (or could not be reached); not a byte of that has gone to the controller.
+    /// The server has responded in full (or could not be reached); the controller has received nothing yet.
     AfterServerActed,
-    /// The controller's socket has the whole answer (or was closed meanwhile).
-    AfterAnswered,
+    /// The controller's socket has the whole response (or was closed meanwhile).
+    AfterResponse,
 }
 
-/// How it goes on after an action.
+/// What happens after an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Then {
-    /// The write goes on as if nothing had been.
+    /// The write continues.
     GoOn,
-    /// Whoever was connected is dead: every connection to every proxy of the counter that was made up to now is
-    /// reset, and what they sent and was not forwarded yet never will be.
+    /// As after the death of the client: all connections to all proxies of the counter are reset, and requests that were not
+    /// forwarded yet never are.
     Cut,
 }
 
@@ -51,7 +51,7 @@ pub struct Write {
     pub target: String,
 }
 
-/// An action that was asked for. Dropping it takes nothing back.
+/// A registered action. It stays registered when this is dropped.
 #[derive(Debug)]
 pub struct Fired(oneshot::Receiver<Write>);
 
@@ -88,9 +88,9 @@ struct State {
 #[derive(Clone, Default)]
 pub struct WriteCounter {
     state: Arc<Mutex<State>>,
-    /// Held while a write waits for its pass, so that passes are given in the order of arrival.
+    /// Held while a write waits for its permit, so that permits are given in the order of arrival.
     entry: Arc<tokio::sync::Mutex<()>>,
-    passes: Arc<RwLock<()>>,
+    gate: Arc<RwLock<()>>,
 }
 
 impl WriteCounter {
@@ -135,35 +135,34 @@ impl WriteCounter {
         state.proxies.push(Arc::downgrade(proxy));
     }
 
-    /// Counts the write and lets it pass when it is its turn. Dropped while it waits, it was not counted; nor was it
-    /// when this returns None, because its connection was severed.
-    pub(super) async fn enter(&self, call: &Call, severed: &CancellationToken) -> Option<Turn> {
+    /// Waits for the write's permit, and counts the write. It is not counted if this is dropped while it waits, or returns None
+    /// because the connection was severed.
+    pub(super) async fn enter(&self, call: &Call, severed: &CancellationToken) -> Option<Permit> {
         let _entry = self.entry.lock().await;
         loop {
             let exclusive = {
                 let state = held(&self.state);
                 state.triggers.contains_key(&(state.count + 1))
             };
-            let pass = if exclusive {
-                Pass::Alone { _guard: self.passes.clone().write_owned().await }
+            let permit = if exclusive {
+                Guard::Exclusive { _guard: self.gate.clone().write_owned().await }
             } else {
-                Pass::Beside { _guard: self.passes.clone().read_owned().await }
+                Guard::Shared { _guard: self.gate.clone().read_owned().await }
             };
-            // Whoever waits beside this for the connection's end may have looked just before it; the pass was given
-            // after it.
+            // The connection may have been severed while the permit was waited for.
             if severed.is_cancelled() {
                 return None;
             }
             let mut state = held(&self.state);
             let number = state.count + 1;
             if !exclusive && state.triggers.contains_key(&number) {
-                // The action came while the pass was waited for.
+                // The action was added while the permit was waited for.
                 continue;
             }
             state.count = number;
             let triggers = state.triggers.remove(&number).unwrap_or_default();
             let write = Write { number, method: call.method.clone(), target: call.target() };
-            return Some(Turn { write, triggers, counter: self.clone(), _pass: pass });
+            return Some(Permit { write, triggers, counter: self.clone(), _permit: permit });
         }
     }
 
@@ -175,25 +174,25 @@ impl WriteCounter {
     }
 }
 
-enum Pass {
-    Alone { _guard: OwnedRwLockWriteGuard<()> },
-    Beside { _guard: OwnedRwLockReadGuard<()> },
+enum Guard {
+    Exclusive { _guard: OwnedRwLockWriteGuard<()> },
+    Shared { _guard: OwnedRwLockReadGuard<()> },
 }
 
-/// A write that was let pass. Those after it that have to wait for it do so until it is dropped.
-pub(super) struct Turn {
+/// The permit of a write. Writes that must wait for it wait until it is dropped.
+pub(super) struct Permit {
     pub(super) write: Write,
     triggers: Vec<Trigger>,
     counter: WriteCounter,
-    _pass: Pass,
+    _permit: Guard,
 }
 
-impl Turn {
+impl Permit {
     pub(super) fn awaits(&self, when: When) -> bool {
         self.triggers.iter().any(|trigger| trigger.when == when)
     }
 
-    /// Runs the actions of this moment. Cut if one of them says so; all connections are gone then.
+    /// Runs the actions of this moment. Cut if one of them returns it; all connections are gone then.
     pub(super) async fn reached(&mut self, when: When) -> Then {
         let (due, later) =
             std::mem::take(&mut self.triggers).into_iter().partition(|trigger| trigger.when == when);
@@ -211,7 +210,7 @@ impl Turn {
             self.counter.sever().await;
         }
         for fired in fired {
-            // Whoever dropped the receiver does not want to know.
+            // It fails if the receiver was dropped.
             let _ = fired.send(self.write.clone());
         }
         then

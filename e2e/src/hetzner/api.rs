@@ -45,7 +45,9 @@ pub(super) fn handle(state: &mut State, call: &Call<'_>, now: Instant) -> Outcom
         }),
         [kind @ ("networks" | "servers" | "floating_ips"), id] => call.only(&Method::GET, || {
             let singular = kind.trim_end_matches('s');
-            let found = all(state, kind).into_iter().find(|item| item["id"].to_string() == id);
+            let number: Option<u64> = id.parse().ok();
+            let found =
+                all(state, kind).into_iter().find(|item| number.is_some() && item["id"].as_u64() == number);
             Ok((200, json!({singular: found.ok_or_else(|| Refusal::not_found(singular, id))?})))
         }),
         ["networks", id, "actions", command @ ("add_route" | "delete_route")] => {

@@ -1,4 +1,4 @@
-//! The two loops of a hollow node: proof of life, and pods. Neither writes while the node is silent.
+//! The two loops of a hollow node: heartbeats, and pods. Neither writes while the node is disconnected.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,11 +21,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use super::node::Machine;
 use super::pod::{Course, Outcome, Step};
 
-/// A call that takes longer is lost, as a kubelet's is; the next beat tries again.
+/// A call that takes longer is dropped, as by a kubelet; the next heartbeat retries.
 const CALL: Duration = Duration::from_secs(10);
 
-/// A kubelet looks at its Node every 10 s; with beats of 2 s that is each fifth.
-const BEATS_PER_STATUS: u32 = 5;
+/// A kubelet updates the status of its Node every 10 s: at each fifth heartbeat of 2 s.
+const HEARTBEATS_PER_STATUS: u32 = 5;
 
 const FIELD_MANAGER: &str = "hollow-kubelet";
 
@@ -34,12 +34,12 @@ pub(super) type Policy = Arc<dyn Fn(&Pod) -> Outcome + Send + Sync>;
 /// What the loops and the test share.
 pub(super) struct Kubelet {
     client: Client,
-    beat: Duration,
+    heartbeat: Duration,
     machine: Mutex<Machine>,
     policy: Mutex<Policy>,
     courses: Mutex<HashMap<String, Course>>,
-    /// Held for reading while something is written; true while the cable is cut. Once [`Kubelet::silence`] returns,
-    /// nothing more arrives.
+    /// Held for reading during a write; true while the node is disconnected. Once [`Kubelet::silence`] returns, nothing more
+    /// arrives.
     cut: RwLock<bool>,
     wake: Notify,
     changed: Notify,
@@ -52,14 +52,14 @@ impl Kubelet {
         client: Client,
         machine: Machine,
         policy: Policy,
-        beat: Duration,
+        heartbeat: Duration,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static) {
         let (pods, writer) = store();
         let api: Api<Pod> = Api::all(client.clone());
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", machine.name));
         let kubelet = Arc::new(Self {
             client,
-            beat,
+            heartbeat,
             machine: Mutex::new(machine),
             policy: Mutex::new(policy),
             courses: Mutex::default(),
@@ -68,7 +68,7 @@ impl Kubelet {
             changed: Notify::new(),
             pods,
         });
-        let (beating, walking, watching) = (kubelet.clone(), kubelet.clone(), kubelet.clone());
+        let (heartbeat_loop, pod_loop, watching) = (kubelet.clone(), kubelet.clone(), kubelet.clone());
         let watch = async move {
             let mut events = std::pin::pin!(reflector(writer, watcher(api, mine)).default_backoff());
             while let Some(event) = events.next().await {
@@ -80,12 +80,12 @@ impl Kubelet {
             }
         };
         let run = async move {
-            futures::join!(watch, beating.beat_forever(), walking.walk_forever());
+            futures::join!(watch, heartbeat_loop.heartbeats(), pod_loop.pod_steps());
         };
         (kubelet, run)
     }
 
-    /// Registers the Node, as new or as it is found, and proves life once.
+    /// Registers the Node, new or existing, with the first heartbeat.
     pub(super) async fn register(&self) -> Result<()> {
         let machine = self.machine().clone();
         let body = machine.registration(Timestamp::now());
@@ -98,36 +98,36 @@ impl Kubelet {
             other => drop(other?),
         }
         self.report().await?;
-        self.prove_life().await
+        self.renew_lease().await
     }
 
-    /// Cuts the cable.
+    /// Disconnects the node.
     pub(super) async fn silence(&self) {
         *self.cut.write().await = true;
     }
 
-    /// Joins the cable again and tells what changed meanwhile.
+    /// Connects the node again, and reports what changed meanwhile.
     pub(super) async fn resume(&self) -> Result<()> {
         *self.cut.write().await = false;
         self.wake.notify_one();
-        self.prove_life().await?;
+        self.renew_lease().await?;
         self.report().await
     }
 
-    /// Changes the machine and tells, if it can.
+    /// Changes the machine, and reports it if connected.
     pub(super) async fn change(&self, change: impl FnOnce(&mut Machine)) -> Result<()> {
         change(&mut self.machine());
         self.report().await
     }
 
-    /// What ran is lost.
+    /// The containers that ran are lost.
     pub(super) fn lose_pods(&self) {
         let now = Instant::now();
         self.courses().values_mut().for_each(|course| course.lose(now));
         self.wake.notify_one();
     }
 
-    /// Ends the containers of a pod, however they are.
+    /// Ends the containers of a pod.
     pub(super) fn finish(&self, pod: &str, code: i32) -> Result<()> {
         let found = self.pods.find(|candidate| candidate.name_any() == pod);
         let found = found.with_context(|| format!("no pod {pod} on this node"))?;
@@ -141,7 +141,7 @@ impl Kubelet {
         &self.pods
     }
 
-    /// The next change of a pod, as seen from here; to be asked for before the pods are looked at.
+    /// The next change of a pod in the cache; to be called before the pods are read.
     pub(super) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
@@ -162,26 +162,26 @@ impl Kubelet {
         Api::namespaced(self.client.clone(), "kube-node-lease")
     }
 
-    async fn beat_forever(&self) {
-        let mut beat = interval(self.beat);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    async fn heartbeats(&self) {
+        let mut heartbeat = interval(self.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for count in 0u32.. {
-            beat.tick().await;
-            let told = async {
-                self.prove_life().await?;
-                if count % BEATS_PER_STATUS == 0 { self.report().await } else { Ok(()) }
+            heartbeat.tick().await;
+            let reported = async {
+                self.renew_lease().await?;
+                if count % HEARTBEATS_PER_STATUS == 0 { self.report().await } else { Ok(()) }
             };
-            if let Err(error) = told.await {
+            if let Err(error) = reported.await {
                 tracing::debug!(%error, "hollow node: heartbeat");
             }
         }
     }
 
-    async fn walk_forever(&self) {
+    async fn pod_steps(&self) {
         loop {
-            let due = self.walk().await;
-            // Also after a failed step: the next beat comes in any case.
-            let due = due.unwrap_or_else(|| Instant::now() + self.beat);
+            let due = self.take_steps().await;
+            // Also after a failed step: it is retried with the next heartbeat.
+            let due = due.unwrap_or_else(|| Instant::now() + self.heartbeat);
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = sleep_until(due) => {}
@@ -189,8 +189,8 @@ impl Kubelet {
         }
     }
 
-    /// Takes the next step of each pod; returns when the next is due by itself.
-    async fn walk(&self) -> Option<Instant> {
+    /// Takes the next step of each pod; returns the time of the next one.
+    async fn take_steps(&self) -> Option<Instant> {
         let pods = self.pods.state();
         self.courses().retain(|uid, _| pods.iter().any(|pod| pod.uid().as_ref() == Some(uid)));
         let mut failed = false;
@@ -212,7 +212,7 @@ impl Kubelet {
         self.courses().values().filter_map(Course::due).min().filter(|_| !failed)
     }
 
-    /// Writes a step; false if the cable is cut.
+    /// Writes a step; false if the node is disconnected.
     async fn take(&self, pod: &Pod, step: Step) -> Result<bool> {
         let cut = self.cut.read().await;
         if *cut {
@@ -228,18 +228,18 @@ impl Kubelet {
                 return api.delete(&name, &params).await.map(drop);
             }
             let status = self.course(pod, |course| course.status(step, pod, host, Timestamp::now()));
-            // The UID: a pod of the same name may have taken its place.
+            // The UID, because a pod of the same name may have replaced it.
             let body = json!({ "metadata": { "uid": uid }, "status": status });
             api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(body)).await.map(drop)
         };
         match timeout(CALL, call).await? {
-            // It is gone: nothing to tell any more.
+            // The pod is gone: there is nothing to report.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(true),
             other => other.map(|()| true).map_err(Into::into),
         }
     }
 
-    async fn prove_life(&self) -> Result<()> {
+    async fn renew_lease(&self) -> Result<()> {
         let cut = self.cut.read().await;
         if *cut {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a kubelet says about its Node: registration, status, lease.
+//! The objects that a kubelet writes for its Node: registration, status, Lease.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, 
 use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
-/// A kubelet tells its status at least this often (nodeStatusReportFrequency).
+/// A kubelet reports its status at least this often (nodeStatusReportFrequency).
 const REPORT_EVERY: SignedDuration = SignedDuration::from_mins(5);
 
-/// What a kubelet writes into its Lease; how long it really takes is the controller manager's to decide.
+/// The duration in a kubelet's Lease. The controller manager uses its own grace period.
 const LEASE_SECONDS: i32 = 40;
 
 /// The conditions that a kubelet owns, and what they are on a healthy machine.
@@ -54,24 +54,24 @@ impl Machine {
         })
     }
 
-    /// The status to report, or `None` if the server has it and heard of it lately.
+    /// The status to report, or `None` if the server has it with a recent heartbeat.
     pub(super) fn report(&self, node: &Node, now: Timestamp) -> Option<Value> {
         let status = node.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         let boot_id = status.and_then(|status| status.node_info.as_ref()).map(|info| info.boot_id.as_str());
-        let told = boot_id == Some(&self.boot_id)
+        let current = boot_id == Some(&self.boot_id)
             && self.conditions().iter().all(|(kind, status, _)| {
-                let told = conditions.iter().find(|condition| condition.type_ == *kind);
-                told.is_some_and(|told| {
-                    let heard = told.last_heartbeat_time.as_ref();
-                    told.status == *status
+                let reported = conditions.iter().find(|condition| condition.type_ == *kind);
+                reported.is_some_and(|reported| {
+                    let heard = reported.last_heartbeat_time.as_ref();
+                    reported.status == *status
                         && heard.is_some_and(|Time(at)| now.duration_since(*at) < REPORT_EVERY)
                 })
             });
-        (!told).then(|| self.status(Some(conditions), now))
+        (!current).then(|| self.status(Some(conditions), now))
     }
 
-    /// The proof of life.
+    /// The heartbeat.
     pub(super) fn lease(&self, node_uid: &str, now: Timestamp) -> Lease {
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
@@ -155,15 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn only_news_are_reported() {
+    fn status_is_reported_when_it_has_changed_or_is_old() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut machine = machine();
         let mut node: Node = serde_json::from_value(machine.registration(now)).unwrap();
         assert_eq!(machine.report(&node, now), None);
         assert!(machine.report(&node, now + REPORT_EVERY).is_some());
 
-        let told = &mut node.status.as_mut().unwrap().conditions.as_mut().unwrap()[3];
-        told.status = "Unknown".into();
+        let reported = &mut node.status.as_mut().unwrap().conditions.as_mut().unwrap()[3];
+        reported.status = "Unknown".into();
         let later = now + SignedDuration::from_secs(30);
         let report = machine.report(&node, later).unwrap();
         assert_eq!(report["conditions"][3]["lastTransitionTime"], json!(Time(later)));

@@ -1,4 +1,4 @@
-//! A pod as a kubelet walks it: Pending → Running → Succeeded or Failed, and confirmed gone once it is deleted.
+//! The phases of a pod: Pending → Running → Succeeded or Failed, and removed once it is deleted.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// How the containers of a pod go, decided when they start.
+/// The outcome of a pod's containers, decided when they start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// They exit with 0 after this time.
     Succeed(Duration),
     /// They exit with this code after this time.
     Fail(Duration, i32),
-    /// They run until the test says otherwise.
+    /// They run until the test ends them.
     Hang,
 }
 
-/// A container that fails again and again is started again this often at most.
+/// The least time between two restarts of a container.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// SIGTERM, as a shell reports it: all containers here end at once when they are told to.
+/// SIGTERM, as a shell reports it: all containers here end at once.
 const TERMINATED: i32 = 143;
 
-/// What the node knows of a pod. Stages go forward only, and are ahead of what the cache shows.
+/// The node's state of a pod. Stages go forward only, and are ahead of the cache.
 #[derive(Debug)]
 pub(super) struct Course {
     stage: Stage,
@@ -43,7 +43,7 @@ enum Stage {
     Gone,
 }
 
-/// The next thing to do for a pod.
+/// The next write for a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// Report it Running.
@@ -52,12 +52,12 @@ pub(super) enum Step {
     Restart(i32),
     /// Report that its containers ended with this code for good.
     End(i32),
-    /// Delete it without grace: nothing of it runs any more.
+    /// Delete it without grace: its containers have ended.
     Confirm,
 }
 
 impl Course {
-    /// Takes up a pod at the stage that it is in: a kubelet may have been restarted.
+    /// Starts at the present stage of the pod: a kubelet may have been restarted.
     pub(super) fn of(pod: &Pod, decide: impl Fn() -> Outcome, now: Instant) -> Self {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let stage = match phase {
@@ -72,7 +72,7 @@ impl Course {
         course
     }
 
-    /// What comes next, and `None` while there is nothing to do.
+    /// The next step, and `None` while there is nothing to do.
     pub(super) fn next(&self, pod: &Pod, now: Instant) -> Option<Step> {
         let deleted = pod.metadata.deletion_timestamp.is_some();
         match (self.stage, self.due) {
@@ -81,23 +81,23 @@ impl Course {
             (Stage::Pending | Stage::Running, _) if deleted => Some(Step::End(TERMINATED)),
             (Stage::Pending, _) => Some(Step::Start),
             (Stage::Running, Some((at, code))) if at <= now => {
-                let again = match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
+                let restarts = match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
                     Some("Never") => false,
                     Some("OnFailure") => code != 0,
                     _ => true,
                 };
-                Some(if again { Step::Restart(code) } else { Step::End(code) })
+                Some(if restarts { Step::Restart(code) } else { Step::End(code) })
             }
             (Stage::Running, _) => None,
         }
     }
 
-    /// A step was taken: the server has it.
+    /// A step was written to the server.
     pub(super) fn took(&mut self, step: Step, decide: impl Fn() -> Outcome, now: Instant) {
         match step {
             Step::Start => {
                 self.stage = Stage::Running;
-                // The test may have ended it before it began.
+                // The test may have ended it before its start.
                 if self.due.is_none() {
                     self.run(decide(), now, Duration::ZERO);
                 }
@@ -117,20 +117,20 @@ impl Course {
         self.due = Some((now, code));
     }
 
-    /// The machine under it was restarted: what ran is lost.
+    /// The machine was restarted: the containers that ran are lost.
     pub(super) fn lose(&mut self, now: Instant) {
         if self.stage == Stage::Running {
-            // What containerd reports of a container that it finds dead after a reboot.
+            // As containerd reports a container after a reboot.
             self.end(255, now);
         }
     }
 
-    /// When it has something to do next by itself.
+    /// The time of the next step.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due.filter(|_| self.stage == Stage::Running).map(|(at, _)| at)
     }
 
-    /// The status to report with a step; nothing of it is left out that a Job controller or `kubectl` looks at.
+    /// The status to report with a step, with all fields that the Job controller and `kubectl` read.
     pub(super) fn status(&self, step: Step, pod: &Pod, host: IpAddr, now: Timestamp) -> Value {
         let (phase, ready, reason) = match step {
             Step::Start | Step::Restart(_) => ("Running", "True", None),
@@ -173,7 +173,7 @@ impl Course {
         let mut status = json!({
             "phase": phase,
             "hostIP": host, "hostIPs": [{ "ip": host }],
-            // As with hostNetwork; there is no network here to give a pod an address of.
+            // As with hostNetwork: there is no pod network here.
             "podIP": host, "podIPs": [{ "ip": host }],
             "conditions": [
                 condition("Initialized", "True", None),
@@ -213,7 +213,7 @@ mod tests {
         pod
     }
 
-    fn walk(pod: &Pod, outcome: Outcome, steps: usize) -> Vec<Step> {
+    fn steps_of(pod: &Pod, outcome: Outcome, steps: usize) -> Vec<Step> {
         let mut now = Instant::now();
         let mut course = Course::of(pod, || outcome, now);
         let mut taken = Vec::new();
@@ -226,23 +226,26 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_ends_as_decided_and_as_its_restart_policy_says() {
+    fn pod_ends_by_its_outcome_and_its_restart_policy() {
         let second = Duration::from_secs(1);
-        assert_eq!(walk(&pod("Never", false), Outcome::Succeed(second), 9), [Step::Start, Step::End(0)]);
-        assert_eq!(walk(&pod("Never", false), Outcome::Fail(second, 3), 9), [Step::Start, Step::End(3)]);
-        assert_eq!(walk(&pod("Never", false), Outcome::Hang, 9), [Step::Start]);
-        assert_eq!(walk(&pod("OnFailure", false), Outcome::Succeed(second), 9), [Step::Start, Step::End(0)]);
-        let again = [Step::Start, Step::Restart(3), Step::Restart(3)];
-        assert_eq!(walk(&pod("OnFailure", false), Outcome::Fail(second, 3), 3), again);
+        assert_eq!(steps_of(&pod("Never", false), Outcome::Succeed(second), 9), [Step::Start, Step::End(0)]);
+        assert_eq!(steps_of(&pod("Never", false), Outcome::Fail(second, 3), 9), [Step::Start, Step::End(3)]);
+        assert_eq!(steps_of(&pod("Never", false), Outcome::Hang, 9), [Step::Start]);
+        assert_eq!(
+            steps_of(&pod("OnFailure", false), Outcome::Succeed(second), 9),
+            [Step::Start, Step::End(0)]
+        );
+        let restarts = [Step::Start, Step::Restart(3), Step::Restart(3)];
+        assert_eq!(steps_of(&pod("OnFailure", false), Outcome::Fail(second, 3), 3), restarts);
     }
 
     #[test]
-    fn a_deleted_pod_is_ended_and_then_confirmed_once() {
-        assert_eq!(walk(&pod("Never", true), Outcome::Hang, 9), [Step::End(TERMINATED), Step::Confirm]);
+    fn deleted_pod_is_ended_and_then_removed_once() {
+        assert_eq!(steps_of(&pod("Never", true), Outcome::Hang, 9), [Step::End(TERMINATED), Step::Confirm]);
     }
 
     #[test]
-    fn the_test_ends_a_pod_and_a_reboot_loses_it() {
+    fn pod_is_ended_by_the_test_or_a_reboot() {
         let (pod, now) = (pod("Never", false), Instant::now());
         let mut course = Course::of(&pod, || Outcome::Hang, now);
         course.lose(now);

@@ -1,4 +1,4 @@
-//! What a test sees of a natgw env: Jobs, pods, Events, writes, reconciliations.
+//! The observable state of a natgw environment: Jobs, pods, Events, writes, reconciliations.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -19,7 +19,7 @@ use crate::program::{Launch, Program};
 /// A floating IP's ID is that of its first server and this: all kinds of one project share their IDs in the stand-in.
 pub(super) const FLOATING_IP_IDS: u64 = 500;
 
-/// What all of natgw's annotations begin with.
+/// The prefix of natgw's annotations.
 const OWN: &str = "natgw.perimeter.dev/";
 
 /// natgw's annotations on a Node (a name without `natgw.perimeter.dev/`: its value) but the boot ID, which no two runs share.
@@ -43,12 +43,12 @@ pub fn task_of<K: ResourceExt>(object: &K) -> String {
     }
 }
 
-/// What natgw says in its log that it has done, in order: the text of each step.
+/// The actions in natgw's log, in order: the text of each step.
 pub fn acts(natgw: &Program) -> Vec<String> {
     let lines = natgw.output().lines();
     let act = |line: &String| {
         let line: Value = serde_json::from_str(line).ok()?;
-        // At warn, where the reason is trouble; at error, where it failed.
+        // The level is warn if the reason is a problem, and error if the action failed.
         let done = line.get("level")? != "error" && line.get("action").is_some();
         done.then(|| line.get("msg")?.as_str().map(str::to_owned)).flatten()
     };
@@ -141,7 +141,7 @@ impl TestEnv {
             async || anyhow::Ok(self.jobs_of(gateway).await?.into_iter().find(|job| task_of(job) == task));
         self.wait(&format!("a Job {task} on {}", gateway.name), || async { Ok(find().await?.is_some()) })
             .await?;
-        find().await?.context("the Job is gone again")
+        find().await?.context("the Job is gone")
     }
 
     /// Changes a Job as an administrator does.
@@ -199,8 +199,8 @@ impl TestEnv {
         .await
     }
 
-    /// Waits until so many more reconciliations have ended well. After two of them natgw has seen and judged whatever was there
-    /// when this was called.
+    /// Waits until so many more reconciliations have ended well. After two of them natgw has processed the state
+    /// of the time of this call.
     ///
     /// # Errors
     /// It does not happen within [`TIMEOUT`].

@@ -7,7 +7,7 @@ use anyhow::Result;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::fault_proxy::{Answer, Fault, FaultProxy, Matcher, RuleId, Upstream};
+use crate::fault_proxy::{Fault, FaultProxy, Matcher, Reply, RuleId, Upstream};
 
 /// A simulated Nova.
 pub struct Nova {
@@ -109,6 +109,6 @@ impl Nova {
     }
 
     fn reply(&self, asked: Matcher, status: StatusCode, body: &Value) -> RuleId {
-        self.proxy.rule(asked, Fault::Reject(Answer::status(status).body(body.to_string())))
+        self.proxy.rule(asked, Fault::Reject(Reply::status(status).body(body.to_string())))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::api::deorbit::Phase;
 use e2e::deorbiter::{Driver, TestEnv, kubeconfig};
-use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher, Upstream};
+use e2e::fault_proxy::{Fault, FaultProxy, Matcher, Reply, Upstream};
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -40,7 +40,7 @@ async fn d10_the_refused_object_is_reported_and_the_others_are_deleted() {
     }
     let proxy = behind_a_proxy(&env).await;
     let two = Matcher::any().method(Method::DELETE).path("/api/v1/namespaces/*/persistentvolumeclaims/two");
-    proxy.rule(two, Fault::Reject(Answer::status(StatusCode::FORBIDDEN)));
+    proxy.rule(two, Fault::Reject(Reply::status(StatusCode::FORBIDDEN)));
     let _drivers = Driver::pretended(env.client.clone());
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({"timeouts": {"perObject": "1h"}})).await.unwrap();
@@ -104,7 +104,7 @@ async fn d14_deleting_an_object_that_is_gone_is_no_failure() {
         .method(Method::DELETE)
         .path("/api/v1/namespaces/*/persistentvolumeclaims/data")
         .times(2);
-    let rule = proxy.rule(gone, Fault::Reject(Answer::status(StatusCode::NOT_FOUND)));
+    let rule = proxy.rule(gone, Fault::Reject(Reply::status(StatusCode::NOT_FOUND)));
     let _drivers = Driver::pretended(env.client.clone());
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
@@ -155,10 +155,10 @@ async fn another_cluster_under_the_same_name_is_not_touched() {
     let deorbiter = env.deorbiter().unwrap();
     // Nothing is deleted before the freeze, and this prevents the freeze.
     let freeze = Matcher::any().method(Method::POST).path("/apis/admissionregistration.k8s.io/v1/*");
-    let frozen = proxy.rule(freeze, Fault::Reject(Answer::unavailable()));
+    let frozen = proxy.rule(freeze, Fault::Reject(Reply::unavailable()));
     env.deorbit("run", json!({"timeouts": {"apiUnavailable": "1h"}})).await.unwrap();
     env.wait_for_phase("run", Phase::Freeze).await.unwrap();
-    let other = Answer::status(StatusCode::OK).body(other.to_string());
+    let other = Reply::status(StatusCode::OK).body(other.to_string());
     proxy.rule(identity, Fault::Reject(other));
     proxy.remove(frozen);
     env.wait_for_refusal("run", "TargetReachable", "another cluster responds").await.unwrap();
@@ -235,7 +235,7 @@ async fn a_run_does_not_start_while_the_identity_of_the_management_cluster_is_fo
     env.claim("data", &id(20), "Delete").await.unwrap();
     env.management.clear();
     let identity = Matcher::any().method(Method::GET).path("/api/v1/namespaces/kube-system");
-    let rule = env.management.rule(identity, Fault::Reject(Answer::status(StatusCode::FORBIDDEN)));
+    let rule = env.management.rule(identity, Fault::Reject(Reply::status(StatusCode::FORBIDDEN)));
     let deorbiter = env.deorbiter().unwrap();
     env.deorbit("run", json!({})).await.unwrap();
     env.wait_for_refusal("run", "TargetReachable", "the management cluster is unknown").await.unwrap();

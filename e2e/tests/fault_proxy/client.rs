@@ -19,19 +19,19 @@ pub const BODY: &str = "{\"asked\":true}";
 pub type Failure = Box<dyn Error + Send + Sync>;
 
 #[derive(Debug)]
-pub struct Answered {
+pub struct Received {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-impl Answered {
+impl Received {
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap()
     }
 }
 
-/// Asks on a connection of its own, and returns when the head of the answer is there.
+/// Sends a request on a new connection, and returns when the head of the response is there.
 pub async fn open(url: &str, method: Method, target: &str) -> Result<Response<Incoming>, Failure> {
     let client: Client<HttpConnector, Full<Bytes>> =
         Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
@@ -44,22 +44,22 @@ pub async fn open(url: &str, method: Method, target: &str) -> Result<Response<In
     Ok(tokio::time::timeout(TIMEOUT, client.request(request)).await??)
 }
 
-/// Asks, and takes in the whole answer.
-pub async fn ask(url: &str, method: Method, target: &str) -> Result<Answered, Failure> {
+/// Sends a request, and reads the whole response.
+pub async fn ask(url: &str, method: Method, target: &str) -> Result<Received, Failure> {
     let (head, body) = open(url, method, target).await?.into_parts();
     let body = tokio::time::timeout(TIMEOUT, body.collect()).await??.to_bytes();
-    Ok(Answered { status: head.status, headers: head.headers, body })
+    Ok(Received { status: head.status, headers: head.headers, body })
 }
 
-pub async fn get(url: &str, target: &str) -> Result<Answered, Failure> {
+pub async fn get(url: &str, target: &str) -> Result<Received, Failure> {
     ask(url, Method::GET, target).await
 }
 
-pub async fn post(url: &str, target: &str) -> Result<Answered, Failure> {
+pub async fn post(url: &str, target: &str) -> Result<Received, Failure> {
     ask(url, Method::POST, target).await
 }
 
-/// Whether the connection was reset, wherever in the chain of errors that stands.
+/// Whether an error in the chain is a reset of the connection.
 pub fn is_reset(failure: &Failure) -> bool {
     let mut next: Option<&(dyn Error + 'static)> = Some(failure.as_ref());
     while let Some(error) = next {

@@ -1,4 +1,4 @@
-//! The server behind the proxy: it notes what reaches it, and its watches say what the test says.
+//! The server behind the proxy: it records the requests, and its watches send what the test sends.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,7 +36,7 @@ pub struct Seen {
 struct State {
     seen: watch::Sender<Vec<Seen>>,
     watches: Mutex<Vec<mpsc::UnboundedSender<Bytes>>>,
-    /// Answers that requests to `/slow…` may have.
+    /// Permits for responses to `/slow…`.
     slow: Semaphore,
 }
 
@@ -58,7 +58,7 @@ impl Server {
                 let (stream, _) = listener.accept().await.unwrap();
                 stream.set_nodelay(true).unwrap();
                 let state = state.clone();
-                let service = service_fn(move |request| answer(state.clone(), request));
+                let service = service_fn(move |request| respond(state.clone(), request));
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
@@ -81,16 +81,16 @@ impl Server {
     pub async fn wait_seen(&self, count: usize) {
         let mut seen = self.state.seen.subscribe();
         let reached = seen.wait_for(|seen| seen.len() >= count);
-        tokio::time::timeout(TIMEOUT, reached).await.expect("the server was not asked").unwrap();
+        tokio::time::timeout(TIMEOUT, reached).await.expect("no request").unwrap();
     }
 
-    /// Lets one more request to `/slow…` have its answer.
-    pub fn answer_one(&self) {
+    /// Permits one more response to `/slow…`.
+    pub fn respond_once(&self) {
         self.state.slow.add_permits(1);
     }
 
     /// Sends text to all watches.
-    pub fn say(&self, text: &str) {
+    pub fn send(&self, text: &str) {
         for watch in self.state.watches.lock().unwrap().iter() {
             let _ = watch.send(Bytes::from(text.to_owned()));
         }
@@ -98,7 +98,7 @@ impl Server {
 
     /// Sends an event to all watches.
     pub fn event(&self, event: &Value) {
-        self.say(&format!("{event}\n"));
+        self.send(&format!("{event}\n"));
     }
 
     /// Returns once every client of a watch has left.
@@ -117,7 +117,7 @@ impl Server {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
+async fn respond(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Body>, hyper::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let path = head.uri.path().to_owned();

@@ -10,7 +10,7 @@ use crate::fault_proxy::client::post;
 use crate::fault_proxy::server::Server;
 use crate::fault_proxy::{TIMEOUT, soon};
 
-/// Writes to all ports given, side by side, round after round; notes each answer. Builtins only: one process.
+/// Writes to all ports concurrently, in rounds, and records each response. It uses builtins only: it is one process.
 const WRITER: &str = r#"
 notes=$1; shift
 number=0
@@ -24,7 +24,7 @@ while :; do
     done
     for socket in "${sockets[@]}"; do
         while read -r -u "$socket" line; do
-            case $line in HTTP/1.1*201*) echo answered >> "$notes" ;; esac
+            case $line in HTTP/1.1*201*) echo response >> "$notes" ;; esac
         done
         exec {socket}>&-
     done
@@ -43,12 +43,12 @@ fn start_writer(notes: &Path, proxies: &[&FaultProxy]) -> Child {
         .expect("bash is needed to write from another process")
 }
 
-fn noted(notes: &Path) -> usize {
+fn recorded(notes: &Path) -> usize {
     std::fs::read_to_string(notes).unwrap_or_default().lines().count()
 }
 
 /// Runs the writer against `lines` proxies until it is killed at its `n`th write. Returns how many writes the servers
-/// acted on, and how many answers the writer got.
+/// acted on, and how many responses the writer received.
 async fn run_until_killed(n: u64, when: When, lines: usize) -> (usize, usize) {
     let folder = tempfile::tempdir().unwrap();
     let notes = folder.path().join("notes");
@@ -58,56 +58,56 @@ async fn run_until_killed(n: u64, when: When, lines: usize) -> (usize, usize) {
     for _ in 0..lines {
         proxies.push(FaultProxy::start_counted(Upstream::kubernetes(server.url()), &counter).await.unwrap());
     }
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (send_pid, pid) = tokio::sync::oneshot::channel();
     let fired = {
         let notes = notes.clone();
-        let answers = usize::try_from(n).unwrap();
+        let responses = usize::try_from(n).unwrap();
         let kill = move || async move {
-            if when == When::AfterAnswered && lines == 1 {
-                // The answer is out: the writer can note it. It cannot, in the two other moments.
-                while noted(&notes) < answers {
+            if when == When::AfterResponse && lines == 1 {
+                // The response is sent: the writer can record it. It cannot in the two other moments.
+                while recorded(&notes) < responses {
                     tokio::task::yield_now().await;
                 }
             }
-            kill_process(told.await.unwrap()).await.unwrap();
+            kill_process(pid.await.unwrap()).await.unwrap();
             Then::Cut
         };
         counter.on_write(n, when, kill).unwrap()
     };
     let mut writer = start_writer(&notes, &proxies.iter().collect::<Vec<_>>());
-    tell.send(writer.id().unwrap()).unwrap();
+    send_pid.send(writer.id().unwrap()).unwrap();
     let write = fired.wait(TIMEOUT).await.unwrap();
     assert_eq!(write.number, n);
     let status = soon(writer.wait()).await.unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     let acted = server.acted().len();
-    // Whatever of the dead writer's could still come would come before these.
+    // A write of the stopped process would arrive before these.
     for proxy in &proxies {
         post(&proxy.url(), "/after").await.unwrap();
     }
     let all = server.acted();
-    assert_eq!(all.len(), acted + lines, "a dead process wrote: {all:?}");
-    (acted, noted(&notes))
+    assert_eq!(all.len(), acted + lines, "a stopped process wrote: {all:?}");
+    (acted, recorded(&notes))
 }
 
 #[tokio::test]
-async fn a_process_stopped_at_its_nth_write_made_exactly_that_many() {
+async fn process_stopped_at_its_nth_write_has_made_exactly_n() {
     for n in 1..=4 {
         let count = usize::try_from(n).unwrap();
         assert_eq!(run_until_killed(n, When::BeforeForward, 1).await, (count - 1, count - 1));
         assert_eq!(run_until_killed(n, When::AfterServerActed, 1).await, (count, count - 1));
-        assert_eq!(run_until_killed(n, When::AfterAnswered, 1).await, (count, count));
+        assert_eq!(run_until_killed(n, When::AfterResponse, 1).await, (count, count));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn also_when_it_writes_to_several_servers_at_once() {
+async fn process_that_writes_to_several_servers_has_made_exactly_n() {
     for n in 1..=9 {
         let count = usize::try_from(n).unwrap();
-        let (acted, noted) = run_until_killed(n, When::AfterServerActed, 3).await;
+        let (acted, recorded) = run_until_killed(n, When::AfterServerActed, 3).await;
         assert_eq!(acted, count);
-        assert!(noted < count, "the {n}th was answered");
+        assert!(recorded < count, "response {n} was received");
         assert_eq!(run_until_killed(n, When::BeforeForward, 3).await.0, count - 1);
-        assert_eq!(run_until_killed(n, When::AfterAnswered, 3).await.0, count);
+        assert_eq!(run_until_killed(n, When::AfterResponse, 3).await.0, count);
     }
 }

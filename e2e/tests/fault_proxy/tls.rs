@@ -1,4 +1,4 @@
-//! The way to a server that speaks TLS and asks for a certificate.
+//! A server with TLS that requires a client certificate.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -37,7 +37,7 @@ impl Authority {
     }
 }
 
-/// Answers one request, and returns what was asked; an error if the client was not let in.
+/// Responds to one request and returns it; an error if the client was refused.
 fn serve_once(authority: &Authority) -> (String, JoinHandle<std::io::Result<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
@@ -61,7 +61,7 @@ fn serve_once(authority: &Authority) -> (String, JoinHandle<std::io::Result<Stri
         let mut connection = ServerConnection::new(Arc::new(config)).unwrap();
         let mut stream = Stream::new(&mut connection, &mut socket);
         let mut request = Vec::new();
-        // All of it is read: a close with something unread is a reset, which may overtake the answer.
+        // All of it is read: to close a socket with unread bytes is a reset, which may overtake the response.
         while !request.ends_with(crate::fault_proxy::client::BODY.as_bytes()) {
             let mut byte = [0];
             stream.read_exact(&mut byte)?;
@@ -75,22 +75,22 @@ fn serve_once(authority: &Authority) -> (String, JoinHandle<std::io::Result<Stri
 }
 
 #[tokio::test]
-async fn shows_its_certificate_and_forwards_the_token() {
+async fn client_certificate_is_presented_and_the_token_forwarded() {
     let authority = Authority::new();
     let (url, asked) = serve_once(&authority);
     let (certificate, key) = authority.issue("admin", ExtendedKeyUsagePurpose::ClientAuth);
     let upstream =
         Upstream::kubernetes(url).ca_pem(authority.pem.as_str()).client_certificate(certificate, key);
     let proxy = FaultProxy::start(upstream).await.unwrap();
-    let answer = get(&proxy.url(), "/version").await.unwrap();
-    assert_eq!(answer.body, "hi");
+    let received = get(&proxy.url(), "/version").await.unwrap();
+    assert_eq!(received.body, "hi");
     let asked = asked.join().unwrap().unwrap();
     assert!(asked.starts_with("get /version http/1.1\r\n"), "{asked}");
     assert!(asked.contains("authorization: bearer of-the-caller\r\n"), "{asked}");
 }
 
 #[tokio::test]
-async fn trusts_no_other_authority_and_needs_one() {
+async fn other_authority_is_not_trusted_and_one_is_required() {
     let (url, asked) = serve_once(&Authority::new());
     assert!(FaultProxy::start(Upstream::kubernetes(url.as_str())).await.is_err());
     let proxy = FaultProxy::start(Upstream::kubernetes(url).ca_pem(Authority::new().pem)).await.unwrap();

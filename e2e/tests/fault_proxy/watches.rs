@@ -1,8 +1,10 @@
 //! Faults of watches.
 
-use e2e::fault_proxy::{Answer, Fault, FaultProxy, Matcher};
+use std::time::{Duration, Instant};
+
+use e2e::fault_proxy::{EventFilter, Fate, Fault, FaultProxy, Matcher, Reply};
 use futures::FutureExt;
-use http::Method;
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -19,7 +21,7 @@ impl Watch {
         Watch(open(&proxy.url(), Method::GET, NODES).await.unwrap().into_body())
     }
 
-    /// The next event; None at a clean end. A frame is a line, because the proxy passes them one by one.
+    /// The next event; None at a clean end. A frame is a line, because the proxy forwards them one by one.
     async fn next(&mut self) -> Option<Value> {
         let frame = soon(self.0.frame()).await?.expect("the watch was cut");
         Some(serde_json::from_slice(&frame.into_data().unwrap()).unwrap())
@@ -36,7 +38,7 @@ fn assert_expired(event: &Value) {
 }
 
 #[tokio::test]
-async fn each_event_passes_before_the_next_is_there() {
+async fn each_event_is_forwarded_before_the_next() {
     let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     for number in 0..100 {
@@ -44,11 +46,11 @@ async fn each_event_passes_before_the_next_is_there() {
         server.event(&event);
         assert_eq!(watch.next().await, Some(event));
     }
-    // The end of a line decides, not that of a chunk.
+    // Events end with a line, not with a chunk.
     let text = event("split").to_string();
     let (first, second) = text.split_at(text.len() / 2);
-    server.say(first);
-    server.say(&format!("{second}\n{}\n", event("same chunk")));
+    server.send(first);
+    server.send(&format!("{second}\n{}\n", event("same chunk")));
     assert_eq!(watch.next().await, Some(event("split")));
     assert_eq!(watch.next().await, Some(event("same chunk")));
     server.hang_up();
@@ -56,27 +58,25 @@ async fn each_event_passes_before_the_next_is_there() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_watch_streams_too() {
+async fn response_that_is_no_watch_is_streamed() {
     let (server, proxy) = env().await;
     let mut log = open(&proxy.url(), Method::GET, "/logs?x-watch=true").await.unwrap().into_body();
     for text in ["no ", "line"] {
-        server.say(text);
+        server.send(text);
         assert_eq!(soon(log.frame()).await.unwrap().unwrap().into_data().unwrap(), text);
     }
 }
 
 #[tokio::test]
-async fn a_controller_that_leaves_is_seen_by_the_server() {
+async fn server_sees_the_controller_close_its_watch() {
     let (server, proxy) = env().await;
     let watch = Watch::open(&proxy).await;
-    assert_eq!(proxy.open_watches(&Matcher::any().resource("nodes")), 1);
     drop(watch);
     server.all_left().await;
-    assert_eq!(proxy.open_watches(&Matcher::any()), 0);
 }
 
 #[tokio::test]
-async fn held_events_come_in_order_when_released() {
+async fn held_events_are_forwarded_in_order_when_released() {
     let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     let hold = proxy.rule(Matcher::watches().after(1), Fault::hold_events());
@@ -85,7 +85,7 @@ async fn held_events_come_in_order_when_released() {
     }
     assert_eq!(watch.next().await, Some(event("a")));
     proxy.wait_applied(hold, 1, TIMEOUT).await.unwrap();
-    // A stream that is at rest holds its events, and other requests go on.
+    // The stream holds its events; other requests are forwarded.
     get(&proxy.url(), "/").await.unwrap();
     assert!(watch.0.frame().now_or_never().is_none());
     proxy.remove(hold);
@@ -94,7 +94,22 @@ async fn held_events_come_in_order_when_released() {
 }
 
 #[tokio::test]
-async fn dropped_events_never_come() {
+async fn late_event_comes_after_its_delay_and_in_order() {
+    let (server, proxy) = env().await;
+    let mut watch = Watch::open(&proxy).await;
+    let delay = Duration::from_millis(100);
+    let late = proxy.rule(Matcher::watches().times(1), Fault::Event(Fate::Delay(delay), EventFilter::all()));
+    let begun = Instant::now();
+    server.event(&event("a"));
+    server.event(&event("b"));
+    assert_eq!(watch.next().await, Some(event("a")));
+    assert!(begun.elapsed() >= delay);
+    assert_eq!(watch.next().await, Some(event("b")));
+    assert_eq!(proxy.applied(late), 1);
+}
+
+#[tokio::test]
+async fn dropped_events_are_never_forwarded() {
     let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     let of_b = |event: &Value| event["object"]["metadata"]["name"] == "b";
@@ -110,7 +125,7 @@ async fn dropped_events_never_come() {
 }
 
 #[tokio::test]
-async fn a_watch_expires_or_ends_instead_of_an_event() {
+async fn watch_expires_or_ends_instead_of_an_event() {
     let (server, proxy) = env().await;
     proxy.rule(Matcher::watches().after(1).times(1), Fault::expire_watch());
     let mut watch = Watch::open(&proxy).await;
@@ -128,7 +143,7 @@ async fn a_watch_expires_or_ends_instead_of_an_event() {
 }
 
 #[tokio::test]
-async fn idle_and_held_watches_expire_and_end_on_order() {
+async fn idle_and_held_watches_expire_on_order() {
     let (server, proxy) = env().await;
     let mut watch = Watch::open(&proxy).await;
     assert_eq!(proxy.expire_watches(&Matcher::any().resource("pods")), 0);
@@ -140,16 +155,17 @@ async fn idle_and_held_watches_expire_and_end_on_order() {
     let mut watch = Watch::open(&proxy).await;
     server.event(&event("a"));
     proxy.wait_applied(hold, 1, TIMEOUT).await.unwrap();
-    assert_eq!(proxy.end_watches(&Matcher::watches()), 1);
+    assert_eq!(proxy.expire_watches(&Matcher::watches()), 1);
+    assert_expired(&watch.next().await.unwrap());
     assert_eq!(watch.next().await, None);
 }
 
 #[tokio::test]
-async fn a_watch_can_be_gone_from_the_start() {
+async fn watch_can_be_rejected_as_expired() {
     let (server, proxy) = env().await;
-    proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::gone()));
-    let answer = get(&proxy.url(), NODES).await.unwrap();
-    assert_eq!((answer.status.as_u16(), &answer.json()["reason"]), (410, &json!("Expired")));
+    proxy.rule(Matcher::watches().times(1), Fault::Reject(Reply::status(StatusCode::GONE)));
+    let received = get(&proxy.url(), NODES).await.unwrap();
+    assert_eq!((received.status.as_u16(), &received.json()["reason"]), (410, &json!("Expired")));
     assert!(server.seen().is_empty());
     let mut watch = Watch::open(&proxy).await;
     server.event(&event("a"));
@@ -157,7 +173,7 @@ async fn a_watch_can_be_gone_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_watch_is_cut_mid_event() {
+async fn watch_is_cut_within_an_event() {
     let (server, proxy) = env().await;
     proxy.rule(Matcher::watches(), Fault::CutResponse { after_bytes: 10 });
     let mut watch = Watch::open(&proxy).await;

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use e2e::fault_proxy::{Answer, Fault, Matcher, Recorded, Then, When};
+use e2e::fault_proxy::{Fault, Matcher, Recorded, Reply, Then, When};
 use e2e::natgw::{Gateway, TIMEOUT, TestEnv};
 use e2e::program::Program;
 use futures::{StreamExt as _, stream};
@@ -125,13 +125,13 @@ fn fatal() -> Vec<(&'static str, Matcher, Fault)> {
         ("cut answers", leases(), Fault::CutResponse { after_bytes: 20 }),
         ("answers that come too late", leases(), Fault::DelayResponse(TOO_LATE)),
         ("renewals that are accepted and not answered", renewals(), Fault::Swallow),
-        ("renewals that are accepted and answered with 500", renewals(), Fault::Replace(Answer::internal())),
+        ("renewals that are accepted and answered with 500", renewals(), Fault::Replace(Reply::internal())),
         ("renewals that arrive too late", renewals(), Fault::DelayRequest(TOO_LATE)),
         ("renewals that are never answered", renewals(), Fault::Blackhole),
         ("a Lease that nobody can reach", leases(), Fault::Blackhole),
         ("connections for the Lease that are refused", leases(), Fault::Refuse),
-        ("renewals in conflict", renewals(), Fault::Reject(Answer::conflict())),
-        ("429 for each call of the Lease", leases(), Fault::Reject(Answer::too_many_requests(1))),
+        ("renewals in conflict", renewals(), Fault::Reject(Reply::conflict())),
+        ("429 for each call of the Lease", leases(), Fault::Reject(Reply::too_many_requests(1))),
     ]
 }
 
@@ -247,7 +247,7 @@ const WAITS: [i64; 1] = [libc::SYS_epoll_pwait];
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_sleeps_beyond_its_lease_acts_no_more_when_it_wakes() {
     // A move is four writes: old route away, new route, role on, role off.
-    let moments = [When::BeforeForward, When::AfterServerActed, When::AfterAnswered];
+    let moments = [When::BeforeForward, When::AfterServerActed, When::AfterResponse];
     let at_writes = (1..=4).flat_map(|n| moments.map(|when| Sleep::At(n, when)));
     let between = [5, 30, 60, 90, 150, 400, 700, 1_000].map(|ms| Sleep::After(Duration::from_millis(ms)));
     let scores: Vec<Score> = stream::iter(at_writes.chain(between))

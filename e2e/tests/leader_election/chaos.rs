@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::{Duration, Instant};
 
 use common::leader::Ended;
-use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::fault_proxy::{Fault, Matcher, Reply};
 
 use crate::leader_election::contender::{Arena, Contender, SHORT, renewals};
 
@@ -32,9 +32,9 @@ impl Random {
             2 => (renewals(), Fault::Swallow),
             3 => (renewals(), Fault::DelayRequest(delay)),
             4 => (Matcher::any(), Fault::DelayResponse(delay)),
-            5 => (renewals(), Fault::Reject(Answer::conflict())),
-            6 => (renewals(), Fault::Replace(Answer::unavailable())),
-            _ => (Matcher::any(), Fault::Reject(Answer::too_many_requests(1))),
+            5 => (renewals(), Fault::Reject(Reply::conflict())),
+            6 => (renewals(), Fault::Replace(Reply::unavailable())),
+            _ => (Matcher::any(), Fault::Reject(Reply::too_many_requests(1))),
         }
     }
 }

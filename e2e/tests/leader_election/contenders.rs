@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use common::leader::Ended;
-use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::natgw::TIMEOUT;
 
 use crate::leader_election::contender::{Arena, Contender, ROOMY, SHORT, renewals};
@@ -122,13 +122,13 @@ async fn one_fault_does_not_cost_the_lease() {
     let mut second = arena.contender("second", ROOMY).await;
     second.looks(1).await;
     let faults = [
-        ("409", Fault::Reject(Answer::conflict())),
-        ("409 for one that was accepted", Fault::Replace(Answer::conflict())),
-        ("429", Fault::Reject(Answer::too_many_requests(1))),
-        ("500", Fault::Reject(Answer::internal())),
-        ("503", Fault::Reject(Answer::unavailable())),
-        ("500 for one that was accepted", Fault::Replace(Answer::internal())),
-        ("503 for one that was accepted", Fault::Replace(Answer::unavailable())),
+        ("409", Fault::Reject(Reply::conflict())),
+        ("409 for one that was accepted", Fault::Replace(Reply::conflict())),
+        ("429", Fault::Reject(Reply::too_many_requests(1))),
+        ("500", Fault::Reject(Reply::internal())),
+        ("503", Fault::Reject(Reply::unavailable())),
+        ("500 for one that was accepted", Fault::Replace(Reply::internal())),
+        ("503 for one that was accepted", Fault::Replace(Reply::unavailable())),
         ("refused connection", Fault::Refuse),
         ("lost answer", Fault::Swallow),
         ("cut answer", Fault::CutResponse { after_bytes: 20 }),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::natgw::{TestEnv, wait_for};
 use e2e::program::Samples;
 use serde_json::json;
@@ -41,9 +41,9 @@ pub async fn natgw() -> &'static Scrape {
 async fn scrape() -> Scrape {
     let env = TestEnv::start().await.unwrap();
     // One failure of each kind, so that its counters exist.
-    env.api_proxy.rule(Matcher::watches().times(1), Fault::Reject(Answer::internal()));
+    env.api_proxy.rule(Matcher::watches().times(1), Fault::Reject(Reply::internal()));
     env.api_proxy
-        .rule(Matcher::any().verb("patch").resource("nodes").times(1), Fault::Reject(Answer::internal()));
+        .rule(Matcher::any().verb("patch").resource("nodes").times(1), Fault::Reject(Reply::internal()));
     let first = env.node(Some("198.51.100.1")).await.unwrap();
     let second = env.node(Some("198.51.100.2")).await.unwrap();
     let leader = env.natgw("").unwrap().start().unwrap();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{FIRST, SECOND, stop};
 
 #[tokio::test]
-async fn a_dry_run_shows_what_the_next_walk_does_and_does_nothing() {
+async fn dry_run_prints_the_next_plan_and_writes_nothing() {
     let env = TestEnv::start().await.unwrap();
     let first = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
@@ -60,7 +60,7 @@ async fn a_dry_run_shows_what_the_next_walk_does_and_does_nothing() {
 }
 
 #[tokio::test]
-async fn status_shows_network_route_nodes_and_what_comes_next() {
+async fn status_prints_network_route_nodes_and_the_next_steps() {
     let env = TestEnv::start().await.unwrap();
     let first = env.node(Some(FIRST)).await.unwrap();
     let plain = env.node(None).await.unwrap();
@@ -83,10 +83,10 @@ async fn status_shows_network_route_nodes_and_what_comes_next() {
     assert!(text.contains(&format!("remove the role label from Node {}", first.name)), "{text}");
 }
 
-/// On a control plane of its own: a cleanup takes back every Node's setup, whoever's it is. A setting that an existing cluster
+/// On a control plane of its own: a cleanup removes the setup of every Node, also of other tests. A setting that an existing cluster
 /// cannot have keeps this test away from one.
 #[tokio::test]
-async fn a_cleanup_takes_everything_back_but_not_beside_a_natgw_that_runs() {
+async fn cleanup_removes_everything_and_waits_for_the_lease_of_a_running_natgw() {
     let own = ControlPlane::builder().controller_flag("--controllers=*").start().await.unwrap();
     let env = TestEnv::on(own).await.unwrap();
     let (first, second) = (env.node(Some(FIRST)).await.unwrap(), env.node(Some(SECOND)).await.unwrap());

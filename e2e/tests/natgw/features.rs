@@ -1,10 +1,10 @@
-//! What is opt-in, what a person sees while natgw runs, and what it does when nothing happens.
+//! Optional features, the output of a running natgw, and its steady state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use e2e::control_plane::ControlPlane;
-use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::natgw::{FLOATING_IP_LABEL, TestEnv};
 use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,7 +16,7 @@ use natgw::names;
 use super::{FIRST, SECOND, stop};
 
 #[tokio::test]
-async fn clients_get_their_route_and_give_it_back_before_they_become_gateways() {
+async fn clients_get_their_route_and_lose_it_before_they_become_gateways() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let client = env.node(None).await.unwrap();
@@ -30,10 +30,11 @@ async fn clients_get_their_route_and_give_it_back_before_they_become_gateways() 
     let job = env.wait_for_job(&client, "client-setup:10.0.0.1").await.unwrap();
     let container = job.spec.unwrap().template.spec.unwrap().containers.remove(0);
     let variables = container.env.unwrap();
-    let told = |name: &str| variables.iter().find(|one| one.name == name).and_then(|one| one.value.clone());
-    assert_eq!(told("NETWORK_GATEWAY").as_deref(), Some("10.0.0.1"));
-    assert_eq!(told("PRIVATE_IP"), Some(client.private_ip.to_string()));
-    assert_eq!(told("FLOATING_IP"), None);
+    let value_of =
+        |name: &str| variables.iter().find(|one| one.name == name).and_then(|one| one.value.clone());
+    assert_eq!(value_of("NETWORK_GATEWAY").as_deref(), Some("10.0.0.1"));
+    assert_eq!(value_of("PRIVATE_IP"), Some(client.private_ip.to_string()));
+    assert_eq!(value_of("FLOATING_IP"), None);
 
     client.node.label(FLOATING_IP_LABEL, Some(SECOND)).await.unwrap();
     env.wait_for_setup(&client, SECOND).await.unwrap();
@@ -65,7 +66,7 @@ async fn floating_ip_labels_follow_the_clouds_assignments() {
 }
 
 #[tokio::test]
-async fn without_the_list_of_floating_ips_the_last_one_counts_and_the_route_moves() {
+async fn without_the_list_of_floating_ips_the_last_one_is_used_and_the_route_moves() {
     let env = TestEnv::start().await.unwrap();
     let first = env.node(Some(FIRST)).await.unwrap();
     let second = env.node(Some(SECOND)).await.unwrap();
@@ -73,7 +74,7 @@ async fn without_the_list_of_floating_ips_the_last_one_counts_and_the_route_move
     env.wait_for_primary(&first).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
     let lists = Matcher::any().method(Method::GET).path("*/floating_ips*");
-    env.cloud_proxy.rule(lists, Fault::Reject(Answer::internal()));
+    env.cloud_proxy.rule(lists, Fault::Reject(Reply::internal()));
     second.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     first.node.cordon(true).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
@@ -83,7 +84,7 @@ async fn without_the_list_of_floating_ips_the_last_one_counts_and_the_route_move
 }
 
 #[tokio::test]
-async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
+async fn events_metrics_and_pages_are_right_and_never_contain_the_token() {
     let env = TestEnv::start().await.unwrap();
     let token = env.hetzner.token();
     let (first, second) = (env.node(Some(FIRST)).await.unwrap(), env.node(Some(SECOND)).await.unwrap());
@@ -130,7 +131,7 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
     };
     env.wait(&format!("Events {expected:?}"), all).await.unwrap();
 
-    let mut said = natgw.output().lines().join("\n");
+    let mut output = natgw.output().lines().join("\n");
     for (path, words) in [
         ("/readyz?verbose", &["nodes", "jobs"][..]),
         ("/livez", &[]),
@@ -143,12 +144,12 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
         for word in words {
             assert!(page.contains(word), "{path} does not say {word:?}: {page}");
         }
-        said += &page;
+        output += &page;
     }
     let events = Api::<Event>::all(env.client.clone()).list(&ListParams::default()).await.unwrap();
-    said += &serde_json::to_string(&events.items).unwrap();
-    said += &serde_json::to_string(&env.jobs().await.unwrap()).unwrap();
-    assert!(!said.contains(&token));
+    output += &serde_json::to_string(&events.items).unwrap();
+    output += &serde_json::to_string(&env.jobs().await.unwrap()).unwrap();
+    assert!(!output.contains(&token));
 
     let writes = env.writes.count();
     stop(&natgw).await;
@@ -159,7 +160,7 @@ async fn events_metrics_and_pages_say_what_is_so_and_never_the_token() {
 }
 
 #[tokio::test]
-async fn a_drain_finishes_the_step_that_runs() {
+async fn drain_finishes_the_running_step() {
     let env = TestEnv::start().await.unwrap();
     // Long enough for a signal to come in between; the move is two of them.
     env.hetzner.set_action_duration(Duration::from_secs(2));
@@ -173,9 +174,9 @@ async fn a_drain_finishes_the_step_that_runs() {
     env.wait_for_primary(&first).await.unwrap();
 }
 
-/// On a control plane of its own: what others do there would make natgw look.
+/// On a control plane of its own: events of other tests would trigger reconciliations.
 #[tokio::test]
-async fn while_nothing_happens_nothing_is_written_and_the_cloud_is_asked_once_a_poll() {
+async fn steady_state_writes_nothing_and_lists_the_cloud_once_a_poll() {
     let env = TestEnv::on(ControlPlane::start().await.unwrap()).await.unwrap();
     let first = env.node(Some(FIRST)).await.unwrap();
     let second = env.node(Some(SECOND)).await.unwrap();

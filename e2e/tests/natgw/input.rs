@@ -7,7 +7,7 @@ use e2e::program::{Launch, Program};
 
 use super::{FIRST, SECOND};
 
-const TOKEN: &str = "a-token-that-nobody-may-ever-see-in-print-0123456789";
+const TOKEN: &str = "a-token-that-must-never-be-printed-anywhere-0123456789";
 
 /// natgw with a settings file of this text, a token, and a cluster that does not exist: what is refused here is refused
 /// before anything is asked.
@@ -30,7 +30,7 @@ async fn refused(launch: &Launch, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn settings_that_cannot_be_meant_are_refused_by_file_and_field() {
+async fn invalid_settings_are_refused_with_file_and_field() {
     let folder = tempfile::tempdir().unwrap();
     for (settings, words) in [
         ("network: lan\nfloatingIPLabel: a.org/x\nroleLabel: a.org/x", &["roleLabel", "floatingIPLabel"][..]),
@@ -51,7 +51,7 @@ async fn settings_that_cannot_be_meant_are_refused_by_file_and_field() {
     }
 }
 
-/// A cluster that nobody serves.
+/// A cluster without an API server.
 const NOWHERE: &str = "apiVersion: v1\nkind: Config\ncurrent-context: a\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n\
     users: [{name: a, user: {}}]\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n";
 
@@ -66,7 +66,7 @@ async fn defect_09_a_ttl_under_a_minute_is_refused() {
 }
 
 #[tokio::test]
-async fn flags_files_and_tokens_that_are_missing_or_wrong_are_refused() {
+async fn missing_or_wrong_flags_files_and_tokens_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, NOWHERE).unwrap();
@@ -94,7 +94,7 @@ async fn flags_files_and_tokens_that_are_missing_or_wrong_are_refused() {
 }
 
 #[tokio::test]
-async fn an_unknown_network_is_told_and_natgw_goes_on_when_it_appears() {
+async fn unknown_network_is_reported_and_natgw_continues_when_it_is_created() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("network: late").unwrap().start().unwrap();
@@ -104,7 +104,7 @@ async fn an_unknown_network_is_told_and_natgw_goes_on_when_it_appears() {
     assert!(errors > Some(0.0));
     assert_eq!(env.writes.count(), 0);
     let (code, _) = natgw.get("/readyz").await.unwrap();
-    assert_eq!(code, 200, "its caches are filled; a restart would mend nothing");
+    assert_eq!(code, 200, "its caches have synced; a restart would fix nothing");
 
     let late = env.hetzner.add_network(e2e::hetzner::NewNetwork::new("late", "10.1.0.0/16")).unwrap();
     let address = "10.1.0.2".parse().unwrap();
@@ -116,7 +116,7 @@ async fn an_unknown_network_is_told_and_natgw_goes_on_when_it_appears() {
 }
 
 #[tokio::test]
-async fn a_token_that_may_only_read_changes_no_route_and_no_role() {
+async fn read_only_token_changes_no_route_and_no_role() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let launch = env.natgw("").unwrap().env("HCLOUD_TOKEN", env.hetzner.readonly_token());
@@ -135,7 +135,7 @@ async fn a_token_that_may_only_read_changes_no_route_and_no_role() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_told_without_its_value() {
+async fn wrong_token_is_reported_without_its_value() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("").unwrap().env("HCLOUD_TOKEN", TOKEN).start().unwrap();
@@ -152,7 +152,7 @@ async fn a_wrong_token_is_told_without_its_value() {
 }
 
 #[tokio::test]
-async fn a_mangled_annotation_stops_its_node_and_forget_starts_it_anew() {
+async fn invalid_annotation_stops_its_node_until_forget() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.node.annotate(natgw::names::SETUP_ANNOTATION, Some("yes")).await.unwrap();
@@ -166,7 +166,7 @@ async fn a_mangled_annotation_stops_its_node_and_forget_starts_it_anew() {
 }
 
 #[tokio::test]
-async fn forget_ends_a_teardown_that_never_ends() {
+async fn forget_ends_a_teardown_that_hangs() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();

@@ -1,6 +1,6 @@
 //! Failures and wrong lists that must not spread: defects 23 to 25.
 
-use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::natgw::{FLOATING_IP_LABEL, TIMEOUT, TestEnv};
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -39,19 +39,19 @@ async fn defect_24_an_empty_list_of_floating_ips_leaves_the_last_gateway() {
             "last_page": 1, "total_entries": 0 } },
     });
     let lists = || Matcher::any().method(Method::GET).path("*/floating_ips*");
-    let answer = Answer::status(StatusCode::OK).body(empty.to_string());
-    let lie = env.cloud_proxy.rule(lists(), Fault::Reject(answer));
+    let reply = Reply::status(StatusCode::OK).body(empty.to_string());
+    let empty_list = env.cloud_proxy.rule(lists(), Fault::Reject(reply));
     let event = env.wait_for_event("Namespace", &env.namespace, "LabelRemovalHeld").await.unwrap();
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     // More polls than the confirmation takes.
-    env.cloud_proxy.wait_applied(lie, 6, TIMEOUT).await.unwrap();
+    env.cloud_proxy.wait_applied(empty_list, 6, TIMEOUT).await.unwrap();
     env.reconciles(&natgw, 1).await.unwrap();
     let labels = env.get(&first.name).await.unwrap().metadata.labels.unwrap();
     assert_eq!(labels.get(FLOATING_IP_LABEL).map(String::as_str), Some(FIRST));
     assert_eq!(env.route(), Some(first.private_ip.to_string()));
     assert_eq!(first.tasks(), ["setup:198.51.100.1"]);
 
-    env.cloud_proxy.remove(lie);
+    env.cloud_proxy.remove(empty_list);
     env.wait_for_primary(&first).await.unwrap();
 }
 
@@ -60,7 +60,7 @@ async fn defect_25_a_refused_route_write_stops_no_job() {
     let env = TestEnv::start().await.unwrap();
     let first = env.node(Some(FIRST)).await.unwrap();
     let adds = Matcher::any().method(Method::POST).path("*/actions/add_route");
-    let refused = env.cloud_proxy.rule(adds, Fault::Reject(Answer::status(StatusCode::FORBIDDEN)));
+    let refused = env.cloud_proxy.rule(adds, Fault::Reject(Reply::status(StatusCode::FORBIDDEN)));
     let _natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_setup(&first, FIRST).await.unwrap();
     env.cloud_proxy.wait_applied(refused, 1, TIMEOUT).await.unwrap();
@@ -85,7 +85,7 @@ async fn defect_25_a_node_that_cannot_be_patched_stops_no_other_and_a_refused_ro
         let body = String::from_utf8_lossy(&call.body).into_owned();
         call.method == Method::PATCH && body.contains(&role)
     };
-    let forbidden = || Fault::Reject(Answer::status(StatusCode::FORBIDDEN));
+    let forbidden = || Fault::Reject(Reply::status(StatusCode::FORBIDDEN));
     let refused = env.api_proxy.rule(Matcher::any().when(of_role), forbidden());
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.api_proxy.wait_applied(refused, 1, TIMEOUT).await.unwrap();

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{FIRST, SECOND, stop};
 
 #[tokio::test]
-async fn defect_02_a_teardown_waits_until_the_setup_and_its_pod_are_really_gone() {
+async fn defect_02_teardown_waits_until_the_setup_job_and_its_pod_are_gone() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
@@ -21,7 +21,7 @@ async fn defect_02_a_teardown_waits_until_the_setup_and_its_pod_are_really_gone(
     let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
     let setup = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
 
-    // A kubelet that says nothing: the pod is asked to end, and nobody knows whether it did.
+    // The kubelet does not report: the pod is terminating, and it is unknown whether it has ended.
     gateway.node.silence().await;
     gateway.node.label(FLOATING_IP_LABEL, None).await.unwrap();
     env.wait("the setup Job to be deleted", || async {
@@ -51,14 +51,14 @@ async fn defect_02_a_teardown_waits_until_the_setup_and_its_pod_are_really_gone(
 }
 
 #[tokio::test]
-async fn defect_03_the_success_of_a_job_that_is_being_deleted_counts_for_nothing() {
+async fn defect_03_success_of_a_terminating_job_is_ignored() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
     let natgw = env.natgw("").unwrap().start().unwrap();
     let pod = gateway.wait_for_pod("setup:198.51.100.1").await.unwrap();
     let job = env.wait_for_job(&gateway, "setup:198.51.100.1").await.unwrap();
-    // Between two natgws it succeeds, somebody deletes it, and it stays for a while, as with a slow garbage collector.
+    // While no natgw runs it succeeds and is deleted, and it stays for a while, as with a slow garbage collector.
     stop(&natgw).await;
     env.patch_job(&job.name_any(), json!({"metadata": {"finalizers": ["e2e.test/hold"]}})).await.unwrap();
     gateway.node.finish(&pod, 0).unwrap();
@@ -82,7 +82,7 @@ async fn defect_03_the_success_of_a_job_that_is_being_deleted_counts_for_nothing
 }
 
 #[tokio::test]
-async fn defect_04_and_11_jobs_of_another_ip_go_and_each_job_is_told_one_ip() {
+async fn defect_04_and_11_jobs_of_another_ip_are_deleted_and_each_job_has_one_ip() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let _natgw = env.natgw("").unwrap().start().unwrap();
@@ -95,8 +95,8 @@ async fn defect_04_and_11_jobs_of_another_ip_go_and_each_job_is_told_one_ip() {
     assert_eq!(jobs.iter().map(task_of).collect::<Vec<_>>(), ["setup:198.51.100.2"]);
     let pod = env.pod_api().get(&pod).await.unwrap();
     let env = pod.spec.unwrap().containers.remove(0).env.unwrap();
-    let told: Vec<_> = env.iter().filter(|variable| variable.name == "FLOATING_IP").collect();
-    assert!(told.len() == 1 && told[0].value.as_deref() == Some(SECOND), "{env:?}");
+    let ips: Vec<_> = env.iter().filter(|variable| variable.name == "FLOATING_IP").collect();
+    assert!(ips.len() == 1 && ips[0].value.as_deref() == Some(SECOND), "{env:?}");
     assert_eq!(
         gateway.tasks(),
         ["setup:198.51.100.1", "teardown:198.51.100.1", "setup:198.51.100.2"],
@@ -146,7 +146,7 @@ async fn defect_06_a_label_that_returns_during_its_teardown_is_set_up_again() {
 }
 
 #[tokio::test]
-async fn defect_08_and_15_a_failed_job_is_told_noted_and_tried_again_and_its_pod_stays() {
+async fn defect_08_and_15_failed_job_is_reported_recorded_and_retried_and_its_pod_stays() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     gateway.hang("setup", true);
@@ -256,7 +256,7 @@ async fn defect_22_the_jobs_pod_needs_a_privileged_namespace_and_is_refused_else
 }
 
 #[tokio::test]
-async fn defect_19_the_route_leaves_a_silent_node_though_the_deletion_of_jobs_hangs() {
+async fn defect_19_route_leaves_a_node_that_does_not_report_although_the_deletion_of_jobs_hangs() {
     let env = TestEnv::start().await.unwrap();
     let primary = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();

@@ -18,7 +18,7 @@ async fn defect_07_a_reboot_moves_the_route_and_the_setup_runs_again() {
     let second = env.node(Some(SECOND)).await.unwrap();
     env.wait_for_setup(&second, SECOND).await.unwrap();
 
-    // So quick that nobody sees it as NotReady.
+    // So quick that Kubernetes does not report it as NotReady.
     first.node.reboot().await.unwrap();
     env.wait_for_primary(&second).await.unwrap();
     env.wait_for_event("Node", &second.name, "GatewayNotEligible").await.unwrap();
@@ -51,7 +51,7 @@ async fn defect_10_names_of_jobs_and_labels_hold_a_node_name_of_any_length() {
 }
 
 #[tokio::test]
-async fn defect_12_a_node_that_is_deleted_while_its_job_runs_holds_up_nothing() {
+async fn defect_12_node_that_is_deleted_while_its_job_runs_blocks_nothing() {
     let env = TestEnv::start().await.unwrap();
     let doomed = env.node(Some(FIRST)).await.unwrap();
     doomed.hang("setup", true);
@@ -89,7 +89,7 @@ async fn defect_13_a_node_without_any_annotation_is_annotated() {
 async fn defect_14_a_decision_on_an_outdated_node_is_refused_by_the_api_server() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
-    // As long as the cloud does not know the server, natgw only looks.
+    // Without the server in the cloud, natgw writes nothing.
     let address = gateway.private_ip;
     env.hetzner.delete_server(gateway.server).unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
@@ -136,11 +136,11 @@ async fn defect_16_a_node_that_leaves_the_selector_is_torn_down() {
 }
 
 #[tokio::test]
-async fn defect_18_a_label_that_the_cloud_contradicts_elects_nobody() {
+async fn defect_18_label_of_an_ip_that_is_assigned_elsewhere_elects_no_node() {
     let env = TestEnv::start().await.unwrap();
     let stale = env.node(Some(FIRST)).await.unwrap();
-    let stranger = env.hetzner.add_server(NewServer::new("stranger").id(4711)).unwrap();
-    env.hetzner.assign_floating_ip(stale.floating_ip(), Some(stranger)).unwrap();
+    let other = env.hetzner.add_server(NewServer::new("other").id(4711)).unwrap();
+    env.hetzner.assign_floating_ip(stale.floating_ip(), Some(other)).unwrap();
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_setup(&stale, FIRST).await.unwrap();
     env.wait_for_event("Node", &stale.name, "FloatingIPNotAssigned").await.unwrap();

@@ -11,10 +11,10 @@ use super::{FIRST, SECOND, stop};
 
 const FOREIGN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 200);
 
-/// A environment whose default route points to a server that is no Node.
+/// An environment with a default route to a server that is no Node.
 async fn with_foreign_route() -> TestEnv {
     let env = TestEnv::start().await.unwrap();
-    env.hetzner.add_server(NewServer::new("stranger").attached("lan", FOREIGN)).unwrap();
+    env.hetzner.add_server(NewServer::new("foreign").attached("lan", FOREIGN)).unwrap();
     env.hetzner.set_route(env.network, "0.0.0.0/0".parse().unwrap(), Some(FOREIGN)).unwrap();
     env
 }
@@ -43,7 +43,7 @@ async fn ruling_the_route_stays_where_it_works_after_an_uncordon_and_after_a_res
 }
 
 #[tokio::test]
-async fn ruling_without_a_candidate_the_route_stays_and_a_warning_says_so() {
+async fn ruling_without_a_candidate_the_route_stays_and_a_warning_is_reported() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("onNoCandidate: remove").unwrap().start().unwrap();
@@ -74,7 +74,7 @@ async fn ruling_without_a_candidate_keep_leaves_a_route_to_no_gateway() {
 }
 
 #[tokio::test]
-async fn ruling_without_a_candidate_remove_takes_away_a_route_that_natgw_made() {
+async fn ruling_without_a_candidate_remove_deletes_a_route_of_natgw() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let _natgw = env.natgw("onNoCandidate: remove").unwrap().start().unwrap();
@@ -90,24 +90,24 @@ async fn ruling_without_a_candidate_remove_takes_away_a_route_that_natgw_made() 
 }
 
 #[tokio::test]
-async fn ruling_a_route_to_a_stranger_is_adopted() {
+async fn ruling_foreign_route_is_adopted() {
     let env = with_foreign_route().await;
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let _natgw = env.natgw("").unwrap().start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
     let event = env.wait_for_event("Node", &gateway.name, "ForeignRoute").await.unwrap();
-    assert!(event.note.unwrap().contains("stranger"));
+    assert!(event.note.unwrap().contains("foreign"));
 }
 
 #[tokio::test]
-async fn ruling_a_route_to_a_stranger_is_left_alone_where_the_settings_say_so() {
+async fn ruling_foreign_route_is_kept_without_adoption() {
     let env = with_foreign_route().await;
     let gateway = env.node(Some(FIRST)).await.unwrap();
     let natgw = env.natgw("adoptForeignRoute: false").unwrap().start().unwrap();
     env.wait_for_setup(&gateway, FIRST).await.unwrap();
     env.wait_for_event("Namespace", &env.namespace, "ForeignRouteKept").await.unwrap();
     env.reconciles(&natgw, 2).await.unwrap();
-    // A candidate, which nobody's route is to lead to: no alarm is due.
+    // A candidate exists, and the foreign route is kept: no warning.
     env.wait_for_metric(&natgw, "natgw_nodes", &[("state", "candidate")], 1.0).await.unwrap();
     for (name, value) in [("natgw_primary", 0.0), ("natgw_route_in_place", 0.0)] {
         env.wait_for_metric(&natgw, name, &[], value).await.unwrap();
@@ -152,7 +152,7 @@ async fn ruling_order_of_a_change_is_route_then_new_role_then_old_role() {
         ]
     );
     assert!(words[4..].contains(&"POST jobs".to_owned()), "{words:?}");
-    // The role follows the route as it is in force, not as it was asked for.
+    // The role follows the present route, not the requested one.
     let route = env.hetzner.route_history(env.network).pop().unwrap();
     assert_eq!(route.gateway, Some(second.private_ip));
     assert!(SystemTime::now() - route.at.elapsed() < writes[2].at);
@@ -176,7 +176,7 @@ async fn ruling_of_nodes_with_the_same_ip_the_one_that_the_cloud_names_is_electe
 }
 
 #[tokio::test]
-async fn ruling_nodes_that_cannot_be_a_gateway_are_told_and_left_alone() {
+async fn ruling_nodes_that_cannot_be_a_gateway_are_reported_and_left_alone() {
     let env = TestEnv::start().await.unwrap();
     let mut nodes = Vec::new();
     for (label, reason) in [("no-address", "InvalidFloatingIP"), ("2001-db8--1", "InvalidFloatingIP")] {
@@ -204,7 +204,7 @@ async fn ruling_nodes_that_cannot_be_a_gateway_are_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn ruling_a_node_without_provider_id_is_known_by_its_servers_name() {
+async fn ruling_node_without_provider_id_is_found_by_its_servers_name() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node_as(Some(FIRST), |name, _| HollowNode::builder(name)).await.unwrap();
     let _natgw = env.natgw("").unwrap().start().unwrap();

@@ -5,9 +5,9 @@ use e2e::netns::{Iptables, Port};
 use super::*;
 
 with_both! {
-    a_client_reaches_the_internet_through_the_gateway_and_back_again
+    client_reaches_the_internet_through_the_gateway_until_its_teardown
     a_node_with_its_own_uplink_keeps_it
-    a_strangers_route_is_never_touched
+    foreign_route_is_never_changed
     a_gateway_that_is_no_neighbour_is_refused
     wrong_client_environment_is_refused
 }
@@ -30,7 +30,7 @@ fn defaults(node: &Node) -> String {
     node.sh("ip -4 route show default").unwrap()
 }
 
-fn a_client_reaches_the_internet_through_the_gateway_and_back_again(kind: Iptables) {
+fn client_reaches_the_internet_through_the_gateway_until_its_teardown(kind: Iptables) {
     let env = env_with_bare_client(kind);
     let (node, environment) = (&env.client.node, client_environment(&env.client));
     let before = node.snapshot().unwrap();
@@ -73,7 +73,7 @@ fn a_node_with_its_own_uplink_keeps_it(kind: Iptables) {
     env.network.wait_sees(&public.node, FIRST).unwrap();
 }
 
-fn a_strangers_route_is_never_touched(kind: Iptables) {
+fn foreign_route_is_never_changed(kind: Iptables) {
     let env = env_with_bare_client(kind);
     let (node, environment) = (&env.client.node, client_environment(&env.client));
     // A second private network with a default route of its own.

@@ -10,7 +10,7 @@ with_both! {
     a_private_client_is_seen_as_the_floating_ip
     the_gateways_own_traffic_keeps_its_own_address
     setup_needs_no_sbin_in_its_path
-    nobody_outside_can_open_a_connection_to_the_inside
+    connection_from_outside_is_not_forwarded
     forward_stays_drop_for_all_others
     private_destinations_are_not_translated
     pods_are_translated_when_their_range_is_named
@@ -51,11 +51,11 @@ fn setup_needs_no_sbin_in_its_path(kind: Iptables) {
     assert_eq!(rules(&env.gateway.node), Vec::<String>::new());
 }
 
-fn nobody_outside_can_open_a_connection_to_the_inside(kind: Iptables) {
+fn connection_from_outside_is_not_forwarded(kind: Iptables) {
     let env = TestEnv::new(kind);
     setup(&env.gateway, FIRST);
     let _server = env.client.node.listen("10.0.1.4", 22).unwrap();
-    // A neighbour on the public side who knows the private address.
+    // A neighbour on the public side sends to the private address.
     let internet = &env.network.internet;
     internet.sh(&format!("ip route add 10.0.1.4 via {} dev gw1 onlink", OWN[0])).unwrap();
     assert_eq!(internet.seen_by("10.0.1.4", 22).unwrap(), None);
@@ -68,7 +68,7 @@ fn forward_stays_drop_for_all_others(kind: Iptables) {
     let env = TestEnv::new(kind);
     setup(&env.gateway, FIRST);
     assert_eq!(env.gateway.node.sh("iptables -S FORWARD | head -1").unwrap(), "-P FORWARD DROP\n");
-    // Somebody in the private network whose address is not of its range. The Internet counts what comes of it.
+    // A machine in the private network with an address outside of its range. The Internet counts its packets.
     env.client.node.sh("ip addr add 10.77.0.1/32 dev lo").unwrap();
     env.network.internet.sh("iptables-nft -t raw -A PREROUTING -s 10.77.0.1").unwrap();
     let arrived = || {
@@ -127,7 +127,7 @@ fn pods_are_translated_when_their_range_is_named(kind: Iptables) {
 
 fn segments_are_clamped_to_the_smaller_mtu(kind: Iptables) {
     let env = TestEnv::new(kind);
-    // The private network's MTU at Hetzner; the client believes in 1500 and would offer 1460.
+    // The private network's MTU at Hetzner; the client assumes 1500 and would offer 1460.
     env.gateway.node.sh("ip link set ens10 mtu 1450").unwrap();
     env.network.router.sh("ip link set gw1 mtu 1450").unwrap();
     setup(&env.gateway, FIRST);
@@ -184,5 +184,5 @@ fn after_a_teardown_the_client_is_cut_off(kind: Iptables) {
     env.client_is_seen_as(FIRST);
     teardown(&env.gateway, FIRST);
     env.client_is_cut_off();
-    assert!(!env.network.internet.pings(FIRST).unwrap(), "nobody answers for the address");
+    assert!(!env.network.internet.pings(FIRST).unwrap(), "no machine responds for the address");
 }

@@ -7,11 +7,11 @@ use super::*;
 with_both! {
     setup_persists_the_address_where_netplan_knows_the_interface
     client_setup_persists_the_route
-    a_file_that_netplan_refuses_is_taken_back
-    netplan_is_left_alone_where_it_does_not_belong
+    file_that_netplan_refuses_is_removed
+    netplan_without_the_interface_is_left_alone
 }
 
-/// netplan, as far as the scripts may use it: `generate`, no other verb, no options. It refuses what /run/refuse says.
+/// The part of netplan that the scripts may use: `generate` without options. It refuses a text that is in /run/refuse.
 const NETPLAN: &str = r#"#!/bin/bash
 echo "$*" >>/run/netplan-calls
 [[ $# == 1 && $1 == generate ]] || { echo "netplan stand-in: only generate is allowed, not: $*" >&2; exit 64; }
@@ -80,7 +80,7 @@ fn client_setup_persists_the_route(kind: Iptables) {
     assert_eq!(before.changes(&node.snapshot().unwrap()), Vec::<String>::new());
 }
 
-fn a_file_that_netplan_refuses_is_taken_back(kind: Iptables) {
+fn file_that_netplan_refuses_is_removed(kind: Iptables) {
     let env = TestEnv::new(kind);
     let (gateway, client) = (&env.gateway.node, &env.client.node);
     for (node, definitions, script, ours) in [
@@ -101,7 +101,7 @@ fn a_file_that_netplan_refuses_is_taken_back(kind: Iptables) {
     env.client_is_seen_as(FIRST);
 }
 
-fn netplan_is_left_alone_where_it_does_not_belong(kind: Iptables) {
+fn netplan_without_the_interface_is_left_alone(kind: Iptables) {
     let env = TestEnv::new(kind);
     let node = &env.gateway.node;
     // The program is missing; then the folder; then it is switched off; then it does not know the interface by this name.

@@ -5,7 +5,7 @@ use e2e::netns::Iptables;
 use super::*;
 
 with_both! {
-    garbage_in_floating_ip_is_refused
+    invalid_floating_ip_is_refused
     wrong_environment_is_refused
     a_private_only_node_is_refused
     a_node_whose_default_route_is_private_is_refused
@@ -15,7 +15,7 @@ with_both! {
     the_nodes_own_address_is_refused_and_never_removed
 }
 
-fn garbage_in_floating_ip_is_refused(kind: Iptables) {
+fn invalid_floating_ip_is_refused(kind: Iptables) {
     let env = TestEnv::new(kind);
     let node = &env.gateway.node;
     let before = node.snapshot().unwrap();
@@ -44,7 +44,7 @@ fn garbage_in_floating_ip_is_refused(kind: Iptables) {
             refused(node, script, &environment(&env.gateway, garbage), 2, &["FLOATING_IP"]);
         }
     }
-    for nobody in [
+    for invalid in [
         "0.0.0.0",
         "127.0.0.1",
         "224.0.0.1",
@@ -54,7 +54,7 @@ fn garbage_in_floating_ip_is_refused(kind: Iptables) {
         "10.0.7.7",
         "10.0.0.1",
     ] {
-        refused(node, SETUP, &environment(&env.gateway, nobody), 2, &["FLOATING_IP", nobody]);
+        refused(node, SETUP, &environment(&env.gateway, invalid), 2, &["FLOATING_IP", invalid]);
     }
     for script in [SETUP, TEARDOWN] {
         refused(node, script, &[("NETWORK_CIDR", "10.0.0.0/16")], 2, &["FLOATING_IP is not set"]);
@@ -164,7 +164,7 @@ fn without_iptables_setup_and_teardown_fail(kind: Iptables) {
     node.unhide("iptables").unwrap();
     setup(&env.gateway, FIRST);
     node.hide("iptables").unwrap();
-    // Here something is left: success would be a lie.
+    // Rules are left: the script must not succeed.
     refuses(node, TEARDOWN, &environment(&env.gateway, FIRST), 3, &["iptables is missing"]);
     node.unhide("iptables").unwrap();
     // There, but of no use: a kernel without the tables, or a container without the right.

@@ -37,7 +37,7 @@ const FLOATING_IPS: Call = cloud("GET", "/floating_ips");
 
 /// All calls. The ones with `true` are writes of which each gets the faults; of the others the first does, because Leases, Events
 /// and polls occur by the clock.
-const CALLS: [(Call, bool); 18] = [
+const CALLS: &[(Call, bool)] = &[
     (kubernetes("list", "nodes"), false),
     (NODE_WATCH, false),
     (kubernetes("list", "jobs"), false),
@@ -50,8 +50,11 @@ const CALLS: [(Call, bool); 18] = [
     (kubernetes("get", "leases"), false),
     (kubernetes("create", "leases"), false),
     (kubernetes("update", "leases"), false),
+    (kubernetes("patch", "leases"), false),
     (cloud("GET", "/networks"), false),
+    (cloud("GET", "/networks/*"), false),
     (cloud("GET", "/servers"), false),
+    (cloud("GET", "/servers/*"), false),
     (FLOATING_IPS, false),
     (cloud("GET", "/actions"), false),
     (cloud("POST", "/networks/*/actions/add_route"), true),
@@ -103,13 +106,21 @@ impl Call {
     }
 }
 
+/// Whether the server has accepted it.
+pub fn is_accepted(call: &Recorded) -> bool {
+    call.upstream_status.is_some_and(|status| status < 300)
+}
+
 /// The calls since the first `from` to each server, with the number of each kind.
 pub fn of(env: &TestEnv, from: (usize, usize)) -> Result<Vec<(Call, u64)>> {
-    let mut counts = CALLS.map(|(call, _)| (call, 0));
+    let mut counts: Vec<(Call, u64)> = CALLS.iter().map(|(call, _)| (*call, 0)).collect();
     let kubernetes = env.api_proxy.requests().split_off(from.0);
     let cloud = env.cloud_proxy.requests().split_off(from.1);
     let kubernetes = kubernetes.into_iter().map(|call| (Server::Kubernetes, call));
     for (server, recorded) in kubernetes.chain(cloud.into_iter().map(|call| (Server::Cloud, call))) {
+        if recorded.write.is_some() && !is_accepted(&recorded) {
+            continue;
+        }
         let Recorded { method, path, query, .. } = recorded;
         let call = e2e::fault_proxy::Call {
             method,

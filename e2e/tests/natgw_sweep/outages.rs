@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use e2e::control_plane::{ControlPlane, Part};
-use e2e::fault_proxy::{Answer, EventFilter, Fate, Fault, Matcher};
+use e2e::fault_proxy::{EventFilter, Fate, Fault, Matcher, Reply};
 use e2e::natgw::{FLOATING_IP_LABEL, Gateway, TIMEOUT, TestEnv};
 use natgw::names;
 
@@ -123,7 +123,7 @@ async fn slowly_refused_jobs_do_not_delay_the_failover_and_each_node_is_tried() 
     let (proxy, pid) = (&env.env.api_proxy, env.pid());
     let jobs = || Matcher::any().verb("create").resource("jobs");
     proxy.rule(jobs(), Fault::DelayRequest(Duration::from_secs(2)));
-    let refused = proxy.rule(jobs(), Fault::Reject(Answer::internal()));
+    let refused = proxy.rule(jobs(), Fault::Reject(Reply::internal()));
     let nodes = env.labelled(NODES).await;
     proxy.wait_applied(refused, 1, TIMEOUT).await.unwrap();
     let before = proxy.applied(refused);

@@ -1,6 +1,6 @@
 //! R1 to R13 of docs/routegc.md.
 
-use e2e::fault_proxy::{Answer, Fault, Matcher, Then, When};
+use e2e::fault_proxy::{Fault, Matcher, Reply, Then, When};
 use e2e::natgw::TIMEOUT;
 use e2e::openstack::{REGION, Service};
 use e2e::routegc::{TestEnv, hop, pods};
@@ -186,7 +186,7 @@ async fn an_unavailable_quota_does_not_prevent_removals() {
         (StatusCode::NOT_IMPLEMENTED, ""),
         (StatusCode::OK, r#"{"quota": null}"#),
     ] {
-        let response = Answer::status(status).body(body.to_owned());
+        let response = Reply::status(status).body(body.to_owned());
         let rule = env.neutron.rule(Matcher::any().path("/v2.0/quotas/*"), Fault::Reject(response));
         env.reconcile_times(1).await.unwrap();
         env.neutron.remove(rule);
@@ -307,7 +307,7 @@ async fn r9_malformed_responses_are_errors() {
     populate(&env).await;
     env.reconcile_times(1).await.unwrap();
     let malformed = |path: &str, body: Value| {
-        let response = Answer::status(StatusCode::OK).body(body.to_string());
+        let response = Reply::status(StatusCode::OK).body(body.to_string());
         env.neutron.rule(Matcher::any().path(path), Fault::Reject(response))
     };
     for (path, body) in [
@@ -342,7 +342,7 @@ async fn r10_a_router_that_refuses_every_change_is_reported() {
     env.reconcile_times(1).await.unwrap();
     let refusal = json!({ "NeutronError": { "type": "InvalidRoutes", "detail": "",
         "message": "Invalid format for routes: [], the nexthop is not connected with router" } });
-    let response = Answer::status(StatusCode::BAD_REQUEST).body(refusal.to_string());
+    let response = Reply::status(StatusCode::BAD_REQUEST).body(refusal.to_string());
     let rule = env.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(response));
     assert!(env.failing_reconcile().await.unwrap().contains("Neutron refuses every change of this router"));
     assert_eq!(env.reason("prod", "Ready").await.unwrap(), "!RouterHasInvalidRoutes");
@@ -383,7 +383,7 @@ async fn r12_a_changed_policy_does_not_shorten_the_confirmations() {
 #[tokio::test]
 async fn r13_one_token_serves_many_reconciliations_and_retry_after_is_respected() {
     let env = cluster().await;
-    let response = Answer::status(StatusCode::TOO_MANY_REQUESTS).retry_after(1);
+    let response = Reply::too_many_requests(1);
     let rule = env.neutron.rule(Matcher::any().method(Method::GET).times(2), Fault::Reject(response));
     let routegc = env.routegc().unwrap().start().unwrap();
     env.wait_for_reason("prod", "Confirming").await.unwrap();

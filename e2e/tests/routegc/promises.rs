@@ -1,6 +1,6 @@
 //! The behaviour that docs/routegc.md describes, except for the rulings.
 
-use e2e::fault_proxy::{Answer, Fault, Matcher};
+use e2e::fault_proxy::{Fault, Matcher, Reply};
 use e2e::natgw::wait_for;
 use e2e::openstack::{Release, Service};
 use e2e::routegc::{TestEnv, hop, pods};
@@ -311,7 +311,7 @@ async fn a_router_that_changes_during_the_removal_is_read_again() {
     let env = cluster(2, 1).await;
     env.policy("prod", json!({})).await.unwrap();
     env.reconcile_times(1).await.unwrap();
-    let response = Answer::status(StatusCode::PRECONDITION_FAILED);
+    let response = Reply::status(StatusCode::PRECONDITION_FAILED);
     let matcher = Matcher::any().path("*/remove_extraroutes");
     let rule = env.neutron.rule(matcher.times(2), Fault::Reject(response));
     env.reconcile_times(1).await.unwrap();
@@ -325,7 +325,7 @@ async fn a_permanent_refusal_is_written_once() {
     let env = cluster(2, 1).await;
     env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
     let refusal = json!({ "NeutronError": { "type": "PolicyNotAuthorized", "message": "no", "detail": "" } });
-    let response = Answer::status(StatusCode::FORBIDDEN).body(refusal.to_string());
+    let response = Reply::status(StatusCode::FORBIDDEN).body(refusal.to_string());
     let rule = env.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(response));
     let routegc = env.routegc().unwrap().start().unwrap();
     env.wait_for_reason("prod", "!Forbidden").await.unwrap();
@@ -364,7 +364,7 @@ async fn a_permanent_refusal_is_written_once() {
     env.failing_reconcile().await.unwrap();
     assert!(env.status("prod").await.unwrap().removing.is_empty());
     env.neutron.remove(rule);
-    let response = Answer::status(StatusCode::BAD_GATEWAY);
+    let response = Reply::status(StatusCode::BAD_GATEWAY);
     let rule = env.neutron.rule(Matcher::any().path("*/remove_extraroutes"), Fault::Reject(response));
     env.failing_reconcile().await.unwrap();
     assert_eq!(env.status("prod").await.unwrap().removing.len(), 1, "the removal may have taken effect");
@@ -383,7 +383,7 @@ async fn an_older_neutron_is_written_with_a_revision_or_not_at_all() {
     env.reconcile_times(1).await.unwrap();
     let extensions = |aliases: &[&str]| {
         let list: Vec<Value> = aliases.iter().map(|alias| json!({ "alias": alias })).collect();
-        let response = Answer::status(StatusCode::OK).body(json!({ "extensions": list }).to_string());
+        let response = Reply::status(StatusCode::OK).body(json!({ "extensions": list }).to_string());
         env.neutron.rule(Matcher::any().path("/v2.0/extensions"), Fault::Reject(response))
     };
     let rule = extensions(&["extraroute"]);

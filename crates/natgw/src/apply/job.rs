@@ -27,7 +27,7 @@ const ACTIVE_DEADLINE_SECONDS: i64 = 300;
 /// Creates the Job, if the Node has no other.
 ///
 /// # Errors
-/// [`Error::Outdated`] if the API server knows a Job of this Node that the decision did not, [`Error::CreateJob`] otherwise.
+/// [`Error::Outdated`] if the API server has a Job of this Node that the plan did not have, [`Error::CreateJob`] otherwise.
 pub async fn create(
     client: &kube::Client,
     config: &Config,
@@ -91,7 +91,7 @@ fn script(jobs: &Jobs, kind: Kind) -> &str {
     }
 }
 
-/// The Job as it is sent: made anew each time, so that nothing of one Job ever leaks into another.
+/// The Job as it is sent. It is rendered from the configuration each time, so that no value of another Job is in it.
 #[must_use]
 pub fn render(config: &Config, node: &NodeRef, spec: &JobSpec) -> Job {
     let labels = BTreeMap::from([
@@ -165,13 +165,13 @@ fn pod(config: &Config, node: &NodeRef, spec: &JobSpec) -> PodSpec {
                 "/host".into(),
                 "/bin/bash".into(),
                 "-c".into(),
-                // The kubelet expands $(NAME) and $$ in commands (core/v1 Container); the script shall arrive as it was written.
+                // The kubelet expands $(NAME) and $$ in commands (core/v1 Container); the script must arrive unchanged.
                 script(&config.jobs, spec.task.kind).replace('$', "$$"),
             ]),
             env: Some(environment(config, node, spec)),
             security_context: Some(SecurityContext {
                 privileged: Some(true),
-                // Whoever the image names as its user: chroot(2) and the script need root.
+                // Against the user of the image: chroot(2) and the script need root.
                 run_as_user: Some(0),
                 run_as_group: Some(0),
                 ..SecurityContext::default()

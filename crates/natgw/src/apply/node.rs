@@ -1,6 +1,6 @@
-//! Writes to Nodes. Repeatable: each is a merge patch to a fixed content, and each carries the resourceVersion that the
-//! decision was made on, so that the API server refuses it (409) if anybody changed the Node since. Before the route is
-//! changed for a Node, the API server is asked whether it still has this version.
+//! Writes to Nodes. They can be repeated: each is a merge patch to a fixed content, with the resourceVersion of the plan, so that
+//! the API server refuses it (409) if the Node has changed since. Before the route is moved to a Node, its version is compared
+//! with the API server's.
 
 use common::plan::Action as _;
 use k8s_openapi::api::core::v1::Node;
@@ -110,8 +110,8 @@ pub async fn patch(
     }
 }
 
-/// Makes sure that the Node is as the decision had it, where a step writes elsewhere what it decided about the Node: a cache
-/// whose watch hangs knows nothing of a cordon, and the cloud asks nobody.
+/// Checks that the Node is still as in the plan, for a step that writes to the cloud: a cache whose watch hangs misses a cordon,
+/// and the cloud has no precondition for it.
 ///
 /// # Errors
 /// [`Error::Outdated`] if the Node has changed, is gone or is another of the same name, [`Error::List`] otherwise.

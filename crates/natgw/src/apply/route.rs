@@ -1,4 +1,4 @@
-//! The default route of the network. Repeatable: the network is read anew before each change and compared with what the
+//! The default route of the network. It can be repeated: the network is read again before each change and compared with what the
 //! decision was made on. A route cannot be changed or doubled (its destination must be free), so it is deleted and added;
 //! stopped in between, the next reconciliation finds no route and adds it.
 

@@ -15,7 +15,7 @@ use crate::selector::NodeSelector;
 pub struct Settings {
     /// Name or numeric ID of the Hetzner Cloud network whose default route natgw owns.
     pub network: NetworkName,
-    /// Which Nodes natgw looks after; all of them if it is left out.
+    /// The Nodes that natgw manages; all if it is not set.
     #[serde(default)]
     pub node_selector: NodeSelector,
     /// Node label that holds the floating IP assigned to the Node.
@@ -61,7 +61,7 @@ pub enum NetworkName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnNoCandidate {
-    /// It stays, and a Warning says so.
+    /// It stays, and a Warning reports it.
     #[default]
     Keep,
     /// It is removed, if it points to a Node that bears natgw's marks: no traffic rather than traffic to nowhere.

@@ -1,5 +1,5 @@
-//! What the cloud says: the network, its servers, the floating IPs; asked no more often than needed, since all programs of
-//! a project share 3,600 requests an hour.
+//! The state of the cloud: the network, its servers, the floating IPs. They are listed no more often than needed, because all
+//! programs of a project share 3,600 requests an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -14,11 +14,11 @@ use crate::config::{Config, NetworkName};
 use crate::error::Error;
 use crate::plan::floating_ip;
 
-/// How long the list of servers is believed while neither the network's members nor the Nodes change: a server could have
-/// left the network and come back with another address between two looks.
-const SERVERS_BELIEVED: Duration = Duration::from_secs(15 * 60);
+/// How long the list of servers is used while neither the network's members nor the Nodes change: between two polls a server could
+/// leave the network and come back with another address.
+const SERVERS_USED_FOR: Duration = Duration::from_secs(15 * 60);
 
-/// The cloud with what it last said.
+/// The cloud, and its last responses.
 pub struct Cloud {
     hcloud: Arc<Hcloud>,
     network: NetworkName,
@@ -53,7 +53,7 @@ pub struct View {
 }
 
 impl Cloud {
-    /// Nothing is asked yet.
+    /// Nothing is listed yet.
     #[must_use]
     pub fn new(config: &Config, hcloud: Arc<Hcloud>) -> Self {
         Cloud {
@@ -66,7 +66,7 @@ impl Cloud {
         }
     }
 
-    /// What the cloud said last is not believed any more: something was written, or turned out to be outdated.
+    /// Drops the last responses: something was written, or a response was outdated.
     pub fn invalidate(&mut self) {
         self.last = None;
         if let Some(list) = &mut self.floating_ips {
@@ -83,10 +83,10 @@ impl Cloud {
             Some(view) if young(view.network_read, self.poll) => (view.network.clone(), view.network_read),
             _ => (self.read_network().await?, Instant::now()),
         };
-        // A server may have got an alias IP and a route of its own since: nothing else tells of that.
+        // A server may have got an alias IP and a route since; only this list shows it.
         let believed = |view: &View| match network.default_route() {
             Some(route) if !view.knows(route.gateway) => self.poll,
-            _ => SERVERS_BELIEVED,
+            _ => SERVERS_USED_FOR,
         };
         let servers = match &last {
             Some(view)

@@ -11,8 +11,8 @@ use super::snapshot::{Node, Ready};
 use crate::config::Config;
 use crate::names;
 
-/// Takes from a Node the labels and annotations that [`read`] never looks at: they are most of its memory, and those of
-/// others change all the time.
+/// Removes the labels and annotations that [`read`] does not use: they are most of a Node's memory, and other programs change
+/// them all the time.
 pub fn trim(config: &Config) -> impl Fn(&mut k8s::Node) + Send + 'static {
     let selected_by = config.node_selector.clone().into_iter().map(key);
     let own = [&config.floating_ip_label, &config.role_label].map(Clone::clone);
@@ -31,7 +31,7 @@ fn keep(map: &mut Option<BTreeMap<String, String>>, is_read: impl Fn(&str) -> bo
     map.take_if(|entries| entries.is_empty());
 }
 
-/// The label that a part of a selector looks at; each looks at one.
+/// The label of one part of a selector.
 fn key(expression: Expression) -> String {
     match expression {
         Expression::In(key, _)

@@ -1,4 +1,4 @@
-//! What natgw knows of the world at one time: plain data, no client, no clock.
+//! The observed state at one time: plain data, no client, no clock.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::task::Task;
 
-/// The world at one time. Complete: a list that could be partial never becomes a Snapshot.
+/// The observed state at one time. It is complete: a partial list never becomes a Snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// Every Node of the cluster, by name; those that the selector leaves out too, since they may have to be cleaned.
@@ -37,14 +37,14 @@ impl Snapshot {
 /// The server of each IPv4 floating IP; None: it is assigned to no server.
 pub type FloatingIPs = BTreeMap<Ipv4Addr, Option<u64>>;
 
-/// The kubelet's word about itself, as the `Ready` condition of the Node has it.
+/// The `Ready` condition of the Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ready {
     /// `True`
     True,
-    /// `False`: the kubelet is alive and says no. Host-network pods still run.
+    /// `False`: the kubelet reports that it is not ready. Host-network pods still run.
     False,
-    /// `Unknown` or absent: nobody has heard of the kubelet. Pods neither start nor end.
+    /// `Unknown` or absent: the kubelet does not report. Pods neither start nor end.
     Unknown,
 }
 
@@ -69,21 +69,21 @@ pub struct Node {
     pub cordoned: bool,
     /// status.nodeInfo.bootID
     pub boot_id: String,
-    /// Value of the floating-IP label, as it stands there.
+    /// Value of the floating-IP label.
     pub label: Option<String>,
-    /// Value of the setup annotation, as it stands there.
+    /// Value of the setup annotation.
     pub setup: Option<String>,
-    /// Value of the client annotation, as it stands there.
+    /// Value of the client annotation.
     pub client: Option<String>,
     /// Boot ID of the last successful setup.
     pub setup_boot_id: Option<String>,
-    /// Value of the pending annotation, as it stands there.
+    /// Value of the pending annotation.
     pub pending: Option<String>,
     /// Jobs in a row that failed for what is pending.
     pub failures: u32,
-    /// Not before this time again.
+    /// The next attempt is not before this time.
     pub retry_after: Option<Timestamp>,
-    /// A person asked to forget this Node.
+    /// A user requested to forget this Node.
     pub forget: bool,
     /// The role label is there.
     pub role: bool,
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// Whether natgw has left any trace on this Node: then a route to it can be told to be natgw's.
+    /// Whether this Node has a label or an annotation of natgw: then a route to it is natgw's.
     #[must_use]
     pub fn has_records(&self) -> bool {
         self.setup.is_some() || self.pending.is_some() || self.role
@@ -137,7 +137,7 @@ pub struct Job {
     pub generation: String,
     /// 1 for the first try.
     pub attempt: u32,
-    /// metadata.deletionTimestamp is set: whatever its status says, it counts for nothing any more.
+    /// metadata.deletionTimestamp is set: its status is ignored.
     pub terminating: bool,
     /// How it ended, if it did.
     pub outcome: Outcome,

@@ -1,4 +1,4 @@
-//! What natgw can do to the world: every outward act.
+//! Every action of natgw.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -36,7 +36,7 @@ impl From<&snapshot::Node> for NodeRef {
 }
 
 impl NodeRef {
-    /// The Event's place for what is said about this Node.
+    /// The object of the Event about this Node.
     #[must_use]
     pub fn regarding(&self) -> Regarding {
         Regarding {
@@ -49,7 +49,7 @@ impl NodeRef {
     }
 }
 
-/// A Job that shall be created.
+/// A Job to create.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobSpec {
@@ -157,7 +157,7 @@ pub enum Action {
         /// What was torn down.
         task: Task,
     },
-    /// Write down that a Job failed, and when to try again.
+    /// Record that a Job failed, and when it is retried.
     RecordFailure {
         /// Which.
         node: NodeRef,
@@ -215,10 +215,10 @@ impl Action {
         }
     }
 
-    /// Whether the failure of `failed`, earlier in the same plan, prevents this action. `is_outdated`: the failure says that the
-    /// Node is not as the plan has it.
+    /// Whether the failure of `failed`, earlier in the same plan, prevents this action. `is_outdated`: it failed because the
+    /// Node has changed since the plan.
     ///
-    /// Everything else goes on: the route, the role label and each Node fail separately.
+    /// Everything else continues: the route, the role label and each Node fail separately.
     #[must_use]
     pub fn is_prevented_by(&self, failed: &Action, is_outdated: bool) -> bool {
         let same_node = self.node().name == failed.node().name;

@@ -11,7 +11,7 @@ use crate::config::{Config, Mode};
 use crate::observe::snapshot::{Node, Ready, Server, Snapshot};
 use crate::task::Role;
 
-/// Where a Node stands on the way to being the primary.
+/// The state of a Node in the election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// Set up for the IP in its label, Ready, not cordoned, attached to the network: it could be the primary.
@@ -32,7 +32,7 @@ pub enum Standing {
 pub enum Unfit {
     /// deletionTimestamp is set.
     Terminating,
-    /// Not Ready, or not heard of.
+    /// Not Ready, or the kubelet does not report.
     NotReady,
     /// spec.unschedulable
     Cordoned,
@@ -48,11 +48,11 @@ pub enum Unfit {
 pub struct Assessed<'a> {
     /// The Node.
     pub node: &'a Node,
-    /// Where it stands.
+    /// Its state in the election.
     pub standing: Standing,
 }
 
-/// Judges every Node. Reports label values that nobody can use.
+/// Evaluates every Node. Reports invalid label values.
 pub(super) fn assess<'a>(config: &Config, snapshot: &'a Snapshot, out: &mut Output) -> Vec<Assessed<'a>> {
     let duplicates = floating_ip::duplicates(snapshot);
     for (ip, nodes) in &duplicates {

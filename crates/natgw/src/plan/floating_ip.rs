@@ -1,4 +1,4 @@
-//! Floating IPs: what a label says, and what the cloud says.
+//! Floating IPs: the label of the Node, and the assignment in the cloud.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub const CONFIRMATIONS: u32 = 3;
 
 /// Reads a label value as the address of a gateway: IPv4, unicast, and none that can be no floating IP.
 ///
-/// A label value cannot hold a colon, so an IPv6 address can only stand there mangled.
+/// A label value cannot contain a colon, so it cannot hold an IPv6 address.
 #[must_use]
 pub fn parse(value: &str) -> Option<Ipv4Addr> {
     value.parse::<Ipv4Addr>().ok().filter(|ip| {
@@ -46,7 +46,7 @@ pub fn duplicates(snapshot: &Snapshot) -> BTreeMap<Ipv4Addr, Vec<&Node>> {
     holders
 }
 
-/// What the cloud says about a Node's claim to a floating IP.
+/// The assignment of the floating IP in a Node's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// It is assigned to the Node's server.

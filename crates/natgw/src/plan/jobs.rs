@@ -2,7 +2,7 @@
 //!
 //! What a Node's kernel holds cannot be read from here, so it is written down: the setup annotation (for which IP), the
 //! boot ID of that setup, and a pending marker that is written before a Job is created and removed with its success. While
-//! the marker is there, nothing is assumed. Jobs that nobody should have made count as markers too.
+//! the marker is there, nothing is assumed. Jobs that natgw would not have created count as markers too.
 
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
@@ -17,7 +17,7 @@ use crate::task::{Part, Role, Task};
 
 /// Wait after the first failed Job; doubled with each further one. A minute lets a person read the first Event.
 const BACKOFF_MIN: SignedDuration = SignedDuration::from_mins(1);
-/// The longest wait between two tries: a mended Node should not wait for hours.
+/// The longest backoff: a repaired Node should not wait for hours.
 const BACKOFF_MAX: SignedDuration = SignedDuration::from_mins(30);
 
 /// Hash of the Node's UID and boot ID: a Job of another generation says nothing about this kernel.
@@ -67,7 +67,7 @@ fn is_settled(node: &Node, records: &Records, desired: Option<Part>) -> bool {
         && (desired.is_none() || node.setup_boot_id.as_deref() == Some(&node.boot_id))
 }
 
-/// What the Node shall be.
+/// The desired state of the Node.
 fn desired(config: &Config, snapshot: &Snapshot, node: &Node) -> Option<Part> {
     if config.mode == Mode::Cleanup || !node.selected {
         return None;
@@ -169,10 +169,10 @@ impl Run<'_> {
     /// records its end.
     fn plan(self, jobs: &[Job], out: &mut Output) {
         let generation = generation(self.node);
-        let is_wanted = |job: &&Job| job.task == self.task && job.generation == generation;
-        let others: Vec<&Job> = jobs.iter().filter(|job| !is_wanted(job)).collect();
+        let is_desired = |job: &&Job| job.task == self.task && job.generation == generation;
+        let others: Vec<&Job> = jobs.iter().filter(|job| !is_desired(job)).collect();
         if !others.is_empty() {
-            // A Job that goes may be all that tells what the kernel holds: the marker takes over before it does.
+            // The Job may be the only record of the kernel's state: the pending annotation is written before its deletion.
             if !self.has_records() {
                 out.step(self.mark(), self.because.clone());
             }
@@ -189,7 +189,7 @@ impl Run<'_> {
             None => self.create(generation, out),
             Some(job) => match &job.outcome {
                 Outcome::Succeeded => self.record(out),
-                // Begun, given up for another task that never started, and desired again.
+                // The task was started, replaced by another one that did not start, and is desired again.
                 _ if !self.has_records() => out.step(self.mark(), self.because.clone()),
                 Outcome::Running => {}
                 Outcome::Failed { at, message } => self.failed(job, *at, message, out),
@@ -219,7 +219,7 @@ impl Run<'_> {
         if failures > 0 && self.node.retry_after.is_some_and(|time| self.now < time) {
             return;
         }
-        // Nobody has heard of the kubelet: the pod would neither start nor end, and the Job fail by its deadline.
+        // The kubelet does not report: the pod would neither start nor end, and the Job would fail by its deadline.
         if self.node.ready == Ready::Unknown {
             return;
         }

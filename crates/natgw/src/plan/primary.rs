@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use super::eligibility::{Assessed, Standing};
 use crate::observe::snapshot::Node;
 
-/// The one Node that all others shall use.
+/// The Node that the route should point to.
 #[derive(Clone, Copy, Debug)]
 pub struct Primary<'a> {
     /// The Node.

@@ -40,7 +40,7 @@ pub enum Reason {
     BecamePrimary,
     /// The Node is not the primary.
     NoLongerPrimary,
-    /// `natgw cleanup` was asked for.
+    /// `natgw cleanup` was requested.
     CleanupRequested,
 
     // Steps: Jobs and annotations.
@@ -54,7 +54,7 @@ pub enum Reason {
     SetupInterrupted(Task),
     /// The IP came back while its teardown was under way.
     LabelRestored,
-    /// The Node is a gateway's client and has not been told so.
+    /// The Node is a client of the gateway, and its client setup has not run.
     ClientSetupMissing,
     /// The Node is no gateway's client any more.
     ClientDisabled,
@@ -66,16 +66,16 @@ pub enum Reason {
     JobFailed {
         /// How many in a row.
         attempt: u32,
-        /// The Job controller's word.
+        /// The message of the Job controller.
         message: String,
     },
     /// The wait after a failure is over.
     BackoffExpired(u32),
     /// A person set the forget annotation.
     ForgetRequested,
-    /// The cloud says that the floating IP is assigned to the Node's server.
+    /// The floating IP is assigned to the Node's server.
     FloatingIPAssigned,
-    /// The cloud says that the floating IP is not assigned to the Node's server.
+    /// The floating IP is not assigned to the Node's server.
     FloatingIPUnassigned,
 
     // Problems.
@@ -102,7 +102,7 @@ pub enum Reason {
         /// Where it is.
         assignment: Assignment,
     },
-    /// Labels are not removed (yet), though the list of floating IPs says so.
+    /// Labels are kept (for now) against the list of floating IPs.
     LabelRemovalHeld {
         /// The Nodes that keep their label.
         nodes: Vec<String>,
@@ -126,7 +126,7 @@ pub enum Reason {
     },
     /// Which server holds which floating IP could not be read; why.
     FloatingIPsUnknown(String),
-    /// The world could not be observed; nothing is done.
+    /// The state could not be observed; nothing is done.
     ObserveFailed(String),
 }
 
@@ -137,7 +137,7 @@ pub enum KeptRoute {
     None,
     /// It stays: its Node is eligible, if not Ready and schedulable.
     AtEligible(String),
-    /// It stays, though nothing can be said for its next hop.
+    /// It stays, although its next hop is no gateway.
     AtOther(Ipv4Addr),
     /// It is removed, as the settings want.
     Removed,
@@ -331,7 +331,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The sentence; the code stands beside it wherever it is printed.
+/// The sentence; it is always printed with the code.
 impl Serialize for Reason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)

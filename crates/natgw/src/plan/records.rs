@@ -1,4 +1,4 @@
-//! What stands on a Node about what its kernel holds, read back and held against the Jobs that are there.
+//! The records on a Node of its kernel's state, compared with its Jobs.
 
 use super::reason::Reason;
 use crate::config::Config;

@@ -6,7 +6,7 @@ use super::primary::Primary;
 use super::reason::Reason;
 use crate::observe::snapshot::Snapshot;
 
-/// On the new primary first, then off all others: whoever looks meanwhile finds at least one.
+/// First on the new primary, then off all others: at least one Node has the label at any time.
 pub(super) fn labels(snapshot: &Snapshot, primary: Option<Primary<'_>>, out: &mut Output) {
     if let Some(primary) = primary
         && !primary.node.role

@@ -1,4 +1,4 @@
-//! The network's default route: where it shall point, and why it has to change.
+//! The network's default route: its desired next hop, and the reason of a change.
 
 use std::net::Ipv4Addr;
 
@@ -91,7 +91,7 @@ fn why_leave(snapshot: &Snapshot, assessed: &[Assessed<'_>], current: Ipv4Addr) 
     }
 }
 
-/// No Node can be the primary: the route stays, unless it can be told to be natgw's and the settings want it gone.
+/// No Node can be the primary: the route stays, unless it is natgw's and the settings require its removal.
 fn without_candidate(config: &Config, snapshot: &Snapshot, assessed: &[Assessed<'_>], out: &mut Output) {
     let holder = holder(assessed, snapshot.network.default_route);
     let remove = |out: &mut Output, holder: &Assessed<'_>, gateway, because| {

@@ -1,4 +1,4 @@
-//! The rules, one by one and all together, in a simulated world.
+//! The rules, one by one and all together, in a simulated environment.
 
 mod defects;
 mod env;

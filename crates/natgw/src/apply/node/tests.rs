@@ -31,8 +31,11 @@ async fn a_route_follows_only_a_node_that_is_as_the_decision_had_it() {
         (node("uid-2", "7"), false),
         (None, false),
     ] {
-        let answer = unchanged(&client(found.clone()), &decided, "7").await;
-        assert_eq!(answer.is_ok(), so, "{found:?}: {answer:?}");
-        assert!(answer.err().is_none_or(|error| error.is_outdated()), "the next reconcile decides anew");
+        let result = unchanged(&client(found.clone()), &decided, "7").await;
+        assert_eq!(result.is_ok(), so, "{found:?}: {result:?}");
+        assert!(
+            result.err().is_none_or(|error| error.is_outdated()),
+            "the next reconciliation decides again"
+        );
     }
 }

@@ -43,7 +43,7 @@ fn defect_02_a_new_job_waits_until_the_old_one_is_gone() {
 }
 
 #[test]
-fn defect_03_the_success_of_a_terminating_job_counts_for_nothing() {
+fn defect_03_success_of_a_terminating_job_is_ignored() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
     env.reconcile();
     let job = &mut env.snapshot.jobs.get_mut("node-1").unwrap()[0];
@@ -118,11 +118,11 @@ fn defect_07_a_reboot_ends_eligibility_until_the_setup_has_run_again() {
     assert_eq!(env.plan().steps[0].because.code(), "GatewayNotEligible");
     env.settle();
     env.assert_safe();
-    assert_eq!(env.primary(), ["node-2"], "no way back: the route stays where it works");
+    assert_eq!(env.primary(), ["node-2"], "the route does not move back");
 }
 
 #[test]
-fn defect_08_a_failed_job_is_told_waited_for_and_tried_again() {
+fn defect_08_failed_job_is_recorded_and_retried_after_its_backoff() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
     env.settle_with(|_| false);
     let node = env.get("node-1");
@@ -137,14 +137,14 @@ fn defect_08_a_failed_job_is_told_waited_for_and_tried_again() {
     env.now += SignedDuration::from_mins(2);
     env.settle();
     assert_eq!((env.get("node-1").failures, env.primary()), (0, vec!["node-1"]));
-    // Once more after success: the count starts anew.
+    // After a success, the count of failures starts at zero.
     env.reboot("node-1");
     env.settle_with(|_| false);
     assert_eq!(env.get("node-1").failures, 1);
 }
 
 #[test]
-fn defect_12_jobs_of_a_node_that_is_gone_trouble_nobody() {
+fn defect_12_jobs_of_a_deleted_node_are_ignored() {
     let mut env = TestEnv::two_gateways();
     env.edit("node-2", |node| node.label = None);
     env.reconcile();
@@ -163,7 +163,7 @@ fn defect_16_a_node_that_leaves_the_selector_is_torn_down() {
 }
 
 #[test]
-fn defect_18_a_stale_label_is_held_against_the_cloud_before_it_is_elected() {
+fn defect_18_stale_label_is_compared_with_the_cloud_before_the_election() {
     let mut env = TestEnv::two_gateways();
     env.assigned.insert(fip(2), Some(77));
     env.edit("node-1", |node| node.cordoned = true);
@@ -184,7 +184,7 @@ fn defect_19_a_gateway_that_is_not_ready_loses_the_route() {
 }
 
 #[test]
-fn a_job_of_a_process_that_had_lost_its_lease_is_taken_for_a_marker() {
+fn job_of_a_process_that_had_lost_its_lease_counts_as_a_marker() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(2)));
     env.settle();
     let mut stray = env.snapshot.jobs["node-2"][0].clone();

@@ -116,7 +116,7 @@ impl TestEnv {
         env
     }
 
-    /// Changes a Node as somebody else would.
+    /// Changes a Node as another client does.
     pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut Node)) {
         self.version += 1;
         let version = self.version.to_string();
@@ -189,7 +189,7 @@ impl TestEnv {
         self.settle_with(|_| true);
     }
 
-    /// Reconciliations until nothing is left to do; each Job ends as `succeeds` says.
+    /// Reconciles until nothing is left to do; `succeeds` decides the outcome of each Job.
     pub fn settle_with(&mut self, succeeds: impl Fn(Task) -> bool) {
         for _ in 0..200 {
             let acted = self.reconcile() > 0;

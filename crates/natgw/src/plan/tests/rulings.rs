@@ -28,7 +28,7 @@ fn ruling_the_route_holder_stays_primary() {
     env.edit("node-1", |node| node.cordoned = true);
     env.settle();
     env.edit("node-1", |node| node.cordoned = false);
-    assert!(env.plan().is_empty(), "no way back to the older Node");
+    assert!(env.plan().is_empty(), "the route does not move back to the older Node");
     // Neither does a misplaced role label move it; the label follows the route.
     env.edit("node-1", |node| node.role = true);
     assert_eq!(env.steps(), ["remove the role label from Node node-1"]);
@@ -90,7 +90,7 @@ fn ruling_without_a_candidate_the_settings_decide_about_a_route_to_no_gateway() 
 }
 
 #[test]
-fn ruling_a_route_that_cannot_be_told_to_be_natgws_is_never_removed() {
+fn ruling_route_that_natgw_does_not_recognize_is_never_removed() {
     for ip in [private(99), private(3)] {
         let mut env = TestEnv::new(config_with("onNoCandidate: remove")).node(1, None).node(2, None);
         env.snapshot.network.default_route = Some(ip);
@@ -101,7 +101,7 @@ fn ruling_a_route_that_cannot_be_told_to_be_natgws_is_never_removed() {
 }
 
 #[test]
-fn ruling_a_route_to_a_stranger_is_adopted_as_configured() {
+fn ruling_foreign_route_is_adopted_as_configured() {
     let mut env = TestEnv::two_gateways();
     env.snapshot.network.servers.insert(private(99), "old-gateway".into());
     env.snapshot.network.default_route = Some(private(99));
@@ -115,7 +115,7 @@ fn ruling_a_route_to_a_stranger_is_adopted_as_configured() {
         "a primary without the route is none"
     );
     assert_eq!(env.problems(), ["ForeignRouteKept"]);
-    // An address that nothing has belongs to nobody: such as that of a gateway whose server was deleted.
+    // An address without a server, such as that of a deleted gateway, is foreign.
     env.snapshot.network.servers.remove(&private(99));
     assert_eq!(env.plan().steps[0].because.code(), "GatewayGone");
 }
@@ -135,7 +135,7 @@ fn ruling_order_of_a_change_route_then_new_label_then_old() {
 }
 
 #[test]
-fn ruling_a_primary_that_loses_its_label_is_left_by_the_route_before_its_teardown() {
+fn ruling_route_leaves_a_primary_without_label_before_its_teardown() {
     let mut env = TestEnv::two_gateways();
     env.edit("node-1", |node| node.label = None);
     let steps = env.steps();
@@ -163,7 +163,7 @@ fn ruling_of_nodes_with_the_same_ip_the_clouds_choice_is_elected() {
 }
 
 #[test]
-fn ruling_of_nodes_with_the_same_ip_none_is_elected_anew_while_the_cloud_does_not_know() {
+fn ruling_of_nodes_with_the_same_ip_no_other_one_is_elected_without_a_list() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1))).node(2, Some(fip(1)));
     env.can_list = false;
     env.settle();
@@ -209,7 +209,7 @@ fn ruling_a_node_outside_the_network_is_no_candidate() {
 }
 
 #[test]
-fn a_mangled_annotation_stops_its_node_and_forget_starts_it_anew() {
+fn invalid_annotation_stops_its_node_until_forget() {
     for mangle in [
         (|node| node.setup = Some("garbage".into())) as fn(&mut crate::observe::snapshot::Node),
         |node| node.pending = Some("garbage".into()),
@@ -238,7 +238,7 @@ fn forget_ends_a_teardown_that_can_never_succeed() {
 }
 
 #[test]
-fn jobs_wait_for_a_kubelet_that_nobody_hears() {
+fn no_job_is_created_while_the_kubelet_does_not_report() {
     let mut env = TestEnv::new(config()).node(1, Some(fip(1)));
     env.edit("node-1", |node| node.ready = Ready::Unknown);
     assert!(env.plan().is_empty());
@@ -248,7 +248,7 @@ fn jobs_wait_for_a_kubelet_that_nobody_hears() {
 }
 
 #[test]
-fn clients_are_set_up_where_wanted_and_give_way_to_gateways() {
+fn clients_are_set_up_if_enabled_and_torn_down_before_a_gateway_setup() {
     let mut env = TestEnv::new(config_with("clients: {enabled: true}")).node(1, Some(fip(1))).node(2, None);
     env.settle();
     assert_eq!(env.get("node-2").client, Some("10.0.0.1".into()));
@@ -309,7 +309,7 @@ fn with_label_management_labels_follow_the_assignments() {
 }
 
 #[test]
-fn a_label_lost_by_mistake_comes_back_before_anything_is_torn_down() {
+fn label_removed_by_mistake_is_written_again_before_a_teardown() {
     let mut env = TestEnv::new(config_with("floatingIPs: {label: true}")).node(1, None).node(2, None);
     env.assigned.insert(fip(1), Some(1));
     env.assigned.insert(fip(2), Some(2));
@@ -317,7 +317,7 @@ fn a_label_lost_by_mistake_comes_back_before_anything_is_torn_down() {
     assert_eq!(env.primary(), ["node-1"]);
     env.edit("node-1", |node| node.label = None);
     assert_eq!(env.steps(), ["label Node node-1 with floating IP 198.51.100.1"]);
-    // The cloud's word is another: then it is no mistake, and the Node is set up anew.
+    // The cloud reports another assignment: the label is right, and the Node is set up again.
     env.assigned.insert(fip(1), None);
     env.assigned.insert(fip(3), Some(1));
     env.settle();
@@ -325,7 +325,7 @@ fn a_label_lost_by_mistake_comes_back_before_anything_is_torn_down() {
 }
 
 #[test]
-fn cleanup_takes_everything_back_and_nothing_else() {
+fn cleanup_removes_everything_of_natgw_and_nothing_else() {
     let mut env = TestEnv::two_gateways().node(3, None);
     env.config = config_with("clients: {enabled: true}");
     env.settle();
@@ -345,7 +345,7 @@ fn cleanup_takes_everything_back_and_nothing_else() {
 }
 
 #[test]
-fn a_settled_world_stays_as_it_is() {
+fn settled_state_has_an_empty_plan() {
     let mut env = TestEnv::two_gateways();
     env.now += SignedDuration::from_hours(24);
     env.snapshot.jobs.clear();

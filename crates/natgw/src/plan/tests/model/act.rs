@@ -160,7 +160,7 @@ impl Act {
         }
     }
 
-    /// The same act after its Node was booted again: what it says of "this" boot is of an earlier one now.
+    /// The same action after a reboot of its Node: its boot is an earlier one now.
     pub fn after_reboot(self, of: u8) -> Act {
         match self {
             Act::Delete(node, job) if node == of => Act::Delete(node, Job { boot: Boot::Earlier, ..job }),
@@ -187,7 +187,7 @@ impl Act {
                 cluster.route = Hop::None;
                 Outcome::Then(Act::AddRoute { to })
             }
-            // The cloud takes no second route for a destination, and none to an address that nobody has.
+            // The cloud takes no second route for a destination, and none to an address without a server.
             Act::AddRoute { to } if cluster.route == Hop::None && cluster.node(to).attached => {
                 cluster.route = Hop::Node(to);
                 Outcome::Done

@@ -1,4 +1,4 @@
-//! What is explored, from where, and what was seen on the way.
+//! The bounds of the exploration, and its counts.
 
 use super::act::Act;
 use super::cluster::{Cluster, Ip};
@@ -71,7 +71,7 @@ pub struct Seen {
     pub crashes: usize,
     pub refused: usize,
     pub route_moves: usize,
-    /// Moves of the route to a Node that had changed since the look: the next reconciliation corrects them.
+    /// Moves of the route to a Node that had changed since the observation: the next reconciliation corrects them.
     pub overtaken: usize,
     pub teardowns: usize,
     pub failures: usize,

@@ -86,7 +86,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Its name says so much.
+    /// Its name contains this.
     pub fn is(&self, other: &Job) -> bool {
         (self.work, self.boot, self.attempt) == (other.work, other.boot, other.attempt)
     }

@@ -1,4 +1,4 @@
-//! Where it all ends, when nobody disturbs: from every cluster that was reached.
+//! Convergence: the end state from each cluster that was reached, without disturbances.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use super::explore::{Explorer, IDLE, Step};
 use super::law;
 
 impl Explorer {
-    /// From every cluster, with nobody to disturb it and Jobs that succeed: a bounded number of reconciliations to the desired end.
+    /// From each cluster, without disturbances and with Jobs that succeed: a bounded number of reconciliations to the desired state.
     pub fn converge(&mut self) -> Step<()> {
         let mut reconciles_left: HashMap<u32, u32> = HashMap::new();
         for at in 0..self.ways.len() as u32 {
@@ -22,7 +22,7 @@ impl Explorer {
                     break *left;
                 }
                 if chain.len() > 200 {
-                    return Err(("no end in sight though nobody disturbs".to_owned(), at));
+                    return Err(("does not converge without disturbances".to_owned(), at));
                 }
                 match self.quiet(cluster) {
                     Some((reconciled, next)) => {

@@ -13,7 +13,7 @@ pub enum Event {
     Attach(u8, bool),
     /// The cloud's floating IP goes to that Node's server, or to none, and the label stays.
     Assign(Ip, Option<u8>),
-    /// Somebody points the route to a server of theirs, or removes it.
+    /// Another client points the route to its server, or removes it.
     Route(Hop),
     JobEnds(u8, usize, End),
     /// A deleted Job is gone, or the time of a finished one is over.
@@ -47,7 +47,7 @@ impl Alphabet {
         fails: true,
     };
 
-    /// What needs somebody or something to break.
+    /// The disturbances: actions of other clients, and failures.
     pub fn disturbances(&self, cluster: &Cluster) -> Vec<Event> {
         let mut events = Vec::new();
         for (i, node) in (0..).zip(cluster.nodes()) {
@@ -123,7 +123,7 @@ impl Event {
         match self {
             Event::Label(i, label) => {
                 cluster.node(i).label = label;
-                // A floating IP is assigned before its label says so.
+                // A floating IP is assigned before its label is written.
                 if let Some(ip) = label {
                     cluster.assigned[ip as usize] = Some(i);
                 }

@@ -1,7 +1,7 @@
 //! Every order of events: breadth first, one act of natgw at a time, anything of others in between.
 //!
-//! A state is a cluster and what is left of natgw's reconciliation. Worlds are few and reconciliations are short, so both are numbered, and each
-//! cluster is planned for once. Disturbances (what needs somebody or something to break) are counted: the states that take
+//! A state is a cluster and what is left of natgw's reconciliation. Clusters are few and reconciliations are short, so both are numbered, and each
+//! cluster is planned for once. Disturbances (actions of other clients, and failures) are counted: the states that take
 //! the same number of them are explored to the end before the next one, so "up to n disturbances" is complete.
 
 use std::collections::HashMap;
@@ -19,9 +19,9 @@ use super::numbers::{Numbers, Quick};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reconcile {
     pub acts: Vec<Act>,
-    /// Nodes, as bits, whose object has changed since the look: writes to them are refused.
+    /// Nodes, as bits, whose object has changed since the observation: writes to them are refused.
     stale: u8,
-    /// Nodes, as bits, of which anything has changed since the look.
+    /// Nodes, as bits, of which anything has changed since the observation.
     touched: u8,
 }
 
@@ -198,11 +198,11 @@ impl Explorer {
         let unseen = !matches!(act, Act::MoveRoute { .. } | Act::AddRoute { .. } | Act::RemoveRoute { .. });
         if let (true, Some(node)) = (unseen && there != number, act.node()) {
             let plan = self.plan(number);
-            let mut again = self.reconciles.get(plan).clone();
-            again.stale |= 1 << node;
-            again.touched |= 1 << node;
-            let again = self.reconcile(again);
-            self.reach((there, again), from, Move::ActsUnseen(act))?;
+            let mut changed = self.reconciles.get(plan).clone();
+            changed.stale |= 1 << node;
+            changed.touched |= 1 << node;
+            let changed = self.reconcile(changed);
+            self.reach((there, changed), from, Move::ActsUnseen(act))?;
         }
         Ok(())
     }

@@ -27,14 +27,14 @@ pub enum Flaw {
     /// Takes a Job that is being deleted for gone, and does not ask the API server.
     OverlooksTerminating,
     /// Takes a Job that runs for one that has succeeded.
-    Impatient,
+    SkipsRunning,
     /// Takes a Job that has failed for one that has succeeded.
     Optimistic,
-    /// Never tries again.
+    /// Never retries.
     GivesUp,
     /// Never tears down.
     NoTeardown,
-    /// Does not look at boot IDs of setups.
+    /// Does not compare boot IDs.
     IgnoresReboots,
     /// Takes a Job from before the boot for one of now.
     IgnoresGenerations,
@@ -42,19 +42,19 @@ pub enum Flaw {
     IgnoresReadiness,
     /// Routes to cordoned Nodes.
     IgnoresCordons,
-    /// Routes to Nodes of which nobody knows what they hold.
+    /// Routes to Nodes with a pending annotation.
     IgnoresMarkers,
-    /// Does not ask the cloud who has a floating IP.
+    /// Does not read the assignment of floating IPs.
     IgnoresTheCloud,
-    /// Goes back to the oldest candidate.
+    /// Moves back to the oldest candidate.
     FailsBack,
     /// Leaves the role label where it was.
     KeepsRoles,
-    /// Gives nobody the role label.
+    /// Never adds the role label.
     NoRole,
-    /// Takes the route of others though it is told not to.
+    /// Moves a foreign route against the configuration.
     TakesAll,
-    /// Removes the route that it is told to keep.
+    /// Removes the route against the configuration.
     RemovesTheRoute,
     /// Moves the route without reading it first, although the settings leave that of others alone.
     MovesBlindly,
@@ -73,7 +73,7 @@ impl Flaw {
         Flaw::ForgetsInterrupted,
         Flaw::BelievesTerminating,
         Flaw::OverlooksTerminating,
-        Flaw::Impatient,
+        Flaw::SkipsRunning,
         Flaw::Optimistic,
         Flaw::GivesUp,
         Flaw::NoTeardown,
@@ -137,9 +137,9 @@ impl Flaw {
                     let now = generation(&snapshot.nodes[usize::from(index(node))]);
                     jobs.iter_mut().for_each(|job| job.generation.clone_from(&now));
                 }
-                Flaw::Impatient | Flaw::Optimistic => {
+                Flaw::SkipsRunning | Flaw::Optimistic => {
                     let bad = |outcome: &Outcome| match outcome {
-                        Outcome::Running => self == Flaw::Impatient,
+                        Outcome::Running => self == Flaw::SkipsRunning,
                         Outcome::Failed { .. } => self == Flaw::Optimistic,
                         Outcome::Succeeded => false,
                     };

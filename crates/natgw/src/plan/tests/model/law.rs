@@ -14,12 +14,12 @@ fn is_set_up(node: &Node) -> bool {
     })
 }
 
-/// Traffic through this Node would leave the network, as far as Kubernetes knows.
+/// Traffic through this Node leaves the network, by the state in Kubernetes.
 fn is_fit(node: &Node) -> bool {
     is_set_up(node) && node.ready == Ready::True && !node.cordoned && node.attached
 }
 
-/// The cloud says that the floating IP in its label is this Node's.
+/// The floating IP in its label is assigned to this Node's server.
 fn is_confirmed(cluster: &Cluster, i: u8) -> bool {
     let node = &cluster.nodes[usize::from(i)];
     node.label.is_some_and(|ip| cluster.assigned[ip as usize] == Some(i))
@@ -137,7 +137,7 @@ pub fn in_the_end(cluster: &Cluster, route_refused: bool) -> Result<(), String> 
         for ip in Ip::ALL {
             let kernel = node.kernel[ip as usize];
             if !desired(ip) && kernel != Kernel::Clean {
-                return Err(format!("node-{i}: {ip:?} is {kernel:?} in the end, and nobody wants it"));
+                return Err(format!("node-{i}: {ip:?} is {kernel:?} in the end, and is not desired"));
             }
         }
         if node.jobs().any(super::cluster::Job::is_alive) {

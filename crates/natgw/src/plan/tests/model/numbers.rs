@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// A hash that is good enough for what nobody forges: without it, hashing is most of the work.
+/// A fast hash without protection against forged keys: with the default one, hashing is most of the work.
 #[derive(Clone, Copy, Default)]
 pub struct QuickHasher(u64);
 

@@ -1,4 +1,4 @@
-//! How natgw sees the modelled cluster: a Snapshot of it.
+//! The Snapshot of the modelled cluster.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -31,7 +31,7 @@ impl Cluster {
                 name: "lan".into(),
                 ip_range: "10.0.0.0/16".parse().unwrap(),
                 default_route: self.route.address(),
-                servers: servers.chain([(Hop::Foreign.address().unwrap(), "stranger".into())]).collect(),
+                servers: servers.chain([(Hop::Foreign.address().unwrap(), "foreign".into())]).collect(),
             },
             floating_ips: Some(self.floating_ips()),
             floating_ip_polls: 1,
