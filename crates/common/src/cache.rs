@@ -25,7 +25,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio::{sync, task::AbortHandle};
 
-use crate::{metrics::Metrics, readiness::Readiness};
+use crate::{apply::FieldManager, metrics::Metrics, readiness::Readiness};
 use store::{Index, Store};
 
 /// Namespace and name of an object: `namespace/name`, or `name` where the kind has no namespaces. Cheap to clone.
@@ -129,6 +129,8 @@ pub struct Builder<K> {
     config: watcher::Config,
     kind: String,
     name: String,
+    api: &'static str,
+    manager: Option<FieldManager>,
     trim: Box<dyn Fn(&mut K) + Send + Sync>,
     indexes: Vec<Index<K>>,
     metrics: Metrics,
@@ -186,6 +188,8 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
             config: watcher::Config::default(),
             kind: kind.into(),
             name: plural.into(),
+            api: crate::cluster::MAIN,
+            manager: None,
             trim: Box::new(|_| {}),
             indexes: Vec::new(),
             metrics: metrics.clone(),
@@ -200,19 +204,34 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
         self
     }
 
-    /// The name of the readiness check and in log lines. The default is the plural of the kind; needed where one process
-    /// caches the same kind of two clusters.
+    /// The name of the readiness check and in log lines. The default is the plural of the kind; needed where one process has
+    /// two caches of the same kind in one cluster.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
+    /// A cache of a further cluster, for its metrics and readiness check; see [`crate::cluster::Cluster::attach`].
+    #[must_use]
+    pub(crate) fn of_cluster(mut self, cluster: &'static str) -> Self {
+        self.name = format!("{cluster}/{}", self.name);
+        self.api = cluster;
+        self
+    }
+
     /// Removes from each object what no reader uses, before it is compared and cached: it costs no memory, and its change
-    /// calls no handler. `managedFields` is always removed. `trim` must not change name, namespace, UID or resourceVersion.
+    /// calls no handler. `managedFields` is removed too; see [`Builder::owned_by`]. `trim` must not change name, namespace, UID or resourceVersion.
     #[must_use]
     pub fn trim(mut self, trim: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         self.trim = Box::new(trim);
+        self
+    }
+
+    /// Keeps of `managedFields` the entries of this manager, without their times: [`FieldManager::apply`] compares with them.
+    #[must_use]
+    pub fn owned_by(mut self, manager: FieldManager) -> Self {
+        self.manager = Some(manager);
         self
     }
 
@@ -249,6 +268,8 @@ impl<K: Resource + Clone + Send + Sync + 'static> Builder<K> {
             kind: self.kind,
             check: self.readiness.map(|readiness| readiness.check(&self.name)),
             name: self.name,
+            api: self.api,
+            manager: self.manager,
             trim: self.trim,
             metrics: self.metrics,
             shared: Arc::clone(&shared),

@@ -4,11 +4,13 @@
 //!   whole call    at most 60 s, retries and all
 //!   retry         429, 503, 504: three more tries, as Retry-After says (not on the lease client)
 //!   headers, auth of the kubeconfig or the service account
-//!   one request   a span, metrics, user agent, headers of the answer within 9 s (a write: 13), each piece of a body in 9 s
+//!   one request   a span, metrics, user agent, response headers within 9 s (a write: 13), each frame of a body in 9 s
 //!   wire          rustls, HTTP/1.1
 //! ```
 //!
-//! kube's own default waits for an answer for ever and retries up to fifteen times in silence.
+//! kube's default client waits for a response without limit, and retries up to fifteen times without a log line.
+//!
+//! A program has one cluster by default ([`connect`]); further ones have names ([`Cluster`]).
 
 use std::{error::Error, path::Path, time::Duration};
 
@@ -31,31 +33,41 @@ use crate::{
 };
 
 mod call;
+mod named;
 
 use call::{CallLayer, Timeouts};
+pub use named::{Cluster, ClusterArgs, ClusterName};
 
-/// How long an API server may take to answer with headers, and then between two pieces of a body. Odd on purpose, as linkerd
-/// has it: "9 s" in a log is recognised as ours. Less than the lease's renew deadline of 10 s.
+/// The label `api` of the metrics of the first cluster.
+pub(crate) const MAIN: &str = "main";
+
+/// The same for the clusters whose kubeconfigs are in Secrets that custom resources name: their number has no limit.
+const TARGET: &str = "target";
+
+/// For the response headers of a read, and then between two frames of a body. An unusual number is recognised in a log. Less
+/// than the lease's renew deadline of 10 s.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);
 
-/// The same for a write, up to the headers: an admission webhook that does not answer has 10 s by default, and where its
-/// failurePolicy is Ignore the API server goes on then, if we still wait.
+/// For the response headers of a write: the API server waits 10 s for an admission webhook by default, and continues then if the
+/// webhook's failurePolicy is Ignore.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(13);
 
-/// How long a TCP connection may take; a server that is there accepts in milliseconds.
+const TIMEOUTS: Timeouts = Timeouts { read: RESPONSE_TIMEOUT, write: WRITE_TIMEOUT };
+
+/// For a TCP connection; a reachable server accepts one in milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A silent connection is asked whether anybody is there after this time, then in this interval, so many times: 25 s in which a
-/// watch may be blind, where client-go gives HTTP/2 45.
+/// TCP keepalive: the first probe after this time without data, the next ones in this interval, so many of them. A watch on a
+/// broken connection is noticed after 25 s; client-go needs 45 s.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 
-/// A call with all its retries: four requests that each take nearly as long as they may, and the waits between them.
+/// A call with all its retries: four requests that nearly time out, and the delays between them.
 const WHOLE_CALL: Duration = Duration::from_secs(60);
 
-/// The API server's priority and fairness asks for 1 s; three tries ride out a rolling restart, more only hide an outage
-/// from the pass that could tell of it.
+/// API Priority and Fairness sends `Retry-After: 1`. Three retries cover a rolling restart; more of them only delay the report of
+/// an outage.
 const RETRIES: u32 = 3;
 
 /// Two clients of one cluster.
@@ -63,35 +75,36 @@ const RETRIES: u32 = 3;
 pub struct Clients {
     /// For everything but the lease.
     pub client: Client,
-    /// Never retries: a renewal that is late is worthless.
+    /// Never retries: the election has its own retry period.
     pub lease: Client,
     /// Of the Pod's service account, else of the kubeconfig's context, else `default`.
     pub default_namespace: String,
 }
 
-/// Makes the clients. Reads files, calls nobody: an API server that is away shows in the caches.
+/// Makes the clients. Reads files and calls no API server: the caches report one that does not respond.
 ///
 /// # Errors
 /// [`ConfigError`] where the kubeconfig or the service account cannot be read or used.
 pub async fn connect(args: &ClientArgs, program: &Program, metrics: &Metrics) -> anyhow::Result<Clients> {
-    // kube asks the process-wide provider; another crate of the binary may bring a second one, and then none is the default.
-    let _already_set = rustls::crypto::ring::default_provider().install_default();
     let config = configuration(args).await.map_err(|error| ConfigError(error_chain(&*error)))?;
     tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API");
     Ok(Clients {
-        client: build(&config, program, metrics, Some(RETRIES))?,
-        lease: build(&config, program, metrics, None)?,
+        client: build(&config, program, metrics, MAIN, Some(RETRIES))?,
+        lease: build(&config, program, metrics, MAIN, None)?,
         default_namespace: config.default_namespace,
     })
 }
 
-/// A client of another cluster, from a kubeconfig that somebody stored there for us. Reads no file and runs no program, whatever
-/// the kubeconfig says: who may write such a Secret may not thereby act inside this process.
+/// A client of another cluster, from a kubeconfig in a Secret. A kubeconfig that names files or a program is refused: the right
+/// to write the Secret must not be a right to act inside this process.
 ///
 /// # Errors
 /// What is wrong with the kubeconfig, in one line without any part of it that could be secret.
 pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> anyhow::Result<Client> {
-    let _already_set = rustls::crypto::ring::default_provider().install_default();
+    build(&of_text(text).await?, program, metrics, TARGET, Some(RETRIES))
+}
+
+async fn of_text(text: &str) -> anyhow::Result<Config> {
     let kubeconfig = of_context(Kubeconfig::from_yaml(text).map_err(readable)?, None);
     let kubeconfig = without_empty_files(kubeconfig);
     for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
@@ -115,12 +128,12 @@ pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> 
     }
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(readable)?;
-    // Of this process' environment, which is not the other cluster's.
+    // kube takes it from the environment of this process.
     config.proxy_url = None;
-    build(&config, program, metrics, Some(RETRIES))
+    Ok(config)
 }
 
-/// What is left of a kubeconfig for this context, or for the current one: its cluster and its user, which is all that kube reads.
+/// The kubeconfig with only the cluster and the user of this context, or of the current one. kube reads no others.
 fn of_context(mut kubeconfig: Kubeconfig, name: Option<&String>) -> Kubeconfig {
     let name = name.or(kubeconfig.current_context.as_ref());
     let context = kubeconfig.contexts.iter().find(|one| Some(&one.name) == name);
@@ -131,7 +144,7 @@ fn of_context(mut kubeconfig: Kubeconfig, name: Option<&String>) -> Kubeconfig {
     kubeconfig
 }
 
-/// What a template has left empty is not there.
+/// A field that a template has left empty is removed.
 fn without_empty_files(mut kubeconfig: Kubeconfig) -> Kubeconfig {
     let filled = |text: &mut Option<String>| *text = text.take().filter(|text| !text.is_empty());
     for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
@@ -147,7 +160,7 @@ fn without_empty_files(mut kubeconfig: Kubeconfig) -> Kubeconfig {
 }
 
 async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
-    // What a template has left empty is the same as what is not given, for kubectl's KUBECONFIG too.
+    // A value that a template has left empty is not given, as for kubectl's KUBECONFIG.
     let context = args.context.clone().filter(|context| !context.is_empty());
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let mut config = match &args.kubeconfig {
@@ -161,7 +174,7 @@ async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
             from(kubeconfig, context).await.context(none)?
         }
     };
-    // kube takes it from the environment, and would ask for NO_PROXY in vain.
+    // kube takes it from the environment, and ignores NO_PROXY.
     config.proxy_url = None;
     for name in ["HTTPS_PROXY", "https_proxy"] {
         if std::env::var_os(name).is_some_and(|value| !value.is_empty()) {
@@ -189,7 +202,7 @@ fn has_proxy(cluster: &NamedCluster) -> bool {
     cluster.cluster.as_ref().is_some_and(|cluster| cluster.proxy_url.is_some())
 }
 
-/// Several kubeconfig files are one, the first to say a thing wins, as for kubectl.
+/// Several kubeconfig files are merged: the first one that sets a field wins, as for kubectl.
 fn merge(files: impl Iterator<Item = std::path::PathBuf>) -> anyhow::Result<Kubeconfig> {
     files.filter(|file| !file.as_os_str().is_empty()).try_fold(Kubeconfig::default(), |all, file| {
         let one = Kubeconfig::read_from(&file).map_err(readable)?;
@@ -207,14 +220,17 @@ fn build(
     config: &Config,
     program: &Program,
     metrics: &Metrics,
+    api: &'static str,
     retries: Option<u32>,
 ) -> anyhow::Result<Client> {
+    // kube uses the provider of the process. Where another crate brings a second one, there is no default.
+    let _already_set = rustls::crypto::ring::default_provider().install_default();
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    // A write is small and somebody waits for it.
+    // A write is small and its caller waits for it.
     connector.set_nodelay(true);
-    // A watch asks nothing and may be silent for minutes: only probes tell that the machine at its other end is gone.
+    // A watch sends nothing and may be silent for minutes: only probes detect that its peer is gone.
     connector.set_keepalive(Some(PROBE_AFTER));
     connector.set_keepalive_interval(Some(PROBE_INTERVAL));
     connector.set_keepalive_retries(Some(PROBES));
@@ -237,7 +253,7 @@ fn build(
         .option_layer(retry)
         .option_layer(auth)
         .layer(headers)
-        .layer(CallLayer::new(program, metrics, Timeouts { read: RESPONSE_TIMEOUT, write: WRITE_TIMEOUT })?)
+        .layer(CallLayer::new(program, metrics, api, TIMEOUTS)?)
         .map_err(BoxError::from)
         .service(wire);
     Ok(Client::new(service, config.default_namespace.clone()))

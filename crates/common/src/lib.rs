@@ -17,7 +17,8 @@
 //! | feature   | modules |
 //! |-----------|---------|
 //! | (none)    | [`plan`], [`names`], [`conditions`] |
-//! | `runtime` | [`runtime`], [`command`], [`args`], [`config`], [`cluster`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`events`], [`executor`], [`leader`], [`k8s`] |
+//! | `runtime` | [`runtime`], [`command`], [`args`], [`config`], [`cluster`], [`secret`], [`server`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`apply`], [`events`], [`executor`], [`leader`], [`k8s`] |
+//! | `https`   | TLS and authentication for [`server`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
 //! | `hcloud`  | [`cloud::hcloud`]: Hetzner Cloud |
 //! | `api`     | [`api`]: our custom resources |
@@ -33,6 +34,8 @@ pub mod api;
 
 #[cfg(feature = "runtime")]
 pub mod admin;
+#[cfg(feature = "runtime")]
+pub mod apply;
 #[cfg(feature = "runtime")]
 pub mod args;
 #[cfg(feature = "runtime")]
@@ -59,6 +62,10 @@ pub mod metrics;
 pub mod readiness;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+#[cfg(feature = "runtime")]
+pub mod secret;
+#[cfg(feature = "runtime")]
+pub mod server;
 #[cfg(feature = "runtime")]
 pub mod shutdown;
 #[cfg(feature = "runtime")]

@@ -2,6 +2,9 @@
 //!
 //! Label sets are closed: verbs, codes, kinds and reasons out of fixed sets, never an object's name. A metric that grows
 //! with the cluster is a memory leak in every Prometheus that scrapes it.
+//!
+//! The label `api` tells the clusters of one program apart: `main`, the name of a further one
+//! ([`ClusterName`](crate::cluster::ClusterName)), or `target` for all whose kubeconfigs are in Secrets of custom resources.
 
 use std::time::{Duration, Instant};
 
@@ -103,12 +106,12 @@ impl Metrics {
             requests: counter(
                 "rest_client_requests_total",
                 "Requests to the Kubernetes API by HTTP status code and method; code <error> where no response arrived",
-                &["code", "method"],
+                &["api", "code", "method"],
             )?,
             request_seconds: histogram(
                 "rest_client_request_duration_seconds",
                 "Time until the response headers of the Kubernetes API",
-                &["verb"],
+                &["api", "verb"],
                 &REQUEST_SECONDS,
             )?,
             leading: gauge(
@@ -119,7 +122,7 @@ impl Metrics {
             watch_errors: counter(
                 "perimeter_watch_errors_total",
                 "Watches that broke or did not start",
-                &["kind", "reason"],
+                &["api", "kind", "reason"],
             )?,
             events: counter("perimeter_events_total", "Kubernetes Events, by result", &["result"])?,
             registry: registry.clone(),
@@ -166,15 +169,21 @@ impl Metrics {
         self.actions.with_label_values(&[self.controller, action, reason, result]).inc();
     }
 
-    /// Counts one request to the API server; without a code no response arrived.
-    pub(crate) fn request(&self, method: &http::Method, code: Option<http::StatusCode>, took: Duration) {
+    /// Counts one request to the API server of a cluster; without a code no response arrived.
+    pub(crate) fn request(
+        &self,
+        api: &'static str,
+        method: &http::Method,
+        code: Option<http::StatusCode>,
+        took: Duration,
+    ) {
         let method = match method.as_str() {
             known @ ("GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "HEAD" | "OPTIONS") => known,
             _ => "other",
         };
         let code = code.map_or_else(|| "<error>".to_owned(), |code| code.as_u16().to_string());
-        self.requests.with_label_values(&[code.as_str(), method]).inc();
-        self.request_seconds.with_label_values(&[method]).observe(took.as_secs_f64());
+        self.requests.with_label_values(&[api, code.as_str(), method]).inc();
+        self.request_seconds.with_label_values(&[api, method]).observe(took.as_secs_f64());
     }
 
     /// The gauge of one Lease: 1 while it is held.
@@ -192,9 +201,9 @@ impl Metrics {
         self.events.with_label_values(&[result]).inc();
     }
 
-    /// Counts one broken watch.
-    pub(crate) fn watch_error(&self, kind: &str, reason: &'static str) {
-        self.watch_errors.with_label_values(&[kind, reason]).inc();
+    /// Counts one broken watch of a cluster.
+    pub(crate) fn watch_error(&self, api: &'static str, kind: &str, reason: &'static str) {
+        self.watch_errors.with_label_values(&[api, kind, reason]).inc();
     }
 
     /// Everything in the Prometheus text format.
@@ -270,20 +279,20 @@ mod tests {
     #[test]
     fn names_and_labels_are_those_of_client_go() {
         let metrics = Metrics::new("egress-router").unwrap();
-        metrics.request(&http::Method::GET, Some(http::StatusCode::OK), Duration::from_millis(1));
-        metrics.request(&http::Method::PATCH, None, Duration::from_secs(9));
-        metrics.request(&http::Method::from_bytes(b"ODD").unwrap(), None, Duration::ZERO);
+        metrics.request("main", &http::Method::GET, Some(http::StatusCode::OK), Duration::from_millis(1));
+        metrics.request("main", &http::Method::PATCH, None, Duration::from_secs(9));
+        metrics.request("main", &http::Method::from_bytes(b"ODD").unwrap(), None, Duration::ZERO);
         metrics.action("CreateJob", "Missing", ActionResult::Done);
         metrics.leading("natgw").set(1);
-        metrics.watch_error("Node", "forbidden");
+        metrics.watch_error("edge", "Node", "forbidden");
         let text = text(&metrics);
         for line in [
-            "rest_client_requests_total{code=\"200\",method=\"GET\"} 1",
-            "rest_client_requests_total{code=\"<error>\",method=\"PATCH\"} 1",
-            "rest_client_requests_total{code=\"<error>\",method=\"other\"} 1",
-            "rest_client_request_duration_seconds_count{verb=\"GET\"} 1",
+            "rest_client_requests_total{api=\"main\",code=\"200\",method=\"GET\"} 1",
+            "rest_client_requests_total{api=\"main\",code=\"<error>\",method=\"PATCH\"} 1",
+            "rest_client_requests_total{api=\"main\",code=\"<error>\",method=\"other\"} 1",
+            "rest_client_request_duration_seconds_count{api=\"main\",verb=\"GET\"} 1",
             "leader_election_master_status{name=\"natgw\"} 1",
-            "perimeter_watch_errors_total{kind=\"Node\",reason=\"forbidden\"} 1",
+            "perimeter_watch_errors_total{api=\"edge\",kind=\"Node\",reason=\"forbidden\"} 1",
             "perimeter_actions_total{action=\"CreateJob\",controller=\"egress-router\",reason=\"Missing\",result=\"done\"} 1",
             "egress_router_build_info{revision=",
             "process_resident_memory_bytes",

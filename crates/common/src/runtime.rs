@@ -20,20 +20,21 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+pub use crate::{admin::Status, config::ConfigError};
 use crate::{
-    admin::Admin,
+    admin::{self, Admin},
     args::{LeaderArgs, LogArgs, Program, RuntimeArgs},
     cache,
-    cluster::{self, Clients, error_chain},
+    cluster::{self, Clients, Cluster, ClusterArgs, ClusterName, error_chain},
     config,
     events::Events,
     leader::{self, Ended, Leadership},
     metrics::{Metrics, Reconciliation},
     readiness::Readiness,
+    server,
     shutdown::Shutdown,
     telemetry::Telemetry,
 };
-pub use crate::{admin::Status, config::ConfigError};
 
 /// How long a command such as `status` may take to end after the first signal: a person waits for it.
 const COMMAND_SHUTDOWN: Duration = Duration::from_secs(5);
@@ -99,6 +100,16 @@ impl Runtime {
         self.metrics.reconciliation(controller)
     }
 
+    /// Connects a further cluster; see [`Cluster`].
+    ///
+    /// # Errors
+    /// [`ConfigError`] where its kubeconfig cannot be used; another error where the Secret of its kubeconfig cannot be read at
+    /// present.
+    pub async fn cluster<N: ClusterName>(&self, args: &ClusterArgs<N>) -> anyhow::Result<Cluster<N>> {
+        let Runtime { program, metrics, readiness, client, namespace, .. } = self;
+        Cluster::connect(args, program, metrics, readiness, client, namespace).await
+    }
+
     /// A cache with the metrics and a readiness check of this process; see [`cache::Builder`].
     pub fn cache<K>(&self, api: Api<K>) -> cache::Builder<K>
     where
@@ -149,8 +160,8 @@ where
             log_level: telemetry.level(),
         };
         let address = args.admin.admin_address;
-        let server = admin.bind(address).await.with_context(|| format!("admin server on {address}"))?;
-        tokio::spawn(server.serve());
+        let server = server::Builder::new("admin", admin::LIMITS).bind(address).await;
+        tokio::spawn(admin.serve(server.with_context(|| format!("admin server on {address}"))?));
 
         let events = Events::new(client.clone(), &metrics, program.name, instance(&program));
         let shutdown_token = shutdown.token();

@@ -41,10 +41,6 @@ use self::hook::HookArgs;
 /// # Errors
 /// Invalid settings of the hook; otherwise as [`controller::run`].
 pub async fn run(runtime: Runtime, hook: &HookArgs, deorbits: Cache<Deorbit>) -> anyhow::Result<()> {
-    let bindings = controller::run(runtime.clone(), deorbits);
-    let Some(server) = hook::serve(&runtime, hook).await? else { return bindings.await };
-    tokio::select! {
-        done = bindings => done,
-        () = server.serve() => Ok(()),
-    }
+    // The hook first: its settings are checked before anything is watched.
+    tokio::try_join!(hook::serve(&runtime, hook), controller::run(runtime.clone(), deorbits)).map(|_| ())
 }

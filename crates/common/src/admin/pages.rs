@@ -1,25 +1,18 @@
 //! The response of each path.
 
-use std::{fmt::Write, time::Duration, time::Instant};
+use std::{fmt::Write, time::Instant};
 
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Request, StatusCode,
     header::{ACCEPT, ALLOW, CONTENT_TYPE},
 };
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::Full;
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::Admin;
-use crate::readiness::State;
-
-/// The longest log filter that makes sense.
-const FILTER_BYTES: usize = 1024;
-
-/// How long a body of that size may take.
-const BODY_TIME: Duration = Duration::from_secs(2);
+use crate::{readiness::State, server::Caller};
 
 /// For `/statusz`, as in Kubernetes' own pages.
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility \
@@ -41,8 +34,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// `here`: the request comes from this host.
-    pub(super) async fn respond(&self, here: bool, request: Request<Incoming>) -> Response {
+    pub(super) fn respond(&self, caller: &Caller, request: &Request<Bytes>) -> Response {
         let path = request.uri().path();
         if !PATHS.contains(&path) {
             return response(
@@ -53,22 +45,22 @@ impl Site {
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match path {
-            "/loglevel" if !here => response(
+            "/loglevel" if !caller.is_local() => response(
                 StatusCode::FORBIDDEN,
                 TEXT,
                 "only from this host; use kubectl exec or port-forward\n",
             ),
-            "/loglevel" if request.method() == Method::PUT => self.set_log_level(request).await,
+            "/loglevel" if request.method() == Method::PUT => self.set_log_level(request.body()),
             "/loglevel" if reads => {
                 response(StatusCode::OK, TEXT, format!("{}\n", self.admin.log_level.get()))
             }
             "/loglevel" => not_allowed("GET, HEAD, PUT"),
             _ if !reads => not_allowed("GET, HEAD"),
-            "/livez" => self.live(verbose(&request)),
+            "/livez" => self.live(verbose(request)),
             "/metrics" => self.metrics(),
-            "/statusz" => self.status(wants_json(&request)),
-            "/flagz" => self.flags(wants_json(&request)),
-            _ => self.ready(verbose(&request)),
+            "/statusz" => self.status(accepts_json(request)),
+            "/flagz" => self.flags(accepts_json(request)),
+            _ => self.ready(verbose(request)),
         }
     }
 
@@ -160,22 +152,8 @@ impl Site {
         response(StatusCode::OK, TEXT, text)
     }
 
-    async fn set_log_level(&self, request: Request<Incoming>) -> Response {
-        let body = tokio::time::timeout(BODY_TIME, Limited::new(request.into_body(), FILTER_BYTES).collect());
-        let body = match body.await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(_)) => {
-                return response(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    TEXT,
-                    format!("a log filter of at most {FILTER_BYTES} bytes\n"),
-                );
-            }
-            Err(_) => {
-                return response(StatusCode::REQUEST_TIMEOUT, TEXT, "the request body is not complete\n");
-            }
-        };
-        let filter = String::from_utf8_lossy(&body);
+    fn set_log_level(&self, body: &[u8]) -> Response {
+        let filter = String::from_utf8_lossy(body);
         match self.admin.log_level.set(filter.trim()) {
             Ok(()) => {
                 let now = self.admin.log_level.get();
@@ -216,12 +194,12 @@ fn checks(
     response(if passed { StatusCode::OK } else { failure }, TEXT, text)
 }
 
-fn verbose(request: &Request<Incoming>) -> bool {
+fn verbose(request: &Request<Bytes>) -> bool {
     let query = request.uri().query().unwrap_or_default();
     query.split('&').any(|pair| pair == "verbose" || pair.starts_with("verbose="))
 }
 
-fn wants_json(request: &Request<Incoming>) -> bool {
+fn accepts_json(request: &Request<Bytes>) -> bool {
     let accepts = request.headers().get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepts.into_iter().any(|accept| accept.contains(JSON))
 }
@@ -233,11 +211,11 @@ fn not_allowed(allowed: &'static str) -> Response {
 }
 
 fn response(code: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response {
-    let mut answer = Response::new(Full::new(text.into()));
-    *answer.status_mut() = code;
-    let headers = answer.headers_mut();
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     headers.insert("cache-control", HeaderValue::from_static("no-store"));
-    answer
+    response
 }

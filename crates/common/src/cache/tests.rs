@@ -250,7 +250,7 @@ async fn a_relist_delivers_what_was_added_changed_and_deleted_meanwhile() {
     env.until("the second list", |env| env.cache.get(&ObjectKey::new("", "new")).is_some()).await;
     assert_eq!(env.take(), ["+new", "+recreated", "-gone", "-recreated", "~changed"]);
     assert_eq!(env.cache.indexed("cordoned", "true").len(), 1);
-    assert!(env.metric("perimeter_watch_errors_total{kind=\"Node\",reason=\"gone\"} 1"));
+    assert!(env.metric("perimeter_watch_errors_total{api=\"main\",kind=\"Node\",reason=\"gone\"} 1"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,7 +306,7 @@ async fn a_refused_watch_is_reported_and_counted_until_it_works() {
     feed.end_of_list();
     env.until("ready", |env| env.readiness.is_ready()).await;
     assert_eq!(env.problem(), None);
-    assert!(env.metric("perimeter_watch_errors_total{kind=\"Node\",reason=\"forbidden\"} 2"));
+    assert!(env.metric("perimeter_watch_errors_total{api=\"main\",kind=\"Node\",reason=\"forbidden\"} 2"));
 }
 
 /// A restart of the API server must not take the endpoints of every controller away.
@@ -415,7 +415,7 @@ async fn an_object_that_cannot_be_decoded_is_reported_as_such() {
     env.until("the error", |env| env.problem().is_some()).await;
     let problem = env.problem().unwrap();
     assert!(problem.message.contains("older than the CustomResourceDefinition"), "{problem:?}");
-    assert!(env.metric("perimeter_watch_errors_total{kind=\"Node\",reason=\"decode\"} 1"));
+    assert!(env.metric("perimeter_watch_errors_total{api=\"main\",kind=\"Node\",reason=\"decode\"} 1"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,7 @@ use kube::{
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Events, Problem, Shared};
-use crate::{metrics::Metrics, readiness::Check};
+use crate::{apply::FieldManager, metrics::Metrics, readiness::Check};
 
 /// A watch that was restarted and is silent for so long was accepted: a refusal or a missing response is an error after
 /// 9 s, and after the client's three retries a few more. An accepted watch may be silent for hours.
@@ -32,6 +32,8 @@ pub(super) struct Keeper<K> {
     pub config: watcher::Config,
     pub kind: String,
     pub name: String,
+    pub api: &'static str,
+    pub manager: Option<FieldManager>,
     pub trim: Box<dyn Fn(&mut K) + Send + Sync>,
     pub check: Option<Check>,
     pub metrics: Metrics,
@@ -119,7 +121,8 @@ impl<K: Resource + Clone> Keeper<K> {
 
     fn take(&self, event: Event<K>) {
         let trimmed = |mut object: K| {
-            object.meta_mut().managed_fields = None;
+            let fields = &mut object.meta_mut().managed_fields;
+            *fields = self.manager.and_then(|manager| manager.own(fields.take().unwrap_or_default()));
             (self.trim)(&mut object);
             object
         };
@@ -164,7 +167,7 @@ impl<K: Resource + Clone> Keeper<K> {
 
     fn failed(&self, reason: &'static str, code: Option<u16>, message: String) {
         tracing::warn!(cache = self.name, error = message, "watch failed");
-        self.metrics.watch_error(&self.kind, reason);
+        self.metrics.watch_error(self.api, &self.kind, reason);
         if let Some(check) = &self.check {
             check.failing(message.clone());
         }

@@ -23,6 +23,8 @@ use crate::{args::Program, metrics::Metrics};
 pub(super) struct CallLayer {
     user_agent: HeaderValue,
     metrics: Metrics,
+    /// The label of the cluster.
+    api: &'static str,
     timeouts: Timeouts,
 }
 
@@ -36,9 +38,14 @@ pub(super) struct Timeouts {
 }
 
 impl CallLayer {
-    pub(super) fn new(program: &Program, metrics: &Metrics, timeouts: Timeouts) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        program: &Program,
+        metrics: &Metrics,
+        api: &'static str,
+        timeouts: Timeouts,
+    ) -> anyhow::Result<Self> {
         let user_agent = HeaderValue::try_from(program.user_agent())?;
-        Ok(CallLayer { user_agent, metrics: metrics.clone(), timeouts })
+        Ok(CallLayer { user_agent, metrics: metrics.clone(), api, timeouts })
     }
 }
 
@@ -86,11 +93,12 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let CallLayer { user_agent, metrics, timeouts } = self.layer.clone();
+        let CallLayer { user_agent, metrics, api, timeouts } = self.layer.clone();
         request.headers_mut().insert(USER_AGENT, user_agent);
         let (method, span, streams) = (request.method().clone(), span(&request), streams(&request));
         let mut counted = Counted {
             metrics,
+            api,
             method: method.clone(),
             span: span.clone(),
             start: Instant::now(),
@@ -120,6 +128,7 @@ where
 /// otherwise an API server that does not respond would show no error.
 struct Counted {
     metrics: Metrics,
+    api: &'static str,
     method: Method,
     span: Span,
     start: Instant,
@@ -128,7 +137,7 @@ struct Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.metrics.request(&self.method, self.code, self.start.elapsed());
+        self.metrics.request(self.api, &self.method, self.code, self.start.elapsed());
         if let Some(code) = self.code {
             self.span.record("http.response.status_code", code.as_u16());
         }
@@ -225,7 +234,7 @@ mod tests {
 
     fn layer() -> (CallLayer, Metrics) {
         let metrics = Metrics::new("test").unwrap();
-        (CallLayer::new(&crate::program!(), &metrics, TIMEOUTS).unwrap(), metrics)
+        (CallLayer::new(&crate::program!(), &metrics, "main", TIMEOUTS).unwrap(), metrics)
     }
 
     fn get(path: &str) -> Request<Body> {
@@ -248,7 +257,9 @@ mod tests {
         let response = service.call(get("/api/v1/nodes")).await.unwrap();
         let agent = response.into_body().collect().await.unwrap().to_bytes();
         assert!(agent.starts_with(b"common/0.1.0 (linux/"), "{agent:?}");
-        assert!(text(&metrics).contains("rest_client_requests_total{code=\"409\",method=\"GET\"} 1"));
+        assert!(
+            text(&metrics).contains("rest_client_requests_total{api=\"main\",code=\"409\",method=\"GET\"} 1")
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -266,7 +277,10 @@ mod tests {
             let error = service.call(request).await.err().unwrap();
             assert_eq!((start.elapsed(), error.to_string().as_str()), (timeout, words));
         }
-        assert!(text(&metrics).contains("rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1"));
+        assert!(
+            text(&metrics)
+                .contains("rest_client_requests_total{api=\"main\",code=\"<error>\",method=\"GET\"} 1")
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -277,7 +291,10 @@ mod tests {
         }));
         let request = service.call(get("/api/v1/nodes"));
         assert!(tokio::time::timeout(Duration::from_secs(1), request).await.is_err());
-        assert!(text(&metrics).contains("rest_client_requests_total{code=\"<error>\",method=\"GET\"} 1"));
+        assert!(
+            text(&metrics)
+                .contains("rest_client_requests_total{api=\"main\",code=\"<error>\",method=\"GET\"} 1")
+        );
     }
 
     /// One piece now, one after `pause`, then the end.

@@ -59,7 +59,7 @@ async fn the_context_decides_server_and_namespace_and_files_are_joined() {
 }
 
 #[tokio::test]
-async fn what_a_template_has_left_empty_is_not_given() {
+async fn an_empty_value_of_a_template_is_not_given() {
     let folder = TempDir::new().unwrap();
     let empty = ClientArgs {
         context: Some(String::new()),
@@ -72,7 +72,7 @@ async fn what_a_template_has_left_empty_is_not_given() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_one_line_that_names_it() {
+async fn an_error_of_a_kubeconfig_is_one_line_that_names_the_file_and_contains_no_secret() {
     let folder = TempDir::new().unwrap();
     let missing = refused(&args("/nonexistent/kubeconfig".into())).await;
     assert!(missing.contains("/nonexistent/kubeconfig"), "{missing}");
@@ -96,7 +96,7 @@ async fn what_cannot_be_used_is_one_line_that_names_it() {
     }
 }
 
-/// A server that answers with these codes in turn, then with the last one; what it was asked.
+/// A server that responds with these codes one after the other, then with the last one, and the headers of each request.
 async fn server(codes: &'static [u16]) -> (String, Arc<Mutex<Vec<HeaderMap>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -106,7 +106,7 @@ async fn server(codes: &'static [u16]) -> (String, Arc<Mutex<Vec<HeaderMap>>>) {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             let log = Arc::clone(&log);
-            let answer = service_fn(move |request: Request<Incoming>| {
+            let service = service_fn(move |request: Request<Incoming>| {
                 let mut log = log.lock().unwrap();
                 let code = codes.get(log.len()).or(codes.last()).copied().unwrap();
                 log.push(request.headers().clone());
@@ -119,7 +119,7 @@ async fn server(codes: &'static [u16]) -> (String, Arc<Mutex<Vec<HeaderMap>>>) {
                     Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
                 }
             });
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
     (url, seen)
@@ -137,7 +137,7 @@ async fn clients(url: &str) -> (Clients, Metrics) {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_asked_whether_anybody_is_there() {
+async fn a_silent_connection_is_probed() {
     let (url, _) = server(&[200]).await;
     let (clients, _) = clients(&url).await;
     let maps: Api<ConfigMap> = Api::default_namespaced(clients.client);
@@ -169,7 +169,7 @@ async fn a_call_is_authorised_impersonated_retried_and_each_try_counted() {
     assert!(header("user-agent")[0].starts_with("common/0.1.0 (linux/"));
     let text = String::from_utf8(metrics.text().unwrap()).unwrap();
     for code in ["503", "429", "200"] {
-        let line = format!("rest_client_requests_total{{code=\"{code}\",method=\"GET\"}} 1");
+        let line = format!("rest_client_requests_total{{api=\"main\",code=\"{code}\",method=\"GET\"}} 1");
         assert!(text.contains(&line), "{line} is not in\n{text}");
     }
 }
@@ -184,7 +184,7 @@ async fn the_lease_client_never_retries() {
 }
 
 #[tokio::test]
-async fn of_a_kubeconfig_from_a_secret_only_what_its_context_uses_counts() {
+async fn a_kubeconfig_from_a_secret_may_not_name_files_or_programs_in_its_current_context() {
     let client = async |user: &str, cluster: &str, current: &str| {
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
@@ -233,4 +233,142 @@ fn an_error_of_the_api_server_is_its_message_without_the_status() {
     assert_eq!(error_chain(&refused("")), "the API server responded 403 Forbidden");
     let unreachable = kube::Error::Service(Box::new(std::io::Error::other("connection refused")));
     assert_eq!(error_chain(&unreachable), "connection refused");
+}
+
+struct Edge;
+
+impl ClusterName for Edge {
+    const NAME: &'static str = "edge";
+}
+
+mod further {
+    use std::time::Duration;
+
+    use clap::{Parser, error::ErrorKind};
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+    use crate::{cache, readiness::Readiness};
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        client: ClientArgs,
+        #[command(flatten)]
+        edge: ClusterArgs<Edge>,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<Cli, ErrorKind> {
+        Cli::try_parse_from(std::iter::once(&"test").chain(arguments)).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_flags_of_a_further_cluster_begin_with_its_name() {
+        let cli = parse(&["--kubeconfig", "a", "--edge-kubeconfig", "b", "--edge-context", "c"]).unwrap();
+        assert_eq!(cli.client.kubeconfig.unwrap(), "a");
+        assert_eq!(cli.edge.client.kubeconfig.unwrap(), "b");
+        assert_eq!(cli.edge.client.context.unwrap(), "c");
+        let secret = ["--edge-kubeconfig-secret-name", "s", "--edge-kubeconfig-secret-namespace", "n"];
+        let cli = parse(&secret).unwrap();
+        assert_eq!(
+            (cli.edge.secret_name.unwrap(), cli.edge.secret_namespace.unwrap()),
+            ("s".into(), "n".into())
+        );
+        let with = |more: [&'static str; 2]| [secret[0], secret[1], more[0], more[1]];
+        for refused in [with(["--edge-kubeconfig", "b"]), with(["--edge-context", "c"])] {
+            assert_eq!(parse(&refused).err(), Some(ErrorKind::ArgumentConflict), "{refused:?}");
+        }
+        assert_eq!(parse(&secret[2..]).err(), Some(ErrorKind::ArgumentConflict));
+        assert!(parse(&["--edge-kubeconfig", "", "--edge-kubeconfig-secret-name", "s"]).is_ok());
+    }
+
+    fn args(kubeconfig: OsString) -> ClusterArgs<Edge> {
+        let mut cli = parse(&[]).unwrap();
+        cli.edge.client.kubeconfig = Some(kubeconfig);
+        cli.edge
+    }
+
+    /// An API server with one ConfigMap of this name; other requests get a 404. It ends each watch at once.
+    async fn api_server(name: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let object = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}","namespace":"n","resourceVersion":"1"}}}}"#
+        );
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let object = object.clone();
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let query = request.uri().query().unwrap_or_default();
+                    let (code, body) = match (request.uri().path(), query) {
+                        ("/api/v1/configmaps", query) if query.contains("sendInitialEvents") => {
+                            (422, r#"{"kind":"Status","code":422,"message":"not streamed"}"#.to_owned())
+                        }
+                        ("/api/v1/configmaps", query) if query.contains("watch=true") => (200, String::new()),
+                        ("/api/v1/configmaps", _) => (
+                            200,
+                            format!(
+                                r#"{{"apiVersion":"v1","kind":"ConfigMapList","metadata":{{"resourceVersion":"1"}},"items":[{object}]}}"#
+                            ),
+                        ),
+                        _ => (404, r#"{"kind":"Status","code":404,"message":"not found"}"#.to_owned()),
+                    };
+                    async move {
+                        Ok::<_, Infallible>(
+                            Response::builder().status(code).body(Full::new(Bytes::from(body))).unwrap(),
+                        )
+                    }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+            }
+        });
+        url
+    }
+
+    #[tokio::test]
+    async fn two_clusters_have_caches_checks_and_series_of_their_own() {
+        let folder = TempDir::new().unwrap();
+        let (program, metrics, readiness) =
+            (crate::program!(), Metrics::new("test").unwrap(), Readiness::default());
+        let main = kubeconfig(&folder, "main", &api_server("of-main").await, "n");
+        let edge = kubeconfig(&folder, "edge", &api_server("of-edge").await, "n");
+        let main = connect(&super::args(main), &program, &metrics).await.unwrap().client;
+        let edge: Cluster<Edge> =
+            Cluster::connect(&args(edge), &program, &metrics, &readiness, &main, "n").await.unwrap();
+
+        let of_main =
+            cache::Builder::new(Api::<ConfigMap>::all(main), &(), &metrics).readiness(&readiness).start();
+        let of_edge = edge.cache(Api::<ConfigMap>::all(edge.client.clone())).start();
+        let synced = async { tokio::join!(of_main.synced(), of_edge.synced()) };
+        tokio::time::timeout(Duration::from_secs(20), synced).await.unwrap();
+        for (cache, name) in [(&of_main, "of-main"), (&of_edge, "of-edge")] {
+            let names: Vec<_> = cache.list().iter().map(|map| map.metadata.name.clone().unwrap()).collect();
+            assert_eq!(names, [name]);
+        }
+        let checks: Vec<_> = readiness.report().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(checks, ["configmaps", "edge/configmaps"]);
+
+        let maps: Api<ConfigMap> = Api::namespaced(edge.client.clone(), "n");
+        maps.get("missing").await.unwrap_err();
+        let text = String::from_utf8(metrics.text().unwrap()).unwrap();
+        for line in [
+            "rest_client_requests_total{api=\"edge\",code=\"404\",method=\"GET\"} 1",
+            "rest_client_requests_total{api=\"main\",code=\"200\",method=\"GET\"} ",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_secret_of_a_further_cluster_is_an_error_of_the_configuration() {
+        let (folder, program) = (TempDir::new().unwrap(), crate::program!());
+        let (metrics, readiness) = (Metrics::new("test").unwrap(), Readiness::default());
+        let main = kubeconfig(&folder, "main", &api_server("a").await, "n");
+        let main = connect(&super::args(main), &program, &metrics).await.unwrap().client;
+        let args = parse(&["--edge-kubeconfig-secret-name", "s"]).unwrap().edge;
+        let error = Cluster::connect(&args, &program, &metrics, &readiness, &main, "n").await.unwrap_err();
+        assert!(error.is::<ConfigError>(), "{error:?}");
+        assert_eq!(error.to_string(), "Secret n/s does not exist");
+    }
 }

@@ -2,8 +2,7 @@
 //! of its cluster is done. For Clusters with a topology (ClusterClass), where the feature RuntimeSDK is on.
 //!
 //! ```text
-//!   certificate  the server's certificate, read again when it changes
-//!   server       HTTPS, two paths: discovery, and BeforeClusterDelete
+//!   server       two paths over HTTPS: discovery, and BeforeClusterDelete
 //!   protocol     the requests and responses
 //!   cluster      the fields of a Cluster that are read
 //!   decision     pure: wait, go on, refuse, create the Deorbit, or abort it
@@ -13,7 +12,6 @@
 //! Requests are not authenticated, so a request only names a Cluster. The decision depends on that Cluster in the API server, above all
 //! on whether it is being deleted.
 
-pub mod certificate;
 pub mod cluster;
 pub mod decision;
 pub mod handler;
@@ -24,13 +22,14 @@ pub mod server;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::Args;
 use common::api::deorbit_binding::DeorbitTemplate;
 use common::config::ConfigError;
 use common::runtime::Runtime;
+use common::server::{Builder, ClientCertificates, Tls, TlsFiles};
 
 use self::handler::Handler;
-use self::server::Server;
 use super::rules;
 use super::template::Template;
 
@@ -92,17 +91,24 @@ pub fn template(file: Option<&Path>) -> Result<Template, ConfigError> {
     Ok(template)
 }
 
-/// Binds the hook's server; None without an address. Every replica serves: what the hook writes does not depend on who leads.
+/// Serves the hook until the process shuts down; returns at once without an address. Every replica serves: what the hook writes
+/// does not depend on who leads.
 ///
 /// # Errors
-/// [`ConfigError`] for a certificate or a template that cannot be used; an address that is taken.
-pub async fn serve(runtime: &Runtime, args: &HookArgs) -> anyhow::Result<Option<Server>> {
-    let Some(address) = args.hook_address else { return Ok(None) };
+/// [`ConfigError`] for a certificate or a template that cannot be used; an address that is in use.
+pub async fn serve(runtime: &Runtime, args: &HookArgs) -> anyhow::Result<()> {
+    let Some(address) = args.hook_address else { return Ok(()) };
     let template = template(args.hook_template.as_deref())?;
     let metrics = metrics::Metrics::new(runtime.metrics.registry())?;
     let handler = Handler::new(runtime.client.clone(), template, metrics);
-    let certificates = certificate::Certificates::read(&args.hook_cert_dir).map_err(ConfigError)?;
-    Ok(Some(Server::bind(address, certificates, handler).await?))
+    let file = |name| args.hook_cert_dir.join(name);
+    let clients = ClientCertificates::Ignored;
+    let tls = Tls::read(TlsFiles { certificate: file("tls.crt"), key: file("tls.key"), clients })
+        .map_err(|error| ConfigError(format!("--hook-cert-dir: {error}")))?;
+    let server = Builder::new("hook", server::LIMITS).tls(tls, &runtime.metrics)?.bind(address).await;
+    let server = server.with_context(|| format!("hook on {address}"))?;
+    server::serve(server, handler, runtime).await;
+    Ok(())
 }
 
 #[cfg(test)]

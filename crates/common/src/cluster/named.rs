@@ -1,0 +1,231 @@
+//! A further cluster of a program, with flags of its own. The first one is that of [`ClientArgs`].
+
+use std::{ffi::OsString, fmt, marker::PhantomData};
+
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::{
+    args::{ClientArgs, Program},
+    cache,
+    config::ConfigError,
+    metrics::Metrics,
+    readiness::Readiness,
+    secret::{SecretData, SecretError},
+};
+
+/// The key of the kubeconfig in a Secret of the flags.
+const SECRET_KEY: &str = "kubeconfig";
+
+/// The name of a further cluster. A type for each name: the client of one cluster cannot be mistaken for that of another.
+pub trait ClusterName: Send + Sync + 'static {
+    /// In the flags (`--<name>-kubeconfig`), the label `api` of metrics, and the names of readiness checks: lower case, digits
+    /// and `-`.
+    const NAME: &'static str;
+}
+
+/// The flags of a further cluster; `#[command(flatten)]` them into the program's arguments.
+pub struct ClusterArgs<N> {
+    /// `--<name>-kubeconfig`: a file. `--<name>-context`: its context.
+    pub client: ClientArgs,
+    /// `--<name>-kubeconfig-secret-name`: a Secret of the first cluster, with the key `kubeconfig`.
+    pub secret_name: Option<String>,
+    /// `--<name>-kubeconfig-secret-namespace`: the program's own namespace where it is not given.
+    pub secret_namespace: Option<String>,
+    name: PhantomData<fn() -> N>,
+}
+
+impl<N> Clone for ClusterArgs<N> {
+    fn clone(&self) -> Self {
+        ClusterArgs {
+            client: self.client.clone(),
+            secret_name: self.secret_name.clone(),
+            secret_namespace: self.secret_namespace.clone(),
+            name: PhantomData,
+        }
+    }
+}
+
+impl<N: ClusterName> fmt::Debug for ClusterArgs<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterArgs")
+            .field("name", &N::NAME)
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `kubeconfig` of the cluster `a` is `a-kubeconfig`.
+fn flag<N: ClusterName>(name: &str) -> String {
+    format!("{}-{name}", N::NAME)
+}
+
+impl<N: ClusterName> Args for ClusterArgs<N> {
+    fn augment_args(command: Command) -> Command {
+        let arg = |name: &str, value: &'static str, help: String| {
+            let long = flag::<N>(name);
+            let variable = format!("PERIMETER_{}", long.to_uppercase().replace('-', "_"));
+            Arg::new(long.clone())
+                .long(long)
+                .env(variable)
+                .value_name(value)
+                .help(help)
+                .help_heading("Kubernetes")
+        };
+        let name = N::NAME;
+        let kubeconfig = format!(
+            "Kubeconfig file of the cluster {name}. Without it and without a Secret: the Pod's service account, and outside of \
+             a Pod ~/.kube/config"
+        );
+        command
+            .arg(arg("kubeconfig", "FILE", kubeconfig).value_parser(value_parser!(OsString)))
+            .arg(arg("context", "NAME", format!("Context of the kubeconfig of the cluster {name}")))
+            .arg(arg(
+                "kubeconfig-secret-name",
+                "NAME",
+                format!("Secret with the kubeconfig of the cluster {name} under the key {SECRET_KEY}"),
+            ))
+            .arg(arg(
+                "kubeconfig-secret-namespace",
+                "NAMESPACE",
+                "Namespace of that Secret; --namespace where this is not given".to_owned(),
+            ))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl<N: ClusterName> FromArgMatches for ClusterArgs<N> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        // What a template has left empty is not given.
+        let text =
+            |name: &str| matches.get_one::<String>(&flag::<N>(name)).cloned().filter(|text| !text.is_empty());
+        let kubeconfig = matches.get_one::<OsString>(&flag::<N>("kubeconfig")).cloned();
+        let client = ClientArgs {
+            kubeconfig: kubeconfig.filter(|file| !file.is_empty()),
+            context: text("context"),
+            ..ClientArgs::default()
+        };
+        let args = ClusterArgs {
+            client,
+            secret_name: text("kubeconfig-secret-name"),
+            secret_namespace: text("kubeconfig-secret-namespace"),
+            name: PhantomData,
+        };
+        let refuse = |why: &str| {
+            let text = format!("--{}-kubeconfig{why}\n", N::NAME);
+            Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, text))
+        };
+        match (&args.client, &args.secret_name) {
+            (ClientArgs { kubeconfig: Some(_), .. }, Some(_)) => refuse(" and a Secret exclude each other"),
+            (ClientArgs { context: Some(_), .. }, Some(_)) => refuse(
+                "-secret-name: only the current context of its kubeconfig is used, a context cannot be chosen",
+            ),
+            (_, None) if args.secret_namespace.is_some() => {
+                refuse("-secret-namespace has no effect without the name of a Secret")
+            }
+            _ => Ok(args),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// A further cluster.
+pub struct Cluster<N> {
+    /// For all calls. It has no lease client: the lease is in the first cluster.
+    pub client: Client,
+    /// The context's namespace; that of the Pod with the Pod's service account.
+    pub default_namespace: String,
+    metrics: Metrics,
+    readiness: Readiness,
+    name: PhantomData<fn() -> N>,
+}
+
+impl<N> Clone for Cluster<N> {
+    fn clone(&self) -> Self {
+        Cluster {
+            client: self.client.clone(),
+            default_namespace: self.default_namespace.clone(),
+            metrics: self.metrics.clone(),
+            readiness: self.readiness.clone(),
+            name: PhantomData,
+        }
+    }
+}
+
+impl<N: ClusterName> fmt::Debug for Cluster<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("name", &N::NAME).finish_non_exhaustive()
+    }
+}
+
+impl<N: ClusterName> Cluster<N> {
+    /// Makes the client; calls the API server of the first cluster where the kubeconfig is in a Secret, and no other. `first` and
+    /// `namespace`: the client of the first cluster, and the program's own namespace.
+    ///
+    /// # Errors
+    /// [`ConfigError`] where the kubeconfig cannot be used; another error where its Secret cannot be read at present.
+    pub(crate) async fn connect(
+        args: &ClusterArgs<N>,
+        program: &Program,
+        metrics: &Metrics,
+        readiness: &Readiness,
+        first: &Client,
+        namespace: &str,
+    ) -> anyhow::Result<Cluster<N>> {
+        let config = match &args.secret_name {
+            None => super::configuration(&args.client).await,
+            Some(name) => {
+                let namespace = args.secret_namespace.as_deref().unwrap_or(namespace);
+                let secret = SecretData::read(first, namespace, name).await;
+                let secret = match secret {
+                    Err(error @ SecretError::Unreadable(..)) => return Err(error.into()),
+                    secret => secret.map_err(|error| ConfigError(error.to_string()))?,
+                };
+                let text = secret.text(SECRET_KEY).map_err(|error| ConfigError(error.to_string()))?;
+                let config = super::of_text(text).await;
+                config.map_err(|error| secret.invalid(SECRET_KEY, super::error_chain(&*error)).into())
+            }
+        };
+        let config =
+            config.map_err(|error| ConfigError(format!("{}: {}", N::NAME, super::error_chain(&*error))))?;
+        tracing::info!(server = %config.cluster_url, namespace = config.default_namespace, "Kubernetes API of {}", N::NAME);
+        Ok(Cluster {
+            client: super::build(&config, program, metrics, N::NAME, Some(super::RETRIES))?,
+            default_namespace: config.default_namespace,
+            metrics: metrics.clone(),
+            readiness: readiness.clone(),
+            name: PhantomData,
+        })
+    }
+
+    /// A cache of this cluster: its readiness check is `<name>/<plural>`, and its metrics have the label `api="<name>"`.
+    pub fn cache<K>(&self, api: Api<K>) -> cache::Builder<K>
+    where
+        K: Resource<DynamicType = ()>
+            + Clone
+            + fmt::Debug
+            + PartialEq
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+    {
+        self.attach(cache::Builder::new(api, &(), &self.metrics))
+    }
+
+    /// The same for a cache of another kind: of metadata, or of a type that is known at run time.
+    pub fn attach<K>(&self, cache: cache::Builder<K>) -> cache::Builder<K>
+    where
+        K: Resource + Clone + Send + Sync + 'static,
+    {
+        cache.of_cluster(N::NAME).readiness(&self.readiness)
+    }
+}
