@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod cluster;
+mod common_apply;
 mod control_plane;
 mod deorbiter;
 mod deorbiter_manifests;

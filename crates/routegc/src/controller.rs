@@ -14,6 +14,7 @@ use common::controller::{Backoff, Controller, Next, Queue};
 use common::events::Events;
 use common::routes::{Policy, Route};
 use common::runtime::Runtime;
+use common::secret::KubeconfigClient;
 use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt as _};
@@ -130,6 +131,8 @@ pub struct Memo {
     pub events: Events,
     /// The client of its cloud, which keeps its token, and the credentials that it was made with.
     pub login: Option<(Credentials, Cloud)>,
+    /// The client of the cluster that the Nodes belong to.
+    pub target: KubeconfigClient,
     /// The routes whose removal was certainly not carried out: the cloud refused it, or the policy had changed. The intent stays in
     /// the status, so that a permanent refusal causes no writes. After a restart this is unknown, and the intent is written again.
     pub not_removed: Option<Vec<Route>>,
@@ -152,6 +155,7 @@ impl common::controller::Reconciler for Reconciler {
         Memo {
             events: self.runtime.events.scoped(),
             login: None,
+            target: KubeconfigClient::default(),
             not_removed: None,
             series: None,
             page: None,

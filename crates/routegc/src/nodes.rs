@@ -3,11 +3,11 @@
 use common::api::routegc::NodesFrom;
 use common::cache::{Builder, Cache, Change};
 use common::cluster::error_chain;
-use common::cluster::of_kubeconfig;
 use common::metrics::Metrics;
 use common::routes::NodeSource;
 use common::routes::snapshot::Node as Seen;
 use common::runtime::Runtime;
+use common::secret::KubeconfigClient;
 use futures::FutureExt as _;
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::api::ListParams;
@@ -88,20 +88,18 @@ pub fn watch(
     cache
 }
 
-/// A client of the cluster that the Nodes belong to. A kubeconfig from a Secret cannot run programs or read files of this process.
+/// A client of the cluster that the Nodes belong to. `kept` is that of the policy's last reconciliation.
 ///
 /// # Errors
 /// Why the kubeconfig cannot be used, with its Secret, for a person.
-pub async fn client(runtime: &Runtime, from: &NodesFrom) -> Result<Client, String> {
+pub async fn client(
+    runtime: &Runtime,
+    from: &NodesFrom,
+    kept: &mut KubeconfigClient,
+) -> Result<Client, String> {
     let Some(reference) = &from.secret_ref else { return Ok(runtime.client.clone()) };
-    let namespace = &runtime.namespace;
-    let failed = |why: String| format!("Secret {namespace}/{}, key {}: {why}", reference.name, reference.key);
-    let data = login::secret(&runtime.client, namespace, &reference.name).await.map_err(failed)?;
-    let kubeconfig = data.get(&reference.key).ok_or_else(|| failed("there is no such key".to_owned()))?;
-    let text = std::str::from_utf8(kubeconfig).map_err(|_| failed("it is not UTF-8".to_owned()))?;
-    of_kubeconfig(text, &runtime.program, &runtime.metrics)
-        .await
-        .map_err(|error| failed(format!("{error:#}")))
+    let client = kept.get(runtime, &runtime.namespace, &reference.name, &reference.key).await;
+    client.map_err(|error| login::explain(&error))
 }
 
 async fn list(client: Client) -> Result<Vec<Seen>, String> {

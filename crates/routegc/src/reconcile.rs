@@ -124,7 +124,7 @@ impl Reconciler {
         let cloud = self.cloud(memo, spec).await?;
         let client = match &spec.nodes_from {
             Some(from) => Some(
-                nodes::client(&self.runtime, from)
+                nodes::client(&self.runtime, from, &mut memo.target)
                     .await
                     .map_err(|why| Error::Observe(ObserveError::Nodes(why)))?,
             ),

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::api::SecretKeyRef;
 use common::api::deorbit::{Deorbit, DeorbitSpec, Recorded};
 use common::cloud::openstack::{self, Cloud, Credentials};
-use common::cluster::error_chain;
 use common::events::Events;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client};
-use sha2::{Digest as _, Sha256};
+use common::secret::{Kept, KubeconfigClient, SecretData};
+use kube::Client;
 
 use super::Context;
 use super::sample::Sample;
@@ -37,8 +36,8 @@ pub struct Memo {
     pub observed: Option<Arc<Deorbit>>,
     /// What is polled until the next reconciliation.
     pub sample: Option<Sample>,
-    target: Option<(Vec<u8>, Client)>,
-    cloud: Option<(Vec<u8>, Cloud)>,
+    target: KubeconfigClient,
+    cloud: Kept<Cloud>,
 }
 
 impl Memo {
@@ -55,15 +54,15 @@ impl Memo {
             records: None,
             observed: None,
             sample: None,
-            target: None,
-            cloud: None,
+            target: KubeconfigClient::default(),
+            cloud: Kept::default(),
         }
     }
 
-    /// The client of the target; a new one when its Secret changes.
+    /// The client of the target; the same one until the kubeconfig in its Secret changes.
     ///
     /// # Errors
-    /// Why there is none, for a person.
+    /// Why there is none, for a person. Also where the management cluster does not respond: that is no outage of the target.
     pub async fn target(
         &mut self,
         context: &Context,
@@ -71,31 +70,16 @@ impl Memo {
         spec: &DeorbitSpec,
     ) -> Result<Client, Unread> {
         let Some(source) = &spec.kubeconfig else { return Ok(context.runtime.client.clone()) };
-        let (name, key) = (&source.secret_ref.name, &source.secret_ref.key);
-        let data = read(&context.runtime.client, namespace, name).await?;
-        let bytes = data
-            .get(key)
-            .ok_or_else(|| Unread::Refused(format!("Secret {namespace}/{name} has no key {key}")))?;
-        let print = Sha256::digest(bytes).to_vec();
-        if let Some((known, client)) = &self.target
-            && *known == print
-        {
-            return Ok(client.clone());
-        }
-        let refuse = |why: String| Unread::Refused(format!("Secret {namespace}/{name}, key {key}: {why}"));
-        let text = std::str::from_utf8(bytes).map_err(|_| refuse("no text".to_owned()))?;
-        let program = &context.runtime.program;
-        let client = common::cluster::of_kubeconfig(text, program, &context.runtime.metrics)
-            .await
-            .map_err(|error| refuse(error_chain(&*error)))?;
-        self.target = Some((print, client.clone()));
-        Ok(client)
+        let SecretKeyRef { name, key } = &source.secret_ref;
+        let client = self.target.get(&context.runtime, namespace, name, key).await;
+        client.map_err(|error| Unread::Refused(error.to_string()))
     }
 
-    /// The client of the project; a new one when its Secret changes. None where no credentials are named.
+    /// The client of the project; the same one until its Secret changes. None where no credentials are named.
     ///
     /// # Errors
-    /// Why there is none although credentials are named, for a person.
+    /// Why there is none although credentials are named, for a person. Also where the management cluster does not respond: that
+    /// is no outage of OpenStack.
     pub async fn cloud(
         &mut self,
         context: &Context,
@@ -106,25 +90,17 @@ impl Memo {
             return Ok(None);
         };
         let name = &identity.name;
-        let data = read(&context.runtime.client, namespace, name).await?;
-        let mut digest = Sha256::new();
-        for (key, value) in &data {
-            digest.update(format!("{key}\0{}\0", value.len()));
-            digest.update(value);
-        }
-        let print = digest.finalize().to_vec();
-        if let Some((known, cloud)) = &self.cloud
-            && *known == print
-        {
-            return Ok(Some(cloud.clone()));
+        let secret = SecretData::read(&context.runtime.client, namespace, name).await;
+        let secret = secret.map_err(|error| Unread::Refused(error.to_string()))?;
+        if let Some(cloud) = self.cloud.get(secret.digest()) {
+            return Ok(Some(cloud));
         }
         let refuse = |why: String| Unread::Refused(format!("Secret {namespace}/{name}: {why}"));
         let region = identity.region.as_deref().filter(|region| !region.is_empty());
-        let credentials = Credentials::from_secret(&data, &identity.cloud_name, region)
+        let credentials = Credentials::from_secret(secret.data(), &identity.cloud_name, region)
             .map_err(|error| refuse(error.to_string()))?;
         let cloud = connect(context, &credentials).map_err(|error| refuse(error.to_string()))?;
-        self.cloud = Some((print, cloud.clone()));
-        Ok(Some(cloud))
+        Ok(Some(self.cloud.set(secret.digest(), cloud)))
     }
 
     /// Records the results of a reconciliation's actions.
@@ -154,15 +130,6 @@ fn failures_in_a_row(before: u32, ran: &Ran) -> u32 {
 
 fn connect(context: &Context, credentials: &Credentials) -> Result<Cloud, openstack::Error> {
     Cloud::new(credentials, &context.runtime.program.user_agent(), &context.openstack)
-}
-
-async fn read(client: &Client, namespace: &str, name: &str) -> Result<BTreeMap<String, Vec<u8>>, Unread> {
-    let secret = Api::<Secret>::namespaced(client.clone(), namespace).get(name).await;
-    // Also where the management cluster does not respond: that is not an outage of the target or of OpenStack.
-    let secret = secret.map_err(|error| {
-        Unread::Refused(format!("Secret {namespace}/{name} cannot be read: {}", error_chain(&error)))
-    })?;
-    Ok(secret.data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)).collect())
 }
 
 #[cfg(test)]
