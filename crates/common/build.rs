@@ -15,7 +15,7 @@ fn main() {
     println!("cargo::rustc-env=PERIMETER_RUSTC={version}");
 }
 
-/// A debug build is somebody's work in progress, which no commit names: it says so, and a commit compiles nothing again.
+/// A debug build is work in progress without a commit: it reports that, and a new commit compiles nothing.
 fn ask() -> String {
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         return "development".to_owned();

@@ -89,7 +89,8 @@ async fn a_conflict_names_the_other_manager_and_force_takes_the_field_over() {
 #[tokio::test]
 async fn a_status_is_written_only_where_it_differs() {
     let api = services().await;
-    let observed = written(OURS.apply(&api, None, &service(&json!({}), 80), Conflicts::Fail).await.unwrap());
+    let observed =
+        written(OURS.apply(&api, None, &service(&json!({ "app": "a" }), 80), Conflicts::Fail).await.unwrap());
     let status = |ip: &str| json!({ "metadata": { "name": "a" }, "status": { "loadBalancer": { "ingress": [{ "ip": ip, "ipMode": "VIP" }] } } });
     let apply = async |observed: &Service, ip: &str| {
         OURS.apply_status(&api, Some(observed), &status(ip), Conflicts::Fail).await.unwrap()
@@ -98,6 +99,7 @@ async fn a_status_is_written_only_where_it_differs() {
     assert_eq!(apply(&observed, "192.0.2.1").await, Applied::Unchanged);
     let observed = written(apply(&observed, "192.0.2.2").await);
     assert_eq!(apply(&observed, "192.0.2.2").await, Applied::Unchanged);
-    let labels = OURS.apply(&api, Some(&observed), &service(&json!({}), 80), Conflicts::Fail).await;
+    let labels =
+        OURS.apply(&api, Some(&observed), &service(&json!({ "app": "a" }), 80), Conflicts::Fail).await;
     assert_eq!(labels.unwrap(), Applied::Unchanged, "the status is no field of the object itself");
 }

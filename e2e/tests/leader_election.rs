@@ -1,8 +1,7 @@
-//! Leader election against what is real: `common::leader` through the fault proxy to a real API server, client-go itself
-//! (kube-controller-manager) on the other side of the same Lease, and two natgw processes of which one acts.
+//! Leader election at a real API server: `common::leader` behind the fault proxy, client-go (kube-controller-manager) as the other
+//! contender for the same Lease, and two natgw processes of which one acts. Random faults are in `common`'s leader_model.
 
 mod acts;
-mod chaos;
 mod client_go;
 mod contender;
 mod contenders;

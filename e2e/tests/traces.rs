@@ -19,7 +19,7 @@ use receiver::Receiver;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-/// How often spans leave: every five seconds where nobody says otherwise.
+/// How often spans are sent: every five seconds by default.
 const OFTEN: (&str, &str) = ("OTEL_BSP_SCHEDULE_DELAY", "200");
 
 /// The variables that the component adds to a controller, in their order, with what a kubelet would put into them.
@@ -61,7 +61,7 @@ async fn stop(natgw: &Program) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_and_its_requests_arrive_as_one_trace() {
+async fn a_reconciliation_and_its_requests_are_one_trace() {
     let receiver = Receiver::start().await.unwrap();
     arrive(&receiver.endpoint(), || receiver.spans()).await;
 }
@@ -84,16 +84,16 @@ async fn arrive(endpoint: &str, received: impl Fn() -> Vec<Span>) {
     let natgw = launch.start().unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
 
-    let moved = |span: &Span| span.name == "reconcile" && span.said("action", "MoveRoute");
+    let moved = |span: &Span| span.name == "reconcile" && span.has_attribute("action", "MoveRoute");
     let arrived = || async {
         let spans = received();
-        let Some(walk) = spans.iter().find(|span| moved(span)) else { return Ok(false) };
-        Ok(spans.iter().any(|span| span.parent == walk.id && span.name == "hcloud POST"))
+        let Some(reconciliation) = spans.iter().find(|span| moved(span)) else { return Ok(false) };
+        Ok(spans.iter().any(|span| span.parent == reconciliation.id && span.name == "hcloud POST"))
     };
-    env.wait("the walk that added the route", arrived).await.unwrap();
+    env.wait("the reconciliation that added the route", arrived).await.unwrap();
     let spans = received();
-    let walk = spans.iter().find(|span| moved(span)).unwrap();
-    assert_eq!((walk.kind.as_str(), walk.parent.as_str()), ("Internal", ""));
+    let reconciliation = spans.iter().find(|span| moved(span)).unwrap();
+    assert_eq!((reconciliation.kind.as_str(), reconciliation.parent.as_str()), ("Internal", ""));
     for (key, value) in [
         ("service.name", "natgw"),
         ("service.version", env!("CARGO_PKG_VERSION")),
@@ -101,14 +101,21 @@ async fn arrive(endpoint: &str, received: impl Fn() -> Vec<Span>) {
         ("k8s.pod.name", "natgw-0"),
         ("k8s.node.name", "node-1"),
     ] {
-        assert_eq!(walk.resource.get(key).map(String::as_str), Some(value), "{key}: {:?}", walk.resource);
+        assert_eq!(
+            reconciliation.resource.get(key).map(String::as_str),
+            Some(value),
+            "{key}: {:?}",
+            reconciliation.resource
+        );
     }
-    assert!(walk.resource.contains_key("vcs.ref.head.revision"), "{:?}", walk.resource);
+    assert!(reconciliation.resource.contains_key("vcs.ref.head.revision"), "{:?}", reconciliation.resource);
 
-    let inside: Vec<&Span> =
-        spans.iter().filter(|span| span.trace == walk.trace && span.id != walk.id).collect();
+    let inside: Vec<&Span> = spans
+        .iter()
+        .filter(|span| span.trace == reconciliation.trace && span.id != reconciliation.id)
+        .collect();
     let added = inside.iter().find(|span| span.name == "hcloud POST").unwrap();
-    assert_eq!((added.kind.as_str(), added.parent.as_str()), ("Client", walk.id.as_str()));
+    assert_eq!((added.kind.as_str(), added.parent.as_str()), ("Client", reconciliation.id.as_str()));
     let expected = BTreeMap::from([
         ("http.request.method", "POST".to_owned()),
         ("url.path", format!("/networks/{}/actions/add_route", env.network)),
@@ -127,24 +134,31 @@ async fn arrive(endpoint: &str, received: impl Fn() -> Vec<Span>) {
     assert!(!text.contains(env.hetzner.token().as_str()), "the token is in a trace");
 
     assert!(
-        walk.said("reason", "NoDefaultRoute") && walk.said("because", "the network has no default route"),
-        "{walk:?}"
+        reconciliation.has_attribute("reason", "NoDefaultRoute")
+            && reconciliation.has_attribute("because", "the network has no default route"),
+        "{reconciliation:?}"
     );
     let leases: Vec<&Span> = spans.iter().filter(|span| format!("{span:?}").contains("/leases/")).collect();
     assert!(leases.is_empty(), "renewals would be most of all traces: {leases:?}");
 
     // The last spans leave with the process, however long it would have collected them.
     stop(&natgw).await;
-    let walks = || received().iter().filter(|span| span.name == "reconcile").count();
-    let before = walks();
+    let reconciliations = || received().iter().filter(|span| span.name == "reconcile").count();
+    let before = reconciliations();
     let once = launch.env(OFTEN.0, "600000").arg("--once").start().unwrap();
     assert_eq!(once.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
-    env.wait("the walk of the process that has ended", || async { Ok(walks() > before) }).await.unwrap();
-    println!("{} spans, {} of them in the walk that added the route", spans.len(), inside.len() + 1);
+    env.wait("the reconciliation of the process that has ended", || async { Ok(reconciliations() > before) })
+        .await
+        .unwrap();
+    println!(
+        "{} spans, {} of them in the reconciliation that added the route",
+        spans.len(),
+        inside.len() + 1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_that_fails_is_an_error_in_its_trace() {
+async fn a_failed_reconciliation_has_the_status_error_in_its_trace() {
     let (collector, env) = tokio::join!(Receiver::start(), TestEnv::start());
     let (collector, env) = (collector.unwrap(), env.unwrap());
     env.cloud_proxy.rule(Matcher::any(), Fault::Reject(Reply::status(http::StatusCode::UNAUTHORIZED)));
@@ -152,7 +166,7 @@ async fn a_walk_that_fails_is_an_error_in_its_trace() {
     let _natgw = launch.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint()).start().unwrap();
     let failed =
         |spans: &[Span], name: &str| spans.iter().any(|span| span.name == name && span.status == "Error");
-    env.wait("a failed walk and its failed request", || async {
+    env.wait("a failed reconciliation and its failed request", || async {
         let spans = collector.spans();
         Ok(failed(&spans, "reconcile") && failed(&spans, "hcloud GET"))
     })
@@ -161,10 +175,10 @@ async fn a_walk_that_fails_is_an_error_in_its_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_is_away_is_said_once_and_nothing_waits_for_it() {
+async fn an_unreachable_collector_is_logged_once_and_delays_nothing() {
     let env = TestEnv::start().await.unwrap();
     let gateway = env.node(Some("198.51.100.1")).await.unwrap();
-    // It hangs up on everybody, and counts them.
+    // It closes each connection, and counts them.
     let away = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let endpoint = format!("http://{}", away.local_addr().unwrap());
     let tries = Arc::new(AtomicUsize::new(0));
@@ -182,7 +196,7 @@ async fn a_collector_that_is_away_is_said_once_and_nothing_waits_for_it() {
         .start()
         .unwrap();
     env.wait_for_primary(&gateway).await.unwrap();
-    wait_for("many vain tries", || async { Ok(tries.load(Ordering::Relaxed) >= 10) }).await.unwrap();
+    wait_for("many failed tries", || async { Ok(tries.load(Ordering::Relaxed) >= 10) }).await.unwrap();
     let second = env.node(Some("198.51.100.2")).await.unwrap();
     gateway.node.cordon(true).await.unwrap();
     env.wait_for_primary(&second).await.unwrap();

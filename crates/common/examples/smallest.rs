@@ -1,4 +1,4 @@
-//! The smallest controller that is whole: it waits until it leads, and then passes once a second until it shall end.
+//! The smallest complete controller: it waits until it leads, and then reconciles once a second until the shutdown.
 //!
 //! The tests of the runtime start it; `--then` makes it behave as a broken controller would.
 
@@ -13,17 +13,17 @@ use tracing::Instrument;
 
 const PROGRAM: Program = Program { name: "smallest", ..common::program!() };
 
-/// Does nothing, and does it as every controller of Perimeter does
+/// A controller without any work, for the tests of the runtime
 #[derive(Parser)]
 struct Args {
     #[command(flatten)]
     runtime: RuntimeArgs,
     /// What it does once it leads
-    #[arg(long, value_enum, default_value = "pass", env = "PERIMETER_THEN")]
+    #[arg(long, value_enum, default_value = "reconcile", env = "PERIMETER_THEN")]
     then: Then,
-    /// How long a pass takes
-    #[arg(long, default_value = "0s", env = "PERIMETER_PASS_TIME", value_parser = args::duration::parse)]
-    pass_time: Duration,
+    /// How long a reconciliation takes
+    #[arg(long, default_value = "0s", env = "PERIMETER_RECONCILE_TIME", value_parser = args::duration::parse)]
+    reconcile_time: Duration,
     /// Run as a command beside the controller: no admin server, no lease
     #[arg(long, env = "PERIMETER_COMMAND")]
     command: bool,
@@ -31,13 +31,13 @@ struct Args {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Then {
-    /// Passes once a second; when it is asked to end it finishes the pass that runs
-    Pass,
-    /// Passes once and returns
+    /// Reconciles once a second; at the shutdown it finishes the reconciliation that runs
+    Reconcile,
+    /// Reconciles once and returns
     Return,
     /// Fails
     Fail,
-    /// Finds a fault in its configuration
+    /// Reports an error of its configuration
     Misconfigured,
     /// Steps down for an hour, and reconciles when it leads again
     StepDown,
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => error.exit(),
     };
-    let control = |runtime| control(runtime, args.then, args.pass_time);
+    let control = |runtime| control(runtime, args.then, args.reconcile_time);
     if args.command {
         runtime::command(PROGRAM, args.runtime, control)
     } else {
@@ -68,13 +68,13 @@ async fn control(runtime: Runtime, then: Then, takes: Duration) -> anyhow::Resul
     }
     tracing::info!("leading");
     match then {
-        Then::Pass => {
-            while unless_asked_to_end(&runtime, tokio::time::sleep(Duration::from_secs(1))).await {
-                pass(&runtime, takes).await;
+        Then::Reconcile => {
+            while unless_shut_down(&runtime, tokio::time::sleep(Duration::from_secs(1))).await {
+                reconcile(&runtime, takes).await;
             }
-            pass(&runtime, takes).await;
+            reconcile(&runtime, takes).await;
         }
-        Then::Return => pass(&runtime, takes).await,
+        Then::Return => reconcile(&runtime, takes).await,
         Then::Fail => anyhow::bail!("this controller always fails"),
         Then::Misconfigured => {
             return Err(ConfigError("smallest.yaml:1: unknown field \"x\"".to_owned()).into());
@@ -82,7 +82,7 @@ async fn control(runtime: Runtime, then: Then, takes: Duration) -> anyhow::Resul
         Then::StepDown => {
             runtime.leadership.step_down(Duration::from_secs(3600)).await;
             if runtime.leading().await {
-                pass(&runtime, takes).await;
+                reconcile(&runtime, takes).await;
             }
         }
         Then::Deaf => std::future::pending().await,
@@ -90,20 +90,20 @@ async fn control(runtime: Runtime, then: Then, takes: Duration) -> anyhow::Resul
     Ok(())
 }
 
-async fn unless_asked_to_end(runtime: &Runtime, wait: impl Future<Output = ()>) -> bool {
+async fn unless_shut_down(runtime: &Runtime, wait: impl Future<Output = ()>) -> bool {
     tokio::select! {
         () = runtime.shutdown.cancelled() => false,
         () = wait => true,
     }
 }
 
-async fn pass(runtime: &Runtime, takes: Duration) {
+async fn reconcile(runtime: &Runtime, takes: Duration) {
     let clock = runtime.reconciliation(PROGRAM.name);
-    let walk = async {
+    let work = async {
         tokio::time::sleep(takes).await;
         tracing::info!("nothing to do");
     };
-    walk.instrument(tracing::info_span!("pass")).await;
-    runtime.status.set("last pass", "nothing to do");
+    work.instrument(tracing::info_span!("reconcile")).await;
+    runtime.status.set("last reconciliation", "nothing to do");
     clock.succeeded();
 }

@@ -332,7 +332,7 @@ impl<K: Resource + Clone + Send + Sync + 'static> Cache<K> {
     pub fn synced(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut health = self.health();
         async move {
-            // Without a sender the cache was dropped: then nobody waits either.
+            // Without a sender the cache was dropped, and it never syncs.
             if health.wait_for(|health| health.synced).await.is_err() {
                 std::future::pending::<()>().await;
             }

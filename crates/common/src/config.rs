@@ -1,6 +1,6 @@
 //! Structured settings: one YAML file, read once at start.
 //!
-//! A setting that nobody reads is a wish that nobody hears, so an unknown field is an error: put
+//! A setting that is not read has no effect, so an unknown field is an error: put
 //! `#[serde(deny_unknown_fields)]` on each struct of a configuration.
 
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ pub trait ActionError: Error + Sync + 'static {
     fn not_leading() -> Self;
 
     /// Whether the object has changed since it was observed. Nothing was done, the next reconciliation plans again, and
-    /// nobody has to know: it is neither counted nor reported.
+    /// this error is neither counted nor reported.
     fn is_outdated(&self) -> bool;
 }
 

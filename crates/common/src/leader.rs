@@ -9,19 +9,19 @@
 //!
 //! # What is guaranteed
 //!
-//! At no time does [`Leadership::is_leading`] answer `true` in two processes, as long as
+//! At no time does [`Leadership::is_leading`] return `true` in two processes, as long as
 //!
 //! * the clocks of any two processes run at rates whose ratio is at most `lease_duration / renew_deadline` (1.5 with the
 //!   defaults). What a wall clock shows does not matter: a time in the Lease is written for people and never compared
 //!   with a clock of ours, only a *change* of the record counts, from when it was seen here;
-//! * nobody deletes the Lease or clears its holder by hand while its leader lives (the same is true for client-go);
+//! * no person deletes the Lease or clears its holder while its leader lives (the same is true for client-go);
 //! * each process has an identity of its own ([`identity`]).
 //!
 //! client-go starts a leader's time when the answer to its renewal arrives, and gives it the wait before the next round on
 //! top: 12 s and a round trip with the defaults. Here it ends [`Settings::renew_deadline`] after the last accepted renewal
-//! was *sent*. The server cannot have accepted a renewal before it was sent, and nobody can have seen it before it was
-//! accepted; so whoever waits its `lease_duration` from then on starts after the old leader has ended, however late
-//! answers are, and with no help from the old leader: it may be paused, cut off or slow.
+//! was *sent*. The server cannot have accepted a renewal before it was sent, and no contender can have observed it before it was
+//! accepted; so a contender that waits its `lease_duration` from then on starts after the old leader has ended, however late
+//! responses are, and with no help from the old leader: it may be paused, cut off or slow.
 //!
 //! What no lease can guarantee: a write that was sent while leading may reach its server later. Each write of a controller
 //! therefore asks `is_leading` first, has a deadline, and is repeatable. A virtual machine that is suspended stops its clock:
@@ -66,7 +66,7 @@ pub enum Ended {
 /// What the election task last knew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
-    /// identity of the holder as last seen; empty: nobody, or not seen yet
+    /// identity of the holder as last observed; empty without a holder, and before the first read
     holder: String,
     /// leading until then
     until: Option<Instant>,
@@ -82,7 +82,7 @@ impl View {
 /// Whether this process leads: asked before each pass, and before each write.
 ///
 /// A handle; clones look at the same election. It only reads, and goes on being right when the task that drives the
-/// election is stuck or gone: leadership ends by the clock, not by being told.
+/// election is stuck or gone: leadership ends by the clock, without any message.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     /// None: no election takes place, see [`Leadership::always`]
@@ -109,7 +109,7 @@ impl Leadership {
         self.view.as_ref().is_none_or(|view| view.borrow().is_leading())
     }
 
-    /// Identity in the Lease when it was last read or written; empty where nobody holds it. For people.
+    /// Identity in the Lease when it was last read or written; empty where it has no holder. For people.
     #[must_use]
     pub fn holder(&self) -> String {
         self.view
@@ -148,7 +148,7 @@ impl Leadership {
 /// `release` was cancelled. Cancel `release` **after** all work that needs leadership is done: the lease is renewed up
 /// to then, and given up at once. Dropping the future instead stops renewing and releases nothing.
 ///
-/// `on_change` is told `false` at first, `true` on becoming leader, `false` when that ends.
+/// `on_change` is called with `false` at first, `true` on becoming leader, `false` when that ends.
 ///
 /// # Errors
 /// What is wrong with `settings`, see [`Settings::validate`].
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn leadership_ends_by_the_clock_with_nobody_telling() {
+    async fn leadership_ends_by_the_clock_when_the_election_task_is_stuck() {
         let view =
             View { holder: "a".into(), until: Some(Instant::now() + Duration::from_secs(10)), ended: None };
         let (sender, receiver) = watch::channel(view);

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub trait Reason: fmt::Display + fmt::Debug + Serialize {
     /// One CamelCase word out of a closed set: the `reason` of the Event and of the metric.
     fn code(&self) -> &'static str;
-    /// Whether somebody should hear of it even though what was done about it succeeded: its Event is a Warning.
+    /// Whether its Event is a Warning although the action succeeded.
     fn is_trouble(&self) -> bool {
         false
     }
@@ -90,7 +90,7 @@ impl<A: Action> fmt::Display for Step<A> {
     }
 }
 
-/// Something that a person should know and that no step of this plan mends.
+/// Something that a person should know and that no step of this plan fixes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem<R: Reason> {
     /// Where the Warning Event appears.
@@ -105,10 +105,10 @@ impl<R: Reason> fmt::Display for Problem<R> {
     }
 }
 
-/// What one walk wants done, in order, and what it found wrong.
+/// The actions of one reconciliation, in order, and the problems that it found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan<A: Action> {
-    /// Steps, to be run in this order; a failed one ends the walk.
+    /// Steps, to be run in this order; a failed one ends the reconciliation.
     pub steps: Vec<Step<A>>,
     /// What a person should know.
     pub problems: Vec<Problem<A::Reason>>,

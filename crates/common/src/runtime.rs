@@ -183,7 +183,7 @@ where
 }
 
 /// Runs a command that stands beside the controller (`status`, `--dry-run`): client, logs, traces and Events, but no admin
-/// server and no lease. It acts without leading, so what it writes must be right whoever leads.
+/// server and no lease. It acts without leading, so its writes must be right for any leader.
 pub fn command<F, Fut>(program: Program, args: RuntimeArgs, work: F) -> ExitCode
 where
     F: FnOnce(Runtime) -> Fut,

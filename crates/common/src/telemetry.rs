@@ -33,7 +33,7 @@ use crate::{
 mod json;
 mod sparing;
 
-/// What is logged where nobody says otherwise.
+/// The log filter where none is given.
 const DEFAULT_FILTER: &str = "info";
 
 /// How long the last spans may take to leave; the rest of the grace period after the drain is 5 s.

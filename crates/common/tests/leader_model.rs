@@ -6,19 +6,19 @@
 
 #[path = "leader_model/chaos.rs"]
 mod chaos;
+#[path = "leader_model/contender.rs"]
+mod contender;
 #[path = "leader_model/explore.rs"]
 mod explore;
 #[path = "leader_model/key.rs"]
 mod key;
-#[path = "leader_model/world.rs"]
-mod world;
 
 use std::time::Duration;
 
-use chaos::{PROMPT, Plan, QUIET, World};
+use chaos::{PROMPT, Plan, QUIET, Simulation};
+use contender::Flaw;
 use explore::{Bounds, Seen, explore};
 use proptest::prelude::*;
-use world::Flaw;
 
 fn bounds(clocks: [u64; 2], restarts: u8, flaw: Flaw) -> Bounds {
     Bounds { clocks: clocks.map(Duration::from_millis), restarts, flaw }
@@ -30,8 +30,8 @@ fn explore_all(what: &str, bounds: Bounds) {
         "leader model: two contenders, {what}: {} states, {} moves, 0 violations; {seen:?}",
         seen.states, seen.moves
     );
-    let Seen { both_have_led, late_writes_accepted, answers_lost, conflicts, lost, released, .. } = seen;
-    let reached = [both_have_led, late_writes_accepted, answers_lost, conflicts, lost, released];
+    let Seen { both_have_led, late_writes_accepted, responses_lost, conflicts, lost, released, .. } = seen;
+    let reached = [both_have_led, late_writes_accepted, responses_lost, conflicts, lost, released];
     assert!(!reached.contains(&0), "something was never reached");
 }
 
@@ -82,27 +82,29 @@ fn config(cases: u32) -> ProptestConfig {
 }
 
 /// Through trouble, into quiet, and through one release in it.
-fn live(world: &mut World) -> Result<(), String> {
-    world.run(QUIET, |_| false)?;
+fn live(simulation: &mut Simulation) -> Result<(), String> {
+    simulation.run(QUIET, |_| false)?;
     // On the slowest clock: a candidate sees the last change within one wait with all its jitter, after a call that hangs;
     // then a lease duration, then one more wait; and some messages.
     let slowest = |seconds: f64| Duration::from_secs_f64(seconds / 0.8) + PROMPT * 10;
-    if !world.run(QUIET + slowest(5.0 + 4.4 + 15.0 + 4.4), |world| world.leader().is_some())? {
-        return Err("nobody leads though all is quiet".to_owned());
+    if !simulation.run(QUIET + slowest(5.0 + 4.4 + 15.0 + 4.4), |simulation| simulation.leader().is_some())? {
+        return Err("no contender leads although no fault is injected any more".to_owned());
     }
-    world.seen.longest_without = world.now().saturating_sub(QUIET);
+    simulation.seen.longest_without = simulation.now().saturating_sub(QUIET);
     // Long enough for what hung in the trouble to be over, in all.
-    let until = world.now() + Duration::from_secs(30);
-    world.run(until, |_| false)?;
-    let Some((seat, leader)) = world.leader().map(|(seat, leader)| (seat, leader.to_owned())) else {
+    let until = simulation.now() + Duration::from_secs(30);
+    simulation.run(until, |_| false)?;
+    let Some((seat, leader)) = simulation.leader().map(|(seat, leader)| (seat, leader.to_owned())) else {
         return Err("lost though all is quiet".to_owned());
     };
-    let released = world.now();
-    world.release(seat);
-    if !world.run(released + slowest(4.4), |world| world.leader().is_some_and(|(_, next)| next != leader))? {
+    let released = simulation.now();
+    simulation.release(seat);
+    if !simulation.run(released + slowest(4.4), |simulation| {
+        simulation.leader().is_some_and(|(_, next)| next != leader)
+    })? {
         return Err("no successor within a retry period and its jitter".to_owned());
     }
-    world.seen.longest_succession = world.now() - released;
+    simulation.seen.longest_succession = simulation.now() - released;
     Ok(())
 }
 
@@ -111,11 +113,11 @@ fn three_contenders_are_never_leaders_together_and_quiet_brings_a_leader() {
     let total = std::cell::RefCell::new((0_u64, chaos::Seen::default()));
     let mut runner = proptest::test_runner::TestRunner::new(config(3_000));
     let outcome = runner.run(&plan(Flaw::None), |plan| {
-        let mut world = World::new(plan);
-        live(&mut world).map_err(TestCaseError::fail)?;
+        let mut simulation = Simulation::new(plan);
+        live(&mut simulation).map_err(TestCaseError::fail)?;
         let (executions, sum) = &mut *total.borrow_mut();
         *executions += 1;
-        sum.add(&world.seen);
+        sum.add(&simulation.seen);
         Ok(())
     });
     if let Err(error) = outcome {
@@ -140,7 +142,7 @@ fn random_trouble_finds_the_two_leaders_of_most_flaws() {
             proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
         );
         let found = runner.run(&plan(flaw), |plan| {
-            World::new(plan).run(QUIET, |_| false).map(|_| ()).map_err(TestCaseError::fail)
+            Simulation::new(plan).run(QUIET, |_| false).map(|_| ()).map_err(TestCaseError::fail)
         });
         caught.extend(found.is_err().then_some(flaw));
     }

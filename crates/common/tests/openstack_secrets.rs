@@ -50,39 +50,39 @@ impl Subscriber for Everything {
 
 #[tokio::test]
 async fn no_error_log_span_or_debug_shows_a_token_or_a_secret() {
-    let heard = Everything::default();
-    let _guard = tracing::subscriber::set_default(heard.clone());
+    let logged = Everything::default();
+    let _guard = tracing::subscriber::set_default(logged.clone());
     let (site, cloud) = Site::start().await;
-    let mut said = format!("{cloud:?} {:?}", site.credentials(""));
-    // What a server says that repeats what it was sent.
-    let told = |token: u32| format!("you sent {SECRET} and X-Auth-Token: {TOKEN}-{token}");
-    let envelope = |kind: &str| json!({ kind: {"code": 400, "message": told(2)} }).to_string();
+    let mut output = format!("{cloud:?} {:?}", site.credentials(""));
+    // A response that contains what the request contained.
+    let echo = |token: u32| format!("you sent {SECRET} and X-Auth-Token: {TOKEN}-{token}");
+    let envelope = |kind: &str| json!({ kind: {"code": 400, "message": echo(2)} }).to_string();
     let volume = "GET /volume/v3/volumes/v1";
-    site.on(volume, [reply(503, &told(1)), ok(&json!({"volume": {"id": "v1", "status": "a", "size": 1}}))]);
+    site.on(volume, [reply(503, &echo(1)), ok(&json!({"volume": {"id": "v1", "status": "a", "size": 1}}))]);
     cloud.volume("v1").await.unwrap().unwrap();
     site.state().valid.clear();
-    for answer in [
+    for response in [
         reply(400, &envelope("badRequest")),
-        reply(400, &told(2)),
-        reply(400, &json!({"NeutronError": {"type": told(2), "message": told(2)}}).to_string()),
-        reply(400, &json!({"faultcode": told(2), "faultstring": told(2)}).to_string()),
-        reply(500, &format!("<html>{}{}</html>", "x".repeat(200), told(2))).with("Retry-After", "3600"),
+        reply(400, &echo(2)),
+        reply(400, &json!({"NeutronError": {"type": echo(2), "message": echo(2)}}).to_string()),
+        reply(400, &json!({"faultcode": echo(2), "faultstring": echo(2)}).to_string()),
+        reply(500, &format!("<html>{}{}</html>", "x".repeat(200), echo(2))).with("Retry-After", "3600"),
     ] {
-        site.on(volume, [answer]);
+        site.on(volume, [response]);
         let error = cloud.volume("v1").await.unwrap_err();
         let kind = error.kind().unwrap_or_default();
-        write!(said, "\n{error} {error:?} {} {kind}", error.message()).unwrap();
+        write!(output, "\n{error} {error:?} {} {kind}", error.message()).unwrap();
     }
     assert_eq!(site.count(LOGIN), 2);
     site.state().valid.clear();
     site.on(LOGIN, [reply(400, &envelope("error"))]);
     let error = cloud.volume("v1").await.unwrap_err();
-    write!(said, "\n{error} {error:?}").unwrap();
-    assert!(said.matches("[redacted]").count() > 10, "{said}");
-    said.push_str(&heard.0.lock().unwrap());
-    assert!(said.contains("span cloud request") && said.contains("url.path"), "{said}");
-    assert!(said.contains("the request is retried"), "{said}");
-    for line in said.lines() {
+    write!(output, "\n{error} {error:?}").unwrap();
+    assert!(output.matches("[redacted]").count() > 10, "{output}");
+    output.push_str(&logged.0.lock().unwrap());
+    assert!(output.contains("span cloud request") && output.contains("url.path"), "{output}");
+    assert!(output.contains("the request is retried"), "{output}");
+    for line in output.lines() {
         assert!(!line.contains(SECRET) && !line.contains(TOKEN), "{line}");
     }
 }

@@ -34,7 +34,7 @@ async fn exit_codes_tell_an_end_from_a_failure_from_bad_configuration() {
         for how in ["--command", "--log-filter=info"] {
             let mut program = start(NOWHERE, &[ALONE, how, "--then", then], &[]);
             assert_eq!(program.code().await, code, "{then} {how}: {:#?}", program.seen);
-            assert!(program.said(text), "{then} {how}: {:#?}", program.seen);
+            assert!(program.logged(text), "{then} {how}: {:#?}", program.seen);
         }
     }
 }
@@ -46,14 +46,14 @@ async fn what_is_wrong_at_the_start_ends_with_two_before_anything_is_asked() {
     for (arguments, text) in [
         (vec!["--leader-elect-renew-deadline=20s"], "smallest: "),
         (vec!["--leader-elect-lease-duration=soon"], "15s, 1m30s or 500ms"),
-        (vec!["--context=nobody"], "nobody"),
+        (vec!["--context=missing"], "missing"),
         (vec!["--log-filter=smallest=loud"], "smallest=loud"),
         (vec!["--admin-address=here"], "--admin-address"),
         (vec!["--no-such-flag"], "--no-such-flag"),
     ] {
         let mut program = start(&server, &arguments, &[]);
         assert_eq!(program.code().await, 2, "{arguments:?}: {:#?}", program.seen);
-        assert!(program.said(text), "{arguments:?}: {:#?}", program.seen);
+        assert!(program.logged(text), "{arguments:?}: {:#?}", program.seen);
     }
     assert!(leases.written.lock().unwrap().is_empty());
 }
@@ -82,15 +82,18 @@ async fn an_admin_address_that_is_taken_is_a_failure_that_names_it() {
 }
 
 #[tokio::test]
-async fn a_signal_lets_the_pass_finish_and_then_releases_the_lease() {
+async fn a_signal_lets_the_reconciliation_finish_and_then_releases_the_lease() {
     let leases = Leases::default();
     let server = leases.serve().await;
     for signal in ["TERM", "INT"] {
-        let mut program =
-            start(&server, &[QUICK.as_slice(), &["--pass-time=500ms"]].concat(), &[("POD_NAME", "pod-1")]);
+        let mut program = start(
+            &server,
+            &[QUICK.as_slice(), &["--reconcile-time=500ms"]].concat(),
+            &[("POD_NAME", "pod-1")],
+        );
         program.line("leading").await;
         program.until("/statusz", "Leading: true").await;
-        program.until("/statusz", "last pass: nothing to do").await;
+        program.until("/statusz", "last reconciliation: nothing to do").await;
         program.until("/metrics", "leader_election_master_status{name=\"smallest\"} 1").await;
         let held = leases.written.lock().unwrap().clone();
         assert!(held.iter().all(|holder| holder.is_empty() || holder.starts_with("pod-1")), "{held:?}");
@@ -103,7 +106,7 @@ async fn a_signal_lets_the_pass_finish_and_then_releases_the_lease() {
             serde_json::from_str(&program.seen[position("nothing to do").unwrap()]).unwrap();
         let finished: jiff::Timestamp = last["ts"].as_str().unwrap().parse().unwrap();
         assert_eq!(leases.written.lock().unwrap().last().unwrap(), "", "released, and last of all");
-        assert!(*leases.last_write.lock().unwrap() > finished, "not before the pass was finished");
+        assert!(*leases.last_write.lock().unwrap() > finished, "not before the reconciliation was finished");
     }
 }
 
@@ -115,7 +118,11 @@ async fn a_controller_that_does_not_drain_is_cut_off_and_keeps_the_lease_from_ot
     program.line("leading").await;
     program.signal("TERM").await;
     assert_eq!(program.code().await, 1);
-    assert!(program.said("did not end within the graceful shutdown timeout of 500ms"), "{:#?}", program.seen);
+    assert!(
+        program.logged("did not end within the graceful shutdown timeout of 500ms"),
+        "{:#?}",
+        program.seen
+    );
     assert!(!leases.written.lock().unwrap().last().unwrap().is_empty(), "a write may still be on its way");
 }
 
@@ -127,7 +134,7 @@ async fn the_second_signal_ends_at_once() {
     program.line("draining").await;
     program.signal("INT").await;
     assert_eq!(program.code().await, 1);
-    assert!(program.said("ending at once"), "{:#?}", program.seen);
+    assert!(program.logged("ending at once"), "{:#?}", program.seen);
 }
 
 #[tokio::test]
@@ -154,7 +161,7 @@ async fn a_lost_lease_ends_the_process_though_its_controller_hears_nothing() {
     leases.give_to("another");
     let start = Instant::now();
     assert_eq!(program.code().await, 1, "{:#?}", program.seen);
-    assert!(program.said("the lease was lost"), "{:#?}", program.seen);
+    assert!(program.logged("the lease was lost"), "{:#?}", program.seen);
     // The graceful shutdown timeout of 25 s plays no part.
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     let (_, lease) = leases.state.lock().unwrap().clone();
@@ -174,7 +181,7 @@ async fn a_standby_is_ready_does_nothing_and_leaves_without_a_trace() {
     assert!(program.get("/flagz").await.contains("\nleader-elect-lease-duration=3s\n"));
     program.signal("TERM").await;
     assert_eq!(program.code().await, 0);
-    assert!(!program.said("leading\"") && leases.written.lock().unwrap().is_empty(), "{:#?}", program.seen);
+    assert!(!program.logged("leading\"") && leases.written.lock().unwrap().is_empty(), "{:#?}", program.seen);
 }
 
 #[tokio::test]

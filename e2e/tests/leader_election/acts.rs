@@ -16,7 +16,7 @@ use crate::leader_election::processes::{Replica, pair};
 
 /// Duels at a time: they mostly wait for leases to run out.
 const AT_ONCE: usize = 5;
-/// Short, with room for a busy machine: nobody shall lose a lease but by the fault.
+/// Short, with room for a busy machine: no lease is lost but by the fault.
 const STURDY: Times = Times(8_000, 5_000, 500);
 /// Longer than the renew deadline of [`STURDY`], and shorter than its lease.
 const TOO_LATE: Duration = Duration::from_millis(6_000);
@@ -44,8 +44,8 @@ impl Duel {
         Duel { env, gateways: [gateway, other], first, second }
     }
 
-    /// Cordons the primary and frees the other, so that there is something to do.
-    async fn turn(&self) {
+    /// Cordons the primary and uncordons the other.
+    async fn move_route(&self) {
         let [one, other] = &self.gateways;
         let at_one = self.env.route() == Some(one.private_ip.to_string());
         let (from, to) = if at_one { (one, other) } else { (other, one) };
@@ -53,11 +53,11 @@ impl Duel {
         from.node.cordon(true).await.unwrap();
     }
 
-    /// Turns and waits until the route has followed, so often.
-    async fn turns(&self, times: usize) {
+    /// Moves the route that often, and waits for it each time.
+    async fn move_route_and_wait(&self, times: usize) {
         for _ in 0..times {
             let before = self.env.route();
-            self.turn().await;
+            self.move_route().await;
             let env = &self.env;
             env.wait("the route to follow", || async {
                 Ok(env.route().is_some() && env.route() != before && env.role_holders().await?.len() == 1)
@@ -122,13 +122,13 @@ fn leases() -> Matcher {
 /// Faults that cost the lease, as long as they last.
 fn fatal() -> Vec<(&'static str, Matcher, Fault)> {
     vec![
-        ("cut answers", leases(), Fault::CutResponse { after_bytes: 20 }),
-        ("answers that come too late", leases(), Fault::DelayResponse(TOO_LATE)),
-        ("renewals that are accepted and not answered", renewals(), Fault::Swallow),
-        ("renewals that are accepted and answered with 500", renewals(), Fault::Replace(Reply::internal())),
+        ("cut responses", leases(), Fault::CutResponse { after_bytes: 20 }),
+        ("responses that arrive too late", leases(), Fault::DelayResponse(TOO_LATE)),
+        ("renewals that are accepted without a response", renewals(), Fault::Swallow),
+        ("renewals that are accepted with the response 500", renewals(), Fault::Replace(Reply::internal())),
         ("renewals that arrive too late", renewals(), Fault::DelayRequest(TOO_LATE)),
-        ("renewals that are never answered", renewals(), Fault::Blackhole),
-        ("a Lease that nobody can reach", leases(), Fault::Blackhole),
+        ("renewals without any response", renewals(), Fault::Blackhole),
+        ("a Lease that cannot be reached", leases(), Fault::Blackhole),
         ("connections for the Lease that are refused", leases(), Fault::Refuse),
         ("renewals in conflict", renewals(), Fault::Reject(Reply::conflict())),
         ("429 for each call of the Lease", leases(), Fault::Reject(Reply::too_many_requests(1))),
@@ -146,16 +146,16 @@ fn report(what: &str, scores: &[Score]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_at_work_whose_lease_calls_fail_acts_no_more_before_the_other_does() {
-    // Everything but the Lease still answers: nothing keeps the old leader from acting but itself.
+async fn a_leader_whose_lease_calls_fail_stops_before_the_other_acts() {
+    // All other requests succeed: only the old leader itself prevents its writes.
     let scores: Vec<Score> = stream::iter(fatal())
         .map(async |(name, matcher, fault)| {
             let duel = Duel::begin(STURDY).await;
             let rule = duel.first.api.rule(matcher, fault);
             let work = async {
                 loop {
-                    duel.turn().await;
-                    // A move of the route takes about so long; the next turn may come in the middle of it as well.
+                    duel.move_route().await;
+                    // A move of the route takes about so long; the next one may begin in the middle of it as well.
                     tokio::time::sleep(Duration::from_millis(1_300)).await;
                 }
             };
@@ -173,9 +173,9 @@ async fn a_leader_at_work_whose_lease_calls_fail_acts_no_more_before_the_other_d
                 "{name}: it never happened: {}",
                 duel.first.program.output().lines().join("\n")
             );
-            duel.turns(2).await;
+            duel.move_route_and_wait(2).await;
             let score = duel.end(name).await;
-            assert!(score.acts_of_first > 0 && score.acts_of_second > 0, "{name}: nobody acted");
+            assert!(score.acts_of_first > 0 && score.acts_of_second > 0, "{name}: no act");
             score
         })
         .buffer_unordered(AT_ONCE)
@@ -185,12 +185,12 @@ async fn a_leader_at_work_whose_lease_calls_fail_acts_no_more_before_the_other_d
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_answers_are_late_but_in_time_stays_the_only_one_that_acts() {
+async fn a_leader_whose_responses_are_late_but_in_time_keeps_the_lease() {
     let faults = [
-        ("answers that are late, but in time", leases(), Fault::DelayResponse(Duration::from_secs(2))),
+        ("responses that are late, but in time", leases(), Fault::DelayResponse(Duration::from_secs(2))),
         ("renewals that are late, but in time", renewals(), Fault::DelayRequest(Duration::from_secs(2))),
         (
-            "a renewal whose answer is cut",
+            "a renewal whose response is cut",
             renewals().after(1).times(1),
             Fault::CutResponse { after_bytes: 20 },
         ),
@@ -199,7 +199,7 @@ async fn a_leader_whose_answers_are_late_but_in_time_stays_the_only_one_that_act
         .map(async |(name, matcher, fault)| {
             let duel = Duel::begin(ROOMY).await;
             let rule = duel.first.api.rule(matcher, fault);
-            duel.turns(4).await;
+            duel.move_route_and_wait(4).await;
             duel.first.api.wait_applied(rule, 1, TIMEOUT).await.expect(name);
             assert!(duel.first.leads().await && !duel.second.leads().await, "{name}");
             let score = duel.end(name).await;
@@ -215,13 +215,13 @@ async fn a_leader_whose_answers_are_late_but_in_time_stays_the_only_one_that_act
 /// When a leader is put to sleep.
 #[derive(Clone, Copy, Debug)]
 enum Sleep {
-    /// At its so manyth write.
+    /// At its nth write.
     At(u64, When),
     /// So long after it was given something to do: between two writes, most likely, and while it waits.
     After(Duration),
 }
 
-/// Stops it while it waits for something. Stopped between its look at the lease and the kernel's socket, it sends when it wakes
+/// Stops it while it waits for something. Stopped between its check of the lease and the socket, it sends when it wakes
 /// what it decided while it led: no lease prevents that (see `common::leader`), and a busy machine makes that moment long.
 async fn put_to_sleep(program: &Program) {
     let end = Instant::now() + TIMEOUT;
@@ -245,7 +245,7 @@ const WAITS: [i64; 2] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait];
 const WAITS: [i64; 1] = [libc::SYS_epoll_pwait];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_sleeps_beyond_its_lease_acts_no_more_when_it_wakes() {
+async fn a_leader_that_was_stopped_beyond_its_lease_writes_nothing_when_it_continues() {
     // A move is four writes: old route away, new route, role on, role off.
     let moments = [When::BeforeForward, When::AfterServerActed, When::AfterResponse];
     let at_writes = (1..=4).flat_map(|n| moments.map(|when| Sleep::At(n, when)));
@@ -261,18 +261,18 @@ async fn a_leader_that_sleeps_beyond_its_lease_acts_no_more_when_it_wakes() {
                     Then::GoOn
                 };
                 let asleep = duel.first.counter.on_write(n, when, pause).unwrap();
-                duel.turn().await;
+                duel.move_route().await;
                 asleep.wait(TIMEOUT).await.expect(&name);
             } else if let Sleep::After(pause) = sleep {
-                duel.turn().await;
+                duel.move_route().await;
                 // The moment is the scenario.
                 tokio::time::sleep(pause).await;
                 put_to_sleep(&sleeper).await;
             }
             duel.second_leads().await;
-            duel.second.walks_on(&duel.env, 2.0).await;
+            duel.second.reconciles(&duel.env, 2.0).await;
             // The new leader has acted, so that whatever the old one does now is too late.
-            duel.turns(1).await;
+            duel.move_route_and_wait(1).await;
             let woken = SystemTime::now();
             duel.first.program.resume().unwrap();
             let status = duel.first.program.wait_exit(TIMEOUT).await.unwrap();

@@ -1,4 +1,4 @@
-//! client-go on the other side: a real kube-controller-manager contends for the same Lease.
+//! client-go as the other contender: a real kube-controller-manager.
 
 use std::time::{Duration, Instant};
 
@@ -41,13 +41,13 @@ async fn leads(arena: &Arena) -> String {
     holder(&arena.history.last()).to_owned()
 }
 
-/// How often client-go has looked at the Lease.
-async fn looks(proxy: &FaultProxy, more: usize) {
-    let reads = |calls: &[e2e::fault_proxy::Recorded]| {
+/// Waits until client-go has read the Lease that often more.
+async fn reads_of_client_go(proxy: &FaultProxy, more: usize) {
+    let count = |calls: &[e2e::fault_proxy::Recorded]| {
         calls.iter().filter(|call| call.path.ends_with(LEASE) && call.status == Some(200)).count()
     };
-    let before = reads(&proxy.requests());
-    proxy.wait_for(|calls| reads(calls) >= before + more, TIMEOUT).await.unwrap();
+    let before = count(&proxy.requests());
+    proxy.wait_for(|calls| count(calls) >= before + more, TIMEOUT).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -56,7 +56,7 @@ async fn a_killed_client_go_leader_is_succeeded_after_its_lease_duration() {
     let (manager, _proxy) = manager(&arena, SHORT).await;
     let theirs = leads(&arena).await;
     let ours = arena.contender("ours", SHORT).await;
-    ours.looks(3).await;
+    ours.reads(3).await;
     assert!(!ours.leadership.is_leading(), "client-go leads");
     manager.kill().unwrap();
     ours.leads().await;
@@ -78,7 +78,7 @@ async fn a_paused_client_go_leader_is_succeeded_and_gives_up_when_it_wakes() {
     let (manager, _proxy) = manager(&arena, SHORT).await;
     leads(&arena).await;
     let ours = arena.contender("ours", SHORT).await;
-    ours.looks(3).await;
+    ours.reads(3).await;
     manager.pause().unwrap();
     ours.leads().await;
     manager.resume().unwrap();
@@ -101,7 +101,7 @@ async fn client_go_waits_while_we_lead_and_takes_over_when_we_are_cut_off() {
     let mut ours = arena.contender("ours", ROOMY).await;
     ours.leads().await;
     let (manager, proxy) = manager(&arena, ROOMY).await;
-    looks(&proxy, 8).await;
+    reads_of_client_go(&proxy, 8).await;
     assert!(ours.leadership.is_leading() && arena.history.takeovers().is_empty(), "client-go waits");
     ours.proxy.rule(Matcher::any(), e2e::fault_proxy::Fault::Blackhole);
     assert_eq!(ours.ended().await, Ended::Lost);
@@ -128,7 +128,7 @@ async fn client_go_takes_a_released_lease_at_once() {
     let mut ours = arena.contender("ours", ROOMY).await;
     ours.leads().await;
     let (_manager, proxy) = manager(&arena, ROOMY).await;
-    looks(&proxy, 3).await;
+    reads_of_client_go(&proxy, 3).await;
     let began = Instant::now();
     ours.release.cancel();
     assert_eq!(ours.ended().await, Ended::Stopped);

@@ -57,7 +57,7 @@ impl Arena {
     /// Starts a contender.
     pub async fn contender(&self, identity: &str, times: Times) -> Contender {
         let proxy = self.proxy().await;
-        // kube's own client would repeat calls in silence.
+        // kube's own client retries without a log line.
         let kubeconfig = self.control_plane.token_kubeconfig(&proxy.url(), "the-certificate-counts").unwrap();
         let client: Client = ControlPlane::client_of(&kubeconfig).await.unwrap();
         let release = CancellationToken::new();
@@ -90,7 +90,7 @@ impl Contender {
         tokio::time::timeout(TIMEOUT, &mut self.task).await.expect("it ends").unwrap()
     }
 
-    /// How many of its writes of the Lease have been answered to it with success.
+    /// How many of its writes of the Lease succeeded.
     pub fn renewals(&self) -> usize {
         let all = self.proxy.requests();
         all.iter().filter(|call| call.method == Method::PUT && call.status == Some(200)).count()
@@ -106,14 +106,14 @@ impl Contender {
         .unwrap();
     }
 
-    /// Waits until it has read the Lease that often more: had it wanted to take it, it would have.
-    pub async fn looks(&self, more: usize) {
+    /// Waits until it has read the Lease that often more, and so could have taken it.
+    pub async fn reads(&self, more: usize) {
         let count = || {
             let all = self.proxy.requests();
             all.iter().filter(|call| call.method == Method::GET && call.status == Some(200)).count()
         };
         let before = count();
-        wait_for(&format!("{more} looks of {}", self.identity), || async { Ok(count() >= before + more) })
+        wait_for(&format!("{more} reads of {}", self.identity), || async { Ok(count() >= before + more) })
             .await
             .unwrap();
     }

@@ -1,4 +1,4 @@
-//! Two contenders of ours, and one fault at a time.
+//! Two contenders of this process, and one fault at a time. Faults that cost the lease are in `acts`.
 
 use std::time::{Duration, Instant};
 
@@ -9,53 +9,10 @@ use e2e::natgw::TIMEOUT;
 use crate::leader_election::contender::{Arena, Contender, ROOMY, SHORT, renewals};
 use crate::leader_election::history::{acquired, holder, renewed};
 
-/// The leader meets a fault for good: it ends by itself, and the other one takes over, never both at once.
-async fn succession(name: &str, matcher: Matcher, fault: Fault) {
-    let arena = Arena::new().await;
-    let mut first = arena.contender("first", SHORT).await;
-    first.leads().await;
-    let mut second = arena.contender("second", SHORT).await;
-    second.looks(2).await;
-    let began = Instant::now();
-    let rule = first.proxy.rule(matcher, fault);
-    assert_eq!(first.ended().await, Ended::Lost);
-    let (lost, _) = (began.elapsed(), first.proxy.wait_applied(rule, 1, TIMEOUT).await.unwrap());
-    second.leads().await;
-    let took_over = began.elapsed();
-    // What is still on its way from the first does no harm.
-    second.renews(3).await;
-    assert!(second.leadership.is_leading());
-    assert_eq!(holder(&arena.history.last()), "second");
-    let seen = arena.sampler.assert_never_two();
-    arena.history.assert_sound();
-    println!("{name}: lost after {lost:.1?}, taken over after {took_over:.1?}; {seen}");
-    end(&mut second).await;
-}
-
-/// The leader gives up what it has.
+/// Releases the lease.
 async fn end(contender: &mut Contender) {
     contender.release.cancel();
     assert_eq!(contender.ended().await, Ended::Stopped);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_is_succeeded() {
-    succession("cut off", Matcher::any(), Fault::Blackhole).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_whose_connections_are_refused_is_succeeded() {
-    succession("refused", Matcher::any(), Fault::Refuse).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_hears_no_answer_is_succeeded_after_its_last_unheard_renewal() {
-    succession("accepted, not answered", renewals(), Fault::Swallow).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_that_arrive_after_the_deadline_neither_keep_nor_take_the_lease() {
-    succession("delayed writes", renewals(), Fault::DelayRequest(Duration::from_millis(2_500))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,8 +21,8 @@ async fn a_renewal_that_arrives_after_the_takeover_is_refused() {
     let mut first = arena.contender("first", SHORT).await;
     first.leads().await;
     let mut second = arena.contender("second", SHORT).await;
-    second.looks(2).await;
-    // Held until the second leads: then the network delivers.
+    second.reads(2).await;
+    // The renewal is held until the second leads.
     let late = first.proxy.rule(renewals(), Fault::DelayRequest(Duration::from_secs(8)));
     let reads = first.proxy.rule(Matcher::any().verb("get"), Fault::Refuse);
     assert_eq!(first.ended().await, Ended::Lost);
@@ -85,12 +42,12 @@ async fn a_renewal_that_arrives_after_the_takeover_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_hands_over_at_the_next_look() {
+async fn a_released_lease_is_taken_at_the_next_read_of_the_standby() {
     let arena = Arena::new().await;
     let mut first = arena.contender("first", ROOMY).await;
     first.leads().await;
     let mut second = arena.contender("second", ROOMY).await;
-    second.looks(2).await;
+    second.reads(2).await;
     assert!(!second.leadership.is_leading());
     let began = Instant::now();
     end(&mut first).await;
@@ -115,12 +72,12 @@ async fn a_release_hands_over_at_the_next_look() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_fault_does_not_cost_the_lease() {
+async fn a_leader_keeps_the_lease_after_a_single_fault() {
     let arena = Arena::new().await;
     let mut first = arena.contender("first", ROOMY).await;
     first.leads().await;
     let mut second = arena.contender("second", ROOMY).await;
-    second.looks(1).await;
+    second.reads(1).await;
     let faults = [
         ("409", Fault::Reject(Reply::conflict())),
         ("409 for one that was accepted", Fault::Replace(Reply::conflict())),
@@ -130,9 +87,9 @@ async fn one_fault_does_not_cost_the_lease() {
         ("500 for one that was accepted", Fault::Replace(Reply::internal())),
         ("503 for one that was accepted", Fault::Replace(Reply::unavailable())),
         ("refused connection", Fault::Refuse),
-        ("lost answer", Fault::Swallow),
-        ("cut answer", Fault::CutResponse { after_bytes: 20 }),
-        ("late answer", Fault::DelayResponse(Duration::from_millis(1_500))),
+        ("lost response", Fault::Swallow),
+        ("cut response", Fault::CutResponse { after_bytes: 20 }),
+        ("late response", Fault::DelayResponse(Duration::from_millis(1_500))),
         ("late request", Fault::DelayRequest(Duration::from_millis(1_500))),
     ];
     let count = faults.len();
@@ -153,13 +110,13 @@ async fn one_fault_does_not_cost_the_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_answer_to_the_creation_or_the_takeover_is_found_out() {
+async fn a_write_whose_response_is_lost_is_detected_by_the_next_read() {
     let arena = Arena::new().await;
     let mut first = arena.contender("first", SHORT).await;
     first.proxy.rule(Matcher::writes().times(1), Fault::Swallow);
     first.leads().await;
     let mut second = arena.contender("second", SHORT).await;
-    second.looks(1).await;
+    second.reads(1).await;
     let lost = second.proxy.rule(renewals().times(1), Fault::Swallow);
     first.proxy.refuse_all(true);
     second.leads().await;
@@ -167,7 +124,7 @@ async fn a_lost_answer_to_the_creation_or_the_takeover_is_found_out() {
     assert_eq!(first.ended().await, Ended::Lost);
     second.renews(1).await;
     assert_eq!(arena.history.last().lease_transitions, Some(1), "taken over once");
-    println!("lost answers to create and to take over: {}", arena.sampler.assert_never_two());
+    println!("lost responses to create and to take over: {}", arena.sampler.assert_never_two());
     arena.history.assert_sound();
     end(&mut second).await;
 }

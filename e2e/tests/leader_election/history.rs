@@ -51,7 +51,7 @@ impl History {
             .collect()
     }
 
-    /// What must be true of every history: nobody took the Lease from a holder before the time that the holder had
+    /// What must be true of every history: no contender took the Lease from a holder before the time that the holder had
     /// written was over, by the clock that both share here; transitions count the changes of hands; the time of
     /// acquisition changes with the holder, and with nothing else.
     pub fn assert_sound(&self) {
@@ -86,7 +86,7 @@ impl History {
     }
 }
 
-/// `holderIdentity`; empty if nobody.
+/// `holderIdentity`; empty without a holder.
 pub fn holder(spec: &LeaseSpec) -> &str {
     spec.holder_identity.as_deref().unwrap_or_default()
 }

@@ -34,7 +34,7 @@ struct Shared {
 }
 
 impl Sampler {
-    /// Asks nobody yet.
+    /// Samples no contender yet.
     pub fn start() -> Sampler {
         let shared = Arc::new(Shared::default());
         let samples = shared.clone();

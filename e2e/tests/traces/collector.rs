@@ -66,7 +66,7 @@ impl Collector {
 
 impl Span {
     /// Whether something was said in it that has this field.
-    pub fn said(&self, key: &str, value: &str) -> bool {
+    pub fn has_attribute(&self, key: &str, value: &str) -> bool {
         self.events.contains(&format!("{key}: {value}"))
     }
 }

@@ -326,8 +326,8 @@ async fn a_watch_error_after_the_first_sync_does_not_take_readiness_away() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_accepted_again_has_no_problem_although_it_is_silent() {
     let (feed, reply) = Feed::list(&[]);
-    let (_silent, again) = Feed::new();
-    let env = TestEnv::new(vec![reply, again]);
+    let (_silent, second) = Feed::new();
+    let env = TestEnv::new(vec![reply, second]);
     env.until("ready", |env| env.readiness.is_ready()).await;
     feed.error(500);
     drop(feed);
@@ -372,7 +372,7 @@ async fn a_list_that_breaks_midway_is_repeated_less_and_less_often() {
     assert!(start.elapsed() > Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
-/// Whoever may list and not watch does not list all objects each second.
+/// A program that may list and not watch does not list all objects each second.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_refused_after_a_list_is_repeated_less_and_less_often() {
     let refused = (0..9).map(|_| refusal(403, "nodes is forbidden"));
@@ -462,7 +462,7 @@ async fn metadata_of_a_kind_that_is_known_only_at_run_time_is_cached_without_the
     assert_eq!(*changes.lock().unwrap(), ["+ns/a", "~ns/a"], "what is trimmed is no change");
 }
 
-/// The watch would else go on for a kind that nobody asks for any more.
+/// A watch of a kind that is no longer used must end.
 #[tokio::test(start_paused = true)]
 async fn the_watch_ends_with_the_last_clone_of_its_cache() {
     let (feed, reply) = Feed::list(&[]);

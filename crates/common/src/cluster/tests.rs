@@ -129,7 +129,7 @@ async fn clients(url: &str) -> (Clients, Metrics) {
     let folder = TempDir::new().unwrap();
     let metrics = Metrics::new("test").unwrap();
     let args = ClientArgs {
-        impersonate: Some("somebody".into()),
+        impersonate: Some("someone".into()),
         impersonate_groups: vec!["g".into(), "h".into()],
         ..args(kubeconfig(&folder, "a", url, "in-a"))
     };
@@ -164,7 +164,7 @@ async fn a_call_is_authorised_impersonated_retried_and_each_try_counted() {
     let header =
         |name: &str| seen[2].get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
     assert_eq!(header("authorization"), ["Bearer hidden"]);
-    assert_eq!(header("impersonate-user"), ["somebody"]);
+    assert_eq!(header("impersonate-user"), ["someone"]);
     assert_eq!(header("impersonate-group"), ["g", "h"]);
     assert!(header("user-agent")[0].starts_with("common/0.1.0 (linux/"));
     let text = String::from_utf8(metrics.text().unwrap()).unwrap();

@@ -1,6 +1,6 @@
 //! client-go's work queue as a pure type: no clock, no lock, no waiting.
 //!
-//! A key is *dirty* while somebody wants it reconciled, and *processing* between [`WorkQueue::get`] and [`WorkQueue::done`].
+//! A key is *dirty* while it waits for a reconciliation, and *processing* between [`WorkQueue::get`] and [`WorkQueue::done`].
 //!
 //! * A key is never processed twice at once: one that becomes dirty while it is processed is ready after `done`.
 //! * A key is never lost: each [`add`](WorkQueue::add) and each due [`add_after`](WorkQueue::add_after) is followed by a `get`
@@ -10,7 +10,7 @@
 //! One thing differs from client-go. There, the delay of a requeue stays even if the key is reconciled earlier for
 //! another reason, so an outdated one may cut short a longer delay that was set later, such as a Retry-After. Here a
 //! requeue ([`requeue_after`](WorkQueue::requeue_after), [`add_rate_limited`](WorkQueue::add_rate_limited)) is
-//! dropped when the next processing of the key begins, since that one decides anew. `add_after` is as in client-go.
+//! dropped when the next processing of the key begins, since that one sets a new delay. `add_after` is as in client-go.
 
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
@@ -82,7 +82,7 @@ enum Timer {
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// Since when somebody wants it reconciled.
+    /// Since when it waits for a reconciliation.
     dirty: Option<Instant>,
     delayed: Option<Instant>,
     requeued: Option<Instant>,

@@ -291,10 +291,10 @@ async fn once_reconciles_every_key_once_and_reports_the_first_failure() {
     let queue = controller.queue();
     ["a", "b", "c"].iter().for_each(|key| queue.add((*key).to_owned()));
     // Its own write of a status is a change too.
-    let (again, watched) = (queue.clone(), recorder.clone());
+    let (queue_of_task, watched) = (queue.clone(), recorder.clone());
     tokio::spawn(async move {
         watched.until(1).await;
-        again.add("a".to_owned());
+        queue_of_task.add("a".to_owned());
     });
     let result = controller.once().await;
     assert_eq!(result.unwrap_err().to_string(), "it failed");

@@ -69,7 +69,7 @@ pub struct NodeInfo {
     pub boot_id: String,
 }
 
-/// The other conditions (of memory, disks and the like) are most of a Node's small parts, and nobody here reads them.
+/// The other conditions (memory, disks and so on) take most of the memory of a slim Node, and no controller reads them.
 fn only_ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
     let mut conditions: Vec<Condition> = or_default(deserializer)?;
     conditions.retain(|condition| condition.kind == "Ready");

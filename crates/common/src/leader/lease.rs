@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::machine::{Command, Input, Machine, Now, ReadAnswer, WriteAnswer};
+use super::machine::{Command, Input, Machine, Now, ReadOutcome, WriteOutcome};
 use super::record::Record;
 use super::{Ended, Settings, View};
 
@@ -148,21 +148,21 @@ impl<F: Fn(bool) + Send> Election<F> {
         }
     }
 
-    async fn read(&mut self, timeout: Duration) -> ReadAnswer {
+    async fn read(&mut self, timeout: Duration) -> ReadOutcome {
         let (api, name) = (self.api.clone(), self.machine.settings.name.clone());
         match within(timeout, api.get_opt(&name)).await {
-            Ok(None) => ReadAnswer::NotFound,
+            Ok(None) => ReadOutcome::NotFound,
             Ok(Some(lease)) => {
                 let Some(version) = lease.metadata.resource_version.clone() else {
-                    return ReadAnswer::Failed;
+                    return ReadOutcome::Failed;
                 };
                 let record = record_of(&lease);
                 self.lease = lease;
-                ReadAnswer::Found { record, version }
+                ReadOutcome::Found { record, version }
             }
             Err(fault) => {
                 tracing::warn!(lease = %place(&self.machine.settings), %fault, "cannot read the lease");
-                ReadAnswer::Failed
+                ReadOutcome::Failed
             }
         }
     }
@@ -173,23 +173,23 @@ impl<F: Fn(bool) + Send> Election<F> {
             Ok(lease) => match lease.metadata.resource_version.clone() {
                 Some(version) => {
                     self.lease = lease;
-                    WriteAnswer::Done { version }
+                    WriteOutcome::Done { version }
                 }
-                None => WriteAnswer::Failed,
+                None => WriteOutcome::Failed,
             },
             Err(Fault::Call(kube::Error::Api(status))) if status.code == 409 => {
                 tracing::debug!(lease = %place, "cannot {verb} the lease: another write was first");
-                WriteAnswer::Conflict
+                WriteOutcome::Conflict
             }
             Err(fault) => {
                 tracing::warn!(lease = %place, %fault, "cannot {verb} the lease");
-                WriteAnswer::Failed
+                WriteOutcome::Failed
             }
         })
     }
 }
 
-/// Why a call has no answer that counts.
+/// Why a call has no usable response.
 enum Fault {
     Slow(Duration),
     Call(kube::Error),
@@ -198,7 +198,7 @@ enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Slow(timeout) => write!(f, "no answer in {timeout:?}"),
+            Fault::Slow(timeout) => write!(f, "no response in {timeout:?}"),
             Fault::Call(kube::Error::Api(status)) => write!(f, "{} ({})", status.message, status.code),
             Fault::Call(error) => error.fmt(f),
         }
@@ -207,7 +207,7 @@ impl fmt::Display for Fault {
 
 async fn within<T>(timeout: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, Fault> {
     match tokio::time::timeout(timeout, call).await {
-        Ok(answer) => answer.map_err(Fault::Call),
+        Ok(response) => response.map_err(Fault::Call),
         Err(_) => Err(Fault::Slow(timeout)),
     }
 }

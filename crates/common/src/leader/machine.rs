@@ -1,7 +1,7 @@
 //! Every decision of an election, and nothing else: no kube, no tokio, no clock.
 //!
-//! [`Machine::step`] is told what happened and says what to do next. The one who drives it carries out one command at a
-//! time, and answers with its outcome:
+//! [`Machine::step`] takes an input and returns the next command. The caller runs one command at a time, and passes its outcome
+//! to the next step:
 //!
 //! ```text
 //!   Wait ── Tick ──▶ Update (we hold it: with the version that we know)──Done──▶ Wait
@@ -39,16 +39,16 @@ pub enum Input {
     /// The wait is over; also the very first input.
     Tick,
     /// The outcome of [`Command::Read`].
-    Read(ReadAnswer),
+    Read(ReadOutcome),
     /// The outcome of [`Command::Create`] or [`Command::Update`].
-    Written(WriteAnswer),
+    Written(WriteOutcome),
     /// Give the lease up and stop. Allowed at any time; a command under way is abandoned.
     Release,
 }
 
 /// Outcome of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ReadAnswer {
+pub enum ReadOutcome {
     /// There is no Lease.
     NotFound,
     /// There is one.
@@ -64,13 +64,13 @@ pub enum ReadAnswer {
 
 /// Outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum WriteAnswer {
+pub enum WriteOutcome {
     /// Accepted.
     Done {
         /// metadata.resourceVersion of what was written
         version: String,
     },
-    /// Refused: somebody else was first.
+    /// Refused: another contender was first.
     Conflict,
     /// Not known; it may have been accepted, or be accepted later.
     Failed,
@@ -118,7 +118,7 @@ pub struct Observed {
     pub record: Record,
     /// of the Lease
     pub version: String,
-    /// when it was first seen so, after the answer had arrived; [`Now::local`]
+    /// when it was first seen so, after the response had arrived; [`Now::local`]
     pub at: Duration,
 }
 
@@ -138,7 +138,7 @@ pub enum Phase {
         record: Record,
         /// just before it was sent; [`Now::local`]
         sent: Duration,
-        /// written with the version that we knew, without a look: look when it fails
+        /// written with the known version, without a read before: read when it fails
         blind: bool,
     },
     /// the read before a release
@@ -183,13 +183,13 @@ impl Machine {
         self.until.is_some_and(|until| local < until)
     }
 
-    /// The holder as last seen; empty: nobody, or never seen.
+    /// The holder as last observed; empty without a holder, and before the first read.
     #[must_use]
     pub fn holder(&self) -> &str {
         self.observed.as_ref().map_or("", |observed| &observed.record.holder)
     }
 
-    /// Takes one input, at the time when it is taken: not when an answer was sent or a timer was due.
+    /// Takes one input, at the time when it is taken: not when a response was sent or a timer was due.
     pub fn step(&mut self, now: Now, input: Input) -> Command {
         if let Phase::Over(ended) = self.phase {
             return Command::End(ended);
@@ -202,18 +202,18 @@ impl Machine {
         }
         match (std::mem::replace(&mut self.phase, Phase::Waiting), input) {
             (Phase::Waiting, Input::Tick) => self.attempt(now),
-            (Phase::Reading { tried }, Input::Read(answer)) => self.judge(now, tried, answer),
-            (Phase::Writing { record, sent, .. }, Input::Written(WriteAnswer::Done { version })) => {
+            (Phase::Reading { tried }, Input::Read(outcome)) => self.judge(now, tried, outcome),
+            (Phase::Writing { record, sent, .. }, Input::Written(WriteOutcome::Done { version })) => {
                 self.confirmed(now, record, version, sent)
             }
             (Phase::Writing { sent, blind: true, .. }, Input::Written(_)) => self.read(now, sent),
-            (Phase::ReleaseReading { by }, Input::Read(answer)) => self.give_up(now, by, answer),
+            (Phase::ReleaseReading { by }, Input::Read(outcome)) => self.give_up(now, by, outcome),
             // Our own late renewal may have been accepted since the read; then the Lease still names us.
-            (Phase::ReleaseWriting { by }, Input::Written(WriteAnswer::Conflict)) if now.local < by => {
+            (Phase::ReleaseWriting { by }, Input::Written(WriteOutcome::Conflict)) if now.local < by => {
                 self.reread(now, by)
             }
             (Phase::ReleaseReading { .. } | Phase::ReleaseWriting { .. }, _) => self.end(Ended::Stopped),
-            // A failed try; or an answer to something that was not asked, which is worth no more.
+            // A failed try, or the outcome of another command, which is ignored.
             _ => self.wait(now),
         }
     }
@@ -230,16 +230,16 @@ impl Machine {
         }
     }
 
-    fn judge(&mut self, now: Now, tried: Duration, answer: ReadAnswer) -> Command {
+    fn judge(&mut self, now: Now, tried: Duration, outcome: ReadOutcome) -> Command {
         let seconds = self.settings.lease_duration_seconds();
-        let (record, version) = match answer {
-            ReadAnswer::Failed => return self.wait(now),
-            ReadAnswer::NotFound => {
+        let (record, version) = match outcome {
+            ReadOutcome::Failed => return self.wait(now),
+            ReadOutcome::NotFound => {
                 let record = Record::first(&self.settings.identity, seconds, now.wall);
                 self.begin_write(now, record.clone(), false);
                 return Command::Create { record, timeout: self.timeout(now) };
             }
-            ReadAnswer::Found { record, version } => (record, version),
+            ReadOutcome::Found { record, version } => (record, version),
         };
         let observed = self.observe(now, record, version);
         let (record, version) = (&observed.record, observed.version.clone());
@@ -260,7 +260,7 @@ impl Machine {
     fn confirmed(&mut self, now: Now, record: Record, version: String, sent: Duration) -> Command {
         self.observed = Some(Observed { record, version, at: now.local });
         let until = sent + self.settings.renew_deadline;
-        // An answer this late opens nothing: the lease is ours, and the next try may make us leader.
+        // A response this late does not start leadership: the lease is ours, and the next try may make us leader.
         if now.local < until {
             self.until = Some(until);
         }
@@ -282,8 +282,8 @@ impl Machine {
     }
 
     /// Only what names us is released, and only in the version that was read.
-    fn give_up(&mut self, now: Now, by: Duration, answer: ReadAnswer) -> Command {
-        let ReadAnswer::Found { record, version } = answer else { return self.end(Ended::Stopped) };
+    fn give_up(&mut self, now: Now, by: Duration, outcome: ReadOutcome) -> Command {
+        let ReadOutcome::Found { record, version } = outcome else { return self.end(Ended::Stopped) };
         let observed = self.observe(now, record, version);
         if !self.is_ours(&observed) {
             return self.end(Ended::Stopped);

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// The election record: `spec` of a Lease, as client-go reads and writes it.
 ///
-/// Its times come from the writer's wall clock. They are for people; nobody decides by them.
+/// Its times come from the writer's wall clock. They are for people; no decision depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Record {
     /// `holderIdentity`; empty: anybody may take the lease.
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_takeover_counts_and_starts_anew() {
+    fn a_takeover_counts_a_transition_and_resets_the_times() {
         let taken = Record { transitions: 3, ..Record::first("a", 15, at(100)) }.taken_over("b", 20, at(130));
         assert_eq!(taken, Record { transitions: 4, ..Record::first("b", 20, at(130)) });
     }

@@ -80,7 +80,7 @@ impl Settings {
         (self.renew_deadline / 2).max(Duration::from_secs(1)).min(self.renew_deadline)
     }
 
-    /// `leaseDurationSeconds`: rounded up, so that nobody waits for less than was configured.
+    /// `leaseDurationSeconds`: rounded up, so that no contender waits for less than was configured.
     pub(super) fn lease_duration_seconds(&self) -> i32 {
         let rounded = self.lease_duration.as_secs() + u64::from(self.lease_duration.subsec_nanos() > 0);
         i32::try_from(rounded).unwrap_or(i32::MAX)

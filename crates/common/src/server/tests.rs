@@ -26,20 +26,17 @@ const LIMITS: Limits = Limits {
     body_bytes: 1000,
 };
 
+async fn echo(caller: Caller, request: Request<Bytes>) -> Response<Full<Bytes>> {
+    let (certificate, user) = (caller.certificate.is_some(), caller.user.and_then(|user| user.username));
+    let text = format!("{} bytes, certificate: {certificate}, user: {user:?}", request.body().len());
+    Response::new(Full::new(Bytes::from(text)))
+}
+
 /// Serves the length of each body, and who the caller is.
 async fn serve(builder: Builder) -> SocketAddr {
     let server = builder.bind((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
     let address = server.address().unwrap();
-    let handler = async |caller: Caller, request: Request<Bytes>| {
-        let user = caller.user.and_then(|user| user.username);
-        let text = format!(
-            "{} bytes, certificate: {}, user: {user:?}",
-            request.body().len(),
-            caller.certificate.is_some()
-        );
-        Response::new(Full::new(Bytes::from(text)))
-    };
-    tokio::spawn(server.serve(move |caller, request| handler(caller, request), CancellationToken::new()));
+    tokio::spawn(server.serve(echo, CancellationToken::new()));
     address
 }
 
@@ -391,7 +388,11 @@ mod https {
         assert_eq!(before, 6, "two refused tokens, one token, three kinds of access");
         api.failing.store(1, Ordering::SeqCst);
         assert_eq!(code(&ask("GET", "/metrics", good).await), "200", "the reviews are used again");
-        assert_eq!(code(&ask("GET", "/statusz", good).await), "503", "without a review nobody is admitted");
+        assert_eq!(
+            code(&ask("GET", "/statusz", good).await),
+            "503",
+            "without a review no request is admitted"
+        );
         assert_eq!(code(&ask("GET", "/metrics", "authorization: Bearer other\r\n").await), "503");
         api.failing.store(0, Ordering::SeqCst);
         assert_eq!(code(&ask("GET", "/statusz", good).await), "403", "a failure is not kept as a result");

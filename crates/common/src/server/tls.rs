@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
@@ -146,7 +146,7 @@ impl TlsFiles {
     }
 }
 
-fn certificates(file: &PathBuf, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(file: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let wrong = |why: &dyn fmt::Display| format!("{}: {why}", file.display());
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let chain = chain.map_err(|error| wrong(&error))?;
@@ -211,8 +211,6 @@ impl Followed {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn write(folder: &Path, name: &str) {

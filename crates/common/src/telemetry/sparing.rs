@@ -1,5 +1,4 @@
-//! A filter for what the exporter of the traces says: it would complain every five seconds for as long as its collector is
-//! away, and traces are a courtesy.
+//! A filter for the log lines of the trace exporter: while its collector is away it logs an error every five seconds.
 
 use std::{
     collections::BTreeMap,
@@ -10,14 +9,14 @@ use std::{
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Filter};
 
-/// As often as a person who follows the log wants to be reminded.
-const AGAIN_AFTER: Duration = Duration::from_secs(600);
+/// For the next line of the same event.
+const INTERVAL: Duration = Duration::from_secs(600);
 
-/// Lets each event of OpenTelemetry's crates through once in [`AGAIN_AFTER`], and everything else always.
+/// Lets each event of OpenTelemetry's crates through once in [`INTERVAL`], and everything else always.
 #[derive(Debug, Default)]
 pub(super) struct Sparing {
     /// By name: those crates give each of their events one.
-    said: Mutex<BTreeMap<&'static str, Instant>>,
+    logged: Mutex<BTreeMap<&'static str, Instant>>,
 }
 
 impl Sparing {
@@ -25,10 +24,10 @@ impl Sparing {
         if !target.starts_with("opentelemetry") {
             return true;
         }
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = said.get(name).is_none_or(|last| now.duration_since(*last) >= AGAIN_AFTER);
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = logged.get(name).is_none_or(|last| now.duration_since(*last) >= INTERVAL);
         if due {
-            said.insert(name, now);
+            logged.insert(name, now);
         }
         due
     }
@@ -49,15 +48,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_complaint_is_repeated_after_ten_minutes_and_our_own_lines_always() {
+    fn an_event_of_the_exporter_is_logged_once_in_ten_minutes_and_other_lines_always() {
         let sparing = Sparing::default();
         let start = Instant::now();
-        let said = |seconds, target, name| sparing.allows(target, name, start + Duration::from_secs(seconds));
-        assert!(said(0, "opentelemetry-otlp", "Export.Failed"));
-        assert!(!said(5, "opentelemetry-otlp", "Export.Failed"));
-        assert!(said(5, "opentelemetry_sdk", "SpanDroppingStarted"), "another one");
-        assert!(!said(599, "opentelemetry-otlp", "Export.Failed"));
-        assert!(said(600, "opentelemetry-otlp", "Export.Failed"));
-        assert!(said(1, "natgw", "x") && said(1, "natgw", "x"));
+        let is_logged =
+            |seconds, target, name| sparing.allows(target, name, start + Duration::from_secs(seconds));
+        assert!(is_logged(0, "opentelemetry-otlp", "Export.Failed"));
+        assert!(!is_logged(5, "opentelemetry-otlp", "Export.Failed"));
+        assert!(is_logged(5, "opentelemetry_sdk", "SpanDroppingStarted"), "another one");
+        assert!(!is_logged(599, "opentelemetry-otlp", "Export.Failed"));
+        assert!(is_logged(600, "opentelemetry-otlp", "Export.Failed"));
+        assert!(is_logged(1, "natgw", "x") && is_logged(1, "natgw", "x"));
     }
 }

@@ -8,7 +8,7 @@ use common::leader::{Ended, Settings};
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 
-use super::world::{Contender, Flaw, Request, Server};
+use super::contender::{Contender, Flaw, Request, Server};
 
 /// Faults end here; all that is late has arrived by then, and all that are paused or ended are back.
 pub const QUIET: Duration = Duration::from_secs(180);
@@ -60,7 +60,7 @@ impl Seen {
 enum Event {
     Wake,
     Arrive(Request),
-    Answer(Input),
+    Response(Input),
     Timeout(Request),
     Release,
     Restart,
@@ -71,30 +71,30 @@ struct Seat {
     rate: f64,
     wall: (i64, bool),
     /// a new one with each command: what belongs to an older one is late
-    turn: u64,
+    incarnation: u64,
     paused_until: Duration,
     was_leading: bool,
 }
 
 /// Three contenders at one server, in real time.
-pub struct World {
+pub struct Simulation {
     plan: Plan,
     rng: Rng,
     now: Duration,
     server: Server,
     seats: Vec<Seat>,
-    /// by time, then by order: whose it is, of which turn, and what
+    /// by time, then by order: whose it is, of which incarnation, and what
     events: BTreeMap<(Duration, u64), (usize, u64, Event)>,
     serial: u64,
-    /// who was asked to go in quiet: nobody takes its place
+    /// the contender that was released after the faults: it is not restarted
     gone: Option<usize>,
     pub seen: Seen,
 }
 
-impl World {
-    pub fn new(plan: Plan) -> World {
+impl Simulation {
+    pub fn new(plan: Plan) -> Simulation {
         let rng = Rng::with_seed(plan.seed);
-        let mut world = World {
+        let mut simulation = Simulation {
             rng,
             now: Duration::ZERO,
             server: Server::default(),
@@ -105,33 +105,33 @@ impl World {
             seen: Seen::default(),
             plan,
         };
-        for i in 0..world.plan.rates.len() {
+        for i in 0..simulation.plan.rates.len() {
             let seat = Seat {
                 contender: Contender::new(Settings::new("ns", "lease", format!("{i}_0"))),
-                rate: f64::from(world.plan.rates[i]) / 1000.0,
-                wall: (world.plan.walls[i], i % 3 == 2),
-                turn: 0,
+                rate: f64::from(simulation.plan.rates[i]) / 1000.0,
+                wall: (simulation.plan.walls[i], i % 3 == 2),
+                incarnation: 0,
                 paused_until: Duration::ZERO,
                 was_leading: false,
             };
-            world.seats.push(seat);
-            let start = world.between(Duration::ZERO, Duration::from_secs(5));
-            world.plan_event(start, i, Event::Wake);
+            simulation.seats.push(seat);
+            let start = simulation.between(Duration::ZERO, Duration::from_secs(5));
+            simulation.plan_event(start, i, Event::Wake);
         }
-        world
+        simulation
     }
 
-    /// Until `end`, or until `wanted` holds; whether it did. An error is a violation of safety.
-    pub fn run(&mut self, end: Duration, wanted: impl Fn(&World) -> bool) -> Result<bool, String> {
-        while !wanted(self) {
+    /// Until `end`, or until `is_reached` holds; whether it did. An error is a violation of safety.
+    pub fn run(&mut self, end: Duration, is_reached: impl Fn(&Simulation) -> bool) -> Result<bool, String> {
+        while !is_reached(self) {
             let Some((&(time, serial), _)) = self.events.first_key_value() else { return Ok(false) };
             if time > end {
                 self.now = end;
-                return Ok(wanted(self));
+                return Ok(is_reached(self));
             }
             self.now = time;
-            let (i, turn, event) = self.events.remove(&(time, serial)).unwrap();
-            self.happen(i, turn, event);
+            let (i, incarnation, event) = self.events.remove(&(time, serial)).unwrap();
+            self.happen(i, incarnation, event);
             self.seen.events += 1;
             let leaders: Vec<_> = (0..self.seats.len()).filter(|i| self.leads(*i)).collect();
             if leaders.len() > 1 {
@@ -185,7 +185,7 @@ impl World {
 
     fn plan_event(&mut self, after: Duration, i: usize, event: Event) {
         self.serial += 1;
-        self.events.insert((self.now + after, self.serial), (i, self.seats[i].turn, event));
+        self.events.insert((self.now + after, self.serial), (i, self.seats[i].incarnation, event));
     }
 
     /// How long a message travels: in trouble up to a minute, but not into quiet.
@@ -201,21 +201,21 @@ impl World {
         self.between(Duration::from_millis(1), most)
     }
 
-    fn happen(&mut self, i: usize, turn: u64, event: Event) {
-        let current = turn == self.seats[i].turn;
+    fn happen(&mut self, i: usize, incarnation: u64, event: Event) {
+        let current = incarnation == self.seats[i].incarnation;
         if let Event::Arrive(request) = event {
             let (accepted, holder) = (self.server.versions, self.holder());
-            let answer = self.server.serve(&request, self.plan.flaw);
+            let outcome = self.server.serve(&request, self.plan.flaw);
             let accepted = self.server.versions > accepted;
             self.seen.late_writes_accepted += u64::from(accepted && !current);
             self.seen.takeovers += u64::from(
                 accepted && !holder.is_empty() && self.holder() != holder && !self.holder().is_empty(),
             );
             self.seen.conflicts +=
-                u64::from(matches!(answer, Input::Written(common::leader::machine::WriteAnswer::Conflict)));
+                u64::from(matches!(outcome, Input::Written(common::leader::machine::WriteOutcome::Conflict)));
             if current && !self.trouble() {
                 let travel = self.travel();
-                self.plan_event(travel, i, Event::Answer(answer));
+                self.plan_event(travel, i, Event::Response(outcome));
             }
             return;
         }
@@ -231,7 +231,7 @@ impl World {
         }
         match event {
             Event::Wake => self.step(i, Input::Tick),
-            Event::Answer(answer) => self.step(i, answer),
+            Event::Response(outcome) => self.step(i, outcome),
             Event::Timeout(request) => self.step(i, request.failed()),
             Event::Release => self.step(i, Input::Release),
             Event::Restart => {
@@ -250,7 +250,7 @@ impl World {
     fn step(&mut self, i: usize, input: Input) {
         let now = Now { local: self.local(i), wall: self.wall(i) };
         let command = self.seats[i].contender.step(now, input, self.plan.flaw);
-        self.seats[i].turn += 1;
+        self.seats[i].incarnation += 1;
         let rate = self.seats[i].rate;
         let real = |local: Duration| local.div_f64(rate);
         match &command {

@@ -10,13 +10,13 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use common::leader::machine::{Command, Input, Now, Phase, ReadAnswer, WriteAnswer};
+use common::leader::machine::{Command, Input, Now, Phase, ReadOutcome, WriteOutcome};
 use common::leader::record::Record;
 use common::leader::{Ended, Settings};
 use jiff::Timestamp;
 
+use super::contender::{Contender, Flaw, Request, Server};
 use super::key::Key;
-use super::world::{Contender, Flaw, Request, Server};
 
 /// The present, on each contender's clock: all times are kept relative to it.
 const NOW: Duration = Duration::from_secs(100);
@@ -42,7 +42,7 @@ pub struct Seen {
     pub moves: usize,
     pub both_have_led: usize,
     pub late_writes_accepted: usize,
-    pub answers_lost: usize,
+    pub responses_lost: usize,
     pub conflicts: usize,
     pub lost: usize,
     pub released: usize,
@@ -71,7 +71,7 @@ enum Move {
 #[derive(Clone, Debug)]
 enum Call {
     Asked(Request),
-    Answered(Request, Input),
+    Responded(Request, Input),
 }
 
 #[derive(Clone, Debug)]
@@ -165,7 +165,7 @@ impl State {
                         moves.push(Move::GiveUp(i));
                     }
                 }
-                Some(Call::Answered(..)) => moves.extend([Move::Deliver(i), Move::Lose(i)]),
+                Some(Call::Responded(..)) => moves.extend([Move::Deliver(i), Move::Lose(i)]),
                 None if *phase == Phase::Waiting && seat.due <= NOW => moves.push(Move::Wake(i)),
                 None => {}
             }
@@ -195,9 +195,9 @@ impl State {
             Move::Wake(i) => next.seats[i].step(Input::Tick, flaw),
             Move::Serve(i) => {
                 let Some(Call::Asked(request)) = next.seats[i].call.take() else { unreachable!("{step:?}") };
-                let answer = next.server.serve(&request, flaw);
-                seen.conflicts += usize::from(matches!(answer, Input::Written(WriteAnswer::Conflict)));
-                next.seats[i].call = Some(Call::Answered(request, answer));
+                let outcome = next.server.serve(&request, flaw);
+                seen.conflicts += usize::from(matches!(outcome, Input::Written(WriteOutcome::Conflict)));
+                next.seats[i].call = Some(Call::Responded(request, outcome));
             }
             Move::ServeLate(i) => {
                 let Some(request) = next.seats[i].late.take() else { unreachable!("{step:?}") };
@@ -205,14 +205,14 @@ impl State {
                 seen.late_writes_accepted += 1;
             }
             Move::Deliver(i) => {
-                let Some(Call::Answered(_, answer)) = next.seats[i].call.take() else {
+                let Some(Call::Responded(_, outcome)) = next.seats[i].call.take() else {
                     unreachable!("{step:?}")
                 };
-                next.seats[i].step(answer, flaw);
+                next.seats[i].step(outcome, flaw);
             }
             Move::Lose(i) | Move::GiveUp(i) => {
-                let (Call::Asked(request) | Call::Answered(request, _)) = next.seats[i].call.take().unwrap();
-                seen.answers_lost += usize::from(matches!(self.seats[i].call, Some(Call::Answered(..))));
+                let (Call::Asked(request) | Call::Responded(request, _)) = next.seats[i].call.take().unwrap();
+                seen.responses_lost += usize::from(matches!(self.seats[i].call, Some(Call::Responded(..))));
                 next.seats[i].step(request.failed(), flaw);
                 if let Move::GiveUp(_) = step {
                     next.seats[i].late = Some(request);
@@ -280,15 +280,15 @@ impl State {
             match &seat.call {
                 None => key.bytes.push(0),
                 Some(Call::Asked(request)) => key.request(1, request),
-                Some(Call::Answered(request, answer)) => {
+                Some(Call::Responded(request, outcome)) => {
                     key.request(2, request);
-                    match answer {
-                        Input::Read(ReadAnswer::Found { record, version }) => {
+                    match outcome {
+                        Input::Read(ReadOutcome::Found { record, version }) => {
                             key.version(Some(version));
                             key.holder(Some(record));
                         }
-                        Input::Written(WriteAnswer::Done { version }) => key.version(Some(version)),
-                        Input::Read(ReadAnswer::NotFound) => key.bytes.push(250),
+                        Input::Written(WriteOutcome::Done { version }) => key.version(Some(version)),
+                        Input::Read(ReadOutcome::NotFound) => key.bytes.push(250),
                         _ => key.bytes.push(251),
                     }
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use common::leader::record::Record;
 
-use super::world::Request;
+use super::contender::Request;
 
 /// Bytes, and the versions met so far in order: a version is written as the place where it was met first.
 pub struct Key {

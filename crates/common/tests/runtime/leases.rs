@@ -33,23 +33,23 @@ impl Leases {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let leases = leases.clone();
-                let answer = service_fn(move |request: Request<Incoming>| {
+                let response = service_fn(move |request: Request<Incoming>| {
                     let leases = leases.clone();
                     async move {
                         let (head, body) = request.into_parts();
                         let body = body.collect().await.unwrap().to_bytes();
-                        let (code, body) = leases.answer(&head.method, head.uri.path(), &body);
+                        let (code, body) = leases.respond(&head.method, head.uri.path(), &body);
                         let body = Full::new(Bytes::from(body.to_string()));
                         Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
                     }
                 });
-                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), response));
             }
         });
         url
     }
 
-    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+    fn respond(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
         assert!(path.starts_with("/apis/coordination.k8s.io/v1/namespaces/here/leases"), "{method} {path}");
         let refuse = |code: u16, reason: &str| {
             (
@@ -78,7 +78,7 @@ impl Leases {
         (if method == Method::POST { 201 } else { 200 }, new)
     }
 
-    /// Somebody else takes it, and goes on renewing it in no time.
+    /// Another holder takes it, and renews it with each request.
     pub fn give_to(&self, holder: &str) {
         let (version, lease) = &mut *self.state.lock().unwrap();
         *version += 1;

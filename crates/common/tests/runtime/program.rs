@@ -1,4 +1,4 @@
-//! The program under test, and what is said to it and heard of it.
+//! The program under test, and its signals and its output.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -10,14 +10,14 @@ use tokio::{
 };
 
 /// Much longer than anything here takes on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// No API server is needed by one that neither elects nor asks.
 pub const NOWHERE: &str = "http://127.0.0.1:9";
 pub const ALONE: &str = "--leader-elect=false";
 
 async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
+    tokio::time::timeout(DEADLINE, work).await.unwrap_or_else(|_| panic!("waited too long for {what}"))
 }
 
 /// A running program. Dropped, it is killed.
@@ -86,7 +86,7 @@ impl Program {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().await.unwrap().success());
     }
 
-    /// Its exit code; what it said is in `seen`.
+    /// Its exit code; its output is in `seen`.
     pub async fn code(&mut self) -> i32 {
         in_time("the end", async {
             while let Some(line) = self.lines.next_line().await.unwrap() {
@@ -97,7 +97,7 @@ impl Program {
         .await
     }
 
-    pub fn said(&self, text: &str) -> bool {
+    pub fn logged(&self, text: &str) -> bool {
         self.seen.iter().any(|line| line.contains(text))
     }
 
@@ -111,9 +111,9 @@ impl Program {
             let mut stream = TcpStream::connect(line["address"].as_str().unwrap()).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await.unwrap();
-            answer
+            let mut response = String::new();
+            stream.read_to_string(&mut response).await.unwrap();
+            response
         })
         .await
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 /// What the caller of a failed request can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// The same request fails again until somebody changes something. Reconcile at the usual interval.
+    /// The same request fails again until its cause is removed. Reconcile at the usual interval.
     Never,
     /// The failure is transient. Read, compare, and retry with backoff.
     Soon,

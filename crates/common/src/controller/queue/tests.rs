@@ -97,7 +97,7 @@ impl Model {
             Op::Get => {
                 self.owed.promote(now);
                 let got = self.queue.get(now).map(|(key, _)| key);
-                // First in, first out: none is starved, none is lost, and nothing comes that nobody asked for.
+                // First in, first out: no key is starved, lost, or returned without having been added.
                 let next = (!self.owed.order.is_empty()).then(|| self.owed.order.remove(0));
                 assert_eq!(got, next);
                 let Some(key) = got else { return true };

@@ -28,7 +28,7 @@ impl Server {
         record_of(&self.lease())
     }
 
-    fn answer(&self, method: &Method, body: &[u8]) -> (StatusCode, serde_json::Value) {
+    fn respond(&self, method: &Method, body: &[u8]) -> (StatusCode, serde_json::Value) {
         let mut stored = self.lease.lock().unwrap();
         let status = |code: StatusCode| {
             let reason = if code == StatusCode::CONFLICT { "Conflict" } else { "NotFound" };
@@ -54,7 +54,7 @@ impl Server {
     }
 }
 
-/// A client that is cut off, without an answer, once the second value is set.
+/// A client that is cut off, without a response, once the second value is set.
 fn client(server: &Arc<Server>) -> (kube::Client, Arc<AtomicBool>) {
     let (server, cut) = (server.clone(), Arc::new(AtomicBool::new(false)));
     let wire = cut.clone();
@@ -66,9 +66,9 @@ fn client(server: &Arc<Server>) -> (kube::Client, Arc<AtomicBool>) {
             }
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            // Each call takes its time, so that sent and answered differ.
+            // Each call takes its time, so that the times of request and response differ.
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let (code, body) = server.answer(&parts.method, &body);
+            let (code, body) = server.respond(&parts.method, &body);
             let body = Body::from(serde_json::to_vec(&body).unwrap());
             Ok::<_, kube::Error>(Response::builder().status(code).body(body).unwrap())
         }
@@ -85,7 +85,7 @@ struct Contender {
 }
 
 impl Contender {
-    /// Fails, and does not hang, when nobody becomes leader in a minute of the stopped clock.
+    /// Fails, and does not hang, when no contender becomes leader in a minute of the stopped clock.
     async fn leads(&self) {
         let acquired = tokio::time::timeout(Duration::from_secs(60), self.leadership.acquired()).await;
         assert_eq!(acquired, Ok(true));
@@ -95,8 +95,8 @@ impl Contender {
 fn contender(server: &Arc<Server>, identity: &str) -> Contender {
     let (client, cut) = client(server);
     let (release, changes) = (CancellationToken::new(), Arc::<Mutex<Vec<bool>>>::default());
-    let told = changes.clone();
-    let on_change = move |leading| told.lock().unwrap().push(leading);
+    let record = changes.clone();
+    let on_change = move |leading| record.lock().unwrap().push(leading);
     let (leadership, election) =
         run(client, Settings::new("ns", "lease", identity), release.clone(), on_change).unwrap();
     Contender { leadership, election: tokio::spawn(election), release, cut, changes }

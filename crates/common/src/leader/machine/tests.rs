@@ -2,7 +2,7 @@
 
 use super::*;
 
-const ANSWER: Duration = Duration::from_millis(100);
+const ROUND_TRIP: Duration = Duration::from_millis(100);
 
 struct Contender {
     machine: Machine,
@@ -15,12 +15,12 @@ impl Contender {
         Contender { machine: Machine::new(Arc::new(Settings::new("ns", "lease", "me"))), clock: 0 }
     }
 
-    /// Leads since a write at 0 s, answered at 100 ms, with version 1.
+    /// Leads since a write at 0 s, with the response at 100 ms, with version 1.
     fn leader() -> Contender {
         let mut contender = Contender::new();
         contender.tick();
-        contender.read(ReadAnswer::NotFound);
-        contender.after(ANSWER).done("1");
+        contender.read(ReadOutcome::NotFound);
+        contender.after(ROUND_TRIP).done("1");
         assert!(contender.is_leading());
         contender
     }
@@ -46,16 +46,16 @@ impl Contender {
         self.step(Input::Tick)
     }
 
-    fn read(&mut self, answer: ReadAnswer) -> Command {
-        self.step(Input::Read(answer))
+    fn read(&mut self, outcome: ReadOutcome) -> Command {
+        self.step(Input::Read(outcome))
     }
 
     fn found(&mut self, record: &Record, version: &str) -> Command {
-        self.read(ReadAnswer::Found { record: record.clone(), version: version.to_owned() })
+        self.read(ReadOutcome::Found { record: record.clone(), version: version.to_owned() })
     }
 
     fn done(&mut self, version: &str) -> Command {
-        self.step(Input::Written(WriteAnswer::Done { version: version.to_owned() }))
+        self.step(Input::Written(WriteOutcome::Done { version: version.to_owned() }))
     }
 
     fn is_leading(&self) -> bool {
@@ -81,7 +81,7 @@ fn creates_the_lease_when_there_is_none() {
     let mut me = Contender::new();
     assert_eq!(me.tick(), Command::Read { timeout: seconds(5) });
     let record = Record::first("me", 15, Timestamp::UNIX_EPOCH);
-    assert_eq!(me.read(ReadAnswer::NotFound), Command::Create { record, timeout: seconds(5) });
+    assert_eq!(me.read(ReadOutcome::NotFound), Command::Create { record, timeout: seconds(5) });
     assert!(!me.is_leading(), "sent is not accepted");
     assert_eq!(me.done("1"), LEADER_WAIT);
     assert!(me.is_leading());
@@ -92,8 +92,8 @@ fn creates_the_lease_when_there_is_none() {
 fn another_who_creates_first_wins() {
     let mut me = Contender::new();
     me.tick();
-    me.read(ReadAnswer::NotFound);
-    assert_eq!(me.step(Input::Written(WriteAnswer::Conflict)), CANDIDATE_WAIT);
+    me.read(ReadOutcome::NotFound);
+    assert_eq!(me.step(Input::Written(WriteOutcome::Conflict)), CANDIDATE_WAIT);
     assert!(!me.is_leading());
 }
 
@@ -101,7 +101,7 @@ fn another_who_creates_first_wins() {
 fn takes_over_a_lease_duration_after_the_last_change_that_it_saw_itself() {
     let mut me = Contender::new();
     me.tick();
-    assert_eq!(me.after(ANSWER).found(&held_by("other"), "7"), CANDIDATE_WAIT);
+    assert_eq!(me.after(ROUND_TRIP).found(&held_by("other"), "7"), CANDIDATE_WAIT);
     // Seen at 0.1 s: not before 15.1 s, whatever the times in the record are.
     me.at(15_099).tick();
     assert_eq!(me.found(&held_by("other"), "7"), CANDIDATE_WAIT);
@@ -115,7 +115,7 @@ fn takes_over_a_lease_duration_after_the_last_change_that_it_saw_itself() {
 }
 
 #[test]
-fn each_change_starts_the_wait_anew() {
+fn each_change_restarts_the_wait() {
     let mut me = Contender::new();
     me.tick();
     me.found(&held_by("other"), "7");
@@ -160,7 +160,7 @@ fn a_released_lease_is_taken_at_once() {
 }
 
 #[test]
-fn our_own_name_from_a_lost_answer_is_renewed_and_not_counted() {
+fn our_own_name_from_a_lost_response_is_renewed_without_a_transition() {
     let mut me = Contender::new();
     me.tick();
     let Command::Update { record, .. } = me.found(&held_by("me"), "7") else { panic!("not renewed") };
@@ -180,13 +180,13 @@ fn a_leader_renews_without_a_look_and_looks_when_that_fails() {
         ("1", 0, Some(Timestamp::UNIX_EPOCH))
     );
     assert_eq!(record.renew_time, Some(Timestamp::from_millisecond(2_100).unwrap()));
-    assert_eq!(me.step(Input::Written(WriteAnswer::Conflict)), Command::Read { timeout: seconds(5) });
+    assert_eq!(me.step(Input::Written(WriteOutcome::Conflict)), Command::Read { timeout: seconds(5) });
     // A label was edited: still ours, in another version.
     let held = Record::first("me", 15, Timestamp::UNIX_EPOCH);
     let Command::Update { version, .. } = me.found(&held, "2") else { panic!("no slow path") };
     assert_eq!(version, "2");
     assert_eq!(
-        me.step(Input::Written(WriteAnswer::Failed)),
+        me.step(Input::Written(WriteOutcome::Failed)),
         LEADER_WAIT,
         "the slow path is tried once a round"
     );
@@ -206,12 +206,12 @@ fn leadership_counts_from_before_the_write_was_sent() {
 fn not_renewed_by_the_deadline_is_lost_for_good() {
     let mut me = Contender::leader();
     me.at(2_000).tick();
-    me.step(Input::Written(WriteAnswer::Failed));
-    assert_eq!(me.at(7_000).read(ReadAnswer::Failed), LEADER_WAIT);
+    me.step(Input::Written(WriteOutcome::Failed));
+    assert_eq!(me.at(7_000).read(ReadOutcome::Failed), LEADER_WAIT);
     let Command::Update { timeout, .. } = me.at(9_000).tick() else { panic!("it is still valid") };
     assert_eq!(timeout, seconds(1), "a call ends when leadership does");
-    me.step(Input::Written(WriteAnswer::Failed));
-    let wait = me.at(9_400).read(ReadAnswer::Failed);
+    me.step(Input::Written(WriteOutcome::Failed));
+    let wait = me.at(9_400).read(ReadOutcome::Failed);
     assert_eq!(
         wait,
         Command::Wait { at_least: Duration::from_millis(600), at_most: Duration::from_millis(600) }
@@ -233,7 +233,7 @@ fn a_paused_leader_has_lost_even_when_its_renewal_was_accepted() {
 fn a_candidate_paused_while_it_took_over_does_not_lead_on_that() {
     let mut me = Contender::new();
     me.tick();
-    me.read(ReadAnswer::NotFound);
+    me.read(ReadOutcome::NotFound);
     assert_eq!(me.at(10_000).done("1"), CANDIDATE_WAIT);
     assert!(!me.is_leading(), "the time of that write is over");
     assert!(matches!(me.at(12_000).tick(), Command::Update { .. }));
@@ -246,7 +246,7 @@ fn a_leader_that_reads_another_name_has_lost_at_once() {
     for record in [held_by("other"), held_by("")] {
         let mut me = Contender::leader();
         me.at(2_000).tick();
-        me.step(Input::Written(WriteAnswer::Conflict));
+        me.step(Input::Written(WriteOutcome::Conflict));
         assert_eq!(me.found(&record, "9"), Command::End(Ended::Lost));
         assert!(!me.is_leading());
     }
@@ -256,8 +256,8 @@ fn a_leader_that_reads_another_name_has_lost_at_once() {
 fn a_leader_creates_a_deleted_lease_again() {
     let mut me = Contender::leader();
     me.at(2_000).tick();
-    me.step(Input::Written(WriteAnswer::Failed));
-    assert!(matches!(me.read(ReadAnswer::NotFound), Command::Create { .. }));
+    me.step(Input::Written(WriteOutcome::Failed));
+    assert!(matches!(me.read(ReadOutcome::NotFound), Command::Create { .. }));
     assert!(me.is_leading());
 }
 
@@ -282,25 +282,25 @@ fn a_release_reads_first_and_ends_leadership_before_it_is_sent() {
 }
 
 #[test]
-fn a_release_looks_again_after_a_conflict_but_not_for_ever() {
+fn a_release_is_retried_after_a_conflict_until_its_deadline() {
     let mut me = Contender::leader();
     me.step(Input::Release);
     me.found(&held_by("me"), "3");
-    assert!(matches!(me.step(Input::Written(WriteAnswer::Conflict)), Command::Read { .. }));
+    assert!(matches!(me.step(Input::Written(WriteOutcome::Conflict)), Command::Read { .. }));
     me.found(&held_by("me"), "4");
-    assert_eq!(me.at(10_100).step(Input::Written(WriteAnswer::Conflict)), Command::End(Ended::Stopped));
+    assert_eq!(me.at(10_100).step(Input::Written(WriteOutcome::Conflict)), Command::End(Ended::Stopped));
 }
 
 #[test]
 fn only_our_own_lease_is_released() {
-    for answer in [
-        ReadAnswer::Found { record: held_by("other"), version: "9".to_owned() },
-        ReadAnswer::NotFound,
-        ReadAnswer::Failed,
+    for outcome in [
+        ReadOutcome::Found { record: held_by("other"), version: "9".to_owned() },
+        ReadOutcome::NotFound,
+        ReadOutcome::Failed,
     ] {
         let mut me = Contender::leader();
         me.step(Input::Release);
-        assert_eq!(me.read(answer), Command::End(Ended::Stopped));
+        assert_eq!(me.read(outcome), Command::End(Ended::Stopped));
     }
 }
 
@@ -313,12 +313,12 @@ fn a_candidate_stops_at_once_but_looks_if_a_write_may_still_land() {
 
     let mut me = Contender::new();
     me.tick();
-    me.read(ReadAnswer::NotFound);
+    me.read(ReadOutcome::NotFound);
     assert!(matches!(me.step(Input::Release), Command::Read { .. }), "its create was abandoned");
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_counts_for_nothing() {
+fn an_outcome_of_another_command_is_ignored() {
     let mut me = Contender::new();
     assert_eq!(me.done("1"), CANDIDATE_WAIT);
     me.tick();

@@ -58,7 +58,7 @@ fn the_way_to_log_in_is_said_or_follows_from_the_fields() {
         ),
         (
             "auth_type: v3applicationcredential",
-            format!("{CREDENTIAL}\nproject_id: 0012345\nusername: somebody"),
+            format!("{CREDENTIAL}\nproject_id: 0012345\nusername: someone"),
             Login::ApplicationCredential {
                 credential: id("c"),
                 secret: secret(),

@@ -109,7 +109,7 @@ impl Cloud {
     }
 
     /// `PUT /v2.0/routers/{id}` (role `member`): these routes instead of all others; an empty list removes all. Without
-    /// `revision` (extension `revision-if-match`, else 400) a route that somebody adds at the same time is lost.
+    /// `revision` (extension `revision-if-match`, else 400) a route that another client adds at the same time is lost.
     ///
     /// # Errors
     /// [`Error::is_precondition_failed`]; [`Error::is_bad_request`] of kind `InvalidRoutes`. Those of every write.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::leader::Settings;
-use common::leader::machine::{Command, Input, Machine, Now, Phase, ReadAnswer, WriteAnswer};
+use common::leader::machine::{Command, Input, Machine, Now, Phase, ReadOutcome, WriteOutcome};
 use common::leader::record::Record;
 use jiff::Timestamp;
 
@@ -14,7 +14,7 @@ pub enum Flaw {
     /// The real thing.
     None,
     /// Counts leadership from the answer to a renewal, not from when it was sent.
-    CountsFromAnswer,
+    CountsFromResponse,
     /// Compares the other's renewTime with its own wall clock, and these disagree.
     TrustsRemoteTime,
     /// Takes over after less than the lease duration.
@@ -27,7 +27,7 @@ pub enum Flaw {
     NeverEnds,
     /// Leads until its release was answered.
     LeadsWhileReleasing,
-    /// Leads because the Lease that it reads names it: an own write whose time nobody knows.
+    /// Leads because the Lease that it reads names it: it may be an own write, of an unknown time.
     BelievesItsName,
     /// Its wall clock stands still, so that a renewal changes nothing and the server drops it.
     HidesRenewals,
@@ -38,7 +38,7 @@ pub enum Flaw {
 impl Flaw {
     /// Each of them.
     pub const ALL: [Flaw; 10] = [
-        Flaw::CountsFromAnswer,
+        Flaw::CountsFromResponse,
         Flaw::TrustsRemoteTime,
         Flaw::WaitsLess,
         Flaw::WaitsFromAsking,
@@ -77,8 +77,8 @@ impl Request {
     /// What the caller is told when it gets no answer.
     pub fn failed(&self) -> Input {
         match self {
-            Request::Read => Input::Read(ReadAnswer::Failed),
-            _ => Input::Written(WriteAnswer::Failed),
+            Request::Read => Input::Read(ReadOutcome::Failed),
+            _ => Input::Written(WriteOutcome::Failed),
         }
     }
 }
@@ -110,12 +110,12 @@ impl Server {
         let accepted = self.accepts(request, flaw);
         let (Request::Create(record) | Request::Update(record, _)) = request else {
             return Input::Read(match self.lease.clone() {
-                None => ReadAnswer::NotFound,
-                Some((record, version)) => ReadAnswer::Found { record, version },
+                None => ReadOutcome::NotFound,
+                Some((record, version)) => ReadOutcome::Found { record, version },
             });
         };
         if !accepted {
-            return Input::Written(WriteAnswer::Conflict);
+            return Input::Written(WriteOutcome::Conflict);
         }
         // A real one does the same: a write that changes nothing is answered, and not stored.
         let unchanged = self.lease.as_ref().is_some_and(|(stored, _)| stored == record);
@@ -124,7 +124,7 @@ impl Server {
             self.versions += 1;
             self.lease = Some((record.clone(), self.versions.to_string()));
         }
-        Input::Written(WriteAnswer::Done { version: self.version().unwrap().to_owned() })
+        Input::Written(WriteOutcome::Done { version: self.version().unwrap().to_owned() })
     }
 }
 
@@ -161,11 +161,11 @@ impl Contender {
         let mut seen = now;
         let releasing = matches!(self.machine.phase, Phase::ReleaseReading { .. });
         let mut named = false;
-        if let Input::Read(answer) = &mut input {
+        if let Input::Read(outcome) = &mut input {
             if flaw == Flaw::WaitsFromAsking {
                 seen.local = self.asked;
             }
-            if let ReadAnswer::Found { record, .. } = answer {
+            if let ReadOutcome::Found { record, .. } = outcome {
                 let ours = record.holder == self.identity();
                 named = ours && !releasing;
                 match flaw {
@@ -178,7 +178,7 @@ impl Contender {
         }
         let until = self.machine.until;
         let kept = matches!(self.machine.phase, Phase::Writing { .. })
-            && matches!(input, Input::Written(WriteAnswer::Done { .. }));
+            && matches!(input, Input::Written(WriteOutcome::Done { .. }));
         let released = matches!(input, Input::Release);
         let mut command = self.machine.step(seen, input);
         self.asked = now.local;
@@ -186,7 +186,7 @@ impl Contender {
             self.leads_until = None;
         }
         match flaw {
-            Flaw::CountsFromAnswer if kept => {
+            Flaw::CountsFromResponse if kept => {
                 self.leads_until = Some(now.local + self.machine.settings.renew_deadline)
             }
             Flaw::BelievesItsName if named => {
