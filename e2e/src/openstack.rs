@@ -88,8 +88,6 @@ pub struct Knobs {
     pub page_max: u32,
     /// How long a service caches the validity of a token; 300 s if not set, `None` without a cache.
     pub token_cache: Option<Duration>,
-    /// Number of processes of Neutron's API; one if not set. A process handles one request at a time.
-    pub neutron_processes: u8,
 }
 
 impl Default for Knobs {
@@ -98,7 +96,6 @@ impl Default for Knobs {
             token_ttl: Duration::from_secs(3600),
             page_max: 1000,
             token_cache: Some(Duration::from_secs(300)),
-            neutron_processes: 1,
         }
     }
 }

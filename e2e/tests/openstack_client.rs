@@ -118,8 +118,7 @@ async fn a_credential_that_expires_is_refused_from_then_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_outlive_their_tokens_and_lists_their_pages() {
     // Longer than any request on a busy machine.
-    let knobs =
-        Knobs { token_ttl: Duration::from_secs(20), token_cache: None, page_max: 3, ..Knobs::default() };
+    let knobs = Knobs { token_ttl: Duration::from_secs(20), token_cache: None, page_max: 3 };
     let openstack = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
     let project = openstack.project("pages").await.unwrap();
     let mut made = BTreeSet::new();

@@ -90,6 +90,9 @@ impl Part {
     }
 }
 
+/// Most of a request is Neutron's Python, and a process executes one thread of it at a time.
+const NEUTRON_PROCESSES: usize = 2;
+
 impl Site {
     /// How to start it.
     pub(super) fn launch(&self, part: Part) -> Result<Launch> {
@@ -114,7 +117,7 @@ impl Site {
                 wsgi("keystone", "keystone.wsgi.api", 1)?.env("OS_KEYSTONE_CONFIG_DIR", self.conf_folder())
             }
             Part::Neutron => wsgi("neutron", "neutron.wsgi.api", 4)?
-                .args(["--processes".to_owned(), self.knobs.neutron_processes.to_string()])
+                .args(["--processes".to_owned(), NEUTRON_PROCESSES.to_string()])
                 .env("OS_NEUTRON_CONFIG_DIR", self.conf_folder())
                 .env("OS_NEUTRON_CONFIG_FILES", "neutron.conf"),
             Part::Placement => {

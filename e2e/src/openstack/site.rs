@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use futures::future::try_join_all;
 use http::Method;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -179,7 +180,9 @@ impl Site {
         .await
     }
 
-    /// Sends one request to each API before others do, because Neutron loads its policies with the first request and refuses concurrent ones.
+    /// Each process of each API has responded to the administrator: Neutron loads its policies with the first request, and
+    /// Sends requests to each process of each API before others do, because Neutron loads its policies with the first request
+    /// and refuses concurrent ones.
     pub(super) async fn warm_up(&self) -> Result<()> {
         let admin = self.admin();
         for service in self.endpoints.services() {
@@ -192,7 +195,12 @@ impl Site {
                 Service::BlockStorage => "/volumes",
                 Service::LoadBalancer => "/loadbalancers",
             };
-            admin.get(service, path).await?;
+            // More than the threads of one process, so that no process is left out.
+            let requests = if service == Service::Network { 12 } else { 1 };
+            self.until(&format!("response of {service:?}"), async || {
+                try_join_all((0..requests).map(|_| admin.get(service, path))).await.map(drop)
+            })
+            .await?;
         }
         Ok(())
     }

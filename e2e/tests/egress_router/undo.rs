@@ -181,8 +181,12 @@ fn a_del_that_is_killed_at_any_system_call_is_completed_by_the_next_one() {
 
 /// The pod's state after an ADD. The kernel processes the link-up event asynchronously and adds IPv6's routes then.
 fn settled(scene: &Scene) -> Snapshot {
-    let is_up = || Ok(scene.pod.inside.sh("ip -o link show net1")?.contains("state UP"));
-    wait_until("net1 is up", Duration::from_secs(10), is_up).unwrap();
+    let has_addresses = || {
+        let link_is_up = scene.pod.inside.sh("ip -o link show net1")?.contains("state UP");
+        let addresses = scene.pod.inside.sh("ip -6 -o addr show dev net1")?;
+        Ok(link_is_up && addresses.contains("scope link") && !addresses.contains("tentative"))
+    };
+    wait_until("net1 is up with its addresses", Duration::from_secs(60), has_addresses).unwrap();
     scene.pod.inside.network_state().unwrap()
 }
 

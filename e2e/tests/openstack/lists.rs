@@ -6,6 +6,7 @@ use e2e::openstack::{Knobs, OpenStack, Parts, Release, Service};
 use serde_json::Value;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn a_list_ends_where_no_next_page_is_named() {
     let knobs = Knobs { page_max: 3, ..Knobs::default() };
     let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
@@ -40,6 +41,7 @@ async fn a_list_ends_where_no_next_page_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn projects_do_not_see_each_other() {
     super::on_each_release(async |_, cloud| {
         let (one, other) = (cloud.project("one").await.unwrap(), cloud.project("other").await.unwrap());

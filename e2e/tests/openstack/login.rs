@@ -9,6 +9,7 @@ use serde_json::json;
 use super::on_each_release;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn an_unknown_credential_is_not_found_and_a_wrong_secret_unauthorized() {
     on_each_release(async |_, cloud| {
         let project = cloud.project("login").await.unwrap();
@@ -30,6 +31,7 @@ async fn an_unknown_credential_is_not_found_and_a_wrong_secret_unauthorized() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn every_service_refuses_an_expired_token() {
     let knobs = Knobs { token_ttl: Duration::from_secs(5), token_cache: None, ..Knobs::default() };
     let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, knobs).await.unwrap();
@@ -57,6 +59,7 @@ async fn every_service_refuses_an_expired_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn concurrently_created_projects_are_complete() {
     let cloud = OpenStack::shared(Parts::KeystoneNeutron, Release::Main).await.unwrap();
     let made = futures::future::join_all((0..8).map(|_| cloud.project("at-once"))).await;

@@ -8,6 +8,7 @@ use e2e::program::Owner;
 use tokio::time::{sleep, timeout};
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn nothing_outlives_an_owner_that_is_killed() {
     if Owner::is_this() {
         let cloud = OpenStack::start(Parts::KeystoneNeutron, Release::Main, Knobs::default()).await.unwrap();

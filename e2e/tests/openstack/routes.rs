@@ -31,6 +31,7 @@ fn ok() -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn if_match_has_two_valid_forms() {
     on_each_release(async |_, cloud| {
         let project = cloud.project("if-match").await.unwrap();
@@ -62,6 +63,7 @@ async fn if_match_has_two_valid_forms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn atomic_calls_touch_exactly_the_pairs_that_they_name() {
     on_each_release(async |_, cloud| {
         let project = cloud.project("atomic").await.unwrap();
@@ -94,6 +96,7 @@ async fn atomic_calls_touch_exactly_the_pairs_that_they_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn a_full_router_has_the_error_of_its_release() {
     on_each_release(async |release, cloud| {
         let project = cloud.project("full").await.unwrap();
@@ -111,6 +114,7 @@ async fn a_full_router_has_the_error_of_its_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn a_route_outlives_the_port_of_its_next_hop() {
     on_each_release(async |release, cloud| {
         let project = cloud.project("orphan").await.unwrap();
@@ -135,6 +139,7 @@ async fn a_route_outlives_the_port_of_its_next_hop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "full: facts about the services of OpenStack"]
 async fn writers_lose_each_others_routes_unless_they_use_the_atomic_calls() {
     on_each_release(async |_, cloud| {
         let project = cloud.project("writers").await.unwrap();
