@@ -124,7 +124,7 @@ async fn leftovers_are_deleted_by_their_ids_and_nothing_else_is() {
     let (env, cloud, project) = start().await;
     let volume = project.volume("pvc-1", json!({})).await.unwrap();
     let snapshot = project.snapshot(&volume, "by-hand", json!({})).await.unwrap();
-    let other = project.volume("somebody-else-s", json!({})).await.unwrap();
+    let other = project.volume("foreign", json!({})).await.unwrap();
     let plain = project.volume("pvc-2", json!({})).await.unwrap();
     let marked =
         project.volume("pvc-3", json!({"janitor.capi.azimuth-cloud.com/keep": "true"})).await.unwrap();
