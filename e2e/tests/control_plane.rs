@@ -155,11 +155,11 @@ async fn the_test_decides_how_jobs_on_a_hollow_node_end() {
 
     // By default a pod runs until the test ends it.
     node.on_pod(|_| Outcome::Hang);
-    create_job(&jobs, "told", &node.name()).await;
+    create_job(&jobs, "named", &node.name()).await;
     let named = |pod: &Pod| running(pod) && pod.labels()["job-name"] == "named";
     let pod = node.wait_for_pod(named, WITHIN).await.unwrap();
     node.finish(&pod.name_any(), 0).unwrap();
-    wait(&jobs, "told", job_has("Complete")).await;
+    wait(&jobs, "named", job_has("Complete")).await;
 
     let registered = node.get().await.unwrap();
     assert_eq!(registered.labels()["role"], "gateway");
