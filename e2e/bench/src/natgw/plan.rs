@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use common::cloud::hcloud::{Hcloud, Token};
 use common::k8s::{Job, Node};
 use common::metrics::Metrics;
-use e2e::hetzner::{Hetzner, NewNetwork, NewServer};
+use e2e::hetzner::{Hetzner, NewFloatingIp, NewNetwork, NewServer};
 use jiff::Timestamp;
 use natgw::config::Config;
 use natgw::observe::network::Cloud;
@@ -75,13 +75,17 @@ async fn costs(nodes: usize, hetzner: &Hetzner) -> Result<Vec<f64>> {
     Ok(costs)
 }
 
-/// A project with that many servers in the network `lan`, and the default route at the first.
+/// A project with that many servers in the network `lan`, the gateways' floating IPs, and the default route at the first.
 async fn project(nodes: usize) -> Result<Hetzner> {
     let hetzner = Hetzner::start().await?;
     let lan = hetzner.add_network(NewNetwork::new("lan", "10.0.0.0/16"))?;
     for index in 0..nodes {
         let server = NewServer::new(&name(index)).id(10_000 + u64::try_from(index)?);
         hetzner.add_server(server.attached("lan", private_ip(index)?))?;
+        if index < GATEWAYS {
+            let floating_ip = NewFloatingIp::new(&format!("egress-{index}"), &floating_ip(index));
+            hetzner.add_floating_ip(floating_ip.id(50_000 + u64::try_from(index)?).server(&name(index)))?;
+        }
     }
     hetzner.set_route(lan, "0.0.0.0/0".parse()?, Some(private_ip(0)?))?;
     Ok(hetzner)
@@ -103,7 +107,7 @@ fn node(index: usize, config: &Config) -> Result<Value> {
     ]);
     let mut annotations = BTreeMap::from([("node.alpha.kubernetes.io/ttl", "0".to_owned())]);
     if index < GATEWAYS {
-        let ip = format!("198.51.100.{}", index + 1);
+        let ip = floating_ip(index);
         labels.insert(&config.floating_ip_label, ip.clone());
         annotations.insert(&config.setup_annotation, ip);
         annotations.insert(natgw::names::BOOT_ID_ANNOTATION, boot_id.clone());
@@ -130,6 +134,10 @@ fn node(index: usize, config: &Config) -> Result<Value> {
 
 fn name(index: usize) -> String {
     format!("node-{index:04}")
+}
+
+fn floating_ip(index: usize) -> String {
+    format!("198.51.100.{}", index + 1)
 }
 
 fn private_ip(index: usize) -> Result<Ipv4Addr> {
