@@ -36,7 +36,8 @@ fuzz_target!(|text: &str| {
     // An empty list allows nothing; redirects alone restrict nothing.
     assert_eq!(parsed.allowed.is_none(), written.is_empty() && parsed.redirect());
     for net in allowed.iter().chain(&written) {
-        for probe in [Some(net.network()), Some(net.broadcast())].into_iter().chain(neighbours(net)).flatten() {
+        for probe in [Some(net.network()), Some(net.broadcast())].into_iter().chain(neighbours(net)).flatten()
+        {
             let asked = written.iter().any(|block| block.contains(&probe));
             assert_eq!(allowed.iter().any(|block| block.contains(&probe)), asked, "{probe}");
         }
