@@ -89,7 +89,10 @@ async fn defect_25_a_node_that_cannot_be_patched_stops_no_other_and_a_refused_ro
     let refused = env.api_proxy.rule(Matcher::any().when(of_role), forbidden());
     let natgw = env.natgw("").unwrap().start().unwrap();
     env.api_proxy.wait_applied(refused, 1, TIMEOUT).await.unwrap();
-    assert_eq!(env.route(), Some(first.private_ip.to_string()), "the route does not wait for the label");
+    let route = Some(first.private_ip.to_string());
+    env.wait("the route, which does not wait for the label", || async { Ok(env.route() == route) })
+        .await
+        .unwrap();
 
     let second = env.node(None).await.unwrap();
     let path = format!("/api/v1/nodes/{}", second.name);
@@ -99,14 +102,15 @@ async fn defect_25_a_node_that_cannot_be_patched_stops_no_other_and_a_refused_ro
     let third = env.node(Some(THIRD)).await.unwrap();
     env.wait_for_setup(&third, THIRD).await.unwrap();
     assert!(second.tasks().is_empty(), "no Job without its annotation");
-    let metrics = natgw.metrics().await.unwrap();
-    for action in ["SetRole", "RecordPending"] {
-        let failed = [("action", action), ("result", "failed")];
-        assert!(metrics.sum("perimeter_actions_total", &failed) >= Some(1.0), "{action}");
+    // An action is counted after its response, so a moment after it is seen in the cluster.
+    for (action, result, count) in
+        [("SetRole", "failed", 1.0), ("RecordPending", "failed", 1.0), ("RecordSetup", "done", 2.0)]
+    {
+        let labels = [("action", action), ("result", result)];
+        let counted =
+            || async { Ok(natgw.metrics().await?.sum("perimeter_actions_total", &labels) >= Some(count)) };
+        env.wait(&format!("{count} times {action} {result}"), counted).await.unwrap();
     }
-    assert!(
-        metrics.sum("perimeter_actions_total", &[("action", "RecordSetup"), ("result", "done")]) >= Some(2.0)
-    );
 
     env.api_proxy.remove(refused);
     env.api_proxy.remove(locked);
