@@ -170,8 +170,9 @@ impl Victim {
     /// # Errors
     /// It cannot be started.
     pub fn start(&self, launch: &Launch) -> Result<()> {
-        let program = launch.start()?;
-        *self.held() = Some(Arc::new(program));
+        // Held meanwhile, so that a stop at its first write finds it.
+        let mut held = self.held();
+        *held = Some(Arc::new(launch.start()?));
         Ok(())
     }
 

@@ -1,14 +1,14 @@
 //! A real process, killed at its Nth write.
 
 use std::path::Path;
-use std::process::Stdio;
 
-use e2e::fault_proxy::{FaultProxy, Then, Upstream, When, WriteCounter, kill_process};
-use tokio::process::{Child, Command};
+use e2e::fault_proxy::{FaultProxy, Then, Upstream, When, WriteCounter};
+use e2e::program::{Launch, Program};
+use e2e::sweep::Victim;
 
+use crate::fault_proxy::TIMEOUT;
 use crate::fault_proxy::client::post;
 use crate::fault_proxy::server::Server;
-use crate::fault_proxy::{TIMEOUT, soon};
 
 /// Writes to all ports concurrently, in rounds, and records each response. It uses builtins only: it is one process.
 const WRITER: &str = r#"
@@ -31,16 +31,9 @@ while :; do
 done
 "#;
 
-fn start_writer(notes: &Path, proxies: &[&FaultProxy]) -> Child {
+fn writer(notes: &Path, proxies: &[FaultProxy]) -> Launch {
     let ports = proxies.iter().map(|proxy| proxy.url().rsplit_once(':').unwrap().1.to_owned());
-    Command::new("bash")
-        .args(["-c", WRITER, "writer"])
-        .arg(notes)
-        .args(ports)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("bash is needed to write from another process")
+    Program::at("/bin/bash").args(["-c", WRITER, "writer"]).arg(notes).args(ports)
 }
 
 fn recorded(notes: &Path) -> usize {
@@ -58,9 +51,9 @@ async fn run_until_killed(n: u64, when: When, lines: usize) -> (usize, usize) {
     for _ in 0..lines {
         proxies.push(FaultProxy::start_counted(Upstream::kubernetes(server.url()), &counter).await.unwrap());
     }
-    let (send_pid, pid) = tokio::sync::oneshot::channel();
+    let victim = Victim::default();
     let fired = {
-        let notes = notes.clone();
+        let (notes, victim) = (notes.clone(), victim.clone());
         let responses = usize::try_from(n).unwrap();
         let kill = move || async move {
             if when == When::AfterResponse && lines == 1 {
@@ -69,16 +62,15 @@ async fn run_until_killed(n: u64, when: When, lines: usize) -> (usize, usize) {
                     tokio::task::yield_now().await;
                 }
             }
-            kill_process(pid.await.unwrap()).await.unwrap();
+            victim.kill().unwrap();
             Then::Cut
         };
         counter.on_write(n, when, kill).unwrap()
     };
-    let mut writer = start_writer(&notes, &proxies.iter().collect::<Vec<_>>());
-    send_pid.send(writer.id().unwrap()).unwrap();
+    victim.start(&writer(&notes, &proxies)).unwrap();
     let write = fired.wait(TIMEOUT).await.unwrap();
     assert_eq!(write.number, n);
-    let status = soon(writer.wait()).await.unwrap();
+    let status = victim.program().unwrap().exited().unwrap().unwrap();
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     let acted = server.acted().len();
     // A write of the stopped process would arrive before these.
