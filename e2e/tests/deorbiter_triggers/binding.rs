@@ -210,7 +210,14 @@ async fn an_object_whose_deorbit_is_refused_is_held_until_it_changes() {
     };
     let before = tries().await;
     assert!(before >= 1.0);
-    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    // Two more reconciliations of all objects: the second begins after the first has ended.
+    for other in ["other", "third"] {
+        env.kluster(other, "Running").await;
+        wait("a further reconciliation", || async {
+            env.finalizers(other).await.unwrap() == ["groundctl", "deorbiter"]
+        })
+        .await;
+    }
     assert_eq!(tries().await, before, "a refused creation is not repeated");
     env.patch_kluster("prod", note("prod".into())).await;
     env.wait_for_phase(Phase::Complete).await;
