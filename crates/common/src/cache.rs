@@ -122,6 +122,17 @@ pub struct Problem {
 type Events<K> = BoxStream<'static, Result<Event<K>, watcher::Error>>;
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
+/// A kind with a type of its own that a cache can hold.
+pub trait Cacheable:
+    Resource<DynamicType = ()> + Clone + fmt::Debug + PartialEq + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Cacheable for K where
+    K: Resource<DynamicType = ()> + Clone + fmt::Debug + PartialEq + DeserializeOwned + Send + Sync + 'static
+{
+}
+
 /// Describes a cache; [`Builder::start`] starts it.
 pub struct Builder<K> {
     watch: Box<dyn Fn(watcher::Config) -> Events<K> + Send + Sync>,

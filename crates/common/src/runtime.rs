@@ -16,8 +16,7 @@
 use std::{collections::BTreeMap, fmt, future::Future, pin::Pin, process::ExitCode, time::Duration};
 
 use anyhow::Context;
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::{admin::Status, config::ConfigError};
@@ -111,17 +110,7 @@ impl Runtime {
     }
 
     /// A cache with the metrics and a readiness check of this process; see [`cache::Builder`].
-    pub fn cache<K>(&self, api: Api<K>) -> cache::Builder<K>
-    where
-        K: Resource<DynamicType = ()>
-            + Clone
-            + fmt::Debug
-            + PartialEq
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
+    pub fn cache<K: cache::Cacheable>(&self, api: Api<K>) -> cache::Builder<K> {
         cache::Builder::new(api, &(), &self.metrics).readiness(&self.readiness)
     }
 }

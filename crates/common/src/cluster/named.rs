@@ -4,7 +4,6 @@ use std::{ffi::OsString, fmt, marker::PhantomData};
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 
 use crate::{
     args::{ClientArgs, Program},
@@ -207,17 +206,7 @@ impl<N: ClusterName> Cluster<N> {
     }
 
     /// A cache of this cluster: its readiness check is `<name>/<plural>`, and its metrics have the label `api="<name>"`.
-    pub fn cache<K>(&self, api: Api<K>) -> cache::Builder<K>
-    where
-        K: Resource<DynamicType = ()>
-            + Clone
-            + fmt::Debug
-            + PartialEq
-            + DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-    {
+    pub fn cache<K: cache::Cacheable>(&self, api: Api<K>) -> cache::Builder<K> {
         self.attach(cache::Builder::new(api, &(), &self.metrics))
     }
 

@@ -83,7 +83,7 @@ pub struct Simulation {
     now: Duration,
     server: Server,
     seats: Vec<Seat>,
-    /// by time, then by order: whose it is, of which incarnation, and what
+    /// in the order of time and serial number: the contender, its incarnation, and the event
     events: BTreeMap<(Duration, u64), (usize, u64, Event)>,
     serial: u64,
     /// the contender that was released after the faults: it is not restarted
