@@ -41,6 +41,8 @@ pub(super) struct Kubelet {
     /// Held for reading during a write; true while the node is disconnected. Once [`Kubelet::silence`] returns, nothing more
     /// arrives.
     cut: RwLock<bool>,
+    /// Held during a report: one that began earlier would overwrite a later one with what the machine was.
+    reporting: tokio::sync::Mutex<()>,
     wake: Notify,
     changed: Notify,
     pods: Store<Pod>,
@@ -64,6 +66,7 @@ impl Kubelet {
             policy: Mutex::new(policy),
             courses: Mutex::default(),
             cut: RwLock::new(false),
+            reporting: tokio::sync::Mutex::default(),
             wake: Notify::new(),
             changed: Notify::new(),
             pods,
@@ -255,6 +258,7 @@ impl Kubelet {
     }
 
     async fn report(&self) -> Result<()> {
+        let _reporting = self.reporting.lock().await;
         let cut = self.cut.read().await;
         if *cut {
             return Ok(());
