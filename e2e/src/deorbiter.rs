@@ -29,7 +29,7 @@ use crate::openstack::Project;
 use crate::program::{Launch, Program};
 
 /// Limit of each wait: far longer than anything takes on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 /// How often a condition is checked: each check reads a status of up to 200 KB.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 

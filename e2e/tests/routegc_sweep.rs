@@ -66,15 +66,15 @@ async fn reset(env: &TestEnv) -> Result<()> {
     Ok(())
 }
 
-/// One reconciliation, which may fail or be stopped, but must not hang or panic.
-async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<()> {
+/// One reconciliation, which may fail or be stopped, but must not hang or panic. Its output.
+async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<String> {
     victim.start(&env.routegc()?.args(["--once", "--leader-elect=false"]))?;
     let begun = tokio::time::Instant::now();
     while victim.ended()?.is_none() {
         ensure!(begun.elapsed() < TIMEOUT, "it hangs: {}", victim.lines().join("\n"));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    Ok(())
+    Ok(victim.lines().join("\n"))
 }
 
 async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {
@@ -83,9 +83,7 @@ async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {
     let from = (env.writes.count(), env.api_proxy.requests().len(), env.neutron.requests().len());
     let victim = Victim::default();
     let armed = case.arm(&env.writes, &victim, |side| proxy(env, side).clone())?;
-    for _ in 0..2 {
-        reconcile(env, &victim).await?;
-    }
+    let output = [reconcile(env, &victim).await?, reconcile(env, &victim).await?];
     let counts = Counts {
         writes: env.writes.count() - from.0,
         kubernetes: (env.api_proxy.requests().len() - from.1) as u64,
@@ -113,7 +111,8 @@ async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {
             ensure!(orphaned.contains(destination), "forbidden: a removal of {destination}");
         }
     }
-    happened.map(|()| counts)
+    happened.with_context(|| format!("{counts:?}: {}", output.join("\n")))?;
+    Ok(counts)
 }
 
 /// Checks the end state of every run.

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Far longer than anything takes on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub struct TestEnv {
