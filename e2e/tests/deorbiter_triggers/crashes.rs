@@ -11,6 +11,10 @@ use serde_json::json;
 use super::binding::binding;
 use super::env::{TestEnv, wait};
 
+/// Writes that every run makes, however fast it is: the finalizers and conditions, the Deorbit, its phases, their Events. A slow run
+/// makes a few more.
+const LEAST_WRITES: u64 = 16;
+
 /// From a running Kluster to one without our finalizer. Returns how many writes it took.
 async fn run(env: &TestEnv, name: &str, case: Case<()>) -> Result<u64> {
     env.kubeconfig_secret(&format!("{name}-kubeconfig")).await;
@@ -37,8 +41,14 @@ async fn run(env: &TestEnv, name: &str, case: Case<()>) -> Result<u64> {
     runs.retain(|one| one.metadata.name.as_ref().is_some_and(|run| run.starts_with(&format!("{name}-"))));
     let phases: Vec<Phase> = runs.into_iter().map(|one| one.status.unwrap_or_default().phase).collect();
     ensure!(phases == [Phase::Complete], "one Deorbit, complete before the release: {phases:?}");
-    armed.happened()?;
-    Ok(env.api_proxy.counter().count() - before)
+    let writes = env.api_proxy.counter().count() - before;
+    let happened = armed.happened();
+    match case {
+        // This run was faster than the undisturbed one, and had no such write.
+        Case::Stop { write, .. } if write > LEAST_WRITES.max(writes) => {}
+        _ => happened?,
+    }
+    Ok(writes)
 }
 
 async fn stage() -> Result<TestEnv> {
@@ -54,7 +64,8 @@ async fn stopped_at_any_write_the_end_is_the_same() {
     for name in ["undisturbed", "undisturbed-2"] {
         writes = writes.min(run(&first, name, Case::Undisturbed).await.unwrap());
     }
-    assert!(writes >= 5, "{writes}: finalizers added, a Deorbit, its status, finalizers removed");
+    println!("{writes} writes");
+    assert!(writes >= LEAST_WRITES, "only {writes} writes");
     let whens = [When::BeforeForward, When::AfterServerActed];
     let cases = Case::all(writes, &whens, &[], &[], Slice::chosen("deorbiter, triggers", 1).unwrap());
     let run = async |env: &TestEnv, name: &str, case| run(env, name, case).await.map(drop);
