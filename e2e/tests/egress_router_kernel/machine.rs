@@ -10,6 +10,8 @@ const INSIDE: &str = "E2E_INSIDE_STOCK_KERNEL";
 pub const PLUGIN: &str = "/opt/cni/bin/egress-router";
 /// Deadline in seconds. Boot and tests take ten on an idle machine.
 const LIMIT: &str = "600";
+/// MiB of memory. The machine's files are in it, and this test program alone is about 200 MB.
+const MEMORY: &str = "2048";
 /// What the tests call, as Debian's packages.
 const PACKAGES: &str = "iproute2 nftables";
 /// Kernel modules of the tests' own links, which are not loaded automatically.
@@ -58,6 +60,7 @@ fn boot() -> &'static str {
                 "--include-ignored",
             ])
             .env("LIMIT", LIMIT)
+            .env("MEM", MEMORY)
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .output()
