@@ -12,7 +12,6 @@ pub use driver::Driver;
 pub use stages::{keep_running, sweep_on_stages};
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, bail};
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
@@ -27,11 +26,7 @@ use crate::control_plane::{ControlPlane, Reservation};
 use crate::fault_proxy::{Fault, FaultProxy, Matcher, Reply, Upstream};
 use crate::openstack::Project;
 use crate::program::{Launch, Program};
-
-/// Limit of each wait: far longer than anything takes on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(300);
-/// How often a condition is checked: each check reads a status of up to 200 KB.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+use crate::wait::until;
 
 /// Everything around deorbiter.
 pub struct TestEnv {
@@ -83,7 +78,7 @@ impl TestEnv {
     /// Waits until claims are admitted again. The API server notices removed policies by a watch, so it refuses for a moment longer.
     ///
     /// # Errors
-    /// They are not, within [`TIMEOUT`].
+    /// They are not, within [`crate::wait::TIMEOUT`].
     pub async fn thawed(&self) -> Result<()> {
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.client.clone(), &self.namespace);
         let claim = serde_json::from_value(json!({"metadata": {"name": "probe"}, "spec": {
@@ -256,16 +251,9 @@ impl TestEnv {
     /// Repeats a condition until it holds; a failure ends it.
     ///
     /// # Errors
-    /// It does not hold within [`TIMEOUT`], or what it failed with.
+    /// It does not hold within [`crate::wait::TIMEOUT`], or what it failed with.
     pub async fn wait(&self, what: &str, condition: impl AsyncFn() -> Result<bool>) -> Result<()> {
-        let end = tokio::time::Instant::now() + TIMEOUT;
-        while !condition().await? {
-            if tokio::time::Instant::now() >= end {
-                bail!("still waiting for {what} after {TIMEOUT:?}");
-            }
-            tokio::time::sleep(POLL_INTERVAL).await;
-        }
-        Ok(())
+        until(what, async || Ok(condition().await?.then_some(()))).await
     }
 }
 

@@ -30,3 +30,4 @@ pub mod routegc;
 pub mod slots;
 mod state_dir;
 pub mod sweep;
+pub mod wait;

@@ -22,7 +22,6 @@ mod project;
 mod seed;
 mod site;
 mod volumes;
-pub(crate) mod wait;
 
 use std::path::Path;
 use std::sync::Arc;

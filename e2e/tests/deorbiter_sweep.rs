@@ -7,9 +7,7 @@ mod cloud_faults;
 
 use anyhow::{Result, ensure};
 use common::api::deorbit::Phase;
-use e2e::deorbiter::{
-    Changes, Driver, TIMEOUT, TestEnv, keep_running, kubeconfig, sweep_on_stages, upstream,
-};
+use e2e::deorbiter::{Changes, Driver, TestEnv, keep_running, kubeconfig, sweep_on_stages, upstream};
 use e2e::fault_proxy::{FaultProxy, When};
 use e2e::program::Launch;
 use e2e::sweep::{Case, Harm, Slice, Victim};
@@ -54,7 +52,7 @@ impl Stage {
 
     /// Checks for forbidden states until the run is over, then the end, and deletes the Deorbit.
     async fn check(&self, name: &str) -> Result<()> {
-        let end = tokio::time::Instant::now() + TIMEOUT;
+        let end = tokio::time::Instant::now() + e2e::wait::TIMEOUT;
         let claims = Api::<PersistentVolumeClaim>::namespaced(self.env.client.clone(), &self.env.namespace);
         let mut changes = Changes::of(claims.clone()).and(Changes::of(self.env.deorbits()));
         loop {

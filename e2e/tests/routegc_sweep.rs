@@ -4,7 +4,6 @@
 //! `make test` runs every stop and a slice of the faults, `make test-full` all of them, `SWEEP=k/n` a part.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::fault_proxy::{FaultProxy, When};
@@ -69,12 +68,8 @@ async fn reset(env: &TestEnv) -> Result<()> {
 /// One reconciliation, which may fail or be stopped, but must not hang or panic. Its output.
 async fn reconcile(env: &TestEnv, victim: &Victim) -> Result<String> {
     victim.start(&env.routegc()?.args(["--once", "--leader-elect=false"]))?;
-    let begun = tokio::time::Instant::now();
-    while victim.ended()?.is_none() {
-        ensure!(begun.elapsed() < TIMEOUT, "it hangs: {}", victim.lines().join("\n"));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    Ok(victim.lines().join("\n"))
+    victim.program().context("it was started")?.wait_exit(TIMEOUT).await?;
+    Ok(victim.ended()?.context("it has exited")?.join("\n"))
 }
 
 async fn run(env: &TestEnv, case: Case<Side>) -> Result<Counts> {

@@ -223,7 +223,7 @@ impl Project {
     /// Waits until `field` of the object at `path` is `expected`, and returns it. A final error state is an error.
     ///
     /// # Errors
-    /// It is not there, it ended in error, or two minutes are over.
+    /// It ended in error, or is not there within [`crate::wait::TIMEOUT`].
     pub async fn settle(
         &self,
         service: Service,
@@ -232,7 +232,7 @@ impl Project {
         field: &str,
         expected: &str,
     ) -> Result<Value> {
-        super::wait::until(&format!("{path} {expected}"), async || {
+        crate::wait::until(&format!("{path} {expected}"), async || {
             let response = self.api.get(service, path).await?;
             let found = response.get(one).with_context(|| format!("no {one} in {response}"))?;
             let status = text(found, field)?;
@@ -245,9 +245,9 @@ impl Project {
     /// Waits until nothing is found at `path`.
     ///
     /// # Errors
-    /// It is still there after two minutes.
+    /// It is still there after [`crate::wait::TIMEOUT`].
     pub async fn gone(&self, service: Service, path: &str) -> Result<()> {
-        super::wait::until(&format!("end of {path}"), async || {
+        crate::wait::until(&format!("end of {path}"), async || {
             let found = self.api.find(service, path).await?;
             // A deleted load balancer is still listed for a while.
             let status = found.as_ref().and_then(|each| each.pointer("/loadbalancer/provisioning_status"));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::classes::create;
 use super::{Providers, snapshot_resource};
-use crate::openstack::wait::until;
+use crate::wait::until;
 
 /// A volume, as Kubernetes and as Cinder call it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use common::api::deorbit::{Choice, Deorbit, DeorbitStatus, Phase};
 use common::conditions::Status;
-use e2e::deorbiter::{TIMEOUT, TestEnv, kubeconfig};
+use e2e::deorbiter::{TestEnv, kubeconfig};
 use e2e::program::Program;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -386,7 +386,7 @@ async fn the_dry_run_of_the_command_line_lists_what_a_real_run_deletes() {
         "error",
     ]);
     let run = command.start().unwrap();
-    assert_eq!(run.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(run.wait_exit(e2e::wait::TIMEOUT).await.unwrap().code(), Some(0));
     let text = run.output().lines().join("\n");
     let expected =
         format!("delete PersistentVolumeClaim {}/data (0d5c9f3e-0000-4000-8000-000000000013)", env.namespace);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use common::api::deorbit::Phase;
-use e2e::deorbiter::{Changes, Driver, TIMEOUT, TestEnv, keep_running, sweep_on_stages};
+use e2e::deorbiter::{Changes, Driver, TestEnv, keep_running, sweep_on_stages};
 use e2e::fault_proxy::{FaultProxy, Upstream, WriteCounter};
 use e2e::openstack::{OpenStack, Parts, Project, REGION, Release, Service};
 use e2e::sweep::{Case, Harm, Slice, Victim};
@@ -122,7 +122,7 @@ impl Stage {
             "leftovers": "Delete", "timeouts": { "apiUnavailable": "5m" } });
         self.env.deorbit(name, spec).await?;
         let mut changes = Changes::of(self.env.deorbits());
-        let end = tokio::time::Instant::now() + TIMEOUT;
+        let end = tokio::time::Instant::now() + e2e::wait::TIMEOUT;
         let status = loop {
             let deleted = deletes(self.proxy(Service::BlockStorage));
             let status = self.env.status(name).await?;

@@ -1,7 +1,6 @@
 //! A control plane with our kinds, a kind like Kubernikus's, kinds like Cluster API's, and deorbiter.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use common::api::deorbit::{Deorbit, Phase};
 use common::api::deorbit_binding::DeorbitBinding;
@@ -22,10 +21,6 @@ use kube::api::{
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-/// Far longer than anything takes on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(300);
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub struct TestEnv {
     pub control_plane: ControlPlane,
@@ -259,12 +254,5 @@ pub async fn wait<F: Future<Output = bool>>(what: &str, check: impl Fn() -> F) {
 }
 
 pub async fn wait_for<T, F: Future<Output = Option<T>>>(what: &str, check: impl Fn() -> F) -> T {
-    let end = tokio::time::Instant::now() + TIMEOUT;
-    loop {
-        if let Some(found) = check().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < end, "not in {TIMEOUT:?}: {what}");
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+    e2e::wait::until(what, async || Ok(check().await)).await.unwrap()
 }

@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::binding::binding;
-use super::env::{TIMEOUT, TestEnv, wait};
+use super::env::{TestEnv, wait};
 
 /// Rights that are not used here, resource and verb: only a cluster with hundreds of volumes has its records in ConfigMaps; lists are read
 /// in pages where the API server does not stream them; the hook lists; a repeated Event is patched.
@@ -52,7 +52,7 @@ async fn the_granted_rights_are_sufficient_and_each_is_used() {
     bindings.delete("klusters", &DeleteParams::default()).await.unwrap();
     wait("the binding is gone", || async { env.binding("klusters").await.is_none() }).await;
     deorbiter.signal(Signal::SIGTERM).unwrap();
-    assert_eq!(deorbiter.wait_exit(TIMEOUT).await.unwrap().code(), Some(0));
+    assert_eq!(deorbiter.wait_exit(e2e::wait::TIMEOUT).await.unwrap().code(), Some(0));
 
     let grants = Rights::of("deorbiter").unwrap().grants().unwrap();
     let mut used: BTreeSet<&Grant> = BTreeSet::new();

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 const INSIDE: &str = "E2E_INSIDE_STOCK_KERNEL";
 /// Where the plugin is, inside.
 pub const PLUGIN: &str = "/opt/cni/bin/egress-router";
-/// Deadline in seconds. Boot and tests take ten on an idle machine.
+/// Deadline in seconds. Boot and tests take seventy on an idle machine.
 const LIMIT: &str = "600";
 /// MiB of memory. The machine's files are in it, and this test program alone is about 200 MB.
 const MEMORY: &str = "2048";

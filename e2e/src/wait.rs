@@ -1,0 +1,30 @@
+//! Waits for asynchronous changes.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tokio::time::{Instant, sleep};
+
+/// Limit of each wait: far longer than anything takes on a busy machine. Octavia's worker makes two load balancers at a time, and on a
+/// machine with ten programs for each processor the next ones were not there after two minutes.
+pub const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Poll interval: a poll is a request that takes a service tens of milliseconds, or reads a status of up to 200 KB.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Polls until there is a result; an error ends it immediately.
+///
+/// # Errors
+/// There is none within [`TIMEOUT`]; or what the poll failed with.
+pub async fn until<T>(what: &str, poll: impl AsyncFn() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(found) = poll().await? {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            bail!("still waiting for {what} after {TIMEOUT:?}");
+        }
+        sleep(POLL).await;
+    }
+}
