@@ -159,7 +159,7 @@ fn an_invalid_configuration_is_refused_before_the_elastic_ip_is_moved() {
         let hardware = with(&network(), "runtimeConfig", json!({"mac": "02:00:5e:10:00:01"}));
         let long = with(&network(), "interfaceArgs", json!({"mtu": 9000}));
         let refused =
-            [(network(), "of mode l3"), (hardware, "hardware address"), (long, "its master up0 has 1500")];
+            [(network(), "of mode l3"), (hardware, "MAC address"), (long, "its master up0 has 1500")];
         for (config, word) in refused {
             let (succeeded, output) = cloud.env.call("ADD", &config);
             assert!(!succeeded && output["code"] == 7, "{output}");
@@ -184,7 +184,7 @@ fn orphaned_elastic_ips_are_released_by_one_call_and_do_not_delay_other_adds() {
         cloud.env.succeed("DEL", &network());
         // The record of a pod that was killed before its DEL.
         record["containerId"] = json!("orphaned");
-        record["place"]["path"] = json!("/run/netns/orphaned");
+        record["netns"]["path"] = json!("/run/netns/orphaned");
         let orphaned = Path::new(RECORDS).join("orphaned@net1.json");
         fs::write(&orphaned, record.to_string()).unwrap();
         cloud.ec2.lock().unwrap().interfaces.get_mut("eni-a").unwrap().addresses.push(private);
