@@ -36,9 +36,9 @@ use tokio::{
 };
 use tracing::Instrument as _;
 
-pub use self::queue::Backoff;
-use self::queue::WorkQueue;
+use self::queue::{RateLimiter, WorkQueue};
 use crate::{
+    backoff::Backoff,
     cache::{Cache, Change, ObjectKey},
     cluster::error_chain,
     runtime::Runtime,
@@ -123,8 +123,8 @@ impl<K> fmt::Debug for Queue<K> {
 }
 
 impl<K: Key> Queue<K> {
-    fn new(backoff: Backoff) -> Self {
-        Queue(Arc::new(Shared { queue: Mutex::new(WorkQueue::new(backoff)), changed: Notify::new() }))
+    fn new(limiter: RateLimiter) -> Self {
+        Queue(Arc::new(Shared { queue: Mutex::new(WorkQueue::new(limiter)), changed: Notify::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, WorkQueue<K>> {
@@ -178,7 +178,7 @@ impl<R: Reconciler> Controller<R> {
             name,
             runtime: runtime.clone(),
             reconciler: Arc::new(reconciler),
-            queue: Queue::new(Backoff::default()),
+            queue: Queue::new(RateLimiter::default()),
             sources: Vec::new(),
             max_concurrent_reconciles: 1,
         }
@@ -191,10 +191,10 @@ impl<R: Reconciler> Controller<R> {
         self
     }
 
-    /// Other delays after failures. Must be called before [`queue`](Self::queue) and [`watches`](Self::watches).
+    /// Other delays of a key that failed. Must be called before [`queue`](Self::queue) and [`watches`](Self::watches).
     #[must_use]
     pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.queue = Queue::new(backoff);
+        self.queue = Queue::new(RateLimiter { backoff, ..RateLimiter::default() });
         self
     }
 

@@ -16,7 +16,7 @@
 //!
 //! | feature   | modules |
 //! |-----------|---------|
-//! | (none)    | [`plan`], [`names`], [`conditions`] |
+//! | (none)    | [`plan`], [`names`], [`conditions`], [`backoff`] |
 //! | `runtime` | [`runtime`], [`command`], [`args`], [`config`], [`cluster`], [`secret`], [`server`], [`admin`], [`telemetry`], [`metrics`], [`readiness`], [`shutdown`], [`cache`], [`controller`], [`apply`], [`events`], [`executor`], [`leader`], [`k8s`] |
 //! | `https`   | TLS and authentication for [`server`] |
 //! | `cloud`   | [`cloud`]: HTTP under every cloud client |
@@ -25,6 +25,7 @@
 //! | `openstack` | [`cloud::openstack`]: Keystone, Neutron, Nova, Cinder, Octavia |
 //! | `routes`  | [`routes`]: the routes of a router, and which of them are stale |
 
+pub mod backoff;
 pub mod conditions;
 pub mod names;
 pub mod plan;

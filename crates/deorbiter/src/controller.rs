@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::api::deorbit::{Deorbit, DeorbitStatus};
+use common::backoff::Backoff;
 use common::cache::{Cache, Change, ObjectKey};
 use common::cloud::openstack;
-use common::controller::{Backoff, Controller, Next, Queue, Reconciler};
+use common::controller::{Controller, Next, Queue, Reconciler};
 use common::runtime::Runtime;
 use kube::Api;
 use tokio::sync::OnceCell;
@@ -28,8 +29,7 @@ pub const CONTROLLER: &str = "deorbit";
 
 /// Only the management cluster makes a reconciliation fail, and it must not be asked by every Deorbit each second while it restarts.
 /// What the target cluster or OpenStack refuses is a result of a reconciliation, and paced there.
-const BACKOFF: Backoff =
-    Backoff { base: Duration::from_secs(2), max: Duration::from_secs(60), per_second: 10.0, burst: 100.0 };
+const BACKOFF: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::from_secs(60) };
 
 /// After a conflict of two writes: the next reconciliation reads the other one's.
 const CONFLICT_DELAY: Duration = Duration::from_millis(250);

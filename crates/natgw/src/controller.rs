@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::backoff::Backoff;
 use common::cloud::hcloud::Hcloud;
 use common::plan::{Plan, Problem};
 use common::runtime::Runtime;
@@ -27,10 +28,8 @@ use crate::status;
 /// Changes come in bursts (a Job's end touches the Job and its pods); one reconciliation serves them all. Short against the two
 /// seconds that a route move takes.
 const DEBOUNCE: Duration = Duration::from_millis(50);
-/// Backoff after a failed reconciliation; doubled up to [`BACKOFF_MAX`] with each further one.
-const BACKOFF_MIN: Duration = Duration::from_millis(250);
-/// The longest wait between two reconciliations that fail.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// After reconciliations that failed.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(250), max: Duration::from_secs(30) };
 /// The longest wait that the cloud may ask for: a leader that begins no reconciliation for ten minutes counts as stuck.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 
@@ -204,14 +203,12 @@ fn pause(config: &Config) -> Duration {
 }
 
 fn after_failure(error: &Error, failures: u32) -> Duration {
-    let doubled =
-        BACKOFF_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    let doubled = doubled.min(BACKOFF_MAX);
+    let backoff = BACKOFF.delay(failures);
     if let Some(asked) = error.retry_after() {
         // Repeated retries without a delay would use up the rate limit of the project.
-        return asked.max(doubled).min(RETRY_AFTER_MAX);
+        return asked.max(backoff).min(RETRY_AFTER_MAX);
     }
-    if error.is_permanent() { BACKOFF_MAX } else { doubled }
+    if error.is_permanent() { BACKOFF.max } else { backoff }
 }
 
 /// How long a change waits for its reconciliation after a failed one. A failure on one Node must not delay a move of the route. But

@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use common::api::routegc::{ALLOW_ANNOTATION, NodesFrom, RouteGC, RouteGCSpec};
+use common::backoff::Backoff;
 use common::cache::{Cache, Change, ObjectKey};
 use common::cloud::openstack::{self, Cloud, Credentials};
-use common::controller::{Backoff, Controller, Next, Queue};
+use common::controller::{Controller, Next, Queue};
 use common::events::Events;
 use common::routes::{Policy, Route};
 use common::runtime::Runtime;
@@ -34,8 +35,7 @@ use crate::source::PolicySource;
 const MAX_CONCURRENT_RECONCILES: usize = 16;
 
 /// A cloud's API that restarts needs longer than the first delay; `RoutegcReconcileErrors` looks for failures in half an hour.
-const BACKOFF: Backoff =
-    Backoff { base: Duration::from_secs(5), max: Duration::from_secs(300), per_second: 10.0, burst: 100.0 };
+const BACKOFF: Backoff = Backoff { base: Duration::from_secs(5), max: Duration::from_secs(300) };
 
 /// The longest Retry-After of a cloud that is honoured.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use common::cache::ObjectKey;
-use common::controller::queue::{Backoff, WorkQueue};
+use common::controller::queue::{RateLimiter, WorkQueue};
 
 use crate::machine::Memory;
 use crate::report::{Bench, count, mebibytes, microseconds, milliseconds};
@@ -22,7 +22,7 @@ pub(crate) fn measure() -> Result<String> {
     for _ in 0..RUNS {
         let before = Memory::of(std::process::id())?.anonymous;
         let (began, now) = (Instant::now(), tokio::time::Instant::now());
-        let mut queue = WorkQueue::new(Backoff { per_second: f64::INFINITY, ..Backoff::default() });
+        let mut queue = WorkQueue::new(RateLimiter { per_second: f64::INFINITY, ..RateLimiter::default() });
         keys.iter().for_each(|key| queue.add(key.clone(), now));
         while let Some((key, _)) = queue.get(now) {
             queue.add_rate_limited(key.clone(), now);

@@ -20,37 +20,24 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Delays after failures.
+use crate::backoff::Backoff;
+
+/// Delays of keys that failed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Backoff {
-    /// After the first failure of a key; doubled with each further one.
-    pub base: Duration,
-    /// The longest delay of one key.
-    pub max: Duration,
+pub struct RateLimiter {
+    /// Of one key.
+    pub backoff: Backoff,
     /// Retries of all keys a second, once `burst` is used up: a thousand keys that fail together do not come back together.
     pub per_second: f64,
     /// Retries of all keys that are not slowed down.
     pub burst: f64,
 }
 
-impl Default for Backoff {
+impl Default for RateLimiter {
     /// The limits of client-go and controller-runtime.
     fn default() -> Self {
-        Backoff {
-            base: Duration::from_millis(5),
-            max: Duration::from_secs(1000),
-            per_second: 10.0,
-            burst: 100.0,
-        }
-    }
-}
-
-impl Backoff {
-    /// The delay after so many failures, without the limit that all keys share.
-    #[must_use]
-    pub fn delay(&self, failures: u32) -> Duration {
-        let factor = 2_u32.checked_pow(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.base.saturating_mul(factor).min(self.max)
+        let backoff = Backoff { base: Duration::from_millis(5), max: Duration::from_secs(1000) };
+        RateLimiter { backoff, per_second: 10.0, burst: 100.0 }
     }
 }
 
@@ -63,11 +50,11 @@ struct Bucket {
 
 impl Bucket {
     /// Takes a token; how long until it exists.
-    fn reserve(&mut self, backoff: &Backoff, now: Instant) -> Duration {
+    fn reserve(&mut self, limiter: &RateLimiter, now: Instant) -> Duration {
         let since = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         self.at = Some(now);
-        self.tokens = (self.tokens + since.as_secs_f64() * backoff.per_second).min(backoff.burst) - 1.0;
-        let seconds = (-self.tokens / backoff.per_second).max(0.0);
+        self.tokens = (self.tokens + since.as_secs_f64() * limiter.per_second).min(limiter.burst) - 1.0;
+        let seconds = (-self.tokens / limiter.per_second).max(0.0);
         // Not finite where `per_second` is zero: then no retry is ever free, and the key's own limit has to do.
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
     }
@@ -105,7 +92,7 @@ impl Entry {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct WorkQueue<K> {
-    backoff: Backoff,
+    limiter: RateLimiter,
     bucket: Bucket,
     /// Keys of which there is anything to know: a key that is idle costs nothing.
     entries: HashMap<K, Entry>,
@@ -120,10 +107,10 @@ pub struct WorkQueue<K> {
 impl<K: Clone + Ord + Hash> WorkQueue<K> {
     /// An empty queue.
     #[must_use]
-    pub fn new(backoff: Backoff) -> Self {
+    pub fn new(limiter: RateLimiter) -> Self {
         WorkQueue {
-            bucket: Bucket { tokens: backoff.burst, at: None },
-            backoff,
+            bucket: Bucket { tokens: limiter.burst, at: None },
+            limiter,
             entries: HashMap::new(),
             ready: VecDeque::new(),
             processing: HashMap::new(),
@@ -181,7 +168,7 @@ impl<K: Clone + Ord + Hash> WorkQueue<K> {
     pub fn backoff(&mut self, key: K, now: Instant) -> Duration {
         let entry = self.entries.entry(key).or_default();
         entry.failures = entry.failures.saturating_add(1);
-        self.backoff.delay(entry.failures).max(self.bucket.reserve(&self.backoff, now))
+        self.limiter.backoff.delay(entry.failures).max(self.bucket.reserve(&self.limiter, now))
     }
 
     /// The key succeeded: its next failure is the first.

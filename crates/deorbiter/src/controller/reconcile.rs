@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use common::api::deorbit::{Deorbit, DeorbitStatus, Phase};
+use common::backoff::Backoff;
 use common::cache::ObjectKey;
 use common::cloud::openstack::Cloud;
 use common::controller::Next;
@@ -116,12 +117,12 @@ pub async fn reconcile(context: &Context, key: &ObjectKey, memo: &mut Memo) -> R
     Ok(Next::After(memo.sample.as_ref().map_or(wait, Sample::next_poll)))
 }
 
+/// After reconciliations of which each step failed: what the target cluster or OpenStack refuses is retried, at a cost that they bear.
+const REFUSED: Backoff = Backoff { base: Duration::from_secs(2), max: Duration::from_secs(32) };
+
 /// The time until the next reconciliation. It is longer for a large cluster (`took`), where nothing changes, and after failures.
 fn pace(requeue_after: Duration, took: Duration, failures_in_a_row: u32, unchanged: Duration) -> Duration {
-    let refused = match failures_in_a_row {
-        0 => Duration::ZERO,
-        failures_in_a_row => Duration::from_secs(1 << failures_in_a_row.min(5)),
-    };
+    let refused = REFUSED.delay(failures_in_a_row);
     let waits = if requeue_after.is_zero() {
         requeue_after
     } else {

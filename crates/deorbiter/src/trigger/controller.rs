@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use common::api::deorbit::Deorbit;
 use common::api::deorbit_binding::{DeorbitBinding, DeorbitBindingStatus};
+use common::backoff::Backoff;
 use common::cache::Cache;
 use common::conditions;
-use common::controller::{Backoff, Controller, Next, Queue, Reconciler};
+use common::controller::{Controller, Next, Queue, Reconciler};
 use common::events::Events;
 use common::executor::{ActionError as _, Executor};
 use common::plan::Plan;
@@ -44,7 +45,7 @@ const POLL: Duration = Duration::from_secs(20);
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// After a failure. A failed reconciliation delays no other binding beyond the interval.
-const BACKOFF: Backoff = Backoff { base: RETRY_AFTER, max: POLL, per_second: 10.0, burst: 100.0 };
+const BACKOFF: Backoff = Backoff { base: RETRY_AFTER, max: POLL };
 
 /// Reconciles the bindings until the process is asked to end.
 ///

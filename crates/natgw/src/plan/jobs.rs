@@ -4,7 +4,10 @@
 //! boot ID of that setup, and a pending marker that is written before a Job is created and removed with its success. While
 //! the marker is there, nothing is assumed. Jobs that natgw would not have created count as markers too.
 
-use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
+use common::backoff::Backoff;
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::action::{Action, JobSpec, NodeRef};
@@ -15,10 +18,8 @@ use crate::config::{Config, Mode};
 use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
 use crate::task::{Part, Role, Task};
 
-/// Wait after the first failed Job; doubled with each further one. A minute lets a person read the first Event.
-const BACKOFF_MIN: SignedDuration = SignedDuration::from_mins(1);
-/// The longest backoff: a repaired Node should not wait for hours.
-const BACKOFF_MAX: SignedDuration = SignedDuration::from_mins(30);
+/// After failed Jobs. A minute lets a person read the first Event; a repaired Node should not wait for hours.
+const BACKOFF: Backoff = Backoff { base: Duration::from_mins(1), max: Duration::from_mins(30) };
 
 /// Hash of the Node's UID and boot ID: a Job of another generation says nothing about this kernel.
 #[must_use]
@@ -255,7 +256,7 @@ impl Run<'_> {
     fn failed(self, job: &Job, at: Timestamp, message: &str, out: &mut Output) {
         let failures = self.failures();
         if failures < job.attempt {
-            let retry_after = at.saturating_add(wait_after(job.attempt)).unwrap_or(at);
+            let retry_after = at.saturating_add(BACKOFF.delay(job.attempt)).unwrap_or(at);
             out.step(
                 Action::RecordFailure {
                     node: self.node_ref(),
@@ -270,24 +271,5 @@ impl Run<'_> {
         {
             out.step(delete(self.node, job), Reason::BackoffExpired(failures));
         }
-    }
-}
-
-/// How long to wait after the nth failure in a row: 1, 2, 4, 8, 16, 30, 30 … minutes.
-fn wait_after(failures: u32) -> SignedDuration {
-    let doubled = 1_i32.checked_shl(failures.saturating_sub(1)).filter(|factor| *factor > 0 && failures < 20);
-    doubled
-        .and_then(|factor| BACKOFF_MIN.checked_mul(factor))
-        .map_or(BACKOFF_MAX, |wait| wait.min(BACKOFF_MAX))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_double_up_to_half_an_hour() {
-        let minutes: Vec<i64> = [1, 2, 3, 4, 5, 6, 7, 40].iter().map(|n| wait_after(*n).as_mins()).collect();
-        assert_eq!(minutes, [1, 2, 4, 8, 16, 30, 30, 30]);
     }
 }

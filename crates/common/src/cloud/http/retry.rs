@@ -7,6 +7,8 @@ use ::http::header::RETRY_AFTER;
 use jiff::fmt::rfc2822;
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
+
 /// What the caller of a failed request can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -22,10 +24,8 @@ pub enum Retry {
 const MAX_RETRIES: u32 = 4;
 /// Two exchange deadlines: a server that never responds costs one retry, not four.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The first backoff is between 0 and this: locks on a network are held for about a second.
-const BACKOFF_MIN: Duration = Duration::from_millis(500);
-/// The backoff does not grow beyond this: a failover waits for it.
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// Of which a random part is waited for. Locks on a network are held for about a second, and a failover waits for the longest one.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(500), max: Duration::from_secs(5) };
 /// A longer `Retry-After` is not waited for inside a request, because the wait would occupy one of the controller's workers: the
 /// error carries it, and the controller requeues the object.
 const RETRY_AFTER_WAITED: Duration = Duration::from_secs(2);
@@ -80,10 +80,10 @@ impl Budget {
     }
 }
 
-/// Exponential backoff with full jitter: `random` in 0..1 of `BACKOFF_MIN` × 2^`retries`, at most `BACKOFF_MAX`. It is added to
-/// what the server asks for, so that its clients do not return at the same time.
+/// Full jitter: `random` in 0..1 of the backoff. It is added to what the server asks for, so that its clients do not return at the
+/// same time.
 fn wait(retry: Retry, retries: u32, random: f64) -> Option<Duration> {
-    let jitter = BACKOFF_MIN.saturating_mul(2_u32.saturating_pow(retries)).min(BACKOFF_MAX).mul_f64(random);
+    let jitter = BACKOFF.delay(retries + 1).mul_f64(random);
     match retry {
         Retry::Never => None,
         Retry::Soon => Some(jitter),
@@ -121,11 +121,10 @@ mod tests {
         #[test]
         fn the_backoff_stays_within_its_bounds(retries in 0_u32..100, random in 0.0..1.0_f64, asked in 0_u64..10_000) {
             let soon = wait(Retry::Soon, retries, random).unwrap();
-            prop_assert!(soon <= BACKOFF_MAX);
-            prop_assert!(soon <= BACKOFF_MIN * 2_u32.pow(retries.min(10)));
+            prop_assert!(soon <= BACKOFF.delay(retries + 1));
             let asked = Duration::from_secs(asked);
             let after = wait(Retry::After(asked), retries, random).unwrap();
-            prop_assert!(after >= asked && after <= asked + BACKOFF_MAX);
+            prop_assert!(after >= asked && after <= asked + BACKOFF.max);
             prop_assert_eq!(wait(Retry::Never, retries, random), None);
         }
     }
@@ -134,7 +133,7 @@ mod tests {
     fn jitter_uses_the_whole_backoff() {
         assert_eq!(wait(Retry::Soon, 0, 0.0), Some(Duration::ZERO));
         assert_eq!(wait(Retry::Soon, 2, 0.5), Some(Duration::from_secs(1)));
-        assert_eq!(wait(Retry::Soon, 9, 0.999_999_999_999), Some(BACKOFF_MAX));
+        assert_eq!(wait(Retry::Soon, 9, 0.999_999_999_999), Some(BACKOFF.max));
     }
 
     #[tokio::test(start_paused = true)]
