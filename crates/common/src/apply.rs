@@ -15,7 +15,7 @@ use kube::{
     core::Status,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::cluster::error_chain;
 
@@ -226,9 +226,10 @@ fn body<K: Resource<DynamicType = ()>>(desired: &impl Serialize) -> Result<Value
     let fields = body.as_object_mut().ok_or("it is no object")?;
     fields.insert("apiVersion".to_owned(), K::api_version(&()).into());
     fields.insert("kind".to_owned(), K::kind(&()).into());
-    // The API server refuses it.
     if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        // The API server refuses managedFields, and does not store empty labels, annotations, finalizers and ownerReferences.
         metadata.remove("managedFields");
+        metadata.retain(|_, value| *value != json!({}) && *value != json!([]));
     }
     Ok(body)
 }
@@ -318,7 +319,6 @@ fn conflicting(error: &kube::Error) -> Vec<ConflictingField> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::{ConfigMap, Service};
-    use serde_json::json;
 
     use super::*;
 
@@ -377,6 +377,10 @@ mod tests {
         let mut with_uid = desired();
         with_uid["metadata"]["uid"] = "1".into();
         assert!(is_shown(&with_uid, None));
+        let mut with_empty = desired();
+        with_empty["metadata"]["annotations"] = json!({});
+        with_empty["metadata"]["ownerReferences"] = json!([]);
+        assert!(is_shown(&with_empty, None));
     }
 
     #[test]
