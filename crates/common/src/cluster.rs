@@ -15,6 +15,7 @@
 use std::{error::Error, path::Path, time::Duration};
 
 use anyhow::Context;
+use http::uri::Scheme;
 use hyper_util::{
     client::legacy::{Client as Wire, connect::HttpConnector},
     rt::TokioExecutor,
@@ -22,7 +23,7 @@ use hyper_util::{
 use kube::{
     Client, Config,
     client::{Body, ConfigExt, retry::RetryPolicy},
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
@@ -30,6 +31,7 @@ use crate::{
     args::{ClientArgs, Program},
     config::ConfigError,
     metrics::Metrics,
+    proxy::Proxy,
 };
 
 mod call;
@@ -106,13 +108,12 @@ pub async fn of_kubeconfig(text: &str, program: &Program, metrics: &Metrics) -> 
 
 async fn of_text(text: &str) -> anyhow::Result<Config> {
     let kubeconfig = of_context(Kubeconfig::from_yaml(text).map_err(readable)?, None);
-    let kubeconfig = without_empty_files(kubeconfig);
+    let kubeconfig = without_empty_fields(kubeconfig);
     for cluster in kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref()) {
         anyhow::ensure!(
             cluster.certificate_authority.is_none(),
             "certificate-authority names a file; put its content into certificate-authority-data"
         );
-        anyhow::ensure!(cluster.proxy_url.is_none(), "proxy-url is not supported");
     }
     for user in kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
         anyhow::ensure!(
@@ -126,10 +127,16 @@ async fn of_text(text: &str) -> anyhow::Result<Config> {
             "a user names files; put their content into client-certificate-data, client-key-data or token"
         );
     }
-    let mut config =
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(readable)?;
-    // kube takes it from the environment of this process.
-    config.proxy_url = None;
+    of_merged(kubeconfig, KubeConfigOptions::default()).await.map_err(readable)
+}
+
+/// `proxy_url` is only what the kubeconfig itself says.
+async fn of_merged(kubeconfig: Kubeconfig, options: KubeConfigOptions) -> Result<Config, KubeconfigError> {
+    let proxied =
+        kubeconfig.clusters.iter().filter_map(|one| one.cluster.as_ref()).any(|one| one.proxy_url.is_some());
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    // kube takes it from the environment, and ignores NO_PROXY.
+    config.proxy_url = config.proxy_url.filter(|_| proxied);
     Ok(config)
 }
 
@@ -145,7 +152,7 @@ fn of_context(mut kubeconfig: Kubeconfig, name: Option<&String>) -> Kubeconfig {
 }
 
 /// A field that a template has left empty is removed.
-fn without_empty_files(mut kubeconfig: Kubeconfig) -> Kubeconfig {
+fn without_empty_fields(mut kubeconfig: Kubeconfig) -> Kubeconfig {
     let filled = |text: &mut Option<String>| *text = text.take().filter(|text| !text.is_empty());
     for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
         filled(&mut cluster.certificate_authority);
@@ -174,13 +181,6 @@ async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
             from(kubeconfig, context).await.context(none)?
         }
     };
-    // kube takes it from the environment, and ignores NO_PROXY.
-    config.proxy_url = None;
-    for name in ["HTTPS_PROXY", "https_proxy"] {
-        if std::env::var_os(name).is_some_and(|value| !value.is_empty()) {
-            tracing::info!("{name} is set, and not used: this program connects directly, to clouds too");
-        }
-    }
     if let Some(user) = &args.impersonate {
         config.auth_info.impersonate = Some(user.clone());
         config.auth_info.impersonate_groups = Some(args.impersonate_groups.clone());
@@ -190,16 +190,8 @@ async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
 
 async fn from(kubeconfig: Kubeconfig, context: Option<String>) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    let kubeconfig = of_context(kubeconfig, options.context.as_ref());
-    if let Some(one) = kubeconfig.clusters.iter().find(|one| has_proxy(one)) {
-        // Its URL may hold a password.
-        anyhow::bail!("cluster {} has a proxy-url, which is not supported; remove it", one.name);
-    }
-    Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
-}
-
-fn has_proxy(cluster: &NamedCluster) -> bool {
-    cluster.cluster.as_ref().is_some_and(|cluster| cluster.proxy_url.is_some())
+    let kubeconfig = without_empty_fields(of_context(kubeconfig, options.context.as_ref()));
+    Ok(of_merged(kubeconfig, options).await?)
 }
 
 /// Several kubeconfig files are merged: the first one that sets a field wins, as for kubectl.
@@ -235,8 +227,16 @@ fn build(
     connector.set_keepalive_interval(Some(PROBE_INTERVAL));
     connector.set_keepalive_retries(Some(PROBES));
     connector.set_tcp_user_timeout(Some(PROBE_AFTER + PROBE_INTERVAL * PROBES));
+    let proxy = match &config.proxy_url {
+        Some(_) if config.cluster_url.scheme() != Some(&Scheme::HTTPS) => {
+            return Err(ConfigError("proxy-url needs a server with an https:// URL".to_owned()).into());
+        }
+        Some(url) => Proxy::of_kubeconfig(url),
+        None => Proxy::of_environment(),
+    }
+    .map_err(|error| ConfigError(error.to_string()))?;
     let connector = config
-        .rustls_https_connector_with_connector(connector)
+        .rustls_https_connector_with_connector(proxy.connector(connector))
         .map_err(|error| ConfigError(error.to_string()))?;
     let wire: Wire<_, Body> = Wire::builder(TokioExecutor::new()).build(connector);
 

@@ -75,5 +75,8 @@ pub mod telemetry;
 #[cfg(feature = "cloud")]
 pub mod cloud;
 
+#[cfg(any(feature = "cloud", feature = "runtime"))]
+mod proxy;
+
 #[cfg(feature = "routes")]
 pub mod routes;

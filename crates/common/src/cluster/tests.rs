@@ -90,7 +90,7 @@ async fn an_error_of_a_kubeconfig_is_one_line_that_names_the_file_and_contains_n
     let proxy = "{server: 'http://a:1', proxy-url: 'http://user:hidden@proxy:3128'}";
     std::fs::write(&proxied, text.replace("{server: 'http://a:1'}", proxy)).unwrap();
     let proxied = refused(&args(proxied)).await;
-    assert!(proxied.contains("cluster p has a proxy-url"), "{proxied}");
+    assert!(proxied.contains("proxy-url needs a server with an https:// URL"), "{proxied}");
     for line in [&missing, &context, &broken, &proxied] {
         assert!(!line.contains('\n') && !line.contains("hidden"), "{line}");
     }
@@ -188,7 +188,7 @@ async fn a_kubeconfig_from_a_secret_may_not_name_files_or_programs_in_its_curren
     let client = async |user: &str, cluster: &str, current: &str| {
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: {current}\n\
-             clusters: [{{name: a, cluster: {{server: 'http://a:1', {cluster}}}}}, \
+             clusters: [{{name: a, cluster: {{server: 'https://a:1', {cluster}}}}}, \
                         {{name: b, cluster: {{server: 'http://b:1', proxy-url: 'http://p:1'}}}}]\n\
              users: [{{name: a, user: {{token: hidden, {user}}}}}, {{name: b, user: {{exec: {{command: boom}}}}}}]\n\
              contexts: [{{name: a, context: {{cluster: a, user: a}}}}, {{name: b, context: {{cluster: b, user: b}}}}]\n"
@@ -199,7 +199,10 @@ async fn a_kubeconfig_from_a_secret_may_not_name_files_or_programs_in_its_curren
     assert_eq!(client("", "", "a").await, None);
     let empty = "client-certificate: '', client-key: '', tokenFile: ''";
     assert_eq!(client(empty, "certificate-authority: '', proxy-url: ''", "a").await, None);
-    assert!(client("", "", "b").await.unwrap().contains("proxy-url"));
+    let socks = client("", "proxy-url: 'socks5://user:hidden@p:1'", "a").await.unwrap();
+    assert_eq!(client("", "proxy-url: 'http://user:hidden@p:1'", "a").await, None);
+    assert!(socks.contains("proxy-url is invalid") && !socks.contains("hidden"), "{socks}");
+    assert!(client("", "", "b").await.unwrap().contains("exec"));
     assert!(client("tokenFile: /etc/shadow", "", "a").await.unwrap().contains("files"));
     assert!(client("exec: {command: boom}", "", "a").await.unwrap().contains("exec"));
     assert!(

@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 use super::Response;
 use super::error::{self, Error, chain};
 use super::trust::Trust;
+use crate::proxy::Proxy;
 
 /// Limits of one exchange with a cloud.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +139,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// gateway that has changed since is dropped silently, and would cost a whole deadline.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Reads the system's trusted authorities, if they are used.
+/// Reads the system's trusted authorities, if they are used, and which servers are reached through a proxy.
 pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
     let mut client = Client::builder(TokioExecutor::new());
     client.pool_idle_timeout(IDLE).pool_timer(TokioTimer::new());
@@ -149,6 +150,7 @@ pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
         return Ok(boxed(client.build(tcp)));
     }
     tcp.enforce_http(false);
+    let tcp = Proxy::of_environment().map_err(|error| Error::Setup(error.to_string()))?.connector(tcp);
     let tls = match trust.config()? {
         Some(config) => HttpsConnectorBuilder::new().with_tls_config(config),
         None => HttpsConnectorBuilder::new()
