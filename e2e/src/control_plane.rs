@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
@@ -32,7 +32,6 @@ use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, CustomResourceExt, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 pub use builder::Builder;
 pub use reservation::Reservation;
@@ -43,8 +42,8 @@ use assets::Assets;
 use pki::Authority;
 use ready::Readiness;
 
-/// Shared control planes by name.
-static SHARED: Mutex<BTreeMap<&str, Arc<OnceCell<Arc<Cluster>>>>> = Mutex::new(BTreeMap::new());
+/// Shared control planes by name. One that no test uses any more is stopped: an idle one takes a fiftieth of a processor.
+static SHARED: Mutex<BTreeMap<&str, Arc<tokio::sync::Mutex<Weak<Cluster>>>>> = Mutex::new(BTreeMap::new());
 
 /// A handle of a control plane; the last one stops it.
 #[derive(Clone)]
@@ -106,14 +105,19 @@ impl ControlPlane {
         Builder::default()
     }
 
-    /// The control plane that tests of this process share by name; the first one starts it. The tests of a controller share one, because Nodes
+    /// The control plane that tests of this process share by name; the first one starts it, and the last one stops it. The tests of a controller share one, because Nodes
     /// and CRDs are cluster-scoped.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].
     pub async fn shared(by: &'static str) -> Result<Self> {
         let cell = SHARED.lock().unwrap_or_else(PoisonError::into_inner).entry(by).or_default().clone();
-        let cluster = cell.get_or_try_init(async || anyhow::Ok(Self::start().await?.cluster)).await?.clone();
+        let mut shared = cell.lock().await;
+        let cluster = match shared.upgrade() {
+            Some(cluster) => cluster,
+            None => Self::start().await?.cluster,
+        };
+        *shared = Arc::downgrade(&cluster);
         // A client's connections belong to the runtime of its test.
         Ok(Self { client: kubeconfig::client(&cluster.kubeconfig).await?, cluster })
     }

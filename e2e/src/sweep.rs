@@ -65,6 +65,16 @@ impl Slice {
         self.of == 1
     }
 
+    /// When a process is stopped: before and after a write. In a slice only after it, because both leave the same state behind: a write
+    /// that was done, and one that was not begun.
+    pub fn stops(self) -> &'static [When] {
+        if self.is_whole() {
+            &[When::BeforeForward, When::AfterServerActed]
+        } else {
+            &[When::AfterServerActed]
+        }
+    }
+
     /// The items of the slice. The order of all items must be the same in each run.
     pub fn pick<T>(self, all: impl IntoIterator<Item = T>) -> Vec<T> {
         (0..).zip(all).filter(|(number, _)| self.has(*number)).map(|(_, item)| item).collect()
@@ -270,19 +280,6 @@ impl<Side: fmt::Debug> fmt::Display for Case<Side> {
 }
 
 impl<Side: Copy> Case<Side> {
-    /// A stop at each of `writes` writes, in each of the ways of `whens`; then the slice of the faults.
-    pub fn all(
-        writes: u64,
-        whens: &[When],
-        calls: &[(Side, u64)],
-        harms: &[Harm],
-        slice: Slice,
-    ) -> Vec<Case<Side>> {
-        let mut cases = Case::stops(writes, whens);
-        cases.extend(slice.pick(Case::faults(calls, harms)));
-        cases
-    }
-
     /// A stop at each of `writes` writes, in each of the ways of `whens`.
     pub fn stops(writes: u64, whens: &[When]) -> Vec<Case<Side>> {
         let stops = whens.iter().flat_map(|&when| (1..=writes).map(move |write| Case::Stop { write, when }));
@@ -456,20 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_all_stops_and_the_faults_of_the_slice() {
+    fn every_stop_and_every_fault_is_a_case_and_each_is_in_one_slice() {
         let all = Slice::parse("all").unwrap();
-        let cases = |slice| {
-            Case::all(
-                2,
-                &[When::BeforeForward, When::AfterServerActed],
-                &[('a', 3), ('b', 1)],
-                &[Harm::Refused, Harm::Cut],
-                slice,
-            )
-        };
-        assert_eq!(cases(all).len(), 2 * 2 + (3 + 1) * 2);
-        let parts: usize = (1..=3).map(|part| cases(Slice { part, of: 3 }).len() - 4).sum();
-        assert_eq!(parts, 8, "each fault is in one slice");
+        assert_eq!(Case::<char>::stops(2, all.stops()).len(), 2 * 2);
+        let faults = Case::faults(&[('a', 3), ('b', 1)], &[Harm::Refused, Harm::Cut]);
+        assert_eq!(all.pick(faults.clone()).len(), (3 + 1) * 2);
+        let parts = (1..=3).map(|part| Slice { part, of: 3 }).map(|slice| slice.pick(faults.clone()).len());
+        assert_eq!(parts.sum::<usize>(), 8);
+        assert_eq!(Case::<char>::stops(2, Slice { part: 1, of: 3 }.stops()).len(), 2);
     }
 
     #[tokio::test]

@@ -1,14 +1,15 @@
 //! A run that is stopped at any of its writes, or has a fault at any of its calls, ends like the undisturbed one. At no time is there
 //! a forbidden state: a deleted object without its ID on record, a deleted claim of another driver, a freeze that is left behind.
 //!
-//! `make test` stops at every write and takes a slice of the faults; `make test-full` takes all, `SWEEP=k/n` a part.
+//! `make test` stops after every write and takes a slice of the faults; `make test-full` stops before every write too, and takes all
+//! faults, `SWEEP=k/n` a part.
 
 mod cloud_faults;
 
 use anyhow::{Result, ensure};
 use common::api::deorbit::Phase;
 use e2e::deorbiter::{Changes, Driver, TestEnv, keep_running, kubeconfig, sweep_on_stages, upstream};
-use e2e::fault_proxy::{FaultProxy, When};
+use e2e::fault_proxy::FaultProxy;
 use e2e::program::Launch;
 use e2e::sweep::{Case, Harm, Slice, Victim};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -131,9 +132,8 @@ async fn stopped_at_each_write_a_run_ends_like_the_undisturbed_one() {
     let stage = Stage::set().await.unwrap();
     let (writes, _) = stage.undisturbed().await.unwrap();
     assert!(writes >= 10, "{writes} writes are too few for this scenario");
-    let whens = [When::BeforeForward, When::AfterServerActed];
-    let cases = Case::all(writes, &whens, &[], &[], Slice::chosen("deorbiter", SLICES).unwrap());
-    sweep(stage, cases).await;
+    let slice = Slice::chosen("deorbiter", SLICES).unwrap();
+    sweep(stage, Case::stops(writes, slice.stops())).await;
 }
 
 /// `make test` takes one fault in so many.
@@ -147,7 +147,7 @@ async fn with_a_fault_at_any_call_a_run_ends_like_the_undisturbed_one() {
     let stage = Stage::set().await.unwrap();
     let (_, calls) = stage.undisturbed().await.unwrap();
     let slice = Slice::chosen("deorbiter", SLICES).unwrap();
-    let cases = Case::all(0, &[], &[(Side::Kubernetes, calls)], &HARMS, slice);
+    let cases = slice.pick(Case::faults(&[(Side::Kubernetes, calls)], &HARMS));
     println!("{calls} calls: {} faults, {slice}", cases.len());
     sweep(stage, cases).await;
 }

@@ -26,7 +26,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use anyhow::{Context as _, Result, ensure};
-use e2e::fault_proxy::When;
 use e2e::hetzner::ActionFailure;
 use e2e::natgw::TestEnv;
 use e2e::sweep::{Case, Slice, sweep_at_once};
@@ -147,16 +146,11 @@ async fn each_stop_and_each_fault_leads_to_the_same_end_and_no_forbidden_state()
         .try_collect()
         .await
         .unwrap();
-    let whens: &[When] = match slice.is_whole() {
-        true => &[When::BeforeForward, When::AfterServerActed],
-        // Both leave the same state behind: a write that was done, and one that was not begun.
-        false => &[When::AfterServerActed],
-    };
     let (mut stops, mut faults) = (Vec::new(), Vec::new());
     for (&scenario, Outcome { writes, calls, .. }) in &undisturbed {
         assert!(*writes >= scenario.least_writes(), "{scenario:?} with {writes} writes is another scenario");
         let run = |case| Run { scenario, case };
-        stops.extend(Case::stops(*writes, whens).into_iter().map(run));
+        stops.extend(Case::stops(*writes, slice.stops()).into_iter().map(run));
         faults.extend(calls::faults(calls, scenario.starts_disturbed()).into_iter().map(run));
     }
     println!("{} stops, {} faults; {slice}", stops.len(), faults.len());

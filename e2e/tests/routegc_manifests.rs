@@ -80,9 +80,7 @@ async fn variables_and_ports_match_the_program() {
 #[tokio::test]
 async fn every_permission_is_used_and_none_is_missing() {
     let env = TestEnv::start().await.unwrap();
-    env.node(1).await.unwrap();
-    env.node(2).await.unwrap();
-    env.orphaned_route(3).await.unwrap();
+    env.populate(2, 1).await.unwrap();
     env.grant_node_access().await.unwrap();
     let node = env.cluster_node(1, "10.7.1.1", "s-1").await.unwrap();
     let more =

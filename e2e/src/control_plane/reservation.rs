@@ -18,6 +18,7 @@ static IDLE: Mutex<Vec<Arc<Cluster>>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub struct Reservation {
     cluster: Arc<Cluster>,
+    most: usize,
     _permit: SemaphorePermit<'static>,
 }
 
@@ -49,13 +50,19 @@ impl ControlPlane {
             None => Self::start().await?,
         };
         let cluster = Arc::clone(&control_plane.cluster);
-        Ok((control_plane, Reservation { cluster, _permit: permit }))
+        Ok((control_plane, Reservation { cluster, most, _permit: permit }))
     }
 }
 
 impl Drop for Reservation {
+    /// The last one of the process, or of a while, stops them all: an idle one takes a fiftieth of a processor.
     fn drop(&mut self) {
-        idle().push(Arc::clone(&self.cluster));
+        let mut idle = idle();
+        idle.push(Arc::clone(&self.cluster));
+        let is_last = FREE.get().is_some_and(|free| free.available_permits() + 1 >= self.most);
+        let unused = if is_last { std::mem::take(&mut *idle) } else { Vec::new() };
+        drop(idle);
+        drop(unused);
     }
 }
 

@@ -7,15 +7,37 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::TestEnv;
+use crate::openstack::Service;
 use crate::rights::Rights;
 
 impl TestEnv {
+    /// Nodes 1 to `nodes`, and after them as many orphaned routes, with two calls of Neutron.
+    ///
+    /// # Errors
+    /// Neutron refuses.
+    pub async fn populate(&self, nodes: u8, orphaned: u8) -> Result<()> {
+        let port = |number| {
+            json!({ "network_id": self.project.network, "device_id": server(number), "device_owner": "compute:nova",
+                "fixed_ips": [{ "subnet_id": self.project.subnet, "ip_address": hop(number) }] })
+        };
+        if nodes > 0 {
+            let ports = (1..=nodes).map(port).collect::<Vec<_>>().into();
+            self.project.api().create(Service::Network, "/ports", "ports", ports).await?;
+        }
+        if let Some(nova) = &self.nova {
+            (1..=nodes).for_each(|number| nova.add(&server(number), &hop(number)));
+        }
+        let routes: Vec<_> = (1..=nodes + orphaned).map(|number| (pods(number), hop(number))).collect();
+        let routes: Vec<_> = routes.iter().map(|(pods, hop)| (pods.as_str(), hop.as_str())).collect();
+        self.project.add_routes(&routes).await
+    }
+
     /// A node: a server's port with address 10.7.1.`number`, and the route to its pods, 10.244.`number`.0/24. Returns the port's ID.
     ///
     /// # Errors
     /// Neutron refuses.
     pub async fn node(&self, number: u8) -> Result<String> {
-        let server = format!("00000000-0000-4000-8000-0000000000{number:02x}");
+        let server = server(number);
         let port = self.project.port(Some(&hop(number)), Some(&server)).await?;
         if let Some(nova) = &self.nova {
             nova.add(&server, &hop(number));
@@ -77,6 +99,11 @@ impl TestEnv {
     pub async fn destinations(&self) -> Result<Vec<String>> {
         Ok(self.project.routes().await?.into_iter().map(|(destination, _)| destination).collect())
     }
+}
+
+/// ID of the server of the node of this number.
+fn server(number: u8) -> String {
+    format!("00000000-0000-4000-8000-0000000000{number:02x}")
 }
 
 /// Address of the node of this number.

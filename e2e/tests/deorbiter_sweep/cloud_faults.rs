@@ -180,7 +180,7 @@ async fn with_a_fault_at_any_call_to_openstack_a_run_ends_like_the_undisturbed_o
     let lists = cinder.iter().filter(|request| request.path.contains("/detail")).count();
     assert_eq!(lists, 0, "{cinder:#?}");
     let slice = Slice::chosen("deorbiter, cloud", SLICES).unwrap();
-    let cases = Case::all(0, &[], &calls, &HARMS, slice);
+    let cases = slice.pick(Case::faults(&calls, &HARMS));
     println!("{calls:?}: {} faults, {slice}", cases.len());
     let run = async |stage: &Stage, name: &str, case| stage.run(name, case).await.map(drop);
     let recover = |stage: &Stage| stage.proxies.iter().for_each(|(_, proxy)| proxy.clear());

@@ -69,8 +69,7 @@ pub async fn routegc() -> &'static Scrape {
 async fn scrape_routegc() -> Scrape {
     let env = e2e::routegc::TestEnv::start().await.unwrap();
     env.openstack.set_network_quota(&env.project, "router_route", 20).await.unwrap();
-    env.node(1).await.unwrap();
-    env.orphaned_route(2).await.unwrap();
+    env.populate(1, 1).await.unwrap();
     env.policy("prod", json!({ "safety": { "confirmations": 1, "minAge": "0s" } })).await.unwrap();
     // One failure, so that its counters exist.
     env.policy("lost", json!({ "routerID": "nowhere" })).await.unwrap();

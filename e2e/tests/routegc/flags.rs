@@ -30,8 +30,7 @@ async fn grant_config_maps(env: &TestEnv) {
 async fn a_cloud_conf_and_a_pod_network_are_enough() {
     let env = TestEnv::start().await.unwrap();
     grant_config_maps(&env).await;
-    env.node(1).await.unwrap();
-    env.orphaned_route(2).await.unwrap();
+    env.populate(1, 1).await.unwrap();
     let conf = env.cloud_conf().unwrap();
     let flags = ["--cluster-cidr", PODS, "--min-age", "0s", "--mode", "enforce"];
     // OS_CLOUD of the user's shell must not override the flag.

@@ -10,12 +10,7 @@ use serde_json::{Value, json};
 
 async fn cluster(nodes: u8, orphans: u8) -> TestEnv {
     let env = TestEnv::start().await.unwrap();
-    for number in 1..=nodes {
-        env.node(number).await.unwrap();
-    }
-    for number in nodes + 1..=nodes + orphans {
-        env.orphaned_route(number).await.unwrap();
-    }
+    env.populate(nodes, orphans).await.unwrap();
     env
 }
 
@@ -62,8 +57,7 @@ async fn audit_reports_and_enforce_removes() {
 #[ignore = "full: the oldest OpenStack"]
 async fn the_oldest_release_works() {
     let env = TestEnv::with(Release::Oldest, false).await.unwrap();
-    env.node(1).await.unwrap();
-    env.orphaned_route(2).await.unwrap();
+    env.populate(1, 1).await.unwrap();
     env.policy("prod", json!({})).await.unwrap();
     env.reconcile_times(2).await.unwrap();
     assert_eq!(env.destinations().await.unwrap(), [pods(1)]);
@@ -153,6 +147,7 @@ async fn a_list_over_the_threshold_is_removed_after_its_approval_only() {
 
 /// Confirmations survive a restart. If the route is valid once, they start from zero.
 #[tokio::test]
+#[ignore = "full: the plan's tests have the rule"]
 async fn confirmations_survive_a_restart_but_not_a_valid_observation() {
     let env = cluster(2, 1).await;
     env.policy("prod", json!({ "safety": { "confirmations": 3, "minAge": "0s" } })).await.unwrap();
@@ -172,6 +167,7 @@ async fn confirmations_survive_a_restart_but_not_a_valid_observation() {
 
 /// A recreated route is not removed again, and reported.
 #[tokio::test]
+#[ignore = "full: the plan's tests have the rule"]
 async fn a_recreated_route_is_contested() {
     let env = cluster(2, 1).await;
     env.policy("prod", json!({})).await.unwrap();
@@ -238,6 +234,7 @@ async fn a_policy_that_is_stopped_before_the_last_read_removes_nothing() {
 
 /// Neutron has no filter for the address of a pair, so the last read lists all ports.
 #[tokio::test]
+#[ignore = "full: the test of a new port has the last read, the plan's tests have the rule"]
 async fn the_last_read_keeps_the_route_of_a_new_address_pair() {
     let env = cluster(2, 2).await;
     env.policy("prod", json!({})).await.unwrap();
@@ -260,6 +257,7 @@ async fn the_last_read_keeps_the_route_of_a_new_address_pair() {
 
 /// A pair for a range does not show whether an address is in use: the route stays, and the port is reported.
 #[tokio::test]
+#[ignore = "full: the plan's tests have the rule"]
 async fn a_wide_address_pair_is_reported_and_its_routes_stay() {
     let env = cluster(2, 1).await;
     let port = env.project.port(Some("10.7.1.50"), None).await.unwrap();

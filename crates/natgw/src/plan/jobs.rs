@@ -19,7 +19,7 @@ use crate::observe::snapshot::{Job, Node, Outcome, Ready, Server, Snapshot};
 use crate::task::{Part, Role, Task};
 
 /// After failed Jobs. A minute lets a person read the first Event; a repaired Node should not wait for hours.
-const BACKOFF: Backoff = Backoff { base: Duration::from_mins(1), max: Duration::from_mins(30) };
+const BACKOFF: Backoff = Backoff { base: Duration::from_secs(60), max: Duration::from_secs(30 * 60) };
 
 /// Hash of the Node's UID and boot ID: a Job of another generation says nothing about this kernel.
 #[must_use]
