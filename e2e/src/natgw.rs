@@ -27,9 +27,8 @@ use crate::hollow_node::{Builder, HollowNode, Outcome};
 use crate::program::{Launch, Program};
 use crate::rights::{Rights, User};
 use crate::slots::{self, Slot};
+pub use crate::wait::TIMEOUT;
 
-/// The timeout of a wait of [`TestEnv`]: far longer than anything takes on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// The interval at which a condition is read.
 const POLL: Duration = Duration::from_millis(50);
 /// Duration of a cloud action.

@@ -28,15 +28,13 @@ use crate::control_plane::{Builder, ControlPlane};
 use crate::openstack::Project;
 use crate::program::Program;
 use crate::state_dir::StateDir;
+use crate::wait::TIMEOUT;
 
 /// The range of the pods' addresses; each Node gets a /24 of it.
 pub const POD_CIDR: &str = "10.244.0.0/16";
 
 /// The settings of octavia-ingress-controller, which tells what they are written in by the name.
 const INGRESS_CONFIG: &str = "ingress.yaml";
-
-/// A driver that has just been started asks Keystone for a token before it listens.
-const WITHIN: Duration = Duration::from_secs(60);
 
 /// How often it is checked.
 const POLL: Duration = Duration::from_millis(50);
@@ -112,14 +110,14 @@ impl Providers {
         }
         let program = self.launch(provider)?.start()?;
         self.programs().insert(provider, program);
-        let deadline = Instant::now() + WITHIN;
+        let deadline = Instant::now() + TIMEOUT;
         while provider == Provider::CinderCsi && UnixStream::connect(&socket).await.is_err() {
             if let Some(status) = self.with(provider, Program::exited)? {
                 let tail = self.with(provider, |program| Ok(program.output().tail()))?;
                 bail!("{provider:?} ended: {status}{tail}");
             }
             if Instant::now() > deadline {
-                bail!("{provider:?} does not listen after {WITHIN:?}");
+                bail!("{provider:?} does not listen after {TIMEOUT:?}");
             }
             sleep(POLL).await;
         }

@@ -4,9 +4,8 @@
 //! test's own, so that RBAC is enforced in every test.
 
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
@@ -15,10 +14,7 @@ use serde_json::{Value, json};
 
 use crate::fault_proxy::KubeRequest;
 use crate::kustomize::manifests;
-
-/// Deadline until the authorizer has new Roles, which it watches.
-const WITHIN: Duration = Duration::from_secs(60);
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+use crate::wait;
 
 /// The service account and Roles of one program.
 #[derive(Debug, Clone)]
@@ -230,17 +226,12 @@ async fn wait_until_granted(
         ..SubjectAccessReview::default()
     };
     let reviews = Api::<SubjectAccessReview>::all(client.clone());
-    let end = tokio::time::Instant::now() + WITHIN;
-    loop {
+    let right = format!("the right of {} to {} {}", user.name, grant.verb, grant.resource);
+    wait::until(&right, async || {
         let review = reviews.create(&PostParams::default(), &review).await?;
-        if review.status.is_some_and(|status| status.allowed) {
-            return Ok(());
-        }
-        if tokio::time::Instant::now() >= end {
-            bail!("{} may not {} {}: not after {WITHIN:?}", user.name, grant.verb, grant.resource);
-        }
-        tokio::time::sleep(POLL_INTERVAL).await;
-    }
+        Ok(review.status.is_some_and(|status| status.allowed).then_some(()))
+    })
+    .await
 }
 
 fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {

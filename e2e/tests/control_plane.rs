@@ -17,14 +17,11 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Deadline, sufficient for the detection of a silent node on a busy machine.
-const WITHIN: Duration = Duration::from_secs(60);
-
 async fn wait<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
 where
     K: kube::Resource + Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + 'static,
 {
-    tokio::time::timeout(WITHIN, await_condition(api.clone(), name, condition))
+    tokio::time::timeout(e2e::wait::TIMEOUT, await_condition(api.clone(), name, condition))
         .await
         .expect("in time")
         .unwrap()
@@ -157,7 +154,7 @@ async fn the_test_decides_how_jobs_on_a_hollow_node_end() {
     node.on_pod(|_| Outcome::Hang);
     create_job(&jobs, "named", &node.name()).await;
     let named = |pod: &Pod| running(pod) && pod.labels()["job-name"] == "named";
-    let pod = node.wait_for_pod(named, WITHIN).await.unwrap();
+    let pod = node.wait_for_pod(named, e2e::wait::TIMEOUT).await.unwrap();
     node.finish(&pod.name_any(), 0).unwrap();
     wait(&jobs, "named", job_has("Complete")).await;
 
@@ -177,13 +174,13 @@ async fn a_silent_node_becomes_not_ready_and_blocks_foreground_deletion() {
     let nodes: Api<Node> = Api::all(control_plane.client());
     let node = HollowNode::builder("silence-1").start(control_plane.client()).await.unwrap();
     let job = create_job(&jobs, "held", &node.name()).await;
-    node.wait_for_pod(running, WITHIN).await.unwrap();
+    node.wait_for_pod(running, e2e::wait::TIMEOUT).await.unwrap();
 
     node.silence().await;
     jobs.delete("held", &DeleteParams::foreground()).await.unwrap();
     wait(&nodes, "silence-1", ready_is("Unknown")).await;
     // The pod has a deletionTimestamp; only its node's confirmation is missing.
-    assert!(node.wait_for_pod(|pod| pod.metadata.deletion_timestamp.is_some(), WITHIN).await.is_ok());
+    assert!(node.wait_for_pod(|pod| pod.metadata.deletion_timestamp.is_some(), e2e::wait::TIMEOUT).await.is_ok());
     assert!(jobs.get("held").await.unwrap().metadata.deletion_timestamp.is_some());
 
     node.resume().await.unwrap();
@@ -207,7 +204,7 @@ async fn a_reboot_changes_the_boot_id_and_ends_the_pods() {
     let before = boot_id().await;
     assert_eq!(before, node.boot_id());
     create_job(&jobs, "lost", &node.name()).await;
-    node.wait_for_pod(running, WITHIN).await.unwrap();
+    node.wait_for_pod(running, e2e::wait::TIMEOUT).await.unwrap();
 
     node.silence().await;
     node.reboot().await.unwrap();
@@ -255,7 +252,7 @@ async fn kube_controller_managers_contend_for_a_lease() {
     first.pause().unwrap();
     wait(&leases, "contended", |lease: Option<&Lease>| holder(lease) != leader).await;
     first.resume().unwrap();
-    let status = first.wait_exit(WITHIN).await.unwrap();
+    let status = first.wait_exit(e2e::wait::TIMEOUT).await.unwrap();
     assert!(!status.success(), "client-go ends a leader that lost its lease");
     assert_eq!(second.exited().unwrap(), None);
 }
@@ -310,7 +307,7 @@ async fn nothing_outlives_a_killed_test() {
         }
     }
     let victim = launch.start().unwrap();
-    let line = victim.wait_for_line(|line| line.contains("victim /"), WITHIN).await.unwrap();
+    let line = victim.wait_for_line(|line| line.contains("victim /"), e2e::wait::TIMEOUT).await.unwrap();
     let folder = &line[line.find('/').unwrap()..];
     // Their command lines contain the folder's path.
     let processes = || {
@@ -322,9 +319,6 @@ async fn nothing_outlives_a_killed_test() {
     };
     assert_eq!(processes().len(), 4, "etcd, two of Kubernetes and the janitor: {:?}", processes());
     victim.kill().unwrap();
-    let deadline = std::time::Instant::now() + WITHIN;
-    while !processes().is_empty() || Path::new(folder).exists() {
-        assert!(std::time::Instant::now() < deadline, "still there: {folder} {:?}", processes());
-        tokio::task::yield_now().await;
-    }
+    let is_gone = async || Ok((processes().is_empty() && !Path::new(folder).exists()).then_some(()));
+    e2e::wait::until(&format!("the end of {folder}"), is_gone).await.unwrap();
 }

@@ -7,13 +7,11 @@ mod ingresses;
 mod routes;
 mod volumes;
 
-use std::time::Duration;
 
 use e2e::control_plane::ControlPlane;
 use e2e::openstack::{OpenStack, Parts, Project, Release};
 use e2e::providers::{self, Provider, Providers};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use tokio::time::{Instant, sleep};
 
 /// Tests that need all workers of the cloud hold it to read, those that stop one hold it to write.
 static WORKERS: RwLock<()> = RwLock::const_new(());
@@ -61,11 +59,7 @@ async fn workers_alone() -> RwLockWriteGuard<'static, ()> {
     WORKERS.write().await
 }
 
-/// Waits for a condition. The providers retry after up to a minute.
+/// Waits for a condition.
 async fn until(what: &str, done: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(180);
-    while !done().await {
-        assert!(Instant::now() < deadline, "{what}: not within three minutes");
-        sleep(Duration::from_millis(200)).await;
-    }
+    e2e::wait::until(what, async || Ok(done().await.then_some(()))).await.unwrap();
 }

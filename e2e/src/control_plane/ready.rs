@@ -9,9 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Daemon, Part};
-
-/// Deadline, including cold page caches and two busy cores; usually it takes three seconds.
-const WITHIN: Duration = Duration::from_secs(90);
+use crate::wait::TIMEOUT;
 
 /// Poll interval.
 const POLL: Duration = Duration::from_millis(20);
@@ -25,7 +23,7 @@ pub(super) struct Readiness<'a> {
 
 impl<'a> Readiness<'a> {
     pub(super) fn new(client: &'a Client, programs: Vec<(Part, &'a Daemon)>) -> Self {
-        Self { client, programs, deadline: Instant::now() + WITHIN }
+        Self { client, programs, deadline: Instant::now() + TIMEOUT }
     }
 
     /// There is a listener on this loopback port.
@@ -69,8 +67,8 @@ impl<'a> Readiness<'a> {
                 }
             }
             if Instant::now() > self.deadline {
-                result.with_context(|| format!("no {what} after {WITHIN:?}"))?;
-                bail!("no {what} after {WITHIN:?}");
+                result.with_context(|| format!("no {what} after {TIMEOUT:?}"))?;
+                bail!("no {what} after {TIMEOUT:?}");
             }
             sleep(POLL).await;
         }

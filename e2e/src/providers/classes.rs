@@ -1,7 +1,6 @@
 //! The kinds and classes that a cluster with Cinder has: storage, and snapshots of it.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
@@ -12,7 +11,8 @@ use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+
+use crate::wait;
 
 /// The name of Cinder's driver.
 pub const DRIVER: &str = "cinder.csi.openstack.org";
@@ -22,12 +22,6 @@ pub const DELETE: &str = "delete";
 
 /// Those whose volumes and snapshots stay.
 pub const RETAIN: &str = "retain";
-
-/// The API server serves a new kind at once, mostly.
-const WITHIN: Duration = Duration::from_secs(30);
-
-/// How often it is looked at.
-const POLL: Duration = Duration::from_millis(50);
 
 /// A kind of `snapshot.storage.k8s.io/v1`, such as `VolumeSnapshot`.
 #[must_use]
@@ -52,13 +46,10 @@ pub async fn install_snapshot_kinds(client: &Client, assets: &Path) -> Result<()
         let definition = serde_yaml::from_str(&text).with_context(|| path.display().to_string())?;
         create(&definitions, &definition).await.context(kind)?;
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-        let deadline = Instant::now() + WITHIN;
-        while let Err(error) = objects.list(&Default::default()).await {
-            if Instant::now() > deadline {
-                return Err(error).context(format!("{kind} is not served after {WITHIN:?}"));
-            }
-            sleep(POLL).await;
-        }
+        wait::until(&format!("the kind {kind}"), async || {
+            Ok(objects.list(&Default::default()).await.is_ok().then_some(()))
+        })
+        .await?;
     }
     Ok(())
 }
