@@ -180,7 +180,9 @@ async fn a_silent_node_becomes_not_ready_and_blocks_foreground_deletion() {
     jobs.delete("held", &DeleteParams::foreground()).await.unwrap();
     wait(&nodes, "silence-1", ready_is("Unknown")).await;
     // The pod has a deletionTimestamp; only its node's confirmation is missing.
-    assert!(node.wait_for_pod(|pod| pod.metadata.deletion_timestamp.is_some(), e2e::wait::TIMEOUT).await.is_ok());
+    assert!(
+        node.wait_for_pod(|pod| pod.metadata.deletion_timestamp.is_some(), e2e::wait::TIMEOUT).await.is_ok()
+    );
     assert!(jobs.get("held").await.unwrap().metadata.deletion_timestamp.is_some());
 
     node.resume().await.unwrap();

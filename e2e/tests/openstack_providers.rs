@@ -7,7 +7,6 @@ mod ingresses;
 mod routes;
 mod volumes;
 
-
 use e2e::control_plane::ControlPlane;
 use e2e::openstack::{OpenStack, Parts, Project, Release};
 use e2e::providers::{self, Provider, Providers};

@@ -16,10 +16,12 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::{Notify, RwLock};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::node::Machine;
 use super::pod::{Course, Outcome, Step};
+use crate::wait;
 
 /// A call that takes longer is dropped, as by a kubelet; the next heartbeat retries.
 const CALL: Duration = Duration::from_secs(10);
@@ -100,8 +102,13 @@ impl Kubelet {
             }
             other => drop(other?),
         }
-        self.report().await?;
-        self.renew_lease().await
+        let heartbeat = async || anyhow::Ok((self.report().await?, self.renew_lease().await?));
+        wait::until(&format!("the first heartbeat of {}", machine.name), async || match heartbeat().await {
+            Err(error) if error.is::<Elapsed>() => Ok(None),
+            other => other.map(Some),
+        })
+        .await
+        .map(drop)
     }
 
     /// Disconnects the node.
