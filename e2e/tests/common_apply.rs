@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 const OURS: FieldManager = FieldManager::new("ours.perimeter.dev");
 const THEIRS: FieldManager = FieldManager::new("theirs.example.com");
 
-async fn services() -> Api<Service> {
+async fn services() -> (ControlPlane, Api<Service>) {
     let control_plane = ControlPlane::shared("common").await.unwrap();
     let namespace = control_plane.namespace("apply").await.unwrap();
-    Api::namespaced(control_plane.client(), &namespace)
+    let api = Api::namespaced(control_plane.client(), &namespace);
+    (control_plane, api)
 }
 
 /// With the protocol, which would be defaulted: it is one of the keys of the list of ports.
@@ -35,7 +36,7 @@ fn written(applied: Applied<Service>) -> Service {
 
 #[tokio::test]
 async fn an_object_is_written_once_and_again_only_when_a_field_changes_or_goes() {
-    let api = services().await;
+    let (_control_plane, api) = services().await;
     let apply = async |observed: Option<&Service>, desired: &Value| {
         OURS.apply(&api, observed, desired, Conflicts::Fail).await.unwrap()
     };
@@ -68,7 +69,7 @@ async fn an_object_is_written_once_and_again_only_when_a_field_changes_or_goes()
 
 #[tokio::test]
 async fn a_conflict_names_the_other_manager_and_force_takes_the_field_over() {
-    let api = services().await;
+    let (_control_plane, api) = services().await;
     written(THEIRS.apply(&api, None, &service(&json!({ "app": "a" }), 80), Conflicts::Fail).await.unwrap());
     let label = json!({ "metadata": { "name": "a", "labels": { "app": "b" } } });
     let observed = api.get("a").await.unwrap();
@@ -88,7 +89,7 @@ async fn a_conflict_names_the_other_manager_and_force_takes_the_field_over() {
 
 #[tokio::test]
 async fn a_status_is_written_only_where_it_differs() {
-    let api = services().await;
+    let (_control_plane, api) = services().await;
     let observed =
         written(OURS.apply(&api, None, &service(&json!({ "app": "a" }), 80), Conflicts::Fail).await.unwrap());
     let status = |ip: &str| json!({ "metadata": { "name": "a" }, "status": { "loadBalancer": { "ingress": [{ "ip": ip, "ipMode": "VIP" }] } } });

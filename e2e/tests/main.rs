@@ -5,6 +5,7 @@
 
 mod cluster;
 mod common_apply;
+mod common_cluster;
 mod control_plane;
 mod deorbiter;
 mod deorbiter_manifests;

@@ -161,7 +161,10 @@ fn from_resumed<'a>(
     steps: &'a [Step<Action>],
     resume: Option<&str>,
 ) -> (&'a [Step<Action>], Vec<&'a Step<Action>>) {
-    let keeps_order = |action: &Action| action.is_shared() || is_label(action);
+    // The role label leaves the former primary right after the new one has it: it does not wait for the former one's turn.
+    let keeps_order = |action: &Action| {
+        action.is_shared() || is_label(action) || matches!(action, Action::ClearRole { .. })
+    };
     let end = steps.iter().rposition(|step| keeps_order(&step.action)).map_or(0, |last| last + 1);
     let (shared, single) = steps.split_at(end);
     let name = |step: &Step<Action>| step.action.node().name.clone();
