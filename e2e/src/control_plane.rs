@@ -105,8 +105,8 @@ impl ControlPlane {
         Builder::default()
     }
 
-    /// The control plane that tests of this process share by name; the first one starts it, and the last one stops it. The tests of a controller share one, because Nodes
-    /// and CRDs are cluster-scoped.
+    /// The control plane that tests of this process share by name; the first one starts it, and the last one stops it. The tests of a
+    /// controller share one, because Nodes and CRDs are cluster-scoped.
     ///
     /// # Errors
     /// As [`ControlPlane::start`].

@@ -127,11 +127,14 @@ async fn of_text(text: &str) -> anyhow::Result<Config> {
             "a user names files; put their content into client-certificate-data, client-key-data or token"
         );
     }
-    of_merged(kubeconfig, KubeConfigOptions::default()).await.map_err(readable)
+    with_own_proxy(kubeconfig, KubeConfigOptions::default()).await.map_err(readable)
 }
 
 /// `proxy_url` is only what the kubeconfig itself says.
-async fn of_merged(kubeconfig: Kubeconfig, options: KubeConfigOptions) -> Result<Config, KubeconfigError> {
+async fn with_own_proxy(
+    kubeconfig: Kubeconfig,
+    options: KubeConfigOptions,
+) -> Result<Config, KubeconfigError> {
     let proxied =
         kubeconfig.clusters.iter().filter_map(|one| one.cluster.as_ref()).any(|one| one.proxy_url.is_some());
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -191,7 +194,7 @@ async fn configuration(args: &ClientArgs) -> anyhow::Result<Config> {
 async fn from(kubeconfig: Kubeconfig, context: Option<String>) -> anyhow::Result<Config> {
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let kubeconfig = without_empty_fields(of_context(kubeconfig, options.context.as_ref()));
-    Ok(of_merged(kubeconfig, options).await?)
+    Ok(with_own_proxy(kubeconfig, options).await?)
 }
 
 /// Several kubeconfig files are merged: the first one that sets a field wins, as for kubectl.
@@ -218,7 +221,6 @@ fn build(
     // kube uses the provider of the process. Where another crate brings a second one, there is no default.
     let _already_set = rustls::crypto::ring::default_provider().install_default();
     let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     // A write is small and its caller waits for it.
     connector.set_nodelay(true);

@@ -67,15 +67,16 @@ impl Proxy {
         Ok(Proxy(Arc::new(Matcher::builder().https(url).no(except).build())))
     }
 
-    /// Connects to the server of a URL, or to its proxy, by `tcp`.
+    /// Connects to the server of an `http://` or `https://` URL, or to its proxy, by `tcp`.
     pub(crate) fn connector(
         self,
-        tcp: HttpConnector,
+        mut tcp: HttpConnector,
     ) -> impl Service<Uri, Response = TokioIo<TcpStream>, Error = BoxError, Future = Connecting>
     + Clone
     + Send
     + Sync
     + 'static {
+        tcp.enforce_http(false);
         service_fn(move |server: Uri| {
             let (tcp, proxy) = (tcp.clone(), self.0.intercept(&server));
             let connect = async move {

@@ -162,9 +162,7 @@ fn from_resumed<'a>(
     resume: Option<&str>,
 ) -> (&'a [Step<Action>], Vec<&'a Step<Action>>) {
     // The role label leaves the former primary right after the new one has it: it does not wait for the former one's turn.
-    let keeps_order = |action: &Action| {
-        action.is_shared() || is_label(action) || matches!(action, Action::ClearRole { .. })
-    };
+    let keeps_order = |action: &Action| !action.is_job_work() || is_label(action);
     let end = steps.iter().rposition(|step| keeps_order(&step.action)).map_or(0, |last| last + 1);
     let (shared, single) = steps.split_at(end);
     let name = |step: &Step<Action>| step.action.node().name.clone();

@@ -61,6 +61,7 @@ impl Drop for Reservation {
         idle.push(Arc::clone(&self.cluster));
         let is_last = FREE.get().is_some_and(|free| free.available_permits() + 1 >= self.most);
         let unused = if is_last { std::mem::take(&mut *idle) } else { Vec::new() };
+        // To stop them takes seconds, in which others may take and release one.
         drop(idle);
         drop(unused);
     }

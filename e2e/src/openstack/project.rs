@@ -206,6 +206,12 @@ impl Project {
     /// # Errors
     /// Neutron refuses.
     pub async fn port(&self, address: Option<&str>, device: Option<&str>) -> Result<String> {
+        let port = self.new_port(address, device);
+        text(&self.api.create(Service::Network, "/ports", "port", port).await?, "id")
+    }
+
+    /// The body of such a port, for a call that creates several.
+    pub(crate) fn new_port(&self, address: Option<&str>, device: Option<&str>) -> Value {
         let mut port = json!({ "network_id": self.network, "name": "node" });
         if let Some(port) = port.as_object_mut() {
             if let Some(address) = address {
@@ -217,7 +223,7 @@ impl Project {
                 port.insert("device_owner".to_owned(), json!("compute:nova"));
             }
         }
-        text(&self.api.create(Service::Network, "/ports", "port", port).await?, "id")
+        port
     }
 
     /// Waits until `field` of the object at `path` is `expected`, and returns it. A final error state is an error.

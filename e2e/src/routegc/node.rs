@@ -16,10 +16,7 @@ impl TestEnv {
     /// # Errors
     /// Neutron refuses.
     pub async fn populate(&self, nodes: u8, orphaned: u8) -> Result<()> {
-        let port = |number| {
-            json!({ "network_id": self.project.network, "device_id": server(number), "device_owner": "compute:nova",
-                "fixed_ips": [{ "subnet_id": self.project.subnet, "ip_address": hop(number) }] })
-        };
+        let port = |number| self.project.new_port(Some(&hop(number)), Some(&server(number)));
         if nodes > 0 {
             let ports = (1..=nodes).map(port).collect::<Vec<_>>().into();
             self.project.api().create(Service::Network, "/ports", "ports", ports).await?;

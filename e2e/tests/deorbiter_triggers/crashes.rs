@@ -1,5 +1,5 @@
-//! deorbiter is stopped at each of its writes, before and after the API server acts, and restarted: the Kluster is deorbited once, and is
-//! released.
+//! deorbiter is stopped at each of its writes, after the API server acts and in `make test-full` before it too, and restarted: the Kluster
+//! is deorbited once, and is released.
 
 use anyhow::{Result, ensure};
 use common::api::deorbit::Phase;

@@ -73,10 +73,8 @@ async fn accept_one(head: &'static str) -> (String, tokio::task::JoinHandle<Stri
 async fn a_connection_is_a_tunnel_to_the_server_whose_name_the_proxy_resolves() {
     let (address, request) = accept_one("HTTP/1.1 200 Connection established\r\n\r\n").await;
     let proxy = of(&[("HTTPS_PROXY", &format!("http://user:p%40ss@{address}"))]).unwrap();
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
     let server = Uri::from_static("https://api.example.invalid:6443/version");
-    let mut stream = proxy.connector(tcp).oneshot(server).await.unwrap().into_inner();
+    let mut stream = proxy.connector(HttpConnector::new()).oneshot(server).await.unwrap().into_inner();
     stream.write_all(b"ping").await.unwrap();
     let mut reply = [0; 4];
     stream.read_exact(&mut reply).await.unwrap();
@@ -92,10 +90,11 @@ async fn a_connection_is_a_tunnel_to_the_server_whose_name_the_proxy_resolves() 
 async fn the_error_of_a_proxy_names_the_proxy_and_no_password() {
     let (address, _) = accept_one("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n").await;
     let proxy = of(&[("HTTPS_PROXY", &format!("http://user:hidden@{address}"))]).unwrap();
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    let error =
-        proxy.connector(tcp).oneshot(Uri::from_static("https://api.example.invalid")).await.unwrap_err();
+    let error = proxy
+        .connector(HttpConnector::new())
+        .oneshot(Uri::from_static("https://api.example.invalid"))
+        .await
+        .unwrap_err();
     let cause = error.source().unwrap();
     assert_eq!(error.to_string(), format!("proxy http://{address}/"));
     assert!(cause.to_string().contains("authorization required"), "{cause}");

@@ -202,7 +202,8 @@ impl Action {
     }
 
     /// Whether it is part of a Node's chain of Jobs and annotations, whose actions depend on each other.
-    fn is_job_work(&self) -> bool {
+    #[must_use]
+    pub fn is_job_work(&self) -> bool {
         !self.is_shared() && !matches!(self, Action::ClearRole { .. })
     }
 

@@ -273,3 +273,14 @@ impl Run<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_half_an_hour() {
+        let minutes = [1, 2, 3, 4, 5, 6, 7, 40].map(|failures| BACKOFF.delay(failures).as_secs() / 60);
+        assert_eq!(minutes, [1, 2, 4, 8, 16, 30, 30, 30]);
+    }
+}

@@ -149,7 +149,6 @@ pub(super) fn connect(trust: &Trust) -> Result<Transport, Error> {
     if *trust == Trust::Plain {
         return Ok(boxed(client.build(tcp)));
     }
-    tcp.enforce_http(false);
     let tcp = Proxy::of_environment().map_err(|error| Error::Setup(error.to_string()))?.connector(tcp);
     let tls = match trust.config()? {
         Some(config) => HttpsConnectorBuilder::new().with_tls_config(config),

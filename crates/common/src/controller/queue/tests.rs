@@ -211,6 +211,10 @@ proptest! {
 
 #[test]
 fn a_key_that_fails_waits_twice_as_long_each_time_up_to_its_limit() {
+    let backoff = RateLimiter::default().backoff;
+    let delays: Vec<u128> = (1..=6).map(|failures| backoff.delay(failures).as_millis()).collect();
+    assert_eq!(delays, [5, 10, 20, 40, 80, 160]);
+    assert_eq!(backoff.delay(u32::MAX), backoff.max);
     let (mut queue, now) = (WorkQueue::new(RateLimiter::default()), Instant::now());
     let first = queue.add_rate_limited("a", now);
     assert_eq!(queue.add_rate_limited("a", now), 2 * first);
