@@ -9,6 +9,7 @@ mod stages;
 
 pub use changes::Changes;
 pub use driver::Driver;
+pub use leftovers::{clear, wipe};
 pub use stages::{keep_running, sweep_on_stages};
 
 use std::path::PathBuf;
@@ -68,7 +69,7 @@ impl TestEnv {
             _alone: alone,
             _folder: folder,
         };
-        env.clear().await?;
+        clear(&env.client).await?;
         env.thawed().await?;
         let data = env.target_kubeconfig()?;
         env.secret("target", "value", &data).await?;

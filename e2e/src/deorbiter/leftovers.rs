@@ -1,82 +1,70 @@
 //! Removes what an earlier test left in a cluster that tests use one after another.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use common::api::deorbit::Deorbit;
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use common::api::deorbit_binding::DeorbitBinding;
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::admissionregistration::v1 as admission;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Service};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
-
-use super::TestEnv;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
 
 /// A test of many objects leaves more than a thousand.
 const WIPED_AT_ONCE: usize = 16;
 
-impl TestEnv {
-    /// Removes what an earlier test left, including finalizers.
-    pub(super) async fn clear(&self) -> Result<()> {
-        use k8s_openapi::api::admissionregistration::v1 as admission;
-        wipe::<Deorbit>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<admission::ValidatingAdmissionPolicyBinding>(Api::all(self.client.clone()), &self.client)
-            .await?;
-        wipe::<admission::ValidatingAdmissionPolicy>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<admission::ValidatingWebhookConfiguration>(Api::all(self.client.clone()), &self.client)
-            .await?;
-        wipe::<Pod>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<PersistentVolumeClaim>(Api::all(self.client.clone()), &self.client).await?;
-        wipe::<PersistentVolume>(Api::all(self.client.clone()), &self.client).await?;
-        let services = Api::<Service>::all(self.client.clone()).list(&ListParams::default()).await?.items;
-        for service in services {
-            let kind = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
-            if kind == Some("LoadBalancer") || service.metadata.finalizers.is_some() {
-                let namespace = service.metadata.namespace.clone().unwrap_or_default();
-                remove(&Api::<Service>::namespaced(self.client.clone(), &namespace), service).await?;
-            }
-        }
-        Ok(())
+/// Removes all that concerns deorbiter: its own objects, its freeze, claims, volumes, Pods, and Services with a load balancer.
+///
+/// # Errors
+/// A kind cannot be listed.
+pub async fn clear(client: &Client) -> Result<()> {
+    for resource in [
+        ApiResource::erase::<DeorbitBinding>(&()),
+        ApiResource::erase::<Deorbit>(&()),
+        ApiResource::erase::<admission::ValidatingAdmissionPolicyBinding>(&()),
+        ApiResource::erase::<admission::ValidatingAdmissionPolicy>(&()),
+        ApiResource::erase::<admission::ValidatingWebhookConfiguration>(&()),
+        ApiResource::erase::<Pod>(&()),
+        ApiResource::erase::<PersistentVolumeClaim>(&()),
+        ApiResource::erase::<PersistentVolume>(&()),
+    ] {
+        wipe(client, &resource, |_| true).await?;
     }
+    wipe(client, &ApiResource::erase::<Service>(&()), |service| {
+        service.data.pointer("/spec/type").is_some_and(|kind| kind == "LoadBalancer")
+            || !service.finalizers().is_empty()
+    })
+    .await
 }
 
-async fn wipe<K>(all: Api<K>, client: &Client) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let found = all.list(&ListParams::default()).await?.items;
-    let gone = found.into_iter().map(|object| wipe_one(&all, client, object));
-    stream::iter(gone).buffer_unordered(WIPED_AT_ONCE).try_collect().await
-}
-
-async fn wipe_one<K>(all: &Api<K>, client: &Client, object: K) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let Some(namespace) = object.meta().namespace.clone() else { return remove(all, object).await };
-    let name = object.meta().name.clone().unwrap_or_default();
-    force(client, &format!("{}/{name}", K::url_path(&(), Some(&namespace)))).await
-}
-
-async fn force(client: &Client, path: &str) -> Result<()> {
-    let body = serde_json::to_vec(&json!({"metadata": {"finalizers": null}}))?;
-    let patch =
-        http::Request::patch(path).header("content-type", "application/merge-patch+json").body(body)?;
-    let _ = client.request::<Value>(patch).await;
-    let body = serde_json::to_vec(&json!({"gracePeriodSeconds": 0}))?;
-    let _ = client
-        .request::<Value>(http::Request::delete(path).header("content-type", "application/json").body(body)?)
+/// Deletes the objects of a kind that `select` picks, in all namespaces, including their finalizers. A kind that is not served has none.
+///
+/// # Errors
+/// They cannot be listed.
+pub async fn wipe(
+    client: &Client,
+    resource: &ApiResource,
+    select: impl Fn(&DynamicObject) -> bool,
+) -> Result<()> {
+    let all = Api::<DynamicObject>::all_with(client.clone(), resource);
+    let found = match all.list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        other => other?.items,
+    };
+    stream::iter(found.into_iter().filter(select))
+        .for_each_concurrent(WIPED_AT_ONCE, async |object| {
+            let api = match object.namespace() {
+                Some(namespace) => {
+                    Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, resource)
+                }
+                None => all.clone(),
+            };
+            // Deleted first: then no controller adds a finalizer again. Either fails if the object is gone.
+            let name = object.name_any();
+            let _ = api.delete(&name, &DeleteParams::default().grace_period(0)).await;
+            let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+            let _ = api.patch(&name, &PatchParams::default(), &without).await;
+        })
         .await;
-    Ok(())
-}
-
-async fn remove<K>(api: &Api<K>, object: K) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-{
-    let name = object.meta().name.clone().context("a name")?;
-    let free = json!({"metadata": {"finalizers": null}});
-    let _ = api.delete(&name, &DeleteParams::default()).await;
-    let _ = api.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await;
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use common::api::deorbit::{Deorbit, Phase};
 use common::api::deorbit_binding::DeorbitBinding;
-use e2e::control_plane::ControlPlane;
-use e2e::deorbiter::as_another_cluster;
+use e2e::control_plane::{ControlPlane, Reservation};
+use e2e::deorbiter::{as_another_cluster, clear, wipe};
 use e2e::fault_proxy::{FaultProxy, Upstream};
 use e2e::kustomize::manifests;
 use e2e::program::{Launch, Program};
@@ -34,6 +34,21 @@ pub struct TestEnv {
     /// Namespace of deorbiter itself.
     pub own: String,
     pub folder: TempDir,
+    _alone: Reservation,
+}
+
+/// The kinds of the tests' objects.
+const TARGETS: [(&str, &str); 5] = [
+    ("kubernikus.sap.cc/v1", "Kluster"),
+    ("cluster.x-k8s.io/v1beta1", "Cluster"),
+    ("infrastructure.cluster.x-k8s.io/v1beta1", "OpenStackCluster"),
+    ("example.com/v1", "Castle"),
+    ("example.com/v1", "Tower"),
+];
+
+fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap();
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
 /// A kind with a spec and a status.
@@ -56,15 +71,18 @@ fn definition(group: &str, versions: &[&str], kind: &str, plural: &str) -> Value
     })
 }
 
-/// Creates a kind, and waits until it is served.
+/// Creates a kind, and waits until the API server serves it: for a moment after it is established, a list gets 429.
 async fn define(client: &Client, definition: &Value) {
-    let name = definition["metadata"]["name"].as_str().unwrap();
-    let api = Api::<CustomResourceDefinition>::all(client.clone());
-    api.patch(name, &PatchParams::apply("e2e"), &Patch::Apply(definition)).await.unwrap();
-    wait(&format!("{name} is served"), || async {
-        let found = serde_json::to_value(api.get(name).await.unwrap().status).unwrap();
-        let conditions = found["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True")
+    let text = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap();
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    let params = PatchParams::apply("e2e");
+    definitions.patch(text("/metadata/name"), &params, &Patch::Apply(definition)).await.unwrap();
+    let kind =
+        GroupVersionKind::gvk(text("/spec/group"), text("/spec/versions/0/name"), text("/spec/names/kind"));
+    let resource = ApiResource::from_gvk_with_plural(&kind, text("/spec/names/plural"));
+    let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
+    wait(&format!("{} is served", text("/metadata/name")), || async {
+        objects.list(&ListParams::default()).await.is_ok()
     })
     .await;
 }
@@ -82,7 +100,7 @@ fn target_rules() -> Value {
 
 impl TestEnv {
     pub async fn start() -> TestEnv {
-        let control_plane = ControlPlane::start().await.unwrap();
+        let (control_plane, alone) = ControlPlane::reserve().await.unwrap();
         let client = control_plane.client();
         let mut definitions: Vec<Value> = common::api::definitions()
             .iter()
@@ -103,6 +121,10 @@ impl TestEnv {
         for definition in definitions {
             define(&client, &definition).await;
         }
+        for (api_version, kind) in TARGETS {
+            wipe(&client, &resource(api_version, kind), |_| true).await.unwrap();
+        }
+        clear(&client).await.unwrap();
         let own = control_plane.namespace("deorbiter").await.unwrap();
         let namespace = control_plane.namespace("team").await.unwrap();
         let user = Rights::of("deorbiter").unwrap().give(&client, &own).await.unwrap();
@@ -132,7 +154,7 @@ impl TestEnv {
             "contexts": [{ "name": "proxy", "context": { "cluster": "proxy", "user": "proxy" } }],
         });
         std::fs::write(&kubeconfig, text.to_string()).unwrap();
-        TestEnv { control_plane, client, api_proxy, kubeconfig, namespace, own, folder }
+        TestEnv { control_plane, client, api_proxy, kubeconfig, namespace, own, folder, _alone: alone }
     }
 
     pub fn deorbiter(&self) -> Launch {
@@ -160,9 +182,7 @@ impl TestEnv {
     }
 
     pub fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
-        let (group, version) = api_version.split_once('/').unwrap();
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource(api_version, kind))
     }
 
     pub async fn create(&self, api_version: &str, kind: &str, name: &str, rest: Value) -> DynamicObject {
